@@ -1,0 +1,49 @@
+# `make help` lists the targets. Needs GNU make 3.81 or later, Python 3.11 or later, and Go where no temporal CLI is.
+
+.PHONY: help demo test check clean
+
+PY = .venv/bin/python
+PACKAGES = .venv/.packages
+
+# The first of these that is new enough: an old system Python often stands before a new one.
+FIND_PYTHON = for name in python3 python3.14 python3.13 python3.12 python3.11; do \
+	if $$name -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then echo $$name; exit; fi; done
+
+help: ## these lines
+	@sed -n 's/^\([a-z]*\):.*## /  make \1	/p' Makefile
+
+demo: ## one task through all four kinds of fault, on a server of its own
+	@echo "[1/3] packages"
+	@$(MAKE) --silent $(PACKAGES)
+	@$(PY) -m runtime.dev_server "[2/3] server:"
+	@echo "[3/3] demo"
+	@$(PY) -m console.demo
+
+test: ## format, lint, types and tests: the gate
+	@echo "[1/3] packages"
+	@$(MAKE) --silent $(PACKAGES)
+	@$(PY) -m runtime.dev_server "[2/3] server:"
+	@echo "[3/3] checks and tests"
+	@$(MAKE) --no-print-directory check
+	$(PY) -m pytest
+
+check: $(PACKAGES) ## format, lint and types only
+	$(PY) -m ruff format --check .
+	$(PY) -m ruff check .
+	$(PY) -m mypy
+
+clean: ## what make and the tools made; the server's program stays in the user's cache
+	rm -rf .venv .mypy_cache .pytest_cache .ruff_cache .hypothesis *.egg-info
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# .venv is made anew where its Python is gone; the packages are installed again only when pyproject.toml changed.
+$(PACKAGES): pyproject.toml
+	@$(PY) -c '' 2>/dev/null || { \
+		python=`$(FIND_PYTHON)`; \
+		if [ -z "$$python" ]; then \
+			echo "No Python 3.11 or later is on PATH: install one from https://www.python.org/downloads/." >&2; exit 1; \
+		fi; \
+		$$python -m venv --clear .venv; \
+	}
+	@$(PY) -m pip --disable-pip-version-check install --quiet --editable ".[dev]"
+	@touch $@

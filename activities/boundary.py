@@ -1,0 +1,274 @@
+"""The one way from Temporal to a tool.
+
+decode -> validate -> give -> run -> encode -> check the size -> one log line; every exception becomes a Fault.
+The tool's transaction, where it has one, commits after the size was checked.
+"""
+
+import asyncio
+import contextlib
+import functools
+import random
+import time
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextvars import ContextVar, copy_context
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+import structlog
+from pydantic import BaseModel, JsonValue, ValidationError
+from temporalio import activity
+from temporalio.common import RawValue
+from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
+from temporalio.worker import ActivityInboundInterceptor, ExecuteActivityInput, Interceptor
+
+from activities.borders import classify, validation
+from activities.toolbox.injection import Resources
+from activities.toolbox.kind import Kind
+from workflows import routing
+from workflows.call import HEADER, Call
+from workflows.catalogue import Effect, ToolSpec
+from workflows.faults import MAX_TEXT, Applied, Code, Fault
+from workflows.plan import StepReturn, canonical
+
+MAX_RESULT = 256 * 1024
+"""Bytes of a result as JSON."""
+MAX_THREADS = 64
+"""Plain functions that run at the same time; one that hangs after its timeout keeps its thread."""
+
+log = structlog.get_logger("replan.step")
+
+_CALL: ContextVar[Call | None] = ContextVar("replan_boundary_call", default=None)
+
+_CATEGORY = {True: ApplicationErrorCategory.BENIGN, False: ApplicationErrorCategory.UNSPECIFIED}
+"""By whether the fault is semantic: the world's refusals are no failures of the system, so metrics leave them out."""
+
+
+class FaultRaised(Exception):
+    """Carries a fault that the boundary itself found out of a call."""
+
+    def __init__(self, fault: Fault) -> None:
+        """Carry it."""
+        super().__init__(fault.reason)
+        self.fault = fault
+
+
+@dataclass
+class Attempt:
+    """One attempt of one call, for whoever runs inside the boundary."""
+
+    spec: ToolSpec
+    call: Call
+    number: int
+    earlier: list[dict[str, Any]]
+    """The faults of the attempts before, as far as they are known."""
+    shape: JsonValue = None
+    """The shape of the input, for the log."""
+    committing: bool = False
+    """Whether the effect may have happened even if what follows fails."""
+
+
+class Boundary:
+    """Makes activities of kinds."""
+
+    def __init__(self, resources: Resources) -> None:
+        """Give tools what `resources` has; plain functions run in threads of their own."""
+        self._resources = resources
+        self._threads = ThreadPoolExecutor(MAX_THREADS, thread_name_prefix="tool")
+
+    def activities(self, kinds: Mapping[str, Kind]) -> list[Callable[..., Any]]:
+        """An activity for each kind, and one that catches all others."""
+        return [*(self.activity(kind) for kind in kinds.values()), _unknown_kind()]
+
+    def activity(self, kind: Kind) -> Callable[..., Any]:
+        """The activity of a kind, under the kind's name."""
+
+        async def run(payload: RawValue) -> StepReturn:
+            async with attempt(kind.spec) as this:
+                return await self._run(kind, payload, this)
+
+        return activity.defn(name=kind.spec.kind)(run)
+
+    async def _run(self, kind: Kind, payload: RawValue, this: Attempt) -> StepReturn:
+        args = _decode(kind, payload, this)
+        async with (
+            asyncio.timeout(kind.spec.timeout),
+            self._resources.given(kind.injected, kind.spec.effect, this.call) as given,
+        ):
+            result = _encode(kind, await self._invoke(kind, args, given))
+            this.committing = True
+        return StepReturn(result=result, attempt=this.number, earlier=tuple(this.earlier))
+
+    async def _invoke(self, kind: Kind, args: BaseModel, given: dict[str, Any]) -> Any:
+        if kind.is_async:
+            return await kind.function(args, **given)
+        call = functools.partial(copy_context().run, kind.function, args, **given)
+        return await asyncio.get_running_loop().run_in_executor(self._threads, call)
+
+
+def _unknown_kind() -> Callable[..., Any]:
+    """The activity that catches every kind this worker does not know, so that it too becomes a Fault."""
+
+    async def run(args: Sequence[RawValue]) -> StepReturn:
+        name = activity.info().activity_type
+        async with attempt(ToolSpec(kind=name, effect=Effect.READ)):
+            reason = f"This worker does not know the kind {name!r}: start it with the tools file that defines it."
+            raise FaultRaised(Fault.of(Code.MISSING_TOOL, reason))
+
+    return activity.defn(dynamic=True)(run)
+
+
+@contextlib.asynccontextmanager
+async def attempt(spec: ToolSpec) -> AsyncIterator[Attempt]:
+    """Surround one attempt: heartbeats while it lasts, one log line, and whatever it raises becomes a Fault.
+
+    Raises:
+        ApplicationError: the attempt failed; its first detail is the Fault.
+        CancelledError: the workflow cancelled it; this is no fault.
+    """
+    info = activity.info()
+    call = _CALL.get() or Call(key=f"{info.workflow_run_id}/{info.activity_id}")
+    this = Attempt(spec, call, info.attempt, earlier=list(info.heartbeat_details))
+    began = time.monotonic()
+    beating = asyncio.create_task(_heartbeat(this))
+    try:
+        yield this
+    except asyncio.CancelledError:
+        if not _shutting_down():
+            _log(this, "cancelled", began)
+            raise
+        reason = "The worker was shut down during the call; another one goes on."
+        raise _failure(this, Fault.of(Code.WORKER_SHUTDOWN, reason), began) from None
+    except FaultRaised as raised:
+        raise _failure(this, raised.fault, began) from None
+    except Exception as error:  # the default deny: total, and what no table knows is `bug`
+        fault = classify(error)
+        if fault.code is Code.BUG:
+            log.error("bug", kind=spec.kind, step=info.activity_id, error=type(error).__name__, exc_info=error)
+        raise _failure(this, fault, began) from None
+    else:
+        _log(this, "ok" if this.number == 1 else "retried", began)
+    finally:
+        beating.cancel()
+
+
+def _decode(kind: Kind, payload: RawValue, this: Attempt) -> BaseModel:
+    try:
+        value = activity.payload_converter().from_payload(payload.payload)
+    except Exception as error:
+        reason = "The arguments cannot be decoded: is a payload codec or a newer worker missing?"
+        raise FaultRaised(Fault.of(Code.UNDECODABLE, reason)) from error
+    this.shape = _shape(value)
+    try:
+        return kind.args.model_validate(value)
+    except ValidationError as error:
+        wrong = validation.fields(error.errors(include_url=False, include_context=False, include_input=False))
+        raise FaultRaised(Fault.of(Code.INVALID_INPUT, f"{kind.spec.kind} cannot take this: {wrong}.")) from None
+
+
+def _encode(kind: Kind, value: Any) -> JsonValue:
+    """Check a result against what the kind promises and write it as JSON, before anything is committed."""
+    result: JsonValue = kind.result.dump_python(kind.result.validate_python(value), mode="json")
+    size = len(canonical(result).encode())
+    if size > MAX_RESULT:
+        reason = f"{kind.spec.kind} returned {size} bytes, more than {MAX_RESULT}: let it return less."
+        raise FaultRaised(Fault.of(Code.TOO_LARGE, reason))
+    return result
+
+
+async def _heartbeat(this: Attempt) -> None:
+    """Beat for the tool, so that a cancel arrives and a crash is noticed whatever the tool does."""
+    while True:
+        activity.heartbeat(*this.earlier)
+        await asyncio.sleep(routing.HEARTBEAT_EVERY.total_seconds())
+
+
+def _shutting_down() -> bool:
+    details = activity.cancellation_details()
+    return details is not None and details.worker_shutdown and not details.cancel_requested
+
+
+def _failure(this: Attempt, fault: Fault, began: float) -> ApplicationError:
+    """The form in which a fault leaves the activity: class names never cross, data does."""
+    fault = _bounded(fault).model_copy(
+        update={"source": this.spec.kind, "attempt": this.number, "effect": _effect(this, fault)}
+    )
+    delay = None
+    if fault.retryable():
+        jittered = routing.backoff(this.spec.retry, this.number, random.random())  # noqa: S311  # jitter, no secret
+        delay = max(fault.retry_after or 0.0, jittered)
+        activity.heartbeat(*this.earlier, fault.model_copy(update={"waited": delay}).model_dump(mode="json"))
+    _log(this, "transient_fail" if fault.quadrant.is_transient else "persistent_fail", began, fault)
+    return ApplicationError(
+        fault.reason,
+        fault,
+        this.earlier,
+        type=fault.quadrant.value,
+        non_retryable=not fault.retryable(),
+        next_retry_delay=timedelta(seconds=delay) if delay is not None else None,
+        category=ApplicationErrorCategory.BENIGN
+        if fault.quadrant.is_semantic
+        else ApplicationErrorCategory.UNSPECIFIED,
+    )
+
+
+def _effect(this: Attempt, fault: Fault) -> Applied:
+    """Whether the failed attempt may have changed the world; a transaction that did not commit has not."""
+    match this.spec.effect:
+        case Effect.READ:
+            return Applied.NONE
+        case Effect.TRANSACTIONAL:
+            return Applied.UNKNOWN if this.committing else Applied.NONE
+        case _:
+            return fault.effect
+
+
+def _bounded(fault: Fault) -> Fault:
+    """Keep a fault small enough for history."""
+    seen = fault.observed
+    if seen is not None and len(canonical(seen).encode()) > MAX_TEXT:
+        seen = canonical(seen)[: MAX_TEXT // 4] + "… (cut)"
+    return fault.model_copy(update={"reason": fault.reason[: MAX_TEXT // 4], "observed": seen})
+
+
+def _log(this: Attempt, outcome: str, began: float, fault: Fault | None = None) -> None:
+    info = activity.info()
+    more = {"code": fault.code.value, "effect": fault.effect.value} if fault else {}
+    log.info(
+        "step",
+        task=info.workflow_id,
+        step=info.activity_id,
+        kind=this.spec.kind,
+        revision=this.call.revision,
+        attempt=this.number,
+        input=this.shape,
+        outcome=outcome,
+        ms=round((time.monotonic() - began) * 1000, 1),
+        **more,
+    )
+
+
+def _shape(value: Any, depth: int = 3) -> JsonValue:
+    """What kind of value it is, never the value."""
+    if isinstance(value, dict) and depth:
+        return {str(key): _shape(item, depth - 1) for key, item in value.items()}
+    if isinstance(value, str | list | dict):
+        return f"{type(value).__name__}[{len(value)}]"
+    return type(value).__name__
+
+
+class HeaderInterceptor(Interceptor):
+    """Reads the `Call` of each activity from its header; registered with the worker."""
+
+    def intercept_activity(self, next: ActivityInboundInterceptor) -> ActivityInboundInterceptor:
+        """Intercept every activity."""
+        return _Inbound(next)
+
+
+class _Inbound(ActivityInboundInterceptor):
+    async def execute_activity(self, input: ExecuteActivityInput) -> Any:
+        payload = input.headers.get(HEADER)
+        if payload is not None:
+            _CALL.set(activity.payload_converter().from_payload(payload, Call))
+        return await super().execute_activity(input)

@@ -1,0 +1,1 @@
+"""Who proposes, and the models behind it."""

@@ -1,0 +1,140 @@
+"""The planner's activities: `catalogue`, `plan` and `replan`, with the checks that need the kinds' schemas."""
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol
+
+from pydantic import JsonValue, ValidationError
+from temporalio import activity
+
+from activities.borders import validation
+from activities.boundary import attempt
+from activities.toolbox.kind import Kind
+from workflows import routing
+from workflows.catalogue import Catalogue, ToolSpec
+from workflows.plan import (
+    MAX_BYTES,
+    MAX_DEPTH,
+    MAX_STEPS,
+    STEP_ID,
+    Answer,
+    GiveUp,
+    NewSteps,
+    Proposed,
+    Question,
+    Step,
+    depth,
+    nearest,
+    references,
+)
+from workflows.task import Situation
+
+
+class Planner(Protocol):
+    """Whoever proposes: a model, rules, or a script."""
+
+    @property
+    def name(self) -> str:
+        """How people call it."""
+
+    async def propose(self, situation: Situation, kinds: Mapping[str, Kind]) -> NewSteps | Answer | Question | GiveUp:
+        """Propose what comes next; the same situation may be asked about again after a crash."""
+
+
+class Planning:
+    """Gives a planner to the workflow."""
+
+    def __init__(
+        self,
+        planner: Planner,
+        kinds: Mapping[str, Kind],
+        *,
+        searchable: bool,
+        patience: float = routing.MISSING_TOOL_PATIENCE,
+    ) -> None:
+        """Offer `kinds`; `searchable` says whether the namespace has our search attributes."""
+        self._planner = planner
+        self._kinds = kinds
+        self._searchable = searchable
+        self._patience = patience
+
+    def activities(self) -> list[Callable[..., Any]]:
+        """What the worker registers."""
+        return [self.catalogue, self.plan, self.replan]
+
+    @activity.defn(name=routing.CATALOGUE.kind)
+    async def catalogue(self, nothing: dict[str, JsonValue]) -> Catalogue:
+        """What this worker can do, as far as the workflow decides by it."""
+        async with attempt(routing.CATALOGUE):
+            specs = {name: kind.spec for name, kind in self._kinds.items()}
+            return Catalogue(
+                specs=specs, planner=self._planner.name, searchable=self._searchable, patience=self._patience
+            )
+
+    @activity.defn(name=routing.PLAN.kind)
+    async def plan(self, situation: Situation) -> Proposed:
+        """The first proposal, or the next one after a plan that finished."""
+        return await self._propose(situation, routing.PLAN)
+
+    @activity.defn(name=routing.REPLAN.kind)
+    async def replan(self, situation: Situation) -> Proposed:
+        """A proposal for a world that has changed."""
+        return await self._propose(situation, routing.REPLAN)
+
+    async def _propose(self, situation: Situation, spec: ToolSpec) -> Proposed:
+        async with attempt(spec):
+            if situation.plan is not None:
+                return _checked(NewSteps(steps=situation.plan), self._kinds, "a plan file")
+            proposal = await self._planner.propose(situation, self._kinds)
+            return _checked(proposal, self._kinds, self._planner.name)
+
+
+def check(proposal: NewSteps | Answer | Question | GiveUp, kinds: Mapping[str, Kind]) -> list[str]:
+    """Say what is wrong with a proposal as such; how it fits the task is the workflow's to check."""
+    size = len(proposal.model_dump_json())
+    if size > MAX_BYTES:
+        return [f"the proposal has {size} bytes, more than {MAX_BYTES}: propose less at once"]
+    if not isinstance(proposal, NewSteps):
+        return []
+    if len(proposal.steps) > MAX_STEPS:
+        return [f"the plan has {len(proposal.steps)} steps, more than {MAX_STEPS}: propose the first of them"]
+    return [reason for step in proposal.steps for reason in _check_step(step, kinds)]
+
+
+def _checked(proposal: NewSteps | Answer | Question | GiveUp, kinds: Mapping[str, Kind], planner: str) -> Proposed:
+    return Proposed(proposal=proposal, rejected=tuple(check(proposal, kinds)), planner=planner)
+
+
+def _check_step(step: Step, kinds: Mapping[str, Kind]) -> list[str]:
+    if not re.fullmatch(STEP_ID, step.id):
+        return [f"step id {step.id[:80]!r} must be a letter, then letters, digits, - or _, 64 at most"]
+    if step.kind not in kinds:
+        there = nearest(step.kind, kinds) or f": there are {', '.join(sorted(kinds))}"
+        return [f"step {step.id!r}: there is no kind {step.kind!r}{there}"]
+    if depth(step.args) > MAX_DEPTH:
+        return [f"step {step.id!r}: its arguments are nested deeper than {MAX_DEPTH}: make them flat"]
+    wrong = _wrong_arguments(step, kinds[step.kind])
+    return [f"step {step.id!r}: {step.kind}: {wrong}"] if wrong else []
+
+
+def _wrong_arguments(step: Step, kind: Kind) -> str:
+    """What the kind's model has against the arguments, but for values that are not known yet."""
+    try:
+        kind.args.model_validate(step.args)
+    except ValidationError as error:
+        found = error.errors(include_url=False, include_context=False, include_input=False)
+        known = [one for one in found if not _is_open(step.args, one["loc"])]
+        return validation.fields(known)
+    return ""
+
+
+def _is_open(value: JsonValue, loc: Sequence[Any]) -> bool:
+    """Whether a reference stands at this place of the arguments or above it."""
+    for part in loc:
+        if isinstance(value, dict) and "$from" in value:
+            return True
+        try:
+            value = value[part]  # type: ignore[index]  # a part that does not fit raises
+        except (KeyError, IndexError, TypeError):
+            return False
+    return any(references(value))

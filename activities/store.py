@@ -1,0 +1,60 @@
+"""The store: engine, schema, dialect differences; nothing else."""
+
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import MetaData, event
+from sqlalchemy.engine import Connection
+from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
+
+metadata = MetaData()
+"""The tables of the tools that keep theirs in the store."""
+
+BUSY_TIMEOUT = 5.0
+"""Seconds that SQLite waits for another writer before it says that it is locked."""
+
+
+def sqlite_url(state: Path) -> str:
+    """The URL of the embedded store in a state folder."""
+    return f"sqlite+aiosqlite:///{state / 'store.db'}"
+
+
+async def open_store(url: str) -> AsyncEngine:
+    """Open the store at `url` and make the tables that are missing.
+
+    Raises:
+        sqlalchemy.exc.SQLAlchemyError: it cannot be opened.
+    """
+    engine = create_async_engine(url)
+    if engine.dialect.name == "sqlite":
+        _tune(engine)
+    async with engine.begin() as connection:
+        await connection.run_sync(metadata.create_all)
+    return engine
+
+
+def writing(engine: AsyncEngine) -> AsyncEngine:
+    """The same engine for transactions that will write: SQLite takes its write lock at once, so none can fail late."""
+    return engine.execution_options(replan_writes=True)
+
+
+def _tune(engine: AsyncEngine) -> None:
+    """Give SQLite write-ahead logging, full durability, foreign keys, and transactions that begin when we say."""
+
+    @event.listens_for(engine.sync_engine, "connect")
+    def _connect(connection: Any, _record: Any) -> None:
+        connection.isolation_level = None
+        cursor = connection.cursor()
+        for pragma in (
+            "journal_mode=WAL",
+            "synchronous=FULL",
+            "foreign_keys=ON",
+            f"busy_timeout={int(BUSY_TIMEOUT * 1000)}",
+        ):
+            cursor.execute(f"PRAGMA {pragma}")
+        cursor.close()
+
+    @event.listens_for(engine.sync_engine, "begin")
+    def _begin(connection: Connection) -> None:
+        writes = connection.get_execution_options().get("replan_writes")
+        connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")

@@ -1,0 +1,73 @@
+"""What a tool may raise, named by what happens next.
+
+    ToolError
+    ├── Refused       the world says no             -> a new plan
+    ├── Busy          not now                       -> later, after `retry_after` seconds
+    ├── Unreachable   the way to the world is cut   -> retried with backoff
+    └── NeedsPerson   the deployment is at fault    -> a person
+
+Most tools raise none of them: the HTTP, SQL, pydantic and OS tables know what their exceptions mean, and whatever no
+table knows is `bug`, which goes to a person.
+"""
+
+from typing import Any, ClassVar
+
+from pydantic_core import to_jsonable_python
+
+from workflows.faults import QUADRANT, Code, Fault, Quadrant
+
+
+class ToolError(Exception):
+    """Base of the four; raise one of them."""
+
+    quadrant: ClassVar[Quadrant]
+    default: ClassVar[Code]
+
+    def __init__(
+        self, reason: str, *, code: str | None = None, observed: Any = None, retry_after: float | None = None
+    ) -> None:
+        """Say what happened in one instructive sentence.
+
+        `code` is one of the closed list that belongs to this class; `observed` is what the planner will see of the
+        world (a model, or anything that JSON can carry); `retry_after` is in seconds.
+
+        Raises:
+            ValueError: `code` does not belong to this class.
+        """
+        super().__init__(reason)
+        self.fault = Fault.of(self._code(code), reason, observed=to_jsonable_python(observed), retry_after=retry_after)
+
+    @classmethod
+    def _code(cls, name: str | None) -> Code:
+        allowed = sorted(code.value for code, quadrant in QUADRANT.items() if quadrant is cls.quadrant)
+        if name is not None and name not in allowed:
+            raise ValueError(f"{cls.__name__} has no code {name!r}: use one of {', '.join(allowed)}.")
+        return cls.default if name is None else Code(name)
+
+
+class Refused(ToolError):
+    """The world says no, and will say it again: plan anew from `observed`."""
+
+    quadrant = Quadrant.PERSISTENT_SEMANTIC
+    default = Code.REFUSED
+
+
+class Busy(ToolError):
+    """The world says not now: try again after `retry_after` seconds, or after a backoff."""
+
+    quadrant = Quadrant.TRANSIENT_SEMANTIC
+    default = Code.BUSY
+
+
+class Unreachable(ToolError):
+    """The call did not get through and had no effect: try again after a backoff."""
+
+    quadrant = Quadrant.TRANSIENT_INFRASTRUCTURAL
+    default = Code.UNREACHABLE
+
+
+class NeedsPerson(ToolError):
+    """Neither time nor another plan can help: a person has to mend something first."""
+
+    quadrant = Quadrant.PERSISTENT_INFRASTRUCTURAL
+    default = Code.NEEDS_PERSON

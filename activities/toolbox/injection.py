@@ -1,0 +1,74 @@
+"""What a tool gets besides its arguments, by the type of the parameter."""
+
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx2
+from sqlalchemy.ext.asyncio import AsyncConnection as Transaction
+from sqlalchemy.ext.asyncio import AsyncEngine
+
+from activities.store import writing
+from activities.toolbox.errors import NeedsPerson
+from workflows.call import Call
+from workflows.catalogue import Effect
+
+__all__ = ["INJECTABLE", "Documents", "Resources", "Transaction"]
+
+
+@dataclass(frozen=True)
+class Documents:
+    """The task's folder of documents, below the worker's root."""
+
+    root: Path
+
+
+INJECTABLE: Mapping[type, str] = {
+    Transaction: "Transaction",
+    httpx2.AsyncClient: "httpx2.AsyncClient",
+    Documents: "Documents",
+}
+"""The types that a parameter may have, with the name that messages use."""
+
+ASYNC_ONLY = (Transaction, httpx2.AsyncClient)
+"""The types that a plain `def`, which runs in a thread, cannot use."""
+
+
+class Resources:
+    """What this worker has to give; opened by `worker.py`, closed with it."""
+
+    def __init__(self, engine: AsyncEngine, http: httpx2.AsyncClient, documents: Path | None) -> None:
+        """Share one engine and one HTTP client among all calls; `documents` is the root that `--documents` named."""
+        self._engine = engine
+        self._http = http
+        self._documents = documents
+
+    @asynccontextmanager
+    async def given(self, wanted: Mapping[str, type], effect: Effect, call: Call) -> AsyncIterator[dict[str, Any]]:
+        """Provide the parameters of one call; a transaction commits when the block ends without an exception."""
+        async with AsyncExitStack() as stack:
+            yield {name: await self._give(kind, effect, call, stack) for name, kind in wanted.items()}
+
+    async def _give(self, kind: type, effect: Effect, call: Call, stack: AsyncExitStack) -> Any:
+        if kind is Transaction:
+            engine = writing(self._engine) if effect is Effect.TRANSACTIONAL else self._engine
+            return await stack.enter_async_context(engine.begin())
+        if kind is Documents:
+            return Documents(folder(self._documents, call.documents))
+        return self._http
+
+
+def folder(root: Path | None, below: str | None) -> Path:
+    """Find the folder `below` the worker's root of documents.
+
+    Raises:
+        NeedsPerson: the worker has no root, the folder is not below it, or does not exist.
+    """
+    if root is None:
+        raise NeedsPerson("This worker has no documents: start it with --documents DIR.")
+    chosen = (root / (below or ".")).resolve()
+    if not chosen.is_relative_to(root.resolve()) or not chosen.is_dir():
+        raise NeedsPerson(f"There is no folder {below!r} below the worker's documents: choose one that exists there.")
+    return chosen

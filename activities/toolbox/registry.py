@@ -1,0 +1,117 @@
+"""The kinds of one worker: built-in tools and those of the user's own files."""
+
+import importlib.util
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from activities.toolbox.kind import Kind, describe
+from activities.toolbox.tool import Tool
+from workflows.plan import nearest
+
+
+class ToolMistakes(Exception):
+    """The tools cannot be used as they are; `mistakes` has one sentence each, with its remedy."""
+
+    def __init__(self, mistakes: list[str]) -> None:
+        """Keep all of them, so that a user mends them in one go."""
+        super().__init__("\n".join(mistakes))
+        self.mistakes = mistakes
+
+
+class Registry(Mapping[str, Kind]):
+    """Kinds by name."""
+
+    def __init__(self, tools: Iterable[Tool[..., Any]]) -> None:
+        """Check every tool.
+
+        Raises:
+            ToolMistakes: some of them cannot be used.
+        """
+        self._kinds: dict[str, Kind] = {}
+        mistakes = list[str]()
+        for tool in tools:
+            kind, wrong = describe(tool)
+            mistakes += wrong
+            if tool.__name__ in self._kinds:
+                mistakes.append(f"{tool.__name__}: another tool has this name already: rename the function.")
+            elif kind is not None:
+                self._kinds[tool.__name__] = kind
+        mistakes += [] if mistakes else self._missing_companions()
+        if mistakes:
+            raise ToolMistakes(mistakes)
+
+    def __getitem__(self, kind: str) -> Kind:
+        return self._kinds[kind]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._kinds)
+
+    def __len__(self) -> int:
+        return len(self._kinds)
+
+    def catalogue(self) -> str:
+        """The kinds for people: one line each, and one for their arguments."""
+        return "\n".join(_lines(kind) for kind in self._kinds.values())
+
+    def _missing_companions(self) -> list[str]:
+        """Companions that are tools, but not of this worker."""
+        mistakes = []
+        for kind in self._kinds.values():
+            named = [kind.spec.observe.kind if kind.spec.observe else None, kind.spec.fallback]
+            for other in filter(None, named):
+                if other not in self._kinds:
+                    near = nearest(other, self._kinds)
+                    mistakes.append(
+                        f"{kind.spec.kind}: names {other!r}, which no tools file defines{near}: load it too."
+                    )
+        return mistakes
+
+
+def _lines(kind: Kind) -> str:
+    spec = kind.spec
+    first = f"{spec.kind:<16} {spec.effect:<14} {kind.description.splitlines()[0]}"
+    more = [f"{name}: {_type(part)}" for name, part in kind.args_schema.get("properties", {}).items()]
+    more += [f"observe={spec.observe.kind}"] if spec.observe else []
+    more += [f"fallback={spec.fallback}"] if spec.fallback else []
+    return f"{first}\n{'':<16} {', '.join(more)}; {spec.retry}, {spec.timeout:g} s"
+
+
+def _type(schema: Mapping[str, Any]) -> str:
+    return str(schema.get("format") or schema.get("type") or "any")
+
+
+def load(path: Path) -> list[Tool[..., Any]]:
+    """Import a user's tools file and return the tools that it defines.
+
+    Its folder is appended to `sys.path`, so that it can import its neighbours but never shadows ours.
+
+    Raises:
+        ToolMistakes: it does not exist, cannot be imported, or defines no tool.
+    """
+    if not path.is_file():
+        raise ToolMistakes([f"There is no tools file {path}: check --tools."])
+    name = f"replan_tools_{path.stem}"
+    spec = importlib.util.spec_from_file_location(name, path)
+    if spec is None or spec.loader is None:
+        raise ToolMistakes([f"{path} is not a Python file: --tools takes files that end in .py."])
+    if str(path.parent.resolve()) not in sys.path:
+        sys.path.append(str(path.parent.resolve()))
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:  # whatever a user's file raises at import is its author's to mend
+        raise ToolMistakes([f"{path} cannot be imported: {type(error).__name__}: {error}."]) from error
+    tools = tools_in(module)
+    if not tools:
+        raise ToolMistakes([f"{path} defines no tool: decorate a function, e.g. with @tool.read."])
+    return tools
+
+
+def tools_in(module: ModuleType) -> list[Tool[..., Any]]:
+    """The tools that a module defines itself, in the order of their definition."""
+    found = (value for value in vars(module).values() if isinstance(value, Tool))
+    return [tool for tool in dict.fromkeys(found) if tool.function.__module__ == module.__name__]

@@ -1,0 +1,106 @@
+"""The decorators that make a function a tool; which one says what a call may change in the world.
+
+@tool.read            nothing to protect
+@tool.idempotent      repeating is harmless
+@tool.transactional   the writes commit in one transaction, or not at all
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Generic, Literal, ParamSpec, TypeVar, overload
+
+from workflows.catalogue import Effect
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+@dataclass(frozen=True)
+class Companion:
+    """Another tool and where its arguments come from: paths over `args`; omitted ones are taken from `args` by name."""
+
+    tool: "Tool[..., Any]"
+    paths: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Options:
+    """What a decorator was told."""
+
+    observe: "Tool[..., Any] | Companion | None" = None
+    fallback: "Tool[..., Any] | None" = None
+    retry: str = "standard"
+    timeout: float = 30.0
+
+
+class Tool(Generic[P, R]):
+    """A function with its promise; calling it calls the function, so that a unit test needs nothing else."""
+
+    def __init__(self, function: Callable[P, R], effect: Effect | None, options: Options) -> None:
+        """Keep what was declared; whether it makes sense is checked when a worker loads it."""
+        self.function = function
+        self.effect = effect
+        self.options = options
+        self.__name__ = getattr(function, "__name__", repr(function))
+        self.__doc__ = function.__doc__
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        """Call the function itself."""
+        return self.function(*args, **kwargs)
+
+    def using(self, **paths: str) -> Companion:
+        """Name this tool as a companion of another, with `field="args.other_field"` for its arguments."""
+        return Companion(self, paths)
+
+
+class _Declare:
+    """One of the decorators: `@tool.read` alone or with options."""
+
+    def __init__(self, effect: Effect) -> None:
+        self._effect = effect
+
+    @overload
+    def __call__(self, function: Callable[P, R], /) -> Tool[P, R]: ...
+
+    @overload
+    def __call__(
+        self,
+        *,
+        observe: Tool[..., Any] | Companion | None = None,
+        fallback: Tool[..., Any] | None = None,
+        retry: Literal["standard", "patient", "once"] = "standard",
+        timeout: float = 30.0,
+    ) -> Callable[[Callable[P, R]], Tool[P, R]]: ...
+
+    def __call__(
+        self,
+        function: Callable[..., Any] | None = None,
+        *,
+        observe: Tool[..., Any] | Companion | None = None,
+        fallback: Tool[..., Any] | None = None,
+        retry: Literal["standard", "patient", "once"] = "standard",
+        timeout: float = 30.0,
+    ) -> Any:
+        """Declare a tool: `observe` looks again after a refusal, `fallback` takes over when retries are used up,
+        `retry` names a profile of `workflows/routing.py`, `timeout` is in seconds of one attempt.
+        """
+        options = Options(observe=observe, fallback=fallback, retry=retry, timeout=timeout)
+        if function is not None:
+            return Tool(function, self._effect, options)
+        return lambda chosen: Tool(chosen, self._effect, options)
+
+
+class _Decorators:
+    read = _Declare(Effect.READ)
+    idempotent = _Declare(Effect.IDEMPOTENT)
+    transactional = _Declare(Effect.TRANSACTIONAL)
+
+    def __call__(self, function: Callable[P, R]) -> Tool[P, R]:
+        """Take a bare `@tool`, which a worker refuses with the names of the decorators."""
+        return Tool(function, None, Options())
+
+
+tool = _Decorators()
+
+DECORATORS = ("tool.read", "tool.idempotent", "tool.transactional")
+"""What there is to choose from, for messages."""

@@ -1,0 +1,81 @@
+"""Child processes that do not outlive the process which started them."""
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+GRACE_SECONDS = 8.0
+POLL_SECONDS = 0.05
+
+# Set in a launcher rather than in preexec_fn: the SDK's runtime has threads, and Python code between fork and exec may
+# deadlock on a lock that one of them held. The kernel keeps the setting over exec, so the launcher becomes the command.
+# The parent may be dead before the setting counts: then getppid() already names somebody else.
+_LAUNCHER = """
+import ctypes, os, signal, sys
+PR_SET_PDEATHSIG = 1
+ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+if os.getppid() != int(sys.argv[1]):
+    sys.exit("the parent is gone")
+os.execv(sys.argv[2], sys.argv[2:])
+"""
+
+
+def spawn(
+    command: Sequence[str],
+    log: Path,
+    *,
+    environment: Mapping[str, str] | None = None,
+    keep_open: Sequence[int] = (),
+) -> subprocess.Popen[bytes]:
+    """Start `command` (an absolute path first) with its output in `log`, away from the terminal's Ctrl-C.
+
+    On Linux the kernel kills it when the thread that called this ends, however that happens, so call it from the main
+    thread; elsewhere only `end` ends it.
+    """
+    with log.open("wb") as output:
+        return subprocess.Popen(  # noqa: S603 - commands are built in this room, never from a task
+            [*_tie(), *command],
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            env=environment,
+            pass_fds=keep_open,
+            start_new_session=True,
+        )
+
+
+def _tie() -> list[str]:
+    if sys.platform != "linux" or threading.current_thread() is not threading.main_thread():
+        return []
+    return [sys.executable, "-I", "-S", "-c", _LAUNCHER, str(os.getpid())]
+
+
+async def exited(process: subprocess.Popen[bytes], seconds: float) -> bool:
+    """Has the process ended, waiting at most `seconds` for it?"""
+    deadline = time.monotonic() + seconds
+    while process.poll() is None and time.monotonic() < deadline:  # noqa: ASYNC110 - no event tells
+        await asyncio.sleep(POLL_SECONDS)
+    return process.poll() is not None
+
+
+async def end(process: subprocess.Popen[bytes], grace: float = GRACE_SECONDS) -> None:
+    """Stop the process and its children: a request first, the kernel's way after `grace` seconds."""
+    for number, seconds in ((signal.SIGTERM, grace), (signal.SIGKILL, GRACE_SECONDS)):
+        if process.poll() is not None:
+            return
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, number)
+        await exited(process, seconds)
+
+
+def last_line(log: Path) -> str:
+    """The last line with text in a log file, or a sentence that there is none."""
+    lines = [line.strip() for line in log.read_text(errors="replace").splitlines() if line.strip()]
+    return lines[-1] if lines else "it printed nothing"

@@ -1,0 +1,199 @@
+"""The client: one way to reach a Temporal server, and a sentence instead of a trace when it is not there.
+
+NotConnected
+├── Unreachable     no server answers, it has no such namespace, or it lets us in nowhere
+└── Misconfigured   an address, the environment, a profile or a config file cannot be used
+"""
+
+import asyncio
+import os
+from collections.abc import Mapping, Sequence
+from datetime import timedelta
+from pathlib import Path
+
+from temporalio.api.enums.v1 import IndexedValueType
+from temporalio.api.operatorservice.v1 import AddSearchAttributesRequest, ListSearchAttributesRequest
+from temporalio.api.workflowservice.v1 import DescribeNamespaceRequest
+from temporalio.client import Client, Interceptor
+from temporalio.contrib.pydantic import pydantic_data_converter
+from temporalio.envconfig import ClientConfig, ClientConnectConfig
+from temporalio.runtime import Runtime
+from temporalio.service import RPCError, RPCStatusCode
+
+DEFAULT_ADDRESS = "localhost:7233"
+DEFAULT_NAMESPACE = "default"
+CONNECT_SECONDS = 4.0
+RPC_TIMEOUT = timedelta(seconds=4)
+
+START_ONE = "start one with `python worker.py --dev`, or set TEMPORAL_ADDRESS"
+CHECK_CREDENTIALS = "check TEMPORAL_API_KEY, the TLS client certificate and the namespace"
+
+VALUE_TYPES = {
+    "Text": IndexedValueType.INDEXED_VALUE_TYPE_TEXT,
+    "Keyword": IndexedValueType.INDEXED_VALUE_TYPE_KEYWORD,
+    "Int": IndexedValueType.INDEXED_VALUE_TYPE_INT,
+    "Double": IndexedValueType.INDEXED_VALUE_TYPE_DOUBLE,
+    "Bool": IndexedValueType.INDEXED_VALUE_TYPE_BOOL,
+    "Datetime": IndexedValueType.INDEXED_VALUE_TYPE_DATETIME,
+    "KeywordList": IndexedValueType.INDEXED_VALUE_TYPE_KEYWORD_LIST,
+}
+"""The names that `temporal operator search-attribute create --type` takes."""
+
+REFUSALS = frozenset(
+    {
+        RPCStatusCode.INVALID_ARGUMENT,  # a reserved name, or no more columns of this type
+        RPCStatusCode.PERMISSION_DENIED,
+        RPCStatusCode.UNAUTHENTICATED,
+        RPCStatusCode.UNIMPLEMENTED,
+    }
+)
+
+
+class NotConnected(RuntimeError):
+    """There is no client: `reason` is what happened, `remedy` what to do about it."""
+
+    def __init__(self, reason: str, remedy: str) -> None:
+        super().__init__(f"{reason}: {remedy}.")
+        self.reason = reason
+        self.remedy = remedy
+
+
+class Unreachable(NotConnected):
+    """No Temporal server answers at the address, or it does not serve us this namespace."""
+
+
+class Misconfigured(NotConnected):
+    """An address, a profile or a config file cannot be used."""
+
+
+async def connect(
+    *,
+    address: str | None = None,
+    namespace: str | None = None,
+    profile: str | None = None,
+    plain: bool = False,
+    interceptors: Sequence[Interceptor] = (),
+    runtime: Runtime | None = None,
+) -> Client:
+    """A client for a namespace that is there, from the arguments, then TEMPORAL_*, then the Temporal config file.
+
+    `plain` leaves environment and file alone: a server that `--dev` started knows neither TLS nor keys.
+    Raises Unreachable within about five seconds, Misconfigured.
+    """
+    settings = ClientConnectConfig() if plain else _settings(profile)
+    settings["target_host"] = address or settings.get("target_host") or DEFAULT_ADDRESS
+    settings["namespace"] = namespace or settings.get("namespace") or DEFAULT_NAMESPACE
+    client = await _dial(settings, interceptors, runtime)
+    await _require_namespace(client, settings["target_host"])
+    return client
+
+
+async def answers(address: str) -> bool:
+    """Is there a Temporal server without TLS at `host:port`?"""
+    try:
+        await _dial(ClientConnectConfig(target_host=address))
+    except NotConnected:
+        return False
+    return True
+
+
+def _settings(profile: str | None) -> ClientConnectConfig:
+    file = os.environ.get("TEMPORAL_CONFIG_FILE")
+    if file and not Path(file).exists():  # the SDK would go on without it
+        raise Misconfigured(f"TEMPORAL_CONFIG_FILE names {file!r}, which does not exist", "correct or unset it")
+    try:
+        return ClientConfig.load_client_connect_config(profile)
+    except OSError as error:
+        reason = f"The Temporal profile names the file {error.filename!r}, which cannot be read ({error.strerror})"
+        raise Misconfigured(reason, "correct its path or its permissions") from error
+    except RuntimeError as error:  # the bridge's ConfigError, which the SDK does not export
+        reason = f"The Temporal client configuration cannot be used ({str(error).splitlines()[0]})"
+        remedy = "correct the config file, or the profile chosen with --profile or TEMPORAL_PROFILE"
+        raise Misconfigured(reason, remedy) from error
+
+
+async def _dial(
+    settings: ClientConnectConfig, interceptors: Sequence[Interceptor] = (), runtime: Runtime | None = None
+) -> Client:
+    address = settings["target_host"]
+    try:
+        async with asyncio.timeout(CONNECT_SECONDS):
+            return await Client.connect(
+                **settings, data_converter=pydantic_data_converter, interceptors=interceptors, runtime=runtime
+            )
+    except ValueError as error:
+        raise Misconfigured(f"{address!r} is no address ({error})", "write host:port, as in localhost:7233") from error
+    except (TimeoutError, RuntimeError) as error:  # the SDK raises its Rust core's text as a bare RuntimeError
+        raise _translated(str(error), address) from error
+
+
+def _translated(text: str, address: str) -> NotConnected:
+    """The first mark that the core's text contains decides."""
+    for mark, failure in _failures(address).items():
+        if mark in text:
+            return failure
+    return Unreachable(f"No Temporal server answers at {address}", START_ONE)
+
+
+def _failures(address: str) -> dict[str, NotConnected]:
+    refused = Unreachable(f"The server at {address} refuses these credentials", CHECK_CREDENTIALS)
+    return {
+        "dns error": Unreachable(f"The host name in {address} is not known", "correct TEMPORAL_ADDRESS or --address"),
+        "ParseError": Misconfigured("The TLS certificate or key is not PEM text", "check the profile's TLS settings"),
+        "InvalidContentType": Unreachable(f"{address} answers, but without TLS", "set TEMPORAL_TLS=false"),
+        "InvalidCertificate": Unreachable(
+            f"The certificate of {address} is not trusted", "set TEMPORAL_TLS_SERVER_CA_CERT_PATH"
+        ),
+        "PermissionDenied": refused,
+        "Unauthenticated": refused,
+        "Unavailable": Unreachable(f"The server at {address} is not ready", "try again in a moment"),
+        "after connection": Unreachable(
+            f"What answers at {address} is no Temporal server, or wants TLS", "check the port, or set TEMPORAL_TLS=true"
+        ),
+    }
+
+
+async def _require_namespace(client: Client, address: str) -> None:
+    request = DescribeNamespaceRequest(namespace=client.namespace)
+    try:
+        await client.workflow_service.describe_namespace(request, timeout=RPC_TIMEOUT)
+    except RPCError as error:
+        raise _refused(error.status, client.namespace, address) from error
+
+
+def _refused(status: RPCStatusCode, namespace: str, address: str) -> Unreachable:
+    if status is RPCStatusCode.NOT_FOUND:
+        remedy = f"create it with `temporal operator namespace create -n {namespace}`, or set TEMPORAL_NAMESPACE"
+        return Unreachable(f"The server at {address} has no namespace {namespace!r}", remedy)
+    if status in REFUSALS:
+        return Unreachable(f"The server at {address} refuses us the namespace {namespace!r}", CHECK_CREDENTIALS)
+    return Unreachable(f"The server at {address} does not answer for namespace {namespace!r}", "try again in a moment")
+
+
+async def register_search_attributes(client: Client, attributes: Mapping[str, str]) -> bool:
+    """Are all attributes (name to type, as in `{"ReplanStatus": "Keyword"}`) there, once the missing ones are added?
+
+    False where the server refuses, as Temporal Cloud does. Raises RPCError when it cannot be reached.
+    """
+    wanted = {name: VALUE_TYPES[kind] for name, kind in attributes.items()}
+    try:
+        present = await _attributes(client)
+        missing = {name: kind for name, kind in wanted.items() if name not in present}
+        if missing:
+            await _add(client, missing)
+            present = await _attributes(client)
+    except RPCError as error:
+        if error.status not in REFUSALS:
+            raise
+        return False
+    return wanted.items() <= present.items()
+
+
+async def _attributes(client: Client) -> dict[str, IndexedValueType.ValueType]:
+    request = ListSearchAttributesRequest(namespace=client.namespace)
+    return dict((await client.operator_service.list_search_attributes(request, timeout=RPC_TIMEOUT)).custom_attributes)
+
+
+async def _add(client: Client, attributes: Mapping[str, IndexedValueType.ValueType]) -> None:
+    request = AddSearchAttributesRequest(namespace=client.namespace, search_attributes=attributes)
+    await client.operator_service.add_search_attributes(request, timeout=RPC_TIMEOUT)

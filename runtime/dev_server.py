@@ -1,0 +1,234 @@
+"""A Temporal server on this machine: ours while we run, or somebody's that already answers.
+
+`python -m runtime.dev_server [PREFIX]` only makes sure that the program is there, each line of its output after PREFIX.
+"""
+
+import asyncio
+import fcntl
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import IO
+
+from runtime.child import POLL_SECONDS, end, last_line, spawn
+from runtime.client import (
+    DEFAULT_ADDRESS,
+    DEFAULT_NAMESPACE,
+    NotConnected,
+    answers,
+    connect,
+    register_search_attributes,
+)
+from runtime.server_spec import ServerSpec
+from runtime.temporal_cli import Say, ServerUnavailable, find_cli
+
+__all__ = [
+    "DevServer",
+    "LocalServer",
+    "ServerSpec",
+    "ServerUnavailable",
+    "answers",
+    "dev_server",
+    "find_cli",
+    "free_port",
+]
+
+START_SECONDS = 60.0
+LAST_PORT = 65535
+UI_PORT_OFFSET = 1000
+"""The Temporal CLI's own rule for the port of the web UI."""
+
+
+class DevServer:
+    """One server process, up inside `async with`; on Linux it also dies with us, whatever kills us.
+
+    Start it from the main thread. After a kill, `start` brings it up again on the same database.
+    """
+
+    def __init__(self, spec: ServerSpec, binary: Path) -> None:
+        self.spec = spec
+        self._binary = binary
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def address(self) -> str:
+        return self.spec.address
+
+    @property
+    def ui_url(self) -> str:
+        return self.spec.ui_url
+
+    @property
+    def pid(self) -> int | None:
+        """The server's process, None before `start` and after `stop`."""
+        return self._process.pid if self._process else None
+
+    async def __aenter__(self) -> "DevServer":
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.stop()
+
+    async def start(self) -> None:
+        """Start it and return when it serves its namespace. Raises ServerUnavailable."""
+        await self.stop()
+        async with AsyncExitStack() as undo:
+            self._process = _spawn(self.spec, self._binary)
+            undo.push_async_callback(self.stop)
+            await self._until_ready(self._process)
+            undo.pop_all()
+
+    async def stop(self) -> None:
+        """Stop it, gently if it lets us; nothing to do when it is gone."""
+        if self._process:
+            await end(self._process)
+            self._process = None
+
+    async def _until_ready(self, process: subprocess.Popen[bytes]) -> None:
+        deadline = time.monotonic() + START_SECONDS
+        while not await _prepared(self.spec):
+            if process.poll() is not None:
+                raise ServerUnavailable(
+                    f"The Temporal server ended while it started ({last_line(self.spec.log)}): look into"
+                    f" {self.spec.log}, or start one by hand and set TEMPORAL_ADDRESS."
+                )
+            if time.monotonic() > deadline:
+                raise ServerUnavailable(
+                    f"The Temporal server is not ready after {START_SECONDS:.0f} s ({last_line(self.spec.log)}): look"
+                    f" into {self.spec.log}, or start one by hand and set TEMPORAL_ADDRESS."
+                )
+            await asyncio.sleep(POLL_SECONDS)
+
+
+def _spawn(spec: ServerSpec, binary: Path) -> subprocess.Popen[bytes]:
+    spec.folder.mkdir(parents=True, exist_ok=True)
+    for port in (spec.port, spec.ui_port):
+        _require_free(spec.ip, port)
+    with _locked(spec) as lock:
+        return spawn(spec.command(binary), spec.log, keep_open=[lock.fileno()])
+
+
+def _require_free(ip: str, port: int) -> None:
+    try:
+        _listen(ip, port).close()
+    except OSError as error:
+        raise ServerUnavailable(
+            f"Port {port} on {ip} cannot be used for a Temporal server ({error.strerror}), perhaps because another"
+            f" program listens there: choose another with TEMPORAL_ADDRESS=localhost:{free_port()}."
+        ) from error
+
+
+def _locked(spec: ServerSpec) -> IO[bytes]:
+    """A lock on the database, which the server inherits and so holds as long as it lives, with or without us."""
+    lock = spec.folder.joinpath("temporal.lock").open("wb")
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        lock.close()
+        raise ServerUnavailable(
+            f"Another Temporal server uses {spec.database} already: stop it, set TEMPORAL_ADDRESS to it, or choose"
+            " another state folder."
+        ) from error
+    return lock
+
+
+async def _prepared(spec: ServerSpec) -> bool:
+    try:
+        await _prepare(spec)
+    except NotConnected:
+        return False
+    return True
+
+
+async def _prepare(spec: ServerSpec) -> None:
+    client = await connect(address=spec.address, namespace=spec.namespace, plain=True)
+    # Not by --search-attribute: the server reads that flag only when it makes a new database.
+    await register_search_attributes(client, spec.attributes)
+
+
+def _listen(ip: str, port: int) -> socket.socket:
+    return socket.create_server((ip, port))
+
+
+def free_port() -> int:
+    """A port that nobody listens on, and that the system will not hand out again for a while."""
+    with _listen("127.0.0.1", 0) as listener, socket.create_connection(listener.getsockname()):
+        # Closed from this side first, the connection leaves the port in TIME_WAIT: free to listen on, not to hand out.
+        listener.accept()[0].close()
+        return int(listener.getsockname()[1])
+
+
+@dataclass(frozen=True)
+class LocalServer:
+    """The server that `--dev` uses; connect to it with `plain=True`."""
+
+    address: str
+    ui_url: str
+    ours: bool
+    """False for one that answered before we came, and goes on when we end."""
+
+
+@asynccontextmanager
+async def dev_server(
+    folder: Path,
+    *,
+    say: Say,
+    address: str | None = None,
+    namespace: str = DEFAULT_NAMESPACE,
+    attributes: Mapping[str, str] | None = None,
+) -> AsyncIterator[LocalServer]:
+    """The server at `address`, else TEMPORAL_ADDRESS, else localhost:7233: reused if it answers, else ours in `folder`.
+
+    Raises ServerUnavailable, also for an address that is not on this machine, and NotConnected.
+    """
+    host, port = _loopback(address or os.environ.get("TEMPORAL_ADDRESS") or DEFAULT_ADDRESS)
+    ui_port = port + UI_PORT_OFFSET if port + UI_PORT_OFFSET <= LAST_PORT else free_port()
+    spec = ServerSpec(folder, host, port, ui_port, namespace, attributes or {})
+    async with AsyncExitStack() as running:
+        reused = await answers(spec.address)
+        if reused:
+            await _prepare(spec)
+        else:
+            await running.enter_async_context(DevServer(spec, await find_cli(say)))
+        yield LocalServer(spec.address, spec.ui_url, ours=not reused)
+
+
+def _loopback(address: str) -> tuple[str, int]:
+    host, _, port = address.rpartition(":")
+    if not (host == "localhost" or host.startswith("127.")) or not port.isdecimal():
+        raise ServerUnavailable(
+            f"--dev starts a server on this machine, and {address!r} is no localhost:PORT: correct TEMPORAL_ADDRESS,"
+            " or leave out --dev to use that server."
+        )
+    return host, int(port)
+
+
+def _main(prefix: str) -> int:
+    def say(line: str) -> None:
+        sys.stdout.write(f"{prefix}{line}\n")
+        sys.stdout.flush()
+
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        say(f"temporal is {asyncio.run(find_cli(say))}")
+    except ServerUnavailable as problem:
+        sys.stderr.write(f"{problem}\n")
+        return 1
+    except KeyboardInterrupt:
+        return 130
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(_main(" ".join([*sys.argv[1:], ""])))

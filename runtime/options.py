@@ -1,0 +1,19 @@
+"""The worker's options, with their help."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from runtime.telemetry import Style
+
+Dev = Annotated[bool, typer.Option("--dev", help="Run a server and a demo world here, unless a server answers.")]
+Fresh = Annotated[bool, typer.Option("--fresh", help="With --dev: begin with an empty world.")]
+Tools = Annotated[list[Path] | None, typer.Option(help="A file with tools of your own; may be repeated.")]
+Check = Annotated[bool, typer.Option("--check", help="Load the tools, print the catalogue, exit.")]
+Documents = Annotated[Path | None, typer.Option(help="The root of the folders that tasks may search.")]
+State = Annotated[Path, typer.Option(envvar="REPLAN_STATE", help="The folder where this worker keeps its state.")]
+Store = Annotated[str | None, typer.Option(envvar="REPLAN_STORE", help="URL of the store, else SQLite in --state.")]
+Queue = Annotated[str, typer.Option(help="The task queue to serve.")]
+Planner = Annotated[str, typer.Option(help="Who plans: offline, or scripted:FILE.")]
+Log = Annotated[Style | None, typer.Option(help="How to log; JSON where stderr is no terminal.")]

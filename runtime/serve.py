@@ -1,0 +1,100 @@
+"""Running a worker until it is told to stop, and stopping it in order."""
+
+import asyncio
+import os
+import signal
+from collections.abc import Callable, Sequence
+from datetime import timedelta
+from typing import Any
+
+from temporalio.client import Client
+from temporalio.service import RPCError
+from temporalio.worker import Interceptor, Worker
+from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner, SandboxRestrictions
+
+from runtime.dev_server import LocalServer
+from runtime.settings import Settings
+from workflows import routing
+
+GRACE = timedelta(seconds=8)
+"""How long running calls may finish after SIGTERM before they are cancelled, to be done again elsewhere."""
+STICKY = timedelta(seconds=1)
+"""How long a workflow task waits for the worker that has it in memory: what a killed worker costs."""
+POLLERS = 10
+
+
+def build(
+    client: Client,
+    queue: str,
+    *,
+    workflows: Sequence[type],
+    activities: Sequence[Callable[..., Any]],
+    interceptors: Sequence[Interceptor],
+) -> Worker:
+    """A worker with our settings.
+
+    Every module is passed through the sandbox (one that is not runs again for each workflow, 8 ms and more); what
+    workflow code may not import is held by `workflows/ruff.toml` instead.
+    """
+    return Worker(
+        client,
+        task_queue=queue,
+        workflows=workflows,
+        activities=activities,
+        interceptors=interceptors,
+        workflow_runner=SandboxedWorkflowRunner(
+            restrictions=SandboxRestrictions.default.with_passthrough_all_modules()
+        ),
+        graceful_shutdown_timeout=GRACE,
+        sticky_queue_schedule_to_start_timeout=STICKY,
+        max_heartbeat_throttle_interval=routing.CANCEL_NOTICE,
+        default_heartbeat_throttle_interval=routing.CANCEL_NOTICE,
+        max_concurrent_workflow_task_polls=POLLERS,
+        max_concurrent_activity_task_polls=POLLERS,
+        max_eager_activity_reservations_per_workflow_task=routing.MAX_PARALLEL,
+    )
+
+
+async def serve(worker: Worker, stop: asyncio.Event) -> None:
+    """Run `worker` until `stop` is set, then let running calls finish."""
+    async with worker:
+        await stop.wait()
+
+
+def stop_on_signals() -> asyncio.Event:
+    """An event that SIGTERM or Ctrl-C sets; a second one ends the process at once."""
+    stop, loop = asyncio.Event(), asyncio.get_running_loop()
+
+    def stopped() -> None:
+        if stop.is_set():
+            os._exit(130)
+        stop.set()
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, stopped)
+    return stop
+
+
+def ready_line(client: Client, local: LocalServer | None, settings: Settings, *, tools: int) -> str:
+    """The one line that says where everything is; it begins with `ready`."""
+    whose = "" if local is None else " (ours)" if local.ours else " (was running already, not ours)"
+    words = [
+        *([f"ui {local.ui_url}"] if local else []),
+        f"server {client.service_client.config.target_host}{whose}",
+        f"namespace {client.namespace}",
+        f"state {settings.state}",
+        f"queue {settings.queue}",
+        f"{tools} tools",
+    ]
+    return "  ".join(["ready", *words])
+
+
+async def goodbye(client: Client, queue: str) -> str:
+    """How many tasks of this queue go on when a worker starts again."""
+    query = f'TaskQueue = "{queue}" AND ExecutionStatus = "Running"'
+    try:
+        count = (await client.count_workflows(query, rpc_timeout=timedelta(seconds=2))).count
+    except RPCError:
+        return "stopped; the server does not answer any more"
+    tasks = "1 task" if count == 1 else f"{count} tasks"
+    return f"stopped; {tasks} unfinished; they go on when a worker starts" if count else "stopped; no task unfinished"

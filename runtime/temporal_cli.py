@@ -1,0 +1,149 @@
+"""The Temporal CLI, which holds the development server: one binary, found, downloaded or built once."""
+
+import os
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from platformdirs import user_cache_path
+
+from runtime.child import end, exited, last_line, spawn
+
+VERSION = "1.5.1"
+VARIABLE = "TEMPORAL_CLI"
+DOWNLOAD_SECONDS = 120.0
+BUILD_SECONDS = 1800.0
+SAY_EVERY_SECONDS = 10.0
+
+Say = Callable[[str], None]
+
+# The SDK downloads only as a part of starting a server. It does so in a process of its own, because that one can be
+# stopped at any moment, together with the server, and keeps the server's banner off the terminal.
+_DOWNLOAD = """
+import asyncio, sys
+from temporalio.testing import WorkflowEnvironment
+
+async def main():
+    folder, version = sys.argv[1:]
+    server = await WorkflowEnvironment.start_local(download_dest_dir=folder, dev_server_download_version=version)
+    await server.shutdown()
+
+asyncio.run(main())
+"""
+
+
+class ServerUnavailable(RuntimeError):
+    """No Temporal server can be had or started here; the message says why and what to do."""
+
+
+async def find_cli(say: Say) -> Path:
+    """The binary: named by TEMPORAL_CLI, on PATH, cached, downloaded by the SDK, or built with Go, in this order.
+
+    `say` gets a line about everything that takes longer than a moment. Raises ServerUnavailable.
+    """
+    return _named() or _on_path() or _cached() or await _fetched(say)
+
+
+def _named() -> Path | None:
+    name = os.environ.get(VARIABLE)
+    if not name:
+        return None
+    found = shutil.which(name)
+    if found is None:
+        raise ServerUnavailable(
+            f"{VARIABLE} names {name!r}, where no program is: correct it, or unset it to let Replan find one."
+        )
+    return Path(found).absolute()
+
+
+def _on_path() -> Path | None:
+    found = shutil.which("temporal")
+    return Path(found).absolute() if found else None
+
+
+def cached_binary() -> Path:
+    """Where the downloaded or built binary is kept, in the user's cache folder."""
+    return user_cache_path("replan") / f"temporal-{VERSION}"
+
+
+def _cached() -> Path | None:
+    return cached_binary() if os.access(cached_binary(), os.X_OK) else None
+
+
+async def _fetched(say: Say) -> Path:
+    target = cached_binary()
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=target.parent, prefix="getting-") as folder:
+            # Two processes may fetch at once: a rename is atomic, and the later one replaces the same with the same.
+            return (await _fetch(Path(folder), say)).replace(target)
+    except (PermissionError, NotADirectoryError, FileExistsError) as error:
+        raise ServerUnavailable(
+            f"The cache folder {target.parent} cannot be written ({error.strerror}): make it writable, set"
+            f" XDG_CACHE_HOME to another, or name a temporal binary in {VARIABLE}."
+        ) from error
+
+
+async def _fetch(folder: Path, say: Say) -> Path:
+    problems = []
+    for get in (_download, _build):
+        problem = await get(folder, say)
+        if problem is None:
+            return next(folder.joinpath("bin").glob("temporal*"))
+        problems.append(problem)
+    raise ServerUnavailable(
+        f"No temporal program is here and none could be fetched ({'; '.join(problems)}): install the temporal CLI or"
+        f" Go, name a binary in {VARIABLE}, or set TEMPORAL_ADDRESS to a server that runs."
+    )
+
+
+async def _download(folder: Path, say: Say) -> str | None:
+    folder.joinpath("bin").mkdir()
+    command = [sys.executable, "-c", _DOWNLOAD, str(folder / "bin"), f"v{VERSION}"]
+    problem = await _run(command, folder, say, "downloading the Temporal server, once", DOWNLOAD_SECONDS)
+    return problem and f"the download failed: {problem}"
+
+
+async def _build(folder: Path, say: Say) -> str | None:
+    go = shutil.which("go")
+    if go is None:
+        return "Go is not installed to build it"
+    source = f"github.com/temporalio/cli/cmd/temporal@v{VERSION}"
+    settings = {**os.environ, "GOBIN": str(folder / "bin"), "GOTMPDIR": str(folder), "CGO_ENABLED": "0"}
+    what = "building the Temporal server with Go, about 5 min, once (or install the temporal CLI, then again)"
+    command = [go, "install", "-ldflags", "-s -w", source]
+    problem = await _run(command, folder, say, what, BUILD_SECONDS, settings)
+    return problem and f"the build failed: {problem}"
+
+
+async def _run(
+    command: Sequence[str],
+    folder: Path,
+    say: Say,
+    what: str,
+    limit: float,
+    environment: Mapping[str, str] | None = None,
+) -> str | None:
+    """What went wrong, or None."""
+    log = folder / "log"
+    began = time.monotonic()
+    process = spawn(command, log, environment=environment)
+    say(what)
+    try:
+        while not await exited(process, SAY_EVERY_SECONDS):
+            elapsed = time.monotonic() - began
+            if elapsed > limit:
+                return f"not done after {spoken(elapsed)}"
+            say(f"{what} ... {spoken(elapsed)}")
+    finally:
+        await end(process)
+    return None if process.returncode == 0 else last_line(log)
+
+
+def spoken(seconds: float) -> str:
+    """A duration as people say it: `40 s`, `1 min 20 s`."""
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes} min {rest} s" if minutes else f"{rest} s"

@@ -1,0 +1,106 @@
+"""What workflow tests share: a worker with tools of the test's own, and a task run to its end."""
+
+import uuid
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import httpx2
+from pydantic import JsonValue
+from temporalio.client import Client, WorkflowFailureError, WorkflowHandle
+from temporalio.exceptions import ApplicationError
+from temporalio.worker import Worker
+
+from activities.boundary import Boundary, HeaderInterceptor
+from activities.llm.scripted import ScriptedPlanner
+from activities.planning import Planner, Planning
+from activities.store import open_store
+from activities.toolbox.injection import Resources
+from activities.toolbox.registry import Registry
+from activities.toolbox.tool import Tool
+from runtime import serve
+from workflows.agent import AgentWorkflow
+from workflows.budget import Limits
+from workflows.call import CallInterceptor
+from workflows.plan import Answer, GiveUp, NewSteps, Question, Step
+from workflows.task import Outcome, Task
+
+Proposals = Sequence[NewSteps | Answer | Question | GiveUp]
+
+DONE = Answer(result="done")
+
+
+def plan(*steps: Step, because: str = "") -> NewSteps:
+    """A proposal of steps."""
+    return NewSteps(steps=steps, because=because)
+
+
+def step(id: str, kind: str, *needs: str, **args: JsonValue) -> Step:
+    """A step in one line."""
+    return Step(id=id, kind=kind, args=args, needs=needs)
+
+
+@dataclass
+class Stage:
+    """A running worker and a way to give it tasks."""
+
+    client: Client
+    queue: str
+    started: list[str] = field(default_factory=list)
+
+    async def start(self, task: Task | str = "a task", **limits: Any) -> WorkflowHandle[AgentWorkflow, Outcome]:
+        """Start a task on this worker."""
+        given = Task(text=task, limits=Limits(**limits)) if isinstance(task, str) else task
+        id = f"test-{uuid.uuid4().hex[:12]}"
+        self.started.append(id)
+        return await self.client.start_workflow(AgentWorkflow.run, given, id=id, task_queue=self.queue)
+
+    async def run(self, task: Task | str = "a task", **limits: Any) -> Outcome:
+        """Run a task to its end, however it ends."""
+        return await outcome(await self.start(task, **limits))
+
+
+async def outcome(handle: WorkflowHandle[AgentWorkflow, Outcome]) -> Outcome:
+    """The outcome of a task that completed, failed or was cancelled."""
+    try:
+        return await handle.result()
+    except WorkflowFailureError as error:
+        if isinstance(error.cause, ApplicationError):
+            return Outcome.model_validate(error.cause.details[0])
+        return Outcome.model_validate(await (await handle.describe()).memo_value("outcome"))
+
+
+@asynccontextmanager
+async def staged(
+    client: Client,
+    folder: Path,
+    tools: Sequence[Tool[..., Any]],
+    planner: Planner | Proposals,
+    *,
+    queue: str | None = None,
+    patience: float = 60,
+) -> AsyncIterator[Stage]:
+    """A worker with these tools and this planner, or prepared proposals."""
+    name = queue or f"queue-{uuid.uuid4().hex[:12]}"
+    engine = await open_store(f"sqlite+aiosqlite:///{folder / 'store.db'}")
+    chosen = ScriptedPlanner(planner) if isinstance(planner, Sequence) else planner
+    registry = Registry(tools)
+    async with httpx2.AsyncClient() as http:
+        boundary = Boundary(Resources(engine, http, folder))
+        planning = Planning(chosen, registry, searchable=True, patience=patience)
+        async with worker(client, name, [*planning.activities(), *boundary.activities(registry)]):
+            yield Stage(client, name)
+    await engine.dispose()
+
+
+def worker(client: Client, queue: str, activities: Sequence[Any]) -> Worker:
+    """A worker as the product builds it."""
+    return serve.build(
+        client,
+        queue,
+        workflows=[AgentWorkflow],
+        activities=activities,
+        interceptors=[CallInterceptor(), HeaderInterceptor()],
+    )

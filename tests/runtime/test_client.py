@@ -1,0 +1,198 @@
+"""Reaching a server: what wins, what is said when it fails, and which search attributes there are."""
+
+import asyncio
+import os
+import socket
+import time
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import pytest
+from temporalio.client import Client
+
+from runtime.client import Misconfigured, NotConnected, Unreachable, answers, connect, register_search_attributes
+from runtime.dev_server import DevServer, ServerSpec, find_cli, free_port
+
+
+@pytest.fixture(autouse=True)
+def no_settings(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """No TEMPORAL_* variable and no config file of whoever runs the tests."""
+    for name in [name for name in os.environ if name.startswith("TEMPORAL_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    monkeypatch.setenv("HOME", str(tmp_path))
+
+
+@pytest.fixture
+def silent_port() -> Iterator[int]:
+    """A port that takes connections and never says a word."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        yield listener.getsockname()[1]
+
+
+@pytest.fixture(scope="module")
+async def fresh_client(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Client]:
+    """A client of a server of its own: one has room for ten keywords only."""
+    spec = ServerSpec(tmp_path_factory.mktemp("fresh"), port=free_port(), ui_port=free_port())
+    async with DevServer(spec, await find_cli(lambda _: None)) as running:
+        yield await connect(address=running.address, plain=True)
+
+
+def profile(folder: Path, text: str) -> str:
+    file = folder / "temporal.toml"
+    file.write_text(text)
+    return str(file)
+
+
+async def test_the_environment_names_the_server(server: DevServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without arguments, TEMPORAL_ADDRESS decides where to connect, and the namespace is `default`."""
+    monkeypatch.setenv("TEMPORAL_ADDRESS", server.address)
+
+    assert (await connect()).namespace == "default"
+
+
+async def test_arguments_win_over_the_environment(server: DevServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An explicit address and namespace are used although the environment names others."""
+    monkeypatch.setenv("TEMPORAL_ADDRESS", "localhost:1")
+    monkeypatch.setenv("TEMPORAL_NAMESPACE", "elsewhere")
+
+    assert (await connect(address=server.address, namespace="default")).namespace == "default"
+
+
+async def test_a_profile_of_the_config_file_names_the_server(
+    server: DevServer, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """`profile` chooses an entry of the Temporal config file."""
+    text = f'[profile.mine]\naddress = "{server.address}"\n'
+    monkeypatch.setenv("TEMPORAL_CONFIG_FILE", profile(tmp_path, text))
+
+    assert await connect(profile="mine")
+
+
+async def test_plain_leaves_the_environment_alone(server: DevServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A key for Temporal Cloud in the environment, which means TLS, does not disturb the server of `--dev`."""
+    monkeypatch.setenv("TEMPORAL_API_KEY", "secret")
+
+    with pytest.raises(Unreachable, match="TEMPORAL_TLS=false"):
+        await connect(address=server.address)
+    assert await connect(address=server.address, plain=True)
+
+
+async def test_nobody_there_is_a_sentence_with_a_remedy() -> None:
+    """An unreachable server is named, with the two ways to get one."""
+    address = f"localhost:{free_port()}"
+
+    with pytest.raises(Unreachable) as failure:
+        await connect(address=address)
+    assert str(failure.value) == (
+        f"No Temporal server answers at {address}: start one with `python worker.py --dev`, or set TEMPORAL_ADDRESS."
+    )
+
+
+async def test_a_silent_port_fails_within_five_seconds(silent_port: int) -> None:
+    """A program that accepts and never answers does not hold anybody up."""
+    began = time.monotonic()
+
+    with pytest.raises(Unreachable, match="No Temporal server answers"):
+        await connect(address=f"127.0.0.1:{silent_port}")
+    assert time.monotonic() - began < 5
+
+
+async def test_a_web_page_is_no_temporal_server(server: DevServer) -> None:
+    """The port of the web UI, a likely mistake, is told from a server that is down."""
+    with pytest.raises(Unreachable, match="is no Temporal server"):
+        await connect(address=f"127.0.0.1:{server.spec.ui_port}")
+
+
+async def test_a_missing_namespace_is_named(server: DevServer) -> None:
+    """A namespace that the server does not have is a sentence with the command that makes it."""
+    with pytest.raises(Unreachable, match=r"has no namespace 'shop': create it with `temporal operator"):
+        await connect(address=server.address, namespace="shop")
+
+
+@pytest.mark.parametrize("address", ["localhost:99999", "a b:7233", ":7233"])
+async def test_a_malformed_address_is_a_sentence(address: str) -> None:
+    """What cannot be an address is said to be none."""
+    with pytest.raises(Misconfigured, match="is no address"):
+        await connect(address=address)
+
+
+async def test_an_unknown_profile_is_named() -> None:
+    """A profile that no file has is named."""
+    with pytest.raises(Misconfigured, match=r"Profile 'nope' not found"):
+        await connect(profile="nope")
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("garbage [", "TOML parse error at line 1"),
+        ('[profile.default.tls]\nclient_cert_path = "/no/such.pem"\n', r"'/no/such.pem', which cannot be read"),
+        ('[profile.default.tls]\nclient_cert_data = "x"\nclient_key_data = "y"\n', "is not PEM text"),
+    ],
+)
+async def test_an_unusable_config_file_is_a_sentence(
+    text: str, said: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Bad TOML, a missing file and a broken key each say what is wrong, on one line."""
+    monkeypatch.setenv("TEMPORAL_CONFIG_FILE", profile(tmp_path, text))
+
+    with pytest.raises(Misconfigured, match=said) as failure:
+        await connect()
+    assert "\n" not in str(failure.value)
+
+
+async def test_a_config_file_that_is_not_there_is_not_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A mistyped TEMPORAL_CONFIG_FILE does not end in another server than the one meant."""
+    monkeypatch.setenv("TEMPORAL_CONFIG_FILE", "/no/such.toml")
+
+    with pytest.raises(Misconfigured, match="does not exist"):
+        await connect()
+
+
+async def test_answers_tells_a_server_from_none(server: DevServer) -> None:
+    """Only a Temporal server counts, and asking raises nothing."""
+    others = (f"127.0.0.1:{server.spec.ui_port}", f"localhost:{free_port()}", "nonsense:x")
+
+    assert [await answers(address) for address in (server.address, *others)] == [True, False, False, False]
+
+
+async def test_missing_search_attributes_are_added_and_found_again(fresh_client: Client) -> None:
+    """Registering is repeatable, and adds what is missing."""
+    assert await register_search_attributes(fresh_client, {"TestWord": "Keyword"})
+    assert await register_search_attributes(fresh_client, {"TestWord": "Keyword", "TestNumber": "Int"})
+
+
+async def test_two_workers_may_register_at_once(fresh_client: Client) -> None:
+    """Workers that start together do not disturb each other."""
+    wanted = {"TestAtOnce": "Keyword"}
+
+    assert await asyncio.gather(*[register_search_attributes(fresh_client, wanted) for _ in range(5)]) == [True] * 5
+
+
+@pytest.mark.parametrize(
+    "attributes",
+    [{"ExecutionStatus": "Keyword"}, {f"TestFlag{number}": "Bool" for number in range(9)}],
+    ids=["reserved name", "too many of a type"],
+)
+async def test_a_refusal_to_register_is_an_answer(fresh_client: Client, attributes: dict[str, str]) -> None:
+    """A server that refuses is no exception: the caller goes on without."""
+    assert not await register_search_attributes(fresh_client, attributes)
+
+
+async def test_an_attribute_of_another_type_is_not_there(fresh_client: Client) -> None:
+    """A name that is taken by another type does not count."""
+    await register_search_attributes(fresh_client, {"TestTaken": "Keyword"})
+
+    assert not await register_search_attributes(fresh_client, {"TestTaken": "Int"})
+
+
+def test_failures_carry_reason_and_remedy() -> None:
+    """Whoever prints JSON gets the two halves of the sentence."""
+    failure = NotConnected("Nobody is there", "call again")
+
+    assert (failure.reason, failure.remedy, str(failure)) == (
+        "Nobody is there",
+        "call again",
+        "Nobody is there: call again.",
+    )

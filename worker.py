@@ -1,0 +1,105 @@
+"""The worker: `python worker.py --dev`. Composition root: settings, store, planner, tools; register; run."""
+
+from runtime import packages
+
+packages.require()
+
+import asyncio
+import sys
+from contextlib import AsyncExitStack
+from datetime import UTC, datetime
+from pathlib import Path
+
+import httpx2
+import typer
+
+from activities.boundary import Boundary, HeaderInterceptor
+from activities.llm.planners import UnknownPlanner, planner_named
+from activities.planning import Planner, Planning
+from activities.store import open_store, sqlite_url
+from activities.toolbox import builtin, calendar
+from activities.toolbox.injection import Resources
+from activities.toolbox.registry import Registry, ToolMistakes, load
+from runtime import options, serve, telemetry
+from runtime.client import NotConnected, connect, register_search_attributes
+from runtime.dev_server import ServerUnavailable, dev_server
+from runtime.settings import DEFAULT_QUEUE, DEFAULT_STATE, BadSetting, Settings
+from workflows import attributes
+from workflows.agent import AgentWorkflow
+from workflows.call import CallInterceptor
+
+EXAMPLES = Path(__file__).parent / "examples" / "documents"
+
+
+def main(
+    dev: options.Dev = False,
+    fresh: options.Fresh = False,
+    tools: options.Tools = None,
+    check: options.Check = False,
+    documents: options.Documents = None,
+    state: options.State = DEFAULT_STATE,
+    store: options.Store = None,
+    queue: options.Queue = DEFAULT_QUEUE,
+    planner: options.Planner = "offline",
+    log: options.Log = None,
+) -> None:
+    """Serve tasks until Ctrl-C; a second Ctrl-C quits at once."""
+    telemetry.configure(log)
+    settings = Settings(state, store, documents or (EXAMPLES if dev else None), queue)
+    try:
+        registry = Registry([*builtin.TOOLS, *(tool for path in tools or [] for tool in load(path))])
+        chosen = planner_named(planner)
+        if check:
+            print(registry.catalogue())
+            return
+        if fresh and not dev:
+            raise BadSetting("--fresh empties the demo world, so it needs --dev.")
+        asyncio.run(run(settings, registry, chosen, dev=dev, fresh=fresh))
+    except (ToolMistakes, BadSetting, UnknownPlanner) as wrong:
+        sys.exit(complain(wrong, 2))
+    except (NotConnected, ServerUnavailable) as unreachable:
+        sys.exit(complain(unreachable, 6))
+
+
+async def run(settings: Settings, registry: Registry, planner: Planner, *, dev: bool, fresh: bool) -> None:
+    """Open what the worker needs, say `ready`, serve, and close everything in order."""
+    stop = serve.stop_on_signals()
+    settings.prepare(fresh=fresh)
+    async with AsyncExitStack() as opened:
+        local = None
+        if dev:
+            local = await opened.enter_async_context(dev_server(settings.state, say=say, attributes=attributes.TYPES))
+        client = await connect(address=local.address if local else None, plain=local is not None)
+        searchable = await register_search_attributes(client, attributes.TYPES)
+        engine = await open_store(settings.store or sqlite_url(settings.state))
+        opened.push_async_callback(engine.dispose)
+        if dev:
+            await calendar.seed(engine, datetime.now(UTC).date())
+        http = await opened.enter_async_context(httpx2.AsyncClient())
+        boundary = Boundary(Resources(engine, http, settings.documents))
+        planning = Planning(planner, registry, searchable=searchable)
+        worker = serve.build(
+            client,
+            settings.queue,
+            workflows=[AgentWorkflow],
+            activities=[*planning.activities(), *boundary.activities(registry)],
+            interceptors=[CallInterceptor(), HeaderInterceptor()],
+        )
+        say(serve.ready_line(client, local, settings, tools=len(registry)))
+        await serve.serve(worker, stop)
+        say(await serve.goodbye(client, settings.queue))
+
+
+def say(line: str) -> None:
+    """Tell whoever started the worker."""
+    print(line, flush=True)
+
+
+def complain(error: Exception, code: int) -> int:
+    """Say what is wrong and how to mend it, without a trace."""
+    print(error, file=sys.stderr, flush=True)
+    return code
+
+
+if __name__ == "__main__":
+    typer.run(main)

@@ -1,0 +1,172 @@
+"""The loop: propose -> check -> execute -> propose ..., until a proposal carries the answer."""
+
+import asyncio
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import assert_never
+
+from temporalio import workflow
+from temporalio.exceptions import ApplicationError
+
+from workflows import attributes, routing
+from workflows.call import Stuck, ask, raise_if_cancelled
+from workflows.catalogue import Catalogue
+from workflows.details import details
+from workflows.execution import Execution
+from workflows.plan import Answer, GiveUp, NewSteps, Question
+from workflows.proposing import propose
+from workflows.task import Ending, Ends, FaultRecord, Outcome, Progress, Revision, StepRecord, Task, TaskStatus
+
+MAX_FRUITLESS = 2
+"""Replans in a row that may finish no new step."""
+OUTCOME_MEMO = "outcome"
+"""The memo that holds the Outcome of a cancelled task, since a Canceled close carries no details."""
+
+
+@workflow.defn(name="AgentWorkflow")
+class AgentWorkflow:
+    """One task, from its text to its Outcome.
+
+    Completed returns the Outcome; cancelled closes as Canceled, with the Outcome in the memo; every other ending fails
+    with `ApplicationError(type=<status>, details=[Outcome])`, so that Temporal's own status never lies.
+    """
+
+    @workflow.init
+    def __init__(self, task: Task) -> None:
+        """Open the account of the task."""
+        info = workflow.info()
+        self._progress = Progress(task=task, task_id=info.workflow_id, started_at=info.start_time)
+        self._progress.budget.limits = task.limits
+        self._catalogue = Catalogue(specs={}, planner="", searchable=False, patience=0)
+        self._replanning = False
+
+    @workflow.query
+    def progress(self) -> Progress:
+        """How far the task is."""
+        return self._progress
+
+    @workflow.run
+    async def run(self, task: Task) -> Outcome:
+        """Work until the task ends, its deadline passes, or it is cancelled."""
+        work = asyncio.create_task(self._work())
+        limit = task.limits.deadline
+        deadline = timedelta(seconds=limit) if limit else None
+        try:
+            await workflow.wait_condition(work.done, timeout=deadline, timeout_summary="the task's deadline")
+            ending = work.result()
+        except TimeoutError:
+            reason = f"The deadline of {limit:g} s passed before the task was done."
+            ending = Ending(status=TaskStatus.OVER_BUDGET, reason=reason, code="deadline")
+        except asyncio.CancelledError:
+            reason = "Cancelled on request; what was finished stays."
+            ending = Ending(status=TaskStatus.CANCELLED, reason=reason, code="cancelled")
+        if not work.done():
+            work.cancel()
+            await workflow.wait([work])
+        return self._finish(ending)
+
+    async def _work(self) -> Ending:
+        try:
+            await self._read_catalogue()
+            while True:
+                proposal = await propose(self._progress, self._catalogue, replanning=self._replanning)
+                match proposal:
+                    case NewSteps():
+                        await self._execute(proposal)
+                    case Answer():
+                        return Ending(status=TaskStatus.COMPLETED, result=proposal.result)
+                    case Question(text=text):
+                        reason = f"The planner asks: {text}"
+                        return Ending(status=TaskStatus.ESCALATED, reason=reason, code="question", question=text)
+                    case GiveUp():
+                        return Ending(status=TaskStatus.FAILED, reason=proposal.reason, code="gave_up")
+                    case _:
+                        assert_never(proposal)
+        except Ends as early:
+            return early.ending
+
+    async def _read_catalogue(self) -> None:
+        what = "what this worker can do"
+        try:
+            self._catalogue = await ask(routing.CATALOGUE, {}, Catalogue, id="catalogue", summary=what, revision=0)
+        except Stuck as stuck:
+            raise Ends(TaskStatus.ESCALATED, f"The catalogue: {stuck.fault.reason}", stuck.fault.code) from None
+        self._progress.planner, self._progress.searchable = self._catalogue.planner, self._catalogue.searchable
+        self._publish()
+
+    async def _execute(self, proposal: NewSteps) -> None:
+        """Run an accepted plan; afterwards it is finished, a replan is due, or the task ends."""
+        self._accept(proposal)
+        progress, finished = self._progress, len(self._progress.results)
+        execution = Execution(progress, self._catalogue, self._show)
+        await execution.run()
+        raise_if_cancelled()
+        faults = [fault for fault in progress.faults if fault.revision == progress.revision]
+        for fault in faults:
+            if fault.decision == "escalate":
+                raise Ends(TaskStatus.ESCALATED, f"{fault.step_id}: {fault.reason}", fault.code)
+        if execution.over_budget:
+            limit = progress.budget.limits.tool_calls
+            raise Ends(TaskStatus.OVER_BUDGET, f"All {limit} tool calls are used up.", "tool_calls")
+        refused = [fault for fault in faults if fault.decision == "replan"]
+        fruitless = self._replanning and len(progress.results) == finished
+        self._replanning = bool(refused)
+        if refused:
+            self._check_replans(refused, fruitless)
+            progress.observations = await execution.observe(refused)
+            raise_if_cancelled()
+
+    def _accept(self, proposal: NewSteps) -> None:
+        progress, specs = self._progress, self._catalogue.specs
+        seen = progress.observations if self._replanning else []
+        revision = Revision(
+            number=progress.revision + 1,
+            because=proposal.because,
+            refused=tuple(dict.fromkeys(one.step_id for one in seen)),
+            kept=tuple(progress.results),
+            looked=tuple(dict.fromkeys(one.kind for one in seen if not one.stale)),
+        )
+        records = [
+            StepRecord(step=step, revision=revision.number, effect=specs[step.kind].effect, kind=step.kind)
+            for step in proposal.steps
+        ]
+        progress.add_plan(revision, records)
+        self._publish()
+
+    def _check_replans(self, refused: Sequence[FaultRecord], fruitless: bool) -> None:
+        """Count a replan, unless the limits of replanning end the task."""
+        progress, limit = self._progress, self._progress.budget.limits.replans
+        progress.fruitless = progress.fruitless + 1 if fruitless else 0
+        last = f"{refused[-1].step_id}: {refused[-1].reason}"
+        if progress.fruitless >= MAX_FRUITLESS:
+            reason = f"{MAX_FRUITLESS} new plans in a row finished no step; the last fault was {last}"
+            raise Ends(TaskStatus.ESCALATED, reason, "no_progress")
+        if progress.replans >= limit:
+            raise Ends(TaskStatus.OVER_BUDGET, f"All {limit} replans are used up; the last fault was {last}", "replans")
+        progress.replans += 1
+
+    def _finish(self, ending: Ending) -> Outcome:
+        """Close the account so that Temporal's status agrees with ours.
+
+        Raises:
+            ApplicationError: the task failed, escalated or went over its budget.
+            CancelledError: the task was cancelled.
+        """
+        self._progress.end(ending, workflow.now())
+        self._publish()
+        outcome = self._progress.outcome(workflow.now())
+        extra = {"status": ending.status.value, "code": ending.code, **outcome.spent.model_dump(exclude={"usd"})}
+        workflow.logger.info("task", extra={**extra, "replans": outcome.replans})
+        if ending.status is TaskStatus.COMPLETED:
+            return outcome
+        if ending.status is TaskStatus.CANCELLED:
+            workflow.upsert_memo({OUTCOME_MEMO: outcome})
+            raise asyncio.CancelledError
+        raise ApplicationError(ending.reason, outcome, type=ending.status, non_retryable=True)
+
+    def _show(self) -> None:
+        workflow.set_current_details(details(self._progress))
+
+    def _publish(self) -> None:
+        attributes.publish(self._progress)
+        self._show()

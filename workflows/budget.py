@@ -1,0 +1,71 @@
+"""What a task may spend, and the account of it: reserved before a call is scheduled, settled after."""
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from workflows import routing
+from workflows.catalogue import ToolSpec
+
+
+class Limits(BaseModel):
+    """What a task may spend; None means no limit."""
+
+    model_config = ConfigDict(frozen=True)
+
+    tool_calls: int = Field(default=100, ge=1)
+    """Attempts of tools, observations included."""
+    replans: int = Field(default=2, ge=0)
+    deadline: float | None = Field(default=None, gt=0)
+    """Seconds from the task's start."""
+
+
+class Spent(BaseModel):
+    """What a task has spent."""
+
+    tool_calls: int = 0
+    model_calls: int = 0
+    tokens: int = 0
+    usd: float | None = None
+    """US dollars; None while no priced model was called."""
+    seconds: float = 0.0
+
+
+class Budget(BaseModel):
+    """The account of one task."""
+
+    limits: Limits = Limits()
+    spent: Spent = Field(default_factory=Spent)
+    reserved: int = 0
+    """Attempts that are scheduled and not settled yet."""
+    retries: dict[str, int] = Field(default_factory=dict)
+    """Retries used or reserved, by kind."""
+
+    @property
+    def free(self) -> int:
+        """Tool calls that nobody has spent or reserved."""
+        return self.limits.tool_calls - self.spent.tool_calls - self.reserved
+
+    def attempts(self, spec: ToolSpec, used: int = 0) -> int:
+        """Attempts that a step of `spec` may still have after `used` ones."""
+        retries_left = routing.RETRIES_PER_KIND - self.retries.get(spec.kind, 0)
+        return min(routing.attempts(spec, retries_left, used), max(0, self.free))
+
+    def reserve(self, spec: ToolSpec, used: int = 0) -> int:
+        """Set aside the attempts of one scheduling, at least one; 0 means that the tool calls are used up."""
+        granted = min(max(1, self.attempts(spec, used)), max(0, self.free))
+        self.reserved += granted
+        self._add_retries(spec.kind, _retries(granted, used))
+        return granted
+
+    def settle(self, spec: ToolSpec, granted: int, taken: int, used: int = 0) -> None:
+        """Give back what a scheduling was granted and did not take; `taken` attempts stay spent."""
+        self.reserved -= granted
+        self.spent.tool_calls += taken
+        self._add_retries(spec.kind, _retries(taken, used) - _retries(granted, used))
+
+    def _add_retries(self, kind: str, number: int) -> None:
+        self.retries[kind] = self.retries.get(kind, 0) + number
+
+
+def _retries(attempts: int, used: int) -> int:
+    """Of `attempts` after `used` earlier ones, those that are retries: all but a step's very first attempt."""
+    return attempts if used else max(0, attempts - 1)

@@ -1,0 +1,149 @@
+"""One call of an activity, and the header that travels beside its arguments."""
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any, TypeVar
+
+from pydantic import BaseModel, ConfigDict, JsonValue
+from temporalio import workflow
+from temporalio.exceptions import ActivityError, is_cancelled_exception
+from temporalio.worker import (
+    Interceptor,
+    StartActivityInput,
+    WorkflowInboundInterceptor,
+    WorkflowInterceptorClassInput,
+    WorkflowOutboundInterceptor,
+)
+from temporalio.workflow import ActivityCancellationType
+
+from workflows import routing
+from workflows.catalogue import ToolSpec
+from workflows.faults import Fault, Left, Wait, decide, from_activity_error
+from workflows.routing import Route
+
+HEADER = "replan-call"
+
+T = TypeVar("T")
+
+
+class Call(BaseModel):
+    """What the boundary must know beside the arguments, which the web UI shows alone."""
+
+    model_config = ConfigDict(frozen=True)
+
+    key: str
+    """The idempotency key: `first_execution_run_id`/step id, the same over retry, crash, replay and reset."""
+    revision: int = 0
+    digest: str = ""
+    """Digest of the spec that the workflow decided by."""
+    documents: str | None = None
+    """The task's folder of documents, below the worker's root."""
+
+
+_CALL: ContextVar[Call] = ContextVar("replan_call")
+
+
+async def call(route: Route, payload: JsonValue, returns: type[T], *, id: str, summary: str, header: Call) -> T:
+    """Run one activity as `route` says and return what it returned.
+
+    Raises:
+        ActivityError: it failed for good, timed out, or was cancelled.
+    """
+    with _carried(header):
+        result: T = await workflow.execute_activity(
+            route.activity,
+            payload,
+            result_type=returns,
+            activity_id=id,
+            summary=summary,
+            task_queue=route.task_queue,
+            start_to_close_timeout=route.start_to_close,
+            schedule_to_close_timeout=route.schedule_to_close,
+            heartbeat_timeout=route.heartbeat,
+            retry_policy=route.retry,
+            cancellation_type=ActivityCancellationType.WAIT_CANCELLATION_COMPLETED,
+        )
+    return result
+
+
+class Stuck(Exception):
+    """One of our own activities failed in a way that waiting does not cure."""
+
+    def __init__(self, fault: Fault) -> None:
+        """Carry the fault."""
+        super().__init__(fault.reason)
+        self.fault = fault
+
+
+async def ask(spec: ToolSpec, payload: JsonValue, returns: type[T], *, id: str, summary: str, revision: int) -> T:
+    """Run one of our own activities, again after what time cures.
+
+    Raises:
+        Stuck: it failed for good.
+        CancelledError: the task was cancelled, even if the activity did not notice.
+    """
+    header = Call(key=f"{workflow.info().first_execution_run_id}/{id}", revision=revision)
+    attempts, waits, waited = routing.attempts(spec, routing.RETRIES_PER_KIND, 0), 0, 0.0
+    while True:
+        raise_if_cancelled()
+        try:
+            result = await call(routing.route(spec, attempts), payload, returns, id=id, summary=summary, header=header)
+        except ActivityError as error:
+            if is_cancelled_exception(error):
+                raise asyncio.CancelledError from None
+            fault = from_activity_error(error, spec, attempts)
+        else:
+            raise_if_cancelled()
+            return result
+        left = Left(attempts=1, waits=waits, waited=waited, patience=routing.MISSING_TOOL_PATIENCE, replans=False)
+        decision = decide(fault, spec, left)
+        if not isinstance(decision, Wait):
+            raise Stuck(fault)
+        waits, waited = waits + 1, waited + decision.seconds
+        await workflow.sleep(decision.seconds, summary=f"{spec.kind} waits: {fault.code}, then again")
+
+
+def raise_if_cancelled() -> None:
+    """Stop a coroutine whose cancel was swallowed by an activity that ended normally.
+
+    Raises:
+        CancelledError: the current asyncio task was asked to stop.
+    """
+    current = asyncio.current_task()
+    if current is not None and current.cancelling():
+        raise asyncio.CancelledError
+
+
+@contextmanager
+def _carried(header: Call) -> Iterator[None]:
+    token = _CALL.set(header)
+    try:
+        yield
+    finally:
+        _CALL.reset(token)
+
+
+class CallInterceptor(Interceptor):
+    """Puts the `Call` of each scheduled activity into its header; registered with the worker."""
+
+    def workflow_interceptor_class(
+        self, input: WorkflowInterceptorClassInput
+    ) -> type[WorkflowInboundInterceptor] | None:
+        """Intercept every workflow."""
+        return _Inbound
+
+
+class _Inbound(WorkflowInboundInterceptor):
+    def init(self, outbound: WorkflowOutboundInterceptor) -> None:
+        super().init(_Outbound(outbound))
+
+
+class _Outbound(WorkflowOutboundInterceptor):
+    def start_activity(self, input: StartActivityInput) -> workflow.ActivityHandle[Any]:
+        header = _CALL.get(None)
+        if header is not None:
+            payload = workflow.payload_converter().to_payload(header)
+            input.headers = {**input.headers, HEADER: payload}
+        return super().start_activity(input)

@@ -1,0 +1,61 @@
+"""What a kind promises: the part of a tool that the workflow keeps in history and decides by."""
+
+from enum import StrEnum
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+
+class Effect(StrEnum):
+    """What a call may change in the world, and so what a second call would do."""
+
+    READ = "read"
+    """Nothing to protect."""
+    IDEMPOTENT = "idempotent"
+    """Repeating is harmless (PUT, DELETE, an atomic file write)."""
+    KEYED = "keyed"
+    """The idempotency key is passed downstream, so a retry is safe."""
+    TRANSACTIONAL = "transactional"
+    """The tool's writes commit in one transaction of its own datasource, or not at all."""
+    UNKEYED = "unkeyed"
+    """May not be repeated."""
+
+
+class Companion(BaseModel):
+    """Another kind and how its arguments follow from a call: `{field: path}` over `args` and `result`."""
+
+    model_config = ConfigDict(frozen=True)
+
+    kind: str
+    args: dict[str, str] = Field(default_factory=dict)
+
+
+class ToolSpec(BaseModel):
+    """A kind's promise as plain data; its schemas and description stay with the worker, known here by `digest`."""
+
+    model_config = ConfigDict(frozen=True)
+
+    kind: str
+    effect: Effect
+    retry: Literal["standard", "patient", "once"] = "standard"
+    timeout: float = Field(default=30.0, gt=0)
+    """Seconds of one attempt."""
+    observe: Companion | None = None
+    """The read that looks at the world again when this kind is refused."""
+    fallback: str | None = None
+    """The kind that takes over, with the same arguments, when the retries of this one are used up."""
+    digest: str = ""
+    """Digest of everything that the tool promises, schemas included."""
+
+
+class Catalogue(BaseModel):
+    """The kinds that a task may use, and what its worker said of itself; read once, by an activity, then history."""
+
+    model_config = ConfigDict(frozen=True)
+
+    specs: dict[str, ToolSpec]
+    planner: str
+    searchable: bool = True
+    """Whether the namespace has our search attributes; setting an unknown one would hold up the workflow."""
+    patience: float = Field(ge=0)
+    """Seconds that a kind which no worker knows is waited for before a person is asked."""

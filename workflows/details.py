@@ -1,0 +1,120 @@
+"""The words of the web UI: summaries, and the task's current details as a live list in Markdown.
+
+The UI renders no tables and no checkboxes and passes raw HTML on, so every string from the world is escaped; details
+travel in a URL, so they stay below `MAX_DETAILS`.
+"""
+
+import re
+from collections.abc import Iterable
+
+from workflows.plan import canonical
+from workflows.task import FaultRecord, Progress, StepRecord, StepStatus
+
+MAX_DETAILS = 2400
+"""Bytes."""
+MAX_SUMMARY = 190
+"""Bytes; the server cuts at 200."""
+
+SIGNS = {
+    StepStatus.PENDING: "○",
+    StepStatus.RUNNING: "●",
+    StepStatus.WAITING: "◷",
+    StepStatus.COMPLETED: "✓",
+    StepStatus.FAILED: "✗",
+    StepStatus.SKIPPED: "·",
+    StepStatus.CANCELLED: "⊘",
+    StepStatus.UNDONE: "↶",
+}
+"""The sign of each step status, the same in the web UI and in the terminal."""
+
+_SPECIAL = re.compile(r"([\\`*_{}\[\]()#+!|~<>&-])")
+
+
+def escape(text: str) -> str:
+    """Make foreign text plain inside Markdown: one line, no markup, no HTML."""
+    plain = " ".join(text.split())
+    return _SPECIAL.sub(lambda found: {"<": "&lt;", ">": "&gt;", "&": "&amp;"}.get(found[1], "\\" + found[1]), plain)
+
+
+def brief(text: str, width: int) -> str:
+    """Cut text to a width in characters, saying so with an ellipsis."""
+    return text if len(text) <= width else text[: width - 1].rstrip() + "…"
+
+
+def summary(text: str) -> str:
+    """One line that fits a summary of the web UI."""
+    line = " ".join(text.split())
+    cut = line.encode()[:MAX_SUMMARY].decode(errors="ignore")
+    return line if cut == line else cut + "…"
+
+
+def details(progress: Progress) -> str:
+    """The plan and what became of it, as Markdown."""
+    lines = [_headline(progress), ""]
+    current = [record for record in progress.records if _is_current(progress, record)]
+    lines += [_step_line(progress, record) for record in current]
+    lines += [""] + [f"- {_fault_line(fault)}" for fault in progress.faults if fault.decision != "retry"]
+    if progress.ending is not None and progress.ending.result is not None:
+        lines += ["", f"**Result:** {escape(brief(_text(progress.ending.result), 600))}"]
+    return _fit(lines)
+
+
+def _headline(progress: Progress) -> str:
+    limits, spent = progress.budget.limits, progress.budget.spent
+    plan = f"Plan {progress.revision} (of {limits.replans + 1} at most), {spent.tool_calls} of {limits.tool_calls}"
+    status = progress.status.replace("_", " ").capitalize()
+    reason = f": {escape(brief(progress.ending.reason, 400))}" if progress.ending and progress.ending.reason else ""
+    return f"**{status}**{reason}. {plan} tool calls. Planner: {escape(progress.planner or 'not known yet')}."
+
+
+def _is_current(progress: Progress, record: StepRecord) -> bool:
+    return record.revision == progress.revision or record.status is not StepStatus.SKIPPED
+
+
+def _step_line(progress: Progress, record: StepRecord) -> str:
+    fault = next((fault for fault in reversed(progress.faults) if fault.step_id == record.step.id), None)
+    shown = [f"- {SIGNS[record.status]} **{escape(record.step.id)}** {escape(record.kind)}"]
+    if record.step.label:
+        shown.append(escape(brief(record.step.label, 60)))
+    if record.status is StepStatus.COMPLETED:
+        shown.append("→ " + escape(brief(_text(record.result), 60)))
+    if record.status is StepStatus.FAILED and fault is not None:
+        shown.append(f"→ {escape(fault.code)}")
+    if record.status is StepStatus.PENDING and record.step.dependencies:
+        shown.append("needs " + escape(", ".join(sorted(record.step.dependencies))))
+    return " ".join(shown) + _notes(progress, record)
+
+
+def _notes(progress: Progress, record: StepRecord) -> str:
+    notes = [f"{record.attempts} attempts"] if record.attempts > 1 else []
+    notes += [f"instead of {escape(record.step.kind)}"] if record.is_fallback else []
+    notes += [f"kept from plan {record.revision}"] if record.revision < progress.revision and record.ended else []
+    return f" ({', '.join(notes)})" if notes else ""
+
+
+def _fault_line(fault: FaultRecord) -> str:
+    follows = {
+        "replan": "the world changed, so a new plan and no retry",
+        "wait": "waiting, then again",
+        "fallback": "another kind takes over",
+        "escalate": "a person has to act",
+        "retry": "tried again",
+    }[fault.decision]
+    return (
+        f"Plan {fault.revision}, {escape(fault.step_id)}: {fault.code}. {escape(brief(fault.reason, 200))} → {follows}"
+    )
+
+
+def _text(value: object) -> str:
+    return value if isinstance(value, str) else canonical(value)  # type: ignore[arg-type]  # results are JSON
+
+
+def _fit(lines: Iterable[str]) -> str:
+    """Keep whole lines up to the limit and say how many are left out."""
+    kept, used, rows = list[str](), 0, list(lines)
+    for index, line in enumerate(rows):
+        used += len(line.encode()) + 1
+        if used > MAX_DETAILS - 60:
+            return "\n".join([*kept, f"- … {len(rows) - index} more lines"])
+        kept.append(line)
+    return "\n".join(kept)

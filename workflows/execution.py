@@ -1,0 +1,286 @@
+"""Running a plan: every step as soon as what it needs is done, until all are done or a fault has drained it."""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import assert_never
+
+from pydantic import JsonValue
+from temporalio import workflow
+from temporalio.exceptions import ActivityError, is_cancelled_exception
+
+from workflows import routing
+from workflows.call import Call, call, raise_if_cancelled
+from workflows.catalogue import Catalogue, ToolSpec
+from workflows.details import summary
+from workflows.faults import (
+    Code,
+    Decision,
+    Escalate,
+    Fault,
+    Left,
+    Replan,
+    UseFallback,
+    Wait,
+    decide,
+    earlier_faults,
+    from_activity_error,
+)
+from workflows.plan import StepReturn, Unresolved, pick, ready, resolve
+from workflows.task import FaultRecord, Observation, Progress, StepRecord, StepStatus
+
+
+class Execution:
+    """Carries out the plan in force; all that it learns goes into `progress`."""
+
+    def __init__(self, progress: Progress, catalogue: Catalogue, changed: Callable[[], None]) -> None:
+        """Call `changed` whenever there is something new to see."""
+        self._progress = progress
+        self._catalogue = catalogue
+        self._changed = changed
+        self._draining = False
+        self.over_budget = False
+        """Whether a step could not start because the tool calls are used up."""
+
+    async def run(self) -> None:
+        """Start what is ready until nothing is left, or until a fault: then only let the running steps finish.
+
+        Raises:
+            CancelledError: the task was cancelled, and every step that ran has ended.
+        """
+        running: list[asyncio.Task[None]] = []
+        try:
+            while True:
+                running += [asyncio.create_task(self._run(record)) for record in self._start(len(running))]
+                self._changed()
+                if not running:
+                    return
+                done, running = await workflow.wait(running, return_when=asyncio.FIRST_COMPLETED)
+                for step in done:
+                    step.result()
+        except asyncio.CancelledError:
+            await self._stop(running)
+            raise
+
+    async def observe(self, faults: Sequence[FaultRecord]) -> list[Observation]:
+        """Look at the world again for each refused step; where that cannot be done, the fault's own view is stale."""
+        seen = list[Observation]()
+        for fault in faults:
+            record = next(record for record in self._progress.records if record.step.id == fault.step_id)
+            look = self._look(record)
+            known = next((one for one in seen if look and (one.kind, one.args) == look and not one.stale), None)
+            fresh = known or (await self._observe(record, *look) if look else None)
+            seen.append(fresh.model_copy(update={"step_id": record.step.id}) if fresh else _stale(fault, record))
+            if fresh:
+                self._progress.guard.observed(record.kind, record.args or {}, fresh.kind, fresh.args, fresh.value)
+        return seen
+
+    def _start(self, running: int) -> list[StepRecord]:
+        if self._draining:
+            return []
+        pending = {record.step.id: record for record in self._progress.with_status(StepStatus.PENDING)}
+        steps = ready([record.step for record in pending.values()], self._progress.results)
+        records = [pending[step.id] for step in steps[: routing.MAX_PARALLEL - running]]
+        for record in records:
+            record.status, record.started = StepStatus.RUNNING, workflow.now()
+        return records
+
+    async def _stop(self, running: list[asyncio.Task[None]]) -> None:
+        self._draining = True
+        for step in running:
+            step.cancel()
+        if running:
+            await workflow.wait(running)
+
+    async def _run(self, record: StepRecord) -> None:
+        try:
+            await self._carry_out(record)
+        except asyncio.CancelledError:
+            record.status = StepStatus.CANCELLED
+        record.ended = workflow.now()
+        self._changed()
+
+    async def _carry_out(self, record: StepRecord) -> None:
+        """One step, from its arguments to its result or to the fault that ends it."""
+        fault = self._prepare(record) or await self._attempt(record)
+        while fault is not None:
+            decision = decide(fault, self._spec(record), self._left(record))
+            self._note(record, fault, decision)
+            match decision:
+                case Wait():
+                    await self._wait(record, fault, decision.seconds)
+                case UseFallback():
+                    record.kind, record.used = decision.kind, 0
+                case Replan() | Escalate():
+                    self._fail(record, decision)
+                    return
+                case _:
+                    assert_never(decision)
+            fault = await self._attempt(record)
+
+    def _prepare(self, record: StepRecord) -> Fault | None:
+        """Put the results of other steps into the arguments; refuse what is known to fail."""
+        try:
+            args = resolve(record.step.args, self._progress.results)
+        except Unresolved as missing:
+            return self._uncalled(record, Code.INVALID_INPUT, f"The step's arguments cannot be made: {missing}.")
+        record.args = args if isinstance(args, dict) else {}
+        if self._progress.guard.refuses(record.kind, record.args, self._progress.effects):
+            return self._uncalled(
+                record,
+                Code.REPEATED_CALL,
+                "The same call failed before and nothing has changed since: change the call.",
+            )
+        return None
+
+    def _uncalled(self, record: StepRecord, code: Code, reason: str) -> Fault:
+        return Fault.of(code, reason, source=record.kind, attempt=0)
+
+    async def _attempt(self, record: StepRecord) -> Fault | None:
+        """Schedule the step's kind once (which may be several attempts); None when there is nothing more to do."""
+        raise_if_cancelled()
+        spec, budget = self._spec(record), self._progress.budget
+        await workflow.wait_condition(lambda: budget.free > 0 or budget.reserved == 0)
+        granted = budget.reserve(spec, record.used)
+        if not granted:
+            self.over_budget = self._draining = True
+            record.status = StepStatus.SKIPPED
+            return None
+        came_back = await self._call(spec, granted, record)
+        taken = _taken(came_back)
+        budget.settle(spec, granted, taken, record.used)
+        record.attempts, record.used = record.attempts + taken, record.used + taken
+        if isinstance(came_back, Fault):
+            return came_back
+        self._complete(record, came_back)
+        return None
+
+    async def _call(self, spec: ToolSpec, granted: int, record: StepRecord) -> StepReturn | Fault:
+        step, revision = record.step, record.revision
+        title = f"plan {revision}: {step.label}" + (f" (instead of {step.kind})" if record.is_fallback else "")
+        try:
+            return await call(
+                routing.route(spec, granted),
+                record.args,
+                StepReturn,
+                id=step.id,
+                summary=summary(title),
+                header=self._header(step.id if not record.is_fallback else f"{step.id}:{spec.kind}", spec, revision),
+            )
+        except ActivityError as error:
+            if is_cancelled_exception(error):
+                self._progress.budget.settle(spec, granted, 1, record.used)
+                record.attempts += 1
+                raise asyncio.CancelledError from None
+            self._retried(record, earlier_faults(error))
+            return from_activity_error(error, spec, granted)
+
+    async def _observe(self, record: StepRecord, kind: str, args: dict[str, JsonValue]) -> Observation | None:
+        """Run the read `kind`; None when it fails or may not be called."""
+        spec, budget, revision = self._catalogue.specs[kind], self._progress.budget, record.revision
+        granted = budget.reserve(spec)
+        if not granted:
+            return None
+        taken, id = 1, f"{record.step.id}:look"
+        try:
+            back = await call(
+                routing.route(spec, granted),
+                args,
+                StepReturn,
+                id=id,
+                summary=summary(f"plan {revision}: look again, {record.step.id} was refused"),
+                header=self._header(id, spec, revision),
+            )
+            taken = back.attempt
+        except ActivityError as error:
+            if is_cancelled_exception(error):
+                raise asyncio.CancelledError from None
+            return None
+        finally:
+            budget.settle(spec, granted, taken)
+        return Observation(step_id=record.step.id, kind=kind, args=args, value=back.result, at=workflow.now())
+
+    def _look(self, record: StepRecord) -> tuple[str, dict[str, JsonValue]] | None:
+        companion = self._spec(record).observe
+        if companion is None or companion.kind not in self._catalogue.specs:
+            return None
+        call_made: dict[str, JsonValue] = {"args": record.args or {}}
+        try:
+            return companion.kind, {name: pick(call_made, path, "the call") for name, path in companion.args.items()}
+        except Unresolved:
+            return None
+
+    def _header(self, id: str, spec: ToolSpec, revision: int) -> Call:
+        first = workflow.info().first_execution_run_id
+        documents = self._progress.task.documents
+        return Call(key=f"{first}/{id}", revision=revision, digest=spec.digest, documents=documents)
+
+    def _spec(self, record: StepRecord) -> ToolSpec:
+        return self._catalogue.specs[record.kind]
+
+    def _left(self, record: StepRecord) -> Left:
+        return Left(
+            attempts=self._progress.budget.attempts(self._spec(record), record.used),
+            waits=record.waits,
+            waited=record.waited,
+            patience=self._catalogue.patience,
+            replans=self._progress.replans < self._progress.budget.limits.replans,
+        )
+
+    async def _wait(self, record: StepRecord, fault: Fault, seconds: float) -> None:
+        record.waits += 1
+        if fault.code is Code.MISSING_TOOL:
+            record.waited += seconds
+        if seconds > 0:
+            record.status = StepStatus.WAITING
+            self._changed()
+            await workflow.sleep(seconds, summary=summary(f"{record.step.id} waits: {fault.code}, then again"))
+        record.status = StepStatus.RUNNING
+        self._changed()
+
+    def _complete(self, record: StepRecord, back: StepReturn) -> None:
+        record.status, record.result, record.replayed = StepStatus.COMPLETED, back.result, back.replayed
+        self._retried(record, tuple(Fault.model_validate(item) for item in back.earlier))
+
+    def _fail(self, record: StepRecord, decision: Replan | Escalate) -> None:
+        record.status = StepStatus.FAILED
+        self._draining = True
+        if isinstance(decision, Escalate):
+            return
+        if decision.mark_down:
+            self._progress.down.append(record.kind)
+        else:
+            self._progress.guard.remember(record.kind, record.args or record.step.args, self._progress.effects)
+
+    def _note(self, record: StepRecord, fault: Fault, decision: Decision) -> None:
+        self._progress.faults.append(_fault_record(record, fault, decision.action))
+        workflow.logger.info(
+            "decision",
+            extra={
+                "step": record.step.id,
+                "kind": record.kind,
+                "revision": record.revision,
+                "code": fault.code.value,
+                "decision": "retry_skipped, " + decision.action if not fault.quadrant.is_transient else decision.action,
+            },
+        )
+
+    def _retried(self, record: StepRecord, faults: Sequence[Fault]) -> None:
+        self._progress.faults += [_fault_record(record, fault, "retry") for fault in faults]
+
+
+def _fault_record(record: StepRecord, fault: Fault, decision: str) -> FaultRecord:
+    more = {"step_id": record.step.id, "revision": record.revision, "decision": decision, "at": workflow.now()}
+    return FaultRecord.model_validate({**fault.model_dump(), **more})
+
+
+def _taken(came_back: StepReturn | Fault) -> int:
+    """Attempts that count: a worker's shutdown is no fault of the call."""
+    uncounted = isinstance(came_back, Fault) and came_back.code is Code.WORKER_SHUTDOWN
+    return came_back.attempt - uncounted
+
+
+def _stale(fault: FaultRecord, record: StepRecord) -> Observation:
+    args = record.args or record.step.args
+    return Observation(
+        step_id=record.step.id, kind=record.kind, args=args, value=fault.observed, at=fault.at, stale=True
+    )

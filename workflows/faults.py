@@ -1,0 +1,337 @@
+"""The taxonomy: what went wrong, as data, and what follows from it.
+
+    ┌────────────┬──────────────────────────────────────┬──────────────────────────────────────┐
+    │            │ infrastructural                      │ semantic                             │
+    ├────────────┼──────────────────────────────────────┼──────────────────────────────────────┤
+    │ transient  │ timeout, unreachable, server_error,  │ rate_limited, busy                   │
+    │            │ overloaded, worker_shutdown,         │                                      │
+    │            │ worker_lost, circuit_open            │                                      │
+    │            │ -> the step's RetryPolicy            │ -> the same, honouring Retry-After   │
+    ├────────────┼──────────────────────────────────────┼──────────────────────────────────────┤
+    │ persistent │ unauthorized, forbidden,             │ not_found, conflict, gone,           │
+    │            │ quota_exhausted, missing_tool,       │ precondition_failed, invalid_input,  │
+    │            │ malformed_schema, too_large,         │ no_results, unexpected_result,       │
+    │            │ undecodable, unserialisable,         │ repeated_call, refused               │
+    │            │ wrong_store, needs_person, bug       │                                      │
+    │            │ -> a person, zero retries            │ -> a new plan, zero retries          │
+    └────────────┴──────────────────────────────────────┴──────────────────────────────────────┘
+
+Only a fault that time can cure is retried. Anything that no table knows is `bug`: a person, never a retry.
+"""
+
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import Any, Literal, assert_never
+
+from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError
+from temporalio.exceptions import (
+    ActivityError,
+    ApplicationError,
+    CancelledError,
+    RetryState,
+    ServerError,
+    TerminatedError,
+    TimeoutType,
+)
+from temporalio.exceptions import TimeoutError as TemporalTimeout
+
+from workflows import routing
+from workflows.catalogue import Effect, ToolSpec
+
+MAX_TEXT = 8 * 1024
+"""Bytes of `reason` and of `observed` (as JSON) that a Fault carries at most."""
+
+
+class Quadrant(StrEnum):
+    """The cell of the taxonomy; also the `type` of the ApplicationError on the wire."""
+
+    TRANSIENT_INFRASTRUCTURAL = "transient_infrastructural"
+    TRANSIENT_SEMANTIC = "transient_semantic"
+    PERSISTENT_INFRASTRUCTURAL = "persistent_infrastructural"
+    PERSISTENT_SEMANTIC = "persistent_semantic"
+
+    @property
+    def is_transient(self) -> bool:
+        """Whether time alone can cure it."""
+        return self in (Quadrant.TRANSIENT_INFRASTRUCTURAL, Quadrant.TRANSIENT_SEMANTIC)
+
+    @property
+    def is_semantic(self) -> bool:
+        """Whether the world said no, rather than the way to it."""
+        return self in (Quadrant.TRANSIENT_SEMANTIC, Quadrant.PERSISTENT_SEMANTIC)
+
+
+class Code(StrEnum):
+    """What happened, from a closed list; each code belongs to one quadrant (`QUADRANT`)."""
+
+    TIMEOUT = "timeout"
+    UNREACHABLE = "unreachable"
+    SERVER_ERROR = "server_error"
+    OVERLOADED = "overloaded"
+    WORKER_SHUTDOWN = "worker_shutdown"
+    WORKER_LOST = "worker_lost"
+    CIRCUIT_OPEN = "circuit_open"
+    RATE_LIMITED = "rate_limited"
+    BUSY = "busy"
+    UNAUTHORIZED = "unauthorized"
+    FORBIDDEN = "forbidden"
+    QUOTA_EXHAUSTED = "quota_exhausted"
+    MISSING_TOOL = "missing_tool"
+    MALFORMED_SCHEMA = "malformed_schema"
+    TOO_LARGE = "too_large"
+    UNDECODABLE = "undecodable"
+    UNSERIALISABLE = "unserialisable"
+    WRONG_STORE = "wrong_store"
+    NEEDS_PERSON = "needs_person"
+    BUG = "bug"
+    NOT_FOUND = "not_found"
+    CONFLICT = "conflict"
+    GONE = "gone"
+    PRECONDITION_FAILED = "precondition_failed"
+    INVALID_INPUT = "invalid_input"
+    NO_RESULTS = "no_results"
+    UNEXPECTED_RESULT = "unexpected_result"
+    REPEATED_CALL = "repeated_call"
+    REFUSED = "refused"
+
+
+def _cell(quadrant: Quadrant, *codes: Code) -> dict[Code, Quadrant]:
+    return dict.fromkeys(codes, quadrant)
+
+
+QUADRANT: Mapping[Code, Quadrant] = {
+    **_cell(
+        Quadrant.TRANSIENT_INFRASTRUCTURAL,
+        Code.TIMEOUT,
+        Code.UNREACHABLE,
+        Code.SERVER_ERROR,
+        Code.OVERLOADED,
+        Code.WORKER_SHUTDOWN,
+        Code.WORKER_LOST,
+        Code.CIRCUIT_OPEN,
+    ),
+    **_cell(Quadrant.TRANSIENT_SEMANTIC, Code.RATE_LIMITED, Code.BUSY),
+    **_cell(
+        Quadrant.PERSISTENT_INFRASTRUCTURAL,
+        Code.UNAUTHORIZED,
+        Code.FORBIDDEN,
+        Code.QUOTA_EXHAUSTED,
+        Code.MISSING_TOOL,
+        Code.MALFORMED_SCHEMA,
+        Code.TOO_LARGE,
+        Code.UNDECODABLE,
+        Code.UNSERIALISABLE,
+        Code.WRONG_STORE,
+        Code.NEEDS_PERSON,
+        Code.BUG,
+    ),
+    **_cell(
+        Quadrant.PERSISTENT_SEMANTIC,
+        Code.NOT_FOUND,
+        Code.CONFLICT,
+        Code.GONE,
+        Code.PRECONDITION_FAILED,
+        Code.INVALID_INPUT,
+        Code.NO_RESULTS,
+        Code.UNEXPECTED_RESULT,
+        Code.REPEATED_CALL,
+        Code.REFUSED,
+    ),
+}
+
+
+class Applied(StrEnum):
+    """Whether the failed call changed the world."""
+
+    NONE = "none"
+    APPLIED = "applied"
+    UNKNOWN = "unknown"
+
+
+class Fault(BaseModel):
+    """A typed error as data: the only form in which an error crosses the border between activity and workflow."""
+
+    model_config = ConfigDict(frozen=True)
+
+    quadrant: Quadrant
+    code: Code
+    reason: str
+    """One instructive sentence, written by our tables, never copied from a foreign message."""
+    observed: JsonValue = None
+    """The state of the world that contradicts the call."""
+    retry_after: float | None = None
+    """Seconds that the world asked us to wait."""
+    effect: Applied = Applied.NONE
+    source: str = ""
+    """The kind whose call failed."""
+    attempt: int = Field(default=1, ge=0)
+    """The attempt of this scheduling that failed; 0 when nothing was called."""
+    waited: float | None = None
+    """Seconds of backoff that followed, where an attempt of the same scheduling followed."""
+
+    @classmethod
+    def of(cls, code: Code, reason: str, **more: Any) -> "Fault":
+        """Make a fault whose quadrant follows from its code."""
+        return cls(quadrant=QUADRANT[code], code=code, reason=reason, **more)
+
+    def retryable(self) -> bool:
+        """Whether Temporal's RetryPolicy may run the same activity again, within `routing`'s longest backoff."""
+        if self.effect is Applied.UNKNOWN or not self.quadrant.is_transient:
+            return False
+        if self.code in (Code.CIRCUIT_OPEN, Code.WORKER_SHUTDOWN):
+            return False  # neither may cost an attempt: the workflow schedules the step again
+        return (self.retry_after or 0) <= routing.LONGEST_RETRY_AFTER
+
+
+def from_activity_error(error: ActivityError, spec: ToolSpec, attempts: int) -> Fault:
+    """Turn whatever ended an activity into a Fault; total, except that a cancellation is not a fault.
+
+    `attempts` is the number of attempts that were allowed: the count where the server does not tell the real one.
+    """
+    cause = error.cause
+    assumed = attempts if error.retry_state != RetryState.NON_RETRYABLE_FAILURE else 1
+    match cause:
+        case ApplicationError():
+            return _from_application_error(cause, spec, assumed)
+        case TemporalTimeout():
+            return _from_timeout(cause, spec, attempts)
+        case ServerError():
+            reason = f"The server refused what {spec.kind} returned; it is probably too large: return less."
+            return _outside(Code.TOO_LARGE, reason, spec, attempts=1)
+        case TerminatedError() | CancelledError():
+            return _outside(Code.BUG, f"{spec.kind} was ended from outside without a result.", spec, assumed)
+        case _:
+            return _outside(Code.BUG, f"{spec.kind} ended without a cause that we know.", spec, assumed)
+
+
+def earlier_faults(error: ActivityError) -> tuple[Fault, ...]:
+    """The transient faults of the attempts before the last one, as far as they are known."""
+    cause = error.cause
+    if not isinstance(cause, ApplicationError) or len(cause.details) < 2 or not isinstance(cause.details[1], list):
+        return ()
+    try:
+        return tuple(Fault.model_validate(item) for item in cause.details[1])
+    except ValidationError:
+        return ()
+
+
+def _from_application_error(cause: ApplicationError, spec: ToolSpec, attempts: int) -> Fault:
+    if cause.type == "NotFoundError":
+        reason = f"No worker on the queue knows the kind {spec.kind!r}: start one with the tools file that defines it."
+        return Fault.of(Code.MISSING_TOOL, reason, source=spec.kind, attempt=1)
+    if cause.type not in set(Quadrant) or not cause.details:
+        reason = f"{spec.kind} failed before our boundary could classify it ({cause.type or 'no type'})."
+        return _outside(Code.UNDECODABLE if cause.type == "RuntimeError" else Code.BUG, reason, spec, attempts)
+    try:
+        return Fault.model_validate(cause.details[0])
+    except ValidationError:
+        return _outside(Code.UNDECODABLE, f"{spec.kind} sent a fault that cannot be read.", spec, attempts)
+
+
+def _from_timeout(cause: TemporalTimeout, spec: ToolSpec, attempts: int) -> Fault:
+    match cause.type:
+        case TimeoutType.HEARTBEAT:
+            reason = f"The worker that ran {spec.kind} went away or froze: no heartbeat came."
+            return _outside(Code.WORKER_LOST, reason, spec, attempts)
+        case TimeoutType.START_TO_CLOSE:
+            return _outside(Code.TIMEOUT, f"{spec.kind} gave no answer within {spec.timeout:g} s.", spec, attempts)
+        case TimeoutType.SCHEDULE_TO_START:
+            reason = f"No worker took {spec.kind} from the queue in time."
+            return Fault.of(Code.TIMEOUT, reason, source=spec.kind, attempt=0)
+        case TimeoutType.SCHEDULE_TO_CLOSE | None:
+            return _outside(Code.TIMEOUT, f"{spec.kind} did not finish within the step's deadline.", spec, attempts)
+        case unreachable:
+            assert_never(unreachable)
+
+
+def _outside(code: Code, reason: str, spec: ToolSpec, attempts: int) -> Fault:
+    effect = Applied.NONE if spec.effect is Effect.READ else Applied.UNKNOWN
+    return Fault.of(code, reason, effect=effect, source=spec.kind, attempt=attempts)
+
+
+class Left(BaseModel):
+    """What a step still has when `decide` is asked."""
+
+    model_config = ConfigDict(frozen=True)
+
+    attempts: int
+    """Attempts of this kind that may still be scheduled."""
+    waits: int = 0
+    """Durable waits that this step has had."""
+    waited: float = 0.0
+    """Seconds that this step has waited for its kind to appear on a worker."""
+    patience: float = 0.0
+    """Seconds that a kind which no worker knows is waited for."""
+    replans: bool = True
+    """Whether a replan is still possible."""
+
+
+class _Decision(BaseModel):
+    model_config = ConfigDict(frozen=True)
+
+
+class Wait(_Decision):
+    """Sleep on a named timer, then schedule the same step again."""
+
+    action: Literal["wait"] = "wait"
+    seconds: float
+
+
+class UseFallback(_Decision):
+    """Do the step with another kind, marked `is_fallback`."""
+
+    action: Literal["fallback"] = "fallback"
+    kind: str
+
+
+class Replan(_Decision):
+    """Ask the planner for a new plan; never the same call again."""
+
+    action: Literal["replan"] = "replan"
+    mark_down: bool = False
+    """Whether the kind may not be used in this task any more."""
+
+
+class Escalate(_Decision):
+    """A person has to act."""
+
+    action: Literal["escalate"] = "escalate"
+
+
+Decision = Wait | UseFallback | Replan | Escalate
+
+
+def decide(fault: Fault, spec: ToolSpec, left: Left) -> Decision:
+    """Say what follows a fault that came back to the workflow; pure and total. Retries themselves are Temporal's."""
+    if fault.effect is Applied.UNKNOWN and spec.effect is not Effect.IDEMPOTENT:
+        return Escalate()  # a call that may have happened is never repeated and never planned around
+    if fault.code is Code.MISSING_TOOL:
+        return _missing_tool(left)
+    match fault.quadrant:
+        case Quadrant.TRANSIENT_INFRASTRUCTURAL | Quadrant.TRANSIENT_SEMANTIC:
+            return _transient(fault, spec, left)
+        case Quadrant.PERSISTENT_SEMANTIC:
+            return Replan()
+        case Quadrant.PERSISTENT_INFRASTRUCTURAL:
+            return Escalate()
+        case unreachable:
+            assert_never(unreachable)
+
+
+def _missing_tool(left: Left) -> Decision:
+    """A worker of an older or newer version may be the only one for a moment, as in a rolling deploy."""
+    if left.waited >= left.patience:
+        return Escalate()
+    return Wait(seconds=min(routing.missing_tool_wait(left.waits), left.patience - left.waited))
+
+
+def _transient(fault: Fault, spec: ToolSpec, left: Left) -> Decision:
+    if fault.code is Code.WORKER_SHUTDOWN:
+        return Wait(seconds=0)
+    if left.attempts > 0 and fault.code is Code.CIRCUIT_OPEN:
+        return Wait(seconds=routing.circuit_wait(left.waits))
+    if left.attempts > 0 and (fault.retry_after or 0) > routing.LONGEST_RETRY_AFTER:
+        return Wait(seconds=fault.retry_after or 0)
+    if spec.fallback is not None:
+        return UseFallback(kind=spec.fallback)
+    return Replan(mark_down=True) if left.replans else Escalate()

@@ -1,0 +1,225 @@
+"""A plan: typed steps, what they need of each other, and whether a proposal may be run.
+
+A reference `{"$from": "<step>", "path": "a.0.b"}` anywhere in a step's arguments stands for (a part of) the result of
+another step, and makes the step need it.
+"""
+
+import difflib
+import hashlib
+import json
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from graphlib import CycleError, TopologicalSorter
+from typing import Annotated, Literal, TypeGuard
+
+from pydantic import BaseModel, ConfigDict, Field, JsonValue
+
+MAX_STEPS = 50
+MAX_BYTES = 64 * 1024
+MAX_DEPTH = 20
+STEP_ID = r"^[A-Za-z][A-Za-z0-9_-]{0,63}$"
+
+
+class _Frozen(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Step(_Frozen):
+    """One unit of a plan."""
+
+    id: str
+    """Unique in the task over all revisions: with the run it makes the idempotency key."""
+    kind: str
+    args: dict[str, JsonValue] = Field(default_factory=dict)
+    needs: tuple[str, ...] = ()
+    title: str = ""
+    """A few words for people; made from the arguments where it is empty."""
+
+    @property
+    def dependencies(self) -> frozenset[str]:
+        """The ids of the steps that must be completed before: `needs` and all references."""
+        return frozenset(self.needs) | frozenset(references(self.args))
+
+    @property
+    def label(self) -> str:
+        """What the step does in a few words."""
+        return self.title or ", ".join(_brief(value) for value in self.args.values())[:80]
+
+
+class NewSteps(_Frozen):
+    """A proposal to run these steps; those of the task that are finished stay."""
+
+    type: Literal["steps"] = "steps"
+    steps: tuple[Step, ...]
+    because: str = ""
+    """Why the planner chose them, in one sentence."""
+
+
+class Answer(_Frozen):
+    """A proposal to end the task with this result."""
+
+    type: Literal["answer"] = "answer"
+    result: JsonValue
+
+
+class Question(_Frozen):
+    """A proposal to ask the user."""
+
+    type: Literal["question"] = "question"
+    text: str
+
+
+class GiveUp(_Frozen):
+    """A proposal to end the task, because no plan can reach its goal."""
+
+    type: Literal["give_up"] = "give_up"
+    reason: str
+
+
+Proposal = Annotated[NewSteps | Answer | Question | GiveUp, Field(discriminator="type")]
+
+
+class Proposed(_Frozen):
+    """What a planning activity returns."""
+
+    proposal: Proposal
+    rejected: tuple[str, ...] = ()
+    """Why the proposal may not be run, as far as the activity can tell; empty when it may."""
+    planner: str = ""
+    model_calls: int = 0
+    tokens: int = 0
+
+
+class StepReturn(BaseModel):
+    """What a step's activity returns."""
+
+    model_config = ConfigDict(frozen=True)
+
+    result: JsonValue
+    attempt: int = Field(default=1, ge=1)
+    """The attempt of this scheduling that came back."""
+    replayed: bool = False
+    """Whether the effect had happened before and this is its first result."""
+    earlier: tuple[JsonValue, ...] = ()
+    """The faults of the attempts before, as far as they are known."""
+
+
+class Unresolved(ValueError):
+    """A reference points at nothing; the message says where and what is there instead."""
+
+
+def references(value: JsonValue) -> Iterator[str]:
+    """Yield the step ids that `value` refers to."""
+    if _is_reference(value):
+        yield str(value["$from"])
+    elif isinstance(value, dict):
+        for item in value.values():
+            yield from references(item)
+    elif isinstance(value, list):
+        for item in value:
+            yield from references(item)
+
+
+def resolve(value: JsonValue, results: Mapping[str, JsonValue]) -> JsonValue:
+    """Put results in the place of references.
+
+    Raises:
+        Unresolved: a referenced step has no result, or its result has no such path.
+    """
+    if _is_reference(value):
+        step = str(value["$from"])
+        if step not in results:
+            raise Unresolved(f"step {step!r} has no result")
+        return pick(results[step], str(value.get("path", "")), f"the result of {step!r}")
+    if isinstance(value, dict):
+        return {key: resolve(item, results) for key, item in value.items()}
+    if isinstance(value, list):
+        return [resolve(item, results) for item in value]
+    return value
+
+
+def pick(value: JsonValue, path: str, of: str) -> JsonValue:
+    """Follow a dotted path (`free.0.at`) into `value`, which error messages call `of`.
+
+    Raises:
+        Unresolved: there is nothing at the path.
+    """
+    for part in filter(None, path.split(".")):
+        if isinstance(value, dict) and part in value:
+            value = value[part]
+        elif isinstance(value, list) and part.isdecimal() and int(part) < len(value):
+            value = value[int(part)]
+        else:
+            there = sorted(value) if isinstance(value, dict) else f"a {type(value).__name__}"
+            raise Unresolved(f"{of} has nothing at {path!r}: at {part!r} there is {there}")
+    return value
+
+
+def canonical(value: JsonValue) -> str:
+    """One text for equal JSON values."""
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+
+
+def digest(*values: JsonValue) -> str:
+    """A short digest of JSON values, the same in every process."""
+    return hashlib.sha256(canonical(list(values)).encode()).hexdigest()[:24]
+
+
+def ready(pending: Iterable[Step], completed: Collection[str]) -> list[Step]:
+    """Those of `pending` that need nothing but completed steps, in their order."""
+    return [step for step in pending if step.dependencies <= set(completed)]
+
+
+def check_graph(steps: Sequence[Step], finished: Collection[str], taken: Collection[str]) -> list[str]:
+    """Say what is wrong with the shape of a proposal: ids, references, cycles.
+
+    `finished` are ids of completed steps of the task, `taken` those of all steps that ever started.
+    """
+    ids = [step.id for step in steps]
+    reasons = [f"step id {id!r} is used twice: give each step an id of its own" for id in _twice(ids)]
+    reasons += [
+        f"step id {id!r} belongs to an earlier step of this task: choose another, e.g. {id + '-2'!r}"
+        for id in dict.fromkeys(ids)
+        if id in taken
+    ]
+    known = {*ids, *finished}
+    for step in steps:
+        for need in sorted(step.dependencies - known):
+            reasons.append(f"step {step.id!r} needs {need!r}, which does not exist{nearest(need, known)}")
+    return reasons or _cycle(steps)
+
+
+def nearest(name: str, among: Iterable[str]) -> str:
+    """A clause that names what was probably meant, or nothing."""
+    names = difflib.get_close_matches(name, sorted(among), n=3, cutoff=0.5)
+    return f": did you mean {' or '.join(names)}?" if names else ""
+
+
+def depth(value: JsonValue) -> int:
+    """How deep a JSON value is nested; 0 for a plain one."""
+    if isinstance(value, dict):
+        return 1 + max(map(depth, value.values()), default=0)
+    if isinstance(value, list):
+        return 1 + max(map(depth, value), default=0)
+    return 0
+
+
+def _is_reference(value: JsonValue) -> TypeGuard[dict[str, JsonValue]]:
+    return isinstance(value, dict) and "$from" in value and set(value) <= {"$from", "path"}
+
+
+def _cycle(steps: Sequence[Step]) -> list[str]:
+    try:
+        TopologicalSorter({step.id: sorted(step.dependencies) for step in steps}).prepare()
+    except CycleError as error:
+        return [f"steps need each other in a circle: {' -> '.join(error.args[1])}: remove one of these needs"]
+    return []
+
+
+def _twice(ids: Sequence[str]) -> list[str]:
+    return [id for id in dict.fromkeys(ids) if ids.count(id) > 1]
+
+
+def _brief(value: JsonValue) -> str:
+    if _is_reference(value):
+        return f"<{value['$from']}>"
+    return value if isinstance(value, str) else canonical(value)

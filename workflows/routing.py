@@ -1,0 +1,117 @@
+"""ToolSpec -> activity name, task queue, timeouts, RetryPolicy. The only file with retry numbers.
+
+The policy is full jitter over a doubling backoff (M. Brooker, "Exponential Backoff And Jitter", AWS Architecture
+Blog, 2015). The server adds no jitter of its own, so the boundary sends `backoff` as `next_retry_delay`.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+
+from temporalio.common import RetryPolicy
+
+from workflows.catalogue import Effect, ToolSpec
+
+MAX_PARALLEL = 20
+"""Steps of one task that run at the same time."""
+RETRIES_PER_KIND = 12
+"""Retries that all steps of one kind may use within a task."""
+LONGEST_RETRY_AFTER = 60.0
+"""Seconds; a longer Retry-After becomes a durable wait of the workflow instead of an activity's backoff."""
+MISSING_TOOL_PATIENCE = 60.0
+"""Seconds that a kind which no worker knows is waited for (a rolling deploy)."""
+HEARTBEAT = timedelta(seconds=5)
+"""Without a heartbeat for this long a worker counts as lost."""
+HEARTBEAT_EVERY = HEARTBEAT / 3
+CANCEL_NOTICE = timedelta(seconds=1)
+"""How often a running activity learns of its cancellation at the latest."""
+STEP_DEADLINE = timedelta(days=1)
+"""Schedule-to-close: a step survives a night without any worker, but does not stay for ever."""
+GRACE = timedelta(seconds=5)
+"""What start-to-close leaves the boundary to report its own timeout."""
+
+
+@dataclass(frozen=True)
+class Profile:
+    """How often and how patiently a kind is tried: intervals in seconds."""
+
+    attempts: int
+    first: float
+    cap: float
+
+
+PROFILES: Mapping[str, Profile] = {
+    "standard": Profile(attempts=4, first=0.25, cap=10.0),
+    "patient": Profile(attempts=8, first=1.0, cap=60.0),
+    "once": Profile(attempts=1, first=0.25, cap=0.25),
+}
+
+
+PLAN = ToolSpec(kind="plan", effect=Effect.READ, timeout=120)
+REPLAN = ToolSpec(kind="replan", effect=Effect.READ, timeout=120)
+CATALOGUE = ToolSpec(kind="catalogue", effect=Effect.READ, timeout=30)
+OWN = (PLAN, REPLAN, CATALOGUE)
+"""Our own activities, routed like any kind; no tool may take their names."""
+
+
+@dataclass(frozen=True)
+class Route:
+    """Everything that Temporal needs to know to run one call."""
+
+    activity: str
+    start_to_close: timedelta
+    schedule_to_close: timedelta
+    heartbeat: timedelta
+    retry: RetryPolicy
+    task_queue: str | None = None
+
+
+def route(spec: ToolSpec, attempts: int) -> Route:
+    """Route a call of `spec` with at most `attempts` attempts, on the workflow's own task queue."""
+    profile = PROFILES[spec.retry]
+    return Route(
+        activity=spec.kind,
+        start_to_close=timedelta(seconds=spec.timeout) + GRACE,
+        schedule_to_close=STEP_DEADLINE,
+        heartbeat=HEARTBEAT,
+        retry=RetryPolicy(
+            initial_interval=timedelta(seconds=profile.first),
+            backoff_coefficient=2.0,
+            maximum_interval=timedelta(seconds=profile.cap),
+            maximum_attempts=attempts,
+            non_retryable_error_types=_never_again(spec),
+        ),
+    )
+
+
+def attempts(spec: ToolSpec, retries_left: int, used: int) -> int:
+    """Attempts that a step may still have after `used` ones, while `retries_left` retries of its kind remain."""
+    first = 0 if used else 1
+    return max(0, min(PROFILES[spec.retry].attempts - used, first + retries_left))
+
+
+def backoff(profile: str, attempt: int, jitter: float) -> float:
+    """Seconds before the attempt after `attempt` (from 1), for a `jitter` drawn evenly from [0, 1)."""
+    chosen = PROFILES[profile]
+    return min(chosen.cap, chosen.first * 2.0 ** min(attempt - 1, 30)) * jitter
+
+
+def circuit_wait(waits: int) -> float:
+    """Seconds to wait for an open breaker: 5 s doubling to 5 min."""
+    return float(min(300, 5 * 2 ** min(waits, 10)))
+
+
+def missing_tool_wait(waits: int) -> float:
+    """Seconds to wait for a worker that knows the kind: 1 s doubling to 15 s."""
+    return float(min(15, 2 ** min(waits, 10)))
+
+
+def _never_again(spec: ToolSpec) -> list[str]:
+    """Error types that end the retries although our boundary did not raise them as non-retryable.
+
+    A crash in the middle of an effect leaves it unknown, so a kind whose second call is not harmless is not called
+    again after a timeout.
+    """
+    always = ["persistent_infrastructural", "persistent_semantic", "NotFoundError", "RuntimeError"]
+    repeatable = spec.effect in (Effect.READ, Effect.IDEMPOTENT, Effect.KEYED)
+    return always if repeatable else [*always, "TemporalTimeout:StartToClose", "TemporalTimeout:Heartbeat"]

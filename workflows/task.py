@@ -1,0 +1,336 @@
+"""A task: what was asked, how far it is, how it ended."""
+
+from datetime import datetime
+from enum import StrEnum
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field, JsonValue
+
+from workflows.budget import Budget, Limits, Spent
+from workflows.catalogue import Effect
+from workflows.faults import Fault
+from workflows.guard import RepeatGuard
+from workflows.plan import Step, canonical
+
+MAX_OUTCOME = 512 * 1024
+"""Bytes of step results that an Outcome carries; beyond it the largest are left out."""
+
+
+class TaskStatus(StrEnum):
+    """How a task stands; the last five are final."""
+
+    RUNNING = "running"
+    WAITING = "waiting"
+    COMPLETED = "completed"
+    ESCALATED = "escalated"
+    OVER_BUDGET = "over_budget"
+    CANCELLED = "cancelled"
+    FAILED = "failed"
+
+
+class StepStatus(StrEnum):
+    """How a step stands."""
+
+    PENDING = "pending"
+    RUNNING = "running"
+    WAITING = "waiting"
+    COMPLETED = "completed"
+    FAILED = "failed"
+    SKIPPED = "skipped"
+    CANCELLED = "cancelled"
+    UNDONE = "undone"
+
+
+class Task(BaseModel):
+    """What a user asked: the workflow's input."""
+
+    model_config = ConfigDict(frozen=True)
+
+    text: str = Field(min_length=1, max_length=16_000)
+    plan: tuple[Step, ...] | None = None
+    """A hand-written plan: the first proposal, instead of the planner's."""
+    documents: str | None = None
+    """The folder of documents, below the worker's root."""
+    strategy: Literal["plan", "react"] = "plan"
+    limits: Limits = Limits()
+
+
+class StepRecord(BaseModel):
+    """A step and what became of it."""
+
+    step: Step
+    revision: int
+    effect: Effect
+    status: StepStatus = StepStatus.PENDING
+    attempts: int = 0
+    """Over all schedulings and kinds; those that a worker's shutdown ended do not count."""
+    used: int = 0
+    """Of these, the attempts of the kind in use."""
+    waits: int = 0
+    waited: float = 0.0
+    """Seconds waited for the kind to appear on a worker."""
+    kind: str
+    """The kind in use: the step's, or its fallback."""
+    args: dict[str, JsonValue] | None = None
+    """The arguments with references resolved, once the step has started."""
+    started: datetime | None = None
+    ended: datetime | None = None
+    result: JsonValue = None
+    replayed: bool = False
+
+    @property
+    def is_fallback(self) -> bool:
+        """Whether another kind than the step's own did it."""
+        return self.kind != self.step.kind
+
+
+class FaultRecord(Fault):
+    """A fault, where it happened and what followed."""
+
+    step_id: str
+    revision: int
+    decision: Literal["retry", "wait", "fallback", "replan", "escalate"]
+    at: datetime
+
+
+class Observation(BaseModel):
+    """What was seen of the world after a fault."""
+
+    model_config = ConfigDict(frozen=True)
+
+    step_id: str
+    kind: str
+    args: dict[str, JsonValue]
+    value: JsonValue
+    at: datetime
+    stale: bool = False
+    """Whether this is the fault's own observation, because looking again failed or the kind has no `observe`."""
+
+
+class Revision(BaseModel):
+    """One accepted plan."""
+
+    model_config = ConfigDict(frozen=True)
+
+    number: int
+    because: str = ""
+    refused: tuple[str, ...] = ()
+    """Ids of the steps whose faults led to this plan."""
+    kept: tuple[str, ...] = ()
+    """Ids of the steps that were finished before."""
+    looked: tuple[str, ...] = ()
+    """Kinds that looked at the world again."""
+
+
+class Situation(BaseModel):
+    """What a planner is told: the input of the activities `plan` and `replan`."""
+
+    model_config = ConfigDict(frozen=True)
+
+    text: str
+    plan: tuple[Step, ...] | None = None
+    """A hand-written plan that is to be the proposal."""
+    turn: int
+    """The number of this request for a proposal within the task, from 1."""
+    now: datetime
+    documents: str | None = None
+    records: tuple[StepRecord, ...] = ()
+    """Every step of the task so far, with its result."""
+    faults: tuple[FaultRecord, ...] = ()
+    """All faults that led to a replan, the newest last."""
+    observations: tuple[Observation, ...] = ()
+    """What was seen after the newest of them."""
+    rejected: tuple[str, ...] = ()
+    """Why the proposal before this one was refused."""
+    down: tuple[str, ...] = ()
+    """Kinds that may not be used any more."""
+    calls_left: int = 0
+
+
+class OutcomeStep(BaseModel):
+    """A step as people and programs read it."""
+
+    model_config = ConfigDict(frozen=True)
+
+    id: str
+    title: str
+    kind: str
+    args: dict[str, JsonValue]
+    revision: int
+    needs: tuple[str, ...]
+    status: StepStatus
+    attempts: int
+    effect: Effect
+    is_fallback: bool
+    started: datetime | None
+    ended: datetime | None
+    result: JsonValue
+    result_omitted: bool = False
+    """Whether the result was left out because the whole would be too large."""
+    fault: FaultRecord | None
+
+
+class Outcome(BaseModel):
+    """How a task stands or ended, in the words of the JSON document."""
+
+    model_config = ConfigDict(frozen=True)
+
+    task_id: str
+    task: str
+    status: TaskStatus
+    reason: str
+    code: str | None
+    """Why it ended, for programs: a fault's code, a limit's name, `plan_refused`, ..."""
+    result: JsonValue
+    question: str | None
+    planner: str
+    strategy: str
+    revisions: tuple[Revision, ...]
+    replans: int
+    steps: tuple[OutcomeStep, ...]
+    faults: tuple[FaultRecord, ...]
+    spent: Spent
+    started_at: datetime
+    ended_at: datetime | None
+
+
+class Ending(BaseModel):
+    """Why and how the loop ends."""
+
+    model_config = ConfigDict(frozen=True)
+
+    status: TaskStatus
+    reason: str = ""
+    code: str | None = None
+    result: JsonValue = None
+    question: str | None = None
+
+
+class Ends(Exception):
+    """Leaves the loop from within a turn, with how the task ends."""
+
+    def __init__(self, status: TaskStatus, reason: str, code: str) -> None:
+        """End with `status`; `code` is the reason for programs."""
+        super().__init__(reason)
+        self.ending = Ending(status=status, reason=reason, code=code)
+
+
+class Progress(BaseModel):
+    """All state of a task: the answer of the query `progress`, and what a continued run starts from."""
+
+    task: Task
+    task_id: str
+    started_at: datetime
+    ended_at: datetime | None = None
+    status: TaskStatus = TaskStatus.RUNNING
+    ending: Ending | None = None
+    planner: str = ""
+    searchable: bool = False
+    turn: int = 0
+    revisions: list[Revision] = Field(default_factory=list)
+    replans: int = 0
+    fruitless: int = 0
+    """Replans in a row that finished no new step."""
+    records: list[StepRecord] = Field(default_factory=list)
+    faults: list[FaultRecord] = Field(default_factory=list)
+    observations: list[Observation] = Field(default_factory=list)
+    down: list[str] = Field(default_factory=list)
+    guard: RepeatGuard = Field(default_factory=RepeatGuard)
+    budget: Budget = Field(default_factory=Budget)
+
+    @property
+    def revision(self) -> int:
+        """The number of the plan in force; 0 before the first."""
+        return len(self.revisions)
+
+    def with_status(self, *statuses: StepStatus) -> list[StepRecord]:
+        """The steps that stand so, in the order of the plan."""
+        return [record for record in self.records if record.status in statuses]
+
+    @property
+    def results(self) -> dict[str, JsonValue]:
+        """The results of the finished steps by id."""
+        return {record.step.id: record.result for record in self.with_status(StepStatus.COMPLETED)}
+
+    @property
+    def effects(self) -> int:
+        """How many finished steps may have changed the world."""
+        return sum(record.effect is not Effect.READ for record in self.with_status(StepStatus.COMPLETED))
+
+    @property
+    def taken(self) -> set[str]:
+        """Ids of steps that ever started; those of dropped steps that never did are free again."""
+        return {record.step.id for record in self.records if record.started is not None}
+
+    def add_plan(self, revision: Revision, records: list[StepRecord]) -> None:
+        """Put a new plan in force: what the old one did not start is skipped, finished steps stay."""
+        for record in self.with_status(StepStatus.PENDING):
+            record.status = StepStatus.SKIPPED
+        again = {record.step.id for record in records}
+        self.records = [record for record in self.records if record.step.id not in again] + records
+        self.revisions.append(revision)
+
+    def end(self, ending: Ending, now: datetime) -> None:
+        """Close the account; nothing runs any more."""
+        for record in self.with_status(StepStatus.PENDING, StepStatus.WAITING):
+            record.status = StepStatus.SKIPPED
+        self.ending, self.status, self.ended_at = ending, ending.status, now
+
+    def outcome(self, now: datetime) -> Outcome:
+        """The task in the words of the JSON document, as of `now` while it runs."""
+        ending = self.ending or Ending(status=self.status)
+        spent = self.budget.spent.model_copy(
+            update={"seconds": ((self.ended_at or now) - self.started_at).total_seconds()}
+        )
+        return Outcome(
+            task_id=self.task_id,
+            task=self.task.text,
+            status=self.status,
+            reason=ending.reason,
+            code=ending.code,
+            result=ending.result,
+            question=ending.question,
+            planner=self.planner,
+            strategy=self.task.strategy,
+            revisions=tuple(self.revisions),
+            replans=self.replans,
+            steps=self._steps(),
+            faults=tuple(self.faults),
+            spent=spent,
+            started_at=self.started_at,
+            ended_at=self.ended_at,
+        )
+
+    def _steps(self) -> tuple[OutcomeStep, ...]:
+        omitted = self._too_large()
+        last = {fault.step_id: fault for fault in self.faults}
+        return tuple(
+            OutcomeStep(
+                id=record.step.id,
+                title=record.step.label,
+                kind=record.kind,
+                args=record.step.args if record.args is None else record.args,
+                revision=record.revision,
+                needs=tuple(sorted(record.step.dependencies)),
+                status=record.status,
+                attempts=record.attempts,
+                effect=record.effect,
+                is_fallback=record.is_fallback,
+                started=record.started,
+                ended=record.ended,
+                result=None if record.step.id in omitted else record.result,
+                result_omitted=record.step.id in omitted,
+                fault=last.get(record.step.id),
+            )
+            for record in self.records
+        )
+
+    def _too_large(self) -> set[str]:
+        """The steps with the largest results, as many as must go so that the rest fits."""
+        sizes = sorted((len(canonical(record.result)), record.step.id) for record in self.records)
+        total, omitted = sum(size for size, _ in sizes), set[str]()
+        while total > MAX_OUTCOME:
+            size, id = sizes.pop()
+            total -= size
+            omitted.add(id)
+        return omitted
