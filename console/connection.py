@@ -1,0 +1,53 @@
+"""Reaching the server, and naming what people find there."""
+
+import os
+import urllib.parse
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from console.problem import Exit, Problem
+
+if TYPE_CHECKING:  # the SDK takes half a second, which --help does not have
+    from temporalio.client import Client
+
+Address = Annotated[str | None, typer.Option(help="host:port of the server; else TEMPORAL_ADDRESS or the profile.")]
+Namespace = Annotated[str | None, typer.Option(help="The namespace; else TEMPORAL_NAMESPACE or the profile.")]
+Profile = Annotated[str | None, typer.Option(help="The profile of the Temporal configuration file.")]
+Json = Annotated[bool, typer.Option("--json", help="One JSON document instead of lines.")]
+
+UI_PORT_OFFSET = 1000
+"""The Temporal CLI's rule for the web UI of a development server."""
+
+
+async def connected(address: str | None, namespace: str | None, profile: str | None) -> "Client":
+    """A client of the server that options, environment and profile name.
+
+    Raises:
+        Problem: nobody answers there, or the settings cannot be used.
+    """
+    from runtime.client import Misconfigured, NotConnected, connect
+
+    try:
+        return await connect(address=address, namespace=namespace, profile=profile)
+    except NotConnected as error:
+        exit = Exit.BAD_USAGE if isinstance(error, Misconfigured) else Exit.UNREACHABLE
+        code = "misconfigured" if isinstance(error, Misconfigured) else "unreachable"
+        raise Problem(code, error.reason, error.remedy, exit) from error
+
+
+def ui_url(host: str, namespace: str, task_id: str) -> str | None:
+    """Where the web UI shows a task; None for a server whose UI nobody named (REPLAN_UI does)."""
+    base = os.environ.get("REPLAN_UI") or _base(host)
+    if base is None:
+        return None
+    return f"{base.rstrip('/')}/namespaces/{namespace}/workflows/{urllib.parse.quote(task_id, safe='')}"
+
+
+def _base(host: str) -> str | None:
+    name, _, port = host.rpartition(":")
+    if ".tmprl.cloud" in host or ".api.temporal.io" in host:
+        return "https://cloud.temporal.io"
+    if name in ("localhost", "127.0.0.1") and port.isdecimal():
+        return f"http://localhost:{int(port) + UI_PORT_OFFSET}"
+    return None

@@ -1,0 +1,66 @@
+"""How a task stands or ended, wherever that is written: the result, the failure, the memo, or a worker's memory."""
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from pydantic import ValidationError
+from temporalio.client import (
+    WorkflowExecutionStatus,
+    WorkflowFailureError,
+    WorkflowHandle,
+    WorkflowQueryFailedError,
+)
+from temporalio.exceptions import ApplicationError
+from temporalio.service import RPCError
+
+from workflows.agent import OUTCOME_MEMO, AgentWorkflow
+from workflows.task import Ending, Outcome, Progress, Task, TaskStatus
+
+Handle = WorkflowHandle[AgentWorkflow, Outcome]
+
+QUERY_TIMEOUT = timedelta(seconds=2)
+
+
+async def ended(handle: Handle) -> Outcome:
+    """Wait for the end of a task and return its Outcome, however it ended.
+
+    Raises:
+        RPCError: the server does not answer.
+    """
+    try:
+        return await handle.result()
+    except WorkflowFailureError as failure:
+        cause = failure.cause
+        if isinstance(cause, ApplicationError) and cause.details:
+            try:
+                return Outcome.model_validate(cause.details[0])
+            except ValidationError:
+                pass
+        return await _closed_from_outside(handle)
+
+
+async def progress(handle: Handle) -> Outcome | None:
+    """How far a running task is, by query, which adds nothing to its history; None when no worker answers."""
+    try:
+        answer = await handle.query(AgentWorkflow.progress, rpc_timeout=QUERY_TIMEOUT)
+    except (RPCError, WorkflowQueryFailedError):
+        return None
+    return answer.outcome(datetime.now(UTC))
+
+
+async def _closed_from_outside(handle: Handle) -> Outcome:
+    """A cancelled task wrote its Outcome into the memo; one that was terminated wrote nothing."""
+    seen = await handle.describe()
+    memo: dict[str, Any] = dict(await seen.memo())
+    if OUTCOME_MEMO in memo:
+        return Outcome.model_validate(memo[OUTCOME_MEMO])
+    cancelled = seen.status is WorkflowExecutionStatus.CANCELED
+    status = TaskStatus.CANCELLED if cancelled else TaskStatus.FAILED
+    how = (
+        "cancelled before it began"
+        if cancelled
+        else f"closed from outside ({seen.status.name if seen.status else '?'})"
+    )
+    account = Progress(task=Task(text=str(memo.get("task") or seen.id)), task_id=seen.id, started_at=seen.start_time)
+    account.end(Ending(status=status, reason=f"The task was {how}.", code="closed"), seen.close_time or seen.start_time)
+    return account.outcome(seen.start_time)

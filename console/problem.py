@@ -1,0 +1,43 @@
+"""What the console says when it cannot do what was asked, and the exit codes of every command."""
+
+from enum import IntEnum
+
+from workflows.task import Outcome, TaskStatus
+
+
+class Exit(IntEnum):
+    """Exit codes, the same for every command."""
+
+    COMPLETED = 0
+    FAILED = 1
+    BAD_USAGE = 2
+    NEEDS_PERSON = 3
+    OVER_BUDGET = 4
+    CANCELLED = 5
+    UNREACHABLE = 6
+    DETACHED = 130
+
+
+class Problem(Exception):
+    """A command cannot go on: what and why in `reason`, what to do in `remedy`."""
+
+    def __init__(self, code: str, reason: str, remedy: str, exit: Exit = Exit.BAD_USAGE) -> None:
+        """`code` is for programs; reason and remedy are one sentence together."""
+        super().__init__(f"{reason}: {remedy}.")
+        self.code, self.reason, self.remedy, self.exit = code, reason, remedy, exit
+
+
+_BY_STATUS = {
+    TaskStatus.RUNNING: Exit.COMPLETED,
+    TaskStatus.WAITING: Exit.NEEDS_PERSON,
+    TaskStatus.COMPLETED: Exit.COMPLETED,
+    TaskStatus.ESCALATED: Exit.NEEDS_PERSON,
+    TaskStatus.OVER_BUDGET: Exit.OVER_BUDGET,
+    TaskStatus.CANCELLED: Exit.CANCELLED,
+    TaskStatus.FAILED: Exit.FAILED,
+}
+
+
+def exit_code(outcome: Outcome) -> Exit:
+    """The exit code of a task that stands so; a refused plan file is bad usage."""
+    return Exit.BAD_USAGE if outcome.code == "plan_refused" else _BY_STATUS[outcome.status]

@@ -1,0 +1,106 @@
+"""`start`: give a task to the workers and follow it."""
+
+import re
+import secrets
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+from temporalio.client import Client, WorkflowExecutionStatus
+from temporalio.common import WorkflowIDReusePolicy
+from temporalio.exceptions import WorkflowAlreadyStartedError
+
+from console.outcome import Handle
+from console.problem import Problem
+from workflows.agent import AgentWorkflow
+from workflows.budget import Limits
+from workflows.details import summary
+from workflows.plan import Step, digest
+from workflows.task import Task
+
+TASK_MEMO = "task"
+DIGEST_MEMO = "task_digest"
+
+
+class PlanFile(BaseModel):
+    """A hand-written plan."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    steps: tuple[Step, ...]
+
+
+def read_plan(path: Path) -> tuple[Step, ...]:
+    """Read `{"steps": [{"id", "kind", "args", "needs"}]}`.
+
+    Raises:
+        Problem: the file cannot be read or holds something else.
+    """
+    try:
+        return PlanFile.model_validate_json(path.read_bytes()).steps
+    except OSError as error:
+        raise Problem("no_plan", f"The plan {str(path)!r} cannot be read ({error.strerror})", "check --plan") from error
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        where = ".".join(map(str, first["loc"])) or "the file"
+        reason = f"The plan {str(path)!r} is not usable: {where}: {first['msg']}"
+        raise Problem("bad_plan", reason, 'write {"steps": [{"id", "kind", "args", "needs"}]}') from error
+
+
+def new_id(text: str) -> str:
+    """A task id that reads like the task: its first words and four random characters."""
+    words = re.findall(r"[a-z0-9]+", text.lower())[:4]
+    return "-".join([*words, secrets.token_hex(2)])[:80]
+
+
+def wanted(text: str | None, plan: Path | None, documents: str | None, limits: dict[str, Any]) -> Task:
+    """What the options ask for.
+
+    Raises:
+        Problem: no task, a plan that cannot be used, a limit that makes no sense.
+    """
+    steps = read_plan(plan) if plan else None
+    words = (text or "").strip() or (f"the plan {plan.name}" if plan else "")
+    if not words:
+        raise Problem("no_task", "There is nothing to do", 'give --task "..." or --plan FILE')
+    try:
+        return Task(text=words, plan=steps, documents=documents, limits=Limits(**limits))
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        field = str(first["loc"][-1]).replace("_", "-")
+        raise Problem("usage", f"--{field} cannot be used: {first['msg']}", f"give another --{field}") from error
+
+
+async def start(client: Client, task: Task, *, id: str | None, queue: str, again: bool) -> Handle:
+    """Start a task, or join the one that runs under this id with the same text.
+
+    Raises:
+        Problem: the id belongs to a closed task (unless `again`), or to a running one with another text.
+    """
+    reuse = WorkflowIDReusePolicy.ALLOW_DUPLICATE if again else WorkflowIDReusePolicy.REJECT_DUPLICATE
+    mark = digest(task.model_dump(mode="json"))
+    chosen = id or new_id(task.text)
+    try:
+        return await client.start_workflow(
+            AgentWorkflow.run,
+            task,
+            id=chosen,
+            task_queue=queue,
+            id_reuse_policy=reuse,
+            static_summary=summary(task.text),
+            memo={TASK_MEMO: task.text, DIGEST_MEMO: mark},
+        )
+    except WorkflowAlreadyStartedError:
+        return await _join(client, chosen, mark)
+
+
+async def _join(client: Client, id: str, mark: str) -> Handle:
+    handle = client.get_workflow_handle_for(AgentWorkflow.run, id)
+    seen = await handle.describe()
+    if seen.status is not WorkflowExecutionStatus.RUNNING:
+        reason = f"Task {id!r} has ended already"
+        raise Problem("closed", reason, "add --again to run it anew under this id, or choose another --id")
+    if await seen.memo_value(DIGEST_MEMO, None) != mark:
+        reason = f"Task {id!r} is running and was asked something else"
+        raise Problem("other_task", reason, "choose another --id, or leave --id out")
+    return handle
