@@ -1,0 +1,178 @@
+"""Killing things: real worker processes that get real signals, and a server that goes away. Nothing is done twice."""
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from temporalio.api.enums.v1 import EventType
+from temporalio.client import Client, WorkflowHandle
+
+from runtime.client import connect
+from runtime.dev_server import DevServer, ServerSpec, find_cli, free_port
+from tests.harness import DONE, outcome, plan, step
+from workflows import attributes
+from workflows.agent import AgentWorkflow
+from workflows.plan import NewSteps
+from workflows.task import Outcome, Task, TaskStatus
+
+ROOT = Path(__file__).parents[2]
+TOOLS = Path(__file__).with_name("tools.py")
+
+
+class Workers:
+    """Worker processes on one queue, as a user starts them."""
+
+    def __init__(self, address: str, folder: Path, proposals: Sequence[object]) -> None:
+        self.queue = f"crash-{uuid.uuid4().hex[:8]}"
+        self._script = folder / "script.json"
+        self._script.write_text(json.dumps([one.model_dump(mode="json") for one in proposals]))  # type: ignore[attr-defined]  # all are models
+        self._environment = {**os.environ, "TEMPORAL_ADDRESS": address, "REPLAN_STATE": str(folder / "state")}
+        self._log = folder / "worker.log"
+
+    @contextmanager
+    def one(self) -> Iterator[subprocess.Popen[str]]:
+        """Start a worker, return when it is ready, and leave none behind."""
+        options = ["--tools", str(TOOLS), "--planner", f"scripted:{self._script}", "--queue", self.queue]
+        command = [sys.executable, str(ROOT / "worker.py"), *options]
+        with self._log.open("a") as errors:
+            process = subprocess.Popen(
+                command, env=self._environment, stdout=subprocess.PIPE, stderr=errors, text=True, cwd=ROOT
+            )
+        with process:
+            try:
+                assert process.stdout is not None
+                assert process.stdout.readline().startswith("ready"), self._log.read_text()
+                yield process
+            finally:
+                if process.poll() is None:
+                    process.kill()
+
+
+@pytest.fixture
+def notes(tmp_path: Path) -> Path:
+    """The file in which the tools note their calls."""
+    return tmp_path / "notes"
+
+
+def chain(notes: Path, *words: str, seconds: float = 0.4) -> NewSteps:
+    """A plan of steps one after the other, each noting its word."""
+    steps = []
+    for index, word in enumerate(words):
+        needs = words[index - 1 : index] if index else ()
+        steps.append(step(word, "note", *needs, file=str(notes), word=word, seconds=seconds))
+    return plan(*steps)
+
+
+async def start(client: Client, queue: str) -> WorkflowHandle[AgentWorkflow, Outcome]:
+    """Start a task on the workers of a queue."""
+    id = f"crash-{uuid.uuid4().hex[:12]}"
+    return await client.start_workflow(AgentWorkflow.run, Task(text="a task"), id=id, task_queue=queue)
+
+
+async def completed(handle: WorkflowHandle[AgentWorkflow, Outcome], activity: str) -> None:
+    """Wait until the server knows that an activity has completed."""
+    while True:
+        scheduled = dict[int, str]()
+        for event in (await handle.fetch_history()).events:
+            if event.event_type == EventType.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED:
+                scheduled[event.event_id] = event.activity_task_scheduled_event_attributes.activity_id
+            done = event.activity_task_completed_event_attributes.scheduled_event_id
+            if scheduled.get(done) == activity:
+                return
+        await asyncio.sleep(0.05)
+
+
+async def noted(notes: Path, word: str, times: int) -> None:
+    """Wait until a call has begun that often."""
+    while not notes.exists() or notes.read_text().split().count(word) < times:
+        await asyncio.sleep(0.05)
+
+
+@pytest.mark.parametrize("between", ["a", "b"])
+async def test_a_killed_worker_loses_nothing_between_steps(
+    client: Client, server: DevServer, tmp_path: Path, notes: Path, between: str
+) -> None:
+    """kill -9 after a step: a new worker completes the task, no finished step runs again, within 15 s."""
+    workers = Workers(server.address, tmp_path, [chain(notes, "a", "b", "c"), DONE])
+    with workers.one() as first:
+        handle = await start(client, workers.queue)
+        await completed(handle, between)
+        finished = notes.read_text().split()[: "abc".index(between) + 1]
+        first.kill()
+    killed = time.monotonic()
+    with workers.one():
+        ended = await outcome(handle)
+
+    assert ended.status is TaskStatus.COMPLETED
+    assert [notes.read_text().split().count(word) for word in finished] == [1] * len(finished)
+    assert time.monotonic() - killed < 15
+
+
+@pytest.mark.parametrize(("number", "attempts"), [(signal.SIGKILL, 4), (signal.SIGTERM, 1)])
+@pytest.mark.timeout(180)
+async def test_a_call_survives_three_workers(
+    client: Client, server: DevServer, tmp_path: Path, notes: Path, number: signal.Signals, attempts: int
+) -> None:
+    """Three workers end in the middle of one call: the fourth finishes it; orderly shutdowns cost no attempt."""
+    steps = plan(step("long", "note", file=str(notes), word="long", patience=3))
+    workers = Workers(server.address, tmp_path, [steps, DONE])
+    handle = None
+    for time_ in range(1, 4):
+        with workers.one() as worker:
+            handle = handle or await start(client, workers.queue)
+            await noted(notes, "long", time_)
+            worker.send_signal(number)
+            await asyncio.to_thread(worker.wait, 30)
+    with workers.one():
+        assert handle is not None
+        ended = await outcome(handle)
+
+    assert (ended.status, ended.steps[0].attempts) == (TaskStatus.COMPLETED, attempts)
+    assert notes.read_text().split().count("long") == 4
+
+
+async def test_sigterm_ends_a_worker_in_order(client: Client, server: DevServer, tmp_path: Path, notes: Path) -> None:
+    """An idle worker exits with 0 within seconds, and says how many tasks go on later."""
+    workers = Workers(server.address, tmp_path, [chain(notes, "a"), DONE])
+    with workers.one() as worker:
+        worker.send_signal(signal.SIGTERM)
+        output, _ = await asyncio.to_thread(worker.communicate, timeout=30)
+
+    assert worker.returncode == 0
+    assert output.startswith("stopped")
+
+
+@pytest.fixture
+async def own_server(tmp_path: Path) -> AsyncIterator[DevServer]:
+    """A server that the test may kill."""
+    spec = ServerSpec(tmp_path / "server", port=free_port(), ui_port=free_port(), attributes=attributes.TYPES)
+    async with DevServer(spec, await find_cli(lambda _: None)) as running:
+        yield running
+
+
+async def test_a_killed_server_loses_nothing(own_server: DevServer, tmp_path: Path, notes: Path) -> None:
+    """The server is killed and started again on its file: the task goes on, no finished step runs again."""
+    workers = Workers(own_server.address, tmp_path, [chain(notes, "a", "b", "c"), DONE])
+    with workers.one():
+        client = await connect(address=own_server.address, plain=True)
+        handle = await start(client, workers.queue)
+        await completed(handle, "a")
+        assert own_server.pid is not None
+        os.kill(own_server.pid, signal.SIGKILL)
+        await own_server.start()
+        again = (await connect(address=own_server.address, plain=True)).get_workflow_handle_for(
+            AgentWorkflow.run, handle.id
+        )
+        ended = await outcome(again)
+
+    assert ended.status is TaskStatus.COMPLETED
+    assert notes.read_text().split().count("a") == 1
