@@ -12,11 +12,12 @@ from pathlib import Path
 
 import httpx2
 import typer
+from temporalio.service import RPCError
 
 from activities.boundary import Boundary, HeaderInterceptor
 from activities.llm.planners import UnknownPlanner, planner_named
 from activities.planning import Planner, Planning
-from activities.store import open_store, sqlite_url
+from activities.store import StoreUnavailable, open_store, sqlite_url
 from activities.toolbox import builtin, calendar
 from activities.toolbox.injection import Resources
 from activities.toolbox.registry import Registry, ToolMistakes, load
@@ -50,25 +51,30 @@ def main(
         registry = Registry([*builtin.TOOLS, *(tool for path in tools or [] for tool in load(path))])
         chosen = planner_named(planner)
         if check:
-            print(registry.catalogue())
-            return
+            return typer.echo(registry.catalogue())
         if fresh and not dev:
             raise BadSetting("--fresh empties the demo world, so it needs --dev.")
         asyncio.run(run(settings, registry, chosen, dev=dev, fresh=fresh))
-    except (ToolMistakes, BadSetting, UnknownPlanner) as wrong:
-        sys.exit(complain(wrong, 2))
-    except (NotConnected, ServerUnavailable) as unreachable:
-        sys.exit(complain(unreachable, 6))
+    except (ToolMistakes, BadSetting, StoreUnavailable, UnknownPlanner) as wrong:
+        typer.echo(wrong, err=True)
+        sys.exit(2)
+    except (NotConnected, ServerUnavailable, RPCError) as unreachable:
+        typer.echo(unreachable, err=True)
+        sys.exit(6)
+    except asyncio.CancelledError:
+        sys.exit(130)
 
 
 async def run(settings: Settings, registry: Registry, planner: Planner, *, dev: bool, fresh: bool) -> None:
     """Open what the worker needs, say `ready`, serve, and close everything in order."""
-    stop = serve.stop_on_signals()
+    stop = serve.Stop()
     settings.prepare(fresh=fresh)
     async with AsyncExitStack() as opened:
         local = None
         if dev:
-            local = await opened.enter_async_context(dev_server(settings.state, say=say, attributes=attributes.TYPES))
+            local = await opened.enter_async_context(
+                dev_server(settings.state, say=typer.echo, attributes=attributes.TYPES)
+            )
         client = await connect(address=local.address if local else None, plain=local is not None)
         searchable = await register_search_attributes(client, attributes.TYPES)
         engine = await open_store(settings.store or sqlite_url(settings.state))
@@ -85,20 +91,9 @@ async def run(settings: Settings, registry: Registry, planner: Planner, *, dev: 
             activities=[*planning.activities(), *boundary.activities(registry)],
             interceptors=[CallInterceptor(), HeaderInterceptor()],
         )
-        say(serve.ready_line(client, local, settings, tools=len(registry)))
+        typer.echo(serve.ready_line(client, local, settings, tools=len(registry)))
         await serve.serve(worker, stop)
-        say(await serve.goodbye(client, settings.queue))
-
-
-def say(line: str) -> None:
-    """Tell whoever started the worker."""
-    print(line, flush=True)
-
-
-def complain(error: Exception, code: int) -> int:
-    """Say what is wrong and how to mend it, without a trace."""
-    print(error, file=sys.stderr, flush=True)
-    return code
+        typer.echo(await serve.goodbye(client, settings.queue))
 
 
 if __name__ == "__main__":

@@ -4,7 +4,8 @@ from pathlib import Path
 from typing import Any
 
 from sqlalchemy import MetaData, event
-from sqlalchemy.engine import Connection
+from sqlalchemy.engine import Connection, make_url
+from sqlalchemy.exc import ArgumentError, SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 
 metadata = MetaData()
@@ -19,18 +20,34 @@ def sqlite_url(state: Path) -> str:
     return f"sqlite+aiosqlite:///{state / 'store.db'}"
 
 
+class StoreUnavailable(Exception):
+    """The store cannot be opened; the message says which and what to check, without its password."""
+
+
 async def open_store(url: str) -> AsyncEngine:
     """Open the store at `url` and make the tables that are missing.
 
     Raises:
-        sqlalchemy.exc.SQLAlchemyError: it cannot be opened.
+        StoreUnavailable: it cannot be opened.
     """
-    engine = create_async_engine(url)
-    if engine.dialect.name == "sqlite":
-        _tune(engine)
-    async with engine.begin() as connection:
-        await connection.run_sync(metadata.create_all)
+    try:
+        engine = create_async_engine(url)
+        if engine.dialect.name == "sqlite":
+            _tune(engine)
+        async with engine.begin() as connection:
+            await connection.run_sync(metadata.create_all)
+    except (SQLAlchemyError, ImportError, OSError) as error:
+        raise StoreUnavailable(
+            f"The store {_spoken(url)} cannot be opened ({type(error).__name__}): check --store, REPLAN_STORE, --state."
+        ) from error
     return engine
+
+
+def _spoken(url: str) -> str:
+    try:
+        return make_url(url).render_as_string(hide_password=True)
+    except ArgumentError:
+        return "whose URL cannot be read"
 
 
 def writing(engine: AsyncEngine) -> AsyncEngine:

@@ -55,24 +55,33 @@ def build(
     )
 
 
-async def serve(worker: Worker, stop: asyncio.Event) -> None:
-    """Run `worker` until `stop` is set, then let running calls finish."""
+class Stop:
+    """What SIGTERM and Ctrl-C mean: the first one stops in order, a second one ends the process at once."""
+
+    def __init__(self) -> None:
+        """Listen from now on; until `wait` is called, a signal cancels the task that is starting everything."""
+        self._asked = asyncio.Event()
+        self._starting = asyncio.current_task()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            asyncio.get_running_loop().add_signal_handler(number, self._ask)
+
+    async def wait(self) -> None:
+        """Return when somebody asked to stop."""
+        self._starting = None
+        await self._asked.wait()
+
+    def _ask(self) -> None:
+        if self._asked.is_set():
+            os._exit(130)
+        self._asked.set()
+        if self._starting is not None:
+            self._starting.cancel()
+
+
+async def serve(worker: Worker, stop: Stop) -> None:
+    """Run `worker` until somebody asks to stop, then let running calls finish."""
     async with worker:
         await stop.wait()
-
-
-def stop_on_signals() -> asyncio.Event:
-    """An event that SIGTERM or Ctrl-C sets; a second one ends the process at once."""
-    stop, loop = asyncio.Event(), asyncio.get_running_loop()
-
-    def stopped() -> None:
-        if stop.is_set():
-            os._exit(130)
-        stop.set()
-
-    for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, stopped)
-    return stop
 
 
 def ready_line(client: Client, local: LocalServer | None, settings: Settings, *, tools: int) -> str:
