@@ -23,6 +23,7 @@ from temporalio.common import RawValue
 from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
 from temporalio.worker import ActivityInboundInterceptor, ExecuteActivityInput, Interceptor
 
+from activities import scrub
 from activities.borders import classify, validation
 from activities.toolbox.injection import Resources
 from activities.toolbox.kind import Kind
@@ -145,7 +146,7 @@ async def attempt(spec: ToolSpec) -> AsyncIterator[Attempt]:
     except Exception as error:  # the default deny: total, and what no table knows is `bug`
         fault = classify(error)
         if fault.code is Code.BUG:
-            log.error("bug", kind=spec.kind, step=info.activity_id, error=type(error).__name__, exc_info=error)
+            log.error("bug", kind=spec.kind, step=info.activity_id, error=scrub.words(error), at=scrub.frames(error))
         raise _failure(this, fault, began) from None
     else:
         _log(this, "ok" if this.number == 1 else "retried", began)

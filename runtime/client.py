@@ -15,10 +15,11 @@ from temporalio.api.enums.v1 import IndexedValueType
 from temporalio.api.operatorservice.v1 import AddSearchAttributesRequest, ListSearchAttributesRequest
 from temporalio.api.workflowservice.v1 import DescribeNamespaceRequest
 from temporalio.client import Client, Interceptor
-from temporalio.contrib.pydantic import pydantic_data_converter
 from temporalio.envconfig import ClientConfig, ClientConnectConfig
 from temporalio.runtime import Runtime
 from temporalio.service import RPCError, RPCStatusCode
+
+from runtime.failures import DATA_CONVERTER
 
 DEFAULT_ADDRESS = "localhost:7233"
 DEFAULT_NAMESPACE = "default"
@@ -119,7 +120,7 @@ async def _dial(
     try:
         async with asyncio.timeout(CONNECT_SECONDS):
             return await Client.connect(
-                **settings, data_converter=pydantic_data_converter, interceptors=interceptors, runtime=runtime
+                **settings, data_converter=DATA_CONVERTER, interceptors=interceptors, runtime=runtime
             )
     except ValueError as error:
         raise Misconfigured(f"{address!r} is no address ({error})", "write host:port, as in localhost:7233") from error

@@ -31,20 +31,14 @@ def build(
     activities: Sequence[Callable[..., Any]],
     interceptors: Sequence[Interceptor],
 ) -> Worker:
-    """A worker with our settings.
-
-    Every module is passed through the sandbox (one that is not runs again for each workflow, 8 ms and more); what
-    workflow code may not import is held by `workflows/ruff.toml` instead.
-    """
+    """A worker with our settings."""
     return Worker(
         client,
         task_queue=queue,
         workflows=workflows,
         activities=activities,
         interceptors=interceptors,
-        workflow_runner=SandboxedWorkflowRunner(
-            restrictions=SandboxRestrictions.default.with_passthrough_all_modules()
-        ),
+        workflow_runner=sandbox(),
         graceful_shutdown_timeout=GRACE,
         sticky_queue_schedule_to_start_timeout=STICKY,
         max_heartbeat_throttle_interval=routing.CANCEL_NOTICE,
@@ -53,6 +47,14 @@ def build(
         max_concurrent_activity_task_polls=POLLERS,
         max_eager_activity_reservations_per_workflow_task=routing.MAX_PARALLEL,
     )
+
+
+def sandbox() -> SandboxedWorkflowRunner:
+    """The sandbox with every module passed through: one that is not runs again for each workflow, 8 ms and more.
+
+    What workflow code may not import is held by `workflows/ruff.toml` instead.
+    """
+    return SandboxedWorkflowRunner(restrictions=SandboxRestrictions.default.with_passthrough_all_modules())
 
 
 class Stop:

@@ -1,0 +1,151 @@
+"""Saves histories for replay: `python -m tests.record` runs each scenario on a server of its own, once.
+
+A file that exists is left alone: histories replay for ever, and are never recorded again to make a test pass.
+"""
+
+import asyncio
+import json
+import sys
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel
+
+from activities.toolbox import Busy, Refused, Tool, Unreachable, tool
+from runtime.client import connect
+from runtime.dev_server import DevServer, ServerSpec, find_cli, free_port
+from tests.harness import DONE, Proposals, Stage, outcome, plan, staged, step
+from workflows import attributes
+from workflows.plan import Step
+from workflows.task import Task
+
+FOLDER = Path(__file__).with_name("histories")
+
+
+class Word(BaseModel):
+    """An argument."""
+
+    word: str = ""
+
+
+class Said(BaseModel):
+    """A result."""
+
+    said: str
+
+
+def tools() -> list[Tool[..., Any]]:
+    """One tool for each quadrant and each relation between tools."""
+    calls = list[str]()
+
+    @tool.read
+    async def say(args: Word) -> Said:
+        """Say the word."""
+        return Said(said=args.word)
+
+    @tool.idempotent(fallback=say)
+    async def down(args: Word) -> Said:
+        """Never answer."""
+        raise Unreachable("The line is cut.")
+
+    @tool.read
+    async def flaky(args: Word) -> Said:
+        """Fail twice, then answer."""
+        calls.append(args.word)
+        if len(calls) < 3:
+            raise Busy("The line is busy.")
+        return Said(said=args.word)
+
+    @tool.idempotent(observe=say)
+    async def pick(args: Word) -> Said:
+        """Take a word that is not taken."""
+        if args.word == "taken":
+            raise Refused("This word is taken.", code="conflict", observed={"free": ["free"]})
+        return Said(said=args.word)
+
+    @tool.read
+    async def broken(args: Word) -> Said:
+        """Have a bug."""
+        raise KeyError(args.word)
+
+    @tool.read
+    async def slow(args: Word) -> Said:
+        """Take a minute."""
+        await asyncio.sleep(60)
+        return Said(said=args.word)
+
+    return [say, down, flaky, pick, broken, slow]
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """What a saved history shows."""
+
+    name: str
+    proposals: Proposals = ()
+    limits: dict[str, Any] = field(default_factory=dict)
+    by_hand: tuple[Step, ...] | None = None
+    cancel: bool = False
+
+
+PICK = plan(step("a", "pick", word="taken"), step("b", "say", word="kept"), step("c", "say", "a", word="later"))
+AGAIN = plan(step("a-2", "pick", word="free"), step("c", "say", "a-2", word="later"), because="a was taken")
+
+SCENARIOS: Sequence[Scenario] = (
+    Scenario(
+        "straight", [plan(step("a", "say", word="x"), step("b", "say", word={"$from": "a", "path": "said"})), DONE]
+    ),
+    Scenario("retried", [plan(step("a", "flaky", word="x")), DONE]),
+    Scenario("replanned", [PICK, AGAIN, DONE]),
+    Scenario("fallback", [plan(step("a", "down", word="x")), DONE]),
+    Scenario("rejected", [plan(step("a", "nothing")), plan(step("a", "say", "z")), plan(step("a", "say")), DONE]),
+    Scenario("escalated", [plan(step("a", "broken", word="x"), step("b", "say", word="x"))]),
+    Scenario("cancelled", [plan(step("a", "say", word="x"), step("b", "slow", word="x"))], cancel=True),
+    Scenario("deadline", [plan(step("a", "slow", word="x"))], limits={"deadline": 1}),
+    Scenario("replans_used_up", [PICK], limits={"replans": 0}),
+    Scenario("plan_refused", by_hand=(step("a", "say", "b"), step("b", "say", "a"))),
+)
+
+
+async def record(stage: Stage, scenario: Scenario) -> str:
+    """Run a scenario to its end and return its history as JSON."""
+    task = Task(text=f"a saved history: {scenario.name}", plan=scenario.by_hand)
+    task = task.model_copy(update={"limits": task.limits.model_copy(update=scenario.limits)})
+    handle = await stage.start(task)
+    if scenario.cancel:
+        await asyncio.sleep(1)
+        await handle.cancel()
+    await outcome(handle)
+    history = (await handle.fetch_history()).to_json_dict()
+    return json.dumps(_anonymous(history), ensure_ascii=False, indent=1)
+
+
+def _anonymous(value: Any) -> Any:
+    """Without the names of the machine and the processes that recorded it, which replay does not need."""
+    if isinstance(value, dict):
+        return {key: "recorded" if key == "identity" else _anonymous(item) for key, item in value.items()}
+    return [_anonymous(item) for item in value] if isinstance(value, list) else value
+
+
+async def main() -> None:
+    """Record what is not there yet."""
+    FOLDER.mkdir(exist_ok=True)
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        spec = ServerSpec(folder, port=free_port(), ui_port=free_port(), attributes=attributes.TYPES)
+        async with DevServer(spec, await find_cli(print)) as server:
+            client = await connect(address=server.address, plain=True)
+            for scenario in SCENARIOS:
+                file = FOLDER / f"{scenario.name}.json"
+                if not file.exists():
+                    async with staged(client, folder, tools(), scenario.proposals, queue="replan") as stage:
+                        file.write_text(await record(stage, scenario) + "\n")
+                    print(f"saved {file.name}")
+
+
+if __name__ == "__main__":
+    asyncio.run(main())
+    sys.exit(0)

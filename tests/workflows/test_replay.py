@@ -1,0 +1,30 @@
+"""Saved histories replay for ever, in a fresh process, without store or server; and a changed workflow is noticed."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+HISTORIES = sorted((ROOT / "tests" / "histories").glob("*.json"))
+
+
+def replay(*options: str) -> subprocess.CompletedProcess[str]:
+    """Replay all saved histories in a process of its own."""
+    command = [sys.executable, "-m", "tests.replay", *options, *map(str, HISTORIES)]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+
+
+def test_every_saved_history_replays() -> None:
+    """No change to the workflow may break a history that was saved before it."""
+    done = replay()
+
+    assert (done.returncode, done.stdout.count(": ok")) == (0, len(HISTORIES)), done.stdout + done.stderr
+    assert len(HISTORIES) >= 10
+
+
+def test_a_changed_workflow_fails_to_replay() -> None:
+    """A workflow with one more command fails on every history: the replay above can fail."""
+    done = replay("--changed")
+
+    assert done.returncode == 1
+    assert ": ok" not in done.stdout
