@@ -74,7 +74,8 @@ class Follower:
             self._say(tree.heading(outcome, self._ui_url))
         for revision in outcome.revisions[self._plans :]:
             self._tell_steps(outcome, before=revision.number)
-            self._say(tree.plan_line(revision))
+            for line in tree.plan_lines(revision):
+                self._say(line)
             self._plans = revision.number
         self._tell_steps(outcome, before=self._plans + 1)
 

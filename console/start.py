@@ -88,6 +88,7 @@ async def start(client: Client, task: Task, *, id: str | None, queue: str, again
             task_queue=queue,
             id_reuse_policy=reuse,
             static_summary=summary(task.text),
+            static_details=f"`python starter.py show {chosen}` shows this task in a terminal.",
             memo={TASK_MEMO: task.text, DIGEST_MEMO: mark},
         )
     except WorkflowAlreadyStartedError:

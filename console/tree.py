@@ -20,15 +20,15 @@ def heading(outcome: Outcome, ui_url: str | None) -> str:
     return "  ".join(filter(None, [outcome.task_id, planner, ui_url]))
 
 
-def plan_line(revision: Revision) -> str:
-    """The line above the steps of a plan."""
+def plan_lines(revision: Revision) -> list[str]:
+    """The lines above the steps of a plan."""
+    because = [f"    {one_line(revision.because)}"] if revision.because else []
     if not revision.refused:
-        return f"Plan {revision.number}" + (f"  {one_line(revision.because)}" if revision.because else "")
+        return [f"Plan {revision.number}", *because]
     reasons = [f"because {', '.join(revision.refused)} {'was' if len(revision.refused) == 1 else 'were'} refused"]
     reasons += [f"{', '.join(revision.kept)} kept"] if revision.kept else []
     reasons += [f"looked again with {', '.join(revision.looked)}"] if revision.looked else []
-    reasons += [one_line(revision.because)] if revision.because else []
-    return f"Plan {revision.number}  " + "; ".join(reasons)
+    return [f"Plan {revision.number}  " + "; ".join(reasons), *because]
 
 
 def step_lines(step: OutcomeStep, faults: Sequence[FaultRecord]) -> list[str]:
@@ -64,7 +64,7 @@ def whole(outcome: Outcome, ui_url: str | None) -> list[str]:
     """Everything at once: heading, plans with their steps, closing."""
     lines = [heading(outcome, ui_url)]
     for revision in outcome.revisions:
-        lines.append(plan_line(revision))
+        lines += plan_lines(revision)
         for step in outcome.steps:
             if step.revision == revision.number and step.status is not StepStatus.SKIPPED:
                 lines += step_lines(step, faults_of(outcome, step))

@@ -5,6 +5,7 @@ A file that exists is left alone: histories replay for ever, and are never recor
 
 import asyncio
 import json
+import re
 import sys
 import tempfile
 from collections.abc import Sequence
@@ -127,6 +128,8 @@ def _anonymous(value: Any) -> Any:
     """Without the names of the machine and the processes that recorded it, which replay does not need."""
     if isinstance(value, dict):
         return {key: "recorded" if key == "identity" else _anonymous(item) for key, item in value.items()}
+    if isinstance(value, str) and re.match(r"\d+@", value):
+        return "recorded"  # the name of a worker's own queue
     return [_anonymous(item) for item in value] if isinstance(value, list) else value
 
 

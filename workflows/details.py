@@ -7,6 +7,8 @@ travel in a URL, so they stay below `MAX_DETAILS`.
 import re
 from collections.abc import Iterable
 
+from pydantic import JsonValue
+
 from workflows.plan import canonical
 from workflows.task import FaultRecord, Progress, StepRecord, StepStatus
 
@@ -51,20 +53,23 @@ def summary(text: str) -> str:
 def details(progress: Progress) -> str:
     """The plan and what became of it, as Markdown."""
     lines = [_headline(progress), ""]
+    if progress.ending is not None and progress.ending.result is not None:
+        lines += [f"**Result:** {escape(brief(_text(progress.ending.result), 600))}", ""]
     current = [record for record in progress.records if _is_current(progress, record)]
     lines += [_step_line(progress, record) for record in current]
     lines += [""] + [f"- {_fault_line(fault)}" for fault in progress.faults if fault.decision != "retry"]
-    if progress.ending is not None and progress.ending.result is not None:
-        lines += ["", f"**Result:** {escape(brief(_text(progress.ending.result), 600))}"]
     return _fit(lines)
 
 
 def _headline(progress: Progress) -> str:
     limits, spent = progress.budget.limits, progress.budget.spent
-    plan = f"Plan {progress.revision} (of {limits.replans + 1} at most), {spent.tool_calls} of {limits.tool_calls}"
+    counts = (
+        f"Plan {progress.revision}, {progress.replans} of {limits.replans} replans, "
+        f"{spent.tool_calls} of {limits.tool_calls} tool calls"
+    )
     status = progress.status.replace("_", " ").capitalize()
     reason = f": {escape(brief(progress.ending.reason, 400))}" if progress.ending and progress.ending.reason else ""
-    return f"**{status}**{reason}. {plan} tool calls. Planner: {escape(progress.planner or 'not known yet')}."
+    return f"**{status}**{reason}. {counts}. Planner: {escape(progress.planner or 'not known yet')}."
 
 
 def _is_current(progress: Progress, record: StepRecord) -> bool:
@@ -88,7 +93,9 @@ def _step_line(progress: Progress, record: StepRecord) -> str:
 def _notes(progress: Progress, record: StepRecord) -> str:
     notes = [f"{record.attempts} attempts"] if record.attempts > 1 else []
     notes += [f"instead of {escape(record.step.kind)}"] if record.is_fallback else []
-    notes += [f"kept from plan {record.revision}"] if record.revision < progress.revision and record.ended else []
+    if record.revision < progress.revision:
+        kept = "kept from " if record.status is StepStatus.COMPLETED else ""
+        notes.append(f"{kept}plan {record.revision}")
     return f" ({', '.join(notes)})" if notes else ""
 
 
@@ -105,8 +112,11 @@ def _fault_line(fault: FaultRecord) -> str:
     )
 
 
-def _text(value: object) -> str:
-    return value if isinstance(value, str) else canonical(value)  # type: ignore[arg-type]  # results are JSON
+def _text(value: JsonValue) -> str:
+    """A result in a few words: the text itself, or `field value, field value`."""
+    if isinstance(value, dict):
+        return ", ".join(f"{name} {_text(item)}" for name, item in value.items())
+    return value if isinstance(value, str) else canonical(value)
 
 
 def _fit(lines: Iterable[str]) -> str:

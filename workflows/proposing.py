@@ -7,8 +7,9 @@ from temporalio import workflow
 from workflows import routing
 from workflows.call import Stuck, ask
 from workflows.catalogue import Catalogue
+from workflows.details import summary
 from workflows.plan import NewSteps, Proposal, Proposed, Step, Unresolved, check_graph, resolve
-from workflows.task import Ends, Progress, Situation, TaskStatus
+from workflows.task import Ends, FaultRecord, Progress, Situation, TaskStatus
 
 MAX_REJECTIONS = 2
 """How often a rejected proposal goes back to the planner before a person is asked."""
@@ -74,15 +75,31 @@ async def _request(progress: Progress, rejected: Sequence[str], replanning: bool
         reason = "What the planner would have to be told is too large: split the task, or let its tools return less."
         raise Ends(TaskStatus.ESCALATED, reason, "too_large")
     id, payload = f"plan:{progress.turn}", situation.model_dump(mode="json")
-    summary = f"{spec.kind} {progress.revision + 1}" + (f", proposal {progress.turn} was refused" if rejected else "")
+    what = summary(_purpose(progress, rejected, replanning))
     try:
-        proposed = await ask(spec, payload, Proposed, id=id, summary=summary, revision=progress.revision + 1)
+        proposed = await ask(spec, payload, Proposed, id=id, summary=what, revision=progress.revision + 1)
     except Stuck as stuck:
         raise Ends(TaskStatus.ESCALATED, f"The planner: {stuck.fault.reason}", stuck.fault.code) from None
     progress.planner = proposed.planner or progress.planner
     progress.budget.spent.model_calls += proposed.model_calls
     progress.budget.spent.tokens += proposed.tokens
     return proposed
+
+
+def _purpose(progress: Progress, rejected: Sequence[str], replanning: bool) -> str:
+    """What a request asks for, for the timeline of the web UI."""
+    if rejected:
+        return f"the proposal was rejected: {rejected[0]}"
+    if replanning:
+        refused = [
+            f"{fault.step_id} was refused ({fault.code})" for fault in progress.faults if _is_latest(progress, fault)
+        ]
+        return f"a new plan, because {', '.join(refused)}"
+    return f"plan {progress.revision} is done: what next?" if progress.revision else "a plan"
+
+
+def _is_latest(progress: Progress, fault: FaultRecord) -> bool:
+    return fault.decision == "replan" and fault.revision == progress.revision
 
 
 def _situation(progress: Progress, rejected: Sequence[str]) -> Situation:
