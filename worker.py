@@ -83,7 +83,7 @@ async def run(settings: Settings, registry: Registry, planner: Planner, *, dev: 
             await calendar.seed(engine, datetime.now(UTC).date())
         http = await opened.enter_async_context(httpx2.AsyncClient())
         boundary = Boundary(Resources(engine, http, settings.documents))
-        planning = Planning(planner, registry, searchable=searchable)
+        planning = Planning(planner, registry, searchable=searchable, documents=settings.documents)
         worker = serve.build(
             client,
             settings.queue,

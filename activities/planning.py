@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any, Protocol
 
 from pydantic import JsonValue, ValidationError
@@ -9,6 +10,8 @@ from temporalio import activity
 
 from activities.borders import validation
 from activities.boundary import attempt
+from activities.toolbox.errors import NeedsPerson
+from activities.toolbox.injection import folder
 from activities.toolbox.kind import Kind
 from workflows import routing
 from workflows.catalogue import Catalogue, ToolSpec
@@ -50,12 +53,14 @@ class Planning:
         kinds: Mapping[str, Kind],
         *,
         searchable: bool,
+        documents: Path | None = None,
         patience: float = routing.MISSING_TOOL_PATIENCE,
     ) -> None:
-        """Offer `kinds`; `searchable` says whether the namespace has our search attributes."""
+        """Offer `kinds`; `searchable` says whether the namespace has our search attributes, `documents` is the root."""
         self._planner = planner
         self._kinds = kinds
         self._searchable = searchable
+        self._documents = documents
         self._patience = patience
 
     def activities(self) -> list[Callable[..., Any]]:
@@ -63,13 +68,26 @@ class Planning:
         return [self.catalogue, self.plan, self.replan]
 
     @activity.defn(name=routing.CATALOGUE.kind)
-    async def catalogue(self, nothing: dict[str, JsonValue]) -> Catalogue:
-        """What this worker can do, as far as the workflow decides by it."""
+    async def catalogue(self, wanted: dict[str, str | None]) -> Catalogue:
+        """What this worker can do, as far as the workflow decides by it, and whether it can take the task."""
         async with attempt(routing.CATALOGUE):
-            specs = {name: kind.spec for name, kind in self._kinds.items()}
             return Catalogue(
-                specs=specs, planner=self._planner.name, searchable=self._searchable, patience=self._patience
+                specs={name: kind.spec for name, kind in self._kinds.items()},
+                planner=self._planner.name,
+                searchable=self._searchable,
+                patience=self._patience,
+                refused=self._refuses(wanted.get("documents")),
             )
+
+    def _refuses(self, documents: str | None) -> str | None:
+        """Say why a task with this folder of documents could not be done here."""
+        if documents is None:
+            return None
+        try:
+            folder(self._documents, documents)
+        except NeedsPerson as missing:
+            return str(missing)
+        return None
 
     @activity.defn(name=routing.PLAN.kind)
     async def plan(self, situation: Situation) -> Proposed:
@@ -84,7 +102,7 @@ class Planning:
     async def _propose(self, situation: Situation, spec: ToolSpec) -> Proposed:
         async with attempt(spec):
             if situation.plan is not None:
-                return _checked(NewSteps(steps=situation.plan), self._kinds, "a plan file")
+                return _checked(NewSteps(steps=situation.plan), self._kinds, self._planner.name)
             proposal = await self._planner.propose(situation, self._kinds)
             return _checked(proposal, self._kinds, self._planner.name)
 

@@ -20,6 +20,8 @@ def main(app: typer.Typer, arguments: list[str]) -> int:
     except typer.Abort:
         return Exit.DETACHED
     except typer.TyperException as error:
+        if not str(error):
+            return Exit.BAD_USAGE  # no arguments at all: the help was the answer
         command = "start" if not named else arguments[0] if arguments else ""
         remedy = f"python starter.py {command} --help shows what it takes".replace("  ", " ")
         return _report(Problem("usage", str(error).rstrip("."), remedy), arguments)

@@ -39,5 +39,5 @@ _BY_STATUS = {
 
 
 def exit_code(outcome: Outcome) -> Exit:
-    """The exit code of a task that stands so; a refused plan file is bad usage."""
-    return Exit.BAD_USAGE if outcome.code == "plan_refused" else _BY_STATUS[outcome.status]
+    """The exit code of a task that stands so; a plan or a task that was refused is bad usage."""
+    return Exit.BAD_USAGE if outcome.code in ("plan_refused", "task_refused") else _BY_STATUS[outcome.status]

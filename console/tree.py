@@ -7,7 +7,7 @@ from workflows.plan import canonical
 from workflows.task import FaultRecord, Outcome, OutcomeStep, Revision, StepStatus
 
 FOLLOWS = {
-    "replan": "the world changed, asking again cannot help -> new plan, no retry",
+    "replan": "the same call would fail again -> a new plan, no retry",
     "wait": "waiting, then the same step again",
     "fallback": "another kind takes over",
     "escalate": "neither time nor another plan can help -> a person, no retry",

@@ -124,8 +124,8 @@ def _require_free(ip: str, port: int) -> None:
         _listen(ip, port).close()
     except OSError as error:
         raise ServerUnavailable(
-            f"Port {port} on {ip} cannot be used for a Temporal server ({error.strerror}), perhaps because another"
-            f" program listens there: choose another with TEMPORAL_ADDRESS=localhost:{free_port()}."
+            f"Port {port} on {ip} cannot be used for a Temporal server ({os.strerror(error.errno or 0)}), perhaps"
+            f" because another program listens there: choose another with TEMPORAL_ADDRESS=localhost:{free_port()}."
         ) from error
 
 

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from datetime import timedelta
 from typing import assert_never
 
+from pydantic import JsonValue
 from temporalio import workflow
 from temporalio.exceptions import ApplicationError
 
@@ -50,7 +51,7 @@ class AgentWorkflow:
         """Work until the task ends, its deadline passes, or it is cancelled."""
         work = asyncio.create_task(self._work())
         limit = task.limits.deadline
-        deadline = timedelta(seconds=limit) if limit else None
+        deadline = self._progress.started_at + timedelta(seconds=limit) - workflow.now() if limit else None
         try:
             await workflow.wait_condition(work.done, timeout=deadline, timeout_summary="the task's deadline")
             ending = work.result()
@@ -87,12 +88,15 @@ class AgentWorkflow:
 
     async def _read_catalogue(self) -> None:
         what = "what this worker can do"
+        wanted: JsonValue = {"documents": self._progress.task.documents}
         try:
-            self._catalogue = await ask(routing.CATALOGUE, {}, Catalogue, id="catalogue", summary=what, revision=0)
+            self._catalogue = await ask(routing.CATALOGUE, wanted, Catalogue, id="catalogue", summary=what, revision=0)
         except Stuck as stuck:
             raise Ends(TaskStatus.ESCALATED, f"The catalogue: {stuck.fault.reason}", stuck.fault.code) from None
         self._progress.planner, self._progress.searchable = self._catalogue.planner, self._catalogue.searchable
         self._publish()
+        if self._catalogue.refused:
+            raise Ends(TaskStatus.FAILED, self._catalogue.refused, "task_refused")
 
     async def _execute(self, proposal: NewSteps) -> None:
         """Run an accepted plan; afterwards it is finished, a replan is due, or the task ends."""

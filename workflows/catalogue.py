@@ -59,3 +59,5 @@ class Catalogue(BaseModel):
     """Whether the namespace has our search attributes; setting an unknown one would hold up the workflow."""
     patience: float = Field(ge=0)
     """Seconds that a kind which no worker knows is waited for before a person is asked."""
+    refused: str | None = None
+    """Why this worker cannot take the task at all."""

@@ -27,7 +27,7 @@ async def propose(progress: Progress, catalogue: Catalogue, *, replanning: bool)
     for _ in range(1 + MAX_REJECTIONS):
         by_hand = progress.turn == 0 and progress.task.plan is not None
         proposed = await _request(progress, rejected, replanning)
-        rejected = proposed.rejected or check(proposed.proposal, progress, catalogue)
+        rejected = _all_reasons(proposed, check(proposed.proposal, progress, catalogue))
         if not rejected:
             return proposed.proposal
         workflow.logger.info("decision", extra={"decision": "proposal_rejected", "reasons": list(rejected)})
@@ -35,6 +35,12 @@ async def propose(progress: Progress, catalogue: Catalogue, *, replanning: bool)
             raise Ends(TaskStatus.FAILED, f"The plan was refused: {'; '.join(rejected)}.", "plan_refused")
     reason = f"The planner made {1 + MAX_REJECTIONS} proposals that cannot be run; the last: {'; '.join(rejected)}."
     raise Ends(TaskStatus.ESCALATED, reason, "proposals_rejected")
+
+
+def _all_reasons(proposed: Proposed, ours: Sequence[str]) -> list[str]:
+    """What the activity found, and what we found of steps that it had nothing against."""
+    named = {reason.partition(":")[0] for reason in proposed.rejected}
+    return [*proposed.rejected, *(reason for reason in ours if reason.partition(":")[0] not in named)]
 
 
 def check(proposal: Proposal, progress: Progress, catalogue: Catalogue) -> list[str]:
