@@ -84,5 +84,5 @@ class Follower:
             told = (step.id, step.revision)
             if tree.has_ended(step) and step.revision < before and told not in self._steps:
                 self._steps.add(told)
-                for line in tree.step_lines(step, tree.faults_of(outcome, step)):
+                for line in tree.step_lines(outcome, step):
                     self._say(line)

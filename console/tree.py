@@ -1,5 +1,6 @@
 """A task as lines for people: plans, steps, faults, what followed, and the result. Pure functions of an Outcome."""
 
+import textwrap
 from collections.abc import Sequence
 
 from workflows.details import SIGNS, brief
@@ -31,11 +32,13 @@ def plan_lines(revision: Revision) -> list[str]:
     return [f"Plan {revision.number}  " + "; ".join(reasons), *because]
 
 
-def step_lines(step: OutcomeStep, faults: Sequence[FaultRecord]) -> list[str]:
+def step_lines(outcome: Outcome, step: OutcomeStep) -> list[str]:
     """A step that has ended, and below it what went wrong and what followed."""
+    faults = [fault for fault in outcome.faults if fault.step_id == step.id and fault.revision == step.revision]
     attempts = f"{step.attempts} attempt{'' if step.attempts == 1 else 's'}"
-    kind = f"{step.kind} (fallback)" if step.is_fallback else step.kind
-    what = brief(f"{step.id:<8} {kind:<11} {one_line(step.title)}", 52)
+    beside = [other for other in outcome.steps if other.revision == step.revision]
+    ids, kinds = (max(map(len, names)) for names in ([one.id for one in beside], [_kind(one) for one in beside]))
+    what = brief(f"{step.id:<{min(ids, 14)}} {_kind(step):<{min(kinds, 20)}} {one_line(step.title)}", 52)
     lines = [f"  {SIGNS[step.status]} {what:<52} {attempts:>11} {_seconds(step):>9}"]
     retried = [fault for fault in faults if fault.decision == "retry"]
     if retried:
@@ -67,7 +70,7 @@ def whole(outcome: Outcome, ui_url: str | None) -> list[str]:
         lines += plan_lines(revision)
         for step in outcome.steps:
             if step.revision == revision.number and step.status is not StepStatus.SKIPPED:
-                lines += step_lines(step, faults_of(outcome, step))
+                lines += step_lines(outcome, step)
     return lines + closing(outcome)
 
 
@@ -76,9 +79,17 @@ def has_ended(step: OutcomeStep) -> bool:
     return step.status in (StepStatus.COMPLETED, StepStatus.FAILED, StepStatus.CANCELLED)
 
 
-def faults_of(outcome: Outcome, step: OutcomeStep) -> list[FaultRecord]:
-    """The faults of one step, in their order."""
-    return [fault for fault in outcome.faults if fault.step_id == step.id and fault.revision == step.revision]
+def _kind(step: OutcomeStep) -> str:
+    return f"{step.kind} (fallback)" if step.is_fallback else step.kind
+
+
+def wrapped(line: str, width: int) -> str:
+    """A line cut into rows of `width`, the later ones below the beginning of the first."""
+    indent = " " * (len(line) - len(line.lstrip()))
+    rows = textwrap.wrap(
+        line, width, initial_indent="", subsequent_indent=indent, break_long_words=False, drop_whitespace=False
+    )
+    return "\n".join(row.rstrip() for row in rows)
 
 
 def one_line(text: str) -> str:

@@ -1,6 +1,7 @@
 """What `start` and `show` do with a task: follow it, show it, leave it alone."""
 
 import asyncio
+import shutil
 import sys
 
 from temporalio.client import Client, WorkflowExecutionStatus
@@ -76,4 +77,7 @@ def _place(client: Client, handle: Handle) -> str | None:
 
 
 def _say(line: str) -> None:
+    """Print a line, wrapped on a terminal and whole in a file."""
+    if sys.stdout.isatty():
+        line = "\n".join(tree.wrapped(part, shutil.get_terminal_size().columns) for part in line.split("\n"))
     print(line, flush=True)
