@@ -8,6 +8,7 @@ import sys
 
 from console.app import app
 from console.entry import main
+from runtime.ending import leave
 
 if __name__ == "__main__":
-    sys.exit(main(app, sys.argv[1:]))
+    leave(main(app, sys.argv[1:]))

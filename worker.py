@@ -5,7 +5,6 @@ from runtime import packages
 packages.require()
 
 import asyncio
-import sys
 from contextlib import AsyncExitStack
 from datetime import UTC, datetime
 from pathlib import Path
@@ -24,6 +23,7 @@ from activities.toolbox.registry import Registry, ToolMistakes, load
 from runtime import options, serve, telemetry
 from runtime.client import NotConnected, connect, register_search_attributes
 from runtime.dev_server import ServerUnavailable, dev_server
+from runtime.ending import leave
 from runtime.settings import DEFAULT_QUEUE, DEFAULT_STATE, BadSetting, Settings
 from workflows import attributes
 from workflows.agent import AgentWorkflow
@@ -50,19 +50,21 @@ def main(
     try:
         registry = Registry([*builtin.TOOLS, *(tool for path in tools or [] for tool in load(path))])
         chosen = planner_named(planner)
-        if check:
-            return typer.echo(registry.catalogue())
         if fresh and not dev:
             raise BadSetting("--fresh empties the demo world, so it needs --dev.")
-        asyncio.run(run(settings, registry, chosen, dev=dev, fresh=fresh))
+        if check:
+            typer.echo(registry.catalogue())
+        else:
+            asyncio.run(run(settings, registry, chosen, dev=dev, fresh=fresh))
     except (ToolMistakes, BadSetting, StoreUnavailable, UnknownPlanner) as wrong:
         typer.echo(wrong, err=True)
-        sys.exit(2)
+        leave(2)
     except (NotConnected, ServerUnavailable, RPCError) as unreachable:
         typer.echo(unreachable, err=True)
-        sys.exit(6)
+        leave(6)
     except asyncio.CancelledError:
-        sys.exit(130)
+        leave(130)
+    leave(0)
 
 
 async def run(settings: Settings, registry: Registry, planner: Planner, *, dev: bool, fresh: bool) -> None:

@@ -18,6 +18,8 @@ from workflows.details import summary
 from workflows.plan import Step, digest
 from workflows.task import Task
 
+MAX_PLAN = 256 * 1024
+"""Bytes of a plan file; the server takes no task of 2 MB."""
 TASK_MEMO = "task"
 DIGEST_MEMO = "task_digest"
 
@@ -37,7 +39,12 @@ def read_plan(path: Path) -> tuple[Step, ...]:
         Problem: the file cannot be read or holds something else.
     """
     try:
-        return PlanFile.model_validate_json(path.read_bytes()).steps
+        text = path.read_bytes()
+        if len(text) > MAX_PLAN:
+            raise Problem(
+                "bad_plan", f"The plan {str(path)!r} has {len(text)} bytes", f"make it smaller than {MAX_PLAN}"
+            )
+        return PlanFile.model_validate_json(text).steps
     except OSError as error:
         raise Problem("no_plan", f"The plan {str(path)!r} cannot be read ({error.strerror})", "check --plan") from error
     except ValidationError as error:

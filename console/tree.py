@@ -55,7 +55,8 @@ def closing(outcome: Outcome) -> list[str]:
     calls = outcome.spent.tool_calls
     counts = [_count(outcome.replans, "replan"), _retries_in_all(outcome, retries), _count(calls, "tool call")]
     status = outcome.status.replace("_", " ").capitalize()
-    lines = [f"{status} in {outcome.spent.seconds:.1f} s: {', '.join(counts)}"]
+    took = "in" if outcome.ended_at else "for"
+    lines = [f"{status} {took} {outcome.spent.seconds:.1f} s: {', '.join(counts)}"]
     if outcome.reason:
         lines.append(one_line(outcome.reason))
     if outcome.result is not None:

@@ -7,7 +7,23 @@ from temporalio.client import Client
 
 from runtime.client import connect
 from runtime.dev_server import DevServer, ServerSpec, find_cli, free_port
+from runtime.ending import leave
 from workflows import attributes
+
+ENDED = pytest.StashKey[int]()
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    """End without taking the interpreter apart, which Temporal's core does not always survive."""
+    session = config.stash.get(ENDED, None)
+    if session is not None:
+        leave(session)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
+    """Keep the exit code for the very end."""
+    session.config.stash[ENDED] = int(exitstatus)
 
 
 @pytest.fixture(scope="session")

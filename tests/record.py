@@ -6,7 +6,6 @@ A file that exists is left alone: histories replay for ever, and are never recor
 import asyncio
 import json
 import re
-import sys
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -18,6 +17,7 @@ from pydantic import BaseModel
 from activities.toolbox import Busy, Refused, Tool, Unreachable, tool
 from runtime.client import connect
 from runtime.dev_server import DevServer, ServerSpec, find_cli, free_port
+from runtime.ending import leave
 from tests.harness import DONE, Proposals, Stage, outcome, plan, staged, step
 from workflows import attributes
 from workflows.plan import Step
@@ -151,4 +151,4 @@ async def main() -> None:
 
 if __name__ == "__main__":
     asyncio.run(main())
-    sys.exit(0)
+    leave(0)

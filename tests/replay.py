@@ -12,6 +12,7 @@ from temporalio.client import WorkflowHistory
 from temporalio.worker import Replayer
 
 from runtime import serve
+from runtime.ending import leave
 from runtime.failures import DATA_CONVERTER
 from tests.changed_workflow import ChangedWorkflow
 from workflows.agent import AgentWorkflow
@@ -38,4 +39,4 @@ async def main(arguments: list[str]) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(asyncio.run(main(sys.argv[1:])))
+    leave(asyncio.run(main(sys.argv[1:])))
