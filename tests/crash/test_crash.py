@@ -5,11 +5,10 @@ import json
 import os
 import signal
 import subprocess
-import sys
 import time
 import uuid
-from collections.abc import AsyncIterator, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import AsyncIterator
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
@@ -18,43 +17,30 @@ from temporalio.client import Client, WorkflowHandle
 
 from runtime.client import connect
 from runtime.dev_server import DevServer, ServerSpec, find_cli, free_port
-from tests.harness import DONE, outcome, plan, step
+from tests.harness import DONE, Proposals, outcome, plan, step
+from tests.processes import Processes
 from workflows import attributes
 from workflows.agent import AgentWorkflow
 from workflows.plan import NewSteps
 from workflows.task import Outcome, Task, TaskStatus
 
-ROOT = Path(__file__).parents[2]
 TOOLS = Path(__file__).with_name("tools.py")
 
 
-class Workers:
-    """Worker processes on one queue, as a user starts them."""
+class Workers(Processes):
+    """Worker processes on one queue that play one script."""
 
-    def __init__(self, address: str, folder: Path, proposals: Sequence[object]) -> None:
+    def __init__(self, address: str, folder: Path, proposals: Proposals) -> None:
+        """Write the script down."""
+        super().__init__(address, folder)
         self.queue = f"crash-{uuid.uuid4().hex[:8]}"
         self._script = folder / "script.json"
-        self._script.write_text(json.dumps([one.model_dump(mode="json") for one in proposals]))  # type: ignore[attr-defined]  # all are models
-        self._environment = {**os.environ, "TEMPORAL_ADDRESS": address, "REPLAN_STATE": str(folder / "state")}
-        self._log = folder / "worker.log"
+        self._script.write_text(json.dumps([one.model_dump(mode="json") for one in proposals]))
 
-    @contextmanager
-    def one(self) -> Iterator[subprocess.Popen[str]]:
-        """Start a worker, return when it is ready, and leave none behind."""
+    def one(self) -> AbstractContextManager[subprocess.Popen[str]]:
+        """Start a worker."""
         options = ["--tools", str(TOOLS), "--planner", f"scripted:{self._script}", "--queue", self.queue]
-        command = [sys.executable, str(ROOT / "worker.py"), *options]
-        with self._log.open("a") as errors:
-            process = subprocess.Popen(
-                command, env=self._environment, stdout=subprocess.PIPE, stderr=errors, text=True, cwd=ROOT
-            )
-        with process:
-            try:
-                assert process.stdout is not None
-                assert process.stdout.readline().startswith("ready"), self._log.read_text()
-                yield process
-            finally:
-                if process.poll() is None:
-                    process.kill()
+        return self.worker(*options)
 
 
 @pytest.fixture

@@ -1,0 +1,96 @@
+"""What the README promises is what happens: its commands, its tool, its plan."""
+
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from runtime.dev_server import free_port
+from tests.processes import ROOT, Processes
+
+README = (ROOT / "README.md").read_text()
+
+
+def block(language: str, containing: str) -> str:
+    """The README's code block in a language that contains some words."""
+    blocks = re.findall(rf"```{language}\n(.*?)```", README, flags=re.DOTALL)
+    return next(str(text) for text in blocks if containing in text)
+
+
+@pytest.fixture(scope="module")
+def by_hand(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Processes]:
+    """`python worker.py --dev` on a free port, as the README says, with the README's tool."""
+    folder = tmp_path_factory.mktemp("by-hand")
+    (folder / "my_tools.py").write_text(block("python", "get_price"))
+    processes = Processes(f"localhost:{free_port()}", folder)
+    with processes.worker("--dev", "--tools", str(folder / "my_tools.py")):
+        yield processes
+
+
+@pytest.fixture(scope="module")
+def document(by_hand: Processes) -> dict[str, Any]:
+    """The JSON document of the README's task, with 14:00 taken."""
+    [task] = re.findall(r'starter.py --task "(.*)"', block("sh", "starter.py"))
+    done = by_hand.starter("--task", task, "--json")
+    assert done.returncode == 0, done.stdout + done.stderr
+    parsed: dict[str, Any] = json.loads(done.stdout)
+    return parsed
+
+
+def test_the_task_meets_a_changed_world_and_replans_once(document: dict[str, Any]) -> None:
+    """With 14:00 taken the task completes with exactly one replan, and the refused call was attempted once."""
+    refused = [step for step in document["steps"] if step["status"] == "failed"]
+
+    assert (document["status"], document["replans"], len(refused)) == ("completed", 1, 1)
+    assert (refused[0]["attempts"], refused[0]["fault"]["code"]) == (1, "conflict")
+
+
+def test_no_step_repeats_the_refused_call(document: dict[str, Any]) -> None:
+    """A replan is provably not a retry: no later step makes the call that was refused."""
+    [refused] = [step for step in document["steps"] if step["status"] == "failed"]
+    others = [step for step in document["steps"] if step is not refused]
+
+    assert all((step["kind"], step["args"]) != (refused["kind"], refused["args"]) for step in others)
+
+
+def test_a_hand_written_plan_runs(by_hand: Processes) -> None:
+    """The README's plan file runs as it stands."""
+    file = by_hand.folder / "plan.json"
+    file.write_text(block("json", "steps"))
+    done = by_hand.starter("--plan", str(file), "--json")
+
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert [step["status"] for step in json.loads(done.stdout)["steps"]] == ["completed", "completed"]
+
+
+def test_the_readme_tool_is_accepted(by_hand: Processes) -> None:
+    """The tool in the README passes `worker.py --check`, which prints it."""
+    done = by_hand.run([sys.executable, "worker.py", "--check", "--tools", str(by_hand.folder / "my_tools.py")])
+
+    assert done.returncode == 0, done.stderr
+    assert "get_price" in done.stdout
+
+
+@pytest.mark.timeout(240)
+def test_make_demo_shows_a_replan_and_leaves_nothing_behind(tmp_path: Path) -> None:
+    """`make demo` ends with 0, prints both plans and the result, and its server is gone afterwards."""
+    done = subprocess.run(["make", "demo"], cwd=ROOT, capture_output=True, text=True, check=False, timeout=200)
+    left = subprocess.run(["pgrep", "-f", "replan-demo-"], capture_output=True, text=True, check=False).stdout
+
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert all(words in done.stdout for words in ("Plan 1", "Plan 2  because book was refused", "Completed in"))
+    assert left == ""
+
+
+def test_every_command_of_the_readme_exists() -> None:
+    """Make targets and options that the README names are there."""
+    targets = set(re.findall(r"^make (\w+)", README, flags=re.MULTILINE))
+    known = set(re.findall(r"^(\w+):", (ROOT / "Makefile").read_text(), flags=re.MULTILINE))
+
+    assert targets
+    assert targets <= known
