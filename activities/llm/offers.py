@@ -1,0 +1,131 @@
+"""Offers: what an observation of the world has in place of an argument that was refused."""
+
+import re
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, date, datetime, time
+from decimal import Decimal
+from typing import NamedTuple
+
+from pydantic import JsonValue
+
+OFFERING = ("", "free", "available", "open", "wider", "alternatives", "options", "choices", "suggestions")
+"""Names of lists that say what may be had; a list in an observation that is itself a list has no name."""
+NOT_OFFERED = ("taken", "busy", "booked", "unavailable", "blocked", "closed", "skipped")
+
+MAX_NUMBER = 10**30
+
+
+class Offer(NamedTuple):
+    """One value for one argument."""
+
+    argument: str
+    value: JsonValue
+    words: str
+    """What it is, for people: `nearest free alternative 14:30`."""
+
+
+def offers(args: Mapping[str, JsonValue], seen: JsonValue) -> Iterator[Offer]:
+    """Yield what `seen` offers for one of `args`, the best first.
+
+    A list offers values for the argument whose value has the same shape as its items; the nearest comes first, the
+    later before the earlier. Any text or number looks like any other, so a list of them must say by its name that it is
+    an offer.
+    """
+    lists = [(name, items) for name, items in _lists(seen) if name.lower() not in NOT_OFFERED]
+    for name, items in sorted(lists, key=lambda named: _rank(named[0], args)):
+        argument = _argument(name, items, args)
+        if argument is None:
+            continue
+        old, shape = args[argument], _shape(items[0])
+        label = f"{name} " if name and name.lower() in OFFERING else ""
+        if shape == "text":
+            yield from (Offer(argument, item, f"{label}alternative {str(item)[:80]!r}") for item in items)
+        else:
+            by_distance = sorted(items, key=lambda item: _distance(old, item))
+            yield from (Offer(argument, item, f"nearest {label}alternative {item}") for item in by_distance)
+
+
+def _rank(name: str, args: Mapping[str, JsonValue]) -> int:
+    if _namesake(name, args):
+        return 0
+    return 1 if name.lower() in OFFERING else 2
+
+
+def _argument(name: str, items: Sequence[JsonValue], args: Mapping[str, JsonValue]) -> str | None:
+    """The argument that the items could replace."""
+    shape = _shape(items[0])
+    if shape is None or any(_shape(item) != shape for item in items):
+        return None
+    alike = [argument for argument, value in args.items() if _shape(value) == shape]
+    namesake = _namesake(name, args)
+    if namesake in alike:
+        return namesake
+    is_offer = shape not in ("text", "number") or name.lower() in OFFERING
+    return alike[0] if alike and is_offer else None
+
+
+def _namesake(name: str, args: Mapping[str, JsonValue]) -> str | None:
+    """The argument of this name, or of its singular."""
+    return next((argument for argument in args if argument.lower() in (name.lower(), name.lower().rstrip("s"))), None)
+
+
+def _lists(seen: JsonValue) -> Iterator[tuple[str, list[JsonValue]]]:
+    """All lists with their names, the outer before the inner; a list of objects gives one list per field."""
+    waiting = deque[tuple[str, JsonValue]]([("", seen)])
+    while waiting:
+        name, value = waiting.popleft()
+        if isinstance(value, dict):
+            waiting.extend(value.items())
+        elif isinstance(value, list) and value:
+            rows = [item for item in value if isinstance(item, dict)]
+            for field in rows[0] if len(rows) == len(value) else ():
+                waiting.append((field, [row[field] for row in rows if field in row]))
+            if not rows:
+                yield name, value
+
+
+_SHAPES = {
+    "time": re.compile(r"[0-9]{2}:[0-9]{2}(?::[0-9]{2})?"),
+    "date": re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}"),
+    "moment": re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}[T ][0-9]{2}:[0-9]{2}.*"),
+    "number": re.compile(r"-?[0-9]{1,30}(?:\.[0-9]{1,30})?"),
+    "text": re.compile(r".+", re.DOTALL),
+}
+
+
+def _shape(value: JsonValue) -> str | None:
+    if isinstance(value, bool) or not isinstance(value, str | int | float):
+        return None
+    if not isinstance(value, str):
+        return "number" if abs(value) < MAX_NUMBER else None
+    for shape, pattern in _SHAPES.items():
+        if pattern.fullmatch(value) and (shape == "text" or _measure(value, shape) is not None):
+            return shape
+    return None
+
+
+def _measure(value: JsonValue, shape: str | None) -> Decimal | None:
+    """Where a value lies on the line of its shape."""
+    try:
+        match shape:
+            case "time":
+                at = time.fromisoformat(str(value))
+                return Decimal(at.hour * 3600 + at.minute * 60 + at.second)
+            case "date":
+                return Decimal(date.fromisoformat(str(value)).toordinal())
+            case "moment":
+                moment = datetime.fromisoformat(str(value))
+                return Decimal((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp())
+            case _:
+                return Decimal(str(value))
+    except (ValueError, ArithmeticError):
+        return None
+
+
+def _distance(old: JsonValue, item: JsonValue) -> tuple[Decimal, bool]:
+    """How far an item is from the refused value; at the same distance the later comes first."""
+    here, there = _measure(old, _shape(old)), _measure(item, _shape(item))
+    if here is None or there is None:
+        return Decimal("Infinity"), False
+    return abs(there - here), there < here

@@ -1,0 +1,165 @@
+"""A new plan after a refusal, by rules that know nothing of the kinds.
+
+What was refused is tried again with what the world offers in the place of one argument; what had not started follows
+with its needs and references moved; the same call is never made twice.
+"""
+
+import re
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from pydantic import JsonValue
+
+from activities.llm.offers import Offer, offers
+from activities.toolbox.kind import Kind
+from workflows.catalogue import Effect
+from workflows.plan import GiveUp, NewSteps, Step, canonical
+from workflows.task import FaultRecord, Situation, StepRecord, StepStatus
+
+
+class NoWay(Exception):
+    """No rule leads on; the message says why."""
+
+
+class _Call(NamedTuple):
+    kind: str
+    args: str
+    """As canonical JSON."""
+
+
+def unfinished(situation: Situation) -> list[StepRecord]:
+    """The steps of the plan in force that were refused or never started, in its order."""
+    latest = max((record.revision for record in situation.records), default=0)
+    waiting = (StepStatus.PENDING, StepStatus.SKIPPED)
+    return [
+        record
+        for record in situation.records
+        if record.revision == latest
+        and (record.status is StepStatus.FAILED or (record.status in waiting and record.started is None))
+    ]
+
+
+def repair(situation: Situation, kinds: Mapping[str, Kind]) -> NewSteps | GiveUp:
+    """Propose what leads on, or say why nothing does; a rejected proposal is changed where its reasons name a step."""
+    try:
+        first = _Repair(situation, kinds, refused=frozenset())
+        plan = first.plan()
+        if not situation.rejected:
+            return plan
+        named = {id for id in first.calls if any(repr(id) in reason for reason in situation.rejected)}
+        changed = _Repair(situation, kinds, refused=frozenset(first.calls[id] for id in named)).plan()
+        return changed if changed != plan else GiveUp(reason=rejection(situation.rejected))
+    except NoWay as stuck:
+        return GiveUp(reason=rejection(situation.rejected) if situation.rejected else str(stuck))
+
+
+def rejection(reasons: tuple[str, ...]) -> str:
+    """Why the planner gives up after a rejected proposal."""
+    return f"The plan may not be run, and no rule changes it: {'; '.join(reasons)[:2000]}."
+
+
+class _Repair:
+    def __init__(self, situation: Situation, kinds: Mapping[str, Kind], refused: frozenset[_Call]) -> None:
+        self._situation = situation
+        self._kinds = kinds
+        self._open = unfinished(situation)
+        self._failed = {_made(one): one for one in situation.records if one.status is StepStatus.FAILED}
+        self._refused = refused | self._failed.keys()
+        self._planned = {_made(one) for one in self._open if self._has_effect(one)}
+        self._moved = _new_ids(self._open, {one.step.id for one in situation.records})
+        self._because: list[str] = []
+        self.calls: dict[str, _Call] = {}
+        """What each new step will call, by its id."""
+
+    def plan(self) -> NewSteps:
+        steps = tuple([self._again(record) for record in self._open])
+        return NewSteps(steps=steps, because="; ".join(self._because) or "what had not started goes on")
+
+    def _again(self, record: StepRecord) -> Step:
+        step, call = record.step, _made(record)
+        if step.kind not in self._kinds or step.kind in self._situation.down:
+            raise NoWay(f"{step.id} needs {step.kind}, which cannot be used any more{self._why(record)}")
+        args, title = step.args, step.title
+        if call in self._refused:
+            offer, call = self._offer(record)
+            args, title = {**args, offer.argument: offer.value}, _retitled(record, offer)
+        id = self._moved.get(step.id, step.id)
+        self.calls[id] = call
+        new = {name: _moved(value, self._moved) for name, value in args.items()}
+        needs = tuple(self._moved.get(need, need) for need in step.needs)
+        return Step(id=id, kind=step.kind, args=new, needs=needs, title=title)
+
+    def _offer(self, record: StepRecord) -> tuple[Offer, _Call]:
+        """The first offer whose call has not failed and would not change what another step of this plan changes."""
+        twin, args = self._failed.get(_made(record), record), _args(record)
+        for offer in offers(args, self._seen(twin)):
+            call = _Call(record.step.kind, canonical({**args, offer.argument: offer.value}))
+            if call in self._refused or call in self._planned:
+                continue
+            if self._has_effect(record):
+                self._planned.add(call)
+            fault = self._fault(twin)
+            self._because.append(f"{twin.step.id} was refused ({fault.code if fault else 'unknown'}); {offer.words}")
+            return offer, call
+        raise NoWay(f"{record.step.id} cannot be done{self._why(twin)} Nothing that was seen offers an alternative.")
+
+    def _has_effect(self, record: StepRecord) -> bool:
+        kind = self._kinds.get(record.step.kind)
+        return kind is not None and kind.spec.effect is not Effect.READ
+
+    def _seen(self, record: StepRecord) -> JsonValue:
+        """The world as it was seen last after the refusal of this step."""
+        for observation in reversed(self._situation.observations):
+            if observation.step_id == record.step.id:
+                return observation.value
+        fault = self._fault(record)
+        return fault.observed if fault else None
+
+    def _why(self, record: StepRecord) -> str:
+        fault = self._fault(record)
+        return f" ({fault.code}): {fault.reason}" if fault else "."
+
+    def _fault(self, record: StepRecord) -> FaultRecord | None:
+        faults = self._situation.faults
+        return next((fault for fault in reversed(faults) if fault.step_id == record.step.id), None)
+
+
+def _args(record: StepRecord) -> dict[str, JsonValue]:
+    """The arguments as they were called, or as they are planned."""
+    return record.step.args if record.args is None else record.args
+
+
+def _made(record: StepRecord) -> _Call:
+    return _Call(record.step.kind, canonical(_args(record)))
+
+
+def _new_ids(records: list[StepRecord], taken: set[str]) -> dict[str, str]:
+    """A new id for each step that started: `book-2` after `book`."""
+    moved = dict[str, str]()
+    for record in records:
+        if record.started is None:
+            continue
+        stem, number = re.sub(r"-[0-9]+$", "", record.step.id)[:56], 2
+        while f"{stem}-{number}" in taken:
+            number += 1
+        moved[record.step.id] = f"{stem}-{number}"
+        taken = {*taken, moved[record.step.id]}
+    return moved
+
+
+def _moved(value: JsonValue, ids: Mapping[str, str]) -> JsonValue:
+    """Let references to a step that has a new id point there."""
+    if isinstance(value, list):
+        return [_moved(item, ids) for item in value]
+    if not isinstance(value, dict):
+        return value
+    source = value.get("$from")
+    if isinstance(source, str) and set(value) <= {"$from", "path"}:
+        return {**value, "$from": ids.get(source, source)}
+    return {key: _moved(item, ids) for key, item in value.items()}
+
+
+def _retitled(record: StepRecord, offer: Offer) -> str:
+    """The step's title with the new value in it."""
+    title, old, new = record.step.label, str(_args(record)[offer.argument]), str(offer.value)
+    return (title.replace(old, new) if old and old in title else f"{title} ({offer.argument} {new})")[:120]

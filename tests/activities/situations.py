@@ -1,0 +1,94 @@
+"""What a planner is told, made for tests."""
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+from pydantic import BaseModel, JsonValue
+
+from activities.llm.offline import OfflinePlanner
+from activities.toolbox import tool
+from activities.toolbox.builtin import TOOLS
+from activities.toolbox.calendar import Slots
+from activities.toolbox.registry import Registry
+from workflows.catalogue import Effect
+from workflows.faults import Code, Fault
+from workflows.plan import Answer, GiveUp, NewSteps, Question, Step
+from workflows.task import FaultRecord, Observation, Situation, StepRecord, StepStatus
+
+NOW = datetime(2025, 11, 21, 12, tzinfo=UTC)
+TODAY = "2025-11-21"
+
+
+class Parcel(BaseModel):
+    """A tool's arguments that the planner has never heard of."""
+
+    weight: float
+    depot: str
+
+
+@tool.idempotent
+def send_parcel(args: Parcel) -> Parcel:
+    """Send a parcel from a depot."""
+    return args
+
+
+KINDS = Registry((*TOOLS, send_parcel))
+
+
+async def propose(situation: Situation) -> NewSteps | Answer | Question | GiveUp:
+    """Ask the planner."""
+    return await OfflinePlanner().propose(situation, KINDS)
+
+
+def asked(text: str, **more: Any) -> Situation:
+    """A task at its beginning."""
+    return Situation.model_validate({"text": text, "turn": 1, "now": NOW, **more})
+
+
+async def gives_up(situation: Situation) -> str:
+    """Why the planner gives up."""
+    proposal = await propose(situation)
+    assert isinstance(proposal, GiveUp), proposal
+    return proposal.reason
+
+
+BOOK: dict[str, JsonValue] = {"day": TODAY, "at": "14:00", "name": "team"}
+
+
+def step(id: str, kind: str = "book_slot", args: Mapping[str, JsonValue] = BOOK, **more: Any) -> Step:
+    """A step of the old plan."""
+    return Step.model_validate({"id": id, "kind": kind, "args": dict(args), **more})
+
+
+def record(step: Step, status: str, *, revision: int = 1, **more: Any) -> StepRecord:
+    """What became of a step."""
+    started = None if status in ("pending", "skipped") else NOW
+    effect = KINDS[step.kind].spec.effect if step.kind in KINDS else Effect.READ
+    common = {"step": step, "revision": revision, "effect": effect, "kind": step.kind, "started": started}
+    return StepRecord.model_validate({**common, "args": step.args if started else None, "status": status, **more})
+
+
+def fault(step_id: str, code: Code = Code.CONFLICT, observed: JsonValue = None, revision: int = 1) -> FaultRecord:
+    """Why a step was refused."""
+    base = Fault.of(code, "It is taken.", observed=observed, source="book_slot").model_dump()
+    return FaultRecord.model_validate(
+        {**base, "step_id": step_id, "revision": revision, "decision": "replan", "at": NOW}
+    )
+
+
+def seen(step_id: str, value: JsonValue, *, stale: bool = False) -> Observation:
+    """What was seen afterwards."""
+    return Observation(step_id=step_id, kind="list_slots", args={"day": TODAY}, value=value, at=NOW, stale=stale)
+
+
+FREE: JsonValue = Slots.model_validate({"day": TODAY, "free": ["09:30", "13:00", "14:30", "15:00"]}).model_dump(
+    mode="json"
+)
+
+
+def refused(*records: StepRecord, **more: Any) -> Situation:
+    """A task after `book` was refused; only what is given differs."""
+    first = record(step("book", title="team 14:00"), StepStatus.FAILED)
+    usual = {"turn": 2, "records": (first, *records), "faults": (fault("book"),), "observations": (seen("book", FREE),)}
+    return asked("book a slot for the team at 14:00", **{**usual, **more})

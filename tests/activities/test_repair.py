@@ -1,0 +1,194 @@
+"""What the offline planner proposes after a refusal."""
+
+from datetime import date, time
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pydantic import JsonValue
+
+from tests.activities.situations import BOOK, FREE, TODAY, fault, gives_up, propose, record, refused, seen, step
+from workflows.faults import Code
+from workflows.plan import GiveUp, NewSteps, canonical
+from workflows.task import FaultRecord, Observation, Situation, StepStatus
+
+
+async def new_plan(situation: Situation) -> NewSteps:
+    """The plan after a refusal."""
+    proposal = await propose(situation)
+    assert isinstance(proposal, NewSteps), proposal
+    return proposal
+
+
+async def test_the_nearest_alternative_is_taken() -> None:
+    """A refused step is proposed again with what is free, under a new id."""
+    (again,) = (await new_plan(refused())).steps
+
+    assert (again.id, again.title, again.args) == ("book-2", "team 14:30", {**BOOK, "at": "14:30"})
+
+
+async def test_the_new_plan_says_why() -> None:
+    """One sentence for people: what was refused and what takes its place."""
+    assert (await new_plan(refused())).because == "book was refused (conflict); nearest free alternative 14:30"
+
+
+@pytest.mark.parametrize(
+    ("observations", "faults", "at"),
+    [
+        ([seen("book", {"free": ["13:30", "14:30"]})], [fault("book")], "14:30"),
+        ([seen("book", {"free": ["13:30", "15:00"]})], [fault("book")], "13:30"),
+        ([seen("book", {"free": ["15:00"]})], [fault("book", observed={"free": ["14:30"]})], "15:00"),
+        ([seen("book", {"free": ["15:00"]}, stale=True)], [fault("book")], "15:00"),
+        ([], [fault("book", observed={"free": ["15:30"]})], "15:30"),
+        ([seen("other", {"free": ["14:30"]})], [fault("book", observed={"free": ["15:30"]})], "15:30"),
+        ([seen("book", {"taken": ["14:30"], "open": ["16:00"]})], [fault("book")], "16:00"),
+        ([seen("book", [{"id": 1, "at": "14:30"}, {"id": 2, "at": "13:00"}])], [fault("book")], "14:30"),
+        ([seen("book", {"free": ["14:00", "16:00"]})], [fault("book")], "16:00"),
+    ],
+)
+async def test_alternatives_come_from_the_newest_view(
+    observations: list[Observation], faults: list[FaultRecord], at: str
+) -> None:
+    """The fresh observation goes before the fault's own; ties go to the later; what failed is never taken."""
+    (again,) = (await new_plan(refused(observations=observations, faults=faults))).steps
+
+    assert again.args["at"] == at
+
+
+async def test_another_day_is_taken_when_the_day_is_full() -> None:
+    """The argument that changes is the one that the offer looks like."""
+    full: JsonValue = {"day": TODAY, "free": [], "days": ["2025-11-22", "2025-11-23"]}
+    (again,) = (await new_plan(refused(observations=[seen("book", full)]))).steps
+
+    assert again.args == {**BOOK, "day": "2025-11-22"}
+
+
+async def test_a_second_refusal_takes_the_next_alternative() -> None:
+    """No call that failed in any revision is proposed again."""
+    second = record(step("book-2", args={**BOOK, "at": "14:30"}), StepStatus.FAILED, revision=2)
+    situation = refused(
+        second, faults=(fault("book"), fault("book-2", revision=2)), observations=(seen("book-2", FREE),)
+    )
+    (again,) = (await new_plan(situation)).steps
+
+    assert (again.id, again.args["at"]) == ("book-3", "15:00")
+
+
+async def test_two_refused_bookings_do_not_take_the_same_alternative() -> None:
+    """One plan does not compete with itself."""
+    twin = record(step("book-2"), StepStatus.FAILED)
+    both = {"faults": (fault("book"), fault("book-2")), "observations": (seen("book", FREE), seen("book-2", FREE))}
+    steps = (await new_plan(refused(twin, **both))).steps
+
+    assert [(one.id, one.args["at"]) for one in steps] == [("book-3", "14:30"), ("book-4", "15:00")]
+
+
+async def test_an_alternative_that_another_step_is_about_to_take_is_left_to_it() -> None:
+    """What has not started yet keeps its own call."""
+    other = record(step("other", args={**BOOK, "at": "14:30"}), StepStatus.PENDING)
+    steps = (await new_plan(refused(other))).steps
+
+    assert [(one.id, one.args["at"]) for one in steps] == [("book-2", "15:00"), ("other", "14:30")]
+
+
+async def test_a_planned_call_that_has_failed_elsewhere_is_changed_too() -> None:
+    """A call that equals a failed one would be refused unseen."""
+    twin = record(step("again"), StepStatus.PENDING)
+    steps = (await new_plan(refused(twin))).steps
+
+    assert [one.id for one in steps] == ["book-2", "again"]
+    assert len({canonical(one.args) for one in steps} | {canonical(BOOK)}) == 3
+
+
+async def test_what_had_not_started_follows_with_its_needs_moved() -> None:
+    """Later steps keep their ids and wait for the step that replaces the refused one."""
+    after = step(
+        "sum", "calculate", {"expression": "it + 1", "it": {"$from": "book", "path": "id"}}, needs=("price", "book")
+    )
+    price = record(step("price", "calculate", {"expression": "1+1"}), StepStatus.COMPLETED)
+    steps = (await new_plan(refused(price, record(after, StepStatus.PENDING)))).steps
+
+    assert steps[1] == after.model_copy(
+        update={
+            "args": {"expression": "it + 1", "it": {"$from": "book-2", "path": "id"}},
+            "needs": ("price", "book-2"),
+        }
+    )
+
+
+async def test_finished_steps_are_kept() -> None:
+    """Only what is missing is proposed."""
+    price = record(step("price", "calculate", {"expression": "1+1"}), StepStatus.COMPLETED)
+
+    assert [one.id for one in (await new_plan(refused(price))).steps] == ["book-2"]
+
+
+async def test_a_wider_query_is_taken() -> None:
+    """Text has no distance: the first offer is the best."""
+    search = record(step("search", "search", {"query": "refund zeppelin", "limit": 3}), StepStatus.FAILED)
+    observed: JsonValue = {"query": "refund zeppelin", "wider": ["refund", "zeppelins"], "skipped": ["x.md"]}
+    situation = refused(records=(search,), faults=(fault("search", Code.NO_RESULTS, observed),), observations=())
+    plan = await new_plan(situation)
+
+    assert plan.steps[0].args == {"query": "refund", "limit": 3}
+    assert plan.because == "search was refused (no_results); wider alternative 'refund'"
+
+
+async def test_the_rules_know_nothing_of_the_kind() -> None:
+    """A user's own tool is planned around in the same way, also in a hand-written plan."""
+    parcel = record(step("send", "send_parcel", {"weight": 7, "depot": "north"}), StepStatus.FAILED)
+    observed: JsonValue = {"depots": ["south", "west"], "limit": 5}
+    (again,) = (
+        await new_plan(refused(records=(parcel,), faults=(fault("send", observed=observed),), observations=()))
+    ).steps
+
+    assert (again.id, again.args) == ("send-2", {"weight": 7, "depot": "south"})
+
+
+@pytest.mark.parametrize(
+    ("observed", "code"),
+    [(None, Code.INVALID_INPUT), ({"free": []}, Code.CONFLICT), ({"free": ["14:00"]}, Code.CONFLICT)],
+)
+async def test_without_an_alternative_the_planner_gives_up(observed: JsonValue, code: Code) -> None:
+    """The reason is the fault's, and that nothing else was offered."""
+    reason = await gives_up(refused(faults=(fault("book", code, observed),), observations=()))
+
+    assert reason == f"book cannot be done ({code}): It is taken. Nothing that was seen offers an alternative."
+
+
+async def test_a_kind_that_is_down_is_not_proposed_again() -> None:
+    """Its retries are used up; no rule knows another way."""
+    situation = refused(faults=(fault("book", Code.TIMEOUT),), down=("book_slot",))
+
+    assert "book needs book_slot, which cannot be used any more (timeout)" in await gives_up(situation)
+
+
+async def test_a_rejected_alternative_gives_way_to_the_next() -> None:
+    """The reasons name the step, and another offer is there."""
+    situation = refused(rejected=("step 'book-2' repeats a call that failed",))
+
+    assert (await new_plan(situation)).steps[0].args["at"] == "15:00"
+
+
+async def test_a_rejection_that_no_rule_answers_is_given_up_with_its_reasons() -> None:
+    """An unchanged plan is not proposed again."""
+    situation = refused(rejected=("1 steps, but only 0 tool calls are left",))
+
+    assert "1 steps, but only 0 tool calls are left" in await gives_up(situation)
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8) | st.times().map(time.isoformat)
+    | st.dates(min_value=date(1, 1, 1)).map(date.isoformat),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.sampled_from(["free", "at", "name", "x"]), inner),
+    max_leaves=12,
+)  # fmt: skip
+
+
+@settings(deadline=None)
+@given(JSON)
+async def test_no_observation_breaks_a_replan(observed: JsonValue) -> None:
+    """Whatever a tool shows, the next plan avoids the failed call or there is none."""
+    proposal = await propose(refused(observations=(seen("book", observed),)))
+
+    assert isinstance(proposal, GiveUp) or (isinstance(proposal, NewSteps) and proposal.steps[0].args != BOOK)

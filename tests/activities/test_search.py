@@ -1,0 +1,250 @@
+"""`search`: ranked passages with their place; any text is a query; nothing outside the folder is read."""
+
+import os
+import time
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pydantic import JsonValue
+
+from activities.toolbox.errors import Refused
+from activities.toolbox.injection import Documents
+from activities.toolbox.library import MAX_FILE
+from activities.toolbox.search import Found, Query, search
+
+EXAMPLES = Path(__file__).parents[2] / "examples" / "documents"
+
+POLICY = """# Refund policy
+
+Lamps may be sent back.
+
+## Time limit
+
+You have thirty days.
+Refunds are paid within a week.
+
+```
+# no heading
+```
+"""
+
+
+@pytest.fixture
+def documents(tmp_path: Path) -> Documents:
+    """A folder with a policy, a price list below a folder, and a note."""
+    root = tmp_path / "documents"
+    (root / "prices").mkdir(parents=True)
+    (root / "policy.md").write_text(POLICY)
+    (root / "prices" / "list.txt").write_text("Price list\n\nA-17 lamp 24.50\nB-03 lamp 118.00\n")
+    (root / "note.md").write_text("Caf\u00e9 Ren\u00e9 opens at nine.\n")
+    return Documents(root)
+
+
+def found(documents: Documents, query: str) -> Found:
+    """Search."""
+    return search(Query(query=query), documents)
+
+
+def refusal(documents: Documents, query: str) -> Refused:
+    """Why nothing was found."""
+    with pytest.raises(Refused) as caught:
+        found(documents, query)
+    return caught.value
+
+
+def wider(documents: Documents, query: str) -> JsonValue:
+    """The queries that a refusal offers."""
+    observed = refusal(documents, query).fault.observed
+    assert isinstance(observed, dict)
+    return observed["wider"]
+
+
+@pytest.mark.parametrize(
+    ("query", "path", "line", "title"),
+    [
+        ("thirty days", "policy.md", 7, "Refund policy > Time limit"),
+        ("paid week", "policy.md", 8, "Refund policy > Time limit"),
+        ("sent back", "policy.md", 3, "Refund policy"),
+        ("refund policy", "policy.md", 3, "Refund policy"),
+        ("B-03", "prices/list.txt", 4, "Price list"),
+        ("opens", "note.md", 1, "note"),
+        ("no heading", "policy.md", 11, "Refund policy > Time limit"),
+    ],
+)
+def test_a_hit_says_where_it_stands(documents: Documents, query: str, path: str, line: int, title: str) -> None:
+    """File, line and headings lead a person to the passage."""
+    hit = found(documents, query).hits[0]
+
+    assert (hit.path, hit.line, hit.title) == (path, line, title)
+
+
+@pytest.mark.parametrize("query", ["refunds", "REFUND", "the refund", "cafe rene", "Cafe\u0301", "lamp 24.50", "A-17"])
+def test_words_are_found_in_other_forms(documents: Documents, query: str) -> None:
+    """Case, endings, accents and small words do not matter."""
+    assert found(documents, query).hits
+
+
+def test_the_text_of_a_hit_holds_the_words(documents: Documents) -> None:
+    """A person can judge a hit without opening the file."""
+    assert "A-17 lamp 24.50" in found(documents, "A-17").hits[0].text
+
+
+def test_the_limit_holds(documents: Documents) -> None:
+    """Only as many passages come back as were asked for."""
+    assert len(search(Query(query="refund", limit=1), documents).hits) == 1
+
+
+@pytest.mark.parametrize(
+    ("query", "path"),
+    [
+        ("refund policy", "refund-policy.md"),
+        ("the refund policy", "refund-policy.md"),
+        ("terms and conditions", "terms-and-conditions.md"),
+        ("opening hours", "opening-hours.md"),
+        ("gift cards", "gift-cards.txt"),
+        ("A-17", "price-list.txt"),
+    ],
+)
+def test_the_example_documents_answer_well(query: str, path: str) -> None:
+    """The first hit of an obvious question is the document of that name."""
+    assert found(Documents(EXAMPLES), query).hits[0].path == path
+
+
+def test_a_new_file_is_found_at_once(documents: Documents) -> None:
+    """There is no index that could be out of date."""
+    (documents.root / "new.txt").write_text("About zebras.")
+
+    assert found(documents, "zebra").hits[0].path == "new.txt"
+
+
+def test_searching_leaves_nothing_behind(documents: Documents) -> None:
+    """The folder of documents belongs to the user."""
+    before = sorted(documents.root.rglob("*"))
+    found(documents, "refund")
+
+    assert sorted(documents.root.rglob("*")) == before
+
+
+@pytest.mark.parametrize(
+    ("query", "offers"),
+    [
+        ("refund zeppelin", ["refund"]),
+        ("refund week zeppelin", ["refund week", "refund", "week"]),
+        ("lamp nine", ["lamp", "nine"]),
+        ("refnud policy", ["refund policy", "policy", "refund"]),
+        ("zeppelin", []),
+        ("\U0001f388", []),
+        ("", []),
+    ],
+)
+def test_no_hit_offers_wider_queries_that_have_some(documents: Documents, query: str, offers: list[str]) -> None:
+    """What the planner can try next: without the words that stand nowhere, spelt as in the documents, or one by one."""
+    assert wider(documents, query) == offers
+
+
+def test_no_hit_is_a_semantic_fault(documents: Documents) -> None:
+    """The same query would find nothing again: `no_results` is replanned."""
+    assert refusal(documents, "zeppelin").fault.code == "no_results"
+
+
+def test_an_empty_folder_is_named_as_the_cause(tmp_path: Path) -> None:
+    """Where there is nothing to read, no other query helps."""
+    assert "no .md or .txt documents" in refusal(Documents(tmp_path), "refund").fault.reason
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "refund AND",
+        "refund OR",
+        "NOT refund",
+        "NEAR(refund)",
+        "refund*",
+        '"refund',
+        "title:refund",
+        "-refund",
+        "^refund",
+        "refund)",
+        "refund; DROP TABLE passages",
+        "refund' OR '1'='1",
+        "refund\x00",
+        "refund + {}",
+        "{refund}: refund",
+    ],
+)
+def test_operators_are_only_words(documents: Documents, query: str) -> None:
+    """A query is text from the world: whatever it holds is looked for, never obeyed."""
+    try:
+        assert found(documents, query).hits
+    except Refused as refused:
+        assert refused.fault.code == "no_results"
+
+
+@settings(deadline=None)
+@given(query=st.text(max_size=300))
+def test_any_text_is_a_legal_query(query: str) -> None:
+    """Every text gives hits or `no_results`."""
+    try:
+        assert search(Query(query=query), Documents(EXAMPLES)).hits
+    except Refused as refused:
+        assert refused.fault.code == "no_results"
+
+
+def test_every_offer_has_hits(documents: Documents) -> None:
+    """A replan with an offered query cannot be refused for the same reason."""
+    offered = wider(documents, "refund thirty lamp nine zeppelin")
+
+    assert isinstance(offered, list)
+    assert all(found(documents, str(query)).hits for query in offered)
+
+
+@pytest.mark.parametrize("link", ["file", "folder"])
+def test_a_link_that_leads_out_of_the_folder_is_not_read(documents: Documents, tmp_path: Path, link: str) -> None:
+    """The folder is a border: nothing beyond it gets into a result."""
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (outside / "secret.md").write_text("swordfish")
+    target = outside / "secret.md" if link == "file" else outside
+    (documents.root / ("leak.md" if link == "file" else "leak")).symlink_to(target)
+
+    assert wider(documents, "swordfish") == []
+
+
+def test_a_link_within_the_folder_is_read(documents: Documents) -> None:
+    """Only the border matters, not that it is a link."""
+    (documents.root / "alias.md").symlink_to(documents.root / "note.md")
+
+    assert {hit.path for hit in found(documents, "nine").hits} == {"alias.md", "note.md"}
+
+
+def test_a_pipe_does_not_hang_the_search(documents: Documents) -> None:
+    """Only regular files are opened."""
+    os.mkfifo(documents.root / "pipe.md")
+
+    assert found(documents, "refund").hits
+
+
+def test_a_file_that_is_too_large_is_skipped_and_named(documents: Documents) -> None:
+    """What was not read is said, so that nobody takes silence for absence."""
+    (documents.root / "huge.txt").write_bytes(b"refund " * (MAX_FILE // 7 + 1))
+
+    assert found(documents, "refund").skipped == ["huge.txt: larger than 2,000,000 bytes"]
+
+
+def test_bytes_that_are_no_text_are_harmless(documents: Documents) -> None:
+    """Broken encodings and control characters are read as far as they go."""
+    (documents.root / "odd.md").write_bytes(b"\xef\xbb\xbf# Odd\r\n\r\n\x02walrus\x03\xff \x00here\r\n")
+
+    assert found(documents, "walrus").hits[0].line == 3
+
+
+@pytest.mark.parametrize("text", ["# " * 200_000, "#" * 400_000, "a" * 400_000, "```\n" * 100_000, "- \n" * 150_000])
+def test_odd_documents_are_read_quickly(documents: Documents, text: str) -> None:
+    """No document, however it is made, holds up a search."""
+    (documents.root / "odd.md").write_text(text)
+    began = time.perf_counter()
+    found(documents, "refund")
+
+    assert time.perf_counter() - began < 5
