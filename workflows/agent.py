@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Sequence
+from contextlib import suppress
 from datetime import timedelta
 from typing import assert_never
 
@@ -36,7 +37,7 @@ class AgentWorkflow:
     def __init__(self, task: Task) -> None:
         """Open the account of the task."""
         info = workflow.info()
-        self._progress = Progress(task=task, task_id=info.workflow_id, started_at=info.start_time)
+        self._progress = Progress(task=task, task_id=info.workflow_id, started_at=info.workflow_start_time)
         self._progress.budget.limits = task.limits
         self._catalogue = Catalogue(specs={}, planner="", searchable=False, patience=0)
         self._replanning = False
@@ -61,9 +62,10 @@ class AgentWorkflow:
         except asyncio.CancelledError:
             reason = "Cancelled on request; what was finished stays."
             ending = Ending(status=TaskStatus.CANCELLED, reason=reason, code="cancelled")
-        if not work.done():
-            work.cancel()
-            await workflow.wait([work])
+        work.cancel()
+        while not work.done():
+            with suppress(asyncio.CancelledError):  # all is being cancelled already
+                await workflow.wait([work])
         return self._finish(ending)
 
     async def _work(self) -> Ending:

@@ -45,9 +45,8 @@ class Budget(BaseModel):
         return self.limits.tool_calls - self.spent.tool_calls - self.reserved
 
     def attempts(self, spec: ToolSpec, used: int = 0) -> int:
-        """Attempts that a step of `spec` may still have after `used` ones."""
-        retries_left = routing.RETRIES_PER_KIND - self.retries.get(spec.kind, 0)
-        return min(routing.attempts(spec, retries_left, used), max(0, self.free))
+        """Attempts that a step of `spec` may still have after `used` ones, as soon as tool calls are free."""
+        return routing.attempts(spec, routing.RETRIES_PER_KIND - self.retries.get(spec.kind, 0), used)
 
     def reserve(self, spec: ToolSpec, used: int = 0) -> int:
         """Set aside the attempts of one scheduling, at least one; 0 means that the tool calls are used up."""

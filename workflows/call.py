@@ -85,7 +85,7 @@ async def ask(spec: ToolSpec, payload: JsonValue, returns: type[T], *, id: str, 
         CancelledError: the task was cancelled, even if the activity did not notice.
     """
     header = Call(key=f"{workflow.info().first_execution_run_id}/{id}", revision=revision)
-    attempts, waits, waited = routing.attempts(spec, routing.RETRIES_PER_KIND, 0), 0, 0.0
+    attempts, waits, waited, began = routing.attempts(spec, routing.RETRIES_PER_KIND, 0), 0, 0.0, workflow.now()
     while True:
         raise_if_cancelled()
         try:
@@ -97,7 +97,14 @@ async def ask(spec: ToolSpec, payload: JsonValue, returns: type[T], *, id: str, 
         else:
             raise_if_cancelled()
             return result
-        left = Left(attempts=1, waits=waits, waited=waited, patience=routing.MISSING_TOOL_PATIENCE, replans=False)
+        left = Left(
+            attempts=1,
+            waits=waits,
+            waited=waited,
+            patience=routing.MISSING_TOOL_PATIENCE,
+            replans=False,
+            deadline=routing.seconds_left(began, workflow.now()),
+        )
         decision = decide(fault, spec, left)
         if not isinstance(decision, Wait):
             raise Stuck(fault)

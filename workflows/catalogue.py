@@ -42,6 +42,8 @@ class ToolSpec(BaseModel):
     """Seconds of one attempt."""
     observe: Companion | None = None
     """The read that looks at the world again when this kind is refused."""
+    undo: Companion | None = None
+    """The kind that takes the effect of this one back."""
     fallback: str | None = None
     """The kind that takes over, with the same arguments, when the retries of this one are used up."""
     digest: str = ""

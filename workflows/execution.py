@@ -1,7 +1,8 @@
 """Running a plan: every step as soon as what it needs is done, until all are done or a fault has drained it."""
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import assert_never
 
 from pydantic import JsonValue
@@ -24,9 +25,15 @@ from workflows.faults import (
     decide,
     earlier_faults,
     from_activity_error,
+    readable,
 )
-from workflows.plan import StepReturn, Unresolved, pick, ready, resolve
+from workflows.plan import Step, StepReturn, Unresolved, canonical, pick, ready, resolve
 from workflows.task import FaultRecord, Observation, Progress, StepRecord, StepStatus
+
+MAX_ARGS = 512 * 1024
+"""Bytes of a step's arguments with the results in them; the server would terminate a workflow that sends 2 MB."""
+MAX_SENT = 2 * 1024 * 1024
+"""Bytes of the arguments of steps that start together; the server takes 4 MB at once."""
 
 
 class Execution:
@@ -78,8 +85,13 @@ class Execution:
         if self._draining:
             return []
         pending = {record.step.id: record for record in self._progress.with_status(StepStatus.PENDING)}
-        steps = ready([record.step for record in pending.values()], self._progress.results)
-        records = [pending[step.id] for step in steps[: routing.MAX_PARALLEL - running]]
+        results, records, sent = self._progress.results, list[StepRecord](), 0
+        steps = ready([record.step for record in pending.values()], results)
+        for step in steps[: routing.MAX_PARALLEL - running]:
+            sent += _size(step, results)
+            if records and sent > MAX_SENT:
+                break
+            records.append(pending[step.id])
         for record in records:
             record.status, record.started = StepStatus.RUNNING, workflow.now()
         return records
@@ -110,12 +122,13 @@ class Execution:
                     await self._wait(record, fault, decision.seconds)
                 case UseFallback():
                     record.kind, record.used = decision.kind, 0
+                    record.effect = self._spec(record).effect
                 case Replan() | Escalate():
-                    self._fail(record, decision)
+                    self._fail(record, fault, decision)
                     return
                 case _:
                     assert_never(decision)
-            fault = await self._attempt(record)
+            fault = self._repeated(record) or await self._attempt(record)
 
     def _prepare(self, record: StepRecord) -> Fault | None:
         """Put the results of other steps into the arguments; refuse what is known to fail."""
@@ -123,14 +136,18 @@ class Execution:
             args = resolve(record.step.args, self._progress.results)
         except Unresolved as missing:
             return self._uncalled(record, Code.INVALID_INPUT, f"The step's arguments cannot be made: {missing}.")
+        size = len(canonical(args).encode())
+        if size > MAX_ARGS:
+            reason = f"The step's arguments would have {size} bytes, more than {MAX_ARGS}: refer to parts of results."
+            return self._uncalled(record, Code.INVALID_INPUT, reason)
         record.args = args if isinstance(args, dict) else {}
-        if self._progress.guard.refuses(record.kind, record.args, self._progress.effects):
-            return self._uncalled(
-                record,
-                Code.REPEATED_CALL,
-                "The same call failed before and nothing has changed since: change the call.",
-            )
-        return None
+        return self._repeated(record)
+
+    def _repeated(self, record: StepRecord) -> Fault | None:
+        if not self._progress.guard.refuses(record.kind, record.args or {}, self._progress.effects):
+            return None
+        reason = "The same call failed before and nothing has changed since: change the call."
+        return self._uncalled(record, Code.REPEATED_CALL, reason)
 
     def _uncalled(self, record: StepRecord, code: Code, reason: str) -> Fault:
         return Fault.of(code, reason, source=record.kind, attempt=0)
@@ -139,14 +156,14 @@ class Execution:
         """Schedule the step's kind once (which may be several attempts); None when there is nothing more to do."""
         raise_if_cancelled()
         spec, budget = self._spec(record), self._progress.budget
-        await workflow.wait_condition(lambda: budget.free > 0 or budget.reserved == 0)
-        granted = budget.reserve(spec, record.used)
+        while not (granted := budget.reserve(spec, record.used)) and budget.reserved:
+            await workflow.wait_condition(lambda: budget.free > 0 or budget.reserved == 0)
         if not granted:
             self.over_budget = self._draining = True
             record.status = StepStatus.SKIPPED
             return None
         came_back = await self._call(spec, granted, record)
-        taken = _taken(came_back)
+        taken = came_back.taken if isinstance(came_back, Fault) else came_back.attempt
         budget.settle(spec, granted, taken, record.used)
         record.attempts, record.used = record.attempts + taken, record.used + taken
         if isinstance(came_back, Fault):
@@ -176,6 +193,7 @@ class Execution:
 
     async def _observe(self, record: StepRecord, kind: str, args: dict[str, JsonValue]) -> Observation | None:
         """Run the read `kind`; None when it fails or may not be called."""
+        raise_if_cancelled()
         spec, budget, revision = self._catalogue.specs[kind], self._progress.budget, record.revision
         granted = budget.reserve(spec)
         if not granted:
@@ -194,6 +212,7 @@ class Execution:
         except ActivityError as error:
             if is_cancelled_exception(error):
                 raise asyncio.CancelledError from None
+            taken = from_activity_error(error, spec, granted).taken
             return None
         finally:
             budget.settle(spec, granted, taken)
@@ -204,10 +223,11 @@ class Execution:
         if companion is None or companion.kind not in self._catalogue.specs:
             return None
         call_made: dict[str, JsonValue] = {"args": record.args or {}}
-        try:
-            return companion.kind, {name: pick(call_made, path, "the call") for name, path in companion.args.items()}
-        except Unresolved:
-            return None
+        args = dict[str, JsonValue]()
+        for name, path in companion.args.items():
+            with suppress(Unresolved):  # left out of the call, and so left to the default of the look
+                args[name] = pick(call_made, path, "the call")
+        return companion.kind, args
 
     def _header(self, id: str, spec: ToolSpec, revision: int) -> Call:
         first = workflow.info().first_execution_run_id
@@ -224,9 +244,12 @@ class Execution:
             waited=record.waited,
             patience=self._catalogue.patience,
             replans=self._progress.replans < self._progress.budget.limits.replans,
+            deadline=routing.seconds_left(record.started or workflow.now(), workflow.now()),
+            down=tuple(self._progress.down),
         )
 
     async def _wait(self, record: StepRecord, fault: Fault, seconds: float) -> None:
+        raise_if_cancelled()
         record.waits += 1
         if fault.code is Code.MISSING_TOOL:
             record.waited += seconds
@@ -239,16 +262,16 @@ class Execution:
 
     def _complete(self, record: StepRecord, back: StepReturn) -> None:
         record.status, record.result, record.replayed = StepStatus.COMPLETED, back.result, back.replayed
-        self._retried(record, tuple(Fault.model_validate(item) for item in back.earlier))
+        self._retried(record, readable(back.earlier))
 
-    def _fail(self, record: StepRecord, decision: Replan | Escalate) -> None:
+    def _fail(self, record: StepRecord, fault: Fault, decision: Replan | Escalate) -> None:
         record.status = StepStatus.FAILED
         self._draining = True
         if isinstance(decision, Escalate):
             return
         if decision.mark_down:
             self._progress.down.append(record.kind)
-        else:
+        elif fault.code is not Code.REPEATED_CALL:  # what was not called again leaves the memory of its fault alone
             self._progress.guard.remember(record.kind, record.args or record.step.args, self._progress.effects)
 
     def _note(self, record: StepRecord, fault: Fault, decision: Decision) -> None:
@@ -268,15 +291,16 @@ class Execution:
         self._progress.faults += [_fault_record(record, fault, "retry") for fault in faults]
 
 
+def _size(step: Step, results: Mapping[str, JsonValue]) -> int:
+    """Bytes of a step's arguments with the results in them."""
+    with suppress(Unresolved):
+        return len(canonical(resolve(step.args, results)).encode())
+    return 0
+
+
 def _fault_record(record: StepRecord, fault: Fault, decision: str) -> FaultRecord:
     more = {"step_id": record.step.id, "revision": record.revision, "decision": decision, "at": workflow.now()}
     return FaultRecord.model_validate({**fault.model_dump(), **more})
-
-
-def _taken(came_back: StepReturn | Fault) -> int:
-    """Attempts that count: a worker's shutdown is no fault of the call."""
-    uncounted = isinstance(came_back, Fault) and came_back.code is Code.WORKER_SHUTDOWN
-    return came_back.attempt - uncounted
 
 
 def _stale(fault: FaultRecord, record: StepRecord) -> Observation:

@@ -19,7 +19,8 @@
 Only a fault that time can cure is retried. Anything that no table knows is `bug`: a person, never a retry.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from enum import StrEnum
 from typing import Any, Literal, assert_never
 
@@ -140,6 +141,9 @@ QUADRANT: Mapping[Code, Quadrant] = {
 }
 
 
+_UNCOUNTED = frozenset({Code.WORKER_SHUTDOWN, Code.CIRCUIT_OPEN, Code.MISSING_TOOL})
+
+
 class Applied(StrEnum):
     """Whether the failed call changed the world."""
 
@@ -174,6 +178,11 @@ class Fault(BaseModel):
         """Make a fault whose quadrant follows from its code."""
         return cls(quadrant=QUADRANT[code], code=code, reason=reason, **more)
 
+    @property
+    def taken(self) -> int:
+        """Attempts of this scheduling that count: those in which the tool was called and no shutdown ended it."""
+        return max(0, self.attempt - (self.code in _UNCOUNTED))
+
     def retryable(self) -> bool:
         """Whether Temporal's RetryPolicy may run the same activity again, within `routing`'s longest backoff."""
         if self.effect is Applied.UNKNOWN or not self.quadrant.is_transient:
@@ -194,7 +203,7 @@ def from_activity_error(error: ActivityError, spec: ToolSpec, attempts: int) -> 
         case ApplicationError():
             return _from_application_error(cause, spec, assumed)
         case TemporalTimeout():
-            return _from_timeout(cause, spec, attempts)
+            return _from_timeout(cause, spec, assumed)
         case ServerError():
             reason = f"The server refused what {spec.kind} returned; it is probably too large: return less."
             return _outside(Code.TOO_LARGE, reason, spec, attempts=1)
@@ -209,10 +218,16 @@ def earlier_faults(error: ActivityError) -> tuple[Fault, ...]:
     cause = error.cause
     if not isinstance(cause, ApplicationError) or len(cause.details) < 2 or not isinstance(cause.details[1], list):
         return ()
-    try:
-        return tuple(Fault.model_validate(item) for item in cause.details[1])
-    except ValidationError:
-        return ()
+    return readable(cause.details[1])
+
+
+def readable(faults: Iterable[JsonValue]) -> tuple[Fault, ...]:
+    """Those of `faults` that are some: a tool's own heartbeats and the codes of a newer worker are none."""
+    found = list[Fault]()
+    for item in faults:
+        with suppress(ValidationError):
+            found.append(Fault.model_validate(item))
+    return tuple(found)
 
 
 def _from_application_error(cause: ApplicationError, spec: ToolSpec, attempts: int) -> Fault:
@@ -264,6 +279,10 @@ class Left(BaseModel):
     """Seconds that a kind which no worker knows is waited for."""
     replans: bool = True
     """Whether a replan is still possible."""
+    deadline: float = routing.STEP_DEADLINE.total_seconds()
+    """Seconds until the step's deadline, beyond which nothing is waited for."""
+    down: tuple[str, ...] = ()
+    """Kinds that may not be used any more."""
 
 
 class _Decision(BaseModel):
@@ -328,10 +347,17 @@ def _missing_tool(left: Left) -> Decision:
 def _transient(fault: Fault, spec: ToolSpec, left: Left) -> Decision:
     if fault.code is Code.WORKER_SHUTDOWN:
         return Wait(seconds=0)
-    if left.attempts > 0 and fault.code is Code.CIRCUIT_OPEN:
-        return Wait(seconds=routing.circuit_wait(left.waits))
-    if left.attempts > 0 and (fault.retry_after or 0) > routing.LONGEST_RETRY_AFTER:
-        return Wait(seconds=fault.retry_after or 0)
-    if spec.fallback is not None:
+    seconds = _durable_wait(fault, left)
+    if left.attempts > 0 and 0 < seconds <= left.deadline:
+        return Wait(seconds=seconds)
+    if spec.fallback is not None and spec.fallback not in left.down:
         return UseFallback(kind=spec.fallback)
     return Replan(mark_down=True) if left.replans else Escalate()
+
+
+def _durable_wait(fault: Fault, left: Left) -> float:
+    """Seconds to wait where the RetryPolicy is the wrong place for it, else 0."""
+    if fault.code is Code.CIRCUIT_OPEN:
+        return routing.circuit_wait(left.waits)
+    asked = fault.retry_after or 0.0
+    return asked if asked > routing.LONGEST_RETRY_AFTER else 0.0

@@ -16,6 +16,8 @@ from pydantic import BaseModel, ConfigDict, Field, JsonValue
 MAX_STEPS = 50
 MAX_BYTES = 64 * 1024
 MAX_DEPTH = 20
+MAX_SHOWN = 300
+"""Characters of a result's keys that a message names."""
 STEP_ID = r"^[A-Za-z][A-Za-z0-9_-]{0,63}$"
 
 
@@ -149,7 +151,8 @@ def pick(value: JsonValue, path: str, of: str) -> JsonValue:
         elif isinstance(value, list) and part.isdecimal() and int(part) < len(value):
             value = value[int(part)]
         else:
-            there = sorted(value) if isinstance(value, dict) else f"a {type(value).__name__}"
+            there = str(sorted(value)) if isinstance(value, dict) else f"a {type(value).__name__}"
+            there = there if len(there) <= MAX_SHOWN else there[:MAX_SHOWN] + "…"
             raise Unresolved(f"{of} has nothing at {path!r}: at {part!r} there is {there}")
     return value
 

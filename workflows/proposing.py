@@ -77,7 +77,7 @@ async def _request(progress: Progress, rejected: Sequence[str], replanning: bool
     progress.turn += 1
     spec = routing.REPLAN if replanning else routing.PLAN
     situation = _situation(progress, rejected)
-    if len(situation.model_dump_json()) > MAX_SITUATION:
+    if len(situation.model_dump_json().encode()) > MAX_SITUATION:
         reason = "What the planner would have to be told is too large: split the task, or let its tools return less."
         raise Ends(TaskStatus.ESCALATED, reason, "too_large")
     id, payload = f"plan:{progress.turn}", situation.model_dump(mode="json")

@@ -6,7 +6,7 @@ Blog, 2015). The server adds no jitter of its own, so the boundary sends `backof
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 from temporalio.common import RetryPolicy
 
@@ -50,7 +50,8 @@ PROFILES: Mapping[str, Profile] = {
 PLAN = ToolSpec(kind="plan", effect=Effect.READ, timeout=120)
 REPLAN = ToolSpec(kind="replan", effect=Effect.READ, timeout=120)
 CATALOGUE = ToolSpec(kind="catalogue", effect=Effect.READ, timeout=30)
-OWN = (PLAN, REPLAN, CATALOGUE)
+INSPECT = ToolSpec(kind="inspect", effect=Effect.READ, timeout=10)
+OWN = (PLAN, REPLAN, CATALOGUE, INSPECT)
 """Our own activities, routed like any kind; no tool may take their names."""
 
 
@@ -94,6 +95,11 @@ def backoff(profile: str, attempt: int, jitter: float) -> float:
     """Seconds before the attempt after `attempt` (from 1), for a `jitter` drawn evenly from [0, 1)."""
     chosen = PROFILES[profile]
     return min(chosen.cap, chosen.first * 2.0 ** min(attempt - 1, 30)) * jitter
+
+
+def seconds_left(started: datetime, now: datetime) -> float:
+    """Seconds until the deadline of a step that began at `started`."""
+    return (started + STEP_DEADLINE - now).total_seconds()
 
 
 def circuit_wait(waits: int) -> float:

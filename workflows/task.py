@@ -14,6 +14,8 @@ from workflows.plan import Step, canonical
 
 MAX_OUTCOME = 512 * 1024
 """Bytes of step results that an Outcome carries; beyond it the largest are left out."""
+MAX_SHOWN_ARGS = 8 * 1024
+"""Bytes of a step's resolved arguments that an Outcome shows; longer ones are shown as they were planned."""
 
 
 class TaskStatus(StrEnum):
@@ -82,6 +84,13 @@ class StepRecord(BaseModel):
     def is_fallback(self) -> bool:
         """Whether another kind than the step's own did it."""
         return self.kind != self.step.kind
+
+    @property
+    def shown_args(self) -> dict[str, JsonValue]:
+        """The arguments with references resolved, as far as that is known and short enough to show."""
+        if self.args is None or len(canonical(self.args).encode()) > MAX_SHOWN_ARGS:
+            return self.step.args
+        return self.args
 
 
 class FaultRecord(Fault):
@@ -309,7 +318,7 @@ class Progress(BaseModel):
                 id=record.step.id,
                 title=record.step.label,
                 kind=record.kind,
-                args=record.step.args if record.args is None else record.args,
+                args=record.shown_args,
                 revision=record.revision,
                 needs=tuple(sorted(record.step.dependencies)),
                 status=record.status,
@@ -327,7 +336,7 @@ class Progress(BaseModel):
 
     def _too_large(self) -> set[str]:
         """The steps with the largest results, as many as must go so that the rest fits."""
-        sizes = sorted((len(canonical(record.result)), record.step.id) for record in self.records)
+        sizes = sorted((len(canonical(record.result).encode()), record.step.id) for record in self.records)
         total, omitted = sum(size for size, _ in sizes), set[str]()
         while total > MAX_OUTCOME:
             size, id = sizes.pop()

@@ -1,34 +1,13 @@
-"""The loop on a real server: scripted proposals, tools of the test's own, every quadrant of the taxonomy."""
+"""The loop on a real server, when all goes well or nearly so: scripted proposals, tools of the test's own."""
 
-import asyncio
-from datetime import timedelta
 from pathlib import Path
 
-from pydantic import BaseModel
 from temporalio.client import Client
 
-from activities.toolbox import Busy, NeedsPerson, Refused, Unreachable, tool
+from activities.toolbox import Unreachable, tool
 from tests.harness import DONE, plan, staged, step
-from workflows.plan import Answer, GiveUp, NewSteps
-from workflows.task import StepStatus, TaskStatus
-
-
-class Word(BaseModel):
-    """An argument."""
-
-    word: str = ""
-
-
-class Said(BaseModel):
-    """A result."""
-
-    said: str
-
-
-@tool.read
-async def echo(args: Word) -> Said:
-    """Say the word."""
-    return Said(said=args.word)
+from tests.workflows.props import Said, Word, echo
+from workflows.task import TaskStatus
 
 
 async def test_a_plan_runs_and_its_answer_completes_the_task(client: Client, tmp_path: Path) -> None:

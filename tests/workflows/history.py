@@ -1,0 +1,95 @@
+"""What a test reads of a task: its history, and its progress while it runs."""
+
+import asyncio
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from temporalio.api.common.v1 import Payload
+from temporalio.api.history.v1 import HistoryEvent
+from temporalio.client import WorkflowHandle
+
+from workflows.agent import AgentWorkflow
+from workflows.call import HEADER
+from workflows.task import Outcome, Progress
+
+Handle = WorkflowHandle[AgentWorkflow, Outcome]
+
+
+@dataclass(frozen=True)
+class Scheduled:
+    """One activity that was scheduled."""
+
+    event: int
+    kind: str
+    id: str
+    args: Any
+    summary: str
+    header: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Timer:
+    """One timer that was started."""
+
+    seconds: float
+    summary: str
+
+
+async def events(handle: Handle) -> list[HistoryEvent]:
+    """The history so far."""
+    return list((await handle.fetch_history()).events)
+
+
+async def calls(handle: Handle) -> list[Scheduled]:
+    """Every activity that was scheduled, in order."""
+    return [
+        _scheduled(event)
+        for event in await events(handle)
+        if event.HasField("activity_task_scheduled_event_attributes")
+    ]
+
+
+async def kinds(handle: Handle) -> list[str]:
+    """The types of the activities that were scheduled, in order."""
+    return [call.kind for call in await calls(handle)]
+
+
+async def timers(handle: Handle) -> list[Timer]:
+    """Every timer that was started, in order."""
+    started = [event for event in await events(handle) if event.HasField("timer_started_event_attributes")]
+    return [
+        Timer(
+            seconds=event.timer_started_event_attributes.start_to_fire_timeout.ToTimedelta().total_seconds(),
+            summary=_json(event.user_metadata.summary),
+        )
+        for event in started
+    ]
+
+
+async def until(handle: Handle, seen: Callable[[Progress], bool], seconds: float = 30) -> Progress:
+    """Ask for the task's progress until it is as wanted."""
+    async with asyncio.timeout(seconds):
+        while True:
+            progress = await handle.query(AgentWorkflow.progress)
+            if seen(progress):
+                return progress
+            await asyncio.sleep(0.05)
+
+
+def _scheduled(event: HistoryEvent) -> Scheduled:
+    of = event.activity_task_scheduled_event_attributes
+    header = of.header.fields.get(HEADER)
+    return Scheduled(
+        event=event.event_id,
+        kind=of.activity_type.name,
+        id=of.activity_id,
+        args=_json(of.input.payloads[0]) if of.input.payloads else None,
+        summary=_json(event.user_metadata.summary),
+        header=_json(header) if header is not None else {},
+    )
+
+
+def _json(payload: Payload) -> Any:
+    return json.loads(payload.data) if payload.data else ""

@@ -1,0 +1,45 @@
+"""What the tests of the loop have in common: words, an echo, a planner that remembers."""
+
+from collections.abc import Mapping
+
+from pydantic import BaseModel
+
+from activities.llm.scripted import ScriptedPlanner
+from activities.toolbox import tool
+from activities.toolbox.kind import Kind
+from workflows.plan import Answer, GiveUp, NewSteps, Question
+from workflows.task import Situation
+
+
+class Word(BaseModel):
+    """An argument."""
+
+    word: str = ""
+
+
+class Said(BaseModel):
+    """A result."""
+
+    said: str
+
+
+@tool.read
+async def echo(args: Word) -> Said:
+    """Say the word."""
+    return Said(said=args.word)
+
+
+class Recording:
+    """A planner that plays proposals and keeps what it was told."""
+
+    name = "recording"
+
+    def __init__(self, *proposals: NewSteps | Answer | Question | GiveUp) -> None:
+        """Prepare the proposals, one per request."""
+        self._script = ScriptedPlanner(proposals)
+        self.told = list[Situation]()
+
+    async def propose(self, situation: Situation, kinds: Mapping[str, Kind]) -> NewSteps | Answer | Question | GiveUp:
+        """Play the next proposal."""
+        self.told.append(situation)
+        return await self._script.propose(situation, kinds)

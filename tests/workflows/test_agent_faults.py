@@ -1,0 +1,226 @@
+"""What follows a transient fault, and one that the deployment caused, on a real server."""
+
+import asyncio
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from temporalio.client import Client, WorkflowExecutionStatus, WorkflowFailureError
+from temporalio.exceptions import ApplicationError
+
+from activities.toolbox import Busy, NeedsPerson, Tool, Unreachable, tool
+from tests.harness import DONE, outcome, plan, staged, step
+from tests.workflows.history import Timer, kinds, timers, until
+from tests.workflows.props import Said, Word, echo
+from workflows.task import Progress, StepStatus, TaskStatus
+
+
+def step_waits(progress: Progress) -> bool:
+    """Whether some step sits on a timer."""
+    return bool(progress.with_status(StepStatus.WAITING))
+
+
+@tool.read
+async def busy_for_an_hour(args: Word) -> Said:
+    """Be busy."""
+    raise Busy("Not now.", retry_after=3600)
+
+
+@tool.read
+async def behind_a_breaker(args: Word) -> Said:
+    """Find the breaker open."""
+    raise Unreachable("The breaker is open.", code="circuit_open")
+
+
+@tool.read
+async def without_key(args: Word) -> Said:
+    """Be refused for a reason that only a person can mend."""
+    raise NeedsPerson("The key was revoked: make a new one.", code="unauthorized")
+
+
+@tool.read
+async def with_a_bug(args: Word) -> Said:
+    """Look for what is not there."""
+    return Said(said={"right": "x"}["wrong"])
+
+
+async def test_a_short_retry_after_is_honoured_by_the_backoff(client: Client, tmp_path: Path) -> None:
+    """Busy for half a second: the same activity runs again, not sooner than the world asked for."""
+    calls = []
+
+    @tool.read
+    async def busy_once(args: Word) -> Said:
+        """Be busy, then not."""
+        calls.append(args)
+        if len(calls) == 1:
+            raise Busy("Not now.", retry_after=0.5)
+        return Said(said="now")
+
+    async with staged(client, tmp_path, [busy_once], [plan(step("a", "busy_once")), DONE]) as stage:
+        ended = await stage.run()
+
+    assert (ended.steps[0].attempts, ended.replans) == (2, 0)
+    assert [(one.code, one.decision, (one.waited or 0) >= 0.5) for one in ended.faults] == [("busy", "retry", True)]
+
+
+@pytest.mark.parametrize(
+    ("kind", "timer"),
+    [
+        (busy_for_an_hour, Timer(seconds=3600, summary="a waits: busy, then again")),
+        (behind_a_breaker, Timer(seconds=5, summary="a waits: circuit_open, then again")),
+    ],
+)
+async def test_what_takes_long_is_waited_for_on_a_named_timer_that_a_cancel_ends(
+    client: Client, tmp_path: Path, kind: Tool[..., object], timer: Timer
+) -> None:
+    """The workflow waits, which survives every worker; the web UI says what for; nobody has to wait to the end."""
+    async with staged(client, tmp_path, [kind], [plan(step("a", kind.__name__)), DONE]) as stage:
+        handle = await stage.start()
+        await until(handle, step_waits)
+        started = await timers(handle)
+        await handle.cancel()
+        ended = await outcome(handle)
+
+    assert started == [timer]
+    assert (ended.status, ended.steps[0].status) == (TaskStatus.CANCELLED, StepStatus.CANCELLED)
+
+
+@pytest.mark.parametrize(("kind", "attempts"), [(busy_for_an_hour, 1), (behind_a_breaker, 0)])
+async def test_an_open_breaker_costs_no_attempt(
+    client: Client, tmp_path: Path, kind: Tool[..., object], attempts: int
+) -> None:
+    """Nothing was called, so neither an attempt nor a tool call is burned; a refusal of the world is a call."""
+    async with staged(client, tmp_path, [kind], [plan(step("a", kind.__name__)), DONE]) as stage:
+        handle = await stage.start()
+        progress = await until(handle, step_waits)
+        await handle.terminate()
+
+    assert (progress.records[0].attempts, progress.budget.spent.tool_calls) == (attempts, attempts)
+
+
+async def test_a_step_keeps_waiting_although_a_sibling_holds_all_tool_calls(client: Client, tmp_path: Path) -> None:
+    """What a sibling has reserved comes back, so it does not make another step give up."""
+    go_on = asyncio.Event()
+
+    @tool.read(timeout=60)
+    async def slow(args: Word) -> Said:
+        """Hold a reservation until the test has seen enough."""
+        await go_on.wait()
+        return Said(said="done")
+
+    steps = plan(step("holds", "slow"), step("a", "busy_for_an_hour"))
+    async with staged(client, tmp_path, [busy_for_an_hour, slow], [steps, DONE]) as stage:
+        handle = await stage.start(tool_calls=5)
+        progress = await until(handle, lambda progress: bool(progress.faults))
+        go_on.set()
+        await handle.cancel()
+        await outcome(handle)
+
+    assert [(fault.code, fault.decision) for fault in progress.faults] == [("busy", "wait")]
+
+
+@pytest.mark.parametrize(("kind", "code"), [(without_key, "unauthorized"), (with_a_bug, "bug")])
+async def test_what_the_deployment_caused_goes_to_a_person_after_one_attempt(
+    client: Client, tmp_path: Path, kind: Tool[..., object], code: str
+) -> None:
+    """No retry, no look, no replan; and an exception that no table knows is such a fault."""
+    async with staged(client, tmp_path, [kind], [plan(step("a", kind.__name__)), DONE]) as stage:
+        handle = await stage.start()
+        ended = await outcome(handle)
+        scheduled = await kinds(handle)
+
+    assert (ended.status, ended.code, ended.steps[0].attempts) == (TaskStatus.ESCALATED, code, 1)
+    assert scheduled == ["catalogue", "plan", kind.__name__]
+
+
+async def test_an_escalated_task_is_closed_as_failed_with_its_status_as_the_type(
+    client: Client, tmp_path: Path
+) -> None:
+    """Temporal's own status never lies, and the failure carries the outcome."""
+    async with staged(client, tmp_path, [without_key], [plan(step("a", "without_key"))]) as stage:
+        handle = await stage.start()
+        with pytest.raises(WorkflowFailureError) as raised:
+            await handle.result()
+        status = (await handle.describe()).status
+
+    assert status is WorkflowExecutionStatus.FAILED
+    assert isinstance(raised.value.cause, ApplicationError)
+    assert (raised.value.cause.type, raised.value.cause.message) == (
+        "escalated",
+        "a: The key was revoked: make a new one.",
+    )
+
+
+async def test_the_message_of_a_foreign_exception_stays_out_of_history(client: Client, tmp_path: Path) -> None:
+    """It may hold secrets or instructions: only what our tables wrote crosses the border."""
+
+    @tool.read
+    async def leaky(args: Word) -> Said:
+        """Fail with a secret in the message."""
+        raise KeyError("password=hunter2")
+
+    async with staged(client, tmp_path, [leaky], [plan(step("a", "leaky"))]) as stage:
+        handle = await stage.start()
+        await outcome(handle)
+        history = (await handle.fetch_history()).to_json()
+
+    assert "leaky" in history
+    assert "hunter2" not in history
+
+
+async def sleeps(args: Word) -> Said:
+    """Sleep on the event loop."""
+    await asyncio.sleep(5)
+    return Said(said="late")
+
+
+def blocks(args: Word) -> Said:
+    """Block a thread."""
+    time.sleep(1)
+    return Said(said="late")
+
+
+@pytest.mark.parametrize("function", [sleeps, blocks])
+async def test_an_attempt_that_takes_too_long_is_a_timeout_and_retried(
+    client: Client, tmp_path: Path, function: Callable[[Word], object]
+) -> None:
+    """The boundary gives up after the tool's own timeout, also when a plain def holds its thread."""
+    kind = tool.read(timeout=0.3)(function)
+    async with staged(client, tmp_path, [kind], [plan(step("a", kind.__name__)), DONE]) as stage:
+        ended = await stage.run(tool_calls=2)
+
+    assert [(one.code, one.decision, one.attempt) for one in ended.faults] == [
+        ("timeout", "retry", 1),
+        ("timeout", "replan", 2),
+    ]
+
+
+async def test_a_plain_function_does_not_hold_up_the_others(client: Client, tmp_path: Path) -> None:
+    """It runs in a thread: while it blocks, a sibling begins and ends."""
+    order = []
+
+    @tool.read
+    def blocking(args: Word) -> Said:
+        """Block until the sibling has ended, or for long."""
+        order.append("begun")
+        for _ in range(200):
+            if "sibling" in order:
+                break
+            time.sleep(0.05)
+        order.append("ended")
+        return Said(said="x")
+
+    @tool.read
+    async def sibling(args: Word) -> Said:
+        """Note that it ran, once the other has begun."""
+        while not order:  # the other side is a thread
+            await asyncio.sleep(0.01)
+        order.append("sibling")
+        return Said(said="y")
+
+    both = plan(step("a", "blocking"), step("b", "sibling"))
+    async with staged(client, tmp_path, [blocking, sibling, echo], [both, DONE]) as stage:
+        await stage.run()
+
+    assert order == ["begun", "sibling", "ended"]

@@ -1,0 +1,125 @@
+"""A kind that the task knows and no worker does, on a real server: a rolling deploy, or a forgotten tools file."""
+
+import uuid
+from collections.abc import AsyncIterator, Collection, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx2
+from temporalio.client import Client
+
+from activities.boundary import Boundary
+from activities.llm.scripted import ScriptedPlanner
+from activities.planning import Planner, Planning
+from activities.store import open_store
+from activities.toolbox import Refused, Tool, tool
+from activities.toolbox.injection import Resources
+from activities.toolbox.registry import Registry
+from tests.harness import DONE, Proposals, Stage, outcome, plan, staged, step, worker
+from tests.workflows.history import timers, until
+from tests.workflows.props import Recording, Said, Word, echo
+from workflows.task import Progress, StepStatus, TaskStatus
+
+
+@tool.read
+async def shout(args: Word) -> Said:
+    """Say the word loudly: a kind that the newest workers have."""
+    return Said(said=args.word.upper())
+
+
+@asynccontextmanager
+async def outdated(
+    client: Client,
+    folder: Path,
+    offered: Sequence[Tool[..., Any]],
+    known: Collection[str],
+    planner: Planner | Proposals,
+    *,
+    patience: float = 60,
+) -> AsyncIterator[Stage]:
+    """A worker that plans with all kinds that a newer one would have, and knows only some of them itself."""
+    queue, registry = f"queue-{uuid.uuid4().hex}", Registry(offered)
+    engine = await open_store(f"sqlite+aiosqlite:///{folder / 'store.db'}")
+    chosen = ScriptedPlanner(planner) if isinstance(planner, Sequence) else planner
+    planning = Planning(chosen, registry, searchable=True, patience=patience)
+    async with httpx2.AsyncClient() as http:
+        boundary = Boundary(Resources(engine, http, folder)).activities({kind: registry[kind] for kind in known})
+        async with worker(client, queue, [*planning.activities(), *boundary]):
+            yield Stage(client, queue)
+    await engine.dispose()
+
+
+def waits(progress: Progress) -> bool:
+    """Whether some step sits on a timer."""
+    return bool(progress.with_status(StepStatus.WAITING))
+
+
+async def test_a_kind_that_no_worker_knows_is_waited_for_and_then_a_person_is_asked(
+    client: Client, tmp_path: Path
+) -> None:
+    """Named timers as long as the patience lasts, to the second; siblings go on; no attempt is burned."""
+    script: Proposals = [plan(step("a", "shout"), step("b", "echo", word="x")), DONE]
+    async with outdated(client, tmp_path, [echo, shout], ["echo"], script, patience=2) as stage:
+        handle = await stage.start()
+        ended = await outcome(handle)
+        slept = await timers(handle)
+
+    assert [(one.seconds, one.summary) for one in slept] == [(1, "a waits: missing_tool, then again")] * 2
+    assert (ended.status, ended.code) == (TaskStatus.ESCALATED, "missing_tool")
+    assert [(one.id, one.status, one.attempts) for one in ended.steps] == [
+        ("a", StepStatus.FAILED, 0),
+        ("b", StepStatus.COMPLETED, 1),
+    ]
+
+
+async def test_a_kind_without_patience_goes_to_a_person_at_once(client: Client, tmp_path: Path) -> None:
+    """A worker that stands alone says so: nobody else will come."""
+    async with outdated(client, tmp_path, [echo, shout], ["echo"], [plan(step("a", "shout"))], patience=0) as stage:
+        handle = await stage.start()
+        ended = await outcome(handle)
+
+    assert (ended.code, ended.faults[-1].reason) == (
+        "missing_tool",
+        "This worker does not know the kind 'shout': start it with the tools file that defines it.",
+    )
+    assert await timers(handle) == []
+
+
+async def test_a_step_completes_when_a_worker_that_knows_its_kind_appears(client: Client, tmp_path: Path) -> None:
+    """The deploy goes on, the new worker takes the step, and nothing was lost: one attempt, one tool call."""
+    script: Proposals = [plan(step("a", "shout", word="hi")), DONE]
+    async with outdated(client, tmp_path, [echo, shout], ["echo"], script, patience=60) as old:
+        handle = await old.start(tool_calls=1)
+        await until(handle, waits)
+    async with staged(client, tmp_path, [echo, shout], script, queue=old.queue):
+        ended = await outcome(handle)
+
+    assert (ended.status, ended.steps[0].result) == (TaskStatus.COMPLETED, {"said": "HI"})
+    assert (ended.steps[0].attempts, ended.spent.tool_calls) == (1, 1)
+
+
+async def test_a_look_of_a_kind_that_no_worker_knows_is_a_stale_view(client: Client, tmp_path: Path) -> None:
+    """Looking is worth trying, not waiting for."""
+
+    @tool.read(observe=shout)
+    async def refuse(args: Word) -> Said:
+        """Be refused."""
+        raise Refused("No.", observed="the door is shut")
+
+    planner = Recording(plan(step("a", "refuse")), DONE)
+    async with outdated(client, tmp_path, [refuse, shout], ["refuse"], planner) as stage:
+        ended = await stage.run()
+
+    assert ended.status is TaskStatus.COMPLETED
+    assert [(one.value, one.stale) for one in planner.told[1].observations] == [("the door is shut", True)]
+
+
+async def test_a_kind_that_the_task_does_not_have_is_refused_at_once(client: Client, tmp_path: Path) -> None:
+    """An unknown kind in a proposal is the planner's mistake and not a worker's."""
+    planner = Recording(plan(step("a", "shout")), DONE)
+    async with staged(client, tmp_path, [echo], planner) as stage:
+        ended = await stage.run()
+
+    assert (ended.status, ended.steps) == (TaskStatus.COMPLETED, ())
+    assert planner.told[1].rejected == ("step 'a': there is no kind 'shout': there are echo",)

@@ -1,0 +1,296 @@
+"""Replan, don't retry: what follows a refusal of the world, on a real server."""
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import JsonValue
+from temporalio.client import Client
+
+from activities.toolbox import NeedsPerson, Refused, Tool, Unreachable, tool
+from tests.harness import DONE, Proposals, outcome, plan, staged, step
+from tests.workflows.history import kinds
+from tests.workflows.props import Recording, Said, Word, echo
+from workflows.task import StepStatus, TaskStatus
+
+
+class World:
+    """A list of words that are taken, what looks at it, and what takes more."""
+
+    def __init__(self, *taken: str, changes_at: int = 0) -> None:
+        """Begin with these words taken; just before the look of that number, all become free."""
+        self.taken = set(taken)
+        self.changes_at = changes_at
+        self.called = list[str]()
+
+    def tools(self) -> list[Tool[..., Any]]:
+        """`look` reads, `take` is refused what is taken, `touch` has an effect and is never refused."""
+
+        @tool.read
+        async def look(args: Word) -> Said:
+            """Look."""
+            self.called.append(f"look {args.word}")
+            if self.called.count(f"look {args.word}") == self.changes_at:
+                self.taken.clear()
+            return Said(said=f"taken: {sorted(self.taken)}")
+
+        @tool.idempotent(observe=look)
+        async def take(args: Word) -> Said:
+            """Take a word, unless it is taken."""
+            self.called.append(f"take {args.word}")
+            if args.word in self.taken:
+                raise Refused("It is taken.", code="conflict", observed={"taken": sorted(self.taken)})
+            return Said(said=args.word)
+
+        @tool.idempotent
+        async def touch(args: Word) -> Said:
+            """Change something else."""
+            self.called.append(f"touch {args.word}")
+            return Said(said=args.word)
+
+        return [look, take, touch, echo]
+
+
+async def test_a_refusal_leads_to_one_attempt_one_look_and_one_new_plan(client: Client, tmp_path: Path) -> None:
+    """No retry; finished steps are kept and not run again; what needed the refused step is dropped."""
+    world = World("nine")
+    script: Proposals = [
+        plan(step("first", "echo", word="x"), step("a", "take", "first", word="nine"), step("c", "echo", "a")),
+        plan(step("b", "take", "first", word="ten")),
+        DONE,
+    ]
+    async with staged(client, tmp_path, world.tools(), script) as stage:
+        handle = await stage.start()
+        ended = await outcome(handle)
+        scheduled = await kinds(handle)
+
+    assert scheduled == ["catalogue", "plan", "echo", "take", "look", "replan", "take", "plan"]
+    assert [(one.id, one.status, one.revision, one.attempts) for one in ended.steps] == [
+        ("first", StepStatus.COMPLETED, 1, 1),
+        ("a", StepStatus.FAILED, 1, 1),
+        ("c", StepStatus.SKIPPED, 1, 0),
+        ("b", StepStatus.COMPLETED, 2, 1),
+    ]
+
+
+async def test_the_planner_is_told_the_fault_the_results_and_what_the_world_looks_like_now(
+    client: Client, tmp_path: Path
+) -> None:
+    """A new plan can only be better when its planner knows more than before."""
+    planner = Recording(
+        plan(step("first", "echo", word="x"), step("a", "take", "first", word="nine")),
+        plan(step("b", "take", word="ten")),
+        DONE,
+    )
+    async with staged(client, tmp_path, World("nine", "two").tools(), planner) as stage:
+        await stage.run("take a word")
+
+    told = planner.told[1]
+    assert (told.text, told.turn, told.calls_left) == ("take a word", 2, 97)
+    assert [(one.step_id, one.code, one.observed) for one in told.faults] == [
+        ("a", "conflict", {"taken": ["nine", "two"]})
+    ]
+    assert [(one.step.id, one.status, one.result) for one in told.records] == [
+        ("first", "completed", {"said": "x"}),
+        ("a", "failed", None),
+    ]
+    assert [(one.step_id, one.kind, one.args, one.value, one.stale) for one in told.observations] == [
+        ("a", "look", {"word": "nine"}, {"said": "taken: ['nine', 'two']"}, False)
+    ]
+
+
+async def test_the_new_plan_says_what_it_is_built_on(client: Client, tmp_path: Path) -> None:
+    """An accepted plan names the refused steps, the kept ones, and what was looked at."""
+    script: Proposals = [
+        plan(step("first", "echo", word="x"), step("a", "take", "first", word="nine"), because="why not"),
+        plan(step("b", "take", word="ten"), because="Ten is free."),
+        DONE,
+    ]
+    async with staged(client, tmp_path, World("nine").tools(), script) as stage:
+        ended = await stage.run()
+
+    assert [one.model_dump() for one in ended.revisions] == [
+        {"number": 1, "because": "why not", "refused": (), "kept": (), "looked": ()},
+        {"number": 2, "because": "Ten is free.", "refused": ("a",), "kept": ("first",), "looked": ("look",)},
+    ]
+
+
+@pytest.mark.parametrize("broken", [Refused("No."), Unreachable("Cut."), NeedsPerson("No key."), KeyError("bug")])
+async def test_where_looking_fails_the_fault_itself_is_the_stale_view(
+    client: Client, tmp_path: Path, broken: Exception
+) -> None:
+    """A planner is told how old its view is; a look that fails does not end the task."""
+
+    @tool.read(retry="once")
+    async def look(args: Word) -> Said:
+        """Fail to look."""
+        raise broken
+
+    @tool.idempotent(observe=look)
+    async def take(args: Word) -> Said:
+        """Be refused."""
+        raise Refused("It is taken.", observed={"taken": "nine"})
+
+    planner = Recording(plan(step("a", "take", word="nine")), DONE)
+    async with staged(client, tmp_path, [look, take], planner) as stage:
+        ended = await stage.run()
+
+    assert ended.status is TaskStatus.COMPLETED
+    assert [(one.kind, one.value, one.stale) for one in planner.told[1].observations] == [
+        ("take", {"taken": "nine"}, True)
+    ]
+
+
+async def test_every_attempt_of_a_look_is_counted(client: Client, tmp_path: Path) -> None:
+    """Observations are tool calls too: one for the refusal, four for a look that never got through."""
+    called = []
+
+    @tool.read
+    async def look(args: Word) -> Said:
+        """Fail to look."""
+        called.append(args)
+        raise Unreachable("The line is cut.")
+
+    @tool.idempotent(observe=look)
+    async def take(args: Word) -> Said:
+        """Be refused."""
+        raise Refused("It is taken.")
+
+    async with staged(client, tmp_path, [look, take], [plan(step("a", "take")), DONE]) as stage:
+        ended = await stage.run()
+
+    assert (len(called), ended.spent.tool_calls) == (4, 5)
+
+
+async def test_siblings_that_run_finish_and_are_kept_and_nothing_new_is_started(client: Client, tmp_path: Path) -> None:
+    """A refusal drains the plan: what runs may end, what only became ready is left to the next plan."""
+    refused = asyncio.Event()
+
+    @tool.read
+    async def no(args: Word) -> Said:
+        """Be refused once the sibling runs."""
+        await running.wait()
+        refused.set()
+        raise Refused("No.")
+
+    running = asyncio.Event()
+
+    @tool.read
+    async def slow(args: Word) -> Said:
+        """End only after the sibling was refused, and a little later."""
+        running.set()
+        await refused.wait()
+        await asyncio.sleep(0.5)
+        return Said(said="kept")
+
+    steps = plan(step("a", "no"), step("b", "slow"), step("c", "echo", "b", word="new"))
+    async with staged(client, tmp_path, [no, slow, echo], [steps, DONE]) as stage:
+        ended = await stage.run()
+
+    assert [(one.id, one.status, one.result) for one in ended.steps] == [
+        ("a", StepStatus.FAILED, None),
+        ("b", StepStatus.COMPLETED, {"said": "kept"}),
+        ("c", StepStatus.SKIPPED, None),
+    ]
+
+
+async def test_several_refusals_of_one_plan_lead_to_one_replan(client: Client, tmp_path: Path) -> None:
+    """All faults are told at once; what is looked at twice is looked at once."""
+    world = World("nine")
+    planner = Recording(plan(step("a", "take", word="nine"), step("b", "take", word="nine")), DONE)
+    async with staged(client, tmp_path, world.tools(), planner) as stage:
+        ended = await stage.run()
+
+    assert ended.replans == 1
+    assert [(one.step_id, one.kind) for one in planner.told[1].observations] == [("a", "look"), ("b", "look")]
+    assert sorted(world.called) == ["look nine", "take nine", "take nine"]
+
+
+async def test_a_continuation_of_a_finished_plan_is_no_replan(client: Client, tmp_path: Path) -> None:
+    """A planner that goes on after a finished plan has not replanned."""
+    script: Proposals = [
+        plan(step("a", "echo", word="x")),
+        plan(step("b", "echo", word={"$from": "a", "path": "said"})),
+        DONE,
+    ]
+    async with staged(client, tmp_path, [echo], script) as stage:
+        handle = await stage.start(replans=0)
+        ended = await outcome(handle)
+        scheduled = await kinds(handle)
+
+    assert (ended.status, ended.replans, len(ended.revisions)) == (TaskStatus.COMPLETED, 0, 2)
+    assert "replan" not in scheduled
+
+
+def nested(refers: bool) -> JsonValue:
+    """The refused argument as such, or as a reference to a finished step that holds it."""
+    return {"$from": "nine", "path": "said"} if refers else "nine"
+
+
+@pytest.mark.parametrize("refers", [False, True])
+async def test_a_call_that_was_refused_is_not_proposed_again(client: Client, tmp_path: Path, refers: bool) -> None:
+    """The repeat guard knows a call by its resolved arguments, and sends the plan back before it is scheduled."""
+    world = World("nine")
+    planner = Recording(
+        plan(step("nine", "echo", word="nine"), step("a", "take", "nine", word="nine")),
+        plan(step("b", "take", word=nested(refers))),
+        DONE,
+    )
+    async with staged(client, tmp_path, world.tools(), planner) as stage:
+        await stage.run()
+
+    assert planner.told[2].rejected == (
+        "step 'b' repeats a call that failed, and nothing has changed since: change the call",
+    )
+    assert world.called.count("take nine") == 1
+
+
+async def test_a_call_that_was_refused_is_not_made_again_when_its_arguments_come_late(
+    client: Client, tmp_path: Path
+) -> None:
+    """What a proposal hides behind a step that has not run yet is caught when it starts."""
+    world = World("nine")
+    script: Proposals = [
+        plan(step("a", "take", word="nine")),
+        plan(step("hide", "echo", word="nine"), step("b", "take", word={"$from": "hide", "path": "said"})),
+        DONE,
+    ]
+    async with staged(client, tmp_path, world.tools(), script) as stage:
+        ended = await stage.run()
+
+    assert [(one.step_id, one.code, one.attempt) for one in ended.faults] == [
+        ("a", "conflict", 1),
+        ("b", "repeated_call", 0),
+    ]
+    assert world.called.count("take nine") == 1
+
+
+async def test_a_refused_call_may_be_made_again_after_an_effect(client: Client, tmp_path: Path) -> None:
+    """The task itself has changed the world since, so the answer may be another."""
+    world = World("nine")
+    script: Proposals = [
+        plan(step("a", "take", word="nine")),
+        plan(step("t", "touch"), step("b", "take", "t", word="nine")),
+        DONE,
+    ]
+    async with staged(client, tmp_path, world.tools(), script) as stage:
+        await stage.run()
+
+    assert world.called.count("take nine") == 2
+
+
+async def test_a_refused_call_may_be_made_again_when_the_world_looks_different(client: Client, tmp_path: Path) -> None:
+    """Somebody else changed the world: the look after the refused repetition shows it, and the next plan may try."""
+    world = World("nine", changes_at=2)
+    script: Proposals = [
+        plan(step("a", "take", word="nine")),
+        plan(step("hide", "echo", word="nine"), step("b", "take", word={"$from": "hide", "path": "said"})),
+        plan(step("c", "take", word="nine")),
+        DONE,
+    ]
+    async with staged(client, tmp_path, world.tools(), script) as stage:
+        ended = await stage.run()
+
+    assert [(one.id, one.status) for one in ended.steps][-1] == ("c", StepStatus.COMPLETED)
+    assert world.called == ["take nine", "look nine", "look nine", "take nine"]

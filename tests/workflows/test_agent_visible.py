@@ -1,0 +1,201 @@
+"""What a person sees of a task in the web UI and in lists, on a real server."""
+
+import asyncio
+import uuid
+from pathlib import Path
+
+import pytest
+from temporalio.api.sdk.v1 import WorkflowMetadata
+from temporalio.client import Client, WorkflowExecutionStatus
+
+from activities.llm.scripted import ScriptedPlanner
+from activities.planning import Planning
+from activities.toolbox import NeedsPerson, Refused, tool
+from activities.toolbox.registry import Registry
+from tests.harness import DONE, Proposals, Stage, outcome, plan, staged, step, worker
+from tests.workflows.history import Handle, calls, events, until
+from tests.workflows.props import Said, Word, echo
+from workflows import attributes
+from workflows.plan import Answer, GiveUp, Question, Step
+from workflows.task import StepStatus, TaskStatus
+
+
+@tool.read
+async def refuse(args: Word) -> Said:
+    """Be refused."""
+    raise Refused("It is gone.", code="gone")
+
+
+@tool.read
+async def without_key(args: Word) -> Said:
+    """Be refused for a reason that only a person can mend."""
+    raise NeedsPerson("The key was revoked.", code="unauthorized")
+
+
+@tool.read(timeout=60)
+async def hang(args: Word) -> Said:
+    """Hang until cancelled."""
+    await asyncio.sleep(50)
+    return Said(said="never")
+
+
+async def found_as(handle: Handle) -> dict[str, object]:
+    """The task's search attributes by name."""
+    described = await handle.describe()
+    return {pair.key.name: pair.value for pair in described.typed_search_attributes}
+
+
+async def details_of(handle: Handle) -> str:
+    """What the web UI asks for when somebody opens the task."""
+    metadata: WorkflowMetadata = await handle.query("__temporal_workflow_metadata", result_type=WorkflowMetadata)
+    return metadata.current_details
+
+
+ENDINGS: list[tuple[TaskStatus, WorkflowExecutionStatus, Proposals, str | None]] = [
+    (TaskStatus.COMPLETED, WorkflowExecutionStatus.COMPLETED, [plan(step("a", "echo")), DONE], None),
+    (TaskStatus.FAILED, WorkflowExecutionStatus.FAILED, [GiveUp(reason="No way.")], None),
+    (TaskStatus.ESCALATED, WorkflowExecutionStatus.FAILED, [Question(text="Which?")], None),
+    (TaskStatus.ESCALATED, WorkflowExecutionStatus.FAILED, [plan(step("a", "without_key"))], "unauthorized"),
+    (TaskStatus.OVER_BUDGET, WorkflowExecutionStatus.FAILED, [plan(step("a", "refuse"))], "gone"),
+    (TaskStatus.CANCELLED, WorkflowExecutionStatus.CANCELED, [plan(step("a", "hang"))], None),
+]
+
+
+@pytest.mark.parametrize(
+    ("status", "temporal", "script", "fault"),
+    [pytest.param(*case, id=f"{case[0]} {case[3] or ''}".strip()) for case in ENDINGS],
+)
+async def test_the_search_attributes_and_temporal_agree_with_the_outcome(
+    client: Client,
+    tmp_path: Path,
+    status: TaskStatus,
+    temporal: WorkflowExecutionStatus,
+    script: Proposals,
+    fault: str | None,
+) -> None:
+    """A list, an alert or a colour never lies."""
+    async with staged(client, tmp_path, [echo, refuse, without_key, hang], script) as stage:
+        handle = await stage.start(replans=0)
+        if status is TaskStatus.CANCELLED:
+            await until(handle, lambda progress: bool(progress.with_status(StepStatus.RUNNING)))
+            await handle.cancel()
+        ended = await outcome(handle)
+        found = await found_as(handle)
+        described = await handle.describe()
+
+    assert (ended.status, described.status) == (status, temporal)
+    assert {name: value for name, value in found.items() if name in attributes.TYPES} == {
+        "ReplanStatus": status.value,
+        "ReplanStrategy": "plan",
+        "ReplanPlanner": "scripted",
+        "ReplanReplans": 0,
+        **({"ReplanLastFault": fault} if fault else {}),
+    }
+
+
+async def test_a_running_task_is_found_by_how_it_stands(client: Client, tmp_path: Path) -> None:
+    """While it runs: the status, the replans so far, and the last fault."""
+    script: Proposals = [plan(step("a", "refuse")), plan(step("b", "hang")), DONE]
+    async with staged(client, tmp_path, [refuse, hang], script) as stage:
+        handle = await stage.start()
+        await until(handle, lambda progress: progress.revision == 2)
+        found = await found_as(handle)
+        await handle.cancel()
+        await outcome(handle)
+
+    assert (found["ReplanStatus"], found["ReplanReplans"], found["ReplanLastFault"]) == ("running", 1, "gone")
+
+
+async def test_a_namespace_without_our_search_attributes_is_no_obstacle(client: Client, tmp_path: Path) -> None:
+    """Setting an unknown attribute would hold up the workflow, so nothing is set where the worker said so."""
+    queue = f"queue-{uuid.uuid4().hex}"
+    planning = Planning(ScriptedPlanner([DONE]), Registry([echo]), searchable=False)
+    async with worker(client, queue, planning.activities()):
+        handle = await Stage(client, queue).start()
+        ended = await outcome(handle)
+        upserts = [one for one in await events(handle) if "search" in str(one.WhichOneof("attributes"))]
+
+    assert (ended.status, upserts) == (TaskStatus.COMPLETED, [])
+
+
+async def test_the_timeline_reads_like_the_plan(client: Client, tmp_path: Path) -> None:
+    """One activity type per kind, and a summary that says which plan, what it does, and why it was made."""
+    script: Proposals = [
+        plan(Step(id="a", kind="refuse", title="Read the\n old page")),
+        plan(step("b", "echo", word="hi")),
+        DONE,
+    ]
+    async with staged(client, tmp_path, [refuse, echo], script) as stage:
+        handle = await stage.start()
+        await outcome(handle)
+        scheduled = await calls(handle)
+
+    assert [(one.kind, one.id, one.summary) for one in scheduled] == [
+        ("catalogue", "catalogue", "what this worker can do"),
+        ("plan", "plan:1", "a plan"),
+        ("refuse", "a", "plan 1: Read the old page"),
+        ("replan", "plan:2", "a new plan, because a was refused (gone)"),
+        ("echo", "b", "plan 2: hi"),
+        ("plan", "plan:3", "plan 2 is done: what next?"),
+    ]
+
+
+async def test_a_call_shows_its_arguments_and_nothing_else(client: Client, tmp_path: Path) -> None:
+    """Exactly what the tool gets, references resolved: the rest travels in a header."""
+    steps = plan(step("a", "echo", word="hi"), step("b", "echo", word={"$from": "a", "path": "said"}))
+    async with staged(client, tmp_path, [echo], [steps, DONE]) as stage:
+        handle = await stage.start()
+        await outcome(handle)
+        scheduled = [one for one in await calls(handle) if one.kind == "echo"]
+
+    assert [one.args for one in scheduled] == [{"word": "hi"}, {"word": "hi"}]
+
+
+async def test_every_call_carries_the_key_of_its_step(client: Client, tmp_path: Path) -> None:
+    """`first_execution_run_id`/step id, with the revision and the digest of the spec that was decided by."""
+    script: Proposals = [plan(step("a", "echo")), plan(step("b", "echo")), DONE]
+    async with staged(client, tmp_path, [echo], script) as stage:
+        handle = await stage.start()
+        await outcome(handle)
+        headers = [one.header for one in await calls(handle) if one.kind == "echo"]
+    run, digest = handle.first_execution_run_id, Registry([echo])["echo"].spec.digest
+
+    assert run
+    assert [(one["key"], one["revision"], one["digest"]) for one in headers] == [
+        (f"{run}/a", 1, digest),
+        (f"{run}/b", 2, digest),
+    ]
+
+
+async def test_the_current_details_are_the_plan_as_it_stands(client: Client, tmp_path: Path) -> None:
+    """Somebody who opens a running task sees what is done, what runs, and what waits for what."""
+    steps = plan(step("a", "echo", word="<b>"), step("b", "hang", "a"), step("c", "echo", "b", word="x"))
+    async with staged(client, tmp_path, [echo, hang], [steps, DONE]) as stage:
+        handle = await stage.start()
+        await until(
+            handle, lambda progress: progress.records[1].status is StepStatus.RUNNING if progress.records else False
+        )
+        shown = await details_of(handle)
+        await handle.cancel()
+        await outcome(handle)
+
+    assert shown.splitlines() == [
+        "**Running**. Plan 1, 0 of 2 replans, 1 of 100 tool calls. Planner: scripted.",
+        "",
+        "- ✓ **a** echo &lt;b&gt; → said &lt;b&gt;",
+        "- ● **b** hang",
+        "- ○ **c** echo x needs b",
+    ]
+
+
+async def test_a_closed_task_still_says_what_it_did(client: Client, tmp_path: Path) -> None:
+    """Details and progress can be asked for after the end, while a worker can replay it."""
+    async with staged(client, tmp_path, [echo], [plan(step("a", "echo")), Answer(result="the <end>")]) as stage:
+        handle = await stage.start()
+        await outcome(handle)
+        shown = await details_of(handle)
+        progress = await until(handle, lambda progress: progress.status is TaskStatus.COMPLETED)
+
+    assert "**Completed**" in shown
+    assert "**Result:** the &lt;end&gt;" in shown
+    assert progress.results == {"a": {"said": ""}}

@@ -1,0 +1,255 @@
+"""What crosses the border, on a real server: arguments and results that cannot be read, written, or carried."""
+
+import sqlite3
+import uuid
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+from pydantic import BaseModel, JsonValue
+from sqlalchemy import text
+from temporalio import activity, workflow
+from temporalio.api.common.v1 import Payload
+from temporalio.client import Client
+from temporalio.common import RawValue, RetryPolicy
+from temporalio.exceptions import ActivityError, ApplicationError
+
+from activities.boundary import MAX_RESULT, Boundary
+from activities.llm.scripted import ScriptedPlanner
+from activities.planning import Planning
+from activities.store import open_store
+from activities.toolbox import Tool, Transaction, tool
+from activities.toolbox.injection import Resources
+from activities.toolbox.registry import Registry
+from runtime import serve
+from tests.harness import DONE, Proposals, Stage, outcome, plan, staged, step, worker
+from tests.workflows.history import kinds
+from tests.workflows.props import Said, Word, echo
+from workflows.faults import Code, Fault
+from workflows.task import StepStatus, TaskStatus
+
+SLOW = Fault.of(Code.TIMEOUT, "Slow.").model_dump(mode="json")
+
+
+@workflow.defn
+class SendsPayload:
+    """Calls a kind with a payload that no planner could have made."""
+
+    @workflow.run
+    async def run(self, encoding: str, data: str) -> list[Any]:
+        """Return the type of the failure, its fault's code, and the attempt."""
+        payload = Payload(metadata={"encoding": encoding.encode()}, data=data.encode())
+        try:
+            await workflow.execute_activity(
+                "echo",
+                RawValue(payload),
+                start_to_close_timeout=timedelta(seconds=10),
+                retry_policy=RetryPolicy(maximum_attempts=4),
+            )
+        except ActivityError as error:
+            assert isinstance(error.cause, ApplicationError)  # nothing else is expected
+            fault = error.cause.details[0]
+            return [error.cause.type, fault["code"], fault["attempt"]]
+        return []
+
+
+@pytest.mark.parametrize(
+    ("encoding", "data", "expected"),
+    [
+        ("binary/encrypted", "?", ["persistent_infrastructural", "undecodable", 1]),
+        ("json/plain", "{not json", ["persistent_infrastructural", "undecodable", 1]),
+        ("json/plain", '["no", "object"]', ["persistent_semantic", "invalid_input", 1]),
+        ("json/plain", '{"word": 7}', ["persistent_semantic", "invalid_input", 1]),
+        ("binary/null", "", ["persistent_semantic", "invalid_input", 1]),
+    ],
+)
+async def test_arguments_that_cannot_be_read_are_a_typed_fault_after_one_attempt(
+    client: Client, tmp_path: Path, encoding: str, data: str, expected: list[Any]
+) -> None:
+    """The boundary decodes by itself, so that the SDK does not retry in silence what can never succeed."""
+    engine = await open_store(f"sqlite+aiosqlite:///{tmp_path / 'store.db'}")
+    queue = f"queue-{uuid.uuid4().hex}"
+    async with httpx2.AsyncClient() as http:
+        activities = Boundary(Resources(engine, http, None)).activities(Registry([echo]))
+        async with serve.build(client, queue, workflows=[SendsPayload], activities=activities, interceptors=[]):
+            found = await client.execute_workflow(
+                SendsPayload.run, args=[encoding, data], id=f"send-{uuid.uuid4().hex}", task_queue=queue
+            )
+    await engine.dispose()
+
+    assert found == expected
+
+
+class Anything(BaseModel):
+    """A result that may hold what JSON cannot."""
+
+    value: Any
+
+
+NULLED = pytest.mark.xfail(strict=True, reason="a NaN or an infinity crosses the border as null, and nobody is told")
+
+
+def returning(value: object) -> Tool[..., Any]:
+    """A tool that returns something else than it promises."""
+
+    @tool.read
+    async def answer(args: Word) -> Said:
+        """Answer."""
+        return value  # type: ignore[return-value]  # the lie that is tested
+
+    return answer
+
+
+@pytest.mark.parametrize("lie", [None, 7, "text", {"sad": 1}, [Said(said="x")]], ids=repr)
+async def test_a_result_that_is_not_what_was_promised_is_a_refusal(client: Client, tmp_path: Path, lie: object) -> None:
+    """A result can lie: it is checked against the annotation, and what breaks it leads to a new plan."""
+    async with staged(client, tmp_path, [returning(lie)], [plan(step("a", "answer")), DONE]) as stage:
+        ended = await stage.run()
+
+    assert [(one.code, one.decision, one.attempt) for one in ended.faults] == [("unexpected_result", "replan", 1)]
+
+
+@pytest.mark.parametrize("fits", [{"said": "x"}, {"said": "x", "more": 1}], ids=repr)
+async def test_a_result_that_fits_the_promise_is_taken_as_it(client: Client, tmp_path: Path, fits: object) -> None:
+    """Plain data of the promised shape will do; fields that were not promised do not cross the border."""
+    async with staged(client, tmp_path, [returning(fits)], [plan(step("a", "answer")), DONE]) as stage:
+        ended = await stage.run()
+
+    assert ended.steps[0].result == {"said": "x"}
+
+
+@pytest.mark.parametrize(
+    ("value", "code"),
+    [
+        pytest.param(object(), "unserialisable", id="object"),
+        pytest.param("w" * (MAX_RESULT + 1), "too_large", id="long"),
+        pytest.param("🦊" * (MAX_RESULT // 4 + 1), "too_large", id="long in bytes"),
+        pytest.param(float("nan"), "unserialisable", id="nan", marks=NULLED),
+        pytest.param([1, {"deep": float("inf")}], "unserialisable", id="infinity", marks=NULLED),
+    ],
+)
+async def test_a_result_that_cannot_be_carried_goes_to_a_person(
+    client: Client, tmp_path: Path, value: object, code: str
+) -> None:
+    """On the wire there is plain JSON of a bounded size; a tool that returns anything else has to be mended."""
+
+    @tool.read
+    async def answer(args: Word) -> Anything:
+        """Answer."""
+        return Anything(value=value)
+
+    async with staged(client, tmp_path, [answer], [plan(step("a", "answer")), DONE]) as stage:
+        ended = await stage.run()
+
+    assert (ended.status, ended.code, ended.steps[0].attempts) == (TaskStatus.ESCALATED, code, 1)
+
+
+async def test_a_transaction_whose_result_cannot_be_carried_is_rolled_back(client: Client, tmp_path: Path) -> None:
+    """The size is checked before the commit: what cannot be told has not happened."""
+
+    @tool.transactional
+    async def insert(args: Word, tx: Transaction) -> Said:
+        """Insert a row, and say a lot or little about it."""
+        await tx.execute(text("insert into words values (:word)"), {"word": args.word})
+        return Said(said="w" * (MAX_RESULT + 1) if args.word == "long" else "ok")
+
+    sqlite3.connect(tmp_path / "store.db").execute("create table words (word text)").connection.close()
+    script: Proposals = [plan(step("a", "insert", word="short"), step("b", "insert", "a", word="long")), DONE]
+    async with staged(client, tmp_path, [insert], script) as stage:
+        ended = await stage.run()
+    connection = sqlite3.connect(tmp_path / "store.db")
+    rows = connection.execute("select word from words").fetchall()
+    connection.close()
+
+    assert (ended.code, ended.faults[-1].effect, rows) == ("too_large", "none", [("short",)])
+
+
+@tool.read
+async def large(args: Word) -> Said:
+    """Say a letter as often as a result may be long."""
+    return Said(said=args.word * ((MAX_RESULT - 100) // len(args.word.encode())))
+
+
+class Words(BaseModel):
+    """Many words."""
+
+    words: list[str]
+
+
+@tool.read
+async def swallow(args: Words) -> Said:
+    """Take many words."""
+    return Said(said=str(len(args.words)))
+
+
+@pytest.mark.parametrize("letter", ["x", "語"])
+async def test_arguments_that_the_server_would_not_carry_are_never_scheduled(
+    client: Client, tmp_path: Path, letter: str
+) -> None:
+    """A dozen references to a large result would make a payload at which the server terminates the workflow."""
+    many: JsonValue = [{"$from": "a", "path": "said"}] * 12
+    script: Proposals = [plan(step("a", "large", word=letter), step("b", "swallow", words=many)), DONE]
+    async with staged(client, tmp_path, [large, swallow], script) as stage:
+        handle = await stage.start()
+        ended = await outcome(handle)
+        scheduled = await kinds(handle)
+
+    assert [(one.step_id, one.code, one.attempt, one.decision) for one in ended.faults] == [
+        ("b", "invalid_input", 0, "replan")
+    ]
+    assert "swallow" not in scheduled
+
+
+@pytest.mark.parametrize("letter", ["x", "語"])
+async def test_a_situation_that_the_server_would_not_carry_goes_to_a_person(
+    client: Client, tmp_path: Path, letter: str
+) -> None:
+    """Bytes count, not characters: at 2 MB the server would terminate the workflow, with all that was finished."""
+    steps = plan(*(step(f"a{number}", "large", word=letter) for number in range(9)))
+    async with staged(client, tmp_path, [large], [steps, DONE]) as stage:
+        ended = await stage.run()
+
+    assert (ended.status, ended.code) == (TaskStatus.ESCALATED, "too_large")
+    assert {one.status for one in ended.steps} == {StepStatus.COMPLETED}
+
+
+async def test_large_arguments_do_not_make_an_outcome_that_the_server_would_not_carry(
+    client: Client, tmp_path: Path
+) -> None:
+    """A task whose outcome is refused could never end: large arguments are shown as they were planned."""
+    planned: JsonValue = [{"$from": "a", "path": "said"}] * 2
+    steps = plan(step("a", "large", word="x"), *(step(f"b{number}", "swallow", words=planned) for number in range(8)))
+    async with staged(client, tmp_path, [large, swallow], [steps, DONE]) as stage:
+        ended = await stage.run()
+
+    assert (ended.status, ended.code) == (TaskStatus.ESCALATED, "too_large")
+    assert [one.args for one in ended.steps[1:]] == [{"words": planned}] * 8
+
+
+@pytest.mark.parametrize(
+    ("returned", "known"),
+    [
+        ({"result": "x"}, []),
+        ({"result": "x", "a field of tomorrow": 1}, []),
+        ({"result": "x", "attempt": 3, "earlier": ["half done", {"code": "a code of tomorrow"}, SLOW]}, ["timeout"]),
+    ],
+    ids=["older", "newer", "foreign heartbeats"],
+)
+async def test_what_another_version_of_the_worker_returns_is_taken(
+    client: Client, tmp_path: Path, returned: JsonValue, known: list[str]
+) -> None:
+    """Fields come and go, and a tool's own heartbeats stand where ours would: that must not stop the task."""
+
+    @activity.defn(name="echo")
+    async def other_version(args: dict[str, JsonValue]) -> JsonValue:
+        return returned
+
+    queue = f"queue-{uuid.uuid4().hex}"
+    planning = Planning(ScriptedPlanner([plan(step("a", "echo")), DONE]), Registry([echo]), searchable=True)
+    async with worker(client, queue, [*planning.activities(), other_version]):
+        ended = await Stage(client, queue).run()
+
+    assert (ended.status, ended.steps[0].result) == (TaskStatus.COMPLETED, "x")
+    assert [one.code for one in ended.faults] == known

@@ -1,0 +1,157 @@
+"""The account of a task: reserved before, settled after, never below zero."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, initialize, invariant, multiple, rule
+from pydantic import ValidationError
+
+from workflows import routing
+from workflows.budget import Budget, Limits
+from workflows.catalogue import Effect, ToolSpec
+
+SPECS = [ToolSpec.model_validate({"kind": retry, "effect": Effect.READ, "retry": retry}) for retry in routing.PROFILES]
+STANDARD = next(spec for spec in SPECS if spec.kind == "standard")
+ONCE = next(spec for spec in SPECS if spec.kind == "once")
+OTHER = STANDARD.model_copy(update={"kind": "other"})
+
+
+def budget(tool_calls: int = 100) -> Budget:
+    """A fresh account."""
+    return Budget(limits=Limits(tool_calls=tool_calls))
+
+
+@pytest.mark.parametrize(("tool_calls", "granted"), [(1, 1), (3, 3), (4, 4), (100, 4)])
+def test_a_reservation_takes_what_the_profile_allows_and_the_limit_has(tool_calls: int, granted: int) -> None:
+    """A step may use its retries as long as tool calls are left."""
+    account = budget(tool_calls)
+
+    assert account.reserve(STANDARD) == granted
+    assert account.free == tool_calls - granted
+
+
+def test_what_was_not_taken_is_given_back() -> None:
+    """Three of four attempts were not needed: they are free again, and so are the retries."""
+    account = budget(10)
+    granted = account.reserve(STANDARD)
+    account.settle(STANDARD, granted, taken=1)
+
+    assert (account.free, account.reserved, account.spent.tool_calls) == (9, 0, 1)
+    assert account.retries == {"standard": 0}
+
+
+def test_nothing_is_granted_when_all_is_spent_or_reserved() -> None:
+    """0 means that the step may not start now."""
+    account = budget(4)
+    account.reserve(STANDARD)
+
+    assert account.reserve(OTHER) == 0
+
+
+def test_a_step_may_always_try_once_although_its_kind_has_no_retries_left() -> None:
+    """The retry budget of a kind bounds retries, not steps."""
+    account = budget()
+    for _ in range(4):
+        account.settle(STANDARD, account.reserve(STANDARD), taken=4)
+
+    assert account.retries == {"standard": routing.RETRIES_PER_KIND}
+    assert account.reserve(STANDARD) == 1
+
+
+def test_retries_are_counted_for_each_kind_alone() -> None:
+    """One flaky tool does not use up the patience with the others."""
+    account = budget()
+    for _ in range(4):
+        account.settle(STANDARD, account.reserve(STANDARD), taken=4)
+
+    assert account.reserve(OTHER) == 4
+
+
+def test_every_attempt_after_a_wait_is_a_retry() -> None:
+    """A step that was scheduled before has had its first attempt."""
+    account = budget()
+    account.settle(STANDARD, account.reserve(STANDARD), taken=1)
+    account.settle(STANDARD, account.reserve(STANDARD, used=1), taken=2, used=1)
+
+    assert account.retries == {"standard": 2}
+
+
+def test_what_a_step_may_still_try_does_not_depend_on_what_others_hold() -> None:
+    """A sibling's reservation comes back: it must not make a step give up, only wait for its turn."""
+    account = budget(4)
+    account.reserve(OTHER)
+
+    assert account.attempts(STANDARD, used=1) == 3
+
+
+def test_an_attempt_that_does_not_count_costs_nothing() -> None:
+    """A worker's shutdown is no fault of the call."""
+    account = budget(5)
+    account.settle(STANDARD, account.reserve(STANDARD), taken=0)
+
+    assert (account.free, account.retries) == (5, {"standard": 0})
+
+
+@pytest.mark.parametrize("wrong", [{"tool_calls": 0}, {"replans": -1}, {"deadline": 0}, {"deadline": -1}])
+def test_a_limit_that_makes_no_sense_is_refused(wrong: dict[str, float]) -> None:
+    """A task that may do nothing at all is a mistake of whoever asks."""
+    with pytest.raises(ValidationError):
+        Limits.model_validate(wrong)
+
+
+class Account(RuleBasedStateMachine):
+    """Steps that are scheduled, come back, wait and are scheduled again, in any order."""
+
+    steps = Bundle("steps")
+    calls = Bundle("calls")
+
+    @initialize(tool_calls=st.integers(1, 30))
+    def open(self, tool_calls: int) -> None:
+        """Open an account with any limit."""
+        self.budget = budget(tool_calls)
+        self.held, self.taken = 0, 0
+
+    @rule(target=steps, spec=st.sampled_from(SPECS))
+    def begin(self, spec: ToolSpec) -> tuple[ToolSpec, int]:
+        """A new step."""
+        return spec, 0
+
+    @rule(target=calls, step=consumes(steps))
+    def schedule(self, step: tuple[ToolSpec, int]) -> object:
+        """Reserve for a step; what is granted is free, within the profile, and at least one if anything is free."""
+        spec, used = step
+        free = self.budget.free
+        granted = self.budget.reserve(spec, used)
+        assert min(1, free) <= granted <= min(free, routing.PROFILES[spec.retry].attempts)
+        self.held += granted
+        return (spec, used, granted) if granted else multiple()
+
+    @rule(target=steps, call=consumes(calls), data=st.data())
+    def settle(self, call: tuple[ToolSpec, int, int], data: st.DataObject) -> tuple[ToolSpec, int]:
+        """Settle a call with any number of attempts that it may have taken."""
+        spec, used, granted = call
+        taken = data.draw(st.integers(0, granted))
+        self.budget.settle(spec, granted, taken, used)
+        self.held, self.taken = self.held - granted, self.taken + taken
+        return spec, used + taken
+
+    @invariant()
+    def the_account_is_right(self) -> None:
+        """Spent is what was taken, reserved what is held, nothing below zero, nothing beyond the limit."""
+        assert (self.budget.reserved, self.budget.spent.tool_calls) == (self.held, self.taken)
+        assert self.budget.free == self.budget.limits.tool_calls - self.held - self.taken >= 0
+        assert all(retries >= 0 for retries in self.budget.retries.values())
+
+
+TestAccount = Account.TestCase
+
+
+@given(st.lists(st.integers(1, 4), max_size=12))
+def test_no_kind_is_retried_more_often_than_its_budget(failures: list[int]) -> None:
+    """Whatever the steps need, the retries of their kind stay within the task's budget."""
+    account = budget()
+    for wanted in failures:
+        granted = account.reserve(STANDARD)
+        account.settle(STANDARD, granted, taken=min(granted, wanted))
+
+    assert account.retries.get("standard", 0) <= routing.RETRIES_PER_KIND

@@ -1,0 +1,185 @@
+"""What the web UI is given: short, plain, and never markup from the world."""
+
+import re
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.harness import step
+from workflows.catalogue import Effect
+from workflows.details import SIGNS, brief, details, escape, summary
+from workflows.faults import Code, Fault
+from workflows.plan import Step
+from workflows.task import Ending, FaultRecord, Progress, Revision, StepRecord, StepStatus, Task, TaskStatus
+
+NOW = datetime(2026, 1, 2, tzinfo=UTC)
+LIMIT = 2500
+"""Bytes that the web UI can carry in a URL."""
+HOSTILE = "<img src=x onerror=alert(1)> **bold** [link](http://evil) `code` # head | cell & ~~gone~~\n- item"
+WORDS = st.text(max_size=80) | st.sampled_from(["&" * 80, "🦊" * 80, "<b>" * 30, HOSTILE, "\n\n# "])
+
+
+def record(one: Step, status: StepStatus = StepStatus.PENDING, **more: Any) -> StepRecord:
+    """A step of the first plan that stands so."""
+    kind = more.pop("kind", one.kind)
+    return StepRecord(step=one, revision=1, effect=Effect.READ, kind=kind, status=status, **more)
+
+
+def fault(step_id: str, reason: str, decision: str = "replan") -> FaultRecord:
+    """A fault of the first plan."""
+    happened = Fault.of(Code.NOT_FOUND, reason).model_dump()
+    return FaultRecord.model_validate({**happened, "step_id": step_id, "revision": 1, "decision": decision, "at": NOW})
+
+
+def progress(*records: StepRecord, **more: Any) -> Progress:
+    """A task with these steps in its first plan."""
+    given = {"revisions": [Revision(number=1)], "records": list(records), **more}
+    return Progress(task=Task(text="a task"), task_id="t", started_at=NOW, **given)
+
+
+@st.composite
+def anything(draw: st.DrawFn) -> Progress:
+    """A task with any steps, faults and ending, in any words."""
+    records = [
+        record(
+            Step(id=f"s{number}", kind=draw(WORDS), title=draw(WORDS), needs=tuple(draw(st.lists(WORDS, max_size=3)))),
+            draw(st.sampled_from(StepStatus)),
+            kind=draw(WORDS),
+            attempts=draw(st.integers(0, 5)),
+            result=draw(WORDS | st.lists(WORDS, max_size=3)),
+        )
+        for number in range(draw(st.integers(0, 50)))
+    ]
+    faults = [fault(f"s{draw(st.integers(0, 50))}", draw(WORDS)) for _ in range(draw(st.integers(0, 30)))]
+    ending = Ending(status=draw(st.sampled_from(TaskStatus)), reason=draw(WORDS) * draw(st.integers(1, 40)), result="x")
+    return progress(*records, faults=faults, ending=ending, planner=draw(WORDS) * draw(st.integers(1, 40)))
+
+
+@given(anything())
+def test_details_stay_below_what_the_web_ui_carries(one: Progress) -> None:
+    """Details travel in a URL: however many steps and faults, they are cut at whole lines."""
+    assert len(details(one).encode()) < LIMIT
+
+
+@given(st.text(max_size=500))
+def test_a_summary_fits_and_is_one_line(text: str) -> None:
+    """The server cuts summaries at 200 bytes, in the middle of a character if need be."""
+    assert len(summary(text).encode()) < 200
+    assert "\n" not in summary(text)
+
+
+@given(st.text(max_size=100), st.integers(1, 60))
+def test_a_brief_text_has_at_most_the_width(text: str, width: int) -> None:
+    """What is left out is said with an ellipsis, what fits is left alone."""
+    short = brief(text, width)
+
+    assert len(short) <= width
+    assert short == text or short.endswith("…")
+
+
+@given(WORDS)
+def test_escaped_text_holds_no_live_markup(text: str) -> None:
+    """Every character that Markdown or HTML could read is escaped, and all is on one line."""
+    escaped = escape(text)
+    bare = re.sub(r"\\[\\`*_{}\[\]()#+!|~-]|&lt;|&gt;|&amp;", "", escaped)
+
+    assert not set(bare) & set("\\`*_{}[]()#+!|~-<>&\n\r")
+
+
+FIELDS: list[tuple[str, Progress]] = [
+    ("the result", progress(record(step("a", "k"), StepStatus.COMPLETED, result={"html": HOSTILE}))),
+    ("the title", progress(record(Step(id="a", kind="k", title=HOSTILE)))),
+    ("the arguments", progress(record(step("a", "k", x=HOSTILE)))),
+    ("the kind", progress(record(step("a", HOSTILE)))),
+    ("the id", progress(record(step(HOSTILE, "k")))),
+    ("the needs", progress(record(step("a", "k", HOSTILE)))),
+    ("the fallback", progress(record(step("a", HOSTILE), kind="k"))),
+    ("the fault", progress(record(step("a", "k"), StepStatus.FAILED), faults=[fault("a", HOSTILE)])),
+    ("the step of the fault", progress(faults=[fault(HOSTILE, "no")])),
+    ("the answer", progress(ending=Ending(status=TaskStatus.COMPLETED, result=HOSTILE))),
+    ("the reason", progress(ending=Ending(status=TaskStatus.FAILED, reason=HOSTILE))),
+    ("the planner", progress(planner=HOSTILE)),
+]
+
+
+@pytest.mark.parametrize("one", [pytest.param(case, id=name) for name, case in FIELDS])
+def test_markup_from_the_world_is_shown_and_not_rendered(one: Progress) -> None:
+    """The UI passes raw HTML on, so nothing that a tool, a model or a user wrote may reach it as markup."""
+    shown = details(one)
+
+    assert "&lt;img src" in shown
+    assert not re.search(r"<|\*\*bold|\[link|`|\n# |~~", re.sub(r"\\.", "", shown))
+
+
+def test_the_plan_is_a_list_with_the_signs_of_the_terminal() -> None:
+    """One line a step: its sign, id, kind, what it does, and what became of it."""
+    lines = details(
+        progress(
+            record(step("a", "look", x="Ada"), StepStatus.COMPLETED, result={"free": 2}, attempts=3),
+            record(step("b", "book", x="nine"), StepStatus.FAILED),
+            record(step("c", "book", "a", x="ten")),
+            faults=[fault("b", "Taken.")],
+        )
+    ).splitlines()
+
+    assert lines[2:5] == [
+        "- ✓ **a** look Ada → free 2 (3 attempts)",
+        "- ✗ **b** book nine → not\\_found",
+        "- ○ **c** book ten needs a",
+    ]
+    assert lines[6] == "- Plan 1, b: not_found. Taken. → the world changed, so a new plan and no retry"
+
+
+def test_every_status_has_a_sign_of_its_own() -> None:
+    """A glance tells them apart."""
+    assert set(SIGNS) == set(StepStatus)
+    assert len(set(SIGNS.values())) == len(SIGNS)
+
+
+def test_finished_steps_of_an_earlier_plan_are_shown_as_kept_and_dropped_ones_are_gone() -> None:
+    """After a replan the list shows what counts now, and what became of the rest."""
+    one = progress(
+        record(step("a", "k"), StepStatus.COMPLETED),
+        record(step("b", "k"), StepStatus.SKIPPED),
+        record(step("c", "k"), StepStatus.FAILED),
+        revisions=[Revision(number=1), Revision(number=2)],
+    )
+
+    assert [line for line in details(one).splitlines() if line.startswith("- ")] == [
+        "- ✓ **a** k → null (kept from plan 1)",
+        "- ✗ **c** k (plan 1)",
+    ]
+
+
+def test_a_fallback_is_never_silent() -> None:
+    """Another kind than the planned one did it, and the list says so."""
+    assert "**a** spare (instead of main)" in details(progress(record(step("a", "main"), kind="spare")))
+
+
+def test_retried_attempts_are_not_listed_as_faults() -> None:
+    """What time has cured is in the number of attempts; the list of faults is for what led to something."""
+    one = progress(record(step("a", "k")), faults=[fault("a", "Slow.", "retry"), fault("a", "Gone.")])
+
+    assert "Slow." not in details(one)
+    assert "Gone." in details(one)
+
+
+@pytest.mark.parametrize("count", [1, 20, 200])
+def test_what_does_not_fit_is_counted(count: int) -> None:
+    """A long plan says how many lines are missing instead of ending in the middle."""
+    shown = details(progress(*(record(step(f"s{number}", "k", x="w" * 60)) for number in range(count)))).splitlines()
+    whole = [line for line in shown if line.startswith("- ○")]
+    left_out = re.fullmatch(r"- … (\d+) more lines", shown[-1])
+
+    assert len(whole) == count or left_out
+    assert left_out is None or int(left_out[1]) >= count - len(whole)
+
+
+def test_the_headline_says_how_the_task_stands() -> None:
+    """Status, plan, tool calls and planner in one sentence."""
+    assert details(progress(planner="scripted")).splitlines()[0] == (
+        "**Running**. Plan 1, 0 of 2 replans, 0 of 100 tool calls. Planner: scripted."
+    )

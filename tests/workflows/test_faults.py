@@ -1,0 +1,212 @@
+"""The taxonomy: every code has its cell, and every fault its decision."""
+
+from itertools import product
+
+import pytest
+
+from workflows import routing
+from workflows.catalogue import Effect, ToolSpec
+from workflows.faults import (
+    QUADRANT,
+    Applied,
+    Code,
+    Decision,
+    Escalate,
+    Fault,
+    Left,
+    Quadrant,
+    Replan,
+    UseFallback,
+    Wait,
+    decide,
+)
+
+DAY = routing.STEP_DEADLINE.total_seconds()
+LEFTS = [
+    Left(attempts=attempts, waits=waits, waited=waited, patience=30, replans=replans, deadline=deadline)
+    for attempts, waits, waited, replans, deadline in product((0, 3), (0, 9), (0, 29, 30), (True, False), (0, DAY))
+]
+SPECS = [ToolSpec(kind="k", effect=effect, fallback=fallback) for effect in Effect for fallback in (None, "other")]
+RETRY_AFTERS = (None, 60.0, 61.0)
+TRANSIENT = [code for code in Code if QUADRANT[code].is_transient]
+EXHAUSTED = [code for code in TRANSIENT if code not in (Code.WORKER_SHUTDOWN, Code.CIRCUIT_OPEN)]
+PERSISTENT_INFRA = [
+    code for code in Code if QUADRANT[code] is Quadrant.PERSISTENT_INFRASTRUCTURAL and code is not Code.MISSING_TOOL
+]
+PERSISTENT_SEMANTIC = [code for code in Code if QUADRANT[code] is Quadrant.PERSISTENT_SEMANTIC]
+READ = ToolSpec(kind="k", effect=Effect.READ)
+WITH_FALLBACK = READ.model_copy(update={"fallback": "other"})
+
+
+def fault(code: Code, effect: Applied = Applied.NONE, retry_after: float | None = None) -> Fault:
+    """A fault in one line."""
+    return Fault.of(code, "It happened.", effect=effect, retry_after=retry_after, source="k")
+
+
+def known(spec: ToolSpec, effect: Applied) -> bool:
+    """Whether planning may go on: the effect is known, or doing it again is harmless."""
+    return effect is not Applied.UNKNOWN or spec.effect is Effect.IDEMPOTENT
+
+
+def decisions(code: Code, effects: tuple[Applied, ...] = tuple(Applied)) -> list[Decision]:
+    """Everything that may follow where the effect does not forbid to go on."""
+    cases = product(effects, RETRY_AFTERS, SPECS, LEFTS)
+    return [
+        decide(fault(code, applied, after), spec, left) for applied, after, spec, left in cases if known(spec, applied)
+    ]
+
+
+def test_every_code_has_one_quadrant() -> None:
+    """The closed list and the table name the same codes, and every cell has some."""
+    assert set(QUADRANT) == set(Code)
+    assert set(QUADRANT.values()) == set(Quadrant)
+
+
+@pytest.mark.parametrize(
+    ("quadrant", "transient", "semantic"),
+    [
+        (Quadrant.TRANSIENT_INFRASTRUCTURAL, True, False),
+        (Quadrant.TRANSIENT_SEMANTIC, True, True),
+        (Quadrant.PERSISTENT_INFRASTRUCTURAL, False, False),
+        (Quadrant.PERSISTENT_SEMANTIC, False, True),
+    ],
+)
+def test_a_quadrant_knows_its_two_axes(quadrant: Quadrant, transient: bool, semantic: bool) -> None:
+    """The name of a cell says where it lies."""
+    assert (quadrant.is_transient, quadrant.is_semantic) == (transient, semantic)
+
+
+@pytest.mark.parametrize("code", Code)
+def test_a_fault_gets_the_quadrant_of_its_code(code: Code) -> None:
+    """Nobody can make a fault that contradicts the table."""
+    assert fault(code).quadrant is QUADRANT[code]
+
+
+@pytest.mark.parametrize(("code", "effect"), list(product(Code, Applied)))
+def test_every_fault_has_a_decision(code: Code, effect: Applied) -> None:
+    """`decide` is total: whatever is left, whatever the kind promises."""
+    for after, spec, left in product(RETRY_AFTERS, SPECS, LEFTS):
+        assert decide(fault(code, effect, after), spec, left).action in ("wait", "fallback", "replan", "escalate")
+
+
+@pytest.mark.parametrize("code", Code)
+def test_a_call_that_may_have_happened_is_for_a_person_before_all_else(code: Code) -> None:
+    """Effect unknown: never called again blindly, never planned around, unless repeating is harmless."""
+    specs = [spec for spec in SPECS if spec.effect is not Effect.IDEMPOTENT]
+
+    assert {
+        type(decide(fault(code, Applied.UNKNOWN, after), spec, left))
+        for after, spec, left in product(RETRY_AFTERS, specs, LEFTS)
+    } == {Escalate}
+
+
+@pytest.mark.parametrize("code", PERSISTENT_INFRA)
+def test_what_the_deployment_caused_goes_to_a_person(code: Code) -> None:
+    """Zero retries, zero replans: neither time nor another plan can help."""
+    assert set(map(type, decisions(code))) == {Escalate}
+
+
+@pytest.mark.parametrize("code", PERSISTENT_SEMANTIC)
+def test_what_the_world_refused_leads_to_a_new_plan(code: Code) -> None:
+    """Zero retries; the kind itself stays usable."""
+    assert all(decision == Replan(mark_down=False) for decision in decisions(code))
+
+
+@pytest.mark.parametrize("code", EXHAUSTED)
+def test_exhausted_retries_lead_to_the_fallback_if_there_is_one(code: Code) -> None:
+    """The RetryPolicy has done its work: another kind, else a plan without this one, else a person."""
+    exhausted = fault(code)
+
+    assert decide(exhausted, WITH_FALLBACK, Left(attempts=0)) == UseFallback(kind="other")
+    assert decide(exhausted, READ, Left(attempts=0)) == Replan(mark_down=True)
+    assert decide(exhausted, READ, Left(attempts=0, replans=False)) == Escalate()
+
+
+def test_a_fallback_that_is_down_is_not_used() -> None:
+    """A kind that is marked down may not be used in this task any more, neither by a plan nor as a fallback."""
+    assert decide(fault(Code.TIMEOUT), WITH_FALLBACK, Left(attempts=0, down=("other",))) == Replan(mark_down=True)
+
+
+@pytest.mark.parametrize("code", TRANSIENT)
+def test_a_transient_fault_marks_the_kind_down_when_it_leads_to_a_new_plan(code: Code) -> None:
+    """A plan that uses the same kind again would be a retry under another name."""
+    assert all(decision != Replan(mark_down=False) for decision in decisions(code))
+
+
+def test_a_shutdown_of_the_worker_is_rescheduled_at_once_whatever_is_left() -> None:
+    """It is no fault of the call: another worker goes on."""
+    assert set(map(repr, decisions(Code.WORKER_SHUTDOWN))) == {repr(Wait(seconds=0))}
+
+
+@pytest.mark.parametrize(("waits", "seconds"), [(0, 5), (1, 10), (5, 160), (6, 300), (50, 300)])
+def test_an_open_breaker_is_waited_for_on_a_doubling_timer(waits: int, seconds: float) -> None:
+    """From 5 s to 5 min, without burning attempts."""
+    assert decide(fault(Code.CIRCUIT_OPEN), WITH_FALLBACK, Left(attempts=1, waits=waits)) == Wait(seconds=seconds)
+
+
+@pytest.mark.parametrize("code", [Code.RATE_LIMITED, Code.BUSY, Code.SERVER_ERROR])
+def test_a_long_retry_after_becomes_a_durable_wait(code: Code) -> None:
+    """Beyond a minute the activity's backoff is the wrong place to wait."""
+    assert decide(fault(code, retry_after=61), WITH_FALLBACK, Left(attempts=1)) == Wait(seconds=61)
+    assert decide(fault(code, retry_after=60), WITH_FALLBACK, Left(attempts=1)) == UseFallback(kind="other")
+
+
+@pytest.mark.parametrize("patient", [fault(Code.CIRCUIT_OPEN), fault(Code.RATE_LIMITED, retry_after=100)])
+def test_nothing_is_waited_for_when_no_attempt_is_left(patient: Fault) -> None:
+    """A wait makes sense only before an attempt."""
+    assert decide(patient, WITH_FALLBACK, Left(attempts=0)) == UseFallback(kind="other")
+
+
+@pytest.mark.parametrize("patient", [fault(Code.CIRCUIT_OPEN), fault(Code.RATE_LIMITED, retry_after=1e300)])
+def test_nothing_is_waited_for_beyond_the_deadline_of_the_step(patient: Fault) -> None:
+    """A breaker that never closes and a Retry-After of a year end like exhausted retries."""
+    assert decide(patient, READ, Left(attempts=1, deadline=4)) == Replan(mark_down=True)
+
+
+@pytest.mark.parametrize(
+    ("waits", "waited", "expected"),
+    [
+        (0, 0, Wait(seconds=1)),
+        (1, 1, Wait(seconds=2)),
+        (9, 20, Wait(seconds=10)),
+        (2, 30, Escalate()),
+        (0, 31, Escalate()),
+    ],
+)
+def test_a_missing_tool_is_waited_for_as_long_as_the_patience_lasts(
+    waits: int, waited: float, expected: Decision
+) -> None:
+    """A rolling deploy takes moments; after the patience, to the second, a person is asked."""
+    assert decide(fault(Code.MISSING_TOOL), READ, Left(attempts=0, waits=waits, waited=waited, patience=30)) == expected
+
+
+@pytest.mark.parametrize(
+    ("one", "expected"),
+    [
+        *[(fault(code), code in EXHAUSTED) for code in Code],
+        (fault(Code.TIMEOUT, Applied.UNKNOWN), False),
+        (fault(Code.TIMEOUT, Applied.APPLIED), True),
+        (fault(Code.RATE_LIMITED, retry_after=60), True),
+        (fault(Code.RATE_LIMITED, retry_after=60.1), False),
+    ],
+)
+def test_only_what_time_can_cure_is_retried(one: Fault, expected: bool) -> None:
+    """Transient, with a known effect, within a minute; a breaker and a shutdown must not burn attempts."""
+    assert one.retryable() is expected
+
+
+@pytest.mark.parametrize(
+    ("code", "attempt", "counted"),
+    [
+        (Code.TIMEOUT, 3, 3),
+        (Code.BUG, 1, 1),
+        (Code.REPEATED_CALL, 0, 0),
+        (Code.WORKER_SHUTDOWN, 2, 1),
+        (Code.CIRCUIT_OPEN, 1, 0),
+        (Code.MISSING_TOOL, 1, 0),
+        (Code.MISSING_TOOL, 0, 0),
+    ],
+)
+def test_an_attempt_counts_when_the_tool_was_called(code: Code, attempt: int, counted: int) -> None:
+    """A shutdown, an open breaker and a worker without the kind cost the step nothing."""
+    assert Fault.of(code, "It happened.", attempt=attempt).taken == counted

@@ -1,0 +1,94 @@
+"""Routes: what a kind's promise means for Temporal."""
+
+from datetime import timedelta
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from workflows import routing
+from workflows.catalogue import Effect, ToolSpec
+from workflows.faults import Quadrant
+
+REPEATABLE = [Effect.READ, Effect.IDEMPOTENT, Effect.KEYED]
+PROFILES = sorted(routing.PROFILES)
+
+
+def spec(effect: Effect = Effect.READ, retry: str = "standard", timeout: float = 30) -> ToolSpec:
+    """A kind in one line."""
+    return ToolSpec.model_validate({"kind": "k", "effect": effect, "retry": retry, "timeout": timeout})
+
+
+@pytest.mark.parametrize("effect", Effect)
+def test_no_persistent_fault_is_ever_retried(effect: Effect) -> None:
+    """The policy itself refuses them, even if whoever raised one forgot to say so."""
+    never = routing.route(spec(effect), 4).retry.non_retryable_error_types or []
+
+    assert {Quadrant.PERSISTENT_INFRASTRUCTURAL, Quadrant.PERSISTENT_SEMANTIC, "NotFoundError"} <= set(never)
+    assert not {Quadrant.TRANSIENT_INFRASTRUCTURAL, Quadrant.TRANSIENT_SEMANTIC} & set(never)
+
+
+@pytest.mark.parametrize("effect", Effect)
+@pytest.mark.parametrize("lost", ["TemporalTimeout:StartToClose", "TemporalTimeout:Heartbeat"])
+def test_a_lost_call_is_repeated_only_where_that_is_harmless(effect: Effect, lost: str) -> None:
+    """After a crash in the middle of it, a call that may not be repeated has an unknown effect."""
+    never = routing.route(spec(effect), 4).retry.non_retryable_error_types or []
+
+    assert (lost not in never) is (effect in REPEATABLE)
+
+
+@pytest.mark.parametrize("one", [*routing.OWN, *map(spec, Effect)], ids=lambda one: f"{one.kind} {one.effect}")
+def test_every_call_is_bounded_in_every_way(one: ToolSpec) -> None:
+    """Each attempt has a limit above the tool's own, heartbeats, and the step as a whole ends one day."""
+    route = routing.route(one, 3)
+
+    assert route.activity == one.kind
+    assert timedelta(seconds=one.timeout) < route.start_to_close < route.schedule_to_close <= timedelta(days=1)
+    assert routing.HEARTBEAT_EVERY < route.heartbeat < route.start_to_close
+    assert route.retry.maximum_attempts == 3
+
+
+@pytest.mark.parametrize(
+    ("retry", "left", "used", "expected"),
+    [
+        ("standard", 12, 0, 4),
+        ("standard", 12, 1, 3),
+        ("standard", 12, 4, 0),
+        ("standard", 12, 9, 0),
+        ("standard", 2, 0, 3),
+        ("standard", 0, 0, 1),
+        ("standard", 0, 1, 0),
+        ("standard", -1, 0, 0),
+        ("patient", 12, 0, 8),
+        ("once", 12, 0, 1),
+        ("once", 12, 1, 0),
+    ],
+)
+def test_attempts_are_bounded_by_the_profile_and_by_the_retries_that_are_left(
+    retry: str, left: int, used: int, expected: int
+) -> None:
+    """`min(4, 1 + left)`: the very first attempt of a step is no retry."""
+    assert routing.attempts(spec(retry=retry), left, used) == expected
+
+
+@given(st.sampled_from(PROFILES), st.integers(1, 10_000), st.floats(0, 1, exclude_max=True))
+def test_a_backoff_is_anywhere_below_a_doubling_bound(profile: str, attempt: int, jitter: float) -> None:
+    """Full jitter: from nothing to the bound, which doubles up to the cap and never overflows."""
+    chosen = routing.PROFILES[profile]
+    bound = min(chosen.cap, chosen.first * 2.0 ** min(attempt - 1, 100))
+
+    assert routing.backoff(profile, attempt, jitter) == pytest.approx(bound * jitter)
+
+
+@pytest.mark.parametrize(
+    ("waits", "circuit", "missing"), [(0, 5, 1), (1, 10, 2), (3, 40, 8), (4, 80, 15), (10**6, 300, 15)]
+)
+def test_durable_waits_double_up_to_a_cap(waits: int, circuit: float, missing: float) -> None:
+    """However long a breaker stays open or a kind stays unknown."""
+    assert (routing.circuit_wait(waits), routing.missing_tool_wait(waits)) == (circuit, missing)
+
+
+def test_our_own_activities_only_read() -> None:
+    """Asking the planner twice is harmless, so a lost answer is asked for again."""
+    assert {one.effect for one in routing.OWN} == {Effect.READ}
+    assert len({one.kind for one in routing.OWN}) == len(routing.OWN)
