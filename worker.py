@@ -13,9 +13,11 @@ import httpx2
 import typer
 from temporalio.service import RPCError
 
-from activities.boundary import Boundary, HeaderInterceptor
+from activities.boundary import HeaderInterceptor
+from activities.breaking import BadBreak, Breaks
 from activities.llm.planners import UnknownPlanner, planner_named
-from activities.planning import Planner, Planning
+from activities.planning import Planner
+from activities.registration import activities
 from activities.store import StoreUnavailable, open_store, sqlite_url
 from activities.toolbox import builtin, calendar
 from activities.toolbox.injection import Resources
@@ -25,10 +27,13 @@ from runtime.client import NotConnected, connect, register_search_attributes
 from runtime.dev_server import ServerUnavailable, dev_server
 from runtime.ending import leave
 from runtime.settings import DEFAULT_QUEUE, DEFAULT_STATE, BadSetting, Settings
-from workflows import attributes
 from workflows.agent import AgentWorkflow
+from workflows.attributes import TYPES
 from workflows.call import CallInterceptor
+from workflows.inspect import InspectWorkflow
 
+BAD_USAGE = (ToolMistakes, BadBreak, BadSetting, StoreUnavailable, UnknownPlanner)
+UNREACHABLE = (NotConnected, ServerUnavailable, RPCError)
 EXAMPLES = Path(__file__).parent / "examples" / "documents"
 
 
@@ -42,55 +47,45 @@ def main(
     store: options.Store = None,
     queue: options.Queue = DEFAULT_QUEUE,
     planner: options.Planner = "offline",
+    break_: options.Break = None,
     log: options.Log = None,
 ) -> None:
     """Serve tasks until Ctrl-C; a second Ctrl-C quits at once."""
     telemetry.configure(log)
-    settings = Settings(state, store, documents or (EXAMPLES if dev else None), queue)
     try:
+        settings = Settings(state, store, documents or (EXAMPLES if dev else None), queue, dev, fresh, break_ or [])
         registry = Registry([*builtin.TOOLS, *(tool for path in tools or [] for tool in load(path))])
-        chosen = planner_named(planner)
-        if fresh and not dev:
-            raise BadSetting("--fresh empties the demo world, so it needs --dev.")
         if check:
             typer.echo(registry.catalogue())
         else:
-            asyncio.run(run(settings, registry, chosen, dev=dev, fresh=fresh))
-    except (ToolMistakes, BadSetting, StoreUnavailable, UnknownPlanner) as wrong:
+            asyncio.run(run(settings, registry, planner_named(planner)))
+    except (*BAD_USAGE, *UNREACHABLE) as wrong:
         typer.echo(wrong, err=True)
-        leave(2)
-    except (NotConnected, ServerUnavailable, RPCError) as unreachable:
-        typer.echo(unreachable, err=True)
-        leave(6)
+        leave(2 if isinstance(wrong, BAD_USAGE) else 6)
     except asyncio.CancelledError:
         leave(130)
     leave(0)
 
 
-async def run(settings: Settings, registry: Registry, planner: Planner, *, dev: bool, fresh: bool) -> None:
+async def run(settings: Settings, registry: Registry, planner: Planner) -> None:
     """Open what the worker needs, say `ready`, serve, and close everything in order."""
-    stop = serve.Stop()
-    settings.prepare(fresh=fresh)
+    stop, breaks = serve.Stop(), Breaks(settings.breaks, {name: kind.spec for name, kind in registry.items()})
+    settings.prepare()
     async with AsyncExitStack() as opened:
-        local = None
-        if dev:
-            local = await opened.enter_async_context(
-                dev_server(settings.state, say=typer.echo, attributes=attributes.TYPES)
-            )
+        server = dev_server(settings.state, say=typer.echo, attributes=TYPES) if settings.dev else None
+        local = await opened.enter_async_context(server) if server else None
         client = await connect(address=local.address if local else None, plain=local is not None)
-        searchable = await register_search_attributes(client, attributes.TYPES)
+        searchable = await register_search_attributes(client, TYPES)
         engine = await open_store(settings.store or sqlite_url(settings.state))
         opened.push_async_callback(engine.dispose)
-        if dev:
+        if settings.dev:
             await calendar.seed(engine, datetime.now(UTC).date())
-        http = await opened.enter_async_context(httpx2.AsyncClient())
-        boundary = Boundary(Resources(engine, http, settings.documents))
-        planning = Planning(planner, registry, searchable=searchable, documents=settings.documents)
+        resources = Resources(engine, await opened.enter_async_context(httpx2.AsyncClient()), settings.documents)
         worker = serve.build(
             client,
             settings.queue,
-            workflows=[AgentWorkflow],
-            activities=[*planning.activities(), *boundary.activities(registry)],
+            workflows=[AgentWorkflow, InspectWorkflow],
+            activities=activities(registry, planner, resources, breaks=breaks, searchable=searchable),
             interceptors=[CallInterceptor(), HeaderInterceptor()],
         )
         typer.echo(serve.ready_line(client, local, settings, tools=len(registry)))

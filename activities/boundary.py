@@ -8,6 +8,7 @@ import asyncio
 import contextlib
 import functools
 import random
+import threading
 import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -18,19 +19,26 @@ from typing import Any
 
 import structlog
 from pydantic import BaseModel, JsonValue, ValidationError
+from pydantic_core import PydanticSerializationError, from_json, to_json
 from temporalio import activity
 from temporalio.common import RawValue
 from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
-from temporalio.worker import ActivityInboundInterceptor, ExecuteActivityInput, Interceptor
+from temporalio.worker import (
+    ActivityInboundInterceptor,
+    ActivityOutboundInterceptor,
+    ExecuteActivityInput,
+    Interceptor,
+)
 
 from activities import scrub
 from activities.borders import classify, validation
+from activities.breaking import Breaks
 from activities.toolbox.injection import Resources
 from activities.toolbox.kind import Kind
 from workflows import routing
 from workflows.call import HEADER, Call
 from workflows.catalogue import Effect, ToolSpec
-from workflows.faults import MAX_TEXT, Applied, Code, Fault
+from workflows.faults import MAX_TEXT, Applied, Code, Fault, readable
 from workflows.plan import StepReturn, canonical
 
 MAX_RESULT = 256 * 1024
@@ -41,9 +49,6 @@ MAX_THREADS = 64
 log = structlog.get_logger("replan.step")
 
 _CALL: ContextVar[Call | None] = ContextVar("replan_boundary_call", default=None)
-
-_CATEGORY = {True: ApplicationErrorCategory.BENIGN, False: ApplicationErrorCategory.UNSPECIFIED}
-"""By whether the fault is semantic: the world's refusals are no failures of the system, so metrics leave them out."""
 
 
 class FaultRaised(Exception):
@@ -73,9 +78,10 @@ class Attempt:
 class Boundary:
     """Makes activities of kinds."""
 
-    def __init__(self, resources: Resources) -> None:
-        """Give tools what `resources` has; plain functions run in threads of their own."""
+    def __init__(self, resources: Resources, breaks: Breaks | None = None) -> None:
+        """Give tools what `resources` has; plain functions run in threads of their own; `breaks` fail on purpose."""
         self._resources = resources
+        self._breaks = breaks
         self._threads = ThreadPoolExecutor(MAX_THREADS, thread_name_prefix="tool")
 
     def activities(self, kinds: Mapping[str, Kind]) -> list[Callable[..., Any]]:
@@ -93,13 +99,20 @@ class Boundary:
 
     async def _run(self, kind: Kind, payload: RawValue, this: Attempt) -> StepReturn:
         args = _decode(kind, payload, this)
+        self._break(kind, after=False)
         async with (
             asyncio.timeout(kind.spec.timeout),
             self._resources.given(kind.injected, kind.spec.effect, this.call) as given,
         ):
             result = _encode(kind, await self._invoke(kind, args, given))
+            self._break(kind, after=True)
             this.committing = True
         return StepReturn(result=result, attempt=this.number, earlier=tuple(this.earlier))
+
+    def _break(self, kind: Kind, *, after: bool) -> None:
+        fault = self._breaks.next(kind.spec.kind, after=after) if self._breaks else None
+        if fault is not None:
+            raise FaultRaised(fault)
 
     async def _invoke(self, kind: Kind, args: BaseModel, given: dict[str, Any]) -> Any:
         if kind.is_async:
@@ -130,20 +143,21 @@ async def attempt(spec: ToolSpec) -> AsyncIterator[Attempt]:
     """
     info = activity.info()
     call = _CALL.get() or Call(key=f"{info.workflow_run_id}/{info.activity_id}")
-    this = Attempt(spec, call, info.attempt, earlier=list(info.heartbeat_details))
+    earlier = [fault.model_dump(mode="json") for fault in readable(info.heartbeat_details)]
+    this = Attempt(spec, call, info.attempt, earlier)
     began = time.monotonic()
     beating = asyncio.create_task(_heartbeat(this))
     try:
         yield this
     except asyncio.CancelledError:
-        if not _shutting_down():
+        unasked = _unasked()
+        if unasked is None:
             _log(this, "cancelled", began)
             raise
-        reason = "The worker was shut down during the call; another one goes on."
-        raise _failure(this, Fault.of(Code.WORKER_SHUTDOWN, reason), began) from None
+        raise _failure(this, unasked, began) from None
     except FaultRaised as raised:
         raise _failure(this, raised.fault, began) from None
-    except Exception as error:  # the default deny: total, and what no table knows is `bug`
+    except (Exception, SystemExit) as error:  # the default deny: total, and what no table knows is `bug`
         fault = classify(error)
         if fault.code is Code.BUG:
             log.error("bug", kind=spec.kind, step=info.activity_id, error=scrub.words(error), at=scrub.frames(error))
@@ -160,9 +174,9 @@ def _decode(kind: Kind, payload: RawValue, this: Attempt) -> BaseModel:
     except Exception as error:
         reason = "The arguments cannot be decoded: is a payload codec or a newer worker missing?"
         raise FaultRaised(Fault.of(Code.UNDECODABLE, reason)) from error
-    this.shape = _shape(value)
+    this.shape = _shape(value, kind)
     try:
-        return kind.args.model_validate(value)
+        return kind.parse(value)
     except ValidationError as error:
         wrong = validation.fields(error.errors(include_url=False, include_context=False, include_input=False))
         raise FaultRaised(Fault.of(Code.INVALID_INPUT, f"{kind.spec.kind} cannot take this: {wrong}.")) from None
@@ -185,9 +199,14 @@ async def _heartbeat(this: Attempt) -> None:
         await asyncio.sleep(routing.HEARTBEAT_EVERY.total_seconds())
 
 
-def _shutting_down() -> bool:
+def _unasked() -> Fault | None:
+    """What a cancel means that the workflow did not ask for; None when it did."""
     details = activity.cancellation_details()
-    return details is not None and details.worker_shutdown and not details.cancel_requested
+    if details is None:
+        return Fault.of(Code.BUG, "The call was cancelled, and nobody had asked for it: mend the tool.")
+    if details.worker_shutdown and not details.cancel_requested:
+        return Fault.of(Code.WORKER_SHUTDOWN, "The worker was shut down during the call; another one goes on.")
+    return None
 
 
 def _failure(this: Attempt, fault: Fault, began: float) -> ApplicationError:
@@ -208,7 +227,7 @@ def _failure(this: Attempt, fault: Fault, began: float) -> ApplicationError:
         type=fault.quadrant.value,
         non_retryable=not fault.retryable(),
         next_retry_delay=timedelta(seconds=delay) if delay is not None else None,
-        category=ApplicationErrorCategory.BENIGN
+        category=ApplicationErrorCategory.BENIGN  # no failure of the system: metrics leave it out
         if fault.quadrant.is_semantic
         else ApplicationErrorCategory.UNSPECIFIED,
     )
@@ -226,11 +245,19 @@ def _effect(this: Attempt, fault: Fault) -> Applied:
 
 
 def _bounded(fault: Fault) -> Fault:
-    """Keep a fault small enough for history."""
-    seen = fault.observed
-    if seen is not None and len(canonical(seen).encode()) > MAX_TEXT:
-        seen = canonical(seen)[: MAX_TEXT // 4] + "… (cut)"
-    return fault.model_copy(update={"reason": fault.reason[: MAX_TEXT // 4], "observed": seen})
+    """Keep a fault small enough for history, and so that JSON can carry it."""
+    return fault.model_copy(update={"reason": fault.reason[: MAX_TEXT // 4], "observed": _observed(fault.observed)})
+
+
+def _observed(seen: JsonValue) -> JsonValue:
+    try:
+        text = to_json(seen, inf_nan_mode="null").decode()
+    except PydanticSerializationError:  # half a character
+        return None
+    if len(text.encode()) > MAX_TEXT:
+        return text[: (MAX_TEXT - 16) // 4] + "… (cut)"
+    plain: JsonValue = from_json(text)
+    return plain
 
 
 def _log(this: Attempt, outcome: str, began: float, fault: Fault | None = None) -> None:
@@ -250,13 +277,17 @@ def _log(this: Attempt, outcome: str, began: float, fault: Fault | None = None) 
     )
 
 
-def _shape(value: Any, depth: int = 3) -> JsonValue:
-    """What kind of value it is, never the value."""
-    if isinstance(value, dict) and depth:
-        return {str(key): _shape(item, depth - 1) for key, item in value.items()}
-    if isinstance(value, str | list | dict):
-        return f"{type(value).__name__}[{len(value)}]"
-    return type(value).__name__
+def _shape(value: Any, kind: Kind) -> JsonValue:
+    """Type and size of each argument that the kind knows, never a value; the keys of a dictionary are values, too."""
+    if not isinstance(value, dict):
+        return type(value).__name__
+    known = {info.alias or name for name, info in kind.args.model_fields.items()}
+    return {name: _size(item) for name, item in value.items() if name in known}
+
+
+def _size(value: Any) -> str:
+    name = type(value).__name__
+    return f"{name}[{len(value)}]" if isinstance(value, str | list | dict) else name
 
 
 class HeaderInterceptor(Interceptor):
@@ -267,7 +298,25 @@ class HeaderInterceptor(Interceptor):
         return _Inbound(next)
 
 
+class _Outbound(ActivityOutboundInterceptor):
+    """Lets a plain function, which runs in a thread, beat as well; the SDK's own heartbeat needs the loop's thread."""
+
+    def __init__(self, next: ActivityOutboundInterceptor) -> None:
+        super().__init__(next)
+        self._loop = asyncio.get_running_loop()
+        self._thread = threading.get_ident()
+
+    def heartbeat(self, *details: Any) -> None:
+        if threading.get_ident() == self._thread:
+            self.next.heartbeat(*details)
+        else:
+            self._loop.call_soon_threadsafe(self.next.heartbeat, *details)
+
+
 class _Inbound(ActivityInboundInterceptor):
+    def init(self, outbound: ActivityOutboundInterceptor) -> None:
+        super().init(_Outbound(outbound))
+
     async def execute_activity(self, input: ExecuteActivityInput) -> Any:
         payload = input.headers.get(HEADER)
         if payload is not None:

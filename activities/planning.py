@@ -109,9 +109,8 @@ class Planning:
 
 def check(proposal: NewSteps | Answer | Question | GiveUp, kinds: Mapping[str, Kind]) -> list[str]:
     """Say what is wrong with a proposal as such; how it fits the task is the workflow's to check."""
-    size = len(proposal.model_dump_json())
-    if size > MAX_BYTES:
-        return [f"the proposal has {size} bytes, more than {MAX_BYTES}: propose less at once"]
+    if _size(proposal) > MAX_BYTES:
+        return [f"the proposal has {_size(proposal)} bytes, more than {MAX_BYTES}: propose less at once"]
     if not isinstance(proposal, NewSteps):
         return []
     if len(proposal.steps) > MAX_STEPS:
@@ -120,7 +119,14 @@ def check(proposal: NewSteps | Answer | Question | GiveUp, kinds: Mapping[str, K
 
 
 def _checked(proposal: NewSteps | Answer | Question | GiveUp, kinds: Mapping[str, Kind], planner: str) -> Proposed:
-    return Proposed(proposal=proposal, rejected=tuple(check(proposal, kinds)), planner=planner)
+    """The proposal with what is wrong with it; one that is too large stays here, or the server would refuse it."""
+    reasons = check(proposal, kinds)
+    sent = proposal if _size(proposal) <= MAX_BYTES else GiveUp(reason=reasons[0])
+    return Proposed(proposal=sent, rejected=tuple(reasons), planner=planner)
+
+
+def _size(proposal: NewSteps | Answer | Question | GiveUp) -> int:
+    return len(proposal.model_dump_json().encode())
 
 
 def _check_step(step: Step, kinds: Mapping[str, Kind]) -> list[str]:
@@ -128,7 +134,7 @@ def _check_step(step: Step, kinds: Mapping[str, Kind]) -> list[str]:
         return [f"step id {step.id[:80]!r} must be a letter, then letters, digits, - or _, 64 at most"]
     if step.kind not in kinds:
         there = nearest(step.kind, kinds) or f": there are {', '.join(sorted(kinds))}"
-        return [f"step {step.id!r}: there is no kind {step.kind!r}{there}"]
+        return [f"step {step.id!r}: there is no kind {step.kind[:80]!r}{there}"]
     if depth(step.args) > MAX_DEPTH:
         return [f"step {step.id!r}: its arguments are nested deeper than {MAX_DEPTH}: make them flat"]
     wrong = _wrong_arguments(step, kinds[step.kind])
@@ -138,21 +144,25 @@ def _check_step(step: Step, kinds: Mapping[str, Kind]) -> list[str]:
 def _wrong_arguments(step: Step, kind: Kind) -> str:
     """What the kind's model has against the arguments, but for values that are not known yet."""
     try:
-        kind.args.model_validate(step.args)
+        kind.parse(step.args)
     except ValidationError as error:
         found = error.errors(include_url=False, include_context=False, include_input=False)
-        known = [one for one in found if not _is_open(step.args, one["loc"])]
+        known = [one for one in found if not _is_open(step.args, one["loc"], one["type"])]
         return validation.fields(known)
     return ""
 
 
-def _is_open(value: JsonValue, loc: Sequence[Any]) -> bool:
-    """Whether a reference stands at this place of the arguments or above it."""
+def _is_open(value: JsonValue, loc: Sequence[int | str], mistake: str) -> bool:
+    """Whether a reference stands at this place of the arguments or above it; a name is known before its value is."""
     for part in loc:
-        if isinstance(value, dict) and "$from" in value:
+        if _is_reference(value):
             return True
-        try:
-            value = value[part]  # type: ignore[index]  # a part that does not fit raises
-        except (KeyError, IndexError, TypeError):
-            return False
-    return any(references(value))
+        if isinstance(value, dict) and part in value:
+            value = value[str(part)]
+        elif isinstance(value, list) and isinstance(part, int) and part < len(value):
+            value = value[part]  # any other part names a member of a union, which is no place
+    return mistake not in ("missing", "extra_forbidden") and any(references(value))
+
+
+def _is_reference(value: JsonValue) -> bool:
+    return isinstance(value, dict) and "$from" in value and value.keys() <= {"$from", "path"}

@@ -1,4 +1,4 @@
-"""The commands: `start` (also reached by a bare `--task`), `show`, `cancel`."""
+"""The commands; `start` is also reached by a bare `--task`."""
 
 from pathlib import Path
 from typing import Annotated
@@ -87,5 +87,45 @@ def cancel(id: TaskId, address: Address = None, namespace: Namespace = None, pro
         await (await watching.known(await connected(address, namespace, profile), id)).cancel()
         print(f"{id} was asked to stop. See what is done: python starter.py show {id}")
         return Exit.COMPLETED
+
+    raise typer.Exit(run(work()))
+
+
+@app.command()
+def tools(
+    kind: Annotated[str | None, typer.Argument(metavar="[KIND]", help="One tool, with what it takes.")] = None,
+    queue: Queue = "replan",
+    json: Json = False,
+    address: Address = None,
+    namespace: Namespace = None,
+    profile: Profile = None,
+) -> None:
+    """List what a live worker can do."""
+
+    async def work() -> int:
+        from console import tools as asking
+
+        return await asking.tools(await connected(address, namespace, profile), queue, kind, json)
+
+    raise typer.Exit(run(work()))
+
+
+@app.command()
+def call(
+    kind: Annotated[str, typer.Argument(metavar="KIND", help="The tool.")],
+    arguments: Annotated[str, typer.Argument(metavar="JSON", help="Its arguments as JSON, or @FILE.")] = "{}",
+    queue: Queue = "replan",
+    json: Json = False,
+    address: Address = None,
+    namespace: Namespace = None,
+    profile: Profile = None,
+) -> None:
+    """Run one step: the quickest way to try a tool."""
+
+    async def work() -> int:
+        from console import tools as asking
+
+        asking.read_arguments(arguments)  # before anything is connected
+        return await asking.call(await connected(address, namespace, profile), queue, kind, arguments, json)
 
     raise typer.Exit(run(work()))

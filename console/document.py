@@ -28,6 +28,11 @@ def of_start(task_id: str, run_id: str | None, ui_url: str | None) -> str:
     return json.dumps(started, ensure_ascii=False, indent=2)
 
 
+def of_anything(fields: dict[str, Any]) -> str:
+    """A document with these fields."""
+    return json.dumps({"schema": SCHEMA, **fields}, ensure_ascii=False, indent=2)
+
+
 def of_problem(problem: Problem) -> str:
     """The document of a command that could not do what was asked."""
     error = {"code": problem.code, "reason": problem.reason, "remedy": problem.remedy}

@@ -17,3 +17,7 @@ Store = Annotated[str | None, typer.Option(envvar="REPLAN_STORE", help="URL of t
 Queue = Annotated[str, typer.Option(help="The task queue to serve.")]
 Planner = Annotated[str, typer.Option(help="Who plans: offline, or scripted:FILE.")]
 Log = Annotated[Style | None, typer.Option(help="How to log; JSON where stderr is no terminal.")]
+Break = Annotated[
+    list[str] | None,
+    typer.Option("--break", metavar="KIND=FAULT[:N]", help="With --dev: break a tool on purpose, e.g. search=503:2."),
+]

@@ -1,6 +1,7 @@
 """What a worker was told: command line first, then the environment, then defaults."""
 
 import fcntl
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -23,19 +24,28 @@ class Settings:
     store: str | None
     """The URL of the store; None for SQLite in the state folder."""
     documents: Path | None
+    """The root of the folders that tasks may search."""
     queue: str
+    dev: bool = False
+    """Whether to run a server and a demo world here."""
+    fresh: bool = False
+    """Whether the demo world begins empty."""
+    breaks: Sequence[str] = ()
+    """What to break on purpose."""
 
-    def prepare(self, *, fresh: bool) -> None:
+    def prepare(self) -> None:
         """Make the state folder, emptied of store and server database when `fresh`.
 
         Raises:
-            BadSetting: a folder does not exist or cannot be made.
+            BadSetting: a folder does not exist or cannot be made, or an option needs `--dev`.
         """
+        if (self.fresh or self.breaks) and not self.dev:
+            raise BadSetting("--fresh and --break are for a demo world, so they need --dev.")
         if self.documents is not None and not self.documents.is_dir():
             raise BadSetting(f"There is no folder {str(self.documents)!r}: give --documents one that exists.")
         try:
             self.state.mkdir(parents=True, exist_ok=True)
-            if fresh:
+            if self.fresh:
                 self._empty()
         except OSError as error:
             raise BadSetting(

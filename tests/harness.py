@@ -89,7 +89,7 @@ async def staged(
     registry = Registry(tools)
     async with httpx2.AsyncClient() as http:
         boundary = Boundary(Resources(engine, http, folder))
-        planning = Planning(chosen, registry, searchable=True, patience=patience)
+        planning = Planning(chosen, registry, searchable=True, documents=folder, patience=patience)
         async with worker(client, name, [*planning.activities(), *boundary.activities(registry)]):
             yield Stage(client, name)
     await engine.dispose()

@@ -19,6 +19,8 @@ _ALL: Table = {name: entry for table in TABLES.values() for name, entry in table
 
 def classify(error: BaseException) -> Fault:
     """Turn any exception of a tool into a Fault; total, and what no table knows is `bug`."""
+    while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:  # what a TaskGroup makes of it
+        error = error.exceptions[0]
     if isinstance(error, ToolError):
         return error.fault
     for parent in type(error).__mro__:

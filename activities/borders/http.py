@@ -1,11 +1,13 @@
 """HTTP (`httpx2`): its exceptions, and what a status means when a tool's call gets it (RFC 9110, RFC 6585)."""
 
 import email.utils
+import math
 from collections.abc import Mapping
 from datetime import UTC, datetime
 
 import httpx2
 from pydantic import JsonValue
+from pydantic_core import from_json
 
 from activities.borders.table import Entry, Table, always
 from workflows.faults import QUADRANT, Code, Fault, Quadrant
@@ -67,20 +69,24 @@ def seconds(retry_after: str | None) -> float | None:
     if retry_after is None:
         return None
     if retry_after.strip().isdecimal():
-        return float(retry_after)
+        return float(retry_after) if math.isfinite(float(retry_after)) else None
     try:
         when = email.utils.parsedate_to_datetime(retry_after)
-    except ValueError:
+    except (ValueError, OverflowError):
         return None
     return max(0.0, (when.replace(tzinfo=when.tzinfo or UTC) - datetime.now(UTC)).total_seconds())
 
 
 def _body(response: httpx2.Response) -> JsonValue:
-    """A refusal's JSON body, which often says what would be possible; None when it is long or something else."""
+    """A refusal's JSON body, which often says what would be possible; None when it is long or something else.
+
+    Strict JSON of bounded depth: the standard library's reader takes NaN and half characters, which histories do not,
+    and overflows the stack on a thousand brackets.
+    """
     try:
         if len(response.content) > MAX_BODY:
             return None
-        body: JsonValue = response.json()
+        body: JsonValue = from_json(response.content, allow_inf_nan=False)
     except (ValueError, httpx2.StreamError):
         return None
     return body

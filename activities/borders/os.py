@@ -1,6 +1,7 @@
 """The operating system (`OSError` and its children): names that do not exist, permissions, connections, full disks."""
 
 import errno
+import socket
 
 from activities.borders.table import Table, always
 from workflows.faults import Code, Fault
@@ -23,6 +24,7 @@ TABLE: Table = {
     OSError: _by_number,
     TimeoutError: always(Code.TIMEOUT, "The tool gave no answer in time."),
     ConnectionError: _CUT,
+    socket.gaierror: _CUT,
     BlockingIOError: always(Code.BUSY, "The resource is in use at the moment."),
     InterruptedError: always(Code.BUSY, "The call was interrupted."),
     ChildProcessError: always(Code.BUG, "A process that the tool started is gone: mend the tool."),

@@ -1,54 +1,71 @@
 """SQL (SQLAlchemy, and `sqlite3` used directly): locks are waited for, constraints are answers, the rest is a bug."""
 
 import sqlite3
+from collections.abc import Mapping
 
 from sqlalchemy import exc
+from sqlalchemy.orm.exc import StaleDataError
 
-from activities.borders.table import Table, always
-from workflows.faults import Code, Fault
+from activities.borders.table import Entry, Table, always
+from workflows.faults import Code
 
 _LOCKED = always(Code.BUSY, "The database is locked by another writer.")
 _AWAY = always(Code.UNREACHABLE, "The database cannot be reached.")
 _CONSTRAINT = always(Code.CONFLICT, "The database refused it: it contradicts what is stored. Look again, choose anew.")
 _VALUE = always(Code.INVALID_INPUT, "The database cannot store such a value: change the arguments.")
 _BUG = always(Code.BUG, "The tool uses its database wrongly: mend the tool.")
-_LOCK_STATES = {"40001", "40P01", "55P03"}
-"""SQLSTATE: serialization failure, deadlock, lock not available."""
+_FULL = always(Code.QUOTA_EXHAUSTED, "The disk of the database is full: make room.")
+_CLOSED = always(Code.FORBIDDEN, "The database may not be written by us: give the worker the permission.")
+
+_BY_CODE: Mapping[str, Entry] = {
+    "SQLITE_BUSY": _LOCKED,
+    "SQLITE_LOCKED": _LOCKED,
+    "SQLITE_FULL": _FULL,
+    "SQLITE_READONLY": _CLOSED,
+    "SQLITE_PERM": _CLOSED,
+    "SQLITE_AUTH": _CLOSED,
+    "SQLITE_ERROR": _BUG,
+    "SQLITE_MISUSE": _BUG,
+    "40001": _LOCKED,  # serialization failure
+    "40P01": _LOCKED,  # deadlock
+    "55P03": _LOCKED,  # lock not available
+    "53300": _LOCKED,  # too many connections
+    "53100": _FULL,
+    "57P": _AWAY,  # shutdown, crash, not started yet
+    "08": _AWAY,  # connection exceptions
+    "22": _VALUE,  # data exceptions
+}
+"""By the beginning of SQLite's result code (https://sqlite.org/rescode.html) or of the SQLSTATE (PostgreSQL's manual,
+appendix A), since most errors of asyncpg have no class in SQLAlchemy.
+"""
 
 
-def _operational(error: exc.DBAPIError) -> Fault:
-    return _dbapi(error.orig, error.connection_invalidated)
+def _dbapi(otherwise: Entry) -> Entry:
+    """An entry for SQLAlchemy's wrapped errors: what the driver's code says, else `otherwise`."""
+    return lambda error: (_AWAY if error.connection_invalidated else _by_code(error.orig, otherwise))(error)
 
 
-def _sqlite_operational(error: sqlite3.OperationalError) -> Fault:
-    return _dbapi(error, False)
-
-
-def _dbapi(error: BaseException | None, invalidated: bool) -> Fault:
-    name = getattr(error, "sqlite_errorname", "") or ""
-    if name.startswith(("SQLITE_BUSY", "SQLITE_LOCKED")) or getattr(error, "sqlstate", None) in _LOCK_STATES:
-        return _LOCKED(error)
-    if name == "SQLITE_FULL":
-        return Fault.of(Code.QUOTA_EXHAUSTED, "The disk of the database is full: make room.")
-    if name in ("SQLITE_ERROR", "SQLITE_MISUSE") and not invalidated:
-        return _BUG(error)
-    return _AWAY(error)
+def _by_code(error: BaseException | None, otherwise: Entry) -> Entry:
+    code = getattr(error, "sqlite_errorname", None) or getattr(error, "sqlstate", None) or ""
+    return next((entry for start, entry in _BY_CODE.items() if code.startswith(start)), otherwise)
 
 
 TABLE: Table = {
     exc.SQLAlchemyError: _BUG,
-    exc.OperationalError: _operational,
+    exc.DBAPIError: _dbapi(otherwise=_BUG),
+    exc.OperationalError: _dbapi(otherwise=_AWAY),
     exc.InterfaceError: _AWAY,
     exc.DisconnectionError: _AWAY,
     exc.IntegrityError: _CONSTRAINT,
     exc.DataError: _VALUE,
     exc.NoResultFound: always(Code.NOT_FOUND, "There is no such row: look for it under another name."),
     exc.MultipleResultsFound: always(Code.CONFLICT, "Several rows fit: say more exactly which one."),
+    StaleDataError: always(Code.PRECONDITION_FAILED, "The row has changed since it was read: read it again."),
     exc.TimeoutError: always(Code.BUSY, "All connections to the database are in use."),
     exc.EmulatedDBAPIException: _BUG,
     sqlite3.Error: _BUG,
     sqlite3.Warning: _BUG,
-    sqlite3.OperationalError: _sqlite_operational,
+    sqlite3.OperationalError: lambda error: _by_code(error, _AWAY)(error),
     sqlite3.IntegrityError: _CONSTRAINT,
     sqlite3.DataError: _VALUE,
 }

@@ -1,17 +1,23 @@
 """pydantic: what was given or answered does not have the promised shape; names the fields, never their values."""
 
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, get_args
 
 from pydantic import ValidationError
 from pydantic_core import PydanticSerializationError
+from pydantic_core.core_schema import ErrorType
 
 from activities.borders.table import Table, always
 from workflows.faults import Code, Fault
 
 MAX_NAMED = 5
-_OWN_WORDS = ("value_error", "assertion_error")
-"""Types whose message was written by a validator and may quote the value."""
+MAX_NAME = 40
+"""Characters of a field's name: one that nobody declared comes from the world."""
+_QUOTING = {"value_error", "assertion_error", "union_tag_invalid", "get_attribute_error"}
+_PLAIN = frozenset(get_args(ErrorType)) - _QUOTING
+"""Types whose message, up to its first comma, quotes no value; a validator's own types may."""
+_WHOLE = {"literal_error", "enum", "string_pattern_mismatch", "url_scheme"}
+"""Types whose message has commas of the schema's own."""
 
 
 def fields(errors: Iterable[Mapping[str, Any]]) -> str:
@@ -22,14 +28,15 @@ def fields(errors: Iterable[Mapping[str, Any]]) -> str:
 
 
 def _place(loc: tuple[int | str, ...]) -> str:
-    return repr(".".join(map(str, loc))) if loc else "the whole"
+    names = [part if len(part) <= MAX_NAME else part[:MAX_NAME] + "…" for part in map(str, loc)]
+    return repr(".".join(names)) if names else "the whole"
 
 
 def _expected(error: Mapping[str, Any]) -> str:
-    if error["type"] in _OWN_WORDS:
+    if error["type"] not in _PLAIN:
         return "has a value that is not allowed"
-    message = str(error["msg"])
-    return message[0].lower() + message[1:].split(",", 1)[0]
+    message = str(error["msg"]) if error["type"] in _WHOLE else str(error["msg"]).split(",", 1)[0]
+    return message if message[:2].isupper() else message[:1].lower() + message[1:]  # URL, UUID
 
 
 def _broken(error: ValidationError) -> Fault:

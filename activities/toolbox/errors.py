@@ -34,8 +34,9 @@ class ToolError(Exception):
         Raises:
             ValueError: `code` does not belong to this class.
         """
-        super().__init__(reason)
-        self.fault = Fault.of(self._code(code), reason, observed=to_jsonable_python(observed), retry_after=retry_after)
+        plain = reason.encode(errors="replace").decode()  # a file's name may have bytes that are no characters
+        super().__init__(plain)
+        self.fault = Fault.of(self._code(code), plain, observed=to_jsonable_python(observed), retry_after=retry_after)
 
     @classmethod
     def _code(cls, name: str | None) -> Code:

@@ -1,7 +1,7 @@
 """What a tool gets besides its arguments, by the type of the parameter."""
 
 from collections.abc import AsyncIterator, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -43,7 +43,7 @@ class Resources:
         """Share one engine and one HTTP client among all calls; `documents` is the root that `--documents` named."""
         self._engine = engine
         self._http = http
-        self._documents = documents
+        self.documents = documents
 
     @asynccontextmanager
     async def given(self, wanted: Mapping[str, type], effect: Effect, call: Call) -> AsyncIterator[dict[str, Any]]:
@@ -56,7 +56,7 @@ class Resources:
             engine = writing(self._engine) if effect is Effect.TRANSACTIONAL else self._engine
             return await stack.enter_async_context(engine.begin())
         if kind is Documents:
-            return Documents(folder(self._documents, call.documents))
+            return Documents(folder(self.documents, call.documents))
         return self._http
 
 
@@ -68,7 +68,9 @@ def folder(root: Path | None, below: str | None) -> Path:
     """
     if root is None:
         raise NeedsPerson("This worker has no documents: start it with --documents DIR.")
-    chosen = (root / (below or ".")).resolve()
-    if not chosen.is_relative_to(root.resolve()) or not chosen.is_dir():
-        raise NeedsPerson(f"There is no folder {below!r} below the worker's documents: choose one that exists there.")
-    return chosen
+    name = below or "."
+    with suppress(OSError, ValueError, RuntimeError):  # a name that is too long, has a zero byte, or is a loop of links
+        chosen = (root / name).resolve()
+        if chosen.is_relative_to(root.resolve()) and chosen.is_dir():
+            return chosen
+    raise NeedsPerson(f"There is no folder {name[:80]!r} below the worker's documents: choose one that exists there.")

@@ -3,16 +3,21 @@
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, get_args, get_type_hints
+from typing import Any, get_type_hints
 
 from pydantic import BaseModel, JsonValue, TypeAdapter
 from pydantic.errors import PydanticUserError
 
+from activities.toolbox import companions
 from activities.toolbox.injection import ASYNC_ONLY, INJECTABLE, Transaction
-from activities.toolbox.tool import DECORATORS, Companion, Options, Tool
-from workflows import catalogue, routing
+from activities.toolbox.tool import DECORATORS, Tool
+from workflows import routing
 from workflows.catalogue import Effect, ToolSpec
-from workflows.plan import digest, nearest
+from workflows.plan import canonical, digest
+
+DAY = routing.STEP_DEADLINE.total_seconds()
+BY_PLACE = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+BY_NAME = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 
 
 @dataclass(frozen=True)
@@ -37,16 +42,28 @@ class Kind:
         """The JSON schema of its arguments."""
         return self.args.model_json_schema()
 
+    def parse(self, args: JsonValue) -> BaseModel:
+        """Read arguments as the JSON that they are, so that a strict model takes a date or a tuple.
+
+        Raises:
+            pydantic.ValidationError: they do not fit.
+        """
+        return self.args.model_validate_json(canonical(args))
+
 
 def describe(tool: Tool[..., Any]) -> tuple[Kind | None, list[str]]:
     """Make a Kind of a tool, or say in one sentence per mistake what its author has to change."""
+    if not inspect.isfunction(tool.function):
+        return None, [f"{tool.__name__}: is no function: put the decorator directly above a def."]
     mistakes = _own_mistakes(tool)
     try:
         hints = get_type_hints(tool.function)
-    except (NameError, TypeError) as error:
+    except companions.UNRESOLVED as error:
         return None, [*mistakes, f"{tool.__name__}: an annotation cannot be resolved ({error}): import what it names."]
     parameters = list(inspect.signature(tool.function).parameters)
-    mistakes += _parameter_mistakes(tool, parameters, hints) + _companion_mistakes(tool, parameters, hints)
+    mistakes += _parameter_mistakes(tool, parameters, hints)
+    if parameters and companions.is_model(hints.get(parameters[0])):
+        mistakes += companions.mistakes(tool.__name__, hints[parameters[0]], hints.get("return"), tool.options)
     if "return" not in hints or hints["return"] is type(None):
         mistakes.append(f"{tool.__name__}: says nothing of its result: annotate it, e.g. -> Price (a pydantic model).")
     if mistakes:
@@ -65,7 +82,8 @@ def _build(tool: Tool[..., Any], hints: Mapping[str, Any], parameters: list[str]
         "effect": tool.effect,
         "retry": options.retry,
         "timeout": options.timeout,
-        "observe": _companion(options.observe, args),
+        "observe": companions.as_data(options.observe, args),
+        "undo": companions.as_data(options.undo, args),
         "fallback": options.fallback.__name__ if options.fallback else None,
     }
     description = inspect.cleandoc(tool.__doc__ or "")
@@ -94,18 +112,21 @@ def _own_mistakes(tool: Tool[..., Any]) -> list[str]:
         mistakes.append(
             f"{name}: there is no retry profile {options.retry!r}: use one of {', '.join(routing.PROFILES)}."
         )
-    if not options.timeout > 0:
-        mistakes.append(f"{name}: timeout={options.timeout!r} must be a number of seconds above 0.")
+    if not isinstance(options.timeout, int | float) or not 0 < options.timeout <= DAY:
+        mistakes.append(f"{name}: timeout={options.timeout!r} must be a number of seconds above 0, a day at most.")
     return mistakes
 
 
 def _parameter_mistakes(tool: Tool[..., Any], parameters: list[str], hints: Mapping[str, Any]) -> list[str]:
     name = tool.__name__
-    if not parameters or not _is_model(hints.get(parameters[0])):
+    how = inspect.signature(tool.function).parameters
+    if not parameters or not companions.is_model(hints.get(parameters[0])) or how[parameters[0]].kind not in BY_PLACE:
         return [f"{name}: its first parameter must be one pydantic model: def {name}(args: MyArguments, ...)."]
     mistakes = []
     for extra in parameters[1:]:
-        if hints.get(extra) not in INJECTABLE:
+        if how[extra].kind not in BY_NAME:
+            mistakes.append(f"{name}: parameter {extra!r} must be one that can be given by name: without / and *.")
+        elif hints.get(extra) not in INJECTABLE:
             mistakes.append(
                 f"{name}: parameter {extra!r} has no type that can be given: {', '.join(INJECTABLE.values())}."
             )
@@ -114,81 +135,3 @@ def _parameter_mistakes(tool: Tool[..., Any], parameters: list[str], hints: Mapp
     if tool.effect is Effect.TRANSACTIONAL and Transaction not in hints.values():
         mistakes.append(f"{name}: is transactional but takes no Transaction: add a parameter tx: Transaction.")
     return mistakes
-
-
-def _companion_mistakes(tool: Tool[..., Any], parameters: list[str], hints: Mapping[str, Any]) -> list[str]:
-    if not parameters or not _is_model(hints.get(parameters[0])):
-        return []
-    args, options = hints[parameters[0]], tool.options
-    return _observe_mistakes(tool.__name__, args, options) + _fallback_mistakes(tool.__name__, args, options)
-
-
-def _observe_mistakes(name: str, args: type[BaseModel], options: Options) -> list[str]:
-    if options.observe is None:
-        return []
-    companion = _as_companion(options.observe)
-    theirs, look = _args_of(companion.tool), companion.tool.__name__
-    if companion.tool.effect is not Effect.READ or theirs is None:
-        return [f"{name}: observe={look} must be a @tool.read with a model of arguments: looking must change nothing."]
-    mistakes = []
-    for field, path in companion.paths.items():
-        root, _, rest = path.partition(".")
-        if field not in theirs.model_fields:
-            has = sorted(theirs.model_fields)
-            mistakes.append(f"{name}: {look} has no argument {field!r}{nearest(field, has)}: it has {has}.")
-        elif root != "args" or rest.split(".")[0] not in args.model_fields:
-            mistakes.append(
-                f"{name}: {field}={path!r} must be a path over args, which has {sorted(args.model_fields)}."
-            )
-    filled = {*companion.paths, *args.model_fields}
-    for field, info in theirs.model_fields.items():
-        if info.is_required() and field not in filled:
-            mistakes.append(f'{name}: {look} needs {field!r}: write observe={look}.using({field}="args...").')
-    return mistakes
-
-
-def _fallback_mistakes(name: str, args: type[BaseModel], options: Options) -> list[str]:
-    if options.fallback is None:
-        return []
-    theirs, other = _args_of(options.fallback), options.fallback.__name__
-    seen, following = {name}, options.fallback
-    while following.options.fallback is not None and following.__name__ not in seen:
-        seen.add(following.__name__)
-        following = following.options.fallback
-    if following.__name__ in seen and following.options.fallback is not None:
-        return [f"{name}: its fallbacks lead back to {following.__name__}: let the last one have none."]
-    if theirs is None or not _accepts(theirs, args):
-        return [f"{name}: fallback={other} must take the same arguments: give both the same model."]
-    return []
-
-
-def _accepts(theirs: type[BaseModel], ours: type[BaseModel]) -> bool:
-    required = {field for field, info in theirs.model_fields.items() if info.is_required()}
-    return issubclass(ours, theirs) or required <= set(ours.model_fields) <= set(theirs.model_fields)
-
-
-def _companion(observe: Tool[..., Any] | Companion | None, args: type[BaseModel]) -> catalogue.Companion | None:
-    """The companion as plain data, with the arguments that are taken by name written out."""
-    if observe is None:
-        return None
-    companion = _as_companion(observe)
-    theirs = _args_of(companion.tool)
-    by_name = {
-        field: f"args.{field}" for field in (theirs.model_fields if theirs else ()) if field in args.model_fields
-    }
-    return catalogue.Companion(kind=companion.tool.__name__, args={**by_name, **companion.paths})
-
-
-def _as_companion(observe: Tool[..., Any] | Companion) -> Companion:
-    return observe if isinstance(observe, Companion) else Companion(observe)
-
-
-def _args_of(tool: Tool[..., Any]) -> type[BaseModel] | None:
-    hints = get_type_hints(tool.function)
-    first = next(iter(inspect.signature(tool.function).parameters), None)
-    model = hints.get(first) if first else None
-    return model if _is_model(model) else None
-
-
-def _is_model(hint: Any) -> bool:
-    return isinstance(hint, type) and not get_args(hint) and issubclass(hint, BaseModel)

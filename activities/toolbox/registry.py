@@ -31,13 +31,14 @@ class Registry(Mapping[str, Kind]):
             ToolMistakes: some of them cannot be used.
         """
         self._kinds: dict[str, Kind] = {}
-        mistakes = list[str]()
+        mistakes, names = list[str](), set[str]()
         for tool in tools:
             kind, wrong = describe(tool)
             mistakes += wrong
-            if tool.__name__ in self._kinds:
+            if tool.__name__ in names:
                 mistakes.append(f"{tool.__name__}: another tool has this name already: rename the function.")
-            elif kind is not None:
+            names.add(tool.__name__)
+            if kind is not None:
                 self._kinds[tool.__name__] = kind
         mistakes += [] if mistakes else self._missing_companions()
         if mistakes:
@@ -60,7 +61,8 @@ class Registry(Mapping[str, Kind]):
         """Companions that are tools, but not of this worker."""
         mistakes = []
         for kind in self._kinds.values():
-            named = [kind.spec.observe.kind if kind.spec.observe else None, kind.spec.fallback]
+            companions = [one.kind for one in (kind.spec.observe, kind.spec.undo) if one]
+            named = [*companions, kind.spec.fallback]
             for other in filter(None, named):
                 if other not in self._kinds:
                     near = nearest(other, self._kinds)
@@ -75,6 +77,7 @@ def _lines(kind: Kind) -> str:
     first = f"{spec.kind:<16} {spec.effect:<14} {kind.description.splitlines()[0]}"
     more = [f"{name}: {_type(part)}" for name, part in kind.args_schema.get("properties", {}).items()]
     more += [f"observe={spec.observe.kind}"] if spec.observe else []
+    more += [f"undo={spec.undo.kind}"] if spec.undo else []
     more += [f"fallback={spec.fallback}"] if spec.fallback else []
     return f"{first}\n{'':<16} {', '.join(more)}; {spec.retry}, {spec.timeout:g} s"
 
@@ -103,8 +106,9 @@ def load(path: Path) -> list[Tool[..., Any]]:
     sys.modules[name] = module
     try:
         spec.loader.exec_module(module)
-    except Exception as error:  # whatever a user's file raises at import is its author's to mend
-        raise ToolMistakes([f"{path} cannot be imported: {type(error).__name__}: {error}."]) from error
+    except (Exception, SystemExit) as error:  # whatever a user's file raises at import is its author's to mend
+        what = ": ".join([type(error).__name__, *str(error).splitlines()[:1]])
+        raise ToolMistakes([f"{path} cannot be imported: {what}."]) from error
     tools = tools_in(module)
     if not tools:
         raise ToolMistakes([f"{path} defines no tool: decorate a function, e.g. with @tool.read."])

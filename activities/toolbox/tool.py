@@ -17,7 +17,7 @@ R = TypeVar("R")
 
 @dataclass(frozen=True)
 class Companion:
-    """Another tool and where its arguments come from: paths over `args`; omitted ones are taken from `args` by name."""
+    """Another tool and where its arguments come from: paths over `args` and `result`, else `args` by name."""
 
     tool: "Tool[..., Any]"
     paths: dict[str, str] = field(default_factory=dict)
@@ -28,6 +28,7 @@ class Options:
     """What a decorator was told."""
 
     observe: "Tool[..., Any] | Companion | None" = None
+    undo: "Tool[..., Any] | Companion | None" = None
     fallback: "Tool[..., Any] | None" = None
     retry: str = "standard"
     timeout: float = 30.0
@@ -41,14 +42,15 @@ class Tool(Generic[P, R]):
         self.function = function
         self.effect = effect
         self.options = options
-        self.__name__ = getattr(function, "__name__", repr(function))
+        self.__name__ = getattr(function, "__name__", type(function).__name__)
+        self.__module__ = getattr(function, "__module__", "")
         self.__doc__ = function.__doc__
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         """Call the function itself."""
         return self.function(*args, **kwargs)
 
-    def using(self, **paths: str) -> Companion:
+    def using(self, /, **paths: str) -> Companion:
         """Name this tool as a companion of another, with `field="args.other_field"` for its arguments."""
         return Companion(self, paths)
 
@@ -67,6 +69,7 @@ class _Declare:
         self,
         *,
         observe: Tool[..., Any] | Companion | None = None,
+        undo: Tool[..., Any] | Companion | None = None,
         fallback: Tool[..., Any] | None = None,
         retry: Literal["standard", "patient", "once"] = "standard",
         timeout: float = 30.0,
@@ -77,14 +80,15 @@ class _Declare:
         function: Callable[..., Any] | None = None,
         *,
         observe: Tool[..., Any] | Companion | None = None,
+        undo: Tool[..., Any] | Companion | None = None,
         fallback: Tool[..., Any] | None = None,
         retry: Literal["standard", "patient", "once"] = "standard",
         timeout: float = 30.0,
     ) -> Any:
-        """Declare a tool: `observe` looks again after a refusal, `fallback` takes over when retries are used up,
-        `retry` names a profile of `workflows/routing.py`, `timeout` is in seconds of one attempt.
+        """Declare a tool: `observe` looks again after a refusal, `undo` takes its effect back, `fallback` takes over
+        when retries are used up, `retry` names a profile of `workflows/routing.py`, `timeout` is in seconds an attempt.
         """
-        options = Options(observe=observe, fallback=fallback, retry=retry, timeout=timeout)
+        options = Options(observe=observe, undo=undo, fallback=fallback, retry=retry, timeout=timeout)
         if function is not None:
             return Tool(function, self._effect, options)
         return lambda chosen: Tool(chosen, self._effect, options)

@@ -50,7 +50,7 @@ def processes_of(folder: Path) -> list[str]:
 
 async def eventually(condition: Callable[[], bool], seconds: float = 10) -> bool:
     deadline = time.monotonic() + seconds
-    while not condition() and time.monotonic() < deadline:  # noqa: ASYNC110 - other processes set no event
+    while not condition() and time.monotonic() < deadline:
         await asyncio.sleep(0.05)
     return condition()
 

@@ -1,0 +1,27 @@
+"""Everything that a worker registers with Temporal, made from what it was given."""
+
+from collections.abc import Callable
+from typing import Any
+
+from activities.boundary import Boundary
+from activities.breaking import Breaks
+from activities.inspecting import Inspecting
+from activities.planning import Planner, Planning
+from activities.toolbox.injection import Resources
+from activities.toolbox.registry import Registry
+
+
+def activities(
+    registry: Registry,
+    planner: Planner,
+    resources: Resources,
+    *,
+    breaks: Breaks | None,
+    searchable: bool,
+) -> list[Callable[..., Any]]:
+    """One activity for each kind, the planner's, and the one that answers the console."""
+    return [
+        *Planning(planner, registry, searchable=searchable, documents=resources.documents).activities(),
+        *Inspecting(registry, planner.name).activities(),
+        *Boundary(resources, breaks).activities(registry),
+    ]

@@ -1,0 +1,140 @@
+"""Other tools that a tool names: what looks again after its refusal, what undoes it, what takes over from it.
+
+`observe` and `undo` say where the other's arguments come from, as paths over the call: `args.day`, `result.id`.
+Omitted arguments are taken from `args` by name.
+"""
+
+import inspect
+from collections.abc import Mapping
+from typing import Any, get_args, get_type_hints
+
+from pydantic import BaseModel, RootModel
+
+from activities.toolbox.tool import Companion, Options, Tool
+from workflows import catalogue
+from workflows.catalogue import Effect
+from workflows.plan import nearest
+
+UNRESOLVED = (NameError, AttributeError, TypeError, SyntaxError)
+"""What an annotation raises that names nothing."""
+
+
+def mistakes(name: str, args: type[BaseModel], result: Any, options: Options) -> list[str]:
+    """Say in one sentence per mistake what is wrong with the other tools that a tool names."""
+    call = {"args": args, "result": result}
+    return [
+        *_observe_mistakes(name, options.observe, {"args": args}),
+        *_undo_mistakes(name, options.undo, call),
+        *_fallback_mistakes(name, args, options),
+    ]
+
+
+def as_data(companion: Tool[..., Any] | Companion | None, args: type[BaseModel]) -> catalogue.Companion | None:
+    """The companion as plain data, with the arguments that are taken by name written out."""
+    if companion is None:
+        return None
+    companion = _as_companion(companion)
+    theirs = _args_of(companion.tool)
+    by_name = {name: f"args.{name}" for name in (theirs.model_fields if theirs else ()) if name in args.model_fields}
+    return catalogue.Companion(kind=companion.tool.__name__, args={**by_name, **companion.paths})
+
+
+def is_model(hint: Any) -> bool:
+    """Whether it is a model whose JSON is an object, as the arguments of a step are."""
+    return (
+        isinstance(hint, type)
+        and not get_args(hint)
+        and issubclass(hint, BaseModel)
+        and not issubclass(hint, RootModel)
+    )
+
+
+def _observe_mistakes(name: str, observe: Tool[..., Any] | Companion | None, call: Mapping[str, Any]) -> list[str]:
+    if observe is None:
+        return []
+    look = _as_companion(observe).tool
+    if isinstance(look, Tool) and look.effect is not Effect.READ:
+        return [f"{name}: observe={look.__name__} must be a @tool.read with a model: looking must change nothing."]
+    return _path_mistakes(name, "observe", _as_companion(observe), call)
+
+
+def _undo_mistakes(name: str, undo: Tool[..., Any] | Companion | None, call: Mapping[str, Any]) -> list[str]:
+    if undo is None:
+        return []
+    other = _as_companion(undo).tool
+    if isinstance(other, Tool) and other.effect is Effect.READ:
+        return [f"{name}: undo={other.__name__} is a @tool.read, which changes nothing: name a tool that undoes it."]
+    return _path_mistakes(name, "undo", _as_companion(undo), call)
+
+
+def _path_mistakes(name: str, option: str, companion: Companion, call: Mapping[str, Any]) -> list[str]:
+    """What is wrong with where the arguments of a companion come from; `call` holds the models of the paths' roots."""
+    if not isinstance(companion.tool, Tool):
+        return [_no_tool(name, option, companion.tool)]
+    theirs, other = _args_of(companion.tool), companion.tool.__name__
+    if theirs is None:
+        return [f"{name}: {option}={other} must take a model of arguments."]
+    wrong = []
+    for field, path in companion.paths.items():
+        if field not in theirs.model_fields:
+            has = sorted(theirs.model_fields)
+            wrong.append(f"{name}: {other} has no argument {field!r}{nearest(field, has)}: it has {has}.")
+        elif reason := _wrong_path(path, call):
+            wrong.append(f"{name}: {field}={path!r} {reason}.")
+    filled = {*companion.paths, *call["args"].model_fields}
+    for field, info in theirs.model_fields.items():
+        if info.is_required() and field not in filled:
+            wrong.append(f'{name}: {other} needs {field!r}: write {option}={other}.using({field}="args...").')
+    return wrong
+
+
+def _wrong_path(path: str, call: Mapping[str, Any]) -> str | None:
+    root, _, rest = path.partition(".")
+    model, first = call.get(root), rest.split(".")[0]
+    if not first or model is None:
+        roots = " or ".join(call)
+        return f"must be a path over {roots}, e.g. {next(iter(call))}.{first or path}"
+    if is_model(model) and first not in model.model_fields:
+        return f"must be a path over {root}, which has {sorted(model.model_fields)}"
+    return None
+
+
+def _fallback_mistakes(name: str, args: type[BaseModel], options: Options) -> list[str]:
+    if options.fallback is None:
+        return []
+    if not isinstance(options.fallback, Tool):
+        return [_no_tool(name, "fallback", options.fallback)]
+    theirs, other = _args_of(options.fallback), options.fallback.__name__
+    seen, following = {name}, options.fallback
+    while isinstance(following.options.fallback, Tool) and following.__name__ not in seen:
+        seen.add(following.__name__)
+        following = following.options.fallback
+    if following.__name__ in seen:
+        return [f"{name}: its fallbacks lead back to {following.__name__}: let the last one have none."]
+    if theirs is None or not _accepts(theirs, args):
+        return [f"{name}: fallback={other} must take the same arguments: give both the same model."]
+    return []
+
+
+def _no_tool(name: str, option: str, given: object) -> str:
+    called = getattr(given, "__name__", repr(given))
+    return f"{name}: {option}={called} is no tool: decorate it, e.g. with @tool.read."
+
+
+def _accepts(theirs: type[BaseModel], ours: type[BaseModel]) -> bool:
+    required = {field for field, info in theirs.model_fields.items() if info.is_required()}
+    return issubclass(ours, theirs) or required <= set(ours.model_fields) <= set(theirs.model_fields)
+
+
+def _as_companion(observe: Tool[..., Any] | Companion) -> Companion:
+    return observe if isinstance(observe, Companion) else Companion(observe)
+
+
+def _args_of(tool: Tool[..., Any]) -> type[BaseModel] | None:
+    try:
+        hints = get_type_hints(tool.function)
+    except UNRESOLVED:
+        return None
+    first = next(iter(inspect.signature(tool.function).parameters), None)
+    model = hints.get(first) if first else None
+    return model if is_model(model) else None
