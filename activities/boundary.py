@@ -7,6 +7,7 @@ The tool's transaction, where it has one, commits after the size was checked.
 import asyncio
 import contextlib
 import functools
+import math
 import random
 import threading
 import time
@@ -184,12 +185,23 @@ def _decode(kind: Kind, payload: RawValue, this: Attempt) -> BaseModel:
 
 def _encode(kind: Kind, value: Any) -> JsonValue:
     """Check a result against what the kind promises and write it as JSON, before anything is committed."""
-    result: JsonValue = kind.result.dump_python(kind.result.validate_python(value), mode="json")
+    checked = kind.result.validate_python(value)
+    result: JsonValue = kind.result.dump_python(checked, mode="json")
+    if not _is_finite(kind.result.dump_python(checked)):
+        reason = f"{kind.spec.kind} returned a NaN or an infinity, which JSON does not have: return None or a text."
+        raise FaultRaised(Fault.of(Code.UNSERIALISABLE, reason))
     size = len(canonical(result).encode())
     if size > MAX_RESULT:
         reason = f"{kind.spec.kind} returned {size} bytes, more than {MAX_RESULT}: let it return less."
         raise FaultRaised(Fault.of(Code.TOO_LARGE, reason))
     return result
+
+
+def _is_finite(value: Any) -> bool:
+    """Whether every number in a result is one that the wire carries: pydantic would write null for the others."""
+    if isinstance(value, dict | list | tuple | set | frozenset):
+        return all(map(_is_finite, value.values() if isinstance(value, dict) else value))
+    return not isinstance(value, float) or math.isfinite(value)
 
 
 async def _heartbeat(this: Attempt) -> None:

@@ -114,7 +114,9 @@ class AgentWorkflow:
         if execution.over_budget:
             limit = progress.budget.limits.tool_calls
             raise Ends(TaskStatus.OVER_BUDGET, f"All {limit} tool calls are used up.", "tool_calls")
+        order = [record.step.id for record in progress.records]
         refused = [fault for fault in faults if fault.decision == "replan"]
+        refused.sort(key=lambda fault: order.index(fault.step_id))
         fruitless = self._replanning and len(progress.results) == finished
         self._replanning = bool(refused)
         if refused:

@@ -37,7 +37,9 @@ class Budget(BaseModel):
     reserved: int = 0
     """Attempts that are scheduled and not settled yet."""
     retries: dict[str, int] = Field(default_factory=dict)
-    """Retries used or reserved, by kind."""
+    """Retries used, by kind."""
+    promised: dict[str, int] = Field(default_factory=dict)
+    """Retries that are scheduled and not settled yet, by kind."""
 
     @property
     def free(self) -> int:
@@ -45,24 +47,35 @@ class Budget(BaseModel):
         return self.limits.tool_calls - self.spent.tool_calls - self.reserved
 
     def attempts(self, spec: ToolSpec, used: int = 0) -> int:
-        """Attempts that a step of `spec` may still have after `used` ones, as soon as tool calls are free."""
+        """Attempts that a step of `spec` may still have after `used` ones, as soon as its siblings settle."""
         return routing.attempts(spec, routing.RETRIES_PER_KIND - self.retries.get(spec.kind, 0), used)
+
+    def is_open(self, spec: ToolSpec, used: int = 0) -> bool:
+        """Whether a reservation would get something now, or nobody is left who could give something back."""
+        calls = self.free > 0 or self.reserved == 0
+        return calls and (self._unpromised(spec, used) > 0 or not self.promised.get(spec.kind))
 
     def reserve(self, spec: ToolSpec, used: int = 0) -> int:
         """Set aside the attempts of one scheduling, at least one; 0 means that the tool calls are used up."""
-        granted = min(max(1, self.attempts(spec, used)), max(0, self.free))
+        granted = min(max(1, self._unpromised(spec, used)), max(0, self.free))
         self.reserved += granted
-        self._add_retries(spec.kind, _retries(granted, used))
+        _add(self.promised, spec.kind, _retries(granted, used))
         return granted
 
     def settle(self, spec: ToolSpec, granted: int, taken: int, used: int = 0) -> None:
         """Give back what a scheduling was granted and did not take; `taken` attempts stay spent."""
         self.reserved -= granted
         self.spent.tool_calls += taken
-        self._add_retries(spec.kind, _retries(taken, used) - _retries(granted, used))
+        _add(self.promised, spec.kind, -_retries(granted, used))
+        _add(self.retries, spec.kind, _retries(taken, used))
 
-    def _add_retries(self, kind: str, number: int) -> None:
-        self.retries[kind] = self.retries.get(kind, 0) + number
+    def _unpromised(self, spec: ToolSpec, used: int) -> int:
+        gone = self.retries.get(spec.kind, 0) + self.promised.get(spec.kind, 0)
+        return routing.attempts(spec, routing.RETRIES_PER_KIND - gone, used)
+
+
+def _add(account: dict[str, int], kind: str, number: int) -> None:
+    account[kind] = account.get(kind, 0) + number
 
 
 def _retries(attempts: int, used: int) -> int:

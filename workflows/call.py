@@ -87,7 +87,6 @@ async def ask(spec: ToolSpec, payload: JsonValue, returns: type[T], *, id: str, 
     header = Call(key=f"{workflow.info().first_execution_run_id}/{id}", revision=revision)
     attempts, waits, waited, began = routing.attempts(spec, routing.RETRIES_PER_KIND, 0), 0, 0.0, workflow.now()
     while True:
-        raise_if_cancelled()
         try:
             result = await call(routing.route(spec, attempts), payload, returns, id=id, summary=summary, header=header)
         except ActivityError as error:
@@ -97,6 +96,7 @@ async def ask(spec: ToolSpec, payload: JsonValue, returns: type[T], *, id: str, 
         else:
             raise_if_cancelled()
             return result
+        raise_if_cancelled()
         left = Left(
             attempts=1,
             waits=waits,

@@ -157,7 +157,7 @@ class Execution:
         raise_if_cancelled()
         spec, budget = self._spec(record), self._progress.budget
         while not (granted := budget.reserve(spec, record.used)) and budget.reserved:
-            await workflow.wait_condition(lambda: budget.free > 0 or budget.reserved == 0)
+            await workflow.wait_condition(lambda: budget.is_open(spec, record.used))
         if not granted:
             self.over_budget = self._draining = True
             record.status = StepStatus.SKIPPED
@@ -220,7 +220,8 @@ class Execution:
 
     def _look(self, record: StepRecord) -> tuple[str, dict[str, JsonValue]] | None:
         companion = self._spec(record).observe
-        if companion is None or companion.kind not in self._catalogue.specs:
+        usable = self._catalogue.specs.keys() - set(self._progress.down)
+        if companion is None or companion.kind not in usable:
             return None
         call_made: dict[str, JsonValue] = {"args": record.args or {}}
         args = dict[str, JsonValue]()

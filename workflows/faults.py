@@ -347,17 +347,19 @@ def _missing_tool(left: Left) -> Decision:
 def _transient(fault: Fault, spec: ToolSpec, left: Left) -> Decision:
     if fault.code is Code.WORKER_SHUTDOWN:
         return Wait(seconds=0)
-    seconds = _durable_wait(fault, left)
-    if left.attempts > 0 and 0 < seconds <= left.deadline:
-        return Wait(seconds=seconds)
+    if left.attempts > 0 and _durable_wait(fault, left) <= left.deadline:
+        return Wait(seconds=_durable_wait(fault, left))
     if spec.fallback is not None and spec.fallback not in left.down:
         return UseFallback(kind=spec.fallback)
     return Replan(mark_down=True) if left.replans else Escalate()
 
 
 def _durable_wait(fault: Fault, left: Left) -> float:
-    """Seconds to wait where the RetryPolicy is the wrong place for it, else 0."""
+    """Seconds before the step is scheduled again with the attempts that it still has.
+
+    It has some when the RetryPolicy is the wrong place to wait, or when its siblings had reserved the retries of its
+    kind and did not need them.
+    """
     if fault.code is Code.CIRCUIT_OPEN:
         return routing.circuit_wait(left.waits)
-    asked = fault.retry_after or 0.0
-    return asked if asked > routing.LONGEST_RETRY_AFTER else 0.0
+    return max(fault.retry_after or 0.0, routing.sibling_wait(left.waits))

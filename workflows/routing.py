@@ -25,6 +25,10 @@ HEARTBEAT = timedelta(seconds=5)
 HEARTBEAT_EVERY = HEARTBEAT / 3
 CANCEL_NOTICE = timedelta(seconds=1)
 """How often a running activity learns of its cancellation at the latest."""
+SILENCE = 10.0
+"""Seconds that a web page may take to connect, and to say the next word."""
+READING = 20.0
+"""Seconds after which a web page that is still arriving is cut."""
 STEP_DEADLINE = timedelta(days=1)
 """Schedule-to-close: a step survives a night without any worker, but does not stay for ever."""
 GRACE = timedelta(seconds=5)
@@ -105,6 +109,11 @@ def seconds_left(started: datetime, now: datetime) -> float:
 def circuit_wait(waits: int) -> float:
     """Seconds to wait for an open breaker: 5 s doubling to 5 min."""
     return float(min(300, 5 * 2 ** min(waits, 10)))
+
+
+def sibling_wait(waits: int) -> float:
+    """Seconds before a step takes the retries that its siblings gave back: 0.5 s doubling to 10 s."""
+    return min(10.0, 0.5 * 2.0 ** min(waits, 10))
 
 
 def missing_tool_wait(waits: int) -> float:

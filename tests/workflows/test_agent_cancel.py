@@ -5,14 +5,15 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
+import pytest
 from temporalio.client import Client, WorkflowExecutionStatus
 
-from activities.toolbox import Busy, Refused, tool
+from activities.toolbox import Busy, Refused, ToolError, Unreachable, tool
 from activities.toolbox.kind import Kind
 from tests.harness import DONE, Proposals, outcome, plan, staged, step
 from tests.workflows.history import Handle, kinds, until
 from tests.workflows.props import Said, Word, echo
-from workflows.plan import Answer
+from workflows.plan import NewSteps
 from workflows.task import Outcome, Progress, Situation, StepStatus, TaskStatus
 
 
@@ -115,28 +116,31 @@ async def test_a_tool_that_ends_normally_in_spite_of_the_cancel_is_completed(cli
     assert scheduled == ["catalogue", "plan", "stubborn"]
 
 
-async def test_a_tool_that_answers_a_cancel_with_a_long_wait_does_not_hold_up_the_end(
-    client: Client, tmp_path: Path
+@pytest.mark.parametrize("evasion", [Busy("Not now.", retry_after=3600), Unreachable("The line is cut.")])
+async def test_a_tool_that_answers_a_cancel_with_a_fault_does_not_hold_up_the_end(
+    client: Client, tmp_path: Path, evasion: ToolError
 ) -> None:
-    """The cancel was delivered once; a timer that is started after it would run its full hour."""
+    """The cancel was delivered once: no timer that would run its full hour, and no fallback, is started after it."""
     begun = asyncio.Event()
 
-    @tool.read
+    @tool.read(fallback=echo)
     async def evasive(args: Word) -> Said:
         """Turn the cancel into something else."""
         begun.set()
         try:
             await asyncio.sleep(25)
         except asyncio.CancelledError:
-            raise Busy("Not now.", retry_after=3600) from None
+            raise evasion from None
         return Said(said="never")
 
-    async with staged(client, tmp_path, [evasive], [plan(step("a", "evasive")), DONE]) as stage:
+    async with staged(client, tmp_path, [evasive, echo], [plan(step("a", "evasive")), DONE]) as stage:
         handle = await stage.start()
         await begun.wait()
         ended = await cancelled(handle)
+        scheduled = await kinds(handle)
 
     assert (ended.status, ended.steps[0].status) == (TaskStatus.CANCELLED, StepStatus.CANCELLED)
+    assert scheduled == ["catalogue", "plan", "evasive"]
 
 
 async def test_a_cancel_ends_the_backoff_of_a_retry(client: Client, tmp_path: Path) -> None:
@@ -157,28 +161,34 @@ async def test_a_cancel_ends_the_backoff_of_a_retry(client: Client, tmp_path: Pa
     assert (ended.status, ended.steps[0].status) == (TaskStatus.CANCELLED, StepStatus.CANCELLED)
 
 
-async def test_a_cancel_reaches_the_planner(client: Client, tmp_path: Path) -> None:
-    """A model that thinks for minutes is an activity like any other."""
+@pytest.mark.parametrize("answer", [asyncio.CancelledError(), Busy("Not now.", retry_after=3600), None], ids=repr)
+async def test_a_cancel_reaches_the_planner(client: Client, tmp_path: Path, answer: BaseException | None) -> None:
+    """A model that thinks for minutes is an activity like any other; whatever it answers to the cancel is void."""
     begun = asyncio.Event()
 
     class Thinking:
         name = "thinking"
 
-        async def propose(self, situation: Situation, kinds: Mapping[str, Kind]) -> Answer:
-            """Think until cancelled."""
+        async def propose(self, situation: Situation, kinds: Mapping[str, Kind]) -> NewSteps:
+            """Think until cancelled, then answer."""
             begun.set()
-            await asyncio.sleep(25)
-            return DONE
+            try:
+                await asyncio.sleep(25)
+            except asyncio.CancelledError:
+                if answer is not None:
+                    raise answer from None
+            return plan(step("a", "echo"))
 
     async with staged(client, tmp_path, [echo], Thinking()) as stage:
         handle = await stage.start()
         await begun.wait()
         ended = await cancelled(handle)
 
-    assert (ended.status, ended.steps) == (TaskStatus.CANCELLED, ())
+    assert (ended.status, ended.revisions, ended.steps) == (TaskStatus.CANCELLED, (), ())
 
 
-async def test_a_cancel_ends_the_looking(client: Client, tmp_path: Path) -> None:
+@pytest.mark.parametrize("refusals", [1, 2])
+async def test_a_cancel_ends_the_looking(client: Client, tmp_path: Path, refusals: int) -> None:
     """A look that swallows the cancel is the last one: no second look, no replan."""
     looked = list[str]()
     begun = asyncio.Event()
@@ -199,14 +209,14 @@ async def test_a_cancel_ends_the_looking(client: Client, tmp_path: Path) -> None
         """Be refused."""
         raise Refused("No.")
 
-    steps = plan(step("a", "refuses", word="x"), step("b", "refuses", word="y"))
+    steps = plan(*(step(f"a{number}", "refuses", word=f"x{number}") for number in range(refusals)))
     async with staged(client, tmp_path, [look, refuses], [steps, DONE]) as stage:
         handle = await stage.start()
         await begun.wait()
         ended = await cancelled(handle)
         scheduled = await kinds(handle)
 
-    assert (ended.status, looked) == (TaskStatus.CANCELLED, ["x"])
+    assert (ended.status, looked) == (TaskStatus.CANCELLED, ["x0"])
     assert "replan" not in scheduled
 
 

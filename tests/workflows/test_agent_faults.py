@@ -9,7 +9,7 @@ import pytest
 from temporalio.client import Client, WorkflowExecutionStatus, WorkflowFailureError
 from temporalio.exceptions import ApplicationError
 
-from activities.toolbox import Busy, NeedsPerson, Tool, Unreachable, tool
+from activities.toolbox import Busy, NeedsPerson, Refused, Tool, Unreachable, tool
 from tests.harness import DONE, outcome, plan, staged, step
 from tests.workflows.history import Timer, kinds, timers, until
 from tests.workflows.props import Said, Word, echo
@@ -134,6 +134,23 @@ async def test_what_the_deployment_caused_goes_to_a_person_after_one_attempt(
     assert scheduled == ["catalogue", "plan", kind.__name__]
 
 
+async def test_what_needs_a_person_is_not_planned_around(client: Client, tmp_path: Path) -> None:
+    """A sibling's refusal alone would lead to a new plan; together with a revoked key it waits for a person too."""
+
+    @tool.read
+    async def refuse(args: Word) -> Said:
+        """Be refused."""
+        raise Refused("No.")
+
+    both = plan(step("a", "refuse"), step("b", "without_key"))
+    async with staged(client, tmp_path, [refuse, without_key], [both, DONE]) as stage:
+        handle = await stage.start()
+        ended = await outcome(handle)
+        scheduled = await kinds(handle)
+
+    assert (ended.status, ended.code, "replan" in scheduled) == (TaskStatus.ESCALATED, "unauthorized", False)
+
+
 async def test_an_escalated_task_is_closed_as_failed_with_its_status_as_the_type(
     client: Client, tmp_path: Path
 ) -> None:
@@ -192,8 +209,9 @@ async def test_an_attempt_that_takes_too_long_is_a_timeout_and_retried(
 
     assert [(one.code, one.decision, one.attempt) for one in ended.faults] == [
         ("timeout", "retry", 1),
-        ("timeout", "replan", 2),
+        ("timeout", "wait", 2),
     ]
+    assert (ended.status, ended.code) == (TaskStatus.OVER_BUDGET, "tool_calls")
 
 
 async def test_a_plain_function_does_not_hold_up_the_others(client: Client, tmp_path: Path) -> None:

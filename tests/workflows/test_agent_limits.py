@@ -5,7 +5,6 @@ import uuid
 from pathlib import Path
 from typing import Any
 
-import pytest
 from temporalio.client import Client
 
 from activities.toolbox import Refused, Tool, Unreachable, tool
@@ -211,7 +210,6 @@ async def test_at_most_twenty_steps_run_at_once(client: Client, tmp_path: Path) 
     assert len(statuses(ended)) == 25
 
 
-@pytest.mark.xfail(strict=True, reason="retries are reserved in full by the first four of the kind that start")
 async def test_parallel_steps_of_one_kind_share_its_retries_as_they_need_them(client: Client, tmp_path: Path) -> None:
     """Six retries are needed and twelve are there: that siblings might need all of them is no reason to give up."""
     called = set[str]()

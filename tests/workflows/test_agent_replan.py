@@ -100,11 +100,30 @@ async def test_the_planner_is_told_the_fault_the_results_and_what_the_world_look
     ]
 
 
+async def test_the_planner_is_not_told_of_what_time_has_cured(client: Client, tmp_path: Path) -> None:
+    """A hiccup before the refusal is in the record of the task, and no reason for a new plan."""
+    called = []
+
+    @tool.read
+    async def flaky(args: Word) -> Said:
+        """Be cut off, then be refused."""
+        called.append(args)
+        raise Unreachable("The line is cut.") if len(called) == 1 else Refused("No.")
+
+    planner = Recording(plan(step("a", "flaky")), DONE)
+    async with staged(client, tmp_path, [flaky], planner) as stage:
+        ended = await stage.run()
+
+    assert [one.code for one in ended.faults] == ["unreachable", "refused"]
+    assert [one.code for one in planner.told[1].faults] == ["refused"]
+
+
 async def test_the_new_plan_says_what_it_is_built_on(client: Client, tmp_path: Path) -> None:
-    """An accepted plan names the refused steps, the kept ones, and what was looked at."""
+    """An accepted plan names the refused steps, the kept ones, and what was looked at; a mere continuation does not."""
     script: Proposals = [
         plan(step("first", "echo", word="x"), step("a", "take", "first", word="nine"), because="why not"),
         plan(step("b", "take", word="ten"), because="Ten is free."),
+        plan(step("c", "echo")),
         DONE,
     ]
     async with staged(client, tmp_path, World("nine").tools(), script) as stage:
@@ -113,6 +132,7 @@ async def test_the_new_plan_says_what_it_is_built_on(client: Client, tmp_path: P
     assert [one.model_dump() for one in ended.revisions] == [
         {"number": 1, "because": "why not", "refused": (), "kept": (), "looked": ()},
         {"number": 2, "because": "Ten is free.", "refused": ("a",), "kept": ("first",), "looked": ("look",)},
+        {"number": 3, "because": "", "refused": (), "kept": ("first", "b"), "looked": ()},
     ]
 
 
@@ -132,11 +152,11 @@ async def test_where_looking_fails_the_fault_itself_is_the_stale_view(
         """Be refused."""
         raise Refused("It is taken.", observed={"taken": "nine"})
 
-    planner = Recording(plan(step("a", "take", word="nine")), DONE)
-    async with staged(client, tmp_path, [look, take], planner) as stage:
+    planner = Recording(plan(step("a", "take", word="nine")), plan(step("b", "echo")), DONE)
+    async with staged(client, tmp_path, [look, take, echo], planner) as stage:
         ended = await stage.run()
 
-    assert ended.status is TaskStatus.COMPLETED
+    assert (ended.status, ended.revisions[1].looked) == (TaskStatus.COMPLETED, ())
     assert [(one.kind, one.value, one.stale) for one in planner.told[1].observations] == [
         ("take", {"taken": "nine"}, True)
     ]
@@ -161,6 +181,29 @@ async def test_every_attempt_of_a_look_is_counted(client: Client, tmp_path: Path
         ended = await stage.run()
 
     assert (len(called), ended.spent.tool_calls) == (4, 5)
+
+
+async def test_a_kind_that_is_down_is_not_looked_with(client: Client, tmp_path: Path) -> None:
+    """What may not be used any more is not worth four attempts of looking either: the view is the fault's own."""
+    called = []
+
+    @tool.read(retry="once")
+    async def look(args: Word) -> Said:
+        """Never get through."""
+        called.append(args)
+        raise Unreachable("The line is cut.")
+
+    @tool.idempotent(observe=look)
+    async def take(args: Word) -> Said:
+        """Be refused."""
+        raise Refused("It is taken.")
+
+    planner = Recording(plan(step("a", "look")), plan(step("b", "take")), DONE)
+    async with staged(client, tmp_path, [look, take], planner) as stage:
+        await stage.run()
+
+    assert [(one.step_id, one.stale) for one in planner.told[2].observations] == [("b", True)]
+    assert len(called) == 1
 
 
 async def test_siblings_that_run_finish_and_are_kept_and_nothing_new_is_started(client: Client, tmp_path: Path) -> None:

@@ -5,7 +5,9 @@ import uuid
 from pathlib import Path
 
 import pytest
+from temporalio.api.common.v1 import WorkflowExecution
 from temporalio.api.sdk.v1 import WorkflowMetadata
+from temporalio.api.workflowservice.v1 import ResetWorkflowExecutionRequest
 from temporalio.client import Client, WorkflowExecutionStatus
 
 from activities.llm.scripted import ScriptedPlanner
@@ -17,7 +19,7 @@ from tests.workflows.history import Handle, calls, events, until
 from tests.workflows.props import Said, Word, echo
 from workflows import attributes
 from workflows.plan import Answer, GiveUp, Question, Step
-from workflows.task import StepStatus, TaskStatus
+from workflows.task import Outcome, StepStatus, TaskStatus
 
 
 @tool.read
@@ -157,14 +159,38 @@ async def test_every_call_carries_the_key_of_its_step(client: Client, tmp_path: 
     async with staged(client, tmp_path, [echo], script) as stage:
         handle = await stage.start()
         await outcome(handle)
-        headers = [one.header for one in await calls(handle) if one.kind == "echo"]
+        headers = [one.header for one in await calls(handle)][1:5]
     run, digest = handle.first_execution_run_id, Registry([echo])["echo"].spec.digest
 
     assert run
     assert [(one["key"], one["revision"], one["digest"]) for one in headers] == [
+        (f"{run}/plan:1", 1, ""),
         (f"{run}/a", 1, digest),
+        (f"{run}/plan:2", 2, ""),
         (f"{run}/b", 2, digest),
     ]
+
+
+async def test_the_keys_stay_the_same_when_the_task_is_reset(client: Client, tmp_path: Path) -> None:
+    """Somebody who sets a task back must not make its effects happen twice."""
+    async with staged(client, tmp_path, [echo], [plan(step("a", "echo")), DONE]) as stage:
+        handle = await stage.start()
+        await outcome(handle)
+        before = [one.header["key"] for one in await calls(handle)]
+        request = ResetWorkflowExecutionRequest(
+            namespace=client.namespace,
+            workflow_execution=WorkflowExecution(workflow_id=handle.id, run_id=handle.first_execution_run_id or ""),
+            reason="a test",
+            workflow_task_finish_event_id=4,  # the very first workflow task is done again
+            request_id=uuid.uuid4().hex,
+        )
+        run = (await client.workflow_service.reset_workflow_execution(request)).run_id
+        again: Handle = client.get_workflow_handle(handle.id, run_id=run, result_type=Outcome)
+        await outcome(again)
+        after = [one.header["key"] for one in await calls(again)]
+
+    assert run != handle.first_execution_run_id
+    assert after == before
 
 
 async def test_the_current_details_are_the_plan_as_it_stands(client: Client, tmp_path: Path) -> None:

@@ -148,7 +148,7 @@ def test_an_open_breaker_is_waited_for_on_a_doubling_timer(waits: int, seconds: 
 def test_a_long_retry_after_becomes_a_durable_wait(code: Code) -> None:
     """Beyond a minute the activity's backoff is the wrong place to wait."""
     assert decide(fault(code, retry_after=61), WITH_FALLBACK, Left(attempts=1)) == Wait(seconds=61)
-    assert decide(fault(code, retry_after=60), WITH_FALLBACK, Left(attempts=1)) == UseFallback(kind="other")
+    assert decide(fault(code, retry_after=61), WITH_FALLBACK, Left(attempts=0)) == UseFallback(kind="other")
 
 
 @pytest.mark.parametrize("patient", [fault(Code.CIRCUIT_OPEN), fault(Code.RATE_LIMITED, retry_after=100)])

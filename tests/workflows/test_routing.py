@@ -1,6 +1,6 @@
 """Routes: what a kind's promise means for Temporal."""
 
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 
 import pytest
 from hypothesis import given
@@ -86,6 +86,14 @@ def test_a_backoff_is_anywhere_below_a_doubling_bound(profile: str, attempt: int
 def test_durable_waits_double_up_to_a_cap(waits: int, circuit: float, missing: float) -> None:
     """However long a breaker stays open or a kind stays unknown."""
     assert (routing.circuit_wait(waits), routing.missing_tool_wait(waits)) == (circuit, missing)
+
+
+def test_the_deadline_of_a_step_counts_from_its_start() -> None:
+    """However often it was scheduled and waited since."""
+    started = datetime(2026, 1, 1, tzinfo=UTC)
+    left = [routing.seconds_left(started, started + timedelta(hours=hours)) for hours in (0, 23, 25)]
+
+    assert left == [24 * 3600, 3600, -3600]
 
 
 def test_our_own_activities_only_read() -> None:
