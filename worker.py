@@ -19,8 +19,10 @@ from activities.llm.planners import UnknownPlanner, planner_named
 from activities.planning import Planner
 from activities.registration import activities
 from activities.store import StoreUnavailable, open_store, sqlite_url
-from activities.toolbox import builtin, calendar
+from activities.toolbox import builtin, desk
+from activities.toolbox.desk import world
 from activities.toolbox.injection import Resources
+from activities.toolbox.reach import BadReach
 from activities.toolbox.registry import Registry, ToolMistakes, load
 from runtime import options, serve, telemetry
 from runtime.client import NotConnected, connect, register_search_attributes
@@ -32,7 +34,7 @@ from workflows.attributes import TYPES
 from workflows.call import CallInterceptor
 from workflows.inspect import InspectWorkflow
 
-BAD_USAGE = (ToolMistakes, BadBreak, BadSetting, StoreUnavailable, UnknownPlanner)
+BAD_USAGE = (ToolMistakes, BadBreak, BadReach, BadSetting, StoreUnavailable, UnknownPlanner)
 UNREACHABLE = (NotConnected, ServerUnavailable, RPCError)
 EXAMPLES = Path(__file__).parent / "examples" / "documents"
 
@@ -43,6 +45,7 @@ def main(
     tools: options.Tools = None,
     check: options.Check = False,
     documents: options.Documents = None,
+    allow_host: options.AllowHost = None,
     state: options.State = DEFAULT_STATE,
     store: options.Store = None,
     queue: options.Queue = DEFAULT_QUEUE,
@@ -53,8 +56,10 @@ def main(
     """Serve tasks until Ctrl-C; a second Ctrl-C quits at once."""
     telemetry.configure(log)
     try:
-        settings = Settings(state, store, documents or (EXAMPLES if dev else None), queue, dev, fresh, break_ or [])
-        registry = Registry([*builtin.TOOLS, *(tool for path in tools or [] for tool in load(path))])
+        chosen = documents or (EXAMPLES if dev else None)
+        settings = Settings(state, store, chosen, queue, dev, fresh, break_ or (), allow_host or ())
+        own = [tool for path in tools or [] for tool in load(path)]
+        registry = Registry([*builtin.TOOLS, *own], demo=desk.TOOLS if settings.demo else ())
         if check:
             typer.echo(registry.catalogue())
         else:
@@ -78,9 +83,10 @@ async def run(settings: Settings, registry: Registry, planner: Planner) -> None:
         searchable = await register_search_attributes(client, TYPES)
         engine = await open_store(settings.store or sqlite_url(settings.state))
         opened.push_async_callback(engine.dispose)
-        if settings.dev:
-            await calendar.seed(engine, datetime.now(UTC).date())
-        resources = Resources(engine, await opened.enter_async_context(httpx2.AsyncClient()), settings.documents)
+        if settings.demo:
+            await world.seed(engine, datetime.now(UTC).date())
+        http = await opened.enter_async_context(httpx2.AsyncClient())
+        resources = Resources(engine, http, settings.documents, allow_hosts=settings.allow_hosts)
         worker = serve.build(
             client,
             settings.queue,

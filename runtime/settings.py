@@ -32,6 +32,13 @@ class Settings:
     """Whether the demo world begins empty."""
     breaks: Sequence[str] = ()
     """What to break on purpose."""
+    allow_hosts: Sequence[str] = ()
+    """Private hosts and networks that pages may be fetched from."""
+
+    @property
+    def demo(self) -> bool:
+        """Whether there is a demo world: always in the embedded store, never in one that somebody named."""
+        return self.store is None
 
     def prepare(self) -> None:
         """Make the state folder, emptied of store and server database when `fresh`.

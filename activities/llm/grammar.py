@@ -11,7 +11,7 @@ from pydantic import JsonValue
 
 from activities.llm.clause import Clause, cut, unquoted
 from activities.llm.moment import WEEKDAYS, read_day, read_time
-from activities.toolbox.calendar import clock
+from activities.toolbox.desk.bookings import clock
 from activities.toolbox.expression import unknown_words
 from workflows.plan import Step
 

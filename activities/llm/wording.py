@@ -6,7 +6,7 @@ from datetime import date, timedelta
 from pydantic import JsonValue, ValidationError
 
 from activities.toolbox.calculate import Calculation, plain
-from activities.toolbox.calendar import Booking, Slots, clock
+from activities.toolbox.desk.bookings import Booking, Slots, clock
 from activities.toolbox.search import Found
 from workflows.plan import canonical
 from workflows.task import StepRecord

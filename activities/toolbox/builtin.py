@@ -3,9 +3,9 @@
 from typing import Any
 
 from activities.toolbox.calculate import calculate
-from activities.toolbox.calendar import book_slot, list_slots
 from activities.toolbox.search import search
 from activities.toolbox.tool import Tool
+from activities.toolbox.web import fetch_page
 
-TOOLS: tuple[Tool[..., Any], ...] = (calculate, search, list_slots, book_slot)
+TOOLS: tuple[Tool[..., Any], ...] = (calculate, search, fetch_page)
 """The built-in tools, in the order in which people see them."""

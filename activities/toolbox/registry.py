@@ -24,15 +24,16 @@ class ToolMistakes(Exception):
 class Registry(Mapping[str, Kind]):
     """Kinds by name."""
 
-    def __init__(self, tools: Iterable[Tool[..., Any]]) -> None:
-        """Check every tool.
+    def __init__(self, tools: Iterable[Tool[..., Any]], demo: Iterable[Tool[..., Any]] = ()) -> None:
+        """Check every tool; those of the `demo` world give way to others of the same name.
 
         Raises:
             ToolMistakes: some of them cannot be used.
         """
         self._kinds: dict[str, Kind] = {}
-        mistakes, names = list[str](), set[str]()
-        for tool in tools:
+        mistakes, names, chosen = list[str](), set[str](), list(tools)
+        taken = {tool.__name__ for tool in chosen}
+        for tool in [*chosen, *(tool for tool in demo if tool.__name__ not in taken)]:
             kind, wrong = describe(tool)
             mistakes += wrong
             if tool.__name__ in names:
@@ -79,6 +80,7 @@ def _lines(kind: Kind) -> str:
     more += [f"observe={spec.observe.kind}"] if spec.observe else []
     more += [f"undo={spec.undo.kind}"] if spec.undo else []
     more += [f"fallback={spec.fallback}"] if spec.fallback else []
+    more += [f"ensure={spec.ensure}"] if spec.ensure else []
     return f"{first}\n{'':<16} {', '.join(more)}; {spec.retry}, {spec.timeout:g} s"
 
 

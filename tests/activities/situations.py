@@ -7,9 +7,9 @@ from typing import Any
 from pydantic import BaseModel, JsonValue
 
 from activities.llm.offline import OfflinePlanner
-from activities.toolbox import tool
+from activities.toolbox import desk, tool
 from activities.toolbox.builtin import TOOLS
-from activities.toolbox.calendar import Slots
+from activities.toolbox.desk.bookings import Slots
 from activities.toolbox.registry import Registry
 from workflows.catalogue import Effect
 from workflows.faults import Code, Fault
@@ -33,7 +33,7 @@ def send_parcel(args: Parcel) -> Parcel:
     return args
 
 
-KINDS = Registry((*TOOLS, send_parcel))
+KINDS = Registry((*TOOLS, send_parcel), demo=desk.TOOLS)
 
 
 async def propose(situation: Situation) -> NewSteps | Answer | Question | GiveUp:

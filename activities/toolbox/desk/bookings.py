@@ -1,14 +1,17 @@
-"""The kinds `list_slots` and `book_slot`: a small calendar in the store, shared by everybody who books in it."""
+"""The calendar that all share: the kinds `list_slots`, `book_slot`, `list_bookings` and `cancel_booking`.
 
-from collections.abc import Iterator
-from datetime import date, time, timedelta
-from typing import Annotated, Any
+To move a booking is to cancel it and to book another slot.
+"""
 
-from pydantic import AfterValidator, BaseModel, Field, PlainSerializer
+from datetime import UTC, date, datetime, time
+from typing import Annotated
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PlainSerializer
 from pydantic_core import PydanticCustomError
 from sqlalchemy import (
     Column,
     Date,
+    ForeignKey,
     Integer,
     String,
     Table,
@@ -20,10 +23,9 @@ from sqlalchemy import (
     select,
     update,
 )
-from sqlalchemy.exc import IntegrityError
-from sqlalchemy.ext.asyncio import AsyncEngine
 
-from activities.store import metadata, writing
+from activities.store import metadata
+from activities.toolbox.desk.columns import Moment
 from activities.toolbox.errors import Refused
 from activities.toolbox.injection import Transaction
 from activities.toolbox.tool import tool
@@ -39,10 +41,20 @@ SLOTS = Table(
 )
 """One row a slot; it is free while it has no name."""
 
+BOOKINGS = Table(
+    "bookings",
+    metadata,
+    Column("id", Integer, primary_key=True),
+    Column("slot", ForeignKey("slots.id"), nullable=False),
+    Column("name", String(80), nullable=False),
+    Column("cancelled", Moment),
+    sqlite_autoincrement=True,
+)
+"""One row a booking, for ever: who cancels the first booking of a slot must not hit the second."""
+
 MAX_DAYS = 3
 """Other days that are named when a day has nothing free."""
-DEMO_DAYS = 14
-DEMO_NAMES = ("Ada", "Grace", "the night shift", "Linus", "the auditors")
+MAX_LISTED = 20
 
 
 def clock(at: time) -> str:
@@ -91,6 +103,35 @@ class Booking(BaseModel):
     name: str
 
 
+class BookingsOf(BaseModel):
+    """Which bookings; without an argument all."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    booking: int | None = Field(default=None, description="The id of one booking", ge=1, lt=2**31)
+    name: str | None = Field(default=None, description="Part of the name that it was booked in", max_length=80)
+
+
+class Entry(Booking):
+    """A booking, which may have been cancelled."""
+
+    model_config = ConfigDict(from_attributes=True)
+
+    cancelled: datetime | None = None
+
+
+class Entries(BaseModel):
+    """Those in force first, of these the latest."""
+
+    bookings: list[Entry]
+
+
+class Cancel(BaseModel):
+    """Which booking."""
+
+    booking: int = Field(description="The id of the booking, as book_slot returned it", ge=1, lt=2**31)
+
+
 @tool.read
 async def list_slots(args: Day, tx: Transaction) -> Slots:
     """List the free slots of one day in the calendar."""
@@ -104,27 +145,42 @@ async def list_slots(args: Day, tx: Transaction) -> Slots:
     return Slots(day=args.day, free=free, days=days)
 
 
-@tool.transactional(observe=list_slots)
+@tool.read
+async def list_bookings(args: BookingsOf, tx: Transaction) -> Entries:
+    """List bookings of the calendar with their ids, by name or id; 20 at the most, those in force first."""
+    columns = (BOOKINGS.c.id, SLOTS.c.day, SLOTS.c.at, BOOKINGS.c.name, BOOKINGS.c.cancelled)
+    order = (BOOKINGS.c.cancelled.is_not(None), BOOKINGS.c.id.desc())
+    query = select(*columns).join_from(BOOKINGS, SLOTS).order_by(*order).limit(MAX_LISTED)
+    if args.booking is not None:
+        query = query.where(BOOKINGS.c.id == args.booking)
+    if args.name is not None:
+        query = query.where(BOOKINGS.c.name.icontains(args.name, autoescape=True))
+    return Entries(bookings=[Entry.model_validate(row) for row in await tx.execute(query)])
+
+
+@tool.transactional(observe=list_bookings)
+async def cancel_booking(args: Cancel, tx: Transaction) -> Entry:
+    """Cancel one booking of the calendar, so that its slot is free again."""
+    live = (BOOKINGS.c.id == args.booking) & BOOKINGS.c.cancelled.is_(None)
+    slot = await tx.scalar(update(BOOKINGS).where(live).values(cancelled=datetime.now(UTC)).returning(BOOKINGS.c.slot))
+    found = (await list_bookings(BookingsOf(booking=args.booking), tx)).bookings
+    if slot is None:
+        raise await _not_live(args.booking, found, tx)
+    await tx.execute(update(SLOTS).where(SLOTS.c.id == slot).values(name=None))
+    return found[0]
+
+
+@tool.transactional(observe=list_slots, undo=cancel_booking.using(booking="result.id"))
 async def book_slot(args: Book, tx: Transaction) -> Booking:
     """Book one free slot of the calendar in the name of a person or team."""
     slot = (SLOTS.c.day == args.day) & (SLOTS.c.at == args.at)
     free = SLOTS.c.name.is_(None)
-    id = await tx.scalar(update(SLOTS).where(slot & free).values(name=args.name).returning(SLOTS.c.id))
-    if id is None:
+    taken = await tx.scalar(update(SLOTS).where(slot & free).values(name=args.name).returning(SLOTS.c.id))
+    if taken is None:
         is_taken = await tx.scalar(select(exists().where(slot)))
         raise _not_free(args, await list_slots(Day(day=args.day), tx), is_taken=bool(is_taken))
+    id = await tx.scalar(insert(BOOKINGS).values(slot=taken, name=args.name).returning(BOOKINGS.c.id))
     return Booking(id=id, day=args.day, at=args.at, name=args.name)
-
-
-async def seed(engine: AsyncEngine, today: date) -> None:
-    """Fill an empty calendar with two weeks of half hours from 09:00 to 17:00, some of them taken by other people."""
-    rows = list(_demo_world(today))
-    try:
-        async with writing(engine).begin() as tx:
-            if not await tx.scalar(select(func.count()).select_from(SLOTS)):
-                await tx.execute(insert(SLOTS), rows)
-    except IntegrityError:
-        return  # another worker filled it in the same moment
 
 
 async def _later_days(day: date, tx: Transaction) -> list[date]:
@@ -141,17 +197,13 @@ def _not_free(args: Book, slots: Slots, *, is_taken: bool) -> Refused:
     return Refused(f"{what}; {offer}.", code="conflict" if is_taken else "not_found", observed=observed)
 
 
+async def _not_live(id: int, found: list[Entry], tx: Transaction) -> Refused:
+    if not found:
+        reason = f"There is no booking {id}: look for it by name with list_bookings."
+        return Refused(reason, code="not_found", observed=await list_bookings(BookingsOf(), tx))
+    reason = f"Booking {id} was cancelled at {found[0].cancelled:%Y-%m-%d %H:%M} UTC: there is nothing left to cancel."
+    return Refused(reason, code="gone", observed=Entries(bookings=found))
+
+
 def _minutes(at: time) -> int:
     return at.hour * 60 + at.minute
-
-
-def _demo_world(today: date) -> Iterator[dict[str, Any]]:
-    """On the first day 14:00 is taken, 14:30 and 15:00 are free; elsewhere about every third slot is taken."""
-    for ahead in range(DEMO_DAYS):
-        for half in range(16):
-            at = time(9 + half // 2, half % 2 * 30)
-            is_taken = (ahead * 5 + half * 7) % 3 == 0
-            if ahead == 0 and time(14) <= at <= time(15):
-                is_taken = at == time(14)
-            name = DEMO_NAMES[(ahead + half) % len(DEMO_NAMES)] if is_taken else None
-            yield {"day": today + timedelta(days=ahead), "at": at, "name": name}

@@ -1,0 +1,39 @@
+"""What was probably meant by a name that nothing has."""
+
+import difflib
+import unicodedata
+from collections import defaultdict
+from collections.abc import Mapping
+from typing import Any
+
+from sqlalchemy import Select
+
+from activities.toolbox.injection import Transaction
+
+MAX_NEAR, MAX_COMPARED = 3, 1000
+"""Things that are named, and rows that are compared at the most."""
+CUTOFF = 0.6
+"""How alike two spellings must be, from 0 to 1: difflib's ratio."""
+
+
+def folded(text: str) -> str:
+    """A text in small letters and without accents."""
+    letters = unicodedata.normalize("NFKD", text.casefold())
+    return "".join(letter for letter in letters if not unicodedata.combining(letter))
+
+
+def nearest(asked: str, named: Mapping[str, str]) -> dict[str, str]:
+    """Those of `named` (key to words) that are spelt most like `asked` in their key, their words, or one of them."""
+    keys = defaultdict[str, list[str]](list)
+    for key, words in named.items():
+        for spelling in dict.fromkeys((folded(key), folded(words), *folded(words).split())):
+            keys[spelling].append(key)
+    spellings = difflib.get_close_matches(folded(asked), keys, n=MAX_NEAR, cutoff=CUTOFF)
+    found = dict.fromkeys(key for spelling in spellings for key in keys[spelling])
+    return {key: named[key] for key in list(found)[:MAX_NEAR]}
+
+
+async def near(asked: str, known: Select[Any, Any], tx: Transaction) -> dict[str, str]:
+    """The nearest of the rows that `known` selects, each a key and its words."""
+    rows = (await tx.execute(known.limit(MAX_COMPARED))).all()
+    return nearest(asked, {row[0]: row[1] for row in rows})

@@ -1,0 +1,101 @@
+"""The documents that are kept as rows: the kinds `list_documents` and `delete_document`, and how one is read."""
+
+from datetime import UTC, datetime
+
+from pydantic import BaseModel, ConfigDict, Field
+from sqlalchemy import Column, String, Table, Text, or_, select, update
+
+from activities.store import metadata
+from activities.toolbox.desk.columns import Moment
+from activities.toolbox.desk.near import near
+from activities.toolbox.errors import Refused
+from activities.toolbox.injection import Transaction
+from activities.toolbox.tool import tool
+
+PAPERS = Table(
+    "papers",
+    metadata,
+    Column("name", String(80), primary_key=True),
+    Column("title", String(120), nullable=False),
+    Column("text", Text, nullable=False),
+    Column("deleted", Moment),
+)
+"""One row a document; what is deleted stays, marked, so that it is known to have been there."""
+
+MAX_LISTED = 50
+
+
+class DocumentsOf(BaseModel):
+    """Which documents; without an argument all."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    query: str = Field(default="", description="Part of the name or title", max_length=80)
+
+
+class Document(BaseModel):
+    """A document without its text."""
+
+    model_config = ConfigDict(from_attributes=True)
+
+    name: str
+    title: str
+
+
+class Listing(BaseModel):
+    """Documents in the order of their names."""
+
+    documents: list[Document]
+    more: bool = False
+    """Whether more documents fit than are named."""
+
+
+class Delete(BaseModel):
+    """Which document."""
+
+    document: str = Field(description="The name of the document, as list_documents shows it", max_length=80)
+
+
+class Row(Document):
+    """A document with all that is stored of it."""
+
+    text: str
+    deleted: datetime | None
+    """When it was deleted; its text must not be shown any more."""
+
+
+@tool.read
+async def list_documents(args: DocumentsOf, tx: Transaction) -> Listing:
+    """List the documents that are kept, by name, with their titles; the first 50 at the most."""
+    fits = or_(*(column.icontains(args.query, autoescape=True) for column in (PAPERS.c.name, PAPERS.c.title)))
+    query = select(PAPERS.c.name, PAPERS.c.title).where(PAPERS.c.deleted.is_(None), fits).order_by(PAPERS.c.name)
+    found = [Document.model_validate(row) for row in await tx.execute(query.limit(MAX_LISTED + 1))]
+    return Listing(documents=found[:MAX_LISTED], more=len(found) > MAX_LISTED)
+
+
+@tool.transactional(observe=list_documents)
+async def delete_document(args: Delete, tx: Transaction) -> Document:
+    """Delete one document for good."""
+    kept = (PAPERS.c.name == args.document) & PAPERS.c.deleted.is_(None)
+    mark = update(PAPERS).where(kept).values(deleted=datetime.now(UTC))
+    row = (await tx.execute(mark.returning(PAPERS.c.name, PAPERS.c.title))).one_or_none()
+    if row is None:
+        raise await missing(args.document, tx)
+    return Document.model_validate(row)
+
+
+async def read_row(name: str, tx: Transaction) -> Row | None:
+    """Find a document by its name, also one that was deleted; None where there never was one."""
+    row = (await tx.execute(select(PAPERS).where(PAPERS.c.name == name))).one_or_none()
+    return None if row is None else Row.model_validate(row)
+
+
+async def missing(name: str, tx: Transaction) -> Refused:
+    """Say why a document cannot be had: it was deleted, or there never was one of this name."""
+    row = await read_row(name, tx)
+    if row is None:
+        kept = select(PAPERS.c.name, PAPERS.c.title).where(PAPERS.c.deleted.is_(None)).order_by(PAPERS.c.name)
+        observed = {"near": await near(name, kept, tx)}
+        return Refused("There is no document of this name: see list_documents.", code="not_found", observed=observed)
+    reason = f"{row.name} was deleted at {row.deleted:%Y-%m-%d %H:%M} UTC: do without it."
+    return Refused(reason, code="gone", observed={"document": row.model_dump(mode="json", exclude={"text"})})

@@ -1,0 +1,63 @@
+"""A front desk for tests: a real store on disk, one transaction a call."""
+
+import hashlib
+from collections.abc import Coroutine
+from dataclasses import dataclass
+from datetime import date
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pytest
+from pydantic import BaseModel
+from sqlalchemy import select
+from sqlalchemy.ext.asyncio import AsyncEngine
+
+from activities.store import open_store, sqlite_url, writing
+from activities.toolbox import Refused, Tool
+from activities.toolbox.desk.world import TABLES, seed
+from activities.toolbox.injection import Transaction
+from workflows.catalogue import Effect
+from workflows.faults import Fault
+
+TODAY = date(2025, 11, 21)
+
+Args = TypeVar("Args", bound=BaseModel)
+Result = TypeVar("Result")
+
+
+@dataclass
+class Desk:
+    """The demo world behind the kinds."""
+
+    engine: AsyncEngine
+
+    async def do(self, tool: Tool[[Args, Transaction], Coroutine[Any, Any, Result]], args: Args) -> Result:
+        """Call a kind in a transaction of its own, as the boundary does."""
+        engine = writing(self.engine) if tool.effect is Effect.TRANSACTIONAL else self.engine
+        async with engine.begin() as tx:
+            return await tool(args, tx)
+
+    async def refuses(self, tool: Tool[[Args, Transaction], Coroutine[Any, Any, Any]], args: Args) -> Fault:
+        """Call a kind that cannot do it, and return why."""
+        with pytest.raises(Refused) as caught:
+            await self.do(tool, args)
+        return caught.value.fault
+
+    async def rows(self) -> dict[str, list[tuple[Any, ...]]]:
+        """All that is stored, by table."""
+        async with self.engine.begin() as tx:
+            return {
+                table.name: [tuple(row) for row in await tx.execute(select(table).order_by(*table.primary_key))]
+                for table in TABLES
+            }
+
+    async def digest(self) -> str:
+        """A digest of all that is stored."""
+        return hashlib.sha256(repr(await self.rows()).encode()).hexdigest()
+
+
+async def open_desk(folder: Path, rows: int = 1000) -> Desk:
+    """The demo world in a store in `folder`; whoever opens it disposes of the engine."""
+    desk = Desk(await open_store(sqlite_url(folder)))
+    await seed(desk.engine, TODAY, rows)
+    return desk
