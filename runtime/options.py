@@ -12,6 +12,9 @@ Fresh = Annotated[bool, typer.Option("--fresh", help="With --dev: begin with an 
 Tools = Annotated[list[Path] | None, typer.Option(help="A file with tools of your own; may be repeated.")]
 Check = Annotated[bool, typer.Option("--check", help="Load the tools, print the catalogue, exit.")]
 Documents = Annotated[Path | None, typer.Option(help="The root of the folders that tasks may search.")]
+AllowHost = Annotated[
+    list[str] | None, typer.Option(help="A private host or network that fetch_page may reach; may be repeated.")
+]
 State = Annotated[Path, typer.Option(envvar="REPLAN_STATE", help="The folder where this worker keeps its state.")]
 Store = Annotated[str | None, typer.Option(envvar="REPLAN_STORE", help="URL of the store, else SQLite in --state.")]
 Queue = Annotated[str, typer.Option(help="The task queue to serve.")]

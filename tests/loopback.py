@@ -1,8 +1,10 @@
 """A web server on this machine that answers what a test prepared, byte for byte."""
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+import ssl
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field
 
 SILENCE = None
 """The answer of a server that takes the request and never says a word."""
@@ -33,3 +35,49 @@ async def serving(*answers: bytes | None) -> AsyncIterator[str]:
     server = await asyncio.start_server(answer, "127.0.0.1", 0)
     async with server:
         yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+
+
+@dataclass
+class Visits:
+    """What a server that streams has seen."""
+
+    url: str
+    requests: list[bytes] = field(default_factory=list)
+    """The heads of the requests."""
+    sent: int = 0
+    """Bytes that clients let it send."""
+
+    @property
+    def port(self) -> int:
+        """Where it listens."""
+        return int(self.url.rpartition(":")[2])
+
+
+@asynccontextmanager
+async def streaming(
+    answer: Callable[[bytes], AsyncIterator[bytes]], tls: ssl.SSLContext | None = None
+) -> AsyncIterator[Visits]:
+    """Serve each request what `answer` makes of its head, for as long as the client listens."""
+    visits = Visits("")
+
+    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with suppress(ConnectionError, ssl.SSLError):
+            visits.requests.append(await reader.readuntil(b"\r\n\r\n"))
+            async for part in answer(visits.requests[-1]):
+                writer.write(part)
+                await writer.drain()
+                visits.sent += len(part)
+        writer.close()
+
+    server = await asyncio.start_server(talk, "127.0.0.1", 0, ssl=tls)
+    async with server:
+        visits.url = f"{'https' if tls else 'http'}://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        yield visits
+
+
+async def endlessly(head: bytes, part: bytes, pause: float = 0.0) -> AsyncIterator[bytes]:
+    """`head`, then `part` again and again."""
+    yield head
+    while True:
+        yield part
+        await asyncio.sleep(pause)

@@ -1,10 +1,11 @@
-"""HTTP (`httpx2`): its exceptions, and what a status means when a tool's call gets it (RFC 9110, RFC 6585)."""
+"""HTTP (`httpx2` and `httpcore2` below it): exceptions, and what a status means to a tool (RFC 9110, RFC 6585)."""
 
 import email.utils
 import math
 from collections.abc import Mapping
 from datetime import UTC, datetime
 
+import httpcore2
 import httpx2
 from pydantic import JsonValue
 from pydantic_core import from_json
@@ -98,7 +99,7 @@ def _cut(reason: str) -> Entry:
 
 _BUG = "The tool uses its HTTP client wrongly: mend the tool."
 
-TABLE: Table = {
+_HTTPX: Table = {
     httpx2.HTTPStatusError: _status,
     httpx2.HTTPError: _cut("The HTTP request failed on its way."),
     httpx2.TimeoutException: always(Code.TIMEOUT, "The HTTP request took too long."),
@@ -117,3 +118,11 @@ TABLE: Table = {
     httpx2.StreamError: always(Code.BUG, _BUG),
     httpx2.CookieConflict: always(Code.BUG, _BUG),
 }
+
+TABLE: Table = {
+    **_HTTPX,
+    **{getattr(httpcore2, name): entry for one, entry in _HTTPX.items() if hasattr(httpcore2, name := one.__name__)},
+    httpcore2.ProtocolError: _HTTPX[httpx2.RemoteProtocolError],
+    httpcore2.ConnectionNotAvailable: _HTTPX[httpx2.PoolTimeout],
+}
+"""An exception of `httpcore2`, which `Web` uses without `httpx2`, means what its namesake does."""

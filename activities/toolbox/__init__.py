@@ -1,7 +1,18 @@
 """What a tools file imports: `from activities.toolbox import Refused, Transaction, tool`."""
 
 from activities.toolbox.errors import Busy, NeedsPerson, Refused, ToolError, Unreachable
-from activities.toolbox.injection import Documents, Transaction
+from activities.toolbox.injection import Documents, Transaction, Web
 from activities.toolbox.tool import Tool, tool
 
-__all__ = ["Busy", "Documents", "NeedsPerson", "Refused", "Tool", "ToolError", "Transaction", "Unreachable", "tool"]
+__all__ = [
+    "Busy",
+    "Documents",
+    "NeedsPerson",
+    "Refused",
+    "Tool",
+    "ToolError",
+    "Transaction",
+    "Unreachable",
+    "Web",
+    "tool",
+]

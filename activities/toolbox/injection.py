@@ -1,6 +1,6 @@
 """What a tool gets besides its arguments, by the type of the parameter."""
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,10 +12,12 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from activities.store import writing
 from activities.toolbox.errors import NeedsPerson
+from activities.toolbox.network import Web
+from activities.toolbox.reach import Reach
 from workflows.call import Call
 from workflows.catalogue import Effect
 
-__all__ = ["INJECTABLE", "Documents", "Resources", "Transaction"]
+__all__ = ["INJECTABLE", "Documents", "Resources", "Transaction", "Web"]
 
 
 @dataclass(frozen=True)
@@ -28,22 +30,37 @@ class Documents:
 INJECTABLE: Mapping[type, str] = {
     Transaction: "Transaction",
     httpx2.AsyncClient: "httpx2.AsyncClient",
+    Web: "Web",
     Documents: "Documents",
 }
 """The types that a parameter may have, with the name that messages use."""
 
-ASYNC_ONLY = (Transaction, httpx2.AsyncClient)
+ASYNC_ONLY = (Transaction, httpx2.AsyncClient, Web)
 """The types that a plain `def`, which runs in a thread, cannot use."""
 
 
 class Resources:
     """What this worker has to give; opened by `worker.py`, closed with it."""
 
-    def __init__(self, engine: AsyncEngine, http: httpx2.AsyncClient, documents: Path | None) -> None:
-        """Share one engine and one HTTP client among all calls; `documents` is the root that `--documents` named."""
+    def __init__(
+        self,
+        engine: AsyncEngine,
+        http: httpx2.AsyncClient,
+        documents: Path | None,
+        *,
+        allow_hosts: Iterable[str] = (),
+    ) -> None:
+        """Share one engine and one HTTP client among all calls; `documents` is the root that `--documents` named.
+
+        `allow_hosts` are the names, addresses and networks that `Web` may reach although they are not public.
+
+        Raises:
+            ValueError: one of them is none of these.
+        """
         self._engine = engine
         self._http = http
         self.documents = documents
+        self._web = Web(Reach.of(allow_hosts))
 
     @asynccontextmanager
     async def given(self, wanted: Mapping[str, type], effect: Effect, call: Call) -> AsyncIterator[dict[str, Any]]:
@@ -57,6 +74,8 @@ class Resources:
             return await stack.enter_async_context(engine.begin())
         if kind is Documents:
             return Documents(folder(self.documents, call.documents))
+        if kind is Web:
+            return self._web
         return self._http
 
 

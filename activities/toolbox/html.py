@@ -1,0 +1,181 @@
+"""HTML as the text that a person would read: headings, paragraphs and lists as lines of Markdown."""
+
+import re
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from lxml import etree  # type: ignore[import-untyped]  # it ships no types
+
+MAX_TEXT = 2_000_000
+"""Characters of text that one page gives."""
+MAX_DEPTH = 1_000
+"""Elements within each other; beyond them the parser needs quadratic time."""
+CHUNK = 16_384
+"""Bytes between two looks at how long and how deep it has become."""
+
+
+class Page(NamedTuple):
+    """What stands on a page."""
+
+    title: str
+    """The page's title, else its first heading, else nothing."""
+    text: str
+    """Lines of Markdown: `## Heading`, `- item`, `cell | cell`; no control characters but the ends of lines."""
+    is_cut: bool
+    """Whether the page goes on after this text: it is longer than was asked for, or nested too deep."""
+
+
+def text_of(html: str | bytes, *, charset: str | None = None, max_text: int = MAX_TEXT) -> Page:
+    """Read a page, whole or broken, in time and memory that grow with its length; never raises.
+
+    `charset` is what an HTTP header says of bytes; without one, a byte order mark or a `<meta charset>` decides, else
+    it is UTF-8. Scripts, styles, drawings and what the page itself marks as hidden are left out.
+    """
+    content = html if isinstance(html, str) else html.decode(encoding_of(html, charset), errors="replace")
+    data = content.encode("utf-8", errors="replace")
+    lines = _Lines(max_text)
+    # Events, not a tree: building HTML's tree takes quadratic time on pages that are made for it.
+    parser = etree.HTMLParser(target=lines, encoding="utf-8", no_network=True)
+    for start in range(0, len(data), CHUNK):
+        parser.feed(data[start : start + CHUNK])
+        if lines.is_cut:
+            break
+    else:
+        parser.feed(b" ")  # the parser minds a page of no bytes
+        parser.close()
+    return lines.page()
+
+
+_MARKS: Mapping[bytes, str] = {b"\xef\xbb\xbf": "utf-8-sig", b"\xff\xfe": "utf-16", b"\xfe\xff": "utf-16"}
+_META = re.compile(rb"<meta[^>]{0,200}?charset\s{0,9}=\s{0,9}[\"']?([\w-]{1,32})", re.IGNORECASE)
+_KNOWN = re.compile(
+    r"(?:iso-?8859-(?:[2-9]|1[013-6])|windows-125[0-8]|cp125[0-8]|utf-?8|utf-?16|utf-16[lb]e|koi8-[ru]|mac-?(?:roman|cyrillic)"
+    r"|gb2312|gbk|gb18030|big5(?:-hkscs)?|shift[-_]jis|euc-(?:jp|kr)|iso-2022-jp)",
+    re.IGNORECASE | re.ASCII,
+)
+"""Encodings of text on the web (https://encoding.spec.whatwg.org); of Python's others some take quadratic time."""
+_LATIN = re.compile(r"(?:us-?)?ascii|iso-?8859-1|latin-?1", re.IGNORECASE | re.ASCII)
+"""Names that mean windows-1252 on the web."""
+
+
+def encoding_of(content: bytes, said: str | None) -> str:
+    """Name the encoding of a text from the web: its byte order mark, the header's `said`, its own word, or UTF-8."""
+    for mark, encoding in _MARKS.items():
+        if content.startswith(mark):
+            return encoding
+    found = _META.search(content[:2048])
+    meta = found[1].decode("ascii", errors="replace") if found else ""
+    name = (said or ("utf-8" if meta.lower().startswith("utf-16") else meta)).strip()
+    if _LATIN.fullmatch(name):
+        return "cp1252"
+    return name.replace("_", "-") if _KNOWN.fullmatch(name) else "utf-8"
+
+
+_HIDDEN = re.compile(
+    "script|style|template|noscript|noframes|noembed|iframe|object|embed|applet|svg|math|canvas|audio|video|select|"
+    "datalist|textarea"
+)
+_PARAGRAPH = re.compile(
+    "address|article|aside|blockquote|dl|fieldset|figure|footer|form|h[1-6]|header|main|nav|ol|p|pre|section|table|ul"
+)
+_LINE = re.compile("body|br|caption|center|dd|details|dir|div|dt|figcaption|hr|html|legend|li|menu|summary|tr")
+_CELL = re.compile("t[dh]")
+_PREFIX: Mapping[str, str] = {"li": "- ", **{f"h{level}": "#" * level + " " for level in range(1, 7)}}
+_MARKUP = re.compile(r"#{1,6}\s|```|~~~")
+"""What would begin a heading or code if it stood at the beginning of a line."""
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+
+
+class _Lines:
+    """Collects lines from the parser's events."""
+
+    def __init__(self, max_text: int) -> None:
+        self._left = max_text
+        self._title, self._heading = list[str](), ""
+        self._lines, self._pieces, self._prefix = list[str](), list[str](), ""
+        self._depth, self._hidden, self._titles, self._pre = 0, 0, 0, 0
+        self._is_full = False
+
+    def start(self, tag: str, attributes: Mapping[str, str]) -> None:
+        """Begin an element."""
+        self._depth += 1
+        if self._hidden or _HIDDEN.fullmatch(tag) or _is_hidden(tag, attributes):
+            self._hidden += 1
+        elif tag == "title":
+            self._titles += 1
+        elif _CELL.fullmatch(tag):
+            self._pieces.append(" | " if self._pieces else "")
+        else:
+            self._break(tag)
+            self._pre += tag == "pre"
+            self._prefix = _PREFIX.get(tag, self._prefix)
+
+    def end(self, tag: str) -> None:
+        """End an element."""
+        self._depth -= 1
+        if self._hidden:
+            self._hidden -= 1
+        elif tag == "title":
+            self._titles = max(self._titles - 1, 0)
+        else:
+            self._break(tag)
+            self._pre = max(self._pre - (tag == "pre"), 0)
+            self._prefix = "" if tag in _PREFIX else self._prefix
+
+    def data(self, text: str) -> None:
+        """Take a piece of text."""
+        if self._hidden or self._is_full:
+            return
+        if self._titles:
+            self._title.append(text[:1000])
+            return
+        if text.strip() or self._pieces or self._pre:
+            self._pieces.append(text[: self._left])
+        self._left -= len(text)
+        self._is_full = self._left < 0
+
+    def comment(self, text: str) -> None:
+        """Leave a comment out."""
+
+    @property
+    def is_cut(self) -> bool:
+        """Whether to stop here."""
+        return self._is_full or self._depth > MAX_DEPTH
+
+    def close(self) -> None:
+        """Be told that the page has ended."""
+
+    def page(self) -> Page:
+        """Return what was collected."""
+        self._flush()
+        title = " ".join(_CONTROL.sub(" ", "".join(self._title)).split())[:300]
+        text = "\n".join(self._lines).strip("\n")
+        return Page(title or self._heading, text, self.is_cut)
+
+    def _break(self, tag: str) -> None:
+        is_paragraph = _PARAGRAPH.fullmatch(tag)
+        if is_paragraph or _LINE.fullmatch(tag):
+            self._flush()
+        if is_paragraph and self._lines and self._lines[-1]:
+            self._lines.append("")
+
+    def _flush(self) -> None:
+        if not self._pieces:
+            return
+        text, self._pieces = _CONTROL.sub(" ", "".join(self._pieces)), []
+        line = " ".join(text.split()).strip("| ")
+        if line and self._pre:
+            self._lines += ["```", *map(_escaped, text.strip("\n").split("\n")), "```"]
+        elif line:
+            self._lines.append(self._prefix + (line if self._prefix else _escaped(line)))
+            self._heading = self._heading or (line[:300] if self._prefix.startswith("#") else "")
+            self._prefix = ""
+
+
+def _is_hidden(tag: str, attributes: Mapping[str, str]) -> bool:
+    style = attributes.get("style", "").replace(" ", "").lower()
+    return tag not in ("html", "body") and ("hidden" in attributes or "display:none" in style)
+
+
+def _escaped(line: str) -> str:
+    return "\\" + line if _MARKUP.match(line.lstrip()) else line

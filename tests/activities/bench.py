@@ -1,0 +1,76 @@
+"""Calls of one tool through the boundary, without a server."""
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+from pydantic import JsonValue
+from sqlalchemy import text
+from sqlalchemy.ext.asyncio import AsyncEngine
+from temporalio.common import RawValue
+from temporalio.contrib.pydantic import pydantic_data_converter
+from temporalio.exceptions import ApplicationError
+from temporalio.testing import ActivityEnvironment
+
+from activities.boundary import Boundary
+from activities.store import open_store
+from activities.toolbox import Tool
+from activities.toolbox.injection import Resources
+from activities.toolbox.registry import Registry
+from workflows.faults import Fault
+from workflows.plan import StepReturn
+
+
+@dataclass
+class Bench:
+    """What a worker would give to the tools."""
+
+    engine: AsyncEngine
+    boundary: Boundary
+
+    async def call(
+        self,
+        tool: Tool[..., Any],
+        *,
+        attempt: int = 1,
+        heartbeats: Sequence[Any] = (),
+        environment: ActivityEnvironment | None = None,
+        **args: JsonValue,
+    ) -> StepReturn:
+        """Run the tool's activity once, as a worker does."""
+        chosen = environment or ActivityEnvironment()
+        chosen.payload_converter = pydantic_data_converter.payload_converter
+        info = replace(chosen.info, attempt=attempt, heartbeat_details=heartbeats)
+        chosen.info = replace(info, activity_id="a", workflow_id="a-task")
+        payload = RawValue(chosen.payload_converter.to_payload(args))
+        kind = Registry([tool])[tool.__name__]
+        back: StepReturn = await chosen.run(self.boundary.activity(kind), payload)
+        return back
+
+    async def fails(self, tool: Tool[..., Any], **more: Any) -> tuple[Fault, ApplicationError]:
+        """Run it once and return how it failed."""
+        with pytest.raises(ApplicationError) as failed:
+            await self.call(tool, **more)
+        fault = failed.value.details[0]
+        assert isinstance(fault, Fault)
+        return fault, failed.value
+
+    async def rows(self, statement: str) -> list[Any]:
+        """The first column of what a query finds."""
+        async with self.engine.begin() as connection:
+            return [row[0] for row in await connection.execute(text(statement))]
+
+
+@asynccontextmanager
+async def bench(folder: Path, documents: Path | None = None, allow_hosts: Sequence[str] = ()) -> AsyncIterator[Bench]:
+    """A bench with a store in `folder`, which has a table `notes (word)`."""
+    engine = await open_store(f"sqlite+aiosqlite:///{folder / 'store.db'}")
+    async with engine.begin() as connection:
+        await connection.execute(text("CREATE TABLE notes (word TEXT PRIMARY KEY)"))
+    async with httpx2.AsyncClient(trust_env=False) as http:
+        yield Bench(engine, Boundary(Resources(engine, http, documents, allow_hosts=allow_hosts)))
+    await engine.dispose()

@@ -1,0 +1,195 @@
+"""`Web`: connections go to checked addresses only, however an address is spelt and whatever a name stands for."""
+
+import asyncio
+import socket
+import ssl
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from activities.toolbox.network import Patience
+from runtime.dev_server import free_port
+from tests.activities.pages import PAGE, fails_with, fault_of, fetch, offline, stands_for, whole
+from tests.loopback import endlessly, reply, serving, streaming
+from workflows.faults import Code, Quadrant
+
+PEM = Path(__file__).parents[1] / "site.example.pem"
+
+SPELLINGS = [
+    "127.0.0.1",
+    "2130706433",
+    "0x7f000001",
+    "0x7f.1",
+    "0X7F.0x0.0.1",
+    "017700000001",
+    "127.1",
+    "127.0.1",
+    "0",
+    "0.0.0.0",  # noqa: S104  # nobody binds it
+    "[::1]",
+    "[::]",
+    "[::ffff:127.0.0.1]",
+    "[::ffff:7f00:1]",
+    "[::127.0.0.1]",
+    "[0:0:0:0:0:ffff:127.0.0.1]",
+    "[64:ff9b::127.0.0.1]",
+    "[2002:7f00:1::]",
+    "[fe80::1]",
+    "10.0.0.1",
+    "169.254.169.254",
+    "192.168.0.1",
+    "[fd00:ec2::254]",
+]
+
+
+@pytest.mark.parametrize("scheme", ["http", "https"])
+@pytest.mark.parametrize("host", SPELLINGS)
+async def test_an_address_inside_is_refused_however_it_is_spelt(host: str, scheme: str) -> None:
+    """The check sees what the connection would use; nothing is sent, and the planner has to choose another."""
+    fault = await fault_of(f"{scheme}://{host}:{free_port()}/", allowed=())
+
+    assert (fault.code, fault.quadrant) == (Code.INVALID_INPUT, Quadrant.PERSISTENT_SEMANTIC)
+    assert "is not on the public internet" in fault.reason and fault.reason.endswith(".")
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "2130706433", "0x7f.1", "127.1", "[::ffff:127.0.0.1]"])
+async def test_a_server_inside_is_not_touched(host: str) -> None:
+    """Not even a connection is made, let alone a request."""
+    connections = list[Any]()
+    server = await asyncio.start_server(lambda *both: connections.append(both), "127.0.0.1", 0)
+    async with server:
+        await fault_of(f"http://{host}:{server.sockets[0].getsockname()[1]}/", allowed=())
+        await asyncio.sleep(0.05)
+
+    assert connections == []
+
+
+@pytest.mark.parametrize(
+    "addresses",
+    [("10.0.0.1",), ("8.8.8.8", "10.0.0.1"), ("127.0.0.1", "10.0.0.1"), ("::1",), ("127.0.0.1", "fe80::1%lo")],
+)
+async def test_a_name_is_refused_when_one_of_its_addresses_is(addresses: tuple[str, ...]) -> None:
+    """A name that also leads inside is not tried at its other addresses."""
+    async with streaming(lambda _head: whole(reply(200, PAGE))) as server:
+        url = f"http://site.example:{server.port}/"
+        fault = await fault_of(url, resolve=stands_for(*addresses))
+
+    assert fault.code is Code.INVALID_INPUT and "site.example is not on the public internet" in fault.reason
+    assert server.requests == []
+
+
+async def test_a_name_is_looked_up_once() -> None:
+    """A name that means another address when it is asked again (DNS rebinding) leads nowhere: nobody asks again."""
+    left = [("127.0.0.1",), ("10.0.0.1",), ("169.254.169.254",)]
+
+    async def rebinding(host: str, port: int) -> Sequence[str]:
+        return left.pop(0)
+
+    async with streaming(lambda _head: whole(reply(200, PAGE))) as server:
+        page = await fetch(f"http://site.example:{server.port}/", resolve=rebinding)
+
+    assert page.title == "Prices" and f"Host: site.example:{server.port}".encode() in server.requests[0]
+    assert len(left) == 2
+
+
+async def test_a_name_has_more_than_one_address() -> None:
+    """Where one takes no connection, the next one may."""
+    async with serving(reply(200, PAGE)) as url:
+        port = url.rpartition(":")[2]
+        page = await fetch(
+            f"http://site.example:{port}/", ["127.0.0.0/8", "::1"], resolve=stands_for("::1", "127.0.0.1")
+        )
+
+    assert page.title == "Prices"
+
+
+async def test_a_name_that_is_allowed_is_reached_under_no_other_name() -> None:
+    """`--allow-host intranet.example` opens that name, not the address behind it."""
+    async with serving(reply(200, PAGE)) as url:
+        named = url.replace("127.0.0.1", "intranet.example")
+        page = await fetch(named, ["intranet.example"], resolve=stands_for("127.0.0.1"))
+        fault = await fault_of(url, ["intranet.example"])
+
+    assert (page.title, fault.code) == ("Prices", Code.INVALID_INPUT)
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (socket.gaierror(socket.EAI_NONAME, "x"), Code.NOT_FOUND),
+        (socket.gaierror(socket.EAI_FAIL, "x"), Code.NOT_FOUND),
+        (socket.gaierror(socket.EAI_AGAIN, "x"), Code.UNREACHABLE),
+        (socket.gaierror(socket.EAI_MEMORY, "x"), Code.UNREACHABLE),
+    ],
+    ids=repr,
+)
+async def test_a_failed_look_up_says_whether_time_helps(error: Exception, code: Code) -> None:
+    """A name that does not exist is the planner's to change; a resolver that cannot be asked may answer later."""
+    fault = await fault_of("http://site.example/", resolve=fails_with(error))
+
+    assert fault.code is code and "site.example" in fault.reason
+
+
+async def test_a_slow_look_up_is_ended() -> None:
+    """It counts like a connection that is not made."""
+
+    async def slow(host: str, port: int) -> Sequence[str]:
+        await asyncio.sleep(5)
+        return ()
+
+    fault = await fault_of("http://site.example/", resolve=slow, patience=Patience(silence=0.05))
+
+    assert fault.code is Code.UNREACHABLE and "took too long" in fault.reason
+
+
+async def test_nobody_there_is_transient() -> None:
+    """A server that is down may come up."""
+    fault = await fault_of(f"http://127.0.0.1:{free_port()}/")
+
+    assert fault.code is Code.UNREACHABLE and fault.reason.startswith("127.0.0.1 takes no connection")
+
+
+def certified() -> ssl.SSLContext:
+    """The server of site.example."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(PEM)
+    return context
+
+
+async def test_tls_asks_for_the_name_though_it_connects_to_an_address() -> None:
+    """The certificate is checked for the name, which is also what the server is told."""
+    names = list[str | None]()
+    server_side = certified()
+    server_side.sni_callback = lambda _socket, name, _context: names.append(name)
+    async with streaming(lambda _head: whole(reply(200, PAGE)), tls=server_side) as server:
+        believing = ssl.create_default_context(cafile=str(PEM))
+        page = await fetch(f"https://site.example:{server.port}/", resolve=offline, tls=believing)
+
+    assert (page.title, names) == ("Prices", ["site.example"])
+    assert f"Host: site.example:{server.port}".encode() in server.requests[0]
+
+
+@pytest.mark.parametrize(
+    ("host", "tls"),
+    [("site.example", None), ("127.0.0.1", ssl.create_default_context(cafile=str(PEM)))],
+    ids=["signed by nobody", "of another host"],
+)
+async def test_a_certificate_that_proves_nothing_is_refused(host: str, tls: ssl.SSLContext | None) -> None:
+    """Nothing is sent to a server that is not who it should be; asking again would not make it so."""
+    async with streaming(lambda _head: whole(reply(200, PAGE)), tls=certified()) as server:
+        fault = await fault_of(f"https://{host}:{server.port}/", resolve=offline, tls=tls)
+
+    assert fault.code is Code.REFUSED and "certificate" in fault.reason
+    assert server.requests == []
+
+
+async def test_traffic_is_counted_under_tls_too() -> None:
+    """What a server sends without end is ended there as well."""
+    endless = b"HTTP/1.1 100 Continue\r\nx: " + b"y" * 60_000 + b"\r\n\r\n"
+    async with streaming(lambda _head: endlessly(b"", endless), tls=certified()) as server:
+        believing = ssl.create_default_context(cafile=str(PEM))
+        fault = await fault_of(f"https://site.example:{server.port}/", resolve=offline, tls=believing)
+
+    assert fault.code is Code.UNEXPECTED_RESULT and "had not finished" in fault.reason
