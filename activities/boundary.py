@@ -1,7 +1,7 @@
 """The one way from Temporal to a tool.
 
-decode -> validate -> give -> run -> encode -> check the size -> one log line; every exception becomes a Fault.
-The tool's transaction, where it has one, commits after the size was checked.
+decode -> validate -> give -> run -> encode -> check the size -> check what the tool ensures -> one log line; every
+exception becomes a Fault. The tool's transaction, where it has one, commits after all checks.
 """
 
 import asyncio
@@ -34,6 +34,8 @@ from temporalio.worker import (
 from activities import scrub
 from activities.borders import classify, validation
 from activities.breaking import Breaks
+from activities.toolbox import postcondition
+from activities.toolbox.condition import Condition
 from activities.toolbox.injection import Resources
 from activities.toolbox.kind import Kind
 from workflows import routing
@@ -100,12 +102,13 @@ class Boundary:
 
     async def _run(self, kind: Kind, payload: RawValue, this: Attempt) -> StepReturn:
         args = _decode(kind, payload, this)
+        asked = postcondition.seen(args.model_dump) if kind.ensure else None
         self._break(kind, after=False)
         async with (
             asyncio.timeout(kind.spec.timeout),
             self._resources.given(kind.injected, kind.spec.effect, this.call) as given,
         ):
-            result = _encode(kind, await self._invoke(kind, args, given))
+            result = _encode(kind, asked, await self._invoke(kind, args, given))
             self._break(kind, after=True)
             this.committing = True
         return StepReturn(result=result, attempt=this.number, earlier=tuple(this.earlier))
@@ -183,7 +186,7 @@ def _decode(kind: Kind, payload: RawValue, this: Attempt) -> BaseModel:
         raise FaultRaised(Fault.of(Code.INVALID_INPUT, f"{kind.spec.kind} cannot take this: {wrong}.")) from None
 
 
-def _encode(kind: Kind, value: Any) -> JsonValue:
+def _encode(kind: Kind, asked: Any, value: Any) -> JsonValue:
     """Check a result against what the kind promises and write it as JSON, before anything is committed."""
     checked = kind.result.validate_python(value)
     result: JsonValue = kind.result.dump_python(checked, mode="json")
@@ -194,7 +197,17 @@ def _encode(kind: Kind, value: Any) -> JsonValue:
     if size > MAX_RESULT:
         reason = f"{kind.spec.kind} returned {size} bytes, more than {MAX_RESULT}: let it return less."
         raise FaultRaised(Fault.of(Code.TOO_LARGE, reason))
+    if kind.ensure is not None:
+        _ensure(kind, kind.ensure, asked, checked, result)
     return result
+
+
+def _ensure(kind: Kind, condition: Condition, asked: Any, returned: Any, result: JsonValue) -> None:
+    """Refuse a result that breaks what the tool ensures: something happened, but nobody can say what."""
+    values = {"args": asked, "result": postcondition.seen(functools.partial(kind.result.dump_python, returned))}
+    reason = postcondition.broken(kind.spec.kind, condition, values)
+    if reason is not None:
+        raise FaultRaised(Fault.of(Code.UNEXPECTED_RESULT, reason, observed=result, effect=Applied.UNKNOWN))
 
 
 def _is_finite(value: Any) -> bool:

@@ -8,7 +8,11 @@ MAX_WORDS = 300
 """Characters."""
 
 _SECRETS = (
-    re.compile(r"(?i)\b(bearer|basic|token|key|secret|password|passwd|authorization|cookie)(\"?\s*[:=]\s*|\s+)\S+"),
+    re.compile(
+        r"(?i)(?<![a-z])(apikey|token|key|secret|password|passwd|authorization|cookie)"
+        r"[\"']?(\s*[:=]\s*|\s+)([\"']?(bearer|basic)\s+)?\S+"
+    ),
+    re.compile(r"(?i)\b(bearer|basic)\s+\S+"),
     re.compile(r"\b(sk|pk|rk|ghp|xox[a-z])[-_][\w-]{6,}"),
     re.compile(r"(?<=://)[^/\s@]+@"),
     re.compile(r"(?<=\?)[^\s\"']+"),

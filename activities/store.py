@@ -1,5 +1,7 @@
 """The store: engine, schema, dialect differences; nothing else."""
 
+import asyncio
+import sqlite3
 from pathlib import Path
 from typing import Any
 
@@ -31,12 +33,13 @@ async def open_store(url: str) -> AsyncEngine:
         StoreUnavailable: it cannot be opened.
     """
     try:
-        engine = create_async_engine(url)
+        engine = create_async_engine(url, hide_parameters=True)
         if engine.dialect.name == "sqlite":
             _tune(engine)
+            await asyncio.to_thread(_try, engine)
         async with engine.begin() as connection:
             await connection.run_sync(metadata.create_all)
-    except (SQLAlchemyError, ImportError, OSError) as error:
+    except (SQLAlchemyError, sqlite3.Error, ImportError, OSError, ValueError) as error:
         raise StoreUnavailable(
             f"The store {_spoken(url)} cannot be opened ({type(error).__name__}): check --store, REPLAN_STORE, --state."
         ) from error
@@ -46,8 +49,14 @@ async def open_store(url: str) -> AsyncEngine:
 def _spoken(url: str) -> str:
     try:
         return make_url(url).render_as_string(hide_password=True)
-    except ArgumentError:
+    except (ArgumentError, ValueError):  # a port that is no number is a ValueError
         return "whose URL cannot be read"
+
+
+def _try(engine: AsyncEngine) -> None:
+    """Open the file without aiosqlite, whose thread outlives a failure and then misses the loop (its issue 241)."""
+    args, more = engine.dialect.create_connect_args(engine.url)
+    sqlite3.connect(*list[Any](args), **more).close()
 
 
 def writing(engine: AsyncEngine) -> AsyncEngine:

@@ -13,6 +13,7 @@ app = typer.Typer(
     add_completion=False,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["--help", "-h"]},
     help="Give tasks to Replan's workers and see what became of them.",
     epilog='Example: python starter.py --task "book a slot for the team at 14:00, then calculate 18% of 2450"',
 )

@@ -55,9 +55,9 @@ def read_plan(path: Path) -> tuple[Step, ...]:
 
 
 def new_id(text: str) -> str:
-    """A task id that reads like the task: its first words and four random characters."""
-    words = re.findall(r"[a-z0-9]+", text.lower())[:4]
-    return "-".join([*words, secrets.token_hex(2)])[:80]
+    """A task id that reads like the task: its first words and six random characters."""
+    words = "-".join(re.findall(r"[a-z0-9]+", text.lower())[:4])[:70]
+    return "-".join(filter(None, [words, secrets.token_hex(3)]))
 
 
 def wanted(text: str | None, plan: Path | None, documents: str | None, limits: dict[str, Any]) -> Task:
@@ -74,7 +74,7 @@ def wanted(text: str | None, plan: Path | None, documents: str | None, limits: d
         return Task(text=words, plan=steps, documents=documents, limits=Limits(**limits))
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
-        field = str(first["loc"][-1]).replace("_", "-")
+        field = {"text": "task"}.get(str(first["loc"][-1]), str(first["loc"][-1]).replace("_", "-"))
         raise Problem("usage", f"--{field} cannot be used: {first['msg']}", f"give another --{field}") from error
 
 

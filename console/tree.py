@@ -18,7 +18,7 @@ FOLLOWS = {
 def heading(outcome: Outcome, ui_url: str | None) -> str:
     """The first line: which task, whose plan, where to read it."""
     planner = f"{outcome.planner} planner" if outcome.planner else "waiting for a worker"
-    return "  ".join(filter(None, [outcome.task_id, planner, ui_url]))
+    return _printable("  ".join(filter(None, [outcome.task_id, planner, ui_url])))
 
 
 def plan_lines(revision: Revision) -> list[str]:
@@ -29,7 +29,7 @@ def plan_lines(revision: Revision) -> list[str]:
     reasons = [f"because {', '.join(revision.refused)} {'was' if len(revision.refused) == 1 else 'were'} refused"]
     reasons += [f"{', '.join(revision.kept)} kept"] if revision.kept else []
     reasons += [f"looked again with {', '.join(revision.looked)}"] if revision.looked else []
-    return [f"Plan {revision.number}  " + "; ".join(reasons), *because]
+    return [_printable(f"Plan {revision.number}  " + "; ".join(reasons)), *because]
 
 
 def step_lines(outcome: Outcome, step: OutcomeStep) -> list[str]:
@@ -39,7 +39,7 @@ def step_lines(outcome: Outcome, step: OutcomeStep) -> list[str]:
     beside = [other for other in outcome.steps if other.revision == step.revision]
     ids, kinds = (max(map(len, names)) for names in ([one.id for one in beside], [_kind(one) for one in beside]))
     what = brief(f"{step.id:<{min(ids, 14)}} {_kind(step):<{min(kinds, 20)}} {one_line(step.title)}", 52)
-    lines = [f"  {SIGNS[step.status]} {what:<52} {attempts:>11} {_seconds(step):>9}"]
+    lines = [f"  {SIGNS[step.status]} {_printable(what):<52} {attempts:>11} {_seconds(step):>9}"]
     retried = [fault for fault in faults if fault.decision == "retry"]
     if retried:
         lines.append("    " + _retries(retried))
@@ -60,7 +60,8 @@ def closing(outcome: Outcome) -> list[str]:
     if outcome.reason:
         lines.append(one_line(outcome.reason))
     if outcome.result is not None:
-        lines.append(outcome.result if isinstance(outcome.result, str) else canonical(outcome.result))
+        text = outcome.result if isinstance(outcome.result, str) else canonical(outcome.result)
+        lines.append("\n".join(map(_printable, text.splitlines())))
     return lines
 
 
@@ -95,7 +96,12 @@ def wrapped(line: str, width: int) -> str:
 
 def one_line(text: str) -> str:
     """Foreign text without line breaks and control characters, so that it cannot draw on the terminal."""
-    return " ".join("".join(char if char.isprintable() else " " for char in text).split())
+    return " ".join(_printable(text).split())
+
+
+def _printable(text: str) -> str:
+    """The same length without what moves the cursor, rings, colours or turns text round."""
+    return "".join(char if char.isprintable() else " " for char in text)
 
 
 def _retries_in_all(outcome: Outcome, retries: int) -> str:

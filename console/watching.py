@@ -15,6 +15,8 @@ from console.problem import Exit, Problem, exit_code
 from workflows.agent import AgentWorkflow
 from workflows.task import Outcome
 
+TASK_TYPE = "AgentWorkflow"
+
 
 async def known(client: Client, id: str) -> Handle:
     """The task with this id.
@@ -24,11 +26,14 @@ async def known(client: Client, id: str) -> Handle:
     """
     handle: Handle = client.get_workflow_handle_for(AgentWorkflow.run, id)
     try:
-        await handle.describe()
+        seen = await handle.describe()
     except RPCError as error:
         if error.status is not RPCStatusCode.NOT_FOUND:
             raise
         raise Problem("unknown_id", f"There is no task {id!r} here", "check the id and the namespace") from error
+    if seen.workflow_type != TASK_TYPE:
+        reason = f"{id!r} is no task, but a workflow of the type {seen.workflow_type!r}"
+        raise Problem("unknown_id", reason, f"`temporal workflow show -w {id}` shows it")
     return handle
 
 

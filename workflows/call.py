@@ -85,30 +85,31 @@ async def ask(spec: ToolSpec, payload: JsonValue, returns: type[T], *, id: str, 
         CancelledError: the task was cancelled, even if the activity did not notice.
     """
     header = Call(key=f"{workflow.info().first_execution_run_id}/{id}", revision=revision)
-    attempts, waits, waited, began = routing.attempts(spec, routing.RETRIES_PER_KIND, 0), 0, 0.0, workflow.now()
+    used, began = 0, workflow.now()
+    left = Left(
+        attempts=routing.attempts(spec, routing.RETRIES_PER_KIND, used),
+        patience=routing.MISSING_TOOL_PATIENCE,
+        replans=False,
+    )
     while True:
+        granted = max(1, left.attempts)
         try:
-            result = await call(routing.route(spec, attempts), payload, returns, id=id, summary=summary, header=header)
+            result = await call(routing.route(spec, granted), payload, returns, id=id, summary=summary, header=header)
         except ActivityError as error:
             if is_cancelled_exception(error):
                 raise asyncio.CancelledError from None
-            fault = from_activity_error(error, spec, attempts)
+            fault = from_activity_error(error, spec, granted)
         else:
             raise_if_cancelled()
             return result
         raise_if_cancelled()
-        left = Left(
-            attempts=1,
-            waits=waits,
-            waited=waited,
-            patience=routing.MISSING_TOOL_PATIENCE,
-            replans=False,
-            deadline=routing.seconds_left(began, workflow.now()),
-        )
+        used += fault.taken
+        remains = routing.attempts(spec, routing.RETRIES_PER_KIND, used)
+        left = left.model_copy(update={"attempts": remains, "deadline": routing.seconds_left(began, workflow.now())})
         decision = decide(fault, spec, left)
         if not isinstance(decision, Wait):
             raise Stuck(fault)
-        waits, waited = waits + 1, waited + decision.seconds
+        left = left.model_copy(update={"waits": left.waits + 1, "waited": left.waited + decision.seconds})
         await workflow.sleep(decision.seconds, summary=f"{spec.kind} waits: {fault.code}, then again")
 
 

@@ -46,6 +46,8 @@ class ToolSpec(BaseModel):
     """The kind that takes the effect of this one back."""
     fallback: str | None = None
     """The kind that takes over, with the same arguments, when the retries of this one are used up."""
+    ensure: str | None = None
+    """The condition over `args` and `result` that every result keeps."""
     digest: str = ""
     """Digest of everything that the tool promises, schemas included."""
 

@@ -160,7 +160,7 @@ class Execution:
             await workflow.wait_condition(lambda: budget.is_open(spec, record.used))
         if not granted:
             self.over_budget = self._draining = True
-            record.status = StepStatus.SKIPPED
+            record.status = StepStatus.FAILED if record.attempts else StepStatus.SKIPPED
             return None
         came_back = await self._call(spec, granted, record)
         taken = came_back.taken if isinstance(came_back, Fault) else came_back.attempt

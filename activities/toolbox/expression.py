@@ -2,134 +2,174 @@
 
 Reading makes an expression of our own, in which every number is a name, so that nothing a caller wrote reaches an
 evaluator but operators, brackets and known functions. `18%` is written `n0[p]` there, the one postfix that Python's
-grammar has, and then becomes plain arithmetic.
+grammar has, and then becomes plain arithmetic. `condition.py` reads more signs and words in the same way.
 """
 
 import ast
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
 from decimal import Decimal
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple, TypeVar
 
-FUNCTIONS = ("sqrt", "round", "min", "max", "abs")
 MAX_SIGNS, MAX_NESTING = 250, 30
+FUNCTIONS: Mapping[str, int] = {"sqrt": 1, "round": 2, "min": MAX_SIGNS, "max": MAX_SIGNS, "abs": 1}
+"""The functions, and how many numbers each takes at most; all take at least one."""
+
+T = TypeVar("T")
 
 
 class Unreadable(ValueError):
-    """It is no expression; the message says what to change."""
-
-
-@dataclass(frozen=True)
-class Parsed:
-    """An expression that can be evaluated: its tree holds names, operators and calls of `FUNCTIONS`, nothing else."""
-
-    tree: ast.AST
-    numbers: Mapping[str, Decimal]
-    """The value of each name."""
-
-
-def parse(expression: str, it: Decimal | None = None) -> Parsed:
-    """Read an expression; `it` is what the word of that name stands for.
-
-    Raises:
-        Unreadable: it is no expression, or has too many signs.
-    """
-    numbers = {} if it is None else {"it": it}
-    signs = _signs(expression)
-    if not signs:
-        raise Unreadable("It is empty: write some arithmetic, e.g. 18% of 2450.")
-    source = _translate(signs, numbers)
-    try:
-        tree = _Percentages().visit(ast.parse(source, mode="eval").body)
-    except (SyntaxError, RecursionError):
-        raise Unreadable("It is not complete: check that brackets close and that operators join numbers.") from None
-    return Parsed(tree, numbers | {"one": Decimal(1), "hundred": Decimal(100)})
+    """It is no expression, or has no value; the message says what to change."""
 
 
 def unknown_words(expression: str) -> list[str]:
-    """The words of a text that no expression can hold."""
-    words = re.findall(r"[^\W\d_]+", _DIVIDED_BY.sub("/", expression.lower()))
+    """The words of a text that no arithmetic can hold."""
+    words = re.findall(r"[^\W\d_]+", _SPELLED.sub(_respelled, expression.lower()))
     return [word for word in words if word not in {*_WORDS, *FUNCTIONS, "x", "e", "it"}]
 
 
-class _Sign(NamedTuple):
+class Sign(NamedTuple):
+    """A number, a word, an operator or a bracket."""
+
     text: str
+    what: str
+    """The group of the language's pattern that found it."""
     glued: bool
     """Whether nothing stands between it and the sign before."""
 
 
-_DIVIDED_BY = re.compile(r"\bdivided\s+by\b", re.IGNORECASE)
+_PASTED = {"\u00d7": "*", "\u00b7": "*", "\u00f7": "/", "\u2212": "-", "\u2013": "-"}
+_SPELLED = re.compile(rf"'[^']*'|\"[^\"]*\"|\bdivided\s+by\b|[{''.join(_PASTED)}]", re.IGNORECASE)
+"""What has another spelling, and the quoted texts, in which it is left alone."""
+_MISPLACED = "A comma, star or bracket stands where none can: write 2 * (3), 0.5, 2450."
 _WORDS = {"plus": "+", "minus": "-", "times": "*", "percent": "%", "of": "@", "^": "**"}
-_PASTED = str.maketrans({"\u00d7": "*", "\u00b7": "*", "\u00f7": "/", "\u2212": "-", "\u2013": "-"})
-_TEXT = re.compile(
-    r"(?P<space>\s+)|(?P<hex>0[xX][0-9a-fA-F]+)"
-    r"|(?P<grouped>[1-9][0-9]{0,2}(?:,[0-9]{3})+(?!,?[0-9])(?:\.[0-9]+)?)"
-    r"|(?P<number>(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]{1,6})?)"
-    r"|(?P<word>[^\W\d_]+)|(?P<sign>\*\*|//|[-+*/%^(),])"
-)
-_AFTER_PERCENTAGE = ("", "+", "-", ")", ",", "@", "*", "**", "/", "//", "%")
 
 
-def _signs(expression: str) -> list[_Sign]:
-    """Cut an expression into signs, in one spelling each."""
-    text = _DIVIDED_BY.sub("/", expression).translate(_PASTED)
-    signs, calls, glued, position = list[_Sign](), list[bool](), True, 0
-    while position < len(text):
-        found = _TEXT.match(text, position)
-        if found is None:
-            raise Unreadable(f"There is {text[position]!r} in it: use numbers, operators, brackets and functions.")
-        sign, what = found.group().lower(), found.lastgroup
-        if what == "hex" or (what == "grouped" and any(calls)):
+class Reader:
+    """Reads arithmetic; a language that has more signs and words is a subclass."""
+
+    signs: ClassVar = re.compile(
+        r"(?P<space>\s+)|(?P<hex>0[xX][0-9a-fA-F]+)"
+        r"|(?P<grouped>[1-9][0-9]{0,2}(?:,[0-9]{3})+(?!,?[0-9])(?:\.[0-9]+)?)"
+        r"|(?P<number>(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]{1,6})?)"
+        r"|(?P<word>[^\W\d_]+)|(?P<sign>\*\*|//|[-+*/%^(),])"
+    )
+    functions: ClassVar = FUNCTIONS
+    nodes: ClassVar[tuple[type[ast.expr], ...]] = (ast.Name, ast.BinOp, ast.UnaryOp, ast.Call)
+    """All that a tree may hold."""
+    after_percentage: ClassVar = frozenset({"", "+", "-", ")", ",", "@", "*", "**", "/", "//", "%"})
+    usable: ClassVar = "numbers, operators, brackets and functions"
+    joined: ClassVar = "numbers"
+    example: ClassVar = "some arithmetic, e.g. 18% of 2450"
+
+    def __init__(self, numbers: Mapping[str, Decimal]) -> None:
+        """Know some words that stand for numbers."""
+        self.numbers = dict(numbers)
+        """The value of each number's name in the tree."""
+
+    def read(self, expression: str) -> ast.expr:
+        """Make the tree of an expression.
+
+        Raises:
+            Unreadable: it is none, or has too many signs.
+        """
+        signs = self._cut(expression)
+        if not signs:
+            raise Unreadable(f"It is empty: write {self.example}.")
+        after = [*(sign.text for sign in signs[1:]), ""]
+        source = " ".join(self.write(sign, next) for sign, next in zip(signs, after, strict=True))
+        self.numbers |= {"one": Decimal(1), "hundred": Decimal(100)}
+        try:
+            tree: ast.expr = _Percentages().visit(ast.parse(source, mode="eval").body)
+        except (SyntaxError, RecursionError):
             raise Unreadable(
-                f"{sign!r} can be read in two ways: use plain digits, and a space after a comma in a call."
+                f"It is not complete: check that brackets close and that operators join {self.joined}."
+            ) from None
+        self._check(tree)
+        return tree
+
+    def write(self, sign: Sign, after: str) -> str:
+        """Write a sign for the parser."""
+        if sign.what in ("number", "grouped"):
+            return named(self.numbers, "n", Decimal(sign.text.replace(",", "")))
+        if sign.text == "%":
+            return self._percentage_or_modulo(sign, after)
+        return self.word(sign.text, after) if sign.what == "word" and sign.text[0].isalpha() else sign.text
+
+    def word(self, word: str, after: str) -> str:
+        """Write a word for the parser."""
+        if word == "x":
+            return "*"
+        if word in self.numbers or (word in self.functions and after == "("):
+            return word
+        if word in self.functions:
+            raise Unreadable(f"The function {word} needs brackets: {word}(...).")
+        return self.unknown(word)
+
+    def unknown(self, word: str) -> str:
+        """Write a word that is no operator and no function."""
+        if word == "it":
+            raise Unreadable("It says `it`, but no number was given for that: set the argument `it`.")
+        raise Unreadable(f"The word {word[:40]!r} is unknown: use numbers, operators, {', '.join(self.functions)}, of.")
+
+    def _cut(self, expression: str) -> list[Sign]:
+        """Cut an expression into signs, in one spelling each."""
+        text = _SPELLED.sub(_respelled, expression)
+        signs, calls, glued, position = list[Sign](), list[bool](), True, 0
+        while position < len(text):
+            found = self.signs.match(text, position)
+            if found is None:
+                raise Unreadable(f"There is {text[position]!r} in it: use {self.usable}.")
+            sign, what = found.group(), found.lastgroup or ""
+            if what == "hex" or (what == "grouped" and any(calls)):
+                raise Unreadable(
+                    f"{sign.lower()!r} can be read in two ways: use plain digits, and a space after a comma in a call."
+                )
+            if sign == "(":
+                calls.append(bool(signs) and signs[-1].text in self.functions)
+            elif sign == ")" and calls:
+                calls.pop()
+            if what != "space":
+                signs.append(Sign(_plain(sign, what), what, glued))
+            glued, position = what != "space", found.end()
+            if len(signs) > MAX_SIGNS or len(calls) > MAX_NESTING:
+                raise Unreadable(f"It is too long: at most {MAX_SIGNS} signs, nested {MAX_NESTING} deep.")
+        return signs
+
+    def _percentage_or_modulo(self, sign: Sign, after: str) -> str:
+        if after in ("+", "-") and not sign.glued:
+            raise Unreadable(
+                f"' % {after}' can be read in two ways: write 7% {after} 3 for a percentage, 7 % ({after}3) else."
             )
-        if sign == "(":
-            calls.append(bool(signs) and signs[-1].text in FUNCTIONS)
-        elif sign == ")" and calls:
-            calls.pop()
-        if what != "space":
-            signs.append(_Sign(_WORDS.get(sign, sign), glued))
-        glued, position = what != "space", found.end()
-        if len(signs) > MAX_SIGNS or len(calls) > MAX_NESTING:
-            raise Unreadable(f"It is too long: at most {MAX_SIGNS} signs, nested {MAX_NESTING} deep.")
-    return signs
+        return "[p]" if after in self.after_percentage else "%"
+
+    def _check(self, tree: ast.expr) -> None:
+        """Let nothing pass but what an evaluator knows."""
+        for node in ast.walk(tree):
+            match node:
+                case ast.Call(func=ast.Name(id=name), args=values, keywords=[]) if name in self.functions:
+                    if not 1 <= len(values) <= self.functions[name]:
+                        raise Unreadable(f"{name}(...) got {len(values)} values: round takes 1 or 2, sqrt and abs 1.")
+                case ast.Call() | ast.keyword():
+                    raise Unreadable(_MISPLACED)
+                case ast.expr() if not isinstance(node, self.nodes):
+                    raise Unreadable(_MISPLACED)
 
 
-def _translate(signs: Sequence[_Sign], numbers: dict[str, Decimal]) -> str:
-    """Write the signs for the parser; numbers go into `numbers`."""
-    parts = []
-    for sign, after in zip(signs, [*(sign.text for sign in signs[1:]), ""], strict=True):
-        if sign.text[0] in ".0123456789":
-            parts.append(f"n{len(numbers)}")
-            numbers[parts[-1]] = Decimal(sign.text.replace(",", ""))
-        elif sign.text == "%":
-            parts.append(_percentage_or_modulo(sign, after))
-        elif sign.text[0].isalpha():
-            parts.append(_word(sign.text, after, numbers))
-        else:
-            parts.append(sign.text)
-    return " ".join(parts)
+def named(values: dict[str, T], letter: str, value: T) -> str:
+    """Keep a value and return the name that stands for it in the tree."""
+    name = f"{letter}{len(values)}"
+    values[name] = value
+    return name
 
 
-def _percentage_or_modulo(sign: _Sign, after: str) -> str:
-    if after in ("+", "-") and not sign.glued:
-        raise Unreadable(
-            f"' % {after}' can be read in two ways: write 7% {after} 3 for a percentage, 7 % ({after}3) else."
-        )
-    return "[p]" if after in _AFTER_PERCENTAGE else "%"
+def _respelled(found: re.Match[str]) -> str:
+    text = found.group()
+    return text if text[0] in "'\"" else _PASTED.get(text, "/")
 
 
-def _word(word: str, after: str, numbers: Mapping[str, Decimal]) -> str:
-    if word == "x":
-        return "*"
-    if word == "it" and "it" not in numbers:
-        raise Unreadable("It says `it`, but no number was given for that: set the argument `it`.")
-    if word == "it" or (word in FUNCTIONS and after == "("):
-        return word
-    if word in FUNCTIONS:
-        raise Unreadable(f"The function {word} needs brackets: {word}(...).")
-    raise Unreadable(f"The word {word[:40]!r} is unknown: use numbers, operators, {', '.join(FUNCTIONS)}, of.")
+def _plain(sign: str, what: str) -> str:
+    return sign if what in ("name", "text") else _WORDS.get(sign.lower(), sign.lower())
 
 
 class _Percentages(ast.NodeTransformer):

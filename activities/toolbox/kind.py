@@ -3,12 +3,14 @@
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, get_type_hints
 
 from pydantic import BaseModel, JsonValue, TypeAdapter
 from pydantic.errors import PydanticUserError
 
-from activities.toolbox import companions
+from activities.toolbox import companions, postcondition
+from activities.toolbox.condition import Condition
 from activities.toolbox.injection import ASYNC_ONLY, INJECTABLE, Transaction
 from activities.toolbox.tool import DECORATORS, Tool
 from workflows import routing
@@ -42,6 +44,11 @@ class Kind:
         """The JSON schema of its arguments."""
         return self.args.model_json_schema()
 
+    @cached_property
+    def ensure(self) -> Condition | None:
+        """What every result of it keeps."""
+        return Condition.read(self.spec.ensure) if self.spec.ensure else None
+
     def parse(self, args: JsonValue) -> BaseModel:
         """Read arguments as the JSON that they are, so that a strict model takes a date or a tuple.
 
@@ -63,7 +70,9 @@ def describe(tool: Tool[..., Any]) -> tuple[Kind | None, list[str]]:
     parameters = list(inspect.signature(tool.function).parameters)
     mistakes += _parameter_mistakes(tool, parameters, hints)
     if parameters and companions.is_model(hints.get(parameters[0])):
-        mistakes += companions.mistakes(tool.__name__, hints[parameters[0]], hints.get("return"), tool.options)
+        args, result = hints[parameters[0]], hints.get("return")
+        mistakes += companions.mistakes(tool.__name__, args, result, tool.options)
+        mistakes += postcondition.mistakes(tool.__name__, tool.options.ensure, args, result)
     if "return" not in hints or hints["return"] is type(None):
         mistakes.append(f"{tool.__name__}: says nothing of its result: annotate it, e.g. -> Price (a pydantic model).")
     if mistakes:
@@ -85,6 +94,7 @@ def _build(tool: Tool[..., Any], hints: Mapping[str, Any], parameters: list[str]
         "observe": companions.as_data(options.observe, args),
         "undo": companions.as_data(options.undo, args),
         "fallback": options.fallback.__name__ if options.fallback else None,
+        "ensure": options.ensure,
     }
     description = inspect.cleandoc(tool.__doc__ or "")
     spec = ToolSpec.model_validate(promise)

@@ -30,6 +30,7 @@ class Options:
     observe: "Tool[..., Any] | Companion | None" = None
     undo: "Tool[..., Any] | Companion | None" = None
     fallback: "Tool[..., Any] | None" = None
+    ensure: str | None = None
     retry: str = "standard"
     timeout: float = 30.0
 
@@ -71,6 +72,7 @@ class _Declare:
         observe: Tool[..., Any] | Companion | None = None,
         undo: Tool[..., Any] | Companion | None = None,
         fallback: Tool[..., Any] | None = None,
+        ensure: str | None = None,
         retry: Literal["standard", "patient", "once"] = "standard",
         timeout: float = 30.0,
     ) -> Callable[[Callable[P, R]], Tool[P, R]]: ...
@@ -82,13 +84,15 @@ class _Declare:
         observe: Tool[..., Any] | Companion | None = None,
         undo: Tool[..., Any] | Companion | None = None,
         fallback: Tool[..., Any] | None = None,
+        ensure: str | None = None,
         retry: Literal["standard", "patient", "once"] = "standard",
         timeout: float = 30.0,
     ) -> Any:
         """Declare a tool: `observe` looks again after a refusal, `undo` takes its effect back, `fallback` takes over
-        when retries are used up, `retry` names a profile of `workflows/routing.py`, `timeout` is in seconds an attempt.
+        when retries are used up, `ensure` is a condition over `args` and `result` that every result keeps, `retry`
+        names a profile of `workflows/routing.py`, `timeout` is in seconds an attempt.
         """
-        options = Options(observe=observe, undo=undo, fallback=fallback, retry=retry, timeout=timeout)
+        options = Options(observe=observe, undo=undo, fallback=fallback, ensure=ensure, retry=retry, timeout=timeout)
         if function is not None:
             return Tool(function, self._effect, options)
         return lambda chosen: Tool(chosen, self._effect, options)

@@ -4,6 +4,7 @@ import asyncio
 import time
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Literal
 
 import pytest
 from temporalio.client import Client, WorkflowExecutionStatus
@@ -116,14 +117,21 @@ async def test_a_tool_that_ends_normally_in_spite_of_the_cancel_is_completed(cli
     assert scheduled == ["catalogue", "plan", "stubborn"]
 
 
-@pytest.mark.parametrize("evasion", [Busy("Not now.", retry_after=3600), Unreachable("The line is cut.")])
+@pytest.mark.parametrize(
+    ("evasion", "retry"),
+    [
+        (Busy("Not now.", retry_after=3600), "standard"),
+        (Unreachable("The line is cut."), "standard"),
+        (Unreachable("The line is cut."), "once"),
+    ],
+)
 async def test_a_tool_that_answers_a_cancel_with_a_fault_does_not_hold_up_the_end(
-    client: Client, tmp_path: Path, evasion: ToolError
+    client: Client, tmp_path: Path, evasion: ToolError, retry: Literal["standard", "once"]
 ) -> None:
     """The cancel was delivered once: no timer that would run its full hour, and no fallback, is started after it."""
     begun = asyncio.Event()
 
-    @tool.read(fallback=echo)
+    @tool.read(fallback=echo, retry=retry)
     async def evasive(args: Word) -> Said:
         """Turn the cancel into something else."""
         begun.set()

@@ -25,28 +25,31 @@ async def cut_or_echo(args: Word) -> Said:
 
 
 async def test_the_retries_are_used_up_before_the_fallback_takes_over(client: Client, tmp_path: Path) -> None:
-    """Three retries, then the other kind with the same arguments, and everybody can see that it was another."""
-    called = []
+    """Three retries, then the other kind with the same arguments and retries of its own, and everybody can see it."""
+    called = list[str]()
 
-    @tool.read(fallback=echo)
-    async def flaky(args: Word) -> Said:
+    @tool.read
+    async def spare(args: Word) -> Said:
+        """Get through the second time."""
+        called.append("spare")
+        if called.count("spare") == 1:
+            raise Unreachable("The line is cut.")
+        return Said(said=args.word)
+
+    @tool.read(fallback=spare)
+    async def main(args: Word) -> Said:
         """Never get through."""
-        called.append(args)
+        called.append("main")
         raise Unreachable("The line is cut.")
 
-    script: Proposals = [plan(step("a", "flaky", word="hi")), DONE]
-    async with staged(client, tmp_path, [flaky, echo], script) as stage:
+    script: Proposals = [plan(step("a", "main", word="hi")), DONE]
+    async with staged(client, tmp_path, [main, spare], script) as stage:
         ended = await stage.run()
 
     done = ended.steps[0]
-    assert (len(called), done.attempts, done.kind, done.is_fallback, done.result) == (
-        4,
-        5,
-        "echo",
-        True,
-        {"said": "hi"},
-    )
-    assert [one.decision for one in ended.faults] == ["retry"] * 3 + ["fallback"]
+    assert called == ["main"] * 4 + ["spare"] * 2
+    assert (done.attempts, done.kind, done.is_fallback, done.result) == (6, "spare", True, {"said": "hi"})
+    assert [one.decision for one in ended.faults] == ["retry"] * 3 + ["fallback", "retry"]
 
 
 async def test_a_fallback_has_a_key_and_a_title_of_its_own(client: Client, tmp_path: Path) -> None:

@@ -89,6 +89,17 @@ async def test_a_task_ends_when_its_tool_calls_are_used_up_and_keeps_what_it_has
     assert statuses(ended) == {"a": StepStatus.COMPLETED, "b": StepStatus.COMPLETED, "c": StepStatus.SKIPPED}
 
 
+async def test_a_step_that_was_tried_is_not_called_skipped_when_the_tool_calls_run_out(
+    client: Client, tmp_path: Path
+) -> None:
+    """It was called twice and got no result: that is a failure, with its faults, and the task is over its budget."""
+    async with staged(client, tmp_path, [fails_first(9)], [plan(step("a", "flaky")), DONE]) as stage:
+        ended = await stage.run(tool_calls=2)
+
+    assert (ended.status, ended.code, ended.spent.tool_calls) == (TaskStatus.OVER_BUDGET, "tool_calls", 2)
+    assert (ended.steps[0].status, ended.steps[0].attempts) == (StepStatus.FAILED, 2)
+
+
 async def test_the_last_tool_call_may_be_used(client: Client, tmp_path: Path) -> None:
     """A limit is what may be spent, not what may almost be spent; the answer itself costs none."""
     script: Proposals = [plan(step("a", "echo"), step("b", "echo", "a")), DONE]

@@ -204,6 +204,11 @@ class Failing:
         """Raise these, one per call."""
         self._errors = list(errors)
 
+    @property
+    def left(self) -> int:
+        """Errors that were not asked for."""
+        return len(self._errors)
+
     async def propose(self, situation: Situation, kinds: Mapping[str, Kind]) -> NewSteps | Answer:
         """Raise the next error, or answer."""
         if self._errors:
@@ -217,6 +222,15 @@ async def test_a_planner_that_cannot_be_reached_for_a_moment_is_asked_again(clie
         ended = await stage.run()
 
     assert (ended.status, ended.result) == (TaskStatus.COMPLETED, "done")
+
+
+async def test_a_planner_that_stays_away_goes_to_a_person(client: Client, tmp_path: Path) -> None:
+    """Three retries and no more: somebody has to know that nothing is planned."""
+    planner = Failing(*(Unreachable("Cut.") for _ in range(9)))
+    async with staged(client, tmp_path, [echo], planner) as stage:
+        ended = await stage.run()
+
+    assert (ended.status, ended.code, planner.left) == (TaskStatus.ESCALATED, "unreachable", 5)
 
 
 @pytest.mark.parametrize(

@@ -250,6 +250,30 @@ async def test_several_refusals_of_one_plan_lead_to_one_replan(client: Client, t
     assert sorted(world.called) == ["look nine", "take nine", "take nine"]
 
 
+async def test_refusals_are_told_in_the_order_of_the_plan(client: Client, tmp_path: Path) -> None:
+    """Which of two siblings is refused first is chance; what the planner and the next plan say is not."""
+    second_was_refused = asyncio.Event()
+
+    @tool.read
+    async def refuse(args: Word) -> Said:
+        """Be refused; the first step only after the second."""
+        if args.word == "first":
+            await second_was_refused.wait()
+        second_was_refused.set()
+        raise Refused("No.")
+
+    script: Proposals = [
+        plan(step("a", "refuse", word="first"), step("b", "refuse", word="second")),
+        plan(step("c", "echo")),
+        DONE,
+    ]
+    async with staged(client, tmp_path, [refuse, echo], script) as stage:
+        ended = await stage.run()
+
+    assert [one.step_id for one in ended.faults] == ["b", "a"]
+    assert ended.revisions[1].refused == ("a", "b")
+
+
 async def test_a_continuation_of_a_finished_plan_is_no_replan(client: Client, tmp_path: Path) -> None:
     """A planner that goes on after a finished plan has not replanned."""
     script: Proposals = [

@@ -76,6 +76,30 @@ def test_every_attempt_after_a_wait_is_a_retry() -> None:
     assert account.retries == {"standard": 2}
 
 
+def test_retries_that_are_promised_are_not_promised_twice() -> None:
+    """Four siblings may need all twelve; what one of them gives back, the next may have."""
+    account = budget()
+    granted = [account.reserve(STANDARD) for _ in range(5)]
+    account.settle(STANDARD, granted[0], taken=1)
+
+    assert granted == [4, 4, 4, 4, 1]
+    assert account.reserve(STANDARD) == 4
+
+
+def test_it_is_worth_waiting_while_siblings_hold_what_a_step_could_have() -> None:
+    """Tool calls and retries that are promised come back; when nobody holds any, there is nothing to wait for."""
+    account = budget()
+    granted = [account.reserve(STANDARD) for _ in range(4)]
+    held = account.is_open(STANDARD, used=1), account.is_open(OTHER)
+    account.settle(STANDARD, granted.pop(), taken=1)
+    one_came_back = account.is_open(STANDARD, used=1)
+    while granted:
+        account.settle(STANDARD, granted.pop(), taken=4)
+
+    assert (held, one_came_back) == ((False, True), True)
+    assert (account.attempts(STANDARD, used=1), account.is_open(STANDARD, used=1)) == (3, True)
+
+
 def test_what_a_step_may_still_try_does_not_depend_on_what_others_hold() -> None:
     """A sibling's reservation comes back: it must not make a step give up, only wait for its turn."""
     account = budget(4)
@@ -140,7 +164,8 @@ class Account(RuleBasedStateMachine):
         """Spent is what was taken, reserved what is held, nothing below zero, nothing beyond the limit."""
         assert (self.budget.reserved, self.budget.spent.tool_calls) == (self.held, self.taken)
         assert self.budget.free == self.budget.limits.tool_calls - self.held - self.taken >= 0
-        assert all(retries >= 0 for retries in self.budget.retries.values())
+        assert all(retries >= 0 for retries in [*self.budget.retries.values(), *self.budget.promised.values()])
+        assert self.held or not any(self.budget.promised.values())
 
 
 TestAccount = Account.TestCase

@@ -122,6 +122,14 @@ def test_exhausted_retries_lead_to_the_fallback_if_there_is_one(code: Code) -> N
     assert decide(exhausted, READ, Left(attempts=0, replans=False)) == Escalate()
 
 
+@pytest.mark.parametrize("code", EXHAUSTED)
+def test_attempts_that_are_left_are_used_before_anything_else(code: Code) -> None:
+    """Siblings had reserved the retries of the kind and gave them back: a short wait, longer each time."""
+    waits = [decide(fault(code), WITH_FALLBACK, Left(attempts=1, waits=waits)) for waits in (0, 1, 9)]
+
+    assert waits == [Wait(seconds=0.5), Wait(seconds=1), Wait(seconds=10)]
+
+
 def test_a_fallback_that_is_down_is_not_used() -> None:
     """A kind that is marked down may not be used in this task any more, neither by a plan nor as a fallback."""
     assert decide(fault(Code.TIMEOUT), WITH_FALLBACK, Left(attempts=0, down=("other",))) == Replan(mark_down=True)

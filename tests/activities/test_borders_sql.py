@@ -1,0 +1,193 @@
+"""The SQL border, against real SQLite files: locks wait, constraints answer, wrong SQL is a bug."""
+
+import sqlite3
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlalchemy import exc, text
+from sqlalchemy.dialects.postgresql.asyncpg import AsyncAdapt_asyncpg_dbapi as Asyncpg
+from sqlalchemy.ext.asyncio import AsyncEngine
+
+from activities.borders import classify
+from activities.store import open_store
+from workflows.faults import Code, Fault
+
+HIDDEN = "sk-secret"
+SCHEMA = (
+    "CREATE TABLE seats (id INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE CHECK (name <> 'nobody'))",
+    "CREATE TABLE notes (slot INTEGER NOT NULL REFERENCES seats (id))",
+    "INSERT INTO seats VALUES (1, 'ann'), (2, 'bob')",
+)
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    """Where the database is."""
+    return tmp_path / "store.db"
+
+
+@pytest.fixture
+async def engine(file: Path) -> AsyncIterator[AsyncEngine]:
+    """A store with two seats."""
+    engine = await open_store(f"sqlite+aiosqlite:///{file}")
+    async with engine.begin() as connection:
+        for statement in SCHEMA:
+            await connection.execute(text(statement))
+    yield engine
+    await engine.dispose()
+
+
+async def fault_of(engine: AsyncEngine, *statements: str, **values: Any) -> Fault:
+    """What the last of some statements is classified as."""
+    with pytest.raises(Exception) as raised:  # which class it is, is what the border is asked
+        async with engine.begin() as connection:
+            for statement in statements:
+                await connection.execute(text(statement), values)
+    return classify(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("statement", "code"),
+    [
+        ("INSERT INTO seats VALUES (3, 'ann')", Code.CONFLICT),
+        ("INSERT INTO seats VALUES (1, 'eve')", Code.CONFLICT),
+        ("INSERT INTO seats VALUES (3, NULL)", Code.CONFLICT),
+        ("INSERT INTO seats VALUES (3, 'nobody')", Code.CONFLICT),
+        ("INSERT INTO notes VALUES (99)", Code.CONFLICT),
+        ("SELEKT 'sk-secret'", Code.BUG),
+        ("SELECT * FROM nowhere", Code.BUG),
+        ("SELECT nothing FROM seats", Code.BUG),
+        ("SELECT :missing", Code.BUG),
+    ],
+)
+async def test_what_the_database_says_to_a_statement(engine: AsyncEngine, statement: str, code: Code) -> None:
+    """A broken constraint is an answer of the world; wrong SQL, a missing table or value is the tool's bug."""
+    assert (await fault_of(engine, statement)).code is code
+
+
+async def test_a_lock_held_by_another_writer_is_busy(engine: AsyncEngine, file: Path) -> None:
+    """Two connections, one writes: the other's write is to be tried again."""
+    other = sqlite3.connect(file, isolation_level=None)
+    try:
+        other.execute("BEGIN IMMEDIATE")
+        fault = await fault_of(engine, "PRAGMA busy_timeout = 20", "INSERT INTO seats VALUES (3, 'eve')")
+    finally:
+        other.close()
+
+    assert fault.code is Code.BUSY
+
+
+async def test_a_read_that_has_become_stale_is_busy(engine: AsyncEngine, file: Path) -> None:
+    """A transaction that read and then wants to write, while another one wrote: begin again."""
+    other = sqlite3.connect(file, isolation_level=None)
+    try:
+        with pytest.raises(exc.OperationalError) as raised:
+            async with engine.begin() as connection:
+                await connection.execute(text("SELECT * FROM seats"))
+                other.execute("INSERT INTO seats VALUES (3, 'eve')")
+                await connection.execute(text("INSERT INTO seats VALUES (4, 'dan')"))
+    finally:
+        other.close()
+
+    assert classify(raised.value).code is Code.BUSY
+
+
+@pytest.mark.parametrize(
+    ("pragma", "code"),
+    [("PRAGMA max_page_count = 1", Code.QUOTA_EXHAUSTED), ("PRAGMA query_only = 1", Code.FORBIDDEN)],
+    ids=["full", "read-only"],
+)
+async def test_what_only_a_person_can_mend_is_not_retried(engine: AsyncEngine, pragma: str, code: Code) -> None:
+    """A full disk and a database that may not be written stay so."""
+    insert = "INSERT INTO seats VALUES (3, :name)"
+
+    assert (await fault_of(engine, pragma, insert, name="x" * 100_000)).code is code
+
+
+@pytest.mark.parametrize(
+    ("statement", "code"),
+    [("SELECT id FROM seats WHERE id = 9", Code.NOT_FOUND), ("SELECT id FROM seats", Code.CONFLICT)],
+    ids=["none", "several"],
+)
+async def test_one_row_was_wanted(engine: AsyncEngine, statement: str, code: Code) -> None:
+    """`scalar_one` over no row or over several is an answer about the world."""
+    async with engine.begin() as connection:
+        rows = await connection.execute(text(statement))
+        with pytest.raises(exc.InvalidRequestError) as raised:
+            rows.scalar_one()
+
+    assert classify(raised.value).code is code
+
+
+async def test_values_of_a_statement_stay_out_of_the_reason(engine: AsyncEngine) -> None:
+    """SQLAlchemy writes statement and parameters into its messages; none of it leaves the border."""
+    fault = await fault_of(engine, "INSERT INTO seats VALUES (1, :name)", name=HIDDEN)
+
+    assert HIDDEN not in fault.model_dump_json()
+
+
+@pytest.mark.parametrize(
+    ("statement", "code"),
+    [
+        ("INSERT INTO seats VALUES (1, 'eve')", Code.CONFLICT),
+        ("SELEKT", Code.BUG),
+        ("SELECT * FROM nowhere", Code.BUG),
+    ],
+)
+async def test_sqlite_used_directly_means_the_same(engine: AsyncEngine, file: Path, statement: str, code: Code) -> None:
+    """A plain tool may use the standard library."""
+    connection = sqlite3.connect(file)
+    try:
+        with pytest.raises(sqlite3.Error) as raised:
+            connection.execute(statement)
+    finally:
+        connection.close()
+
+    assert classify(raised.value).code is code
+
+
+async def test_a_lock_met_directly_is_busy(engine: AsyncEngine, file: Path) -> None:
+    """`database is locked` without SQLAlchemy."""
+    holder, waiter = (sqlite3.connect(file, isolation_level=None, timeout=0.02) for _ in range(2))
+    try:
+        holder.execute("BEGIN IMMEDIATE")
+        with pytest.raises(sqlite3.OperationalError) as raised:
+            waiter.execute("BEGIN IMMEDIATE")
+    finally:
+        holder.close()
+        waiter.close()
+
+    assert classify(raised.value).code is Code.BUSY
+
+
+class Postgres(Exception):
+    """What asyncpg, which is no dependency of ours, raises: an exception with PostgreSQL's own five letters."""
+
+    def __init__(self, sqlstate: str) -> None:
+        super().__init__(HIDDEN)
+        self.sqlstate = sqlstate
+
+
+@pytest.mark.parametrize(
+    ("sqlstate", "code"),
+    [
+        ("40001", Code.BUSY),
+        ("40P01", Code.BUSY),
+        ("55P03", Code.BUSY),
+        ("53300", Code.BUSY),
+        ("08006", Code.UNREACHABLE),
+        ("57P01", Code.UNREACHABLE),
+        ("53100", Code.QUOTA_EXHAUSTED),
+        ("22003", Code.INVALID_INPUT),
+        ("42P01", Code.BUG),
+        ("XX000", Code.BUG),
+    ],
+)
+def test_postgresql_is_read_by_its_sqlstate(sqlstate: str, code: Code) -> None:
+    """SQLAlchemy has no class for most of asyncpg's errors, serialization failures among them: the state decides."""
+    driver = Asyncpg.Error(HIDDEN, Postgres(sqlstate))  # type: ignore[no-untyped-call]  # SQLAlchemy leaves it untyped
+    raised = exc.DBAPIError("SELECT 1", {}, driver)
+
+    assert classify(raised).code is code

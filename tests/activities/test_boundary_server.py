@@ -1,0 +1,212 @@
+"""The boundary on a real server: what reaches the history, what the header brings, how a cancel and a retry look."""
+
+import asyncio
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+from pydantic import BaseModel, TypeAdapter
+from sqlalchemy import exc, text
+from structlog.testing import capture_logs
+from temporalio import activity
+from temporalio.client import Client
+
+from activities.toolbox import Busy, Documents, Refused, Tool, Transaction, tool
+from tests.harness import DONE, Proposals, outcome, plan, staged, step
+from workflows.faults import Code
+from workflows.task import Task, TaskStatus
+
+HIDDEN = "sk-secret"
+
+
+class Word(BaseModel):
+    """An argument and a result."""
+
+    word: str = ""
+
+
+@tool.read
+async def where(args: Word, docs: Documents) -> Word:
+    """Say which documents the task has."""
+    return Word(word=docs.root.name)
+
+
+def raising(make: Callable[[], BaseException]) -> Tool[..., Any]:
+    """A tool that raises what is made when it is called."""
+
+    @tool.read
+    async def broken(args: Word, tx: Transaction) -> Word:
+        """Fail."""
+        error = make()
+        if isinstance(error, exc.SQLAlchemyError):
+            await tx.execute(text("SELECT nothing FROM nowhere WHERE key = :key"), {"key": HIDDEN})
+        raise error from ValueError(HIDDEN)
+
+    return broken
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: KeyError(HIDDEN),
+        lambda: SystemExit(HIDDEN),
+        lambda: asyncio.CancelledError(HIDDEN),
+        lambda: httpx2.ConnectError(HIDDEN),
+        lambda: exc.SQLAlchemyError(HIDDEN),
+        lambda: TypeAdapter(int).validate_python(HIDDEN),
+        lambda: ExceptionGroup(HIDDEN, [OSError(HIDDEN), KeyError(HIDDEN)]),
+    ],
+    ids=["bug", "exit", "cancels itself", "HTTP", "SQL", "validation", "group"],
+)
+async def test_what_a_foreign_exception_says_reaches_no_history(
+    client: Client, tmp_path: Path, make: Callable[[], BaseException]
+) -> None:
+    """History is read by many and kept for long: no message, no trace, no parameter of a foreign exception is in it."""
+    async with staged(client, tmp_path, [raising(make)], [plan(step("a", "broken"))]) as stage:
+        handle = await stage.start(replans=0)
+        ended = await asyncio.wait_for(outcome(handle), 60)
+        history = (await handle.fetch_history()).to_json()
+
+    assert ended.status is not TaskStatus.COMPLETED
+    assert HIDDEN not in history and "Traceback" not in history and str(Path(__file__).name) not in history
+
+
+@pytest.mark.parametrize(("below", "seen"), [(None, ""), ("team", "team")])
+async def test_the_task_names_the_folder_of_its_documents(
+    client: Client, tmp_path: Path, below: str | None, seen: str
+) -> None:
+    """The folder travels in the header, not in the arguments, and lies below the worker's root."""
+    (tmp_path / "team").mkdir()
+    async with staged(client, tmp_path, [where], [plan(step("a", "where")), DONE]) as stage:
+        ended = await stage.run(Task(text="a task", documents=below))
+
+    assert ended.steps[0].result == {"word": seen or tmp_path.name}
+
+
+async def test_documents_that_went_away_go_to_a_person_at_once(client: Client, tmp_path: Path) -> None:
+    """The folder was there when the task began: no other plan can help, and nothing else is read instead."""
+
+    @tool.idempotent
+    async def tidy(args: Word, docs: Documents) -> Word:
+        """Delete the documents."""
+        docs.root.rmdir()
+        return args
+
+    (tmp_path / "team").mkdir()
+    proposal = plan(step("a", "tidy"), step("b", "where", "a"))
+    async with staged(client, tmp_path, [where, tidy], [proposal, DONE]) as stage:
+        ended = await stage.run(Task(text="a task", documents="team"))
+
+    assert (ended.status, ended.code) == (TaskStatus.ESCALATED, "needs_person")
+    assert ended.steps[1].attempts == 1
+
+
+@pytest.mark.parametrize("below", ["..", "/etc", "nowhere"])
+async def test_a_task_with_documents_elsewhere_is_refused(client: Client, tmp_path: Path, below: str) -> None:
+    """Nothing is planned, nothing is read."""
+    async with staged(client, tmp_path, [where], [plan(step("a", "where")), DONE]) as stage:
+        ended = await stage.run(Task(text="a task", documents=below))
+
+    assert (ended.status, ended.code, ended.steps) == (TaskStatus.FAILED, "task_refused", ())
+    assert f"There is no folder {below!r} below the worker's documents" in ended.reason
+
+
+async def test_each_attempt_on_a_server_is_one_line(client: Client, tmp_path: Path) -> None:
+    """Task, step, revision and attempt come from Temporal and the header; the planner's calls have lines, too."""
+    calls = list[str]()
+
+    @tool.idempotent
+    async def flaky(args: Word) -> Word:
+        """Fail once."""
+        calls.append(args.word)
+        if len(calls) == 1:
+            raise Busy("Later.")
+        return args
+
+    async with staged(client, tmp_path, [flaky], [plan(step("a", "flaky")), DONE]) as stage:
+        with capture_logs() as lines:
+            ended = await stage.run()
+    seen = [(line["step"], line["revision"], line["attempt"], line["outcome"]) for line in lines if "outcome" in line]
+
+    assert seen == [
+        ("catalogue", 0, 1, "ok"),
+        ("plan:1", 1, 1, "ok"),
+        ("a", 1, 1, "transient_fail"),
+        ("a", 1, 2, "retried"),
+        ("plan:2", 2, 1, "ok"),
+    ]
+    assert {line["task"] for line in lines if line["event"] == "step"} == {ended.task_id}
+
+
+async def test_a_cancel_reaches_the_tool_and_is_one_line(client: Client, tmp_path: Path) -> None:
+    """A tool that waits is interrupted, and its line says so."""
+    began = asyncio.Event()
+
+    @tool.idempotent(timeout=60)
+    async def wait(args: Word) -> Word:
+        """Wait for ever."""
+        began.set()
+        await asyncio.sleep(60)
+        return args
+
+    async with staged(client, tmp_path, [wait], [plan(step("a", "wait")), DONE]) as stage:
+        with capture_logs() as lines:
+            handle = await stage.start()
+            await asyncio.wait_for(began.wait(), 30)
+            await handle.cancel()
+            ended = await asyncio.wait_for(outcome(handle), 30)
+
+    assert ended.status is TaskStatus.CANCELLED
+    assert [line["outcome"] for line in lines if line.get("step") == "a"] == ["cancelled"]
+
+
+async def test_a_result_of_megabytes_is_refused_before_it_is_sent(client: Client, tmp_path: Path) -> None:
+    """The server would take 5 MB for a timeout and call again: one attempt, and a person."""
+    calls = list[str]()
+
+    @tool.transactional
+    async def large(args: Word, tx: Transaction) -> Word:
+        """Return far too much."""
+        calls.append(args.word)
+        return Word(word="x" * 5_000_000)
+
+    async with staged(client, tmp_path, [large], [plan(step("a", "large")), DONE]) as stage:
+        ended = await stage.run()
+
+    assert (ended.status, ended.code, len(calls)) == (TaskStatus.ESCALATED, "too_large", 1)
+
+
+async def test_a_plain_function_may_use_temporals_own_activity(client: Client, tmp_path: Path) -> None:
+    """Heartbeat and attempt are Temporal's: they work in the thread of a plain `def`, too."""
+
+    @tool.read
+    def beat(args: Word) -> Word:
+        """Beat and say which attempt it is."""
+        activity.heartbeat("half way")
+        return Word(word=str(activity.info().attempt))
+
+    async with staged(client, tmp_path, [beat], [plan(step("a", "beat")), DONE]) as stage:
+        ended = await stage.run()
+
+    assert ended.steps[0].result == {"word": "1"}
+
+
+async def test_the_result_of_a_refused_step_is_seen_by_the_planner(client: Client, tmp_path: Path) -> None:
+    """`observed` is what a replan is told, as plain JSON."""
+
+    @tool.read
+    async def book(args: Word) -> Word:
+        """Refuse what is taken."""
+        if args.word == "14:00":
+            raise Refused("14:00 is taken.", code="conflict", observed={"free": ["14:30"]})
+        return args
+
+    proposals: Proposals = [plan(step("a", "book", word="14:00")), plan(step("b", "book", word="14:30")), DONE]
+    async with staged(client, tmp_path, [book], proposals) as stage:
+        ended = await stage.run()
+
+    assert [(one.code, one.observed) for one in ended.faults] == [(Code.CONFLICT, {"free": ["14:30"]})]
+    assert json.dumps(ended.steps[1].result) == '{"word": "14:30"}'

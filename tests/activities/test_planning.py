@@ -1,0 +1,321 @@
+"""The planner's activities: what is wrong with a proposal as such, and the planner that plays a script."""
+
+import json
+from datetime import UTC, date, datetime
+from pathlib import Path
+from typing import Annotated, Literal
+
+import pytest
+from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError
+from temporalio.exceptions import ApplicationError
+from temporalio.testing import ActivityEnvironment
+
+from activities.llm.scripted import ScriptedPlanner
+from activities.planning import Planning, check
+from activities.toolbox import tool
+from activities.toolbox.registry import Registry
+from tests.harness import DONE, plan, step
+from workflows.plan import MAX_BYTES, MAX_STEPS, Answer, GiveUp, NewSteps, Proposed, Question, Step
+from workflows.task import Situation
+
+HIDDEN = "sk-secret"
+
+
+class Circle(BaseModel):
+    """One of two shapes."""
+
+    shape: Literal["circle"]
+    radius: int
+
+
+class Square(BaseModel):
+    """The other one."""
+
+    shape: Literal["square"]
+    side: int
+
+
+class Stop(BaseModel):
+    """Where to stop."""
+
+    city: str
+    nights: int = 0
+
+
+class Trip(BaseModel):
+    """Arguments of every shape."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    city: str
+    days: int = Field(default=1, ge=1, le=9)
+    tags: list[int] = []
+    either: int | list[int] = 0
+    stop: Stop | None = None
+    shape: Annotated[Circle | Square, Field(discriminator="shape")] | None = None
+
+
+class Exact(BaseModel):
+    """Arguments that JSON cannot say, but by its own rules."""
+
+    model_config = ConfigDict(strict=True)
+
+    day: date
+    pair: tuple[int, int] = (0, 0)
+
+
+@tool.read
+async def travel(args: Trip) -> Trip:
+    """Go somewhere."""
+    return args
+
+
+@tool.read
+async def meet(args: Exact) -> Exact:
+    """Meet somebody."""
+    return args
+
+
+KINDS = Registry([travel, meet])
+REF: JsonValue = {"$from": "a", "path": "free.0"}
+
+
+def reasons(*steps: Step) -> list[str]:
+    """What is wrong with a plan of these steps."""
+    return check(plan(*steps), KINDS)
+
+
+def situation(turn: int = 1, **more: object) -> Situation:
+    """What a planner is told."""
+    return Situation.model_validate({"text": "a task", "turn": turn, "now": datetime.now(UTC), **more})
+
+
+@pytest.mark.parametrize(
+    ("kind", "words"),
+    [
+        ("travle", "step 'a': there is no kind 'travle': did you mean travel?"),
+        ("book_flight", "step 'a': there is no kind 'book_flight': there are meet, travel"),
+        ("", "step 'a': there is no kind '': there are meet, travel"),
+    ],
+)
+def test_an_unknown_kind_is_refused_with_what_there_is(kind: str, words: str) -> None:
+    """A name that a model made up comes back with the nearest ones, or with all."""
+    assert reasons(step("a", kind)) == [words]
+
+
+def test_a_long_made_up_kind_is_cut() -> None:
+    """A reason is read by a model: what it made up does not fill its context."""
+    (reason,) = reasons(step("a", "x" * 10_000))
+
+    assert len(reason) < 500
+
+
+@pytest.mark.parametrize(
+    "args",
+    [
+        {"city": REF},
+        {"city": "Ulm", "days": REF},
+        {"city": "Ulm", "tags": REF},
+        {"city": "Ulm", "tags": [1, REF]},
+        {"city": "Ulm", "either": REF},
+        {"city": "Ulm", "either": [1, REF]},
+        {"city": "Ulm", "stop": REF},
+        {"city": "Ulm", "stop": {"city": REF}},
+        {"city": "Ulm", "shape": REF},
+        {"city": "Ulm", "shape": {"shape": "circle", "radius": REF}},
+        {"city": "Ulm", "shape": {"shape": REF, "radius": 1}},
+        REF,
+    ],
+    ids=json.dumps,
+)
+def test_a_reference_is_excused(args: dict[str, JsonValue]) -> None:
+    """A value that is not known yet cannot be wrong yet, wherever it stands."""
+    assert reasons(Step(id="b", kind="travel", args=args)) == []
+
+
+@pytest.mark.parametrize(
+    ("args", "words"),
+    [
+        ({}, "'city' field required"),
+        ({"city": 7}, "'city' input should be a valid string"),
+        ({"city": "Ulm", "days": 10}, "'days' input should be less than or equal to 9"),
+        ({"city": "Ulm", "days": HIDDEN}, "'days' input should be a valid integer"),
+        ({"days": REF}, "'city' field required"),
+        ({"city": REF, "days": HIDDEN}, "'days' input should be a valid integer"),
+        ({"city": REF, "dyas": 1}, "'dyas' extra inputs are not permitted"),
+        ({"city": REF, "dyas": REF}, "'dyas' extra inputs are not permitted"),
+        ({"city": "Ulm", "tags": [REF, HIDDEN]}, "'tags.1' input should be a valid integer"),
+        ({"city": "Ulm", "either": [HIDDEN, REF]}, "'either.list[int].0' input should be a valid integer"),
+        ({"city": "Ulm", "days": REF, "stop": {}}, "'stop.city' field required"),
+        ({"city": "Ulm", "stop": {"nights": REF}}, "'stop.city' field required"),
+        ({"city": "Ulm", "days": REF, "shape": {"shape": "circle"}}, "'shape.circle.radius' field required"),
+        ({"city": {"$from": "a", "as": "text"}}, "'city' input should be a valid string"),
+    ],
+    ids=json.dumps,
+)
+def test_a_wrong_argument_is_named(args: dict[str, JsonValue], words: str) -> None:
+    """The field and what was expected, never the value; a reference elsewhere is no excuse."""
+    (reason,) = reasons(Step(id="b", kind="travel", args=args))
+
+    assert reason.startswith("step 'b': travel: ") and words in reason
+    assert HIDDEN not in reason
+
+
+def test_arguments_are_read_as_json() -> None:
+    """A strict model takes what JSON can say of a date or a tuple: on the wire there is nothing else."""
+    assert reasons(step("a", "meet", day="2026-11-21", pair=[1, 2])) == []
+
+
+@pytest.mark.parametrize("id", ["", "1", "-a", "a b", "a:look", "a\n", "ä", "a" * 65, "x" * 10_000])
+def test_an_id_is_plain(id: str) -> None:
+    """Ids are parts of keys, names and lines: letters, digits, - and _, 64 at most."""
+    (reason,) = reasons(step(id, "travel", city="Ulm"))
+
+    assert reason.endswith("must be a letter, then letters, digits, - or _, 64 at most") and len(reason) < 200
+
+
+@pytest.mark.parametrize("id", ["a", "A-1", "t1_c2", "a" * 64])
+def test_a_plain_id_is_taken(id: str) -> None:
+    """What people and models usually write."""
+    assert reasons(step(id, "travel", city="Ulm")) == []
+
+
+def nested(depth: int) -> JsonValue:
+    """A list in a list in a list."""
+    value: JsonValue = 1
+    for _ in range(depth):
+        value = [value]
+    return value
+
+
+@pytest.mark.parametrize(
+    ("proposal", "words"),
+    [
+        (plan(*[step(f"s{n}", "travel", city="Ulm") for n in range(MAX_STEPS + 1)]), "has 51 steps, more than 50"),
+        (plan(step("a", "travel", city="x" * MAX_BYTES)), "bytes, more than 65536: propose less at once"),
+        (plan(step("a", "travel", city="😀" * (MAX_BYTES // 4))), "bytes, more than 65536: propose less at once"),
+        (Answer(result="x" * MAX_BYTES), "bytes, more than 65536: propose less at once"),
+        (Question(text="x" * MAX_BYTES), "bytes, more than 65536: propose less at once"),
+        (plan(step("a", "travel", city="Ulm", tags=nested(20))), "'a': its arguments are nested deeper than 20"),
+    ],
+    ids=["steps", "bytes", "bytes of emoji", "answer", "question", "depth"],
+)
+def test_too_much_is_refused(proposal: NewSteps | Answer | Question, words: str) -> None:
+    """Limits are counted in what the server counts: steps, bytes, levels."""
+    (reason,) = check(proposal, KINDS)
+
+    assert words in reason
+
+
+@pytest.mark.parametrize("proposal", [DONE, Question(text="Which?"), GiveUp(reason="No way."), plan()])
+def test_other_proposals_have_nothing_to_check(proposal: NewSteps | Answer | Question | GiveUp) -> None:
+    """Whether an empty plan fits the task is the workflow's question."""
+    assert check(proposal, KINDS) == []
+
+
+def test_all_mistakes_of_a_plan_are_said_at_once() -> None:
+    """A planner mends its proposal in one go."""
+    wrong = [step("1", "travel"), step("b", "nothing"), step("c", "travel"), step("d", "travel", city="Ulm")]
+
+    assert [reason.partition(":")[0] for reason in reasons(*wrong)] == [
+        "step id '1' must be a letter, then letters, digits, - or _, 64 at most",
+        "step 'b'",
+        "step 'c'",
+    ]
+
+
+async def proposed(planner: ScriptedPlanner, given: Situation) -> Proposed:
+    """What the activity `plan` returns."""
+    planning = Planning(planner, KINDS, searchable=True)
+    answer: Proposed = await ActivityEnvironment().run(planning.plan, given)
+    return answer
+
+
+async def test_a_hand_written_plan_is_the_proposal() -> None:
+    """The planner is not asked, and the plan passes the same checks."""
+    back = await proposed(ScriptedPlanner([]), situation(plan=[step("a", "nothing")]))
+
+    assert back.proposal == plan(step("a", "nothing"))
+    assert back.rejected == ("step 'a': there is no kind 'nothing': there are meet, travel",)
+
+
+async def test_a_proposal_that_is_too_large_does_not_travel() -> None:
+    """A result of megabytes would be refused by the server: the reasons go back, the proposal does not."""
+    back = await proposed(ScriptedPlanner([Answer(result="x" * 3_000_000)]), situation())
+
+    assert "bytes, more than 65536" in back.rejected[0]
+    assert len(back.model_dump_json()) < 1000
+
+
+class Broken(ScriptedPlanner):
+    """A planner with a bug."""
+
+    async def propose(self, situation: Situation, kinds: object) -> NewSteps | Answer | Question | GiveUp:
+        raise KeyError(HIDDEN)
+
+
+async def test_a_planner_with_a_bug_is_a_fault() -> None:
+    """What a planner raises is classified like a tool's, and its words stay out of history."""
+    with pytest.raises(ApplicationError) as failed:
+        await proposed(Broken([]), situation())
+
+    assert (failed.value.type, failed.value.non_retryable) == ("persistent_infrastructural", True)
+    assert HIDDEN not in str(failed.value)
+
+
+async def test_the_catalogue_says_what_the_worker_can_do() -> None:
+    """The specs by kind, the planner's name, and what the namespace and the settings allow."""
+    planning = Planning(ScriptedPlanner([]), KINDS, searchable=False, patience=7)
+    catalogue = await ActivityEnvironment().run(planning.catalogue, {})
+
+    assert catalogue.specs == {name: kind.spec for name, kind in KINDS.items()}
+    assert (catalogue.planner, catalogue.searchable, catalogue.patience) == ("scripted", False, 7)
+
+
+@pytest.mark.parametrize(
+    ("turn", "expected"),
+    [
+        (1, plan(step("a", "travel", city="Ulm"))),
+        (2, DONE),
+        (3, GiveUp(reason="The script has 2 proposals; this is request 3.")),
+    ],
+)
+async def test_a_script_plays_the_proposal_whose_turn_it_is(turn: int, expected: NewSteps | Answer | GiveUp) -> None:
+    """The n-th request gets the n-th proposal, again after a crash; after the last one the planner gives up."""
+    script = ScriptedPlanner([plan(step("a", "travel", city="Ulm")), DONE])
+
+    assert [await script.propose(situation(turn), KINDS) for _ in range(2)] == [expected, expected]
+
+
+async def test_a_script_is_read_from_a_file(tmp_path: Path) -> None:
+    """A JSON list of proposals, each with its type."""
+    file = tmp_path / "script.json"
+    file.write_text('[{"type": "question", "text": "Which?"}, {"type": "answer", "result": 7}]')
+    script = ScriptedPlanner.read(file)
+
+    assert [await script.propose(situation(turn), KINDS) for turn in (1, 2)] == [
+        Question(text="Which?"),
+        Answer(result=7),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("content", "error"),
+    [
+        (None, OSError),
+        (b"", ValidationError),
+        (b"{}", ValidationError),
+        (b"[7]", ValidationError),
+        (b'[{"type": "poem"}]', ValidationError),
+        (b'[{"type": "answer"}]', ValidationError),
+        (b"\xff\xfe", ValidationError),
+    ],
+)
+def test_a_file_that_is_no_script_is_an_error(tmp_path: Path, content: bytes | None, error: type[Exception]) -> None:
+    """Only what the docstring names is raised."""
+    file = tmp_path / "script.json"
+    if content is not None:
+        file.write_bytes(content)
+
+    with pytest.raises(error):
+        ScriptedPlanner.read(file)

@@ -1,0 +1,73 @@
+"""What of a foreign exception a log may carry: enough to mend the tool, nothing like a credential."""
+
+from pathlib import Path
+
+import pytest
+from sqlalchemy import exc, text
+
+from activities import scrub
+from activities.store import open_store
+
+HIDDEN = "hunter2"
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        f"password={HIDDEN}",
+        f"password: {HIDDEN}",
+        f"the password {HIDDEN} is wrong",
+        f'{{"password": "{HIDDEN}"}}',
+        f"{{'password': '{HIDDEN}'}}",
+        f"{{'api_key': '{HIDDEN}', 'x': 1}}",
+        f"access_token={HIDDEN}&x=1",
+        f"client_secret: {HIDDEN}",
+        f"X-Api-Key: {HIDDEN}",
+        f"Authorization: Bearer {HIDDEN}",
+        f"Authorization: Basic {HIDDEN}",
+        f"bearer {HIDDEN}",
+        f"Cookie: session={HIDDEN}",
+        f"Set-Cookie: {HIDDEN}; Path=/",
+        f"https://me:{HIDDEN}@shop.example/x",
+        f"postgresql+asyncpg://me:{HIDDEN}@db/x",
+        f"GET https://shop.example/x?sig={HIDDEN}",
+        "sk-hunter2abc is no key".replace("hunter2abc", HIDDEN),
+    ],
+)
+def test_a_credential_is_not_logged(message: str) -> None:
+    """However it is named and quoted."""
+    assert HIDDEN not in scrub.words(ValueError(message))
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (KeyError("sku"), "KeyError: 'sku'"),
+        (ValueError("A-17 has no price"), "ValueError: A-17 has no price"),
+        (ValueError(), "ValueError: "),
+        (ValueError("x y " * 1000), "ValueError: " + ("x y " * 1000)[: scrub.MAX_WORDS]),
+    ],
+    ids=["key", "words", "nothing", "long"],
+)
+def test_what_helps_to_mend_is_logged(error: Exception, said: str) -> None:
+    """Class and message, cut."""
+    assert scrub.words(error) == said
+
+
+def test_the_frames_name_files_and_no_folders() -> None:
+    """Where it was raised, the innermost last."""
+    with pytest.raises(ZeroDivisionError) as raised:
+        _ = 1 / (len(HIDDEN) - 7)
+
+    assert scrub.frames(raised.value)[-1].startswith("test_scrub.py:")
+
+
+async def test_the_store_keeps_parameters_out_of_messages(tmp_path: Path) -> None:
+    """SQLAlchemy would write the values of a failed statement into its exception."""
+    engine = await open_store(f"sqlite+aiosqlite:///{tmp_path / 'store.db'}")
+    with pytest.raises(exc.OperationalError) as raised:
+        async with engine.begin() as connection:
+            await connection.execute(text("SELECT * FROM nowhere WHERE name = :name"), {"name": HIDDEN})
+    await engine.dispose()
+
+    assert HIDDEN not in scrub.words(raised.value)

@@ -1,0 +1,390 @@
+"""Tools as their authors write them: what is wrong with one is said in one sentence that names it and the remedy."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from pydantic import BaseModel
+
+from activities.toolbox import tool
+from activities.toolbox.registry import Registry, ToolMistakes, load
+
+ROOT = Path(__file__).parents[2]
+
+
+class Number(BaseModel):
+    """An argument and a result."""
+
+    number: int
+
+
+class Word(BaseModel):
+    """Something else."""
+
+    word: str
+
+
+@tool.read
+async def twice(args: Number) -> Number:
+    """Double a number."""
+    return Number(number=2 * args.number)
+
+
+HEADER = '''
+import httpx2
+from pydantic import BaseModel, RootModel
+
+from activities.toolbox import Documents, Transaction, tool
+
+
+class Slot(BaseModel):
+    """When."""
+
+    day: str
+    at: int = 0
+
+
+class Place(BaseModel):
+    """Where."""
+
+    city: str
+
+
+class Days(RootModel[list[str]]):
+    """A list is no object."""
+
+
+class Free(BaseModel):
+    """What is there."""
+
+    free: list[str] = []
+
+
+class Strange:
+    """What pydantic does not know."""
+
+
+async def undecorated(args: Slot) -> Free:
+    """Be no tool."""
+
+
+@tool.read
+async def look(args: Slot) -> Free:
+    """See what is free."""
+    return Free()
+
+
+@tool.read
+async def look_at(args: Place) -> Free:
+    """See what is free somewhere."""
+    return Free()
+
+
+@tool.idempotent
+async def write(args: Slot) -> Free:
+    """Change something."""
+    return Free()
+
+'''
+
+Loaded = Callable[[str], Registry]
+
+
+@pytest.fixture
+def loaded(tmp_path: Path) -> Iterator[Loaded]:
+    """Loads a tools file made of the header and some more lines, and forgets it again."""
+    path, modules = [*sys.path], {*sys.modules}
+
+    def load_file(source: str) -> Registry:
+        file = tmp_path / "mine.py"
+        file.write_text(HEADER + source)
+        return Registry(load(file))
+
+    yield load_file
+    sys.path[:] = path
+    for name in {*sys.modules} - modules:
+        del sys.modules[name]
+
+
+def book(
+    decorator: str = "@tool.read", arguments: str = "args: Slot", result: str = " -> Free", doc: str = "Book."
+) -> str:
+    """A tool named `book`, right but for what is given."""
+    return f'{decorator}\nasync def book({arguments}){result}:\n    """{doc}"""\n'
+
+
+MISTAKES = {
+    "bare decorator": (book("@tool"), "does not say what a call changes: use one of tool.read, tool.idempotent"),
+    "no docstring": (book(doc=" "), "has no docstring, which is what a planner reads"),
+    "no argument": (book(arguments=""), "its first parameter must be one pydantic model: def book(args: MyArguments"),
+    "no model": (book(arguments="day: str"), "its first parameter must be one pydantic model"),
+    "no annotation": (book(arguments="args"), "its first parameter must be one pydantic model"),
+    "a list": (book(arguments="args: Days"), "its first parameter must be one pydantic model"),
+    "many models": (book(arguments="*args: Slot"), "its first parameter must be one pydantic model"),
+    "keyword only": (book(arguments="*, args: Slot"), "its first parameter must be one pydantic model"),
+    "unknown name": (book(arguments="args: 'Slott'"), "an annotation cannot be resolved (name 'Slott' is not defined)"),
+    "unknown attribute": (book(arguments="args: 'tool.slot'"), "an annotation cannot be resolved"),
+    "broken annotation": (book(arguments="args: '1 +'"), "an annotation cannot be resolved"),
+    "no result": (book(result=""), "says nothing of its result: annotate it, e.g. -> Price"),
+    "None": (book(result=" -> None"), "says nothing of its result"),
+    "strange result": (book(result=" -> Strange"), "pydantic has no schema for its arguments or result"),
+    "strange extra": (book(arguments="args: Slot, limit: int"), "'limit' has no type that can be given: Transaction"),
+    "untyped extra": (book(arguments="args: Slot, limit=3"), "parameter 'limit' has no type that can be given"),
+    "positional extra": (
+        book(arguments="args: Slot, docs: Documents, /"),
+        "'docs' must be one that can be given by name",
+    ),
+    "starred extra": (book(arguments="args: Slot, *docs: Documents"), "'docs' must be one that can be given by name"),
+    "no transaction": (book("@tool.transactional"), "takes no Transaction: add a parameter tx: Transaction"),
+    "plain and HTTP": (
+        '@tool.read\ndef book(args: Slot, http: httpx2.AsyncClient) -> Free:\n    "Book."\n',
+        "a plain def runs in a thread and cannot use 'http': write async def",
+    ),
+    "plain and transaction": (
+        '@tool.transactional\ndef book(args: Slot, tx: Transaction) -> Free:\n    "Book."\n',
+        "a plain def runs in a thread and cannot use 'tx': write async def",
+    ),
+    "class": ('@tool.read\nclass book:\n    "Book."\n', "is no function: put the decorator directly above a def"),
+    "twice": (book("@tool.read\n@tool.read"), "is no function: put the decorator directly above a def"),
+    "unknown profile": (book("@tool.read(retry='often')"), "there is no retry profile 'often': use one of standard"),
+    "timeout 0": (book("@tool.read(timeout=0)"), "timeout=0 must be a number of seconds above 0"),
+    "timeout NaN": (book("@tool.read(timeout=float('nan'))"), "timeout=nan must be a number of seconds above 0"),
+    "timeout for ever": (book("@tool.read(timeout=float('inf'))"), "timeout=inf must be a number of seconds above 0"),
+    "timeout of years": (book("@tool.read(timeout=1e300)"), "timeout=1e+300 must be a number of seconds above 0"),
+    "timeout in words": (book("@tool.read(timeout='5')"), "timeout='5' must be a number of seconds above 0"),
+    "reserved": (book().replace("def book", "def plan"), "plan: is the name of one of Replan's own activities"),
+    "two of a name": (book() + "first = book\n" + book(), "book: another tool has this name already: rename"),
+    "observe writes": (book("@tool.idempotent(observe=write)"), "observe=write must be a @tool.read with a model"),
+    "observe no tool": (book("@tool.read(observe=undecorated)"), "observe=undecorated is no tool: decorate it"),
+    "observe in words": (book("@tool.read(observe='look')"), "observe='look' is no tool: decorate it"),
+    "observe unknown argument": (
+        book("@tool.read(observe=look.using(dya='args.day'))"),
+        "look has no argument 'dya': did you mean day?: it has ['at', 'day']",
+    ),
+    "observe unknown field": (
+        book("@tool.read(observe=look.using(day='args.date'))"),
+        "day='args.date' must be a path over args, which has ['at', 'day']",
+    ),
+    "observe over result": (book("@tool.read(observe=look.using(day='result.day'))"), "must be a path over args"),
+    "observe over all": (book("@tool.read(observe=look.using(day='args'))"), "must be a path over args"),
+    "observe lacks": (book("@tool.read(observe=look_at)"), "look_at needs 'city': write observe=look_at.using(city="),
+    "fallback no tool": (book("@tool.read(fallback=undecorated)"), "fallback=undecorated is no tool: decorate it"),
+    "fallback model": (book("@tool.read(fallback=look_at)"), "fallback=look_at must take the same arguments"),
+    "fallback circle": (
+        book() + book("@tool.read(fallback=book)").replace("def book", "def pay") + book("@tool.read(fallback=pay)"),
+        "book: its fallbacks lead back to book: let the last one have none",
+    ),
+    "ensure no text": (
+        book("@tool.read(ensure=True)"),
+        "book: ensure=True must be a condition in quotes, e.g. 'result",
+    ),
+    "ensure nothing": (
+        book("@tool.read(ensure='')"),
+        "book: ensure='' is no condition: it is empty: write a condition",
+    ),
+    "ensure broken": (
+        book("@tool.read(ensure='len(result.free')"),
+        "book: ensure='len(result.free' is no condition: it is not complete: check that brackets close",
+    ),
+    "ensure many lines": (
+        book("@tool.read(ensure='result.free\\n= 1')"),
+        "ensure='result.free\\n= 1' is no condition: there is '=' in it: use names",
+    ),
+    "ensure a number": (
+        book("@tool.read(ensure='len(result.free) + args.at')"),
+        "is no condition: there is a number where a condition must stand: compare it with something",
+    ),
+    "ensure unknown root": (
+        book("@tool.read(ensure='key == args.day and result.free == none')"),
+        "book: ensure reads 'key': write args.key or result.key",
+    ),
+    "ensure only arguments": (
+        book("@tool.read(ensure='args.at > 0')"),
+        "book: ensure='args.at > 0' says nothing of the result: compare something of it, e.g. result.id != none",
+    ),
+    "ensure unknown field": (
+        book("@tool.read(ensure='len(result.fre) > 0')"),
+        "book: ensure reads 'result.fre': did you mean free?: Free has ['free']",
+    ),
+    "ensure unknown argument": (
+        book("@tool.read(ensure='len(result.free) > args.most')"),
+        "book: ensure reads 'args.most': Slot has ['at', 'day']",
+    ),
+    "ensure nested": (
+        "class Trip(BaseModel):\n    to: list[Place | None] = []\n\n\n"
+        + book("@tool.read(ensure='result.to.0.town == args.day')", result=" -> Trip"),
+        "book: ensure reads 'result.to.0.town': Place has ['city']",
+    ),
+    "ensure list by name": (
+        book("@tool.read(ensure='result.free.first == args.day')"),
+        "book: ensure reads 'result.free.first': 'result.free' is a list, so write result.free.0 for its first item",
+    ),
+    "ensure below a text": (
+        book("@tool.read(ensure='result.free.0.hour == 9')"),
+        "book: ensure reads 'result.free.0.hour': 'result.free.0' has no fields",
+    ),
+    "ensure unlike": (
+        book("@tool.read(ensure='result.free.0 == args.at')"),
+        "book: ensure='result.free.0 == args.at' is no condition: it compares a text with a number: compare like with",
+    ),
+}
+
+
+@pytest.mark.parametrize(("source", "words"), MISTAKES.values(), ids=MISTAKES)
+def test_a_mistake_is_one_sentence(loaded: Loaded, source: str, words: str) -> None:
+    """Whatever an author does wrong, the worker says which tool, what is wrong and what to write instead."""
+    with pytest.raises(ToolMistakes) as wrong:
+        loaded(source)
+
+    assert [mistake for mistake in wrong.value.mistakes if words in mistake], wrong.value.mistakes
+    assert all(": " in mistake and mistake.endswith(".") and "\n" not in mistake for mistake in wrong.value.mistakes)
+
+
+BROKEN = book("@tool(timeout=0)").replace("@tool(", "@tool.read(").replace("Book.", " ") + book(
+    "@tool.read", "args: Place, limit: int", ""
+).replace("def book", "def pay")
+
+
+def test_all_mistakes_are_said_at_once(loaded: Loaded) -> None:
+    """An author mends everything in one go."""
+    with pytest.raises(ToolMistakes) as wrong:
+        loaded(BROKEN)
+
+    assert [mistake.partition(":")[0] for mistake in wrong.value.mistakes] == ["book", "book", "pay", "pay"]
+    assert str(wrong.value).splitlines() == wrong.value.mistakes
+
+
+def test_a_second_tool_of_a_name_is_seen_beside_other_mistakes(loaded: Loaded) -> None:
+    """A duplicate is reported although both have mistakes of their own."""
+    with pytest.raises(ToolMistakes, match="another tool has this name already"):
+        loaded(book(doc=" ") + "first = book\n" + book(doc=" "))
+
+
+def test_a_companion_that_cannot_be_resolved_is_its_own_mistake(loaded: Loaded) -> None:
+    """A broken annotation of the companion is reported for the companion, and breaks nothing else."""
+    broken = book(arguments="args: 'Slott'").replace("def book", "def peek")
+
+    with pytest.raises(ToolMistakes, match="peek: an annotation cannot be resolved"):
+        loaded(broken + book("@tool.idempotent(observe=peek)") + book("@tool.read(fallback=peek)"))
+
+
+def test_a_fallback_whose_fallback_is_no_tool_is_the_others_mistake(loaded: Loaded) -> None:
+    """Only the tool that names it is at fault."""
+    wrong = book("@tool.read(fallback=undecorated)").replace("def book", "def pay")
+
+    with pytest.raises(ToolMistakes, match=r"^pay: fallback=undecorated is no tool: [^\n]*$"):
+        loaded(wrong + book("@tool.read(fallback=pay)"))
+
+
+def test_a_companion_of_another_file_has_to_be_loaded_too(loaded: Loaded, tmp_path: Path) -> None:
+    """A tool that was only imported is no kind of this worker."""
+    (tmp_path / "others.py").write_text(HEADER + book().replace("def book", "def glance"))
+
+    with pytest.raises(ToolMistakes, match=r"book: names 'glance', which no tools file defines.*: load it too"):
+        loaded("import others\n" + book("@tool.read(observe=others.glance)"))
+
+
+def test_what_is_taken_by_name_is_written_out(loaded: Loaded) -> None:
+    """The spec says where each argument of `observe` comes from, so that the workflow needs no schema."""
+    observe = loaded(book("@tool.idempotent(observe=look.using(day='args.day'))"))["book"].spec.observe
+
+    assert observe is not None and (observe.kind, observe.args) == ("look", {"day": "args.day", "at": "args.at"})
+
+
+def test_a_path_may_lead_into_an_argument(loaded: Loaded) -> None:
+    """`args.where.city` follows a nested model."""
+    nested = "class Trip(BaseModel):\n    where: Place\n\n\n"
+    observe = "@tool.read(observe=look_at.using(city='args.where.city'))"
+
+    assert loaded(nested + book(observe, "args: Trip"))["book"].spec.observe is not None
+
+
+def test_a_tool_knows_what_it_promises(loaded: Loaded) -> None:
+    """The kind is the function's name, the description its docstring, the rest what the decorator was told."""
+    kind = loaded(book("@tool.idempotent(retry='patient', timeout=5, fallback=write)", doc="Book one.\n\n    Now."))[
+        "book"
+    ]
+
+    assert (kind.spec.kind, kind.spec.effect, kind.description) == ("book", "idempotent", "Book one.\n\nNow.")
+    assert (kind.spec.retry, kind.spec.timeout, kind.spec.fallback) == ("patient", 5.0, "write")
+
+
+PROMISES = {
+    "nothing": (book(), True),
+    "a comment": ("# another comment\n" + book(), True),
+    "the code": (book() + "    return Free(free=['x'])\n", True),
+    "the description": (book(doc="Book it."), False),
+    "the arguments": (book(arguments="args: Place"), False),
+    "the result": (book(result=" -> Place"), False),
+    "the effect": (book("@tool.idempotent"), False),
+    "the timeout": (book("@tool.read(timeout=5)"), False),
+    "the profile": (book("@tool.read(retry='once')"), False),
+    "observe": (book("@tool.read(observe=look)"), False),
+    "fallback": (book("@tool.read(fallback=look)"), False),
+    "ensure": (book("@tool.read(ensure='len(result.free) > 0')"), False),
+}
+
+
+@pytest.mark.parametrize(("source", "same"), PROMISES.values(), ids=PROMISES)
+def test_the_digest_follows_the_promise_and_nothing_else(loaded: Loaded, source: str, same: bool) -> None:
+    """Two workers with one digest promise the same; other code behind it is no other promise."""
+    assert (loaded(book())["book"].spec.digest == loaded(source)["book"].spec.digest) is same
+
+
+def test_the_digest_is_the_same_in_every_process(loaded: Loaded, tmp_path: Path) -> None:
+    """Two workers on two machines load the same file."""
+    here = loaded(book())["book"].spec.digest
+    code = "import sys; from pathlib import Path; from activities.toolbox.registry import *; "
+    code += "print(Registry(load(Path(sys.argv[1])))['book'].spec.digest)"
+    command = [sys.executable, "-c", code, str(tmp_path / "mine.py")]
+    there = subprocess.run(command, cwd=ROOT, env={**os.environ, "PYTHONHASHSEED": "7"}, capture_output=True, text=True)
+
+    assert there.stdout.strip() == here
+
+
+def test_the_catalogue_is_readable(loaded: Loaded) -> None:
+    """Each kind in two lines: name, effect and first sentence; then arguments, companions, retries and timeout."""
+    lines = loaded(book("@tool.idempotent(observe=look)", doc="Book one.\n\n    Now.")).catalogue().splitlines()
+
+    assert lines[-2:] == [
+        f"{'book':<16} {'idempotent':<14} Book one.",
+        f"{'':<16} day: string, at: integer, observe=look; standard, 30 s",
+    ]
+
+
+async def test_a_decorated_tool_stays_callable() -> None:
+    """A unit test of a tool needs nothing but a call."""
+    assert (await twice(Number(number=4))).number == 8
+    assert (twice.__name__, twice.__doc__) == ("twice", "Double a number.")
+
+
+TYPED = """
+import asyncio
+
+from tests.activities.test_toolbox import Number, Word, twice
+
+asyncio.run(twice(Number(number=4)))
+asyncio.run(twice(Word(word="four")))
+"""
+
+
+@pytest.mark.timeout(300)
+def test_mypy_sees_a_wrong_model(tmp_path: Path) -> None:
+    """The decorators keep the function's types: a call with another model is one error, one with its own is none."""
+    file = tmp_path / "typed.py"
+    file.write_text(TYPED)
+    environment = {**os.environ, "MYPYPATH": str(ROOT)}
+    checked = subprocess.run(
+        [sys.executable, "-m", "mypy", "--config-file", str(ROOT / "pyproject.toml"), str(file)],
+        cwd=ROOT,
+        env=environment,
+        capture_output=True,
+        text=True,
+    )
+
+    assert [line.partition(": ")[2] for line in checked.stdout.splitlines() if "typed.py" in line] == [
+        'error: Argument 1 to "__call__" of "Tool" has incompatible type "Word"; expected "Number"  [arg-type]'
+    ]

@@ -1,0 +1,134 @@
+"""Loading a user's tools file: what cannot be loaded is a sentence, and nothing of the user's gets in our way."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from activities.toolbox.registry import Registry, ToolMistakes, load
+
+ROOT = Path(__file__).parents[2]
+
+TOOL = '''
+from pydantic import BaseModel
+from activities.toolbox import tool
+
+
+class Word(BaseModel):
+    """A word."""
+
+    word: str
+
+
+@tool.read
+async def echo(args: Word) -> Word:
+    """Say it again."""
+    return args
+'''
+
+
+@pytest.fixture(autouse=True)
+def forgotten() -> Iterator[None]:
+    """What a test imports is not there for the next one."""
+    path, modules = [*sys.path], {*sys.modules}
+    yield
+    sys.path[:] = path
+    for name in {*sys.modules} - modules:
+        del sys.modules[name]
+
+
+def written(file: Path, source: str) -> Path:
+    """A tools file."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(source)
+    return file
+
+
+def mistakes_of(file: Path) -> list[str]:
+    """What is said of a file that cannot be loaded."""
+    with pytest.raises(ToolMistakes) as wrong:
+        load(file)
+    return wrong.value.mistakes
+
+
+@pytest.mark.parametrize(
+    ("source", "words"),
+    [
+        ("raise RuntimeError('no luck\\nat all')", "mine.py cannot be imported: RuntimeError: no luck."),
+        ("raise ValueError", "mine.py cannot be imported: ValueError."),
+        ("import nowhere_at_all", "cannot be imported: ModuleNotFoundError: No module named 'nowhere_at_all'."),
+        ("def broken(:", "mine.py cannot be imported: SyntaxError: invalid syntax"),
+        ("import sys\nsys.exit(3)", "mine.py cannot be imported: SystemExit: 3."),
+        ("x = 1", "mine.py defines no tool: decorate a function, e.g. with @tool.read."),
+        ("from tests.crash.tools import note", "mine.py defines no tool"),
+    ],
+    ids=["raises", "raises nothing more", "import", "syntax", "exits", "no tool", "imported tool"],
+)
+def test_a_file_that_cannot_be_used_is_a_sentence(tmp_path: Path, source: str, words: str) -> None:
+    """Whatever a user's file does at import: one sentence, on one line, with the file's name."""
+    (mistake,) = mistakes_of(written(tmp_path / "mine.py", source))
+
+    assert words in mistake and str(tmp_path) in mistake and "\n" not in mistake
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("nothing.py", "There is no tools file"),
+        (".", "There is no tools file"),
+        ("mine.txt", "is not a Python file: --tools takes files that end in .py"),
+    ],
+)
+def test_what_is_no_python_file_is_a_sentence(tmp_path: Path, name: str, words: str) -> None:
+    """A missing file, a folder, another kind of file."""
+    written(tmp_path / "mine.txt", TOOL)
+
+    assert words in mistakes_of(tmp_path / name)[0]
+
+
+def test_a_users_folder_does_not_shadow_ours(tmp_path: Path) -> None:
+    """A module named `activities` beside the tools file changes nothing, for the file and for the worker."""
+    written(tmp_path / "activities" / "__init__.py", "raise RuntimeError('the wrong one')")
+    written(tmp_path / "workflows.py", "raise RuntimeError('the wrong one')")
+    file = written(tmp_path / "mine.py", TOOL)
+    code = f"from activities.toolbox.registry import *; from pathlib import Path; load(Path({str(file)!r})); "
+    code += "import workflows.guard, activities.planning; print(activities.planning.__file__)"
+    command = [sys.executable, "-c", code]
+    ran = subprocess.run(command, cwd=ROOT, env={**os.environ}, capture_output=True, text=True)
+
+    assert ran.stdout.strip() == str(ROOT / "activities" / "planning.py"), ran.stderr
+
+
+def test_a_file_may_import_its_neighbours(tmp_path: Path) -> None:
+    """The folder of a tools file is searched, last of all."""
+    written(tmp_path / "my_prices.py", "EUR = 24.5")
+
+    assert load(written(tmp_path / "mine.py", f"from my_prices import EUR\n{TOOL}"))[0].__name__ == "echo"
+    assert sys.path[-1] == str(tmp_path)
+
+
+def test_the_tools_of_a_file_are_those_it_defines_in_their_order(tmp_path: Path) -> None:
+    """Not what it imported, not the same one twice under two names."""
+    more = TOOL.replace("echo", "again").partition("@tool")[2]
+    file = written(tmp_path / "mine.py", f"from tests.crash.tools import note\n{TOOL}\nalias = echo\n\n@tool{more}")
+
+    assert [tool.__name__ for tool in load(file)] == ["echo", "again"]
+
+
+def test_two_files_of_one_name_are_two_files(tmp_path: Path) -> None:
+    """`a/tools.py` and `b/tools.py` do not get in each other's way."""
+    first = written(tmp_path / "a" / "tools.py", TOOL)
+    second = written(tmp_path / "b" / "tools.py", TOOL.replace("echo", "other"))
+
+    assert set(Registry([*load(first), *load(second)])) == {"echo", "other"}
+
+
+def test_the_same_file_twice_is_a_mistake(tmp_path: Path) -> None:
+    """`--tools x.py --tools x.py` is said, not silently the second one."""
+    file = written(tmp_path / "mine.py", TOOL)
+
+    with pytest.raises(ToolMistakes, match="echo: another tool has this name already"):
+        Registry([*load(file), *load(file)])

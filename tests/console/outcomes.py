@@ -1,0 +1,69 @@
+"""Outcomes for the tests of this room, right but for what is given."""
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from workflows.budget import Spent
+from workflows.catalogue import Effect
+from workflows.faults import QUADRANT, Code
+from workflows.task import FaultRecord, Outcome, OutcomeStep, Revision, StepStatus, TaskStatus
+
+BEGAN = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
+
+
+def outcome(**more: Any) -> Outcome:
+    """A task that completed with nothing to tell."""
+    given: dict[str, Any] = {
+        "task_id": "book-a-slot-7f3a",
+        "task": "book a slot",
+        "status": TaskStatus.COMPLETED,
+        "reason": "",
+        "code": None,
+        "result": None,
+        "question": None,
+        "planner": "offline",
+        "strategy": "plan",
+        "revisions": (Revision(number=1),),
+        "replans": 0,
+        "steps": (),
+        "faults": (),
+        "spent": Spent(tool_calls=1, seconds=2.34),
+        "started_at": BEGAN,
+        "ended_at": BEGAN + timedelta(seconds=2.34),
+    }
+    return Outcome.model_validate({**given, **more})
+
+
+def step(id: str = "book", **more: Any) -> OutcomeStep:
+    """A step that completed at once."""
+    given: dict[str, Any] = {
+        "id": id,
+        "title": "team 14:00",
+        "kind": "book_slot",
+        "args": {},
+        "revision": 1,
+        "needs": (),
+        "status": StepStatus.COMPLETED,
+        "attempts": 1,
+        "effect": Effect.TRANSACTIONAL,
+        "is_fallback": False,
+        "started": BEGAN,
+        "ended": BEGAN + timedelta(seconds=0.02),
+        "result": None,
+        "fault": None,
+    }
+    return OutcomeStep.model_validate({**given, **more})
+
+
+def fault(code: Code = Code.CONFLICT, decision: str = "replan", **more: Any) -> FaultRecord:
+    """A fault of the step `book`."""
+    given: dict[str, Any] = {
+        "quadrant": QUADRANT[code],
+        "code": code,
+        "reason": "14:00 is taken.",
+        "step_id": "book",
+        "revision": 1,
+        "decision": decision,
+        "at": BEGAN,
+    }
+    return FaultRecord.model_validate({**given, **more})

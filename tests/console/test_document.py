@@ -1,0 +1,121 @@
+"""The JSON document: programs read it, so its keys are a promise."""
+
+import json
+from typing import Any
+
+import pytest
+
+from console import document
+from console.problem import Exit, Problem, exit_code
+from tests.console.outcomes import fault, outcome, step
+from workflows.task import Revision, TaskStatus
+
+TASK = [
+    *("schema", "task_id", "run_id", "task", "status", "reason", "code", "result", "question", "planner", "strategy"),
+    *("revisions", "replans", "steps", "faults", "spent", "started_at", "ended_at", "ui_url"),
+]
+STEP = [
+    *("id", "title", "kind", "args", "revision", "needs", "status", "attempts", "effect", "is_fallback"),
+    *("started", "ended", "result", "result_omitted", "fault"),
+]
+FAULT = [
+    *("quadrant", "code", "reason", "observed", "retry_after", "effect", "source", "attempt", "waited"),
+    *("step_id", "revision", "decision", "at"),
+]
+REVISION = ["number", "because", "refused", "kept", "looked"]
+SPENT = ["tool_calls", "model_calls", "tokens", "usd", "seconds"]
+
+
+@pytest.fixture
+def told() -> dict[str, Any]:
+    """The document of a task with one of everything."""
+    refused = fault()
+    whole = outcome(steps=(step(fault=refused),), faults=(refused,), revisions=(Revision(number=1),))
+    read: dict[str, Any] = json.loads(document.of_task(whole, "a-run", "http://localhost:8233/x"))
+    return read
+
+
+@pytest.mark.parametrize(
+    ("path", "keys"),
+    [
+        ((), TASK),
+        (("steps", 0), STEP),
+        (("steps", 0, "fault"), FAULT),
+        (("faults", 0), FAULT),
+        (("revisions", 0), REVISION),
+        (("spent",), SPENT),
+    ],
+    ids=lambda value: ".".join(map(str, value)) if isinstance(value, tuple) else None,
+)
+def test_the_keys_of_a_task_are_a_promise(told: dict[str, Any], path: tuple[str | int, ...], keys: list[str]) -> None:
+    """A key may be added at the end of its group, none may go: programs of others read them."""
+    part: Any = told
+    for key in path:
+        part = part[key]
+
+    assert list(part) == keys
+
+
+def test_the_document_of_a_problem_says_what_and_what_to_do() -> None:
+    """The same shape for every command that cannot do what was asked."""
+    problem = Problem("unknown_id", "There is no task 'x' here", "check the id and the namespace")
+
+    assert json.loads(document.of_problem(problem)) == {
+        "schema": 1,
+        "error": {
+            "code": "unknown_id",
+            "reason": "There is no task 'x' here",
+            "remedy": "check the id and the namespace",
+        },
+    }
+
+
+def test_the_document_of_a_detached_task_says_where_it_is() -> None:
+    """What a program needs to come back to it."""
+    assert json.loads(document.of_start("an-id", "a-run", None)) == {
+        "schema": 1,
+        "task_id": "an-id",
+        "run_id": "a-run",
+        "status": "running",
+        "ui_url": None,
+    }
+
+
+def test_foreign_letters_stay_readable() -> None:
+    """No escapes where none are needed, and line breaks inside a string never break the document."""
+    text = document.of_task(outcome(result="Größe 😀\n\x1b[31m"), None, None)
+
+    assert "Größe 😀" in text and "\x1b" not in text
+
+
+@pytest.mark.parametrize(
+    ("status", "exit"),
+    [
+        (TaskStatus.RUNNING, 0),
+        (TaskStatus.WAITING, 3),
+        (TaskStatus.COMPLETED, 0),
+        (TaskStatus.ESCALATED, 3),
+        (TaskStatus.OVER_BUDGET, 4),
+        (TaskStatus.CANCELLED, 5),
+        (TaskStatus.FAILED, 1),
+    ],
+)
+def test_the_exit_code_says_how_a_task_stands(status: TaskStatus, exit: int) -> None:
+    """Scripts branch on it."""
+    assert exit_code(outcome(status=status)) == exit
+
+
+def test_every_status_has_an_exit_code() -> None:
+    """A new one cannot be forgotten."""
+    assert {exit_code(outcome(status=status)) for status in TaskStatus} <= set(Exit)
+
+
+@pytest.mark.parametrize("code", ["plan_refused", "task_refused"])
+def test_a_task_that_nobody_could_run_is_bad_usage(code: str) -> None:
+    """A plan file with a mistake, or a folder that the worker does not have, is the caller's to mend."""
+    assert exit_code(outcome(status=TaskStatus.FAILED, code=code)) is Exit.BAD_USAGE
+
+
+def test_a_problem_is_one_sentence() -> None:
+    """Reason and remedy, as people read them."""
+    assert str(Problem("x", "There is nothing to do", "give --task")) == "There is nothing to do: give --task."

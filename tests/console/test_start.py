@@ -1,0 +1,166 @@
+"""`start`: ids, plan files, limits, and what happens when an id is taken."""
+
+import json
+import re
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from temporalio.client import Client
+
+from console.connection import ui_url
+from console.problem import Problem
+from console.start import MAX_PLAN, new_id, read_plan, start, wanted
+from tests.harness import step
+from workflows.budget import Limits
+from workflows.task import Task
+
+
+@pytest.mark.parametrize(
+    ("text", "begins"),
+    [
+        ("Book a slot for the team at 14:00", "book-a-slot-for-"),
+        ("18% of 2450?", "18-of-2450-"),
+        ("  ../../etc/passwd\n", "etc-passwd-"),
+        ("预订会议室", ""),
+        ("", ""),
+        ("x" * 500, "x" * 60),
+    ],
+)
+def test_an_id_reads_like_the_task_and_is_never_the_same(text: str, begins: str) -> None:
+    """First words and random characters, plain enough for an address, whatever the text; a long word leaves room."""
+    ids = {new_id(text) for _ in range(50)}
+
+    assert all(re.fullmatch(r"[a-z0-9-]{4,80}", id) and id.startswith(begins) for id in ids)
+    assert len(ids) == 50
+
+
+def test_thousands_of_equal_tasks_have_ids_of_their_own() -> None:
+    """A task that is started every few minutes does not meet itself: 3,000 ids, no more than one is taken twice."""
+    assert len({new_id("call search") for _ in range(3000)}) >= 2999
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (b"", "the file: Invalid JSON"),
+        (b"{", "the file: Invalid JSON"),
+        (b"\xff", "the file: Invalid JSON"),
+        (b"[]", "the file: Input should be an object"),
+        (b"{}", "steps: Field required"),
+        (b'{"steps": [{"id": "a"}]}', "steps.0.kind: Field required"),
+        (b'{"steps": [{"id": "a", "kind": "x", "arg": {}}]}', "steps.0.arg: Extra inputs are not permitted"),
+        (b'{"steps": [], "step": 1}', "step: Extra inputs are not permitted"),
+        (b'{"steps": []' + b" " * MAX_PLAN + b"}", "has 262157 bytes: make it smaller than 262144"),
+    ],
+    ids=lambda value: value[:24] if isinstance(value, bytes) else None,
+)
+def test_a_plan_that_cannot_be_used_is_a_sentence(tmp_path: Path, content: bytes, words: str) -> None:
+    """Which file, where in it, what is wrong, and what a plan looks like; nothing is sent to a server."""
+    file = tmp_path / "plan.json"
+    file.write_bytes(content)
+
+    with pytest.raises(Problem) as wrong:
+        read_plan(file)
+    assert words in str(wrong.value) and str(file) in str(wrong.value) and "\n" not in str(wrong.value)
+    assert (wrong.value.code, wrong.value.exit) == ("bad_plan", 2)
+
+
+@pytest.mark.parametrize("name", ["nowhere.json", "."])
+def test_a_plan_that_is_not_there_is_a_sentence(tmp_path: Path, name: str) -> None:
+    """A missing file, a folder."""
+    with pytest.raises(Problem, match=r"cannot be read \(.+\): check --plan"):
+        read_plan(tmp_path / name)
+
+
+def test_a_plan_file_is_read(tmp_path: Path) -> None:
+    """Ids, kinds, arguments and needs."""
+    file = tmp_path / "plan.json"
+    file.write_text(json.dumps({"steps": [{"id": "a", "kind": "x", "args": {"n": 1}, "needs": ["b"]}]}))
+
+    assert read_plan(file) == (step("a", "x", "b", n=1),)
+
+
+def given(text: str | None = "a task", plan: Path | None = None, **limits: Any) -> Task:
+    """What the options ask for."""
+    return wanted(text, plan, None, {"tool_calls": 100, "replans": 2, "deadline": None, **limits})
+
+
+def test_options_become_a_task() -> None:
+    """The words and the limits."""
+    assert given(" a task ", deadline=7) == Task(text="a task", limits=Limits(deadline=7))
+
+
+def test_a_plan_alone_names_the_task(tmp_path: Path) -> None:
+    """Without words the file's name has to do."""
+    file = tmp_path / "plan.json"
+    file.write_text('{"steps": []}')
+
+    assert given(None, file).text == "the plan plan.json"
+
+
+@pytest.mark.parametrize(
+    ("text", "limits", "words"),
+    [
+        (None, {}, 'There is nothing to do: give --task "..." or --plan FILE.'),
+        (" \n", {}, 'There is nothing to do: give --task "..." or --plan FILE.'),
+        ("x" * 20_000, {}, "--task cannot be used: String should have at most 16000 characters: give another --task."),
+        ("x", {"deadline": 0}, "--deadline cannot be used: Input should be greater than 0: give another --deadline."),
+        ("x", {"deadline": float("nan")}, "--deadline cannot be used"),
+        ("x", {"tool_calls": 0}, "--tool-calls cannot be used: Input should be greater than or equal to 1"),
+    ],
+    ids=["nothing", "blank", "long", "deadline 0", "deadline nan", "no calls"],
+)
+def test_what_makes_no_task_is_a_sentence(text: str | None, limits: dict[str, Any], words: str) -> None:
+    """The option by its name, what is wrong, what to do."""
+    with pytest.raises(Problem) as wrong:
+        given(text, **limits)
+
+    assert words in str(wrong.value)
+
+
+@pytest.fixture
+async def running(client: Client) -> AsyncIterator[str]:
+    """The id of a task that waits for a worker."""
+    id = new_id("waits for a worker")
+    await start(client, given("waits"), id=id, queue="nobody-serves-this", again=False)
+    yield id
+    await client.get_workflow_handle(id).terminate()
+
+
+async def test_the_same_task_under_the_same_id_is_joined(client: Client, running: str) -> None:
+    """A repeated command follows what it started."""
+    handle = await start(client, given("waits"), id=running, queue="nobody-serves-this", again=False)
+
+    assert (await handle.describe()).id == running
+
+
+@pytest.mark.parametrize("again", [False, True])
+async def test_another_task_under_a_running_id_is_refused(client: Client, running: str, again: bool) -> None:
+    """Nothing that runs is replaced."""
+    with pytest.raises(Problem, match="is running and was asked something else: choose another --id"):
+        await start(client, given("something else"), id=running, queue="nobody-serves-this", again=again)
+
+
+async def test_a_closed_id_is_refused_unless_wanted_again(client: Client, running: str) -> None:
+    """An id is used twice only on purpose."""
+    await client.get_workflow_handle(running).terminate()
+
+    with pytest.raises(Problem, match="has ended already: add --again to run it anew"):
+        await start(client, given("waits"), id=running, queue="nobody-serves-this", again=False)
+    assert (await start(client, given("waits"), id=running, queue="nobody-serves-this", again=True)).id == running
+
+
+@pytest.mark.parametrize(
+    ("host", "id", "url"),
+    [
+        ("localhost:7233", "a", "http://localhost:8233/namespaces/default/workflows/a"),
+        ("127.0.0.1:9000", "a b/c", "http://localhost:10000/namespaces/default/workflows/a%20b%2Fc"),
+        ("temporal.example:7233", "a", None),
+        ("x.tmprl.cloud:7233", "a", "https://cloud.temporal.io/namespaces/default/workflows/a"),
+    ],
+)
+def test_the_web_ui_is_named_where_it_is_known(host: str, id: str, url: str | None) -> None:
+    """A local server's by the Temporal CLI's rule, Cloud's by its name, no guess elsewhere."""
+    assert ui_url(host, "default", id) == url

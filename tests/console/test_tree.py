@@ -1,0 +1,188 @@
+"""The lines that people read: what happened, in 80 columns, whatever the world put into it."""
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from console import tree
+from tests.console.outcomes import BEGAN, fault, outcome, step
+from workflows.budget import Spent
+from workflows.faults import Code
+from workflows.task import Outcome, Revision, StepStatus, TaskStatus
+
+EVIL = "a\x1b[31m\x07\r\nb\x9b2J\u202ec\tdone"
+"""A colour, a bell, line breaks, a C1 sequence that clears the screen, and one that turns the text round."""
+
+TAKEN = fault(reason="14:00 is taken.", observed={"free": ["14:30"]})
+REPLANNED = outcome(
+    steps=(
+        step("book", status=StepStatus.FAILED, fault=TAKEN),
+        step("price", kind="get_price", title="A-17", attempts=3, ended=BEGAN + timedelta(seconds=0.66)),
+        step("book-2", title="team 14:30", revision=2),
+    ),
+    faults=(
+        TAKEN,
+        fault(Code.SERVER_ERROR, "retry", step_id="price", waited=0.19),
+        fault(Code.SERVER_ERROR, "retry", step_id="price", waited=0.42),
+    ),
+    revisions=(
+        Revision(number=1),
+        Revision(number=2, because="14:30 is free", refused=("book",), kept=("price",), looked=("list_slots",)),
+    ),
+    replans=1,
+    spent=Spent(tool_calls=7, seconds=2.34),
+    result="Booked for the team at 14:30.",
+)
+
+
+def test_a_task_with_a_retry_and_a_replan_reads_like_a_story() -> None:
+    """Plans, steps, what went wrong, what followed, what it cost, and the result."""
+    assert tree.whole(REPLANNED, "http://localhost:8233/x") == [
+        "book-a-slot-7f3a  offline planner  http://localhost:8233/x",
+        "Plan 1",
+        "  ✗ book  book_slot team 14:00                             1 attempt    0.02 s",
+        "    conflict: 14:00 is taken.",
+        "    the same call would fail again -> a new plan, no retry",
+        "  ✓ price get_price A-17                                  3 attempts    0.66 s",
+        "    server_error twice, waited 0.19 s and 0.42 s",
+        "Plan 2  because book was refused; price kept; looked again with list_slots",
+        "    14:30 is free",
+        "  ✓ book-2 book_slot team 14:30                            1 attempt    0.02 s",
+        "Completed in 2.3 s: 1 replan, 2 retries (2 helped), 7 tool calls",
+        "Booked for the team at 14:30.",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("decision", "follows"),
+    [
+        ("replan", "the same call would fail again -> a new plan, no retry"),
+        ("wait", "waiting, then the same step again"),
+        ("fallback", "another kind takes over"),
+        ("escalate", "neither time nor another plan can help -> a person, no retry"),
+    ],
+)
+def test_what_followed_a_fault_stands_below_it(decision: str, follows: str) -> None:
+    """Code and reason, then the decision in words."""
+    whole = outcome(steps=(step(status=StepStatus.FAILED),), faults=(fault(Code.BUG, decision, reason="No."),))
+
+    assert tree.step_lines(whole, whole.steps[0])[1:] == ["    bug: No.", f"    {follows}"]
+
+
+def test_a_fallback_is_marked() -> None:
+    """Another kind than the planned one did it: never silently."""
+    whole = outcome(steps=(step(kind="old_search", is_fallback=True),))
+
+    assert "old_search (fallback)" in tree.step_lines(whole, whole.steps[0])[0]
+
+
+@pytest.mark.parametrize(
+    ("waits", "said"),
+    [
+        ([0.19], "busy once, waited 0.19 s"),
+        ([0.19, 0.4, 0.8], "busy 3 times, waited 0.19 s and 0.40 s and 0.80 s"),
+        ([None], "busy once"),
+    ],
+)
+def test_retries_are_counted_with_their_waits(waits: list[float | None], said: str) -> None:
+    """What time cured, and what it took."""
+    faults = tuple(fault(Code.BUSY, "retry", waited=wait) for wait in waits)
+    whole = outcome(steps=(step(attempts=len(waits) + 1),), faults=faults)
+
+    assert tree.step_lines(whole, whole.steps[0])[1:] == [f"    {said}"]
+
+
+def test_a_fault_of_another_plan_is_told_there() -> None:
+    """A step whose id came back is told with the faults of its own plan."""
+    whole = outcome(steps=(step(revision=2),), faults=(fault(revision=1), fault(Code.GONE, revision=2)))
+
+    assert [line for line in tree.step_lines(whole, whole.steps[0]) if "conflict" in line] == []
+
+
+@pytest.mark.parametrize(
+    ("more", "first"),
+    [
+        (
+            {"replans": 0, "spent": Spent(tool_calls=1, seconds=0)},
+            "Completed in 0.0 s: 0 replans, 0 retries, 1 tool call",
+        ),
+        ({"status": TaskStatus.OVER_BUDGET}, "Over budget in 2.3 s: 0 replans, 0 retries, 1 tool call"),
+        ({"status": TaskStatus.RUNNING, "ended_at": None}, "Running for 2.3 s: 0 replans, 0 retries, 1 tool call"),
+    ],
+)
+def test_the_closing_line_counts(more: dict[str, Any], first: str) -> None:
+    """Status, time, replans, retries and tool calls, with singular and plural."""
+    assert tree.closing(outcome(**more))[0] == first
+
+
+@pytest.mark.parametrize(
+    ("result", "shown"),
+    [
+        ("two\nlines", ["two", "lines"]),
+        ({"b": 1, "a": "ü"}, ['{"a":"ü","b":1}']),
+        (0, ["0"]),
+        (False, ["false"]),
+        (None, []),
+    ],
+)
+def test_the_result_comes_last(result: Any, shown: list[str]) -> None:
+    """Text as it is, everything else as JSON; nothing where there is none."""
+    assert "\n".join(tree.closing(outcome(result=result))[1:]).splitlines() == shown
+
+
+def evil() -> Outcome:
+    """A task in which every word that can come from the world is hostile."""
+    refused = fault(reason=EVIL, step_id="book")
+    return outcome(
+        task_id=f"id{EVIL}",
+        planner=EVIL,
+        reason=EVIL,
+        result=EVIL,
+        steps=(step(title=EVIL, kind=EVIL, status=StepStatus.FAILED, fault=refused),),
+        faults=(refused,),
+        revisions=(Revision(number=1, because=EVIL, refused=(EVIL,), kept=(EVIL,), looked=(EVIL,)),),
+    )
+
+
+@pytest.mark.parametrize("result", [EVIL, {"text": EVIL, EVIL: [EVIL]}], ids=["text", "JSON"])
+def test_nothing_from_the_world_can_draw_on_the_terminal(result: Any) -> None:
+    """Escapes, bells, control characters and reversed text are gone from every line; line breaks of a result stay."""
+    text = "\n".join(tree.whole(evil().model_copy(update={"result": result}), "http://x"))
+
+    assert [char for char in text if not char.isprintable() and char != "\n"] == []
+    assert "done" in text
+
+
+def test_a_hostile_word_adds_no_line() -> None:
+    """A reason with line breaks cannot pretend to be a plan of its own."""
+    lines = tree.whole(evil().model_copy(update={"result": None}), None)
+
+    assert all("\n" not in line for line in lines)
+    assert sum(line.startswith("Plan ") for line in lines) == 1
+
+
+def test_ordinary_lines_fit_a_terminal() -> None:
+    """80 columns for what people usually do; the address of the web UI may be longer."""
+    steps = (
+        step("book-the-meeting-room-2", kind="book_meeting_room", title="the whole team and guests at 14:30 in Ulm"),
+        step("x" * 64, kind="k" * 60, title="t" * 200, attempts=12, ended=BEGAN + timedelta(seconds=99999.99)),
+    )
+    whole = outcome(steps=steps)
+    lines = [line for one in steps for line in tree.step_lines(whole, one)] + tree.closing(whole)
+
+    assert max(map(len, lines)) <= 80
+
+
+@pytest.mark.parametrize(
+    ("line", "rows"),
+    [
+        ("short", ["short"]),
+        ("    one two three four", ["    one two", "    three four"]),
+        ("http://localhost:8233/namespaces/default", ["http://localhost:8233/namespaces/default"]),
+        ("", [""]),
+    ],
+)
+def test_a_long_line_goes_on_below_its_beginning(line: str, rows: list[str]) -> None:
+    """Rows are cut between words, keep the indent, and never break an address."""
+    assert tree.wrapped(line, 14).split("\n") == rows

@@ -1,0 +1,49 @@
+"""The schemas of everything that crosses a border: `python -m tests.golden` writes them anew, for `git diff` to show.
+
+Histories that exist, and workers of another version, hold and send what these models were: a change that is no new
+optional field needs a thought about both.
+"""
+
+import json
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+from pydantic import BaseModel
+
+from workflows.call import Call
+from workflows.catalogue import Catalogue
+from workflows.faults import Fault
+from workflows.inspect import Findings, Inquiry
+from workflows.plan import Proposed, StepReturn
+from workflows.task import Outcome, Progress, Situation, Task
+
+FOLDER = Path(__file__).with_name("golden")
+MODELS: Mapping[str, type[BaseModel]] = {
+    model.__name__: model
+    for model in (Task, Situation, Proposed, StepReturn, Fault, Catalogue, Outcome, Progress, Call, Inquiry, Findings)
+}
+
+
+def text(model: type[BaseModel]) -> str:
+    """A model's JSON schema as it is saved."""
+    return json.dumps(model.model_json_schema(), ensure_ascii=False, indent=1, sort_keys=True) + "\n"
+
+
+def saved(name: str) -> str:
+    """The schema that was saved; empty when there is none yet."""
+    file = FOLDER / f"{name}.json"
+    return file.read_text() if file.exists() else ""
+
+
+def main() -> None:
+    """Write every schema and say which are new."""
+    FOLDER.mkdir(exist_ok=True)
+    for name, model in MODELS.items():
+        if saved(name) != text(model):
+            (FOLDER / f"{name}.json").write_text(text(model))
+            sys.stdout.write(f"wrote {name}.json\n")
+
+
+if __name__ == "__main__":
+    main()

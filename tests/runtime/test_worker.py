@@ -1,0 +1,168 @@
+"""`worker.py` as a user starts it: whatever is wrong with its options is one sentence, an exit code, no traceback."""
+
+import json
+import shutil
+import signal
+from pathlib import Path
+
+import pytest
+
+from runtime.dev_server import DevServer, free_port
+from tests.processes import ROOT, Processes
+
+TOOL = '''
+from pydantic import BaseModel
+from activities.toolbox import tool
+
+
+class Word(BaseModel):
+    """A word."""
+
+    word: str
+
+
+@tool.read
+async def echo(args: Word) -> Word:
+    """Say it again."""
+    return args
+'''
+
+
+@pytest.fixture
+def nobody(tmp_path: Path) -> Processes:
+    """Commands for a server that is not there."""
+    return Processes(f"localhost:{free_port()}", tmp_path, {"HOME": str(tmp_path), "XDG_CONFIG_HOME": str(tmp_path)})
+
+
+def worker(processes: Processes, *options: str) -> tuple[int, str, str]:
+    """Run a worker that ends by itself: exit code, stdout, stderr."""
+    done = processes.run([str(ROOT / ".venv" / "bin" / "python"), str(ROOT / "worker.py"), *options])
+    return done.returncode, done.stdout, done.stderr
+
+
+def test_check_prints_the_catalogue_without_a_server(nobody: Processes) -> None:
+    """A tool is tried in a second: the built-in kinds and the user's own, and nothing is made on disk."""
+    file = nobody.folder / "mine.py"
+    file.write_text(TOOL)
+    code, said, errors = worker(nobody, "--check", "--tools", str(file))
+
+    assert (code, errors) == (0, "")
+    assert f"{'echo':<16} {'read':<14} Say it again.\n{'':<16} word: string; standard, 30 s" in said
+    assert "search " in said and not (nobody.folder / "state").exists()
+
+
+BAD_TOOLS = {
+    "bare decorator": (TOOL.replace("@tool.read", "@tool"), ["echo: a bare @tool does not say what a call changes"]),
+    "two mistakes": (
+        TOOL.replace("-> Word", "").replace('    """Say it again."""\n', ""),
+        ["echo: has no docstring", "echo: says nothing of its result"],
+    ),
+    "built-in name": (TOOL.replace("echo", "search"), ["search: another tool has this name already"]),
+    "raises": ("raise RuntimeError('no luck')", ["cannot be imported: RuntimeError: no luck."]),
+    "exits": ("import sys; sys.exit(0)", ["cannot be imported: SystemExit: 0."]),
+    "none": ("", ["defines no tool: decorate a function"]),
+}
+
+
+@pytest.mark.parametrize(("source", "sentences"), BAD_TOOLS.values(), ids=BAD_TOOLS)
+def test_check_says_everything_that_is_wrong_with_a_file(nobody: Processes, source: str, sentences: list[str]) -> None:
+    """One line for each mistake, exit code 2."""
+    file = nobody.folder / "mine.py"
+    file.write_text(source)
+    code, said, errors = worker(nobody, "--check", "--tools", str(file))
+
+    assert (code, said, errors.count("\n")) == (2, "", len(sentences))
+    assert all(sentence in errors for sentence in sentences)
+
+
+BAD_OPTIONS = {
+    "fresh alone": (["--fresh"], 2, "need --dev"),
+    "no tools file": (["--tools", "nowhere.py"], 2, "There is no tools file nowhere.py: check --tools."),
+    "planner": (["--planner", "oracle"], 2, "There is no planner 'oracle': use offline, or scripted:FILE."),
+    "no script": (["--planner", "scripted:"], 2, "There is no planner 'scripted:'"),
+    "missing script": (["--planner", "scripted:no.json"], 2, "The script 'no.json' cannot be used (No such file"),
+    "broken script": (["--planner", "scripted:README.md"], 2, "cannot be used (it is no JSON list of proposals)"),
+    "documents": (["--documents", "nowhere"], 2, "There is no folder 'nowhere': give --documents one that exists."),
+    "documents file": (["--documents", "README.md"], 2, "There is no folder 'README.md'"),
+    "state file": (["--state", "README.md"], 2, "The state folder 'README.md' cannot be used (File exists)"),
+    "nobody there": ([], 6, "No Temporal server answers at localhost:"),
+}
+
+
+@pytest.mark.parametrize(("options", "code", "words"), BAD_OPTIONS.values(), ids=BAD_OPTIONS)
+def test_an_option_that_cannot_be_used_is_a_sentence(
+    nobody: Processes, options: list[str], code: int, words: str
+) -> None:
+    """What is wrong and what to do, on stderr; 2 for a mistake, 6 for a server that is not there."""
+    ended, said, errors = worker(nobody, *options)
+
+    assert (ended, said) == (code, "")
+    assert words in errors and errors.count("\n") == 1
+
+
+BAD_STORES = [
+    "nonsense",
+    "sqlite:///{folder}/store.db",
+    "sqlite+aiosqlite:////no/such/folder/store.db",
+    "sqlite+aiosqlite:///{folder}",
+    "sqlite+aiosqlite:///{folder}/notes.txt",
+    "sqlite+aiosqlite:///file:{folder}/empty.db?mode=ro&uri=true",
+    "postgresql+asyncpg://me:sk-secret@localhost:port/db",
+    "postgresql+asyncpg://me:sk-secret@localhost:1/db",
+    "nosuch+driver://me:sk-secret@localhost/db",
+]
+
+
+@pytest.mark.parametrize("url", BAD_STORES)
+def test_a_store_that_cannot_be_opened_is_a_sentence(server: DevServer, tmp_path: Path, url: str) -> None:
+    """Which store, without its password, why, and where it was named; the process ends."""
+    (tmp_path / "notes.txt").write_text("no database" * 100)
+    (tmp_path / "empty.db").touch()
+    code, said, errors = worker(Processes(server.address, tmp_path), "--store", url.format(folder=tmp_path))
+
+    assert (code, said) == (2, "")
+    assert "cannot be opened" in errors and "--store" in errors and errors.count("\n") == 1
+    assert "sk-secret" not in errors
+
+
+def test_an_unknown_option_is_said(nobody: Processes) -> None:
+    """Typer's own words, and no traceback."""
+    code, _, errors = worker(nobody, "--nope")
+
+    assert code == 2
+    assert "No such option: --nope" in errors and "Traceback" not in errors
+
+
+def test_help_names_every_option(nobody: Processes) -> None:
+    """What the README and the design promise is there."""
+    code, said, _ = worker(nobody, "--help")
+    promised = ("--dev", "--fresh", "--tools", "--check", "--documents", "--state", "--store", "--queue", "--planner")
+
+    assert code == 0
+    assert all(option in said for option in promised)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_worker_stops_in_order(server: DevServer, tmp_path: Path, number: signal.Signals) -> None:
+    """It says where everything is, serves its queue, and ends with 0 and a word about what is left."""
+    processes = Processes(server.address, tmp_path)
+    with processes.worker("--queue", f"stops-{number}", "--log", "json") as running:
+        running.send_signal(number)
+        said, _ = running.communicate(timeout=30)
+
+    assert (running.returncode, said) == (0, "stopped; no task unfinished\n")
+    assert all(json.loads(line) for line in (tmp_path / "worker.log").read_text().splitlines())
+
+
+def test_a_user_s_folder_beside_the_tools_shadows_nothing(nobody: Processes) -> None:
+    """A module of the user's named like one of ours, beside the tools file and in the working directory."""
+    for name in ("activities", "runtime", "workflows"):
+        (nobody.folder / name).mkdir()
+        (nobody.folder / name / "__init__.py").write_text("raise RuntimeError('the wrong one')")
+    (nobody.folder / "mine.py").write_text(TOOL)
+    python = str(ROOT / ".venv" / "bin" / "python")
+    script = f"cd {nobody.folder} && {python} {ROOT / 'worker.py'} --check --tools mine.py"
+    done = nobody.run([shutil.which("sh") or "sh", "-c", script])
+
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "echo" in done.stdout
