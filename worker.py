@@ -13,7 +13,7 @@ import httpx2
 import typer
 from temporalio.service import RPCError
 
-from activities.boundary import HeaderInterceptor
+from activities.attempt import HeaderInterceptor
 from activities.breaking import BadBreak, Breaks
 from activities.llm.planners import UnknownPlanner, planner_named
 from activities.planning import Planner

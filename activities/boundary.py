@@ -5,77 +5,32 @@ exception becomes a Fault. The tool's transaction, where it has one, commits aft
 """
 
 import asyncio
-import contextlib
 import functools
 import math
-import random
-import threading
-import time
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextvars import ContextVar, copy_context
-from dataclasses import dataclass
-from datetime import timedelta
+from contextvars import copy_context
 from typing import Any
 
-import structlog
 from pydantic import BaseModel, JsonValue, ValidationError
-from pydantic_core import PydanticSerializationError, from_json, to_json
 from temporalio import activity
 from temporalio.common import RawValue
-from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
-from temporalio.worker import (
-    ActivityInboundInterceptor,
-    ActivityOutboundInterceptor,
-    ExecuteActivityInput,
-    Interceptor,
-)
 
-from activities import scrub
-from activities.borders import classify, validation
+from activities.attempt import Attempt, FaultRaised, attempt, shape
+from activities.borders import validation
 from activities.breaking import Breaks
 from activities.toolbox import postcondition
 from activities.toolbox.condition import Condition
 from activities.toolbox.injection import Resources
 from activities.toolbox.kind import Kind
-from workflows import routing
-from workflows.call import HEADER, Call
 from workflows.catalogue import Effect, ToolSpec
-from workflows.faults import MAX_TEXT, Applied, Code, Fault, readable
+from workflows.faults import Applied, Code, Fault
 from workflows.plan import StepReturn, canonical
 
 MAX_RESULT = 256 * 1024
 """Bytes of a result as JSON."""
 MAX_THREADS = 64
 """Plain functions that run at the same time; one that hangs after its timeout keeps its thread."""
-
-log = structlog.get_logger("replan.step")
-
-_CALL: ContextVar[Call | None] = ContextVar("replan_boundary_call", default=None)
-
-
-class FaultRaised(Exception):
-    """Carries a fault that the boundary itself found out of a call."""
-
-    def __init__(self, fault: Fault) -> None:
-        """Carry it."""
-        super().__init__(fault.reason)
-        self.fault = fault
-
-
-@dataclass
-class Attempt:
-    """One attempt of one call, for whoever runs inside the boundary."""
-
-    spec: ToolSpec
-    call: Call
-    number: int
-    earlier: list[dict[str, Any]]
-    """The faults of the attempts before, as far as they are known."""
-    shape: JsonValue = None
-    """The shape of the input, for the log."""
-    committing: bool = False
-    """Whether the effect may have happened even if what follows fails."""
 
 
 class Boundary:
@@ -137,48 +92,13 @@ def _unknown_kind() -> Callable[..., Any]:
     return activity.defn(dynamic=True)(run)
 
 
-@contextlib.asynccontextmanager
-async def attempt(spec: ToolSpec) -> AsyncIterator[Attempt]:
-    """Surround one attempt: heartbeats while it lasts, one log line, and whatever it raises becomes a Fault.
-
-    Raises:
-        ApplicationError: the attempt failed; its first detail is the Fault.
-        CancelledError: the workflow cancelled it; this is no fault.
-    """
-    info = activity.info()
-    call = _CALL.get() or Call(key=f"{info.workflow_run_id}/{info.activity_id}")
-    earlier = [fault.model_dump(mode="json") for fault in readable(info.heartbeat_details)]
-    this = Attempt(spec, call, info.attempt, earlier)
-    began = time.monotonic()
-    beating = asyncio.create_task(_heartbeat(this))
-    try:
-        yield this
-    except asyncio.CancelledError:
-        unasked = _unasked()
-        if unasked is None:
-            _log(this, "cancelled", began)
-            raise
-        raise _failure(this, unasked, began) from None
-    except FaultRaised as raised:
-        raise _failure(this, raised.fault, began) from None
-    except (Exception, SystemExit) as error:  # the default deny: total, and what no table knows is `bug`
-        fault = classify(error)
-        if fault.code is Code.BUG:
-            log.error("bug", kind=spec.kind, step=info.activity_id, error=scrub.words(error), at=scrub.frames(error))
-        raise _failure(this, fault, began) from None
-    else:
-        _log(this, "ok" if this.number == 1 else "retried", began)
-    finally:
-        beating.cancel()
-
-
 def _decode(kind: Kind, payload: RawValue, this: Attempt) -> BaseModel:
     try:
         value = activity.payload_converter().from_payload(payload.payload)
     except Exception as error:
         reason = "The arguments cannot be decoded: is a payload codec or a newer worker missing?"
         raise FaultRaised(Fault.of(Code.UNDECODABLE, reason)) from error
-    this.shape = _shape(value, kind)
+    this.shape = shape(value, kind)
     try:
         return kind.parse(value)
     except ValidationError as error:
@@ -215,135 +135,3 @@ def _is_finite(value: Any) -> bool:
     if isinstance(value, dict | list | tuple | set | frozenset):
         return all(map(_is_finite, value.values() if isinstance(value, dict) else value))
     return not isinstance(value, float) or math.isfinite(value)
-
-
-async def _heartbeat(this: Attempt) -> None:
-    """Beat for the tool, so that a cancel arrives and a crash is noticed whatever the tool does."""
-    while True:
-        activity.heartbeat(*this.earlier)
-        await asyncio.sleep(routing.HEARTBEAT_EVERY.total_seconds())
-
-
-def _unasked() -> Fault | None:
-    """What a cancel means that the workflow did not ask for; None when it did."""
-    details = activity.cancellation_details()
-    if details is None:
-        return Fault.of(Code.BUG, "The call was cancelled, and nobody had asked for it: mend the tool.")
-    if details.worker_shutdown and not details.cancel_requested:
-        return Fault.of(Code.WORKER_SHUTDOWN, "The worker was shut down during the call; another one goes on.")
-    return None
-
-
-def _failure(this: Attempt, fault: Fault, began: float) -> ApplicationError:
-    """The form in which a fault leaves the activity: class names never cross, data does."""
-    fault = _bounded(fault).model_copy(
-        update={"source": this.spec.kind, "attempt": this.number, "effect": _effect(this, fault)}
-    )
-    delay = None
-    if fault.retryable():
-        jittered = routing.backoff(this.spec.retry, this.number, random.random())  # noqa: S311  # jitter, no secret
-        delay = max(fault.retry_after or 0.0, jittered)
-        activity.heartbeat(*this.earlier, fault.model_copy(update={"waited": delay}).model_dump(mode="json"))
-    _log(this, "transient_fail" if fault.quadrant.is_transient else "persistent_fail", began, fault)
-    return ApplicationError(
-        fault.reason,
-        fault,
-        this.earlier,
-        type=fault.quadrant.value,
-        non_retryable=not fault.retryable(),
-        next_retry_delay=timedelta(seconds=delay) if delay is not None else None,
-        category=ApplicationErrorCategory.BENIGN  # no failure of the system: metrics leave it out
-        if fault.quadrant.is_semantic
-        else ApplicationErrorCategory.UNSPECIFIED,
-    )
-
-
-def _effect(this: Attempt, fault: Fault) -> Applied:
-    """Whether the failed attempt may have changed the world; a transaction that did not commit has not."""
-    match this.spec.effect:
-        case Effect.READ:
-            return Applied.NONE
-        case Effect.TRANSACTIONAL:
-            return Applied.UNKNOWN if this.committing else Applied.NONE
-        case _:
-            return fault.effect
-
-
-def _bounded(fault: Fault) -> Fault:
-    """Keep a fault small enough for history, and so that JSON can carry it."""
-    return fault.model_copy(update={"reason": fault.reason[: MAX_TEXT // 4], "observed": _observed(fault.observed)})
-
-
-def _observed(seen: JsonValue) -> JsonValue:
-    try:
-        text = to_json(seen, inf_nan_mode="null").decode()
-    except PydanticSerializationError:  # half a character
-        return None
-    if len(text.encode()) > MAX_TEXT:
-        return text[: (MAX_TEXT - 16) // 4] + "… (cut)"
-    plain: JsonValue = from_json(text)
-    return plain
-
-
-def _log(this: Attempt, outcome: str, began: float, fault: Fault | None = None) -> None:
-    info = activity.info()
-    more = {"code": fault.code.value, "effect": fault.effect.value} if fault else {}
-    log.info(
-        "step",
-        task=info.workflow_id,
-        step=info.activity_id,
-        kind=this.spec.kind,
-        revision=this.call.revision,
-        attempt=this.number,
-        input=this.shape,
-        outcome=outcome,
-        ms=round((time.monotonic() - began) * 1000, 1),
-        **more,
-    )
-
-
-def _shape(value: Any, kind: Kind) -> JsonValue:
-    """Type and size of each argument that the kind knows, never a value; the keys of a dictionary are values, too."""
-    if not isinstance(value, dict):
-        return type(value).__name__
-    known = {info.alias or name for name, info in kind.args.model_fields.items()}
-    return {name: _size(item) for name, item in value.items() if name in known}
-
-
-def _size(value: Any) -> str:
-    name = type(value).__name__
-    return f"{name}[{len(value)}]" if isinstance(value, str | list | dict) else name
-
-
-class HeaderInterceptor(Interceptor):
-    """Reads the `Call` of each activity from its header; registered with the worker."""
-
-    def intercept_activity(self, next: ActivityInboundInterceptor) -> ActivityInboundInterceptor:
-        """Intercept every activity."""
-        return _Inbound(next)
-
-
-class _Outbound(ActivityOutboundInterceptor):
-    """Lets a plain function, which runs in a thread, beat as well; the SDK's own heartbeat needs the loop's thread."""
-
-    def __init__(self, next: ActivityOutboundInterceptor) -> None:
-        super().__init__(next)
-        self._loop = asyncio.get_running_loop()
-        self._thread = threading.get_ident()
-
-    def heartbeat(self, *details: Any) -> None:
-        if threading.get_ident() == self._thread:
-            self.next.heartbeat(*details)
-        else:
-            self._loop.call_soon_threadsafe(self.next.heartbeat, *details)
-
-
-class _Inbound(ActivityInboundInterceptor):
-    def init(self, outbound: ActivityOutboundInterceptor) -> None:
-        super().init(_Outbound(outbound))
-
-    async def execute_activity(self, input: ExecuteActivityInput) -> Any:
-        payload = input.headers.get(HEADER)
-        if payload is not None:
-            _CALL.set(activity.payload_converter().from_payload(payload, Call))
-        return await super().execute_activity(input)

@@ -5,7 +5,7 @@ from typing import Any
 
 from temporalio import activity
 
-from activities.boundary import attempt
+from activities.attempt import attempt
 from activities.toolbox.kind import Kind
 from workflows import routing
 from workflows.inspect import Findings, Inquiry, ToolCard

@@ -8,8 +8,8 @@ from typing import Any, Protocol
 from pydantic import JsonValue, ValidationError
 from temporalio import activity
 
+from activities.attempt import attempt
 from activities.borders import validation
-from activities.boundary import attempt
 from activities.toolbox.errors import NeedsPerson
 from activities.toolbox.injection import folder
 from activities.toolbox.kind import Kind

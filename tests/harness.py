@@ -13,7 +13,8 @@ from temporalio.client import Client, WorkflowFailureError, WorkflowHandle
 from temporalio.exceptions import ApplicationError
 from temporalio.worker import Worker
 
-from activities.boundary import Boundary, HeaderInterceptor
+from activities.attempt import HeaderInterceptor
+from activities.boundary import Boundary
 from activities.llm.scripted import ScriptedPlanner
 from activities.planning import Planner, Planning
 from activities.store import open_store

@@ -18,6 +18,8 @@ MAX_BYTES = 64 * 1024
 MAX_DEPTH = 20
 MAX_SHOWN = 300
 """Characters of a result's keys that a message names."""
+MAX_EXACT = 2**53
+"""Up to here a float holds every whole number."""
 STEP_ID = r"^[A-Za-z][A-Za-z0-9_-]{0,63}$"
 
 
@@ -164,7 +166,16 @@ def canonical(value: JsonValue) -> str:
 
 def digest(*values: JsonValue) -> str:
     """A short digest of JSON values, the same in every process."""
-    return hashlib.sha256(canonical(list(values)).encode()).hexdigest()[:24]
+    return hashlib.sha256(canonical(_same_numbers(list(values))).encode()).hexdigest()[:24]
+
+
+def _same_numbers(value: JsonValue) -> JsonValue:
+    """Write 1.0 as 1: they are the same argument, and no way around the repeat guard."""
+    if isinstance(value, dict):
+        return {key: _same_numbers(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_same_numbers(item) for item in value]
+    return int(value) if isinstance(value, float) and value.is_integer() and abs(value) < MAX_EXACT else value
 
 
 def ready(pending: Iterable[Step], completed: Collection[str]) -> list[Step]:

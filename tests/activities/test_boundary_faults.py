@@ -3,6 +3,7 @@
 import asyncio
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -11,7 +12,7 @@ import pytest
 from pydantic import BaseModel, JsonValue
 from structlog.testing import capture_logs
 from temporalio.activity import ActivityCancellationDetails
-from temporalio.exceptions import ApplicationErrorCategory
+from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
 from temporalio.testing import ActivityEnvironment
 
 from activities.toolbox import Busy, NeedsPerson, Refused, Tool, ToolError, Unreachable, tool
@@ -224,6 +225,19 @@ async def test_earlier_faults_travel_with_the_result(calls: Bench) -> None:
     back = await calls.call(echo, attempt=2, heartbeats=["the tool's own", *beats[-1]])
 
     assert [Fault.model_validate(fault).reason for fault in back.earlier] == ["Cut."]
+
+
+async def test_a_kind_that_this_worker_does_not_know_is_a_fault(calls: Bench) -> None:
+    """A task of a newer worker meets an older one: not retried at once, and the remedy is named."""
+    *_, catch_all = calls.boundary.activities({})
+    environment = ActivityEnvironment()
+    environment.info = replace(environment.info, activity_type="pay")
+    with pytest.raises(ApplicationError) as failed:
+        await environment.run(catch_all, [])
+    fault = failed.value.details[0]
+
+    assert (fault.code, fault.source, failed.value.non_retryable) == (Code.MISSING_TOOL, "pay", True)
+    assert "does not know the kind 'pay': start it with the tools file that defines it" in fault.reason
 
 
 # The line in the log

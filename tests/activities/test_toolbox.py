@@ -171,6 +171,12 @@ MISTAKES = {
     "observe over result": (book("@tool.read(observe=look.using(day='result.day'))"), "must be a path over args"),
     "observe over all": (book("@tool.read(observe=look.using(day='args'))"), "must be a path over args"),
     "observe lacks": (book("@tool.read(observe=look_at)"), "look_at needs 'city': write observe=look_at.using(city="),
+    "undo reads": (book("@tool.idempotent(undo=look)"), "undo=look is a @tool.read, which changes nothing"),
+    "undo no tool": (book("@tool.idempotent(undo=undecorated)"), "undo=undecorated is no tool: decorate it"),
+    "undo over nothing": (
+        book("@tool.idempotent(undo=write.using(day='result.id'))"),
+        "day='result.id' must be a path over result, which has ['free']",
+    ),
     "fallback no tool": (book("@tool.read(fallback=undecorated)"), "fallback=undecorated is no tool: decorate it"),
     "fallback model": (book("@tool.read(fallback=look_at)"), "fallback=look_at must take the same arguments"),
     "fallback circle": (

@@ -214,3 +214,9 @@ def test_a_proposal_with_fields_that_nobody_reads_is_refused(wrong: JsonValue) -
 def test_a_return_from_an_older_worker_needs_the_result_only() -> None:
     """Models that cross the border only gain optional fields."""
     assert StepReturn.model_validate({"result": None}) == StepReturn(result=None, attempt=1)
+
+
+@pytest.mark.parametrize(("one", "other"), [(1, 1.0), ({"a": [2.0]}, {"a": [2]})])
+def test_equal_numbers_have_equal_digests(one: JsonValue, other: JsonValue) -> None:
+    """A planner that writes 1.0 for 1 makes the same call."""
+    assert digest(one) == digest(other)
