@@ -79,14 +79,17 @@ def show(
 
 
 @app.command()
-def cancel(id: TaskId, address: Address = None, namespace: Namespace = None, profile: Profile = None) -> None:
+def cancel(
+    id: TaskId, json: Json = False, address: Address = None, namespace: Namespace = None, profile: Profile = None
+) -> None:
     """Ask a task to stop; what is done stays done."""
 
     async def work() -> int:
-        from console import watching
+        from console import document, watching
 
         await (await watching.known(await connected(address, namespace, profile), id)).cancel()
-        print(f"{id} was asked to stop. See what is done: python starter.py show {id}")
+        asked = f"{id} was asked to stop. See what is done: python starter.py show {id}"
+        print(document.of_anything({"task_id": id, "cancel_requested": True}) if json else asked)
         return Exit.COMPLETED
 
     raise typer.Exit(run(work()))

@@ -5,6 +5,9 @@ from pydantic import BaseModel, ConfigDict, Field
 from workflows import routing
 from workflows.catalogue import ToolSpec
 
+MAX_DEADLINE = 366 * 24 * 3600.0
+"""Seconds: a year; a date beyond the calendar's end would hold up the workflow."""
+
 
 class Limits(BaseModel):
     """What a task may spend; None means no limit."""
@@ -14,7 +17,7 @@ class Limits(BaseModel):
     tool_calls: int = Field(default=100, ge=1)
     """Attempts of tools, observations included."""
     replans: int = Field(default=2, ge=0)
-    deadline: float | None = Field(default=None, gt=0)
+    deadline: float | None = Field(default=None, gt=0, le=MAX_DEADLINE)
     """Seconds from the task's start."""
 
 

@@ -140,7 +140,10 @@ class Execution:
         if size > MAX_ARGS:
             reason = f"The step's arguments would have {size} bytes, more than {MAX_ARGS}: refer to parts of results."
             return self._uncalled(record, Code.INVALID_INPUT, reason)
-        record.args = args if isinstance(args, dict) else {}
+        if not isinstance(args, dict):
+            reason = "The step's arguments stand for a single value: name each argument, and refer to results there."
+            return self._uncalled(record, Code.INVALID_INPUT, reason)
+        record.args = args
         return self._repeated(record)
 
     def _repeated(self, record: StepRecord) -> Fault | None:

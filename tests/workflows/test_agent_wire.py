@@ -28,6 +28,7 @@ from tests.harness import DONE, Proposals, Stage, outcome, plan, staged, step, w
 from tests.workflows.history import kinds
 from tests.workflows.props import Said, Word, echo
 from workflows.faults import Code, Fault
+from workflows.plan import Step
 from workflows.task import StepStatus, TaskStatus
 
 SLOW = Fault.of(Code.TIMEOUT, "Slow.").model_dump(mode="json")
@@ -250,3 +251,12 @@ async def test_what_another_version_of_the_worker_returns_is_taken(
 
     assert (ended.status, ended.steps[0].result) == (TaskStatus.COMPLETED, "x")
     assert [one.code for one in ended.faults] == known
+
+
+async def test_arguments_that_stand_for_a_single_value_are_refused(client: Client, tmp_path: Path) -> None:
+    """A call is never made with its defaults because its arguments turned out to be no object."""
+    whole = Step(id="b", kind="echo", args={"$from": "a", "path": "said"})
+    async with staged(client, tmp_path, [echo], [plan(step("a", "echo", word="hi"), whole), DONE]) as stage:
+        ended = await stage.run()
+
+    assert [(one.step_id, one.code, one.attempt) for one in ended.faults] == [("b", "invalid_input", 0)]
