@@ -20,7 +20,8 @@ from temporalio.workflow import ActivityCancellationType
 
 from workflows import routing
 from workflows.catalogue import ToolSpec
-from workflows.faults import Fault, Left, Wait, decide, from_activity_error
+from workflows.decision import Left, Wait, decide
+from workflows.faults import Fault, from_activity_error
 from workflows.routing import Route
 
 HEADER = "replan-call"

@@ -12,17 +12,11 @@ from temporalio.exceptions import ActivityError, is_cancelled_exception
 from workflows import routing
 from workflows.call import Call, call, raise_if_cancelled
 from workflows.catalogue import Catalogue, ToolSpec
+from workflows.decision import Decision, Escalate, Left, Replan, UseFallback, Wait, decide
 from workflows.details import summary
 from workflows.faults import (
     Code,
-    Decision,
-    Escalate,
     Fault,
-    Left,
-    Replan,
-    UseFallback,
-    Wait,
-    decide,
     earlier_faults,
     from_activity_error,
     readable,

@@ -22,7 +22,7 @@ Only a fault that time can cure is retried. Anything that no table knows is `bug
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from enum import StrEnum
-from typing import Any, Literal, assert_never
+from typing import Any, assert_never
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError
 from temporalio.exceptions import (
@@ -262,104 +262,3 @@ def _from_timeout(cause: TemporalTimeout, spec: ToolSpec, attempts: int) -> Faul
 def _outside(code: Code, reason: str, spec: ToolSpec, attempts: int) -> Fault:
     effect = Applied.NONE if spec.effect is Effect.READ else Applied.UNKNOWN
     return Fault.of(code, reason, effect=effect, source=spec.kind, attempt=attempts)
-
-
-class Left(BaseModel):
-    """What a step still has when `decide` is asked."""
-
-    model_config = ConfigDict(frozen=True)
-
-    attempts: int
-    """Attempts of this kind that may still be scheduled."""
-    waits: int = 0
-    """Durable waits that this step has had."""
-    waited: float = 0.0
-    """Seconds that this step has waited for its kind to appear on a worker."""
-    patience: float = 0.0
-    """Seconds that a kind which no worker knows is waited for."""
-    replans: bool = True
-    """Whether a replan is still possible."""
-    deadline: float = routing.STEP_DEADLINE.total_seconds()
-    """Seconds until the step's deadline, beyond which nothing is waited for."""
-    down: tuple[str, ...] = ()
-    """Kinds that may not be used any more."""
-
-
-class _Decision(BaseModel):
-    model_config = ConfigDict(frozen=True)
-
-
-class Wait(_Decision):
-    """Sleep on a named timer, then schedule the same step again."""
-
-    action: Literal["wait"] = "wait"
-    seconds: float
-
-
-class UseFallback(_Decision):
-    """Do the step with another kind, marked `is_fallback`."""
-
-    action: Literal["fallback"] = "fallback"
-    kind: str
-
-
-class Replan(_Decision):
-    """Ask the planner for a new plan; never the same call again."""
-
-    action: Literal["replan"] = "replan"
-    mark_down: bool = False
-    """Whether the kind may not be used in this task any more."""
-
-
-class Escalate(_Decision):
-    """A person has to act."""
-
-    action: Literal["escalate"] = "escalate"
-
-
-Decision = Wait | UseFallback | Replan | Escalate
-
-
-def decide(fault: Fault, spec: ToolSpec, left: Left) -> Decision:
-    """Say what follows a fault that came back to the workflow; pure and total. Retries themselves are Temporal's."""
-    if fault.effect is Applied.UNKNOWN and spec.effect is not Effect.IDEMPOTENT:
-        return Escalate()  # a call that may have happened is never repeated and never planned around
-    if fault.code is Code.MISSING_TOOL:
-        return _missing_tool(left)
-    match fault.quadrant:
-        case Quadrant.TRANSIENT_INFRASTRUCTURAL | Quadrant.TRANSIENT_SEMANTIC:
-            return _transient(fault, spec, left)
-        case Quadrant.PERSISTENT_SEMANTIC:
-            return Replan()
-        case Quadrant.PERSISTENT_INFRASTRUCTURAL:
-            return Escalate()
-        case unreachable:
-            assert_never(unreachable)
-
-
-def _missing_tool(left: Left) -> Decision:
-    """A worker of an older or newer version may be the only one for a moment, as in a rolling deploy."""
-    if left.waited >= left.patience:
-        return Escalate()
-    return Wait(seconds=min(routing.missing_tool_wait(left.waits), left.patience - left.waited))
-
-
-def _transient(fault: Fault, spec: ToolSpec, left: Left) -> Decision:
-    if fault.code is Code.WORKER_SHUTDOWN:
-        return Wait(seconds=0)
-    if left.attempts > 0 and _durable_wait(fault, left) <= left.deadline:
-        return Wait(seconds=_durable_wait(fault, left))
-    if spec.fallback is not None and spec.fallback not in left.down:
-        return UseFallback(kind=spec.fallback)
-    return Replan(mark_down=True) if left.replans else Escalate()
-
-
-def _durable_wait(fault: Fault, left: Left) -> float:
-    """Seconds before the step is scheduled again with the attempts that it still has.
-
-    It has some when the RetryPolicy is the wrong place to wait, or when its siblings had reserved the retries of its
-    kind and did not need them.
-    """
-    if fault.code is Code.CIRCUIT_OPEN:
-        return routing.circuit_wait(left.waits)
-    return max(fault.retry_after or 0.0, routing.sibling_wait(left.waits))

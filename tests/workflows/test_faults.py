@@ -6,19 +6,13 @@ import pytest
 
 from workflows import routing
 from workflows.catalogue import Effect, ToolSpec
+from workflows.decision import Decision, Escalate, Left, Replan, UseFallback, Wait, decide
 from workflows.faults import (
     QUADRANT,
     Applied,
     Code,
-    Decision,
-    Escalate,
     Fault,
-    Left,
     Quadrant,
-    Replan,
-    UseFallback,
-    Wait,
-    decide,
 )
 
 DAY = routing.STEP_DEADLINE.total_seconds()
