@@ -15,6 +15,7 @@ from workflows.call import Stuck, ask, raise_if_cancelled
 from workflows.catalogue import Catalogue
 from workflows.details import details
 from workflows.execution import Execution
+from workflows.observing import observe
 from workflows.plan import Answer, GiveUp, NewSteps, Question
 from workflows.proposing import propose
 from workflows.task import Ending, Ends, FaultRecord, Outcome, Progress, Revision, StepRecord, Task, TaskStatus
@@ -121,7 +122,7 @@ class AgentWorkflow:
         self._replanning = bool(refused)
         if refused:
             self._check_replans(refused, fruitless)
-            progress.observations = await execution.observe(refused)
+            progress.observations = await observe(progress, self._catalogue, refused)
             raise_if_cancelled()
 
     def _accept(self, proposal: NewSteps) -> None:

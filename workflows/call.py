@@ -42,6 +42,12 @@ class Call(BaseModel):
     documents: str | None = None
     """The task's folder of documents, below the worker's root."""
 
+    @classmethod
+    def of(cls, id: str, spec: ToolSpec, revision: int, documents: str | None = None) -> "Call":
+        """The header of the call `id` of the running task."""
+        key = f"{workflow.info().first_execution_run_id}/{id}"
+        return cls(key=key, revision=revision, digest=spec.digest, documents=documents)
+
 
 _CALL: ContextVar[Call] = ContextVar("replan_call")
 
@@ -85,7 +91,7 @@ async def ask(spec: ToolSpec, payload: JsonValue, returns: type[T], *, id: str, 
         Stuck: it failed for good.
         CancelledError: the task was cancelled, even if the activity did not notice.
     """
-    header = Call(key=f"{workflow.info().first_execution_run_id}/{id}", revision=revision)
+    header = Call.of(id, spec, revision)
     used, began = 0, workflow.now()
     left = Left(
         attempts=routing.attempts(spec, routing.RETRIES_PER_KIND, used),

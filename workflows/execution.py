@@ -21,8 +21,8 @@ from workflows.faults import (
     from_activity_error,
     readable,
 )
-from workflows.plan import Step, StepReturn, Unresolved, canonical, pick, ready, resolve
-from workflows.task import FaultRecord, Observation, Progress, StepRecord, StepStatus
+from workflows.plan import Step, StepReturn, Unresolved, canonical, ready, resolve
+from workflows.task import FaultRecord, Progress, StepRecord, StepStatus
 
 MAX_ARGS = 512 * 1024
 """Bytes of a step's arguments with the results in them; the server would terminate a workflow that sends 2 MB."""
@@ -61,19 +61,6 @@ class Execution:
         except asyncio.CancelledError:
             await self._stop(running)
             raise
-
-    async def observe(self, faults: Sequence[FaultRecord]) -> list[Observation]:
-        """Look at the world again for each refused step; where that cannot be done, the fault's own view is stale."""
-        seen = list[Observation]()
-        for fault in faults:
-            record = next(record for record in self._progress.records if record.step.id == fault.step_id)
-            look = self._look(record)
-            known = next((one for one in seen if look and (one.kind, one.args) == look and not one.stale), None)
-            fresh = known or (await self._observe(record, *look) if look else None)
-            seen.append(fresh.model_copy(update={"step_id": record.step.id}) if fresh else _stale(fault, record))
-            if fresh:
-                self._progress.guard.observed(record.kind, record.args or {}, fresh.kind, fresh.args, fresh.value)
-        return seen
 
     def _start(self, running: int) -> list[StepRecord]:
         if self._draining:
@@ -169,7 +156,7 @@ class Execution:
         return None
 
     async def _call(self, spec: ToolSpec, granted: int, record: StepRecord) -> StepReturn | Fault:
-        step, revision = record.step, record.revision
+        step, revision, documents = record.step, record.revision, self._progress.task.documents
         title = f"plan {revision}: {step.label}" + (f" (instead of {step.kind})" if record.is_fallback else "")
         try:
             return await call(
@@ -178,7 +165,7 @@ class Execution:
                 StepReturn,
                 id=step.id,
                 summary=summary(title),
-                header=self._header(step.id if not record.is_fallback else f"{step.id}:{spec.kind}", spec, revision),
+                header=Call.of(f"{step.id}:{spec.kind}" if record.is_fallback else step.id, spec, revision, documents),
             )
         except ActivityError as error:
             if is_cancelled_exception(error):
@@ -187,50 +174,6 @@ class Execution:
                 raise asyncio.CancelledError from None
             self._retried(record, earlier_faults(error))
             return from_activity_error(error, spec, granted)
-
-    async def _observe(self, record: StepRecord, kind: str, args: dict[str, JsonValue]) -> Observation | None:
-        """Run the read `kind`; None when it fails or may not be called."""
-        raise_if_cancelled()
-        spec, budget, revision = self._catalogue.specs[kind], self._progress.budget, record.revision
-        granted = budget.reserve(spec)
-        if not granted:
-            return None
-        taken, id = 1, f"{record.step.id}:look"
-        try:
-            back = await call(
-                routing.route(spec, granted),
-                args,
-                StepReturn,
-                id=id,
-                summary=summary(f"plan {revision}: look again, {record.step.id} was refused"),
-                header=self._header(id, spec, revision),
-            )
-            taken = back.attempt
-        except ActivityError as error:
-            if is_cancelled_exception(error):
-                raise asyncio.CancelledError from None
-            taken = from_activity_error(error, spec, granted).taken
-            return None
-        finally:
-            budget.settle(spec, granted, taken)
-        return Observation(step_id=record.step.id, kind=kind, args=args, value=back.result, at=workflow.now())
-
-    def _look(self, record: StepRecord) -> tuple[str, dict[str, JsonValue]] | None:
-        companion = self._spec(record).observe
-        usable = self._catalogue.specs.keys() - set(self._progress.down)
-        if companion is None or companion.kind not in usable:
-            return None
-        call_made: dict[str, JsonValue] = {"args": record.args or {}}
-        args = dict[str, JsonValue]()
-        for name, path in companion.args.items():
-            with suppress(Unresolved):  # left out of the call, and so left to the default of the look
-                args[name] = pick(call_made, path, "the call")
-        return companion.kind, args
-
-    def _header(self, id: str, spec: ToolSpec, revision: int) -> Call:
-        first = workflow.info().first_execution_run_id
-        documents = self._progress.task.documents
-        return Call(key=f"{first}/{id}", revision=revision, digest=spec.digest, documents=documents)
 
     def _spec(self, record: StepRecord) -> ToolSpec:
         return self._catalogue.specs[record.kind]
@@ -299,10 +242,3 @@ def _size(step: Step, results: Mapping[str, JsonValue]) -> int:
 def _fault_record(record: StepRecord, fault: Fault, decision: str) -> FaultRecord:
     more = {"step_id": record.step.id, "revision": record.revision, "decision": decision, "at": workflow.now()}
     return FaultRecord.model_validate({**fault.model_dump(), **more})
-
-
-def _stale(fault: FaultRecord, record: StepRecord) -> Observation:
-    args = record.args or record.step.args
-    return Observation(
-        step_id=record.step.id, kind=record.kind, args=args, value=fault.observed, at=fault.at, stale=True
-    )

@@ -1,0 +1,88 @@
+"""Looking at the world again after a refusal, so that the new plan is made from what is there now."""
+
+import asyncio
+from collections.abc import Sequence
+from contextlib import suppress
+
+from pydantic import JsonValue
+from temporalio import workflow
+from temporalio.exceptions import ActivityError, is_cancelled_exception
+
+from workflows import routing
+from workflows.call import Call, call, raise_if_cancelled
+from workflows.catalogue import Catalogue, ToolSpec
+from workflows.details import summary
+from workflows.faults import from_activity_error
+from workflows.plan import StepReturn, Unresolved, pick
+from workflows.task import FaultRecord, Observation, Progress, StepRecord
+
+
+async def observe(progress: Progress, catalogue: Catalogue, faults: Sequence[FaultRecord]) -> list[Observation]:
+    """Look again for each refused step, once where two would look at the same.
+
+    Where that cannot be done, the fault's own view is taken, marked stale.
+
+    Raises:
+        CancelledError: the task was cancelled.
+    """
+    seen = list[Observation]()
+    for fault in faults:
+        record = next(record for record in progress.records if record.step.id == fault.step_id)
+        look = _look(progress, catalogue, record)
+        known = next((one for one in seen if look and (one.kind, one.args) == look and not one.stale), None)
+        fresh = known or (await _observe(progress, catalogue.specs[look[0]], record, look[1]) if look else None)
+        seen.append(fresh.model_copy(update={"step_id": record.step.id}) if fresh else _stale(fault, record))
+        if fresh:
+            progress.guard.observed(record.kind, record.args or {}, fresh.kind, fresh.args, fresh.value)
+    return seen
+
+
+async def _observe(
+    progress: Progress, spec: ToolSpec, record: StepRecord, args: dict[str, JsonValue]
+) -> Observation | None:
+    """Run the read `spec`; None when it fails or may not be called."""
+    raise_if_cancelled()
+    budget, revision = progress.budget, record.revision
+    granted = budget.reserve(spec)
+    if not granted:
+        return None
+    taken, id = 1, f"{record.step.id}:look"
+    try:
+        back = await call(
+            routing.route(spec, granted),
+            args,
+            StepReturn,
+            id=id,
+            summary=summary(f"plan {revision}: look again, {record.step.id} was refused"),
+            header=Call.of(id, spec, revision, progress.task.documents),
+        )
+        taken = back.attempt
+    except ActivityError as error:
+        if is_cancelled_exception(error):
+            raise asyncio.CancelledError from None
+        taken = from_activity_error(error, spec, granted).taken
+        return None
+    finally:
+        budget.settle(spec, granted, taken)
+    return Observation(step_id=record.step.id, kind=spec.kind, args=args, value=back.result, at=workflow.now())
+
+
+def _look(progress: Progress, catalogue: Catalogue, record: StepRecord) -> tuple[str, dict[str, JsonValue]] | None:
+    """Which read looks again for a step, and with which arguments."""
+    companion = catalogue.specs[record.kind].observe
+    usable = catalogue.specs.keys() - set(progress.down)
+    if companion is None or companion.kind not in usable:
+        return None
+    call_made: dict[str, JsonValue] = {"args": record.args or {}}
+    args = dict[str, JsonValue]()
+    for name, path in companion.args.items():
+        with suppress(Unresolved):  # left out of the call, and so left to the default of the look
+            args[name] = pick(call_made, path, "the call")
+    return companion.kind, args
+
+
+def _stale(fault: FaultRecord, record: StepRecord) -> Observation:
+    args = record.args or record.step.args
+    return Observation(
+        step_id=record.step.id, kind=record.kind, args=args, value=fault.observed, at=fault.at, stale=True
+    )
