@@ -137,8 +137,18 @@ def _check_step(step: Step, kinds: Mapping[str, Kind]) -> list[str]:
         return [f"step {step.id!r}: there is no kind {step.kind[:80]!r}{there}"]
     if depth(step.args) > MAX_DEPTH:
         return [f"step {step.id!r}: its arguments are nested deeper than {MAX_DEPTH}: make them flat"]
-    wrong = _wrong_arguments(step, kinds[step.kind])
+    wrong = _unknown_arguments(step, kinds[step.kind]) or _wrong_arguments(step, kinds[step.kind])
     return [f"step {step.id!r}: {step.kind}: {wrong}"] if wrong else []
+
+
+def _unknown_arguments(step: Step, kind: Kind) -> str:
+    """Names that the kind would silently ignore: `limt=3` is a mistake of whoever planned it."""
+    schema = kind.args_schema
+    known = {*schema.get("properties", ()), *kind.args.model_fields}
+    if _is_reference(step.args) or schema.get("additionalProperties"):
+        return ""
+    unknown = [f"has no argument {name[:40]!r}{nearest(name, known)}" for name in step.args if name not in known]
+    return "; ".join(unknown[: validation.MAX_NAMED])
 
 
 def _wrong_arguments(step: Step, kind: Kind) -> str:

@@ -14,6 +14,7 @@ from activities.llm.scripted import ScriptedPlanner
 from activities.planning import Planning, check
 from activities.toolbox import tool
 from activities.toolbox.registry import Registry
+from activities.toolbox.search import search
 from tests.harness import DONE, plan, step
 from workflows.plan import MAX_BYTES, MAX_STEPS, Answer, GiveUp, NewSteps, Proposed, Question, Step
 from workflows.task import Situation
@@ -319,3 +320,10 @@ def test_a_file_that_is_no_script_is_an_error(tmp_path: Path, content: bytes | N
 
     with pytest.raises(error):
         ScriptedPlanner.read(file)
+
+
+def test_an_argument_that_nobody_knows_is_a_mistake() -> None:
+    """`limt=3` would silently be ignored: the plan is refused, and the nearest name is said."""
+    reasons = check(NewSteps(steps=(Step(id="a", kind="search", args={"query": "x", "limt": 3}),)), Registry([search]))
+
+    assert reasons == ["step 'a': search: has no argument 'limt': did you mean limit?"]
