@@ -46,6 +46,7 @@ def main(
     check: options.Check = False,
     documents: options.Documents = None,
     allow_host: options.AllowHost = None,
+    workspace: options.Workspace = None,
     state: options.State = DEFAULT_STATE,
     store: options.Store = None,
     queue: options.Queue = DEFAULT_QUEUE,
@@ -57,7 +58,8 @@ def main(
     telemetry.configure(log)
     try:
         chosen = documents or (EXAMPLES if dev else None)
-        settings = Settings(state, store, chosen, queue, dev, fresh, break_ or (), allow_host or ())
+        files = workspace or (state / "workspace" if dev else None)
+        settings = Settings(state, store, chosen, queue, dev, fresh, break_ or (), allow_host or (), files)
         own = [tool for path in tools or [] for tool in load(path)]
         registry = Registry([*builtin.TOOLS, *own], demo=desk.TOOLS if settings.demo else ())
         if check:
@@ -86,7 +88,8 @@ async def run(settings: Settings, registry: Registry, planner: Planner) -> None:
         if settings.demo:
             await world.seed(engine, datetime.now(UTC).date())
         http = await opened.enter_async_context(httpx2.AsyncClient())
-        resources = Resources(engine, http, settings.documents, allow_hosts=settings.allow_hosts)
+        folders = {"documents": settings.documents, "workspace": settings.workspace}
+        resources = Resources(engine, http, **folders, allow_hosts=settings.allow_hosts)
         worker = serve.build(
             client,
             settings.queue,

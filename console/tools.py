@@ -42,7 +42,7 @@ async def tools(client: Client, queue: str, kind: str | None, as_json: bool) -> 
 async def call(client: Client, queue: str, kind: str, arguments: str, as_json: bool) -> int:
     """Run one step through the same boundary as every plan, and print what came back."""
     plan = (Step(id="call", kind=kind, args=read_arguments(arguments)),)
-    task = Task(text=f"call {kind}", plan=plan, limits=Limits(replans=0))
+    task = Task(text=f"call {kind}", plan=plan, plan_only=True, limits=Limits(replans=0))
     handle = await client.start_workflow(
         AgentWorkflow.run, task, id=new_id(task.text), task_queue=queue, static_summary=f"call {kind}"
     )

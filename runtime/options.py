@@ -15,6 +15,7 @@ Documents = Annotated[Path | None, typer.Option(help="The root of the folders th
 AllowHost = Annotated[
     list[str] | None, typer.Option(help="A private host or network that fetch_page may reach; may be repeated.")
 ]
+Workspace = Annotated[Path | None, typer.Option(help="The root below which each task gets a folder to write in.")]
 State = Annotated[Path, typer.Option(envvar="REPLAN_STATE", help="The folder where this worker keeps its state.")]
 Store = Annotated[str | None, typer.Option(envvar="REPLAN_STORE", help="URL of the store, else SQLite in --state.")]
 Queue = Annotated[str, typer.Option(help="The task queue to serve.")]

@@ -34,6 +34,8 @@ class Settings:
     """What to break on purpose."""
     allow_hosts: Sequence[str] = ()
     """Private hosts and networks that pages may be fetched from."""
+    workspace: Path | None = None
+    """The root below which each task has a folder to write in."""
 
     @property
     def demo(self) -> bool:
@@ -52,6 +54,8 @@ class Settings:
             raise BadSetting(f"There is no folder {str(self.documents)!r}: give --documents one that exists.")
         try:
             self.state.mkdir(parents=True, exist_ok=True)
+            if self.workspace is not None:
+                self.workspace.mkdir(parents=True, exist_ok=True)
             if self.fresh:
                 self._empty()
         except OSError as error:

@@ -73,6 +73,8 @@ class AgentWorkflow:
         try:
             await self._read_catalogue()
             while True:
+                if self._progress.revision and self._progress.task.plan_only and not self._replanning:
+                    return Ending(status=TaskStatus.COMPLETED, result=dict(self._progress.results))
                 proposal = await propose(self._progress, self._catalogue, replanning=self._replanning)
                 match proposal:
                     case NewSteps():

@@ -51,6 +51,8 @@ class Task(BaseModel):
     text: str = Field(min_length=1, max_length=16_000)
     plan: tuple[Step, ...] | None = None
     """A hand-written plan: the first proposal, instead of the planner's."""
+    plan_only: bool = False
+    """Whether the task ends when that plan is done, without asking the planner for more."""
     documents: str | None = None
     """The folder of documents, below the worker's root."""
     strategy: Literal["plan", "react"] = "plan"

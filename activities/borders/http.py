@@ -1,6 +1,7 @@
 """HTTP (`httpx2` and `httpcore2` below it): exceptions, and what a status means to a tool (RFC 9110, RFC 6585)."""
 
 import email.utils
+import json
 import math
 from collections.abc import Mapping
 from datetime import UTC, datetime
@@ -114,6 +115,7 @@ _HTTPX: Table = {
     httpx2.InvalidURL: always(Code.INVALID_INPUT, "This is no address: give a whole URL."),
     httpx2.TooManyRedirects: always(Code.UNEXPECTED_RESULT, "The address redirects without end: use another."),
     httpx2.DecodingError: always(Code.UNEXPECTED_RESULT, "The answer's encoding is broken."),
+    json.JSONDecodeError: always(Code.UNEXPECTED_RESULT, "What came back is no JSON."),
     httpx2.SSEError: always(Code.UNEXPECTED_RESULT, "The answer is no event stream."),
     httpx2.StreamError: always(Code.BUG, _BUG),
     httpx2.CookieConflict: always(Code.BUG, _BUG),

@@ -1,7 +1,7 @@
 """What a tools file imports: `from activities.toolbox import Refused, Transaction, tool`."""
 
 from activities.toolbox.errors import Busy, NeedsPerson, Refused, ToolError, Unreachable
-from activities.toolbox.injection import Documents, Transaction, Web
+from activities.toolbox.injection import Documents, Transaction, Web, Workspace
 from activities.toolbox.tool import Tool, tool
 
 __all__ = [
@@ -14,5 +14,6 @@ __all__ = [
     "Transaction",
     "Unreachable",
     "Web",
+    "Workspace",
     "tool",
 ]

@@ -131,8 +131,8 @@ class _Lines:
             return
         if text.strip() or self._pieces or self._pre:
             self._pieces.append(text[: self._left])
-        self._left -= len(text)
-        self._is_full = self._left < 0
+            self._is_full = bool(text[self._left :].strip())
+            self._left = max(self._left - len(text), 0)
 
     def comment(self, text: str) -> None:
         """Leave a comment out."""
@@ -156,7 +156,7 @@ class _Lines:
         is_paragraph = _PARAGRAPH.fullmatch(tag)
         if is_paragraph or _LINE.fullmatch(tag):
             self._flush()
-        if is_paragraph and self._lines and self._lines[-1]:
+        if is_paragraph and not self._prefix and self._lines and self._lines[-1]:
             self._lines.append("")
 
     def _flush(self) -> None:

@@ -2,22 +2,25 @@
 
 from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import httpx2
 from sqlalchemy.ext.asyncio import AsyncConnection as Transaction
 from sqlalchemy.ext.asyncio import AsyncEngine
+from temporalio import activity
 
 from activities.store import writing
 from activities.toolbox.errors import NeedsPerson
+from activities.toolbox.library import Libraries, Library
 from activities.toolbox.network import Web
 from activities.toolbox.reach import Reach
+from activities.toolbox.workspace import Workspace, folder_of
 from workflows.call import Call
 from workflows.catalogue import Effect
 
-__all__ = ["INJECTABLE", "Documents", "Resources", "Transaction", "Web"]
+__all__ = ["INJECTABLE", "Documents", "Resources", "Transaction", "Web", "Workspace"]
 
 
 @dataclass(frozen=True)
@@ -25,6 +28,12 @@ class Documents:
     """The task's folder of documents, below the worker's root."""
 
     root: Path
+    libraries: Libraries = field(default_factory=Libraries, repr=False, compare=False)
+
+    @property
+    def library(self) -> Library:
+        """The index of the folder, shared by all calls of the worker."""
+        return self.libraries.of(self.root)
 
 
 INJECTABLE: Mapping[type, str] = {
@@ -32,6 +41,7 @@ INJECTABLE: Mapping[type, str] = {
     httpx2.AsyncClient: "httpx2.AsyncClient",
     Web: "Web",
     Documents: "Documents",
+    Workspace: "Workspace",
 }
 """The types that a parameter may have, with the name that messages use."""
 
@@ -48,10 +58,12 @@ class Resources:
         http: httpx2.AsyncClient,
         documents: Path | None,
         *,
+        workspace: Path | None = None,
         allow_hosts: Iterable[str] = (),
     ) -> None:
         """Share one engine and one HTTP client among all calls; `documents` is the root that `--documents` named.
 
+        `workspace` is the root below which each task gets a folder to write in, named by `--workspace`.
         `allow_hosts` are the names, addresses and networks that `Web` may reach although they are not public.
 
         Raises:
@@ -60,6 +72,8 @@ class Resources:
         self._engine = engine
         self._http = http
         self.documents = documents
+        self._libraries = Libraries()
+        self._workspace = workspace
         self._web = Web(Reach.of(allow_hosts))
 
     @asynccontextmanager
@@ -73,10 +87,18 @@ class Resources:
             engine = writing(self._engine) if effect is Effect.TRANSACTIONAL else self._engine
             return await stack.enter_async_context(engine.begin())
         if kind is Documents:
-            return Documents(folder(self.documents, call.documents))
+            return Documents(folder(self.documents, call.documents), self._libraries)
+        if kind is Workspace:
+            info = activity.info()
+            return self._workspace_of(info.workflow_id or info.activity_id)
         if kind is Web:
             return self._web
         return self._http
+
+    def _workspace_of(self, task: str) -> Workspace:
+        if self._workspace is None:
+            raise NeedsPerson("This worker has no workspace: start it with --workspace DIR.")
+        return Workspace(self._workspace / folder_of(task))
 
 
 def folder(root: Path | None, below: str | None) -> Path:

@@ -1,117 +1,207 @@
-"""The library: the text documents of a folder, cut into the passages between two headings."""
+"""The index of a folder of documents; it lives as long as the worker and reads again only what has changed."""
 
-import os
 import re
-import unicodedata
-from collections.abc import Iterator
-from dataclasses import dataclass, field
-from functools import cached_property
+import sqlite3
+import threading
+import time
+import weakref
+from collections import OrderedDict
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
-MAX_FILE, MAX_TOTAL = 2_000_000, 16_000_000
-"""Bytes that are read of one file and of all."""
-MAX_FILES, MAX_HEADING = 2_000, 200
-SUFFIXES = (".md", ".txt")
+from activities.toolbox.document import Unreadable
+from activities.toolbox.errors import Busy
+from activities.toolbox.passages import passages
+from activities.toolbox.shelf import MAX_FILES, documents, read
+
+MAX_TOTAL = 16_000_000
+"""Characters of all documents of a folder."""
+SECONDS, PATIENCE = 12.0, 20.0
+"""How long one call goes on reading new files, and how long it waits for another that does."""
+MAX_LIBRARIES, MAX_NOTES = 16, 30
+TICK = 20_000_000
+"""Nanoseconds in which a file may change twice without another time of change."""
+SNIPPET = 40
+"""Words of a passage that are shown."""
+FIRST, END, CUT = "\x02", "\x03", "\x04"
+"""Marks around a found word and at a cut: documents hold no control characters once they are read."""
 
 
-class Passage(NamedTuple):
-    """What stands below one heading."""
+_CREATE = (
+    "CREATE VIRTUAL TABLE passages USING fts5(name UNINDEXED, page UNINDEXED, line UNINDEXED, above, heading, body,"
+    " tokenize = 'porter unicode61 remove_diacritics 2')"
+)
+_INSERT = "INSERT INTO passages (rowid, name, page, line, above, heading, body) VALUES (?, ?, ?, ?, ?, ?, ?)"
+_DELETE = "DELETE FROM passages WHERE rowid BETWEEN ? AND ?"
+_FIND = (
+    "SELECT name, page, line, above, heading, body, snippet(passages, 5, ?, ?, ?, ?) FROM passages"
+    " WHERE passages MATCH ? ORDER BY bm25(passages, 0, 0, 0, 1, 6, 1), name, page, line LIMIT ?"
+)
 
-    path: str
+
+class Match(NamedTuple):
+    """A passage that holds all terms."""
+
+    name: str
+    page: int | None
     line: int
-    """The line, from 1, on which `body` begins."""
     above: str
-    """The headings above its own, from the document's on."""
     heading: str
     body: str
+    marked: str
+    """The part of the body to show, with marks."""
 
 
-@dataclass(frozen=True)
+class _Entry(NamedTuple):
+    signature: tuple[int, ...]
+    notes: Sequence[str]
+    characters: int = 0
+    rows: range = range(0)
+    """Where its passages stand in the index."""
+
+
 class Library:
-    """What was read, and what was not."""
+    """The documents of one folder, cut into passages and indexed; for any number of threads."""
 
-    passages: list[Passage] = field(default_factory=list)
-    skipped: list[str] = field(default_factory=list)
+    def __init__(self, root: Path, *, seconds: float = SECONDS, patience: float = PATIENCE) -> None:
+        """Begin empty; one call reads new files for about `seconds` and waits for others for `patience` seconds."""
+        self._root = root
+        self._seconds = seconds
+        self._patience = patience
+        self.reads = 0
+        """How many times a file was read so far."""
+        self.unread = 0
+        """Documents that are new or changed and that there was no time for."""
+        self.skipped: list[str] = []
+        """What was not read, and why."""
+        self._entries = dict[str, _Entry]()
+        self._words: list[str] | None = None
+        self._next_row = 1
+        self._lock = threading.Lock()
+        self._index = sqlite3.connect("", check_same_thread=False)  # a private file, gone when it is closed
+        weakref.finalize(self, self._index.close)
+        self._index.execute(_CREATE)
 
-    @cached_property
+    @contextmanager
+    def fresh(self) -> Iterator[None]:
+        """Bring it up to date and keep it, against other threads, until the block ends.
+
+        Raises:
+            Busy: other calls have been reading for too long.
+        """
+        if not self._lock.acquire(timeout=self._patience):
+            raise Busy("The documents are being read by another call: try again.", retry_after=1)
+        try:
+            self._refresh()
+            yield
+        finally:
+            self._lock.release()
+
+    def find(self, terms: Sequence[str], limit: int) -> list[Match]:
+        """The best passages that hold all terms, which are letters, digits and `-.'` only."""
+        if not terms:
+            return []
+        match = " AND ".join(f'"{term}"' for term in terms)  # quoted, so that none is read as an operator
+        rows = self._index.execute(_FIND, (FIRST, END, CUT, SNIPPET, match, limit))
+        return [Match(*row) for row in rows]
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is no passage at all."""
+        return self._index.execute("SELECT 1 FROM passages LIMIT 1").fetchone() is None
+
+    @property
     def words(self) -> list[str]:
         """The words of all passages in small letters, sorted."""
-        texts = (f"{passage.above} {passage.heading} {passage.body}".lower() for passage in self.passages)
-        return sorted({word for text in texts for word in re.findall(r"[^\W_]{3,}", text)})
+        if self._words is None:
+            rows = self._index.execute("SELECT above || ' ' || heading || ' ' || body FROM passages")
+            self._words = sorted({word for (text,) in rows for word in re.findall(r"[^\W_]{3,}", text.lower())})
+        return self._words
 
+    def _refresh(self) -> None:
+        there, until, total, dropped = documents(self._root), time.monotonic() + self._seconds, 0, list[str]()
+        self.unread, before = 0, self.reads
+        for name in self._entries.keys() - there.keys():
+            self._forget(name)
+        for name, path in there.items():
+            if total > MAX_TOTAL:
+                self._forget(name)
+                dropped.append(name)
+            elif _signature(path) != self._signature_of(name):
+                self._forget(name)
+                if self.reads == before or time.monotonic() < until:  # one at least, so that it comes to an end
+                    self._read(name, path)
+                else:
+                    self.unread += 1
+            total += self._entries[name].characters if name in self._entries else 0
+        self.skipped = self._notes(dropped, is_full=len(there) == MAX_FILES)
 
-def read_library(root: Path) -> Library:
-    """Read the documents below `root`; what a link leads to elsewhere is none of them."""
-    library, root, total = Library(), root.resolve(), 0
-    for count, path in enumerate(_documents(root)):
-        name = path.relative_to(root).as_posix()
-        if count >= MAX_FILES or total > MAX_TOTAL:
-            library.skipped.append(f"{name} and all after it: more than {MAX_FILES} files or {MAX_TOTAL:,} bytes")
-            break
+    def _signature_of(self, name: str) -> tuple[int, ...]:
+        return self._entries[name].signature if name in self._entries else ()
+
+    def _forget(self, name: str) -> None:
+        entry = self._entries.pop(name, None)
+        if entry is not None and entry.rows:
+            self._words = None
+            with self._index:
+                self._index.execute(_DELETE, (entry.rows[0], entry.rows[-1]))
+
+    def _read(self, name: str, path: Path) -> None:
+        now, signature = time.time_ns(), _signature(path)
+        self.reads += 1
         try:
-            with path.open("rb") as file:
-                content = file.read(MAX_FILE + 1)
-        except (PermissionError, FileNotFoundError):
-            library.skipped.append(f"{name}: cannot be read")
-            continue
-        if len(content) > MAX_FILE:
-            library.skipped.append(f"{name}: larger than {MAX_FILE:,} bytes")
-            continue
-        total += len(content)
-        library.passages.extend(_passages(name, _clean(content)))
-    return library
+            document = read(path)
+        except Unreadable as why:
+            self._entries[name] = _Entry(signature, [str(why)])
+            return
+        cut = passages(name, document)
+        rows = range(self._next_row, self._next_row + len(cut))
+        with self._index:
+            values = ((row, name, *passage) for row, passage in zip(rows, cut, strict=True))
+            self._index.executemany(_INSERT, values)
+        is_settled = all(abs(now - at) > TICK for at in signature[1:])
+        more = [f"only its first {document.last} of {document.of} pages were read"] * (document.last < document.of)
+        size = sum(len(page.text) for page in document.pages)
+        self._entries[name] = _Entry(signature if is_settled else (), [*document.notes, *more], size, rows)
+        self._next_row, self._words = rows.stop, None
+
+    def _notes(self, dropped: Sequence[str], *, is_full: bool) -> list[str]:
+        notes = [f"{name}: {note}" for name, entry in sorted(self._entries.items()) for note in entry.notes]
+        if dropped:
+            notes.append(f"{dropped[0]} and all after it: the folder has more than {MAX_TOTAL:,} characters")
+        if self.unread:
+            notes.append(f"{self.unread} new documents: there was no time yet, search again")
+        if is_full:
+            notes.append(f"what is left: the folder has more than {MAX_FILES:,} documents")
+        return notes if len(notes) <= MAX_NOTES else [*notes[:MAX_NOTES], f"and {len(notes) - MAX_NOTES} more"]
 
 
-def _documents(root: Path) -> Iterator[Path]:
-    for folder, folders, names in os.walk(root):  # does not follow links to folders
-        folders[:] = sorted(name for name in folders if not name.startswith("."))
-        for name in sorted(names):
-            path = Path(folder, name)
-            if path.suffix.lower() in SUFFIXES and path.is_file() and path.resolve().is_relative_to(root):
-                yield path
+def _signature(path: Path) -> tuple[int, ...]:
+    """What changes with a file: its size and times; the second time also when the first is set back."""
+    try:
+        found = path.stat()
+    except OSError:
+        return ()
+    return (found.st_size, found.st_mtime_ns, found.st_ctime_ns)
 
 
-def _clean(content: bytes) -> str:
-    """Text of one spelling, without control characters, its lines kept."""
-    text = "\n".join(content.decode("utf-8-sig", errors="replace").splitlines())
-    return unicodedata.normalize("NFC", re.sub(r"[\x00-\x09\x0b-\x1f\x7f]", " ", text))
+class Libraries:
+    """The libraries of the folders that were asked for last, shared by all calls of a worker."""
 
+    def __init__(self, *, seconds: float = SECONDS) -> None:
+        """Begin without any; each of them reads for about `seconds` in one call."""
+        self._seconds = seconds
+        self._lock = threading.Lock()
+        self._by_root = OrderedDict[Path, Library]()
 
-def _passages(name: str, text: str) -> list[Passage]:
-    lines = text.split("\n")
-    cut = _by_headings(name, lines) if name.lower().endswith(".md") else _as_one(name, lines)
-    return [passage for passage in cut if passage.body.strip()]
-
-
-def _as_one(name: str, lines: list[str]) -> Iterator[Passage]:
-    """A plain text: its first line with words is its heading, if more follows."""
-    first = next((number for number, line in enumerate(lines) if line.strip()), 0)
-    if len(lines[first]) <= MAX_HEADING and any(line.strip() for line in lines[first + 1 :]):
-        yield _section(name, lines, first + 1, len(lines), [lines[first].strip()])
-    else:
-        yield _section(name, lines, first, len(lines), [])
-
-
-def _by_headings(name: str, lines: list[str]) -> Iterator[Passage]:
-    trail, start, is_code = list[tuple[int, str]](), 0, False
-    for number, line in enumerate(lines):
-        is_code ^= line.lstrip().startswith(("```", "~~~"))
-        level = len(line) - len(line.lstrip("#"))
-        if is_code or not 1 <= level <= 6 or not line[level:].startswith((" ", "\t")):
-            continue
-        yield _section(name, lines, start, number, [heading for _, heading in trail])
-        trail = [above for above in trail if above[0] < level] + [(level, line.strip("# \t"))]
-        start = number + 1
-    yield _section(name, lines, start, len(lines), [heading for _, heading in trail])
-
-
-def _section(name: str, lines: list[str], start: int, end: int, trail: list[str]) -> Passage:
-    while start < end and not lines[start].strip():
-        start += 1
-    *above, heading = [heading[:MAX_HEADING] for heading in trail] or [_stem(name)]
-    return Passage(name, start + 1, " > ".join(above), heading, "\n".join(lines[start:end]))
-
-
-def _stem(name: str) -> str:
-    return Path(name).stem.replace("-", " ").replace("_", " ")
+    def of(self, root: Path) -> Library:
+        """The library of a folder, made when it is asked for first."""
+        with self._lock:
+            library = self._by_root.get(root) or Library(root, seconds=self._seconds)
+            self._by_root[root] = library
+            self._by_root.move_to_end(root)
+            if len(self._by_root) > MAX_LIBRARIES:
+                self._by_root.popitem(last=False)
+            return library

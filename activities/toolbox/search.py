@@ -1,23 +1,22 @@
-"""The kind `search`: ranked full-text search over the task's documents, with an index that lives for one call."""
+"""The kind `search`: ranked full-text search over the task's documents."""
 
 import difflib
 import itertools
 import re
-import sqlite3
 import unicodedata
 from collections.abc import Iterator, Sequence
-from contextlib import closing
 
 from pydantic import BaseModel, Field
 
-from activities.toolbox.errors import Refused
+from activities.toolbox.errors import Busy, Refused
 from activities.toolbox.injection import Documents
-from activities.toolbox.library import Library, Passage, read_library
+from activities.toolbox.library import CUT, END, FIRST, Library, Match
+from activities.toolbox.shelf import SUFFIXES
 from activities.toolbox.tool import tool
 
 MAX_TERMS, MAX_WIDER = 12, 5
-SNIPPET, MAX_TEXT = 40, 600
-"""Words and characters of a passage that are shown."""
+MAX_TEXT = 600
+"""Characters of a passage that are shown."""
 
 
 class Query(BaseModel):
@@ -31,9 +30,11 @@ class Hit(BaseModel):
     """One passage."""
 
     path: str
-    """The file, relative to the folder of documents."""
+    """The file, relative to the folder of documents: the name that `read_document` takes."""
+    page: int | None = None
+    """The page, as `read_document` counts them; None where there is only one."""
     line: int
-    """The line, from 1, on which the first of the words stands."""
+    """The line on which the first of the words stands: of its page in a PDF, else of the whole text."""
     title: str
     """The headings above it."""
     text: str
@@ -48,16 +49,15 @@ class Found(BaseModel):
     """Files that were not read, and why."""
 
 
-@tool.read
+@tool.read(timeout=60)
 def search(args: Query, documents: Documents) -> Found:
-    """Search the task's documents (.md and .txt); returns the best passages with file, line and headings."""
-    library = read_library(documents.root)
-    terms = _terms(args.query)
-    with closing(_index(library.passages)) as index:
-        hits = _ranked(index, terms, args.limit)
+    """Search the task's documents (Markdown, text, HTML, PDF); returns the best passages with file, page and line."""
+    library, terms = documents.library, _terms(args.query)
+    with library.fresh():
+        hits = [_hit(found) for found in library.find(terms, args.limit)]
         if not hits:
-            raise _no_results(args.query, terms, index, library)
-    return Found(query=args.query, hits=hits, skipped=library.skipped)
+            raise _no_results(args.query, terms, library)
+        return Found(query=args.query, hits=hits, skipped=library.skipped)
 
 
 _TERM = re.compile(r"[^\W_]+(?:[-.'\u2019][^\W_]+)*")
@@ -65,8 +65,6 @@ _FILLER = re.compile(
     "an?|and|any|are|as|at|be|by|can|do|does|for|from|how|i|in|is|it|me|my|of|on|or|our|the|their|to|us|was|we|what|"
     "when|where|which|who|will|with|you|your"
 )
-_FIRST, _END, _CUT = "\x02", "\x03", "\x04"
-"""Marks around a found word and at a cut: documents hold no control characters once they are read."""
 
 
 def _terms(query: str) -> list[str]:
@@ -75,46 +73,24 @@ def _terms(query: str) -> list[str]:
     return ([word for word in words if not _FILLER.fullmatch(word)] or words)[:MAX_TERMS]
 
 
-def _index(passages: Sequence[Passage]) -> sqlite3.Connection:
-    index = sqlite3.connect(":memory:")
-    index.execute(
-        "CREATE VIRTUAL TABLE passages USING fts5(path UNINDEXED, line UNINDEXED, above, heading, body,"
-        " tokenize = 'porter unicode61 remove_diacritics 2')"
-    )
-    index.executemany("INSERT INTO passages VALUES (?, ?, ?, ?, ?)", passages)
-    return index
+def _hit(found: Match) -> Hit:
+    title = " > ".join(filter(None, (found.above, found.heading)))
+    cut = found.marked.strip(CUT)
+    text = cut.replace(FIRST, "").replace(END, "")
+    before = found.body[: found.body.find(text) + max(cut.find(FIRST), 0)]
+    shown = " ".join(found.marked.replace(FIRST, "").replace(END, "").replace(CUT, " … ").split())
+    line = found.line + before.count("\n")
+    return Hit(path=found.name, page=found.page, line=line, title=title, text=shown[:MAX_TEXT])
 
 
-def _match(terms: Sequence[str]) -> str:
-    """All terms, each quoted, so that none is read as an operator; they hold letters, digits and `-.'` only."""
-    return " AND ".join(f'"{term}"' for term in terms)
-
-
-def _ranked(index: sqlite3.Connection, terms: Sequence[str], limit: int) -> list[Hit]:
-    if not terms:
-        return []
-    rows = index.execute(
-        "SELECT path, line, above, heading, body, snippet(passages, 4, ?, ?, ?, ?) FROM passages"
-        " WHERE passages MATCH ? ORDER BY bm25(passages, 0, 0, 1, 6, 1), path, line LIMIT ?",
-        (_FIRST, _END, _CUT, SNIPPET, _match(terms), limit),
-    )
-    return [_hit(*row) for row in rows]
-
-
-def _hit(path: str, line: int, above: str, heading: str, body: str, marked: str) -> Hit:
-    title = " > ".join(filter(None, (above, heading)))
-    cut = marked.strip(_CUT)
-    text = cut.replace(_FIRST, "").replace(_END, "")
-    before = body[: body.find(text) + max(cut.find(_FIRST), 0)]
-    shown = " ".join(marked.replace(_FIRST, "").replace(_END, "").replace(_CUT, " … ").split())
-    return Hit(path=path, line=line + before.count("\n"), title=title, text=shown[:MAX_TEXT])
-
-
-def _no_results(query: str, terms: Sequence[str], index: sqlite3.Connection, library: Library) -> Refused:
-    candidates = dict.fromkeys(filter(None, (" ".join(some) for some in _fewer(terms, index, library))))
-    wider = list(itertools.islice((some for some in candidates if _ranked(index, some.split(" "), 1)), MAX_WIDER))
-    if not library.passages:
-        reason = "There are no .md or .txt documents in the folder: name another folder."
+def _no_results(query: str, terms: Sequence[str], library: Library) -> Refused | Busy:
+    if library.unread:
+        reason = f"Nothing yet: {library.unread} documents are still to be read, and the next call goes on with them."
+        return Busy(reason, retry_after=0)
+    candidates = dict.fromkeys(filter(None, (" ".join(some) for some in _fewer(terms, library))))
+    wider = list(itertools.islice((some for some in candidates if library.find(some.split(" "), 1)), MAX_WIDER))
+    if library.is_empty:
+        reason = f"There are no documents ({', '.join(SUFFIXES)}) in the folder: name another folder."
     elif wider:
         reason = "No passage holds all words of the query: use one of the wider queries."
     else:
@@ -123,9 +99,9 @@ def _no_results(query: str, terms: Sequence[str], index: sqlite3.Connection, lib
     return Refused(reason, code="no_results", observed=observed)
 
 
-def _fewer(terms: Sequence[str], index: sqlite3.Connection, library: Library) -> Iterator[Sequence[str]]:
+def _fewer(terms: Sequence[str], library: Library) -> Iterator[Sequence[str]]:
     """Queries that may have hits: spelt as the documents do, without unknown terms, one term fewer, one term."""
-    known = [term for term in terms if _ranked(index, [term], 1)]
+    known = [term for term in terms if library.find([term], 1)]
     unknown = [term for term in terms if term not in known]
     nearest = {term: _nearest(term, library) for term in unknown[:3]}
     yield [nearest.get(term, term) or "" for term in terms] if all(map(nearest.get, unknown)) else []

@@ -2,6 +2,7 @@
 
 import builtins
 import errno
+import json
 import pkgutil
 import socket
 import sqlite3
@@ -68,6 +69,8 @@ def made(raised: type[Any]) -> BaseException:
         return wrong.value
     if issubclass(raised, exc.DBAPIError):
         return raised(f"SELECT '{HIDDEN}'", {"key": HIDDEN}, Exception(HIDDEN))
+    if raised is json.JSONDecodeError:
+        return raised(HIDDEN, HIDDEN, 0)
     error: BaseException = raised(HIDDEN)
     return error
 

@@ -263,3 +263,12 @@ async def test_a_planner_that_wants_a_long_pause_gets_it_on_a_named_timer(client
 
     assert started == [Timer(seconds=600, summary="plan waits: busy, then again")]
     assert ended.status is TaskStatus.CANCELLED
+
+
+async def test_a_task_of_its_plan_alone_asks_no_planner_when_it_is_done(client: Client, tmp_path: Path) -> None:
+    """One step that a person calls stays one step: the results are the result, and nothing more is proposed."""
+    task = Task(text="one step", plan=(step("a", "echo", word="hi"),), plan_only=True)
+    async with staged(client, tmp_path, [echo], [plan(step("more", "echo"))]) as stage:
+        ended = await stage.run(task)
+
+    assert (ended.status, ended.result) == (TaskStatus.COMPLETED, {"a": {"said": "hi"}})

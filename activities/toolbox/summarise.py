@@ -1,0 +1,123 @@
+"""The kind `summarise`: the most telling sentences of a text, chosen by H. P. Luhn's method (1958).
+
+A sentence tells the more, the denser the words stand in it that the text as a whole repeats. Of the methods that `sumy`
+has, this is the one whose time grows with the text and not with its square.
+"""
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+
+from pydantic import BaseModel, Field
+
+from activities.toolbox.errors import Refused
+from activities.toolbox.tool import tool
+
+MAX_TEXT = 100_000
+"""Characters."""
+MAX_SENTENCE = 600
+"""Characters of a sentence; what is longer is no sentence and is broken."""
+MAX_HEADING = 6
+"""Words of a line without a full stop that is taken for a heading."""
+SIGNIFICANT = 0.05
+"""The part of a text's words that can be significant, if they are repeated."""
+
+
+class Lengthy(BaseModel):
+    """What to summarise."""
+
+    text: str = Field(description="The text itself, e.g. the text of a document or page", max_length=MAX_TEXT)
+    sentences: int = Field(default=3, ge=1, le=20, description="How many sentences at the most")
+
+
+class Summary(BaseModel):
+    """Sentences of the text, in their order."""
+
+    summary: str
+    sentences: int
+    """How many there are."""
+    of: int
+    """How many the text has."""
+
+
+@tool.read
+def summarise(args: Lengthy) -> Summary:
+    """Summarise an English text by its most telling sentences, word for word."""
+    text = args.text.encode(errors="replace").decode()
+    sentences = list(dict.fromkeys(_sentences(_prose(text)) or _sentences(text.split("\n"))))
+    if not sentences:
+        raise Refused("There is nothing to summarise: give the text itself.", code="invalid_input")
+    chosen = _chosen(sentences, args.sentences) if len(sentences) > args.sentences else sentences
+    return Summary(summary=" ".join(chosen), sentences=len(chosen), of=len(sentences))
+
+
+def _chosen(sentences: Sequence[str], count: int) -> list[str]:
+    # Imported when it is needed: it takes a second, and a worker may never summarise.
+    from sumy.models.dom import ObjectDocumentModel, Paragraph, Sentence  # type: ignore[import-untyped]  # it ships no types
+    from sumy.nlp.stemmers import Stemmer  # type: ignore[import-untyped]  # it ships no types
+    from sumy.summarizers.luhn import LuhnSummarizer  # type: ignore[import-untyped]  # it ships no types
+    from sumy.utils import get_stop_words  # type: ignore[import-untyped]  # it ships no types
+
+    method = LuhnSummarizer(Stemmer("english"))
+    method.stop_words = get_stop_words("english")
+    method.significant_percentage = SIGNIFICANT
+    document = ObjectDocumentModel([Paragraph([Sentence(sentence, _Words()) for sentence in sentences])])
+    return [str(sentence) for sentence in method(document, count)]
+
+
+class _Words:
+    """A tokeniser for sumy, whose own would need a download."""
+
+    def to_words(self, sentence: str) -> tuple[str, ...]:
+        return tuple(re.findall(r"[^\W\d_]+", sentence))
+
+
+_MARKER = re.compile(r"(?:[-*+\u2022]|\d{1,3}[.)]) ")
+_END = re.compile(
+    r"(?<![.!?\u2026])[.!?\u2026]++[\"'\u201d\u2019)\]]*+ (?=[\"'\u201c\u2018(\[]{0,3}[^\W_a-z])|[\u3002\uff01\uff1f]"
+)
+_ABBREVIATION = re.compile(r"(?:^|[\s(])(?:[a-z]|approx|cf|dr|e\.g|fig|i\.e|mrs?|ms|nos?|prof|st|vs)\.$", re.IGNORECASE)
+"""What ends in a full stop without ending a sentence, like the initial of a name."""
+
+
+def _prose(text: str) -> Iterator[str]:
+    """The paragraphs and list items of a text, without headings, tables and code."""
+    block, is_code = list[str](), False
+    for line in map(str.strip, text.split("\n")):
+        is_fence = line.startswith(("```", "~~~"))
+        is_code ^= is_fence
+        is_left_out = is_fence or is_code or line.startswith(("#", "|"))
+        marker = _MARKER.match(line)
+        if not line or marker or is_left_out:
+            yield from _unless_heading(block)
+            block = []
+        if not is_left_out:
+            block.append(line[marker.end() :] if marker else line)
+    yield from _unless_heading(block)
+
+
+def _unless_heading(lines: Sequence[str]) -> Iterator[str]:
+    block = " ".join(lines)
+    if block.endswith(tuple(".!?:;\u2026\u3002\uff01\uff1f")) or len(block.split()) > MAX_HEADING:
+        yield block
+
+
+def _sentences(blocks: Iterable[str]) -> list[str]:
+    return [piece for block in blocks for sentence in _split(" ".join(block.split())) for piece in _pieces(sentence)]
+
+
+def _split(block: str) -> Iterator[str]:
+    start = 0
+    for end in _END.finditer(block):
+        if not _ABBREVIATION.search(block[max(end.start() - 10, 0) : end.start() + 1]):
+            yield block[start : end.end()].strip()
+            start = end.end()
+    yield block[start:].strip()
+
+
+def _pieces(sentence: str) -> Iterator[str]:
+    while len(sentence) > MAX_SENTENCE:
+        cut = sentence.rfind(" ", 0, MAX_SENTENCE) + 1 or MAX_SENTENCE
+        yield sentence[:cut].strip()
+        sentence = sentence[cut:]
+    if sentence:
+        yield sentence

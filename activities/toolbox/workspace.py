@@ -1,0 +1,123 @@
+"""The folder that a task may write in, and nothing beyond it."""
+
+import errno
+import hashlib
+import os
+import re
+import secrets
+import stat
+import unicodedata
+import urllib.parse
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from activities.toolbox.errors import Refused
+
+MAX_BYTES, MAX_FILES = 50_000_000, 1_000
+"""What one task may keep."""
+MAX_DEPTH, MAX_PART, MAX_ID = 8, 120, 120
+_FOREIGN = re.compile(r'[\\:*?"<>|]')
+"""Characters that some system does not take in a name; with a colon a name could be a drive, a stream or an address."""
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+def folder_of(task: str) -> str:
+    """Name a task's folder: its id, in which whatever is more than a letter, digit or `-_.` is written as %XX."""
+    name = re.sub(r"^\.", "%2E", urllib.parse.quote(task, safe="", errors="replace"))
+    if len(name) <= MAX_ID:
+        return name
+    return f"{name[:MAX_ID]}%%{hashlib.sha256(task.encode(errors='replace')).hexdigest()[:32]}"
+
+
+@dataclass(frozen=True)
+class Workspace:
+    """The task's own folder, below the worker's root; made when something is first written."""
+
+    root: Path
+
+    def write(self, name: str, content: bytes) -> str:
+        """Put a file there, whole or not at all, and return its name as it is kept.
+
+        Raises:
+            Refused: the name leads elsewhere or is taken by something that is no file, or the folder is full.
+        """
+        *folders, last = _parts(name)
+        self._check_room(name, len(content))
+        self.root.mkdir(parents=True, exist_ok=True)
+        with _opened(self.root, folders) as folder:
+            _check_place(folder, last)
+            _replace(folder, last, content)
+        return "/".join((*folders, last))
+
+    def _check_room(self, name: str, size: int) -> None:
+        paths = (Path(folder, file) for folder, _, files in os.walk(self.root) for file in files)
+        others = [path.lstat().st_size for path in paths if path != self.root / name]
+        if sum(others) + size > MAX_BYTES or len(others) >= MAX_FILES:
+            reason = f"The task's folder may hold {MAX_FILES:,} files and {MAX_BYTES:,} bytes: write less."
+            raise Refused(reason, observed={"files": len(others), "bytes": sum(others)})
+
+
+def _parts(name: str) -> Sequence[str]:
+    """The folders and the file that a relative name names."""
+    parts = unicodedata.normalize("NFC", name).split("/")
+    if len(parts) > MAX_DEPTH or not all(map(_is_plain, parts)):
+        reason = (
+            f"{name[:80]!r} is no name for a file here: write it relative to the task's folder, like reports/may.md, in"
+            f" at most {MAX_DEPTH} parts of {MAX_PART} characters, without '..' and \\ : * ? \" < > |."
+        )
+        raise Refused(reason, code="invalid_input")
+    return parts
+
+
+def _is_plain(part: str) -> bool:
+    is_short = 0 < len(part) <= MAX_PART and part == part.strip() and not part.endswith(".")
+    return is_short and not _FOREIGN.search(part) and all(unicodedata.category(sign)[0] != "C" for sign in part)
+
+
+@contextmanager
+def _opened(root: Path, folders: Sequence[str]) -> Iterator[int]:
+    """Descend, making folders that are missing; each step is relative to the folder before it and follows no link."""
+    folder = os.open(root, _FOLDER)
+    try:
+        for name in folders:
+            inner = _inner(folder, name)
+            os.close(folder)
+            folder = inner
+        yield folder
+    finally:
+        os.close(folder)
+
+
+def _inner(folder: int, name: str) -> int:
+    with suppress(FileExistsError):
+        os.mkdir(name, dir_fd=folder)
+    try:
+        return os.open(name, _FOLDER, dir_fd=folder)
+    except OSError as error:
+        if error.errno not in (errno.ENOTDIR, errno.ELOOP):
+            raise
+        raise Refused(f"{name!r} is a file or a link there, no folder: choose another name.", code="conflict") from None
+
+
+def _check_place(folder: int, name: str) -> None:
+    with suppress(FileNotFoundError):
+        if not stat.S_ISREG(os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode):
+            raise Refused(f"{name!r} is a folder or a link there, no file: choose another name.", code="conflict")
+
+
+def _replace(folder: int, name: str, content: bytes) -> None:
+    """Write beside the old file and rename, so that a reader and a crash see the old one or the new one."""
+    beside = f".{secrets.token_hex(8)}.part"
+    try:
+        with os.fdopen(os.open(beside, _NEW_FILE, 0o644, dir_fd=folder), "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(beside, name, src_dir_fd=folder, dst_dir_fd=folder)
+    finally:
+        with suppress(FileNotFoundError):
+            os.unlink(beside, dir_fd=folder)
+    os.fsync(folder)

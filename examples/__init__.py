@@ -1,0 +1,1 @@
+"""Tools to copy: `python worker.py --check --tools examples/guestbook.py`."""

@@ -1,0 +1,34 @@
+"""Share prices over HTTP: a read, so nothing to protect. QUOTES_URL names the service, e.g. https://quotes.example."""
+
+import os
+from decimal import Decimal
+
+import httpx2
+from pydantic import BaseModel, Field
+
+from activities.toolbox import NeedsPerson, tool
+
+
+class QuoteOf(BaseModel):
+    """Which share."""
+
+    symbol: str = Field(description="Ticker symbol, e.g. ACME", pattern=r"^[A-Z]{1,6}$")
+
+
+class Quote(BaseModel):
+    """What one share costs."""
+
+    symbol: str
+    price: Decimal = Field(gt=0)
+    """Above 0: a service that answers 200 with a price of 0 is not believed."""
+    currency: str
+
+
+@tool.read(ensure="result.symbol == args.symbol", timeout=10)
+async def get_quote(args: QuoteOf, http: httpx2.AsyncClient) -> Quote:
+    """Look up the latest price of one share."""
+    base = os.environ.get("QUOTES_URL")  # here and not above: a file that is loaded must not depend on the machine
+    if base is None:
+        raise NeedsPerson("QUOTES_URL is not set: start the worker with the address of the service.")
+    reply = await http.get(f"{base}/quotes/{args.symbol}")
+    return Quote.model_validate_json(reply.raise_for_status().content)

@@ -1,0 +1,70 @@
+"""Twelve mistakes that authors of tools make, each with the sentence that a worker says."""
+
+from activities.toolbox.injection import INJECTABLE
+
+HEADER = '''
+import httpx2
+from pydantic import BaseModel
+
+from activities.toolbox import Transaction, tool
+
+
+class Slot(BaseModel):
+    day: str
+
+
+class Free(BaseModel):
+    free: list[str]
+
+
+async def helper(args: Slot) -> Free:
+    """Be no tool."""
+
+
+@tool.read
+async def look(args: Slot) -> Free:
+    """See what is free."""
+
+
+@tool.idempotent
+async def write(args: Slot) -> Free:
+    """Change something."""
+
+'''
+
+
+def tool(
+    name: str, decorator: str, rest: str = "(args: Slot) -> Free", doc: str = "Book.", how: str = "async def"
+) -> str:
+    """The source of one tool."""
+    return f'\n{decorator}\n{how} {name}{rest}:\n    """{doc}"""\n'
+
+
+PLANTED = {
+    tool("bare", "@tool"): "bare: a bare @tool does not say what a call changes: "
+    "use one of tool.read, tool.idempotent, tool.transactional.",
+    tool("silent", "@tool.read", doc=" "): "silent: has no docstring, which is what a planner reads: "
+    "say in one sentence what it does.",
+    tool("loose", "@tool.read", "(day: str) -> Free"): "loose: its first parameter must be one pydantic model: "
+    "def loose(args: MyArguments, ...).",
+    tool("typo", "@tool.read", "(args: 'Slott') -> Free"): "typo: an annotation cannot be resolved "
+    "(name 'Slott' is not defined): import what it names.",
+    tool("mute", "@tool.read", "(args: Slot)"): "mute: says nothing of its result: "
+    "annotate it, e.g. -> Price (a pydantic model).",
+    tool("extra", "@tool.read", "(args: Slot, limit: int) -> Free"): "extra: parameter 'limit' has no type "
+    f"that can be given: {', '.join(INJECTABLE.values())}.",
+    tool("dry", "@tool.transactional"): "dry: is transactional but takes no Transaction: "
+    "add a parameter tx: Transaction.",
+    tool(
+        "threaded", "@tool.read", "(args: Slot, http: httpx2.AsyncClient) -> Free", how="def"
+    ): "threaded: a plain def runs in a thread and cannot use 'http': write async def.",
+    tool("often", "@tool.read(retry='often')"): "often: there is no retry profile 'often': "
+    "use one of standard, patient, once.",
+    tool("looker", "@tool.read(observe=write)"): "looker: observe=write must be a @tool.read with a model: "
+    "looking must change nothing.",
+    tool("falling", "@tool.read(fallback=helper)"): "falling: fallback=helper is no tool: "
+    "decorate it, e.g. with @tool.read.",
+    tool("amiss", "@tool.read(ensure='len(result.fre) > 0')"): "amiss: ensure reads 'result.fre': "
+    "did you mean free?: Free has ['free'].",
+}
+"""Source and sentence, in the order of the file."""

@@ -1,0 +1,124 @@
+"""`--break` on a tool of the user's own: each quadrant is met, and what follows is what the taxonomy says."""
+
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from runtime.dev_server import free_port
+from tests.processes import Processes
+
+HEADER = '''
+from pydantic import BaseModel
+
+from activities.toolbox import tool
+
+
+class Words(BaseModel):
+    words: str
+
+
+class Topics(BaseModel):
+    suggestions: list[str]
+
+
+@tool.read
+async def list_topics(args: Words) -> Topics:
+    """List what there is to search for."""
+    return Topics(suggestions=["refund policy"])
+'''
+TOOL = '''
+
+@tool.read(observe=list_topics)
+async def {kind}(args: Words) -> Words:
+    """Look for some words."""
+    return args
+'''
+
+
+class Broken(NamedTuple):
+    """What a call that is broken comes to."""
+
+    exit: int
+    attempts: int
+    codes: list[str]
+    decision: str
+    words: str
+    """What a person reads."""
+
+
+BROKEN = {
+    "conflict:1": Broken(1, 1, ["conflict"], "replan", "the same call would fail again -> a new plan, no retry"),
+    "429:1": Broken(0, 2, ["rate_limited"], "retry", "rate_limited once, waited "),
+    "503:2": Broken(0, 3, ["server_error"] * 2, "retry", "server_error twice, waited "),
+    "timeout:1": Broken(0, 2, ["timeout"], "retry", "timeout once, waited "),
+    "lost:1": Broken(0, 2, ["unreachable"], "retry", "unreachable once, waited "),
+    "401": Broken(3, 1, ["unauthorized"], "escalate", "neither time nor another plan can help -> a person, no retry"),
+}
+"""By FAULT; N is per worker, so that each test has a kind of its own."""
+
+
+def kind_of(fault: str, test: str) -> str:
+    """The kind that a test calls to meet a fault."""
+    return f"{test}_{fault.partition(':')[0]}"
+
+
+@pytest.fixture(scope="module")
+def broken(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Processes]:
+    """`python worker.py --dev --break ...` on a free port, with one kind for each fault and test."""
+    folder = tmp_path_factory.mktemp("broken")
+    wanted = [(kind_of(fault, test), fault) for fault in BROKEN for test in ("shown", "data")]
+    wanted.append(("search_mine", "conflict:1"))
+    tools = folder / "my_tools.py"
+    tools.write_text(HEADER + "".join(TOOL.format(kind=kind) for kind, _ in wanted))
+    breaks = [word for kind, fault in wanted for word in ("--break", f"{kind}={fault}")]
+    processes = Processes(f"localhost:{free_port()}", folder)
+    with processes.worker("--dev", "--tools", str(tools), *breaks):
+        yield processes
+
+
+@pytest.mark.parametrize("fault", BROKEN)
+def test_a_person_sees_what_follows(broken: Processes, fault: str) -> None:
+    """`call` says in words what became of the call, and its exit code agrees."""
+    done = broken.starter("call", kind_of(fault, "shown"), '{"words": "refund"}')
+
+    assert done.returncode == BROKEN[fault].exit, done.stdout + done.stderr
+    assert BROKEN[fault].words in done.stdout
+
+
+@pytest.mark.parametrize("fault", BROKEN)
+def test_a_program_sees_what_follows(broken: Processes, fault: str) -> None:
+    """The document counts the attempts and names each fault with the decision that followed."""
+    expected = BROKEN[fault]
+    done = broken.starter("call", kind_of(fault, "data"), '{"words": "refund"}', "--json")
+    document: dict[str, Any] = json.loads(done.stdout)
+
+    assert [(one["code"], one["decision"]) for one in document["faults"]] == [
+        (code, expected.decision) for code in expected.codes
+    ]
+    assert document["steps"][0]["attempts"] == expected.attempts
+
+
+def test_a_task_answers_a_conflict_with_a_new_plan(broken: Processes) -> None:
+    """The broken call is made once; what `observe` found is in the new plan, which completes the task."""
+    file = broken.folder / "plan.json"
+    file.write_text(json.dumps({"steps": [{"id": "look", "kind": "search_mine", "args": {"words": "refund"}}]}))
+    document: dict[str, Any] = json.loads(broken.starter("--plan", str(file), "--json").stdout)
+
+    assert (document["status"], document["replans"]) == ("completed", 1)
+    assert [(one["status"], one["attempts"], one["args"]["words"]) for one in document["steps"]] == [
+        ("failed", 1, "refund"),
+        ("completed", 1, "refund policy"),
+    ]
+
+
+def test_the_answer_of_a_write_may_not_be_lost(tmp_path: Path) -> None:
+    """`lost` on a transactional tool is refused before anything starts: nobody could say whether it happened."""
+    processes = Processes("localhost:1", tmp_path)
+    done = processes.run([sys.executable, "worker.py", "--dev", "--break", "book_slot=lost"])
+
+    assert done.returncode == 2
+    assert "book_slot is transactional" in done.stderr

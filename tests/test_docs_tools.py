@@ -1,0 +1,224 @@
+"""What docs/tools.md promises is what happens: its tools, its commands, its tables."""
+
+import re
+import shlex
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from typing import Annotated
+
+import httpx2
+import pytest
+from pydantic import AfterValidator, BaseModel, Field, TypeAdapter, ValidationError
+from pydantic_core import PydanticCustomError
+
+from activities.borders import classify
+from activities.toolbox import errors
+from activities.toolbox.injection import ASYNC_ONLY, INJECTABLE
+from activities.toolbox.tool import DECORATORS, Options
+from runtime.dev_server import DevServer, free_port
+from tests.activities.mistakes import PLANTED
+from tests.processes import ROOT, Processes
+from tests.test_break import BROKEN
+from workflows import routing
+from workflows.faults import QUADRANT, Code
+
+TEXT = (ROOT / "docs" / "tools.md").read_text()
+FILES = dict(re.findall(r"```python\n# (\w+\.py)\n(.*?)```", TEXT, flags=re.DOTALL))
+"""The code blocks that are a file, by its name."""
+COMMANDS = [
+    line.partition("#")[0].strip()
+    for block in re.findall(r"```sh\n(.*?)```", TEXT, flags=re.DOTALL)
+    for line in block.splitlines()
+]
+
+
+def table(heading: str) -> list[list[str]]:
+    """The rows of the table whose first column has this heading."""
+    _, _, below = TEXT.partition(f"\n| {heading} |")
+    rows = below.split("\n\n")[0].splitlines()[2:]
+    return [[cell.strip() for cell in row.strip("|").split("|")] for row in rows]
+
+
+def ticked(cell: str) -> list[str]:
+    """The words of a cell that are written as code."""
+    return re.findall(r"`([^`]+)`", cell)
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory: pytest.TempPathFactory, server: DevServer) -> Processes:
+    """A folder with the files of the page, for commands that use the shared server."""
+    folder = tmp_path_factory.mktemp("docs")
+    for name, source in FILES.items():
+        (folder / name).write_text(source)
+    return Processes(server.address, folder, {"PYTHONPATH": str(ROOT)})
+
+
+@pytest.fixture(scope="module")
+def served(written: Processes) -> Iterator[Processes]:
+    """A worker with the smallest tool."""
+    with written.worker("--tools", str(written.folder / "my_tools.py")):
+        yield written
+
+
+def run(processes: Processes, command: str) -> subprocess.CompletedProcess[str]:
+    """Run a command of the page, with its files in their folder."""
+    words = [sys.executable if word == "python" else word for word in shlex.split(command)]
+    return processes.run([str(processes.folder / word) if word in FILES else word for word in words])
+
+
+def test_the_page_has_files_and_commands() -> None:
+    """The other tests look at something."""
+    assert set(FILES) == {"my_tools.py", "my_lists.py", "test_my_tools.py"}
+    assert len(COMMANDS) == 5
+
+
+@pytest.mark.parametrize("name", [name for name in FILES if not name.startswith("test_")])
+def test_each_tools_file_is_accepted(written: Processes, name: str) -> None:
+    """What a reader copies passes `worker.py --check` as it stands."""
+    done = run(written, f"python worker.py --check --tools {name}")
+
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_the_unit_test_passes(written: Processes) -> None:
+    """The page's test of the page's tool, run as its reader would."""
+    done = run(written, "python -m pytest -q -p no:cacheprovider test_my_tools.py")
+
+    assert "1 passed" in done.stdout, done.stdout + done.stderr
+
+
+def test_the_example_of_raising_is_right() -> None:
+    """The code belongs to the class."""
+    [source] = re.findall(r"```python\nraise (.*)\n```", TEXT)
+
+    assert isinstance(eval(source, vars(errors)), errors.Refused)  # noqa: S307  # our own page
+
+
+@pytest.mark.parametrize("command", [one for one in COMMANDS if "starter.py" in one])
+def test_each_command_of_the_starter_runs(served: Processes, command: str) -> None:
+    """With a worker that serves the tool, each ends with 0 and prints something about it."""
+    done = run(served, command)
+
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "to_feet" in done.stdout and "feet" in done.stdout
+
+
+def test_arguments_that_do_not_fit_end_with_2(served: Processes) -> None:
+    """And nothing was called."""
+    done = run(served, """python starter.py call to_feet '{"meters": 1.5}'""")
+
+    assert (done.returncode, "The plan was refused" in done.stdout) == (2, True)
+
+
+@pytest.mark.parametrize("command", [one for one in COMMANDS if "worker.py" in one])
+def test_each_command_of_the_worker_has_options_that_exist(written: Processes, command: str) -> None:
+    """Each is read up to its end: with `--check` in addition it needs no server, and passes."""
+    done = run(written, f"{command} --check")
+
+    assert (done.returncode, "to_feet" in done.stdout) == (0, True), done.stderr
+
+
+def test_the_broken_worker_shows_what_the_page_says(written: Processes) -> None:
+    """The page's command for the worker, then its call: both as they stand, on a server of their own."""
+    [command] = [one for one in COMMANDS if "--break" in one]
+    options = [str(written.folder / word) if word in FILES else word for word in shlex.split(command)[2:]]
+    alone = Processes(f"localhost:{free_port()}", written.folder)
+    with alone.worker(*options):
+        done = run(alone, next(one for one in COMMANDS if " call " in one))
+
+    assert BROKEN["503:2"].words in done.stdout, done.stdout + done.stderr
+
+
+def test_the_decorators_are_those_that_exist() -> None:
+    """No row is missing, and none is invented."""
+    assert [ticked(row[0]) for row in table("decorator")] == [[f"@{name}"] for name in DECORATORS]
+
+
+def test_the_types_are_those_that_are_given() -> None:
+    """Each injectable type has a row, and the row says whether a plain `def` may take it."""
+    rows = {ticked(row[0])[0]: row[2] for row in table("type")}
+
+    assert rows == {name: "no" if kind in ASYNC_ONLY else "yes" for kind, name in INJECTABLE.items()}
+
+
+@pytest.mark.parametrize("row", table("raise"), ids=lambda row: str(row[0].strip("`")))
+def test_the_codes_of_a_class_are_those_of_its_cell(row: list[str]) -> None:
+    """The default comes first, the others follow by name."""
+    chosen: type[errors.ToolError] = getattr(errors, ticked(row[0])[0])
+    others = {code for code, quadrant in QUADRANT.items() if quadrant is chosen.quadrant} - {chosen.default}
+
+    assert ticked(row[2]) == [chosen.default, *sorted(others)]
+
+
+def test_all_four_classes_are_there() -> None:
+    """One row each."""
+    classes = {chosen.__name__ for chosen in errors.ToolError.__subclasses__()}
+
+    assert {ticked(row[0])[0] for row in table("raise")} == classes
+
+
+def test_the_options_are_those_that_exist() -> None:
+    """Each option of the decorators has a row; the numbers of the retry profiles are right."""
+    rows = {ticked(row[0])[0].partition("=")[0]: row for row in table("option")}
+    profiles = {name: str(profile.attempts) for name, profile in routing.PROFILES.items()}
+    said = re.findall(r'"(\w+)"` (?:\| )?(\d+)', " | ".join(rows["retry"]).replace("retry=", ""))
+
+    assert set(rows) == set(Options.__dataclass_fields__)
+    assert dict(said) == profiles
+
+
+def test_what_a_break_shows_is_what_it_shows() -> None:
+    """The table is the one that tests/test_break.py holds a worker to."""
+    shown = {
+        ticked(fault)[0]: (int(number), ticked(words)[0], int(exit)) for fault, number, words, exit in table("FAULT")
+    }
+
+    assert shown == {fault: (one.attempts, one.words.strip(), one.exit) for fault, one in BROKEN.items()}
+
+
+@pytest.mark.parametrize("row", table("written"), ids=lambda row: str(row[1].strip("`").partition(":")[0]))
+def test_what_is_said_of_a_mistake_is_what_is_said(row: list[str]) -> None:
+    """The sentence is one that tests/activities/test_check.py reads from a worker."""
+    assert ticked(row[1])[0] in PLANTED.values()
+
+
+def _odd(value: int) -> int:
+    raise PydanticCustomError("odd", "Input should be odd, not {value}", {"value": value})
+
+
+def _even(value: int) -> int:
+    raise ValueError(f"{value} is not even")
+
+
+class Ruled(BaseModel):
+    """Numbers with rules of three sorts."""
+
+    odd: Annotated[int, AfterValidator(_odd)]
+    even: Annotated[int, AfterValidator(_even)]
+    large: int = Field(gt=10)
+
+
+def test_only_rules_of_fields_are_said_in_words() -> None:
+    """What validators raise stays hidden, as the page says: their words may quote the value."""
+    with pytest.raises(ValidationError) as wrong:
+        Ruled(odd=4, even=3, large=2)
+
+    hidden = "has a value that is not allowed"
+    assert f"'odd' {hidden}; 'even' {hidden}; 'large' input should be greater than 10" in classify(wrong.value).reason
+
+
+PRICE = TypeAdapter(dict[str, float])
+NO_JSON = {
+    "json()": (lambda reply: reply.json(), Code.UNEXPECTED_RESULT),
+    "validate_json": (lambda reply: PRICE.validate_json(reply.content), Code.UNEXPECTED_RESULT),
+}
+
+
+@pytest.mark.parametrize(("read", "code"), NO_JSON.values(), ids=NO_JSON)
+def test_a_page_that_is_no_json_is_what_the_page_says(read: Callable[[httpx2.Response], object], code: Code) -> None:
+    """Whoever reads it, an answer that is no JSON leads to a new plan."""
+    with pytest.raises(ValueError) as raised:
+        read(httpx2.Response(200, content=b"<html>"))
+
+    assert classify(raised.value).code is code

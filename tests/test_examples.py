@@ -1,0 +1,187 @@
+"""The tools files in `examples/`: each is accepted, and each does through the real boundary what it promises."""
+
+import sys
+from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager
+from decimal import Decimal
+from pathlib import Path
+from types import ModuleType
+from typing import Protocol
+
+import httpx2
+import pytest
+from temporalio.client import Client
+
+from activities.toolbox.registry import tools_in
+from examples import guestbook, quotes, textfiles
+from tests import loopback
+from tests.harness import DONE, Proposals, Stage, plan, staged, step
+from tests.processes import ROOT, Processes
+from workflows.faults import Code
+from workflows.plan import NewSteps
+from workflows.task import Outcome, TaskStatus
+
+FILES = sorted(path for path in (ROOT / "examples").glob("*.py") if path.stem != "__init__")
+
+
+class Played(Protocol):
+    """Runs a task that plays proposals, on a worker with the tools of one file."""
+
+    async def __call__(self, module: ModuleType, *proposals: NewSteps) -> Outcome: ...
+
+
+@pytest.fixture
+def played(client: Client, tmp_path: Path) -> Played:
+    """A worker with a store of the test's own, for as long as one task takes."""
+
+    def stage(module: ModuleType, proposals: Proposals) -> AbstractAsyncContextManager[Stage]:
+        return staged(client, tmp_path, tools_in(module), proposals)
+
+    async def play(module: ModuleType, *proposals: NewSteps) -> Outcome:
+        async with stage(module, [*proposals, DONE]) as worker:
+            return await worker.run()
+
+    return play
+
+
+def fault_codes(ended: Outcome) -> list[tuple[Code, str]]:
+    """What went wrong, with what followed."""
+    return [(fault.code, fault.decision) for fault in ended.faults]
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
+def test_each_example_is_accepted(tmp_path: Path, file: Path) -> None:
+    """`worker.py --check` finds nothing wrong, on a machine where nothing is set up."""
+    command = [sys.executable, "worker.py", "--check", "--tools", str(file.relative_to(ROOT))]
+    done = Processes("localhost:1", tmp_path).run(command)
+
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
+def test_each_example_fits_on_a_screen(file: Path) -> None:
+    """It stays something that one copies."""
+    assert len(file.read_text().splitlines()) < 60
+
+
+def quote(symbol: str = "ACME", price: str = "24.50") -> bytes:
+    """The answer of a service of quotes."""
+    return loopback.reply(200, f'{{"symbol": "{symbol}", "price": {price}, "currency": "EUR"}}'.encode())
+
+
+ANSWERS = {
+    "a price": ([quote()], TaskStatus.COMPLETED, []),
+    "503 twice": (
+        [loopback.reply(503), loopback.reply(503), quote()],
+        TaskStatus.COMPLETED,
+        [(Code.SERVER_ERROR, "retry")] * 2,
+    ),
+    "404": ([loopback.reply(404)], TaskStatus.COMPLETED, [(Code.NOT_FOUND, "replan")]),
+    "401": ([loopback.reply(401)], TaskStatus.ESCALATED, [(Code.UNAUTHORIZED, "escalate")]),
+    "price 0": ([quote(price="0")], TaskStatus.COMPLETED, [(Code.UNEXPECTED_RESULT, "replan")]),
+    "another share": ([quote("OTHER")], TaskStatus.COMPLETED, [(Code.UNEXPECTED_RESULT, "replan")]),
+    "no JSON": ([loopback.reply(200, b"<html>")], TaskStatus.COMPLETED, [(Code.UNEXPECTED_RESULT, "replan")]),
+}
+
+
+@pytest.mark.parametrize(("answers", "status", "faults"), ANSWERS.values(), ids=ANSWERS)
+async def test_a_quote_needs_no_code_for_what_goes_wrong(
+    played: Played,
+    monkeypatch: pytest.MonkeyPatch,
+    answers: list[bytes],
+    status: TaskStatus,
+    faults: list[tuple[Code, str]],
+) -> None:
+    """The HTTP table, the model and `ensure` say what follows each answer of the service."""
+    async with loopback.serving(*answers) as url:
+        monkeypatch.setenv("QUOTES_URL", url)
+        ended = await played(quotes, plan(step("price", "get_quote", symbol="ACME")))
+
+    assert (ended.status, fault_codes(ended)) == (status, faults)
+
+
+async def test_a_quote_without_a_service_asks_a_person(played: Played, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A setting that is missing is nothing that a planner or time could mend."""
+    monkeypatch.delenv("QUOTES_URL", raising=False)
+    ended = await played(quotes, plan(step("price", "get_quote", symbol="ACME")))
+
+    assert (ended.status, fault_codes(ended)) == (TaskStatus.ESCALATED, [(Code.NEEDS_PERSON, "escalate")])
+
+
+async def test_a_guest_signs_and_is_read(played: Played) -> None:
+    """What one step commits, the next one reads."""
+    signed = step("sign", "sign_guestbook", name="Ada", message="Hello")
+    ended = await played(guestbook, plan(signed, step("read", "read_guestbook", "sign")))
+
+    assert ended.steps[1].result == [{"id": 1, "name": "Ada", "message": "Hello"}]
+
+
+async def test_a_guest_signs_once(played: Played) -> None:
+    """The second time is a conflict, which is answered with a new plan and never with a retry."""
+    twice = plan(
+        step("sign", "sign_guestbook", name="Ada", message="Hello"),
+        step("again", "sign_guestbook", "sign", name="Ada", message="Hello again"),
+    )
+    ended = await played(guestbook, twice, plan(step("read", "read_guestbook", count=1)))
+
+    assert (fault_codes(ended), ended.steps[1].attempts) == ([(Code.CONFLICT, "replan")], 1)
+    assert ended.steps[2].result == [{"id": 1, "name": "Ada", "message": "Hello"}]
+
+
+async def test_an_entry_is_erased(played: Played) -> None:
+    """What undoes an entry leaves the book as it was."""
+    signed = step("sign", "sign_guestbook", name="Ada", message="Hello")
+    erased = step("erase", "erase_entry", "sign", entry=1)
+    ended = await played(guestbook, plan(signed, erased, step("read", "read_guestbook", "erase")))
+
+    assert ended.steps[2].result == []
+
+
+async def test_an_entry_that_is_not_there_is_a_new_plan(played: Played) -> None:
+    """Who undoes what is not there is told so, after one attempt."""
+    ended = await played(guestbook, plan(step("erase", "erase_entry", entry=7)))
+
+    assert (fault_codes(ended), ended.steps[0].attempts) == ([(Code.NOT_FOUND, "replan")], 1)
+
+
+@pytest.fixture
+async def folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[tuple[Path, Path]]:
+    """The shared drive and the outbox."""
+    drive, outbox = tmp_path / "drive", tmp_path / "outbox"
+    for variable, folder in (("TEXTS_DRIVE", drive), ("TEXTS_OUTBOX", outbox)):
+        folder.mkdir()
+        monkeypatch.setenv(variable, str(folder))
+    yield drive, outbox
+
+
+MINUTES = plan(step("save", "save_text", name="minutes.txt", text="All agreed: 1 €."))
+
+
+async def test_a_text_is_saved(played: Played, folders: tuple[Path, Path]) -> None:
+    """It is on the drive, whole, and nothing else is."""
+    await played(textfiles, MINUTES)
+
+    assert [(path.name, path.read_text()) for path in folders[0].iterdir()] == [("minutes.txt", "All agreed: 1 €.")]
+
+
+async def test_a_text_goes_to_the_outbox_while_the_drive_is_locked(played: Played, folders: tuple[Path, Path]) -> None:
+    """When the retries are used up, the fallback does the step, marked as such."""
+    (folders[0] / "backup.lock").touch()
+    ended = await played(textfiles, MINUTES)
+
+    assert [(one.kind, one.is_fallback, one.status) for one in ended.steps] == [("keep_text", True, "completed")]
+    assert (folders[1] / "minutes.txt").read_text() == "All agreed: 1 €."
+
+
+def test_an_example_is_tried_by_calling_it(folders: tuple[Path, Path]) -> None:
+    """A unit test needs neither server nor worker."""
+    assert textfiles.save_text(textfiles.Text(name="a.txt", text="abc")).bytes == 3
+
+
+async def test_an_async_example_is_tried_by_calling_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a worker would give is given by hand."""
+    async with loopback.serving(quote()) as url, httpx2.AsyncClient() as http:
+        monkeypatch.setenv("QUOTES_URL", url)
+        found = await quotes.get_quote(quotes.QuoteOf(symbol="ACME"), http)
+
+    assert (found.symbol, found.price) == ("ACME", Decimal("24.5"))
