@@ -70,7 +70,7 @@ def made(raised: type[Any]) -> BaseException:
     if issubclass(raised, exc.DBAPIError):
         return raised(f"SELECT '{HIDDEN}'", {"key": HIDDEN}, Exception(HIDDEN))
     if raised is json.JSONDecodeError:
-        return raised(HIDDEN, HIDDEN, 0)
+        return json.JSONDecodeError(HIDDEN, HIDDEN, 0)
     error: BaseException = raised(HIDDEN)
     return error
 
