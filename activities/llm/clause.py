@@ -7,8 +7,9 @@ from typing import NamedTuple
 LOOK_AHEAD = 300
 """Characters after a joint that decide whether a clause begins there."""
 _QUOTED = r"\"[^\"]*\"|\u201c[^\u201d]*\u201d|\u00ab[^\u00bb]*\u00bb|(?<!\w)'[^']*'(?!\w)"
+_URL = r"https?://\S+?(?=[.,;:?!)]*(?:\s|$))"
 _JOINT = re.compile(
-    rf"{_QUOTED}|(?P<joint>[,;.\n ]{{0,3}}\b(?:and )?then\b,? |[,;\n][ \n]?(?:and )?|[.?!] (?:and )?| and )",
+    rf"{_QUOTED}|{_URL}|(?P<joint>[,;.\n ]{{0,3}}\b(?:and )?then\b,? |[,;\n][ \n]?(?:and )?|[.?!] (?:and )?| and )",
     re.IGNORECASE,
 )
 _POLITE = re.compile(

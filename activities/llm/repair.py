@@ -11,10 +11,26 @@ from typing import NamedTuple
 from pydantic import JsonValue
 
 from activities.llm.offers import Offer, offers
+from activities.llm.purpose import same_purpose
+from activities.llm.row import overwritten
 from activities.toolbox.kind import Kind
 from workflows.catalogue import Effect
 from workflows.plan import GiveUp, NewSteps, Step, canonical
 from workflows.task import FaultRecord, Situation, StepRecord, StepStatus
+
+MAX_ALIKE = 5
+RULES = (
+    "An alternative that was offered: the refused call again with the value in its place that was seen to be free; of"
+    " times, dates and numbers the nearest, and when two are equally near the later. A call is never made twice.",
+    "A wider search: the first of the wider queries that were offered.",
+    "A newer version: the same change, for the version that was seen since, unless somebody else changed the same"
+    " field.",
+    "A tool of the same purpose: another kind that only reads, takes the same arguments and returns the same fields."
+    " Nothing takes the place of what changes something.",
+    "None of these: the planner gives up and says why. It never goes beyond `at most`, and never takes what is only"
+    " spelt alike.",
+)
+"""The rules for people, in the order in which they are tried."""
 
 
 class NoWay(Exception):
@@ -77,31 +93,68 @@ class _Repair:
 
     def _again(self, record: StepRecord) -> Step:
         step, call = record.step, _made(record)
-        if step.kind not in self._kinds or step.kind in self._situation.down:
-            raise NoWay(f"{step.id} needs {step.kind}, which cannot be used any more{self._why(record)}")
-        args, title = step.args, step.title
-        if call in self._refused:
-            offer, call = self._offer(record)
-            args, title = {**args, offer.argument: offer.value}, _retitled(record, offer)
+        kind, args, title = step.kind, step.args, step.title
+        if kind not in self._kinds or kind in self._situation.down:
+            kind, call = self._other(record)
+        elif call in self._refused:
+            offer = self._offer(record)
+            if offer is None:
+                kind, call = self._other(record)
+            else:
+                call = _Call(kind, canonical({**_args(record), offer.argument: offer.value}))
+                args, title = {**args, offer.argument: offer.value}, _retitled(record, offer)
         id = self._moved.get(step.id, step.id)
         self.calls[id] = call
         new = {name: _moved(value, self._moved) for name, value in args.items()}
         needs = tuple(self._moved.get(need, need) for need in step.needs)
-        return Step(id=id, kind=step.kind, args=new, needs=needs, title=title)
+        return Step(id=id, kind=kind, args=new, needs=needs, title=title)
 
-    def _offer(self, record: StepRecord) -> tuple[Offer, _Call]:
+    def _offer(self, record: StepRecord) -> Offer | None:
         """The first offer whose call has not failed and would not change what another step of this plan changes."""
-        twin, args = self._failed.get(_made(record), record), _args(record)
+        twin, args = self._twin(record), _args(record)
         for offer in offers(args, self._seen(twin)):
             call = _Call(record.step.kind, canonical({**args, offer.argument: offer.value}))
             if call in self._refused or call in self._planned:
                 continue
+            self._spare(record, offer, twin)
             if self._has_effect(record):
                 self._planned.add(call)
-            fault = self._fault(twin)
-            self._because.append(f"{twin.step.id} was refused ({fault.code if fault else 'unknown'}); {offer.words}")
-            return offer, call
-        raise NoWay(f"{record.step.id} cannot be done{self._why(twin)} Nothing that was seen offers an alternative.")
+            self._because.append(f"{self._refusal(twin)}; {offer.words}")
+            return offer
+        return None
+
+    def _spare(self, record: StepRecord, offer: Offer, twin: StepRecord) -> None:
+        """Make sure that nothing is overwritten which somebody else wrote."""
+        before = [one.result for one in self._situation.records if one.status is StepStatus.COMPLETED]
+        fields = overwritten(_args(record), offer, self._seen(twin), before)
+        if fields and self._has_effect(record):
+            reason = (
+                f"Somebody else has changed {', '.join(fields)} meanwhile: look, and ask again if it is still wanted."
+            )
+            raise NoWay(f"{record.step.id} cannot be done{self._why(twin)} {reason}")
+
+    def _other(self, record: StepRecord) -> tuple[str, _Call]:
+        """Another kind that answers the same question."""
+        step, twin = record.step, self._twin(record)
+        for kind in same_purpose(step, self._kinds, self._situation.down):
+            call = _Call(kind, canonical(_args(record)))
+            if call not in self._refused:
+                self._because.append(f"{self._refusal(twin)}; {kind} serves the same purpose")
+                return kind, call
+        if step.kind not in self._kinds or step.kind in self._situation.down:
+            raise NoWay(f"{step.id} needs {step.kind}, which cannot be used any more{self._why(record)}")
+        alike = _alike(self._seen(twin))
+        raise NoWay(f"{step.id} cannot be done{self._why(twin)} Nothing that was seen offers an alternative.{alike}")
+
+    def _twin(self, record: StepRecord) -> StepRecord:
+        """The step that failed with the same call."""
+        return self._failed.get(_made(record), record)
+
+    def _refusal(self, record: StepRecord) -> str:
+        fault = self._fault(record)
+        if fault is None and record.status is not StepStatus.FAILED:
+            return f"{record.step.id} cannot use {record.step.kind}"
+        return f"{record.step.id} was refused ({fault.code if fault else 'unknown'})"
 
     def _has_effect(self, record: StepRecord) -> bool:
         kind = self._kinds.get(record.step.kind)
@@ -131,6 +184,16 @@ def _args(record: StepRecord) -> dict[str, JsonValue]:
 
 def _made(record: StepRecord) -> _Call:
     return _Call(record.step.kind, canonical(_args(record)))
+
+
+def _alike(seen: JsonValue) -> str:
+    """What is spelt alike, for a person to judge."""
+    near = (seen.get("near") or seen.get("nearest")) if isinstance(seen, dict) else None
+    if isinstance(near, dict):
+        names = [f"{key} ({words})" if words and words != key else key for key, words in near.items()]
+    else:
+        names = [str(name) for name in near] if isinstance(near, list) else []
+    return f" Spelt alike: {', '.join(name[:80] for name in names[:MAX_ALIKE])}." if names else ""
 
 
 def _new_ids(records: list[StepRecord], taken: set[str]) -> dict[str, str]:

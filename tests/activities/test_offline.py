@@ -13,6 +13,19 @@ def done(kind: str, result: JsonValue, title: str = "", id: str = "one") -> Step
     return record(step(id, kind, {}, title=title), StepStatus.COMPLETED, result=result)
 
 
+ENTRY: JsonValue = {**BOOK, "id": 7, "cancelled": "2025-11-21T10:00:00Z"}
+PRICE: JsonValue = {"sku": "A-17", "name": "Desk lamp", "price": "24.50", "stock": 12, "version": 1}
+ORDER: dict[str, JsonValue] = {
+    "id": 9, "sku": "A-17", "quantity": 2, "price": "24.50", "customer": None, "bought": "2025-11-21T10:00:00Z",
+    "refunded": None, "total": "49.00",
+}  # fmt: skip
+ADA: JsonValue = {"id": "C-0001", "name": "Ada", "email": "ada@mail.example", "phone": "12", "version": 3}
+ADA_SAID = "C-0001 Ada, ada@mail.example, 12"
+PAGE: dict[str, JsonValue] = {
+    "url": "https://a.example", "status": 200, "content_type": "text/html", "title": "Prices", "fetched": 9
+}  # fmt: skip
+
+
 @pytest.mark.parametrize(
     ("finished", "sentence"),
     [
@@ -26,12 +39,31 @@ def done(kind: str, result: JsonValue, title: str = "", id: str = "one") -> Step
             done("search", {"query": "x", "hits": [{"path": "a.md", "line": 3, "title": "A", "text": "It is x."}]}),
             "A: It is x. (a.md, line 3)",
         ),
+        (done("book_slot", {**BOOK, "id": 7, "name": "the night shift"}), "Booked 14:00 today for the night shift."),
+        (done("cancel_booking", ENTRY), "Cancelled booking 7: 14:00 today for the team."),
+        (done("list_bookings", {"bookings": [ENTRY]}), "Bookings: 7 today 14:00 team (cancelled)."),
+        (done("list_bookings", {"bookings": []}), "There are no such bookings."),
+        (done("get_price", PRICE), "A-17, Desk lamp: 24.50 EUR, 12 in stock."),
+        (done("purchase", ORDER), "Bought 2 of A-17 for 49.00 EUR (24.50 each): order 9."),
+        (done("refund", {**ORDER, "quantity": 1}), "Refunded order 9: 1 of A-17 for 24.50 EUR."),
+        (done("list_orders", {"orders": [ORDER]}), "Orders: 9 2 of A-17 for 49.00 EUR (24.50 each)."),
+        (done("list_orders", {"orders": []}), "There are no such orders."),
+        (done("find_customer", {"customers": [ADA], "more": True}), f"Customers: {ADA_SAID}. There are more."),
+        (done("update_customer", ADA), f"Customer {ADA_SAID} is up to date."),
+        (done("list_documents", {"documents": [{"name": "a", "title": "A"}] * 10}),
+         "Documents: a, a, a, a, a, a, a, a and 2 more."),
+        (done("delete_document", {"name": "a", "title": "A"}), "Deleted a (A)."),
+        (done("read_document", {"name": "a.md", "title": "A", "text": "One\ntwo.", "first": 1, "last": 1, "pages": 1}),
+         "A: One two. (a.md)"),
+        (done("fetch_page", {**PAGE, "text": "word " * 200}), f"Prices: {'word ' * 80}\u2026 (https://a.example)"),
+        (done("summarise", {"summary": "It is x.", "sentences": 1, "of": 9}), "In short: It is x."),
+        (done("write_file", {"path": "a.md", "bytes": 1200, "sha256": "0"}), "Saved a.md (1,200 bytes)."),
         (done("send_parcel", {"weight": 7, "depot": "north"}, "parcel"), "parcel: weight 7, depot north"),
         (done("unheard_of", "fine", "greeting"), "greeting: fine"),
         (done("unheard_of", [1, 2]), "one: [1,2]"),
         (done("book_slot", "not a booking", "odd"), "odd: not a booking"),
     ],
-)
+)  # fmt: skip
 async def test_a_finished_step_is_told_in_a_sentence(finished: StepRecord, sentence: str) -> None:
     """Known kinds have a phrase, all others their title and value."""
     assert await propose(asked("x", turn=2, records=(finished,))) == Answer(result=sentence)

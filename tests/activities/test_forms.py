@@ -1,0 +1,188 @@
+"""Every form of the offline planner, what `it` and `them` are, and the page that says so."""
+
+from pathlib import Path
+
+import pytest
+from pydantic import JsonValue
+
+from activities.llm.forms import FORMS
+from activities.llm.forms.form import Form
+from activities.llm.published import page
+from activities.planning import check
+from tests.activities.situations import KINDS, TODAY, asked, gives_up, propose
+from workflows.plan import NewSteps, Step, check_graph
+
+PAGE = Path(__file__).parents[2] / "docs/offline-planner.md"
+
+
+async def plan_of(text: str) -> list[Step]:
+    """The steps of the first plan, which may be run as they are."""
+    proposal = await propose(asked(text))
+    assert isinstance(proposal, NewSteps), proposal
+    assert (check(proposal, KINDS), check_graph(proposal.steps, (), ())) == ([], [])
+    return list(proposal.steps)
+
+
+def ref(step: str, path: str) -> JsonValue:
+    """A reference."""
+    return {"$from": step, "path": path}
+
+
+def test_the_page_is_the_one_that_the_forms_give() -> None:
+    """What is published is what is understood."""
+    assert PAGE.read_text(encoding="utf-8") == page(), "python -m activities.llm.published > docs/offline-planner.md"
+
+
+@pytest.mark.parametrize("form", FORMS, ids=lambda form: form.spelling)
+async def test_each_example_is_understood(form: Form) -> None:
+    """A person may copy any example, and it calls what the page says."""
+    assert form.kinds[-1] in {step.kind for step in await plan_of(form.example)}
+
+
+def test_each_kind_of_the_worker_that_is_shipped_has_a_form() -> None:
+    """Without a key nothing is out of reach."""
+    assert {kind for form in FORMS for kind in form.kinds} == set(KINDS) - {"send_parcel"}
+
+
+@pytest.mark.parametrize(
+    ("text", "kind", "args"),
+    [
+        ("read the document refund-policy.md", "read_document", {"name": "refund-policy.md"}),
+        ("read refund-policy.md", "read_document", {"name": "refund-policy.md"}),
+        ('open "House Rules"', "read_document", {"name": "House Rules"}),
+        ("read document handbook", "read_document", {"name": "handbook"}),
+        ("fetch https://a.example/x,y;z?q=1.", "fetch_page", {"url": "https://a.example/x,y;z?q=1"}),
+        ("get the page http://a.example", "fetch_page", {"url": "http://a.example"}),
+        ('save "one, then two; and 3" to a.txt', "write_file", {"name": "a.txt", "content": "one, then two; and 3"}),
+        ("cancel booking 12", "cancel_booking", {"booking": 12}),
+        ("cancel my booking #12", "cancel_booking", {"booking": 12}),
+        ("list the bookings", "list_bookings", {}),
+        ("list my bookings for the auditors", "list_bookings", {"name": "auditors"}),
+        ("what is the price of a-17?", "get_price", {"sku": "A-17"}),
+        ("check the price of A-17", "get_price", {"sku": "A-17"}),
+        ("buy 2 of A-17 for at most 25", "purchase", {"sku": "A-17", "quantity": 2, "at_most": "25"}),
+        ("purchase A-17 for at most \u20ac24.50", "purchase", {"sku": "A-17", "quantity": 1, "at_most": "24.50"}),
+        ("buy 3 of A-17 for at most 50 EUR in all", "purchase", {"sku": "A-17", "quantity": 3, "at_most": "16.66"}),
+        ('buy 1 of "Lamp, oak" for up to 9 each', "purchase", {"sku": "Lamp, oak", "quantity": 1, "at_most": "9"}),
+        ("refund order 7", "refund", {"order": 7}),
+        ("list the latest orders", "list_orders", {}),
+        ("list orders of b-03", "list_orders", {"sku": "B-03"}),
+        ("find customer Ada Brook", "find_customer", {"query": "Ada Brook"}),
+        ("look up the customer c-0001", "find_customer", {"query": "C-0001"}),
+        ("find customer complaints in the documents", "search", {"query": "customer complaints"}),
+        ("list the documents", "list_documents", {}),
+        ("show me all documents about returns", "list_documents", {"query": "returns"}),
+        ("delete the document returns-checklist", "delete_document", {"document": "returns-checklist"}),
+        ("search for how to open and read files", "search", {"query": "how to open and read files"}),
+    ],
+)  # fmt: skip
+async def test_one_clause_is_one_call(text: str, kind: str, args: dict[str, JsonValue]) -> None:
+    """What is asked for is called with what was said, and with nothing else."""
+    assert [(step.kind, step.args) for step in await plan_of(text)] == [(kind, args)]
+
+
+CHAINS: list[tuple[str, list[tuple[str, dict[str, JsonValue]]]]] = [
+    ("search for refunds then read it, summarise it in 2 sentences and save it to s.md", [
+        ("search", {"query": "refunds"}),
+        ("read", {"name": ref("search", "hits.0.path")}),
+        ("summarise", {"text": ref("read", "text"), "sentences": 2}),
+        ("save", {"name": "s.md", "content": ref("summarise", "summary")}),
+    ]),
+    ("summarise a.md", [("read", {"name": "a.md"}), ("summarise", {"text": ref("read", "text")})]),
+    ("summarise https://a.example/b", [
+        ("fetch", {"url": "https://a.example/b"}), ("summarise", {"text": ref("fetch", "text")}),
+    ]),
+    ("search for refunds and summarise them", [
+        ("search", {"query": "refunds"}), ("summarise", {"text": ref("search", "hits.0.text")}),
+    ]),
+    ("read a.md and read b.md then summarise them", [
+        ("read", {"name": "a.md"}), ("read-2", {"name": "b.md"}),
+        ("summarise", {"text": ref("read", "text")}), ("summarise-2", {"text": ref("read-2", "text")}),
+    ]),
+    ("calculate 2+2, fetch https://a.example and calculate it * 3", [
+        ("calculate", {"expression": "2+2"}), ("fetch", {"url": "https://a.example"}),
+        ("calculate-2", {"expression": "it * 3", "it": ref("calculate", "value")}),
+    ]),
+    ("get the price of A-17, calculate 3 * it then save the result to sum.txt", [
+        ("price", {"sku": "A-17"}),
+        ("calculate", {"expression": "3 * it", "it": ref("price", "price")}),
+        ("save", {"name": "sum.txt", "content": ref("calculate", "value")}),
+    ]),
+    ("book a slot for Ada at 14:00 then move it to 15:00, then cancel it", [
+        ("book", {"day": TODAY, "at": "14:00", "name": "Ada"}),
+        ("move", {"day": ref("book", "day"), "at": "15:00", "name": ref("book", "name")}),
+        ("cancel", {"booking": ref("book", "id")}), ("cancel-2", {"booking": ref("move", "id")}),
+    ]),
+    ("move booking 12 to tomorrow at 3 pm", [
+        ("booking", {"booking": 12}),
+        ("move", {"day": "2025-11-22", "at": "15:00", "name": ref("booking", "bookings.0.name")}),
+        ("cancel", {"booking": 12}),
+    ]),
+    ("move the booking 12 to 15:00", [
+        ("booking", {"booking": 12}),
+        ("move", {"day": ref("booking", "bookings.0.day"), "at": "15:00", "name": ref("booking", "bookings.0.name")}),
+        ("cancel", {"booking": 12}),
+    ]),
+    ("buy 1 of A-17 for at most 25, then refund it", [
+        ("buy", {"sku": "A-17", "quantity": 1, "at_most": "25"}), ("refund", {"order": ref("buy", "id")}),
+    ]),
+    ("update customer C-0001: e-mail to ada@mail.example and phone +49 30 1", [
+        ("customer", {"query": "C-0001"}),
+        ("update", {"customer": "C-0001", "version": ref("customer", "customers.0.version"),
+                    "changes": {"email": "ada@mail.example", "phone": "+49 30 1"}}),
+    ]),
+    ("find customer C-0001 then change it: phone 12", [
+        ("customer", {"query": "C-0001"}),
+        ("update", {"customer": ref("customer", "customers.0.id"), "version": ref("customer", "customers.0.version"),
+                    "changes": {"phone": "12"}}),
+    ]),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("text", "steps"), CHAINS, ids=lambda value: str(value)[:40])
+async def test_results_travel_as_references(text: str, steps: list[tuple[str, dict[str, JsonValue]]]) -> None:
+    """`it` is the nearest result before that fits, `them` are all of them."""
+    assert [(step.id, step.args) for step in await plan_of(text)] == steps
+
+
+async def test_what_is_moved_is_cancelled_last() -> None:
+    """A refused slot leaves the old booking."""
+    book, move, cancel = await plan_of("book a slot at 14:00 and move it to 15:00")
+
+    assert [set(step.dependencies) for step in (move, cancel)] == [{book.id}, {book.id, move.id}]
+
+
+@pytest.mark.parametrize(
+    ("text", "hint"),
+    [
+        ("move it to 15:00", "it must be a booking that was made before. Write its number instead"),
+        ("cancel them", "`them` is: it must be a booking"),
+        ("refund it", "Write its number instead, as in order 12"),
+        ("read it", "a document that was searched for before"),
+        ("calculate 1+1 then summarise it", "Name the document or the URL instead"),
+        ("list the slots then save it to a.md", "Write the text in quotation marks instead"),
+        ("calculate 1+1 then save the summary to a.md", "Ask for it first: summarise document NAME"),
+        ("find customer Ada then update it: phone 12", "by a name several may be found"),
+        ("save hello to a.md", "the nearest form is: save it to FILE"),
+        ("read the handbook", "the nearest form is: read document NAME"),
+        ("buy 2 of A-17", "the nearest form is: buy 2 of A-17 for at most 24.50"),
+        ("buy 2 of A-17 for at most $25", "the nearest form is: buy 2 of A-17 for at most 24.50"),
+        ("buy 0 of A-17 for at most 25", "the nearest form is: buy 2 of A-17 for at most 24.50"),
+        ("move booking 12 to 3", "the nearest form is: move booking 12"),
+        ("cancel the booking of Ada", "the nearest form is: cancel booking 12"),
+        ("change the customer's e-mail", "the nearest form is: update customer C-0001"),
+        ("update customer C-0001: phone 1, phone 2", "the nearest form is: update customer C-0001"),
+        ("delete the old documents", "the nearest form is: delete document NAME"),
+        ("fetch example.org", "the nearest form is: fetch URL"),
+    ],
+)
+async def test_what_cannot_be_done_honestly_is_not_understood(text: str, hint: str) -> None:
+    """Nothing is guessed: the clause is named, with what to write instead."""
+    assert hint in await gives_up(asked(text))
+
+
+async def test_a_form_needs_all_its_kinds() -> None:
+    """A move that could book but not cancel is not begun."""
+    reason = await gives_up(asked("move booking 12 to 15:00", down=["cancel_booking"]))
+
+    assert "needs the kind cancel_booking, which cannot be used" in reason

@@ -1,0 +1,229 @@
+"""What is planned after the refusals of the front desk, and with tools of the same purpose."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from pydantic import BaseModel, JsonValue
+
+from activities.llm.offline import OfflinePlanner
+from activities.llm.purpose import same_purpose
+from activities.toolbox import tool
+from activities.toolbox.registry import Registry
+from tests.activities.situations import KINDS, asked, fault, gives_up, propose, record, refused, seen, step
+from workflows.faults import Code
+from workflows.plan import NewSteps
+from workflows.task import Situation, StepRecord, StepStatus
+
+ADA: dict[str, JsonValue] = {"id": "C-0001", "name": "Ada", "email": "a@b.example", "phone": "12", "version": 3}
+CHANGE: dict[str, JsonValue] = {"customer": "C-0001", "version": 3, "changes": {"phone": "99"}}
+BUY: dict[str, JsonValue] = {"sku": "A-17", "quantity": 2, "at_most": "24.50"}
+LAMP: dict[str, JsonValue] = {"sku": "A-17", "name": "Desk lamp", "price": "26.00", "stock": 12, "version": 2}
+
+
+def after(
+    kind: str,
+    args: dict[str, JsonValue],
+    code: Code,
+    observed: JsonValue,
+    *,
+    before: Sequence[StepRecord] = (),
+    **more: Any,
+) -> Situation:
+    """A task whose step `one` was refused, when `before` had been done."""
+    failed = record(step("one", kind, args), StepStatus.FAILED)
+    usual: dict[str, Any] = {"faults": (fault("one", code, observed),), "observations": (seen("one", observed),)}
+    return refused(**{"records": (*before, failed), **usual, **more})
+
+
+@pytest.mark.parametrize(
+    ("kind", "args", "code", "observed"),
+    [
+        ("purchase", BUY, Code.PRECONDITION_FAILED, LAMP),
+        ("purchase", BUY, Code.CONFLICT, {**LAMP, "price": "20.00", "stock": 1}),
+        ("purchase", BUY, Code.NOT_FOUND, {"near": {"A-18": "Desk lamp"}}),
+        ("refund", {"order": 12}, Code.NOT_FOUND, {"orders": [{"id": 9, "sku": "A-17", "quantity": 1}]}),
+        ("cancel_booking", {"booking": 12}, Code.NOT_FOUND, {"bookings": [{"id": 9, "at": "14:00", "name": "Ada"}]}),
+        ("delete_document", {"document": "a"}, Code.GONE, {"document": {"name": "a", "title": "A"}}),
+        ("delete_document", {"document": "a"}, Code.NOT_FOUND, {"documents": [{"name": "b", "title": "B"}]}),
+        ("find_customer", {"query": "Adda"}, Code.NO_RESULTS, {"near": {"C-0001": "Ada"}}),
+        ("read_document", {"name": "a.md"}, Code.NOT_FOUND, {"nearest": ["b.md"], "there": ["b.md"], "more": 0}),
+        ("fetch_page", {"url": "https://a.example"}, Code.GONE, None),
+        ("update_customer", CHANGE, Code.INVALID_INPUT, {"field": "phone", "expected": "digits"}),
+    ],
+)  # fmt: skip
+async def test_what_is_not_as_good_is_never_taken(
+    kind: str, args: dict[str, JsonValue], code: Code, observed: JsonValue
+) -> None:
+    """No other article, price, amount, order, customer, document or page; the reason is what the tool said."""
+    reason = await gives_up(after(kind, args, code, observed))
+
+    assert reason.startswith(f"one cannot be done ({code}): It is taken. Nothing that was seen offers an alternative.")
+
+
+async def test_what_is_spelt_alike_is_named() -> None:
+    """A person who mistyped sees what was probably meant."""
+    reason = await gives_up(after("get_price", {"sku": "A-71"}, Code.NOT_FOUND, {"near": {"A-17": "Desk lamp"}}))
+
+    assert reason.endswith("Spelt alike: A-17 (Desk lamp).")
+
+
+@pytest.mark.parametrize(
+    ("now", "version"),
+    [
+        ({**ADA, "version": 4, "email": "new@b.example"}, 4),
+        ({**ADA, "version": 4, "phone": "99"}, 4),
+        ({**ADA, "version": 4, "phone": "77"}, None),
+    ],
+)
+async def test_a_change_is_made_again_unless_somebody_changed_the_same_field(
+    now: dict[str, JsonValue], version: int | None
+) -> None:
+    """Nothing that somebody else wrote is overwritten unseen."""
+    look = record(step("look", "find_customer", {"query": "C-0001"}), "completed", result={"customers": [ADA]})
+    situation = after("update_customer", CHANGE, Code.PRECONDITION_FAILED, {"customers": [now]}, before=(look,))
+    proposal = await propose(situation)
+
+    args = proposal.steps[0].args if isinstance(proposal, NewSteps) else None
+    assert args == (None if version is None else {**CHANGE, "version": version})
+
+
+async def test_a_lost_change_is_named() -> None:
+    """The reason says which field it is."""
+    look = record(step("look", "find_customer", {"query": "C-0001"}), "completed", result={"customers": [ADA]})
+    now: JsonValue = {"customers": [{**ADA, "version": 4, "phone": "77"}]}
+
+    reason = await gives_up(after("update_customer", CHANGE, Code.PRECONDITION_FAILED, now, before=(look,)))
+
+    assert "Somebody else has changed phone meanwhile" in reason
+
+
+class City(BaseModel):
+    """Where."""
+
+    city: str
+
+
+class Place(BaseModel):
+    """Where, in other words."""
+
+    city: str
+    country: str = "DE"
+
+
+class Country(BaseModel):
+    """What else must be known."""
+
+    city: str
+    country: str
+
+
+class Weather(BaseModel):
+    """What it is like."""
+
+    title: str
+    celsius: float
+
+
+class Sky(BaseModel):
+    """The same, of another author."""
+
+    celsius: float
+    title: str
+
+
+@tool.read
+def weather(args: City) -> Weather:
+    """Say the weather."""
+    return Weather(title=args.city, celsius=7)
+
+
+@tool.read
+def sky(args: Place) -> Sky:
+    """Say the weather too."""
+    return Sky(title=args.city, celsius=7)
+
+
+@tool.read
+def forecast(args: Country) -> Weather:
+    """Need more than a city."""
+    return Weather(title=args.city, celsius=7)
+
+
+@tool.read
+def climate(args: City) -> City:
+    """Say something else."""
+    return args
+
+
+@tool.idempotent
+def make_weather(args: City) -> Weather:
+    """Change the weather."""
+    return Weather(title=args.city, celsius=7)
+
+
+@tool.idempotent
+def make_sky(args: City) -> Weather:
+    """Change it too."""
+    return Weather(title=args.city, celsius=7)
+
+
+WEATHERS = Registry([weather, sky, forecast, climate, make_weather, make_sky])
+
+
+@pytest.mark.parametrize(
+    ("kind", "down", "others"),
+    [
+        ("weather", (), ["sky"]),
+        ("weather", ("sky",), []),
+        ("sky", (), ["weather"]),
+        ("climate", (), []),
+        ("make_weather", (), []),
+        ("unheard_of", (), []),
+    ],
+)
+def test_only_a_read_of_the_same_fields_serves_the_same_purpose(
+    kind: str, down: tuple[str, ...], others: list[str]
+) -> None:
+    """It takes what was given, needs nothing more, and later steps find their fields."""
+    assert list(same_purpose(step("one", kind, {"city": "Ulm"}), WEATHERS, down)) == others
+
+
+def test_no_two_shipped_kinds_serve_the_same_purpose() -> None:
+    """Two that do would be a find of chance: see what a plan would then replace."""
+    steps = [step("one", kind, dict.fromkeys(KINDS[kind].args_schema.get("required", ()))) for kind in KINDS]
+
+    assert {one.kind: list(same_purpose(one, KINDS, ())) for one in steps} == {kind: [] for kind in KINDS}
+
+
+async def test_a_tool_of_the_same_purpose_takes_over_what_is_down() -> None:
+    """Later steps follow it, and the new plan says why."""
+    failed = record(step("one", "weather", {"city": "Ulm"}, title="weather in Ulm"), StepStatus.FAILED)
+    later = record(step("sum", "calculate", {"expression": "it", "it": {"$from": "one", "path": "celsius"}}), "pending")
+    situation = asked("x", turn=2, records=(failed, later), faults=(fault("one", Code.TIMEOUT),), down=("weather",))
+    kinds = {**KINDS, **WEATHERS}
+
+    proposal = await OfflinePlanner().propose(situation, kinds)
+
+    assert isinstance(proposal, NewSteps)
+    assert [(one.id, one.kind) for one in proposal.steps] == [("one-2", "sky"), ("sum", "calculate")]
+    assert proposal.because == "one was refused (timeout); sky serves the same purpose"
+
+
+async def test_what_was_refused_is_asked_elsewhere_when_nothing_is_offered() -> None:
+    """Another source may know what this one does not."""
+    failed = record(step("one", "weather", {"city": "Ulm"}), StepStatus.FAILED)
+    situation = asked("x", turn=2, records=(failed,), faults=(fault("one", Code.NO_RESULTS),))
+    proposal = await OfflinePlanner().propose(situation, WEATHERS)
+
+    assert isinstance(proposal, NewSteps)
+    assert proposal.steps[0].kind == "sky"
+
+
+async def test_an_effect_that_is_down_is_never_replaced() -> None:
+    """Two effects that look alike need not be the same effect."""
+    failed = record(step("one", "make_weather", {"city": "Ulm"}), StepStatus.FAILED)
+    situation = asked("x", turn=2, records=(failed,), faults=(fault("one", Code.TIMEOUT),), down=("make_weather",))
+    proposal = await OfflinePlanner().propose(situation, WEATHERS)
+
+    assert "cannot be used any more (timeout)" in getattr(proposal, "reason", "")
