@@ -42,6 +42,12 @@ class Document(NamedTuple):
     """What could not be read of it."""
 
 
+def of_text(text: str, *, title: str = "", has_headings: bool, notes: Sequence[str] = ()) -> Document:
+    """Make a document of a text that has no pages of its own."""
+    pages = list(paged(clean(text)))
+    return Document(title[:MAX_TITLE], pages, len(pages), len(pages), has_headings, notes)
+
+
 def clean(text: str) -> str:
     """Text of one spelling, without control characters and halves of characters, in lines of bounded length."""
     text = unicodedata.normalize("NFC", text.encode(errors="replace").decode())

@@ -1,5 +1,6 @@
 """The index of a folder of documents; it lives as long as the worker and reads again only what has changed."""
 
+import math
 import re
 import sqlite3
 import threading
@@ -20,6 +21,8 @@ MAX_TOTAL = 16_000_000
 """Characters of all documents of a folder."""
 SECONDS, PATIENCE = 12.0, 20.0
 """How long one call goes on reading new files, and how long it waits for another that does."""
+FORGIVE = 600.0
+"""Seconds after which a document that could not be read is tried again: the machine may just have been busy."""
 MAX_LIBRARIES, MAX_NOTES = 16, 30
 TICK = 20_000_000
 """Nanoseconds in which a file may change twice without another time of change."""
@@ -60,16 +63,21 @@ class _Entry(NamedTuple):
     characters: int = 0
     rows: range = range(0)
     """Where its passages stand in the index."""
+    expires: float = math.inf
+    """When to read it again although it has not changed."""
 
 
 class Library:
     """The documents of one folder, cut into passages and indexed; for any number of threads."""
 
-    def __init__(self, root: Path, *, seconds: float = SECONDS, patience: float = PATIENCE) -> None:
+    def __init__(
+        self, root: Path, *, seconds: float = SECONDS, patience: float = PATIENCE, forgive: float = FORGIVE
+    ) -> None:
         """Begin empty; one call reads new files for about `seconds` and waits for others for `patience` seconds."""
         self._root = root
         self._seconds = seconds
         self._patience = patience
+        self._forgive = forgive
         self.reads = 0
         """How many times a file was read so far."""
         self.unread = 0
@@ -129,7 +137,7 @@ class Library:
             if total > MAX_TOTAL:
                 self._forget(name)
                 dropped.append(name)
-            elif _signature(path) != self._signature_of(name):
+            elif not self._is_known(name, path):
                 self._forget(name)
                 if self.reads == before or time.monotonic() < until:  # one at least, so that it comes to an end
                     self._read(name, path)
@@ -138,8 +146,9 @@ class Library:
             total += self._entries[name].characters if name in self._entries else 0
         self.skipped = self._notes(dropped, is_full=len(there) == MAX_FILES)
 
-    def _signature_of(self, name: str) -> tuple[int, ...]:
-        return self._entries[name].signature if name in self._entries else ()
+    def _is_known(self, name: str, path: Path) -> bool:
+        entry = self._entries.get(name)
+        return entry is not None and entry.signature == _signature(path) and time.monotonic() < entry.expires
 
     def _forget(self, name: str) -> None:
         entry = self._entries.pop(name, None)
@@ -149,22 +158,23 @@ class Library:
                 self._index.execute(_DELETE, (entry.rows[0], entry.rows[-1]))
 
     def _read(self, name: str, path: Path) -> None:
-        now, signature = time.time_ns(), _signature(path)
         self.reads += 1
+        signature = _signature(path)
+        if any(abs(time.time_ns() - at) < TICK for at in signature[1:]):
+            signature = ()  # not to be trusted
         try:
             document = read(path)
         except Unreadable as why:
-            self._entries[name] = _Entry(signature, [str(why)])
+            self._entries[name] = _Entry(signature, [str(why)], expires=time.monotonic() + self._forgive)
             return
         cut = passages(name, document)
         rows = range(self._next_row, self._next_row + len(cut))
         with self._index:
             values = ((row, name, *passage) for row, passage in zip(rows, cut, strict=True))
             self._index.executemany(_INSERT, values)
-        is_settled = all(abs(now - at) > TICK for at in signature[1:])
         more = [f"only its first {document.last} of {document.of} pages were read"] * (document.last < document.of)
         size = sum(len(page.text) for page in document.pages)
-        self._entries[name] = _Entry(signature if is_settled else (), [*document.notes, *more], size, rows)
+        self._entries[name] = _Entry(signature, [*document.notes, *more], size, rows)
         self._next_row, self._words = rows.stop, None
 
     def _notes(self, dropped: Sequence[str], *, is_full: bool) -> list[str]:

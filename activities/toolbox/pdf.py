@@ -11,7 +11,9 @@ from activities.toolbox.document import MAX_TITLE, Document, Page, Unreadable, c
 
 CHILD = Path(__file__).with_name("pdf_child.py")
 SECONDS = 5
-"""After which no further page of one file is begun; twice that ends the process."""
+"""Of the processor, after which no further page of a file is begun; twice that ends the process, as does four times
+that by the clock.
+"""
 MEGABYTES = 512
 """Memory that the process may ask for."""
 _SLOW = "it takes too long to read"
@@ -35,7 +37,7 @@ def read_pdf(
             stderr=subprocess.DEVNULL,
             env={},
             start_new_session=True,  # a Ctrl-C is for the worker, which lets its tools finish
-            timeout=2 * seconds + 4,
+            timeout=4 * seconds + 4,
             check=False,
         )
     except subprocess.TimeoutExpired:

@@ -27,9 +27,9 @@ MAX_PAGE = 200_000
 
 
 def main() -> None:
-    """Read the pages from `first` on until there are `max_text` characters or `seconds` have passed."""
+    """Read the pages from `first` on until there are `max_text` characters or `seconds` of the processor are used."""
     first, max_text, seconds, megabytes = map(int, sys.argv[1:])
-    _limit(2 * seconds, megabytes * 1_000_000)
+    _limit(seconds, megabytes * 1_000_000)
     logging.disable()
     try:
         with pypdf.apply_configuration(
@@ -41,7 +41,7 @@ def main() -> None:
             page_tree_maximum_entries=MAX_PAGES,
             jbig2dec_binary=None,
         ):
-            found = _read(first, max_text, time.monotonic() + seconds)
+            found = _read(first, max_text, seconds)
     except DependencyError:  # a cipher that needs another library
         found = {"why": "it is encrypted"}
     except MemoryError:
@@ -50,15 +50,15 @@ def main() -> None:
 
 
 def _limit(seconds: int, memory: int) -> None:
-    signal.alarm(seconds)
-    resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds))
+    signal.alarm(4 * seconds)
+    resource.setrlimit(resource.RLIMIT_CPU, (2 * seconds, 2 * seconds))
     resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     with suppress(ValueError, OSError):  # macOS has the limit but does not take it
         resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
 
 
-def _read(first: int, max_text: int, until: float) -> dict[str, Any]:
+def _read(first: int, max_text: int, seconds: float) -> dict[str, Any]:
     reader = pypdf.PdfReader(io.BytesIO(sys.stdin.buffer.read()))
     if reader.is_encrypted and not reader.decrypt(""):
         return {"why": "it is encrypted"}
@@ -66,7 +66,7 @@ def _read(first: int, max_text: int, until: float) -> dict[str, Any]:
     for text in _texts(reader, first, of):
         pages.append(text)
         max_text -= len(text or "")
-        if max_text < 0 or time.monotonic() > until:
+        if max_text < 0 or time.process_time() > seconds:
             break
     return {"title": _title(reader), "of": of, "pages": pages}
 

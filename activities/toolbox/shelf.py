@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
 
-from activities.toolbox.document import MAX_TITLE, Document, Unreadable, clean, paged
+from activities.toolbox.document import Document, Unreadable, of_text
 from activities.toolbox.html import text_of
 from activities.toolbox.pdf import read_pdf
 
@@ -79,11 +79,10 @@ def _opened(path: Path) -> BinaryIO:
 
 def _html(content: bytes) -> Document:
     page = text_of(content)
-    pages = list(paged(clean(page.text)))
     notes = ["it goes on, but is nested too deep to be read"] if page.is_cut else []
-    return Document(page.title[:MAX_TITLE], pages, len(pages), len(pages), has_headings=True, notes=notes)
+    return of_text(page.text, title=page.title, has_headings=True, notes=notes)
 
 
 def _text(content: bytes, path: Path) -> Document:
-    pages = list(paged(clean(content.decode("utf-8-sig", errors="replace"))))
-    return Document("", pages, len(pages), len(pages), has_headings=path.suffix.lower() in MARKDOWN)
+    text = content.decode("utf-8-sig", errors="replace")
+    return of_text(text, has_headings=path.suffix.lower() in MARKDOWN)

@@ -42,8 +42,7 @@ class Summary(BaseModel):
 @tool.read
 def summarise(args: Lengthy) -> Summary:
     """Summarise an English text by its most telling sentences, word for word."""
-    text = args.text.encode(errors="replace").decode()
-    sentences = list(dict.fromkeys(_sentences(_prose(text)) or _sentences(text.split("\n"))))
+    sentences = list(dict.fromkeys(_sentences(_prose(args.text)) or _sentences(args.text.split("\n"))))
     if not sentences:
         raise Refused("There is nothing to summarise: give the text itself.", code="invalid_input")
     chosen = _chosen(sentences, args.sentences) if len(sentences) > args.sentences else sentences

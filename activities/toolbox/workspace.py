@@ -44,20 +44,26 @@ class Workspace:
         Raises:
             Refused: the name leads elsewhere or is taken by something that is no file, or the folder is full.
         """
-        *folders, last = _parts(name)
-        self._check_room(name, len(content))
+        *folders, last = parts = _parts(name)
+        self._check_room(self.root.joinpath(*parts), len(content))
         self.root.mkdir(parents=True, exist_ok=True)
         with _opened(self.root, folders) as folder:
             _check_place(folder, last)
             _replace(folder, last, content)
-        return "/".join((*folders, last))
+        return "/".join(parts)
 
-    def _check_room(self, name: str, size: int) -> None:
+    def _check_room(self, new: Path, size: int) -> None:
         paths = (Path(folder, file) for folder, _, files in os.walk(self.root) for file in files)
-        others = [path.lstat().st_size for path in paths if path != self.root / name]
+        others = [_size(path) for path in paths if path != new]
         if sum(others) + size > MAX_BYTES or len(others) >= MAX_FILES:
             reason = f"The task's folder may hold {MAX_FILES:,} files and {MAX_BYTES:,} bytes: write less."
             raise Refused(reason, observed={"files": len(others), "bytes": sum(others)})
+
+
+def _size(path: Path) -> int:
+    with suppress(FileNotFoundError):  # another call's temporary file
+        return path.lstat().st_size
+    return 0
 
 
 def _parts(name: str) -> Sequence[str]:
@@ -80,10 +86,12 @@ def _is_plain(part: str) -> bool:
 @contextmanager
 def _opened(root: Path, folders: Sequence[str]) -> Iterator[int]:
     """Descend, making folders that are missing; each step is relative to the folder before it and follows no link."""
-    folder = os.open(root, _FOLDER)
+    folder = _enter(root)
     try:
         for name in folders:
-            inner = _inner(folder, name)
+            with suppress(FileExistsError):
+                os.mkdir(name, dir_fd=folder)
+            inner = _enter(name, folder)
             os.close(folder)
             folder = inner
         yield folder
@@ -91,15 +99,14 @@ def _opened(root: Path, folders: Sequence[str]) -> Iterator[int]:
         os.close(folder)
 
 
-def _inner(folder: int, name: str) -> int:
-    with suppress(FileExistsError):
-        os.mkdir(name, dir_fd=folder)
+def _enter(name: str | Path, parent: int | None = None) -> int:
     try:
-        return os.open(name, _FOLDER, dir_fd=folder)
+        return os.open(name, _FOLDER, dir_fd=parent)
     except OSError as error:
         if error.errno not in (errno.ENOTDIR, errno.ELOOP):
             raise
-        raise Refused(f"{name!r} is a file or a link there, no folder: choose another name.", code="conflict") from None
+        reason = f"{Path(name).name!r} is a file or a link there, no folder: choose another name."
+        raise Refused(reason, code="conflict") from None
 
 
 def _check_place(folder: int, name: str) -> None:

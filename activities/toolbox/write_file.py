@@ -4,7 +4,6 @@ import hashlib
 
 from pydantic import BaseModel, Field
 
-from activities.toolbox.errors import Refused
 from activities.toolbox.injection import Workspace
 from activities.toolbox.tool import tool
 
@@ -33,11 +32,6 @@ class Written(BaseModel):
 @tool.idempotent
 def write_file(args: NewFile, workspace: Workspace) -> Written:
     """Write a text file into the task's own folder, replacing a file of the same name."""
-    try:
-        content = args.content.encode()
-    except UnicodeEncodeError:
-        raise Refused(
-            "The text holds half a character (a lone surrogate): leave it out.", code="invalid_input"
-        ) from None
+    content = args.content.encode()
     path = workspace.write(args.name, content)
     return Written(path=path, bytes=len(content), sha256=hashlib.sha256(content).hexdigest())

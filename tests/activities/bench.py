@@ -66,11 +66,18 @@ class Bench:
 
 
 @asynccontextmanager
-async def bench(folder: Path, documents: Path | None = None, allow_hosts: Sequence[str] = ()) -> AsyncIterator[Bench]:
+async def bench(
+    folder: Path,
+    documents: Path | None = None,
+    *,
+    workspace: Path | None = None,
+    allow_hosts: Sequence[str] = (),
+) -> AsyncIterator[Bench]:
     """A bench with a store in `folder`, which has a table `notes (word)`."""
     engine = await open_store(f"sqlite+aiosqlite:///{folder / 'store.db'}")
     async with engine.begin() as connection:
         await connection.execute(text("CREATE TABLE notes (word TEXT PRIMARY KEY)"))
     async with httpx2.AsyncClient(trust_env=False) as http:
-        yield Bench(engine, Boundary(Resources(engine, http, documents, allow_hosts=allow_hosts)))
+        resources = Resources(engine, http, documents, workspace=workspace, allow_hosts=allow_hosts)
+        yield Bench(engine, Boundary(resources))
     await engine.dispose()

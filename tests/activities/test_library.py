@@ -127,6 +127,17 @@ def test_a_bad_document_is_not_tried_again(root: Path, library: Library) -> None
     assert library.reads == 5
 
 
+def test_a_bad_document_is_tried_again_in_the_end(root: Path) -> None:
+    """It may have failed because the machine was busy."""
+    (root / "e.pdf").write_bytes(BROKEN["half a file"]())
+    time.sleep(2 * TICK / 1e9)
+    library = Library(root, forgive=0)
+    for _ in range(3):
+        names(library, "bees")
+
+    assert library.reads == 5 + 2
+
+
 def test_the_words_follow_the_documents(root: Path, library: Library) -> None:
     """A spelling is not corrected to a word that is gone."""
     with library.fresh():

@@ -218,6 +218,8 @@ def test_operators_are_only_words(documents: Documents, query: str) -> None:
     except Refused as refused:
         assert refused.fault.code == "no_results"
 
+    assert found(documents, "refund").hits
+
 
 @settings(deadline=None)
 @given(query=st.text(max_size=300))
