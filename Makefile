@@ -12,7 +12,7 @@ FIND_PYTHON = for name in python3 python3.14 python3.13 python3.12 python3.11; d
 help: ## these lines
 	@sed -n 's/^\([a-z]*\):.*## /  make \1	/p' Makefile
 
-demo: ## one task through all four kinds of fault, on a server of its own
+demo: ## one task that meets a changed world, on a server of its own
 	@echo "[1/3] packages"
 	@$(MAKE) --silent $(PACKAGES)
 	@$(PY) -m runtime.dev_server "[2/3] server:"
