@@ -2,32 +2,22 @@
 
 import os
 import urllib.parse
-from typing import TYPE_CHECKING, Annotated
 
-import typer
+from temporalio.client import Client
 
 from console.problem import Exit, Problem
-
-if TYPE_CHECKING:  # the SDK takes half a second, which --help does not have
-    from temporalio.client import Client
-
-Address = Annotated[str | None, typer.Option(help="host:port of the server; else TEMPORAL_ADDRESS or the profile.")]
-Namespace = Annotated[str | None, typer.Option(help="The namespace; else TEMPORAL_NAMESPACE or the profile.")]
-Profile = Annotated[str | None, typer.Option(help="The profile of the Temporal configuration file.")]
-Json = Annotated[bool, typer.Option("--json", help="One JSON document instead of lines.")]
+from runtime.client import Misconfigured, NotConnected, connect
 
 UI_PORT_OFFSET = 1000
 """The Temporal CLI's rule for the web UI of a development server."""
 
 
-async def connected(address: str | None, namespace: str | None, profile: str | None) -> "Client":
+async def connected(address: str | None, namespace: str | None, profile: str | None) -> Client:
     """A client of the server that options, environment and profile name.
 
     Raises:
         Problem: nobody answers there, or the settings cannot be used.
     """
-    from runtime.client import Misconfigured, NotConnected, connect
-
     try:
         return await connect(address=address, namespace=namespace, profile=profile)
     except NotConnected as error:

@@ -1,15 +1,17 @@
 """The one JSON document that `--json` prints, for a task or for a problem."""
 
 import json
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from console.problem import Problem
-from workflows.task import Outcome
+
+if TYPE_CHECKING:  # it takes half a second, which a mistake in the usage need not wait for
+    from workflows.task import Outcome
 
 SCHEMA = 1
 
 
-def of_task(outcome: Outcome, run_id: str | None, ui_url: str | None) -> str:
+def of_task(outcome: "Outcome", run_id: str | None, ui_url: str | None) -> str:
     """The document of a task."""
     fields = outcome.model_dump(mode="json")
     document: dict[str, Any] = {

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from temporalio.service import RPCError, RPCStatusCode
 
 from console import tree
+from console.options import Common
 from console.outcome import Handle, ended, progress
 from workflows.task import Outcome
 
@@ -20,10 +21,10 @@ GONE = (RPCStatusCode.UNAVAILABLE, RPCStatusCode.DEADLINE_EXCEEDED, RPCStatusCod
 class Follower:
     """Says what is new about one task, once."""
 
-    def __init__(self, handle: Handle, queue: str, ui_url: str | None, say: Callable[[str], None]) -> None:
+    def __init__(self, handle: Handle, common: Common, ui_url: str | None, say: Callable[[str], None]) -> None:
         """Follow `handle`, saying each line through `say`."""
         self._handle = handle
-        self._queue = queue
+        self._common = common
         self._ui_url = ui_url
         self._say = say
         self._plans = 0
@@ -63,8 +64,8 @@ class Follower:
             self._tell(outcome)
         elif not self._complained and time.monotonic() - self._heard > PATIENCE_SECONDS:
             self._complained = True
-            queue = "" if self._queue == "replan" else f" --queue {self._queue}"
-            self._say(f"  no worker answers on queue {self._queue}: python worker.py{queue}  (still waiting)")
+            queue, start = self._common.queue, f"python worker.py{self._common.at_queue}"
+            self._say(f"  no worker answers on queue {queue}: {start}  (still waiting)")
 
     def _tell(self, outcome: Outcome) -> None:
         if not outcome.planner and not outcome.ended_at:

@@ -13,6 +13,7 @@ from temporalio.client import (
 from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError
 
+from console.problem import Exit
 from workflows.agent import OUTCOME_MEMO, AgentWorkflow
 from workflows.task import Ending, Outcome, Progress, Task, TaskStatus
 
@@ -64,3 +65,19 @@ async def _closed_from_outside(handle: Handle) -> Outcome:
     account = Progress(task=Task(text=str(memo.get("task") or seen.id)), task_id=seen.id, started_at=seen.start_time)
     account.end(Ending(status=status, reason=f"The task was {how}.", code="closed"), seen.close_time or seen.start_time)
     return account.outcome(seen.start_time)
+
+
+_BY_STATUS = {
+    TaskStatus.RUNNING: Exit.COMPLETED,
+    TaskStatus.WAITING: Exit.NEEDS_PERSON,
+    TaskStatus.COMPLETED: Exit.COMPLETED,
+    TaskStatus.ESCALATED: Exit.NEEDS_PERSON,
+    TaskStatus.OVER_BUDGET: Exit.OVER_BUDGET,
+    TaskStatus.CANCELLED: Exit.CANCELLED,
+    TaskStatus.FAILED: Exit.FAILED,
+}
+
+
+def exit_code(outcome: Outcome) -> Exit:
+    """The exit code of a task that stands so; a plan or a task that was refused is bad usage."""
+    return Exit.BAD_USAGE if outcome.code in ("plan_refused", "task_refused") else _BY_STATUS[outcome.status]

@@ -2,8 +2,6 @@
 
 from enum import IntEnum
 
-from workflows.task import Outcome, TaskStatus
-
 
 class Exit(IntEnum):
     """Exit codes, the same for every command."""
@@ -25,19 +23,3 @@ class Problem(Exception):
         """`code` is for programs; reason and remedy are one sentence together."""
         super().__init__(f"{reason}: {remedy}.")
         self.code, self.reason, self.remedy, self.exit = code, reason, remedy, exit
-
-
-_BY_STATUS = {
-    TaskStatus.RUNNING: Exit.COMPLETED,
-    TaskStatus.WAITING: Exit.NEEDS_PERSON,
-    TaskStatus.COMPLETED: Exit.COMPLETED,
-    TaskStatus.ESCALATED: Exit.NEEDS_PERSON,
-    TaskStatus.OVER_BUDGET: Exit.OVER_BUDGET,
-    TaskStatus.CANCELLED: Exit.CANCELLED,
-    TaskStatus.FAILED: Exit.FAILED,
-}
-
-
-def exit_code(outcome: Outcome) -> Exit:
-    """The exit code of a task that stands so; a plan or a task that was refused is bad usage."""
-    return Exit.BAD_USAGE if outcome.code in ("plan_refused", "task_refused") else _BY_STATUS[outcome.status]

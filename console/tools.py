@@ -11,8 +11,9 @@ from temporalio.client import Client, WorkflowFailureError
 from temporalio.exceptions import ApplicationError
 
 from console import document, tree
-from console.outcome import ended
-from console.problem import Exit, Problem, exit_code
+from console.options import Common
+from console.outcome import ended, exit_code
+from console.problem import Exit, Problem
 from console.start import new_id
 from workflows.agent import AgentWorkflow
 from workflows.budget import Limits
@@ -23,15 +24,15 @@ from workflows.task import StepStatus, Task
 PATIENCE = timedelta(seconds=5)
 
 
-async def tools(client: Client, queue: str, kind: str | None, as_json: bool) -> int:
+async def tools(client: Client, common: Common, kind: str | None) -> int:
     """Print the catalogue of a live worker, or one tool with its schemas."""
-    found = await _ask(client, queue, Inquiry())
+    found = await ask(client, common, Inquiry())
     cards = {card.spec.kind: card for card in found.tools}
     if kind is not None and kind not in cards:
         reason = f"The worker has no tool {kind!r}{nearest(kind, cards)}"
         raise Problem("unknown_kind", reason, "`python starter.py tools` lists them")
     chosen = [cards[kind]] if kind else list(cards.values())
-    if as_json:
+    if common.json:
         print(document.of_anything({"tools": [card.model_dump(mode="json") for card in chosen]}))
     else:
         for card in chosen:
@@ -39,15 +40,15 @@ async def tools(client: Client, queue: str, kind: str | None, as_json: bool) -> 
     return Exit.COMPLETED
 
 
-async def call(client: Client, queue: str, kind: str, arguments: str, as_json: bool) -> int:
+async def call(client: Client, common: Common, kind: str, arguments: dict[str, JsonValue]) -> int:
     """Run one step through the same boundary as every plan, and print what came back."""
-    plan = (Step(id="call", kind=kind, args=read_arguments(arguments)),)
+    plan = (Step(id="call", kind=kind, args=arguments),)
     task = Task(text=f"call {kind}", plan=plan, plan_only=True, limits=Limits(replans=0))
     handle = await client.start_workflow(
-        AgentWorkflow.run, task, id=new_id(task.text), task_queue=queue, static_summary=f"call {kind}"
+        AgentWorkflow.run, task, id=new_id(task.text), task_queue=common.queue, static_summary=f"call {kind}"
     )
     outcome = await ended(handle)
-    if as_json:
+    if common.json:
         print(document.of_task(outcome, handle.result_run_id, None))
         return exit_code(outcome)
     for step in outcome.steps:
@@ -76,13 +77,18 @@ def read_arguments(text: str) -> dict[str, JsonValue]:
     return read
 
 
-async def _ask(client: Client, queue: str, inquiry: Inquiry) -> Findings:
+async def ask(client: Client, common: Common, inquiry: Inquiry) -> Findings:
+    """What a live worker answers.
+
+    Raises:
+        Problem: none answers, or it cannot.
+    """
     try:
         return await client.execute_workflow(
             InspectWorkflow.run,
             inquiry,
             id=f"inspect-{secrets.token_hex(4)}",
-            task_queue=queue,
+            task_queue=common.queue,
             execution_timeout=PATIENCE,
             static_summary=f"the console asks for {inquiry.about}",
         )
@@ -91,9 +97,10 @@ async def _ask(client: Client, queue: str, inquiry: Inquiry) -> Findings:
             raise Problem(
                 "refused", failure.cause.message.rstrip("."), "see the worker's log", Exit.FAILED
             ) from failure
-        where = "" if queue == "replan" else f" --queue {queue}"
-        reason = f"No worker answers on queue {queue}"
-        raise Problem("no_worker", reason, f"start one with `python worker.py{where}`", Exit.UNREACHABLE) from failure
+        reason = f"No worker answers on queue {common.queue}"
+        raise Problem(
+            "no_worker", reason, f"start one with `python worker.py{common.at_queue}`", Exit.UNREACHABLE
+        ) from failure
 
 
 def _lines(card: ToolCard, *, whole: bool) -> list[str]:

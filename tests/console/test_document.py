@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 
 from console import document
-from console.problem import Exit, Problem, exit_code
+from console.outcome import exit_code
+from console.problem import Exit, Problem
 from tests.console.outcomes import fault, outcome, step
 from workflows.task import Revision, TaskStatus
 

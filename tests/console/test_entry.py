@@ -30,7 +30,7 @@ MISTAKES = {
     ),
     "deadline in the past": (["--task", "x", "--deadline", "-1"], "--deadline cannot be used"),
     "no plan": (["--plan", "nowhere.json"], "The plan 'nowhere.json' cannot be read (No such file or directory)"),
-    "no id": (["show"], "Missing argument 'ID'"),
+    "no kind": (["call"], "Missing argument 'KIND'"),
     "option of another command": (["show", "x", "--task", "y"], "No such option: --task"),
     "two commands": (["--task", "x", "show", "y"], "Got unexpected extra argument(s) (show y)"),
     "mistyped command": (["shwo", "x"], "No such command 'shwo'. Did you mean 'show'"),
@@ -63,7 +63,7 @@ def test_a_mistake_in_the_usage_is_one_document(capsys: Captured, arguments: lis
     ("arguments", "remedy"),
     [
         (["--nope"], "python starter.py start --help shows what it takes"),
-        (["show"], "python starter.py show --help shows what it takes"),
+        (["call"], "python starter.py call --help shows what it takes"),
         (["shwo"], "python starter.py --help shows what it takes"),
     ],
 )
@@ -143,7 +143,7 @@ def test_an_unknown_id_is_bad_usage(commands: Processes, command: tuple[str, ...
     done = commands.starter(*command)
 
     assert done.returncode == 2
-    assert done.stderr == "There is no task 'no-such-task' here: check the id and the namespace.\n"
+    assert done.stderr == "There is no task 'no-such-task' here: `python starter.py list` shows those there are.\n"
 
 
 @pytest.mark.parametrize("id", ["x" * 5000, ""], ids=["too long", "empty"])

@@ -12,10 +12,10 @@ from temporalio.client import Client
 from temporalio.worker import UnsandboxedWorkflowRunner, Worker
 
 from activities.toolbox import Refused, tool
-from console.outcome import ended, progress
-from console.problem import Problem, exit_code
+from console import finding
+from console.outcome import ended, exit_code, progress
+from console.problem import Problem
 from console.start import start, wanted
-from console.watching import known
 from tests.harness import DONE, plan, staged, step
 from workflows.plan import GiveUp
 from workflows.task import TaskStatus
@@ -97,4 +97,4 @@ async def test_a_workflow_of_somebody_else_is_no_task(client: Client, foreign: s
     await client.execute_workflow(Foreign.run, id=id, task_queue=foreign)
 
     with pytest.raises(Problem, match=rf"'{id}' is no task, but a workflow of the type 'Foreign': `temporal workflow"):
-        await known(client, id)
+        await finding.task(client, id)

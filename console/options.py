@@ -1,0 +1,74 @@
+"""The options that every command has: where the server is, whom to ask there, and how to answer."""
+
+import functools
+import inspect
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:  # the SDK takes half a second, which --help does not have
+    from temporalio.client import Client
+
+QUEUE = "replan"
+
+TaskId = Annotated[
+    str | None, typer.Argument(metavar="ID", help="The id of the task or its beginning; else the newest.")
+]
+
+
+@dataclass(frozen=True)
+class Common:
+    """What every command was given."""
+
+    queue: Annotated[str, typer.Option(metavar="NAME", help="The task queue that the workers serve.")] = QUEUE
+    json: Annotated[bool, typer.Option("--json", help="One JSON document instead of lines.")] = False
+    address: Annotated[
+        str | None, typer.Option(metavar="HOST:PORT", help="The server; else TEMPORAL_ADDRESS or the profile.")
+    ] = None
+    namespace: Annotated[
+        str | None, typer.Option(metavar="NAME", help="The namespace; else TEMPORAL_NAMESPACE or the profile.")
+    ] = None
+    profile: Annotated[
+        str | None, typer.Option(metavar="NAME", help="A profile of the Temporal configuration file.")
+    ] = None
+
+    async def connected(self) -> "Client":
+        """A client of the server that options, environment and profile name.
+
+        Raises:
+            Problem: nobody answers there, or the settings cannot be used.
+        """
+        from console.connection import connected
+
+        return await connected(self.address, self.namespace, self.profile)
+
+    @property
+    def at_queue(self) -> str:
+        """` --queue NAME`, for a command that is shown; empty for the usual queue."""
+        return "" if self.queue == QUEUE else f" --queue {self.queue}"
+
+
+def command(work: Callable[..., Coroutine[Any, Any, int]]) -> Callable[..., None]:
+    """Make a command of a coroutine function whose last parameter is `common: Common`; it returns the exit code.
+
+    Typer reads options from a signature; the fields of `Common` are added to the function's own.
+    """
+    own = [one for one in inspect.signature(work, eval_str=True).parameters.values() if one.name != "common"]
+    shared = [
+        inspect.Parameter(field.name, inspect.Parameter.KEYWORD_ONLY, default=field.default, annotation=field.type)
+        for field in fields(Common)
+    ]
+
+    @functools.wraps(work)
+    def run(**given: Any) -> None:
+        from console.entry import run as run_to_the_end
+
+        common = Common(**{field.name: given.pop(field.name) for field in fields(Common)})
+        raise typer.Exit(run_to_the_end(work(**given, common=common)))
+
+    parameters = [one.replace(kind=inspect.Parameter.KEYWORD_ONLY) for one in own] + shared
+    run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]  # what inspect looks for first
+    run.__annotations__ = {one.name: one.annotation for one in parameters}
+    return run
