@@ -61,7 +61,7 @@ def main(
         files = workspace or (state / "workspace" if dev else None)
         settings = Settings(state, store, chosen, queue, dev, fresh, break_ or (), allow_host or (), files)
         own = [tool for path in tools or [] for tool in load(path)]
-        registry = Registry([*builtin.TOOLS, *own], demo=desk.TOOLS if settings.demo else ())
+        registry = Registry(own, builtin=builtin.TOOLS, demo=desk.TOOLS if settings.demo else ())
         if check:
             typer.echo(registry.catalogue())
         else:

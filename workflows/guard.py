@@ -15,7 +15,7 @@ class FailedCall(BaseModel):
     looked: str | None = None
     """Which observation (a read and its arguments, as a digest) shows whether the world changed."""
     seen: str | None = None
-    """Digest of what that observation showed right after the fault."""
+    """Digest of what that observation showed at the fault."""
 
 
 class RepeatGuard(BaseModel):
@@ -31,14 +31,24 @@ class RepeatGuard(BaseModel):
         self.failed[digest(kind, dict(args))] = FailedCall(effects=effects)
 
     def observed(
-        self, kind: str, args: Mapping[str, JsonValue], look: str, look_args: JsonValue, shown: JsonValue
+        self,
+        kind: str,
+        args: Mapping[str, JsonValue],
+        look: str,
+        look_args: JsonValue,
+        shown: JsonValue,
+        refused: JsonValue = None,
     ) -> None:
-        """Note what a fresh observation showed; the first one after a fault is what later ones are compared with."""
+        """Note what a fresh observation showed after a call was refused.
+
+        Later ones are compared with what `refused` the call, where that can be compared with an observation, else with
+        the first of them.
+        """
         looked = digest(look, look_args)
         self.seen[looked] = digest(shown)
         call = self.failed.get(digest(kind, dict(args)))
         if call is not None and call.seen is None:
-            call.looked, call.seen = looked, self.seen[looked]
+            call.looked, call.seen = looked, digest(refused) if _alike(refused, shown) else self.seen[looked]
 
     def refuses(self, kind: str, args: Mapping[str, JsonValue], effects: int) -> bool:
         """Whether this call would repeat a persistent failure in an unchanged world."""
@@ -46,3 +56,8 @@ class RepeatGuard(BaseModel):
         if call is None or effects > call.effects:
             return False
         return call.looked is None or self.seen.get(call.looked) == call.seen
+
+
+def _alike(refused: JsonValue, shown: JsonValue) -> bool:
+    """Whether two views of the world have the same fields, so that they differ only where the world does."""
+    return isinstance(refused, dict) and isinstance(shown, dict) and refused.keys() == shown.keys() and bool(shown)

@@ -33,7 +33,8 @@ async def observe(progress: Progress, catalogue: Catalogue, faults: Sequence[Fau
         fresh = known or (await _observe(progress, catalogue.specs[look[0]], record, look[1]) if look else None)
         seen.append(fresh.model_copy(update={"step_id": record.step.id}) if fresh else _stale(fault, record))
         if fresh:
-            progress.guard.observed(record.kind, record.args or {}, fresh.kind, fresh.args, fresh.value)
+            made = record.args or {}
+            progress.guard.observed(record.kind, made, fresh.kind, fresh.args, fresh.value, fault.observed)
     return seen
 
 

@@ -58,6 +58,31 @@ def test_a_call_is_refused_again_when_the_world_looks_as_it_did_at_the_fault() -
     assert failed("none free", "nine free", "none free").refuses("reserve", ARGS, 0)
 
 
+def refused_with(seen: JsonValue, shown: JsonValue) -> RepeatGuard:
+    """A guard that knows what refused a call, and what was seen after it."""
+    guard = RepeatGuard()
+    guard.remember("reserve", ARGS, 0)
+    guard.observed("reserve", ARGS, "slots", LOOK, shown, seen)
+    return guard
+
+
+def test_a_call_is_allowed_when_the_world_moved_between_the_refusal_and_the_look() -> None:
+    """The price was too high when the call was refused, and is not any more."""
+    assert not refused_with({"price": "26.00"}, {"price": "24.50"}).refuses("reserve", ARGS, 0)
+
+
+def test_a_call_is_refused_when_the_look_shows_what_refused_it() -> None:
+    """Nothing has changed since."""
+    assert refused_with({"price": "26.00"}, {"price": "26.00"}).refuses("reserve", ARGS, 0)
+
+
+def test_a_refusal_in_other_words_than_the_look_is_no_change() -> None:
+    """Two views with other fields differ although the world does not."""
+    others: list[JsonValue] = [None, "taken", ["nine"], {}, {"free": [], "day": "Monday"}]
+    for seen in others:
+        assert refused_with(seen, {"free": []}).refuses("reserve", ARGS, 0)
+
+
 def test_an_observation_for_another_call_counts_when_it_looks_at_the_same() -> None:
     """One read of the slots tells about every call that looks at these slots."""
     guard = failed("none free")
