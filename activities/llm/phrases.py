@@ -8,7 +8,7 @@ from pydantic import JsonValue
 from activities.toolbox.calculate import Calculation, plain
 from activities.toolbox.desk.bookings import Booking, Entries, Entry, Slots, clock
 from activities.toolbox.desk.customers import Customer, Customers
-from activities.toolbox.desk.papers import Document, Listing
+from activities.toolbox.desk.papers import Listing, Paper
 from activities.toolbox.desk.shop import Order, Orders, Price
 from activities.toolbox.read_document import Text
 from activities.toolbox.search import Found
@@ -115,7 +115,7 @@ def _documents(result: JsonValue, _today: date) -> str:
 
 
 def _deleted(result: JsonValue, _today: date) -> str:
-    document = Document.model_validate(result)
+    document = Paper.model_validate(result)
     return f"Deleted {document.name} ({document.title})."
 
 

@@ -1,17 +1,19 @@
 """A new plan after a refusal, by rules that know nothing of the kinds.
 
 What was refused is tried again with what the world offers in the place of one argument; what had not started follows
-with its needs and references moved; the same call is never made twice.
+with its needs and references moved; the same call is made again only when what stood in its way is seen to be gone.
 """
 
-import re
 from collections.abc import Mapping
 from typing import NamedTuple
 
 from pydantic import JsonValue
 
+from activities.llm.again import fits_again
+from activities.llm.further import further
 from activities.llm.offers import Offer, offers
 from activities.llm.purpose import same_purpose
+from activities.llm.renewal import moved, new_ids, retitled
 from activities.llm.row import overwritten
 from activities.toolbox.kind import Kind
 from workflows.catalogue import Effect
@@ -21,8 +23,12 @@ from workflows.task import FaultRecord, Situation, StepRecord, StepStatus
 MAX_ALIKE = 5
 RULES = (
     "An alternative that was offered: the refused call again with the value in its place that was seen to be free; of"
-    " times, dates and numbers the nearest, and when two are equally near the later. A call is never made twice.",
+    " times, dates and numbers the nearest, and when two are equally near the later.",
     "A wider search: the first of the wider queries that were offered.",
+    "The next that was found: what only reads, and was given the first of several things that an earlier step found, is"
+    " given the next of them.",
+    "Within the limit again: the same call, when a number that was beyond `at most` or `at least` is seen to be"
+    " within it now.",
     "A newer version: the same change, for the version that was seen since, unless somebody else changed the same"
     " field.",
     "A tool of the same purpose: another kind that only reads, takes the same arguments and returns the same fields."
@@ -41,6 +47,13 @@ class _Call(NamedTuple):
     kind: str
     args: str
     """As canonical JSON."""
+
+
+class _Change(NamedTuple):
+    argument: str
+    planned: JsonValue
+    """What stands in the new plan: the value, or a reference to it."""
+    value: JsonValue
 
 
 def unfinished(situation: Situation) -> list[StepRecord]:
@@ -80,9 +93,10 @@ class _Repair:
         self._kinds = kinds
         self._open = unfinished(situation)
         self._failed = {_made(one): one for one in situation.records if one.status is StepStatus.FAILED}
+        self._rejected = refused
         self._refused = refused | self._failed.keys()
         self._planned = {_made(one) for one in self._open if self._has_effect(one)}
-        self._moved = _new_ids(self._open, {one.step.id for one in situation.records})
+        self._moved = new_ids(self._open, {one.step.id for one in situation.records})
         self._because: list[str] = []
         self.calls: dict[str, _Call] = {}
         """What each new step will call, by its id."""
@@ -97,19 +111,19 @@ class _Repair:
         if kind not in self._kinds or kind in self._situation.down:
             kind, call = self._other(record)
         elif call in self._refused:
-            offer = self._offer(record)
-            if offer is None:
+            if change := self._offer(record) or self._further(record):
+                made, name = _args(record), change.argument
+                call = _Call(kind, canonical({**made, name: change.value}))
+                args, title = {**args, name: change.planned}, retitled(record, made[name], name, change.value)
+            elif not self._is_possible_again(record):
                 kind, call = self._other(record)
-            else:
-                call = _Call(kind, canonical({**_args(record), offer.argument: offer.value}))
-                args, title = {**args, offer.argument: offer.value}, _retitled(record, offer)
         id = self._moved.get(step.id, step.id)
         self.calls[id] = call
-        new = {name: _moved(value, self._moved) for name, value in args.items()}
+        new = {name: moved(value, self._moved) for name, value in args.items()}
         needs = tuple(self._moved.get(need, need) for need in step.needs)
         return Step(id=id, kind=kind, args=new, needs=needs, title=title)
 
-    def _offer(self, record: StepRecord) -> Offer | None:
+    def _offer(self, record: StepRecord) -> _Change | None:
         """The first offer whose call has not failed and would not change what another step of this plan changes."""
         twin, args = self._twin(record), _args(record)
         for offer in offers(args, self._seen(twin)):
@@ -120,8 +134,30 @@ class _Repair:
             if self._has_effect(record):
                 self._planned.add(call)
             self._because.append(f"{self._refusal(twin)}; {offer.words}")
-            return offer
+            return _Change(offer.argument, offer.value, offer.value)
         return None
+
+    def _further(self, record: StepRecord) -> _Change | None:
+        """What else was found where a call that reads was given the first of several."""
+        if self._has_effect(record):
+            return None
+        results = {one.step.id: one.result for one in self._situation.records if one.status is StepStatus.COMPLETED}
+        twin, args = self._twin(record), _args(record)
+        for found in further(record.step.args, results):
+            if _Call(record.step.kind, canonical({**args, found.argument: found.value})) not in self._refused:
+                self._because.append(f"{self._refusal(twin)}; {found.source} found {str(found.value)[:80]!r} as well")
+                return _Change(found.argument, found.reference, found.value)
+        return None
+
+    def _is_possible_again(self, record: StepRecord) -> bool:
+        """Whether what stood in the way of the same call is gone, and the workflow does not refuse it."""
+        twin = self._twin(record)
+        fault = self._fault(twin)
+        words = fits_again(_args(record), fault.observed, self._seen(twin)) if fault else None
+        if words is None or _made(record) in self._rejected:
+            return False
+        self._because.append(f"{self._refusal(twin)}; {words}")
+        return True
 
     def _spare(self, record: StepRecord, offer: Offer, twin: StepRecord) -> None:
         """Make sure that nothing is overwritten which somebody else wrote."""
@@ -194,35 +230,3 @@ def _alike(seen: JsonValue) -> str:
     else:
         names = [str(name) for name in near] if isinstance(near, list) else []
     return f" Spelt alike: {', '.join(name[:80] for name in names[:MAX_ALIKE])}." if names else ""
-
-
-def _new_ids(records: list[StepRecord], taken: set[str]) -> dict[str, str]:
-    """A new id for each step that started: `book-2` after `book`."""
-    moved = dict[str, str]()
-    for record in records:
-        if record.started is None:
-            continue
-        stem, number = re.sub(r"-[0-9]+$", "", record.step.id)[:56], 2
-        while f"{stem}-{number}" in taken:
-            number += 1
-        moved[record.step.id] = f"{stem}-{number}"
-        taken = {*taken, moved[record.step.id]}
-    return moved
-
-
-def _moved(value: JsonValue, ids: Mapping[str, str]) -> JsonValue:
-    """Let references to a step that has a new id point there."""
-    if isinstance(value, list):
-        return [_moved(item, ids) for item in value]
-    if not isinstance(value, dict):
-        return value
-    source = value.get("$from")
-    if isinstance(source, str) and set(value) <= {"$from", "path"}:
-        return {**value, "$from": ids.get(source, source)}
-    return {key: _moved(item, ids) for key, item in value.items()}
-
-
-def _retitled(record: StepRecord, offer: Offer) -> str:
-    """The step's title with the new value in it."""
-    title, old, new = record.step.label, str(_args(record)[offer.argument]), str(offer.value)
-    return (title.replace(old, new) if old and old in title else f"{title} ({offer.argument} {new})")[:120]

@@ -61,6 +61,75 @@ async def test_what_is_not_as_good_is_never_taken(
     assert reason.startswith(f"one cannot be done ({code}): It is taken. Nothing that was seen offers an alternative.")
 
 
+@pytest.mark.parametrize(
+    ("price", "code", "is_again"),
+    [("24.50", Code.PRECONDITION_FAILED, True), ("20", Code.PRECONDITION_FAILED, True),
+     ("25.00", Code.PRECONDITION_FAILED, False), ("26.00", Code.PRECONDITION_FAILED, False)],
+)  # fmt: skip
+async def test_what_is_within_the_limit_again_is_bought(price: str, code: Code, is_again: bool) -> None:
+    """The price moved up, so that the call was refused, and down before the world was looked at again."""
+    now = (seen("one", {**LAMP, "price": price, "version": 3}),)
+    proposal = await propose(after("purchase", BUY, code, LAMP, observations=now))
+
+    assert isinstance(proposal, NewSteps) is is_again
+    if isinstance(proposal, NewSteps):
+        assert (proposal.steps[0].args, proposal.steps[0].kind) == (BUY, "purchase")
+        assert proposal.because == f"one was refused (precondition_failed); price is {price} now, within at_most 24.50"
+
+
+async def test_what_the_workflow_refuses_to_repeat_is_given_up() -> None:
+    """Its word counts, whatever the planner sees."""
+    now = (seen("one", {**LAMP, "price": "20.00"}),)
+    situation = after("purchase", BUY, Code.PRECONDITION_FAILED, LAMP, observations=now, rejected=("step 'one-2' no",))
+
+    assert "may not be run" in await gives_up(situation)
+
+
+HITS: JsonValue = {
+    "hits": [{"path": "a.md", "text": "A"}, {"path": "b.md", "text": "B"}, {"path": "c.md", "text": "C"}]
+}
+
+
+def unread(*names: str) -> Situation:
+    """A task that searched and was refused the documents with these names, one after the other."""
+    found = record(step("search", "search", {"query": "x"}), StepStatus.COMPLETED, result=HITS)
+    tried = [
+        record(
+            step(f"read-{number}", "read_document", {"name": {"$from": "search", "path": f"hits.{number}.path"}}),
+            StepStatus.FAILED,
+            revision=number + 1,
+            args={"name": name},
+        )
+        for number, name in enumerate(names)
+    ]
+    faults = tuple(fault(one.step.id, Code.GONE, revision=one.revision) for one in tried)
+    return refused(records=(found, *tried), faults=faults, observations=(seen(tried[-1].step.id, None),))
+
+
+@pytest.mark.parametrize(("tried", "index"), [(("a.md",), 1), (("a.md", "b.md"), 2)], ids=["second", "third"])
+async def test_the_next_that_was_found_is_read(tried: tuple[str, ...], index: int) -> None:
+    """A document that a search found and that is gone since is not the only one that it found."""
+    proposal = await propose(unread(*tried))
+
+    assert isinstance(proposal, NewSteps)
+    assert [one.args for one in proposal.steps] == [{"name": {"$from": "search", "path": f"hits.{index}.path"}}]
+
+
+async def test_when_all_that_was_found_is_gone_the_planner_gives_up() -> None:
+    """It does not begin again."""
+    assert "Nothing that was seen offers an alternative" in await gives_up(unread("a.md", "b.md", "c.md"))
+
+
+async def test_an_effect_is_not_given_the_next_that_was_found() -> None:
+    """To delete another document than the one that was meant is no alternative."""
+    found = record(step("search", "search", {"query": "x"}), StepStatus.COMPLETED, result=HITS)
+    meant: dict[str, JsonValue] = {"document": {"$from": "search", "path": "hits.0.path"}}
+    failed = record(step("one", "delete_document", meant), StepStatus.FAILED, args={"document": "a.md"})
+    situation = refused(records=(found, failed), faults=(fault("one", Code.GONE),), observations=(seen("one", None),))
+
+    assert "Nothing that was seen offers an alternative" in await gives_up(situation)
+
+
 async def test_what_is_spelt_alike_is_named() -> None:
     """A person who mistyped sees what was probably meant."""
     reason = await gives_up(after("get_price", {"sku": "A-71"}, Code.NOT_FOUND, {"near": {"A-17": "Desk lamp"}}))
