@@ -27,8 +27,20 @@ __all__ = ["INJECTABLE", "Documents", "Resources", "Transaction", "Web", "Worksp
 class Documents:
     """The task's folder of documents, below the worker's root."""
 
-    root: Path
+    of_worker: Path | None
+    """The worker's root; None for a worker without documents."""
     libraries: Libraries = field(default_factory=Libraries, repr=False, compare=False)
+    below: str | None = None
+    """The folder that the task chose below it."""
+
+    @property
+    def root(self) -> Path:
+        """The folder itself.
+
+        Raises:
+            NeedsPerson: the worker has no root, the folder is not below it, or does not exist.
+        """
+        return folder(self.of_worker, self.below)
 
     @property
     def library(self) -> Library:
@@ -87,7 +99,7 @@ class Resources:
             engine = writing(self._engine) if effect is Effect.TRANSACTIONAL else self._engine
             return await stack.enter_async_context(engine.begin())
         if kind is Documents:
-            return Documents(folder(self.documents, call.documents), self._libraries)
+            return Documents(self.documents, self._libraries, call.documents)
         if kind is Workspace:
             info = activity.info()
             return self._workspace_of(info.workflow_id or info.activity_id)

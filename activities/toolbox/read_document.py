@@ -49,10 +49,20 @@ class Text(BaseModel):
 @tool.read(timeout=60)
 def read_document(args: Wanted, documents: Documents) -> Text:
     """Read one of the task's documents (Markdown, text, HTML, PDF) by its name; long ones page by page."""
+    return from_folder(args, documents)
+
+
+def from_folder(args: Wanted, documents: Documents, also: Sequence[str] = ()) -> Text:
+    """Read a document of the folder; `also` are names of others that may have been meant.
+
+    Raises:
+        Refused: there is none of this name, or it cannot be read.
+        NeedsPerson: there is no folder.
+    """
     there = shelf.documents(documents.root)
     name = unicodedata.normalize("NFC", args.name.strip()).removeprefix("./")
     if name not in there:  # the name is compared with those that are there, and never given to the file system
-        raise _unknown(name, list(there))
+        raise _unknown(name, [*there, *also])
     try:
         document = shelf.read(there[name], first=args.page, max_text=MAX_TEXT)
     except Unreadable as why:

@@ -24,16 +24,22 @@ class ToolMistakes(Exception):
 class Registry(Mapping[str, Kind]):
     """Kinds by name."""
 
-    def __init__(self, tools: Iterable[Tool[..., Any]], demo: Iterable[Tool[..., Any]] = ()) -> None:
-        """Check every tool; those of the `demo` world give way to others of the same name.
+    def __init__(
+        self,
+        tools: Iterable[Tool[..., Any]],
+        *,
+        builtin: Iterable[Tool[..., Any]] = (),
+        demo: Iterable[Tool[..., Any]] = (),
+    ) -> None:
+        """Check every tool; one of the `demo` world gives way to a user's, and takes the place of a built-in one.
 
         Raises:
             ToolMistakes: some of them cannot be used.
         """
         self._kinds: dict[str, Kind] = {}
-        mistakes, names, chosen = list[str](), set[str](), list(tools)
-        taken = {tool.__name__ for tool in chosen}
-        for tool in [*chosen, *(tool for tool in demo if tool.__name__ not in taken)]:
+        mistakes, names, own = list[str](), set[str](), list(tools)
+        world = _without(demo, own)
+        for tool in [*_without(builtin, world), *own, *world]:
             kind, wrong = describe(tool)
             mistakes += wrong
             if tool.__name__ in names:
@@ -71,6 +77,12 @@ class Registry(Mapping[str, Kind]):
                         f"{kind.spec.kind}: names {other!r}, which no tools file defines{near}: load it too."
                     )
         return mistakes
+
+
+def _without(tools: Iterable[Tool[..., Any]], others: Iterable[Tool[..., Any]]) -> list[Tool[..., Any]]:
+    """The tools whose names the others leave free."""
+    taken = {tool.__name__ for tool in others}
+    return [tool for tool in tools if tool.__name__ not in taken]
 
 
 def _lines(kind: Kind) -> str:

@@ -33,7 +33,7 @@ def send_parcel(args: Parcel) -> Parcel:
     return args
 
 
-KINDS = Registry((*TOOLS, send_parcel), demo=desk.TOOLS)
+KINDS = Registry([send_parcel], builtin=TOOLS, demo=desk.TOOLS)
 
 
 async def propose(situation: Situation) -> NewSteps | Answer | Question | GiveUp:

@@ -294,7 +294,7 @@ async def test_a_worker_without_documents_says_how_to_give_some(tmp_path: Path) 
     @tool.read
     async def search(args: Word, docs: Documents) -> Said:
         """Search."""
-        return Said()
+        return Said(said=str(docs.root))
 
     async with bench(tmp_path) as calls:
         fault, _ = await calls.fails(search)

@@ -12,6 +12,7 @@
                 update_customer              precondition_failed   the newer version, with its fields
                                              invalid_input         the field, and what it takes
     papers      list_documents                                     (an empty list is an answer)
+                read_document                not_found  gone       the nearest documents; when it was deleted
                 delete_document              not_found  gone       the nearest documents; when it was deleted
 
 All refusals are `Refused`, and all carry what was seen. Two rules keep them safe:
@@ -26,7 +27,7 @@ from typing import Any
 
 from activities.toolbox.desk.bookings import book_slot, cancel_booking, list_bookings, list_slots
 from activities.toolbox.desk.customers import find_customer, update_customer
-from activities.toolbox.desk.papers import delete_document, list_documents
+from activities.toolbox.desk.papers import delete_document, list_documents, read_document
 from activities.toolbox.desk.shop import get_price, list_orders, purchase, refund
 from activities.toolbox.tool import Tool
 
@@ -42,6 +43,7 @@ TOOLS: tuple[Tool[..., Any], ...] = (
     find_customer,
     update_customer,
     list_documents,
+    read_document,
     delete_document,
 )
 """The kinds of the front desk, in the order in which people see them."""

@@ -1,15 +1,18 @@
-"""The documents that are kept as rows: the kinds `list_documents` and `delete_document`, and how one is read."""
+"""The documents that are kept as rows: the kinds `list_documents`, `read_document` and `delete_document`."""
 
+import asyncio
 from datetime import UTC, datetime
 
 from pydantic import BaseModel, ConfigDict, Field
 from sqlalchemy import Column, String, Table, Text, or_, select, update
 
 from activities.store import metadata
+from activities.toolbox import read_document as files
 from activities.toolbox.desk.columns import Moment
 from activities.toolbox.desk.near import near
+from activities.toolbox.document import of_text
 from activities.toolbox.errors import Refused
-from activities.toolbox.injection import Transaction
+from activities.toolbox.injection import Documents, Transaction
 from activities.toolbox.tool import tool
 
 PAPERS = Table(
@@ -33,7 +36,7 @@ class DocumentsOf(BaseModel):
     query: str = Field(default="", description="Part of the name or title", max_length=80)
 
 
-class Document(BaseModel):
+class Paper(BaseModel):
     """A document without its text."""
 
     model_config = ConfigDict(from_attributes=True)
@@ -45,7 +48,7 @@ class Document(BaseModel):
 class Listing(BaseModel):
     """Documents in the order of their names."""
 
-    documents: list[Document]
+    documents: list[Paper]
     more: bool = False
     """Whether more documents fit than are named."""
 
@@ -56,7 +59,7 @@ class Delete(BaseModel):
     document: str = Field(description="The name of the document, as list_documents shows it", max_length=80)
 
 
-class Row(Document):
+class Row(Paper):
     """A document with all that is stored of it."""
 
     text: str
@@ -69,19 +72,31 @@ async def list_documents(args: DocumentsOf, tx: Transaction) -> Listing:
     """List the documents that are kept, by name, with their titles; the first 50 at the most."""
     fits = or_(*(column.icontains(args.query, autoescape=True) for column in (PAPERS.c.name, PAPERS.c.title)))
     query = select(PAPERS.c.name, PAPERS.c.title).where(PAPERS.c.deleted.is_(None), fits).order_by(PAPERS.c.name)
-    found = [Document.model_validate(row) for row in await tx.execute(query.limit(MAX_LISTED + 1))]
+    found = [Paper.model_validate(row) for row in await tx.execute(query.limit(MAX_LISTED + 1))]
     return Listing(documents=found[:MAX_LISTED], more=len(found) > MAX_LISTED)
 
 
+@tool.read(timeout=60)
+async def read_document(args: files.Wanted, tx: Transaction, documents: Documents) -> files.Text:
+    """Read a document by its name: one that is kept, or one of the task's (Markdown, text, HTML, PDF), page by page."""
+    row = await read_row(args.name.strip(), tx)
+    if row is not None and row.deleted is None:
+        return files.fitting(row.name, of_text(row.text, title=row.title, has_headings=True), args.page)
+    if row is not None or documents.of_worker is None:
+        raise await missing(args.name.strip(), tx)
+    kept = await tx.scalars(select(PAPERS.c.name).where(PAPERS.c.deleted.is_(None)).order_by(PAPERS.c.name))
+    return await asyncio.to_thread(files.from_folder, args, documents, list(kept))
+
+
 @tool.transactional(observe=list_documents)
-async def delete_document(args: Delete, tx: Transaction) -> Document:
+async def delete_document(args: Delete, tx: Transaction) -> Paper:
     """Delete one document for good."""
     kept = (PAPERS.c.name == args.document) & PAPERS.c.deleted.is_(None)
     mark = update(PAPERS).where(kept).values(deleted=datetime.now(UTC))
     row = (await tx.execute(mark.returning(PAPERS.c.name, PAPERS.c.title))).one_or_none()
     if row is None:
         raise await missing(args.document, tx)
-    return Document.model_validate(row)
+    return Paper.model_validate(row)
 
 
 async def read_row(name: str, tx: Transaction) -> Row | None:

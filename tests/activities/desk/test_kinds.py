@@ -29,7 +29,7 @@ def test_a_worker_takes_all_of_them() -> None:
         *("list_slots", "book_slot", "list_bookings", "cancel_booking"),
         *("get_price", "purchase", "list_orders", "refund"),
         *("find_customer", "update_customer"),
-        *("list_documents", "delete_document"),
+        *("list_documents", "read_document", "delete_document"),
     ]
 
 
