@@ -58,7 +58,7 @@ async def call(client: Client, common: Common, kind: str, arguments: dict[str, J
             print(json.dumps(step.result, ensure_ascii=False, indent=2))
     if not outcome.steps:
         print(outcome.reason)
-    return Exit.FAILED if outcome.code == "replans" else exit_code(outcome)
+    return exit_code(outcome)
 
 
 def read_arguments(text: str) -> dict[str, JsonValue]:

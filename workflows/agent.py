@@ -152,6 +152,8 @@ class AgentWorkflow:
         if progress.fruitless >= MAX_FRUITLESS:
             reason = f"{MAX_FRUITLESS} new plans in a row finished no step; the last fault was {last}"
             raise Ends(TaskStatus.ESCALATED, reason, "no_progress")
+        if progress.task.plan_only and not limit:
+            raise Ends(TaskStatus.FAILED, last, refused[-1].code)
         if progress.replans >= limit:
             raise Ends(TaskStatus.OVER_BUDGET, f"All {limit} replans are used up; the last fault was {last}", "replans")
         progress.replans += 1

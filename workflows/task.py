@@ -52,7 +52,7 @@ class Task(BaseModel):
     plan: tuple[Step, ...] | None = None
     """A hand-written plan: the first proposal, instead of the planner's."""
     plan_only: bool = False
-    """Whether the task ends when that plan is done, without asking the planner for more."""
+    """Whether the task ends when that plan is done or, where no replan is allowed, refused; no planner is asked."""
     documents: str | None = None
     """The folder of documents, below the worker's root."""
     strategy: Literal["plan", "react"] = "plan"

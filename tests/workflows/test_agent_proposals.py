@@ -13,6 +13,7 @@ from activities.toolbox.kind import Kind
 from tests.harness import DONE, Proposals, outcome, plan, staged, step
 from tests.workflows.history import Timer, calls, kinds, timers
 from tests.workflows.props import Recording, Said, Word, echo
+from workflows.budget import Limits
 from workflows.plan import Answer, GiveUp, NewSteps, Question, Step
 from workflows.task import Situation, StepStatus, Task, TaskStatus
 
@@ -272,3 +273,19 @@ async def test_a_task_of_its_plan_alone_asks_no_planner_when_it_is_done(client: 
         ended = await stage.run(task)
 
     assert (ended.status, ended.result) == (TaskStatus.COMPLETED, {"a": {"said": "hi"}})
+
+
+async def test_a_task_of_its_plan_alone_fails_with_the_refusal(client: Client, tmp_path: Path) -> None:
+    """Where no new plan is allowed, the refusal of the one step is how the task ends, and no planner is asked."""
+
+    @tool.read
+    async def refuse(args: Word) -> Said:
+        """Refuse."""
+        raise Refused("It is taken.", code="conflict")
+
+    task = Task(text="one step", plan=(step("a", "refuse"),), plan_only=True, limits=Limits(replans=0))
+    async with staged(client, tmp_path, [refuse], [plan(step("more", "refuse"))]) as stage:
+        ended = await stage.run(task)
+
+    assert (ended.status, ended.code, ended.reason) == (TaskStatus.FAILED, "conflict", "a: It is taken.")
+    assert len(ended.steps) == 1
