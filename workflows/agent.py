@@ -11,10 +11,12 @@ from temporalio import workflow
 from temporalio.exceptions import ApplicationError
 
 from workflows import attributes, routing
+from workflows.budget import Budget
 from workflows.call import Stuck, ask, raise_if_cancelled
 from workflows.catalogue import Catalogue
 from workflows.details import details
 from workflows.execution import Execution
+from workflows.folding import can_be_carried, fold
 from workflows.observing import observe
 from workflows.plan import Answer, GiveUp, NewSteps, Question
 from workflows.proposing import propose
@@ -22,6 +24,8 @@ from workflows.task import Ending, Ends, FaultRecord, Outcome, Progress, Revisio
 
 MAX_FRUITLESS = 2
 """Replans in a row that may finish no new step."""
+MAX_KEPT = 50
+"""Finished steps that a new plan names as kept."""
 OUTCOME_MEMO = "outcome"
 """The memo that holds the Outcome of a cancelled task, since a Canceled close carries no details."""
 
@@ -35,13 +39,11 @@ class AgentWorkflow:
     """
 
     @workflow.init
-    def __init__(self, task: Task) -> None:
-        """Open the account of the task."""
-        info = workflow.info()
-        self._progress = Progress(task=task, task_id=info.workflow_id, started_at=info.workflow_start_time)
-        self._progress.budget.limits = task.limits
+    def __init__(self, given: Task | Progress) -> None:
+        """Open the account of a task, or take over the one of the run before."""
+        self._progress = given if isinstance(given, Progress) else _opened(given)
         self._catalogue = Catalogue(specs={}, planner="", searchable=False, patience=0)
-        self._replanning = False
+        self._took_over = self._progress.turn
 
     @workflow.query
     def progress(self) -> Progress:
@@ -49,10 +51,10 @@ class AgentWorkflow:
         return self._progress
 
     @workflow.run
-    async def run(self, task: Task) -> Outcome:
-        """Work until the task ends, its deadline passes, or it is cancelled."""
+    async def run(self, given: Task | Progress) -> Outcome:
+        """Work until the task ends, its deadline passes, or it is cancelled; a long one goes on in a new run."""
         work = asyncio.create_task(self._work())
-        limit = task.limits.deadline
+        limit = self._progress.task.limits.deadline
         deadline = self._progress.started_at + timedelta(seconds=limit) - workflow.now() if limit else None
         try:
             await workflow.wait_condition(work.done, timeout=deadline, timeout_summary="the task's deadline")
@@ -67,15 +69,19 @@ class AgentWorkflow:
         while not work.done():
             with suppress(asyncio.CancelledError):  # all is being cancelled already
                 await workflow.wait([work])
+        if ending is None:
+            workflow.continue_as_new(self._progress)
         return self._finish(ending)
 
-    async def _work(self) -> Ending:
+    async def _work(self) -> Ending | None:
+        """Run the loop; None where it is to go on in a new run, since the history of this one is long."""
+        progress = self._progress
         try:
             await self._read_catalogue()
-            while True:
-                if self._progress.revision and self._progress.task.plan_only and not self._replanning:
-                    return Ending(status=TaskStatus.COMPLETED, result=dict(self._progress.results))
-                proposal = await propose(self._progress, self._catalogue, replanning=self._replanning)
+            while not self._is_long():
+                if progress.revision and progress.task.plan_only and not progress.replanning:
+                    return Ending(status=TaskStatus.COMPLETED, result=dict(progress.results))
+                proposal = await propose(progress, self._catalogue)
                 match proposal:
                     case NewSteps():
                         await self._execute(proposal)
@@ -90,6 +96,14 @@ class AgentWorkflow:
                         assert_never(proposal)
         except Ends as early:
             return early.ending
+        return None
+
+    def _is_long(self) -> bool:
+        """Whether the server suggests a new run, and this one has got somewhere; no step runs at this point."""
+        progress = self._progress
+        fold(progress)
+        is_suggested = workflow.info().is_continue_as_new_suggested() and progress.turn > self._took_over
+        return is_suggested and can_be_carried(progress)
 
     async def _read_catalogue(self) -> None:
         what = "what this worker can do"
@@ -120,8 +134,8 @@ class AgentWorkflow:
         order = [record.step.id for record in progress.records]
         refused = [fault for fault in faults if fault.decision == "replan"]
         refused.sort(key=lambda fault: order.index(fault.step_id))
-        fruitless = self._replanning and len(progress.results) == finished
-        self._replanning = bool(refused)
+        fruitless = progress.replanning and len(progress.results) == finished
+        progress.replanning = bool(refused)
         if refused:
             self._check_replans(refused, fruitless)
             progress.observations = await observe(progress, self._catalogue, refused)
@@ -129,12 +143,12 @@ class AgentWorkflow:
 
     def _accept(self, proposal: NewSteps) -> None:
         progress, specs = self._progress, self._catalogue.specs
-        seen = progress.observations if self._replanning else []
+        seen = progress.observations if progress.replanning else []
         revision = Revision(
             number=progress.revision + 1,
             because=proposal.because,
             refused=tuple(dict.fromkeys(one.step_id for one in seen)),
-            kept=tuple(progress.results),
+            kept=tuple(progress.results)[-MAX_KEPT:],
             looked=tuple(dict.fromkeys(one.kind for one in seen if not one.stale)),
         )
         records = [
@@ -183,3 +197,9 @@ class AgentWorkflow:
     def _publish(self) -> None:
         attributes.publish(self._progress)
         self._show()
+
+
+def _opened(task: Task) -> Progress:
+    info = workflow.info()
+    budget = Budget(limits=task.limits)
+    return Progress(task=task, task_id=info.workflow_id, started_at=info.workflow_start_time, budget=budget)

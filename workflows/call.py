@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from typing import Any, TypeVar
 
@@ -137,7 +137,8 @@ def _carried(header: Call) -> Iterator[None]:
     try:
         yield
     finally:
-        _CALL.reset(token)
+        with suppress(ValueError):  # a run that was closed from outside is taken down in another context
+            _CALL.reset(token)
 
 
 class CallInterceptor(Interceptor):

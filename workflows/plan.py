@@ -147,15 +147,17 @@ def pick(value: JsonValue, path: str, of: str) -> JsonValue:
     Raises:
         Unresolved: there is nothing at the path.
     """
+    where = "it"
     for part in filter(None, path.split(".")):
         if isinstance(value, dict) and part in value:
             value = value[part]
         elif isinstance(value, list) and part.isdecimal() and int(part) < len(value):
             value = value[int(part)]
         else:
-            there = str(sorted(value)) if isinstance(value, dict) else f"a {type(value).__name__}"
+            there = f"has {sorted(value)}" if isinstance(value, dict) else f"is a {type(value).__name__}"
             there = there if len(there) <= MAX_SHOWN else there[:MAX_SHOWN] + "…"
-            raise Unresolved(f"{of} has nothing at {path!r}: at {part!r} there is {there}")
+            raise Unresolved(f"{of} has nothing at {path!r}: {where} {there}")
+        where = repr(part)
     return value
 
 
@@ -198,7 +200,12 @@ def check_graph(steps: Sequence[Step], finished: Collection[str], taken: Collect
     known = {*ids, *finished}
     for step in steps:
         for need in sorted(step.dependencies - known):
-            reasons.append(f"step {step.id!r} needs {need!r}, which does not exist{nearest(need, known)}")
+            what = (
+                "failed, or whose result is not kept any more"
+                if need in taken
+                else f"does not exist{nearest(need, known)}"
+            )
+            reasons.append(f"step {step.id!r} needs {need!r}, which {what}")
     return reasons or _cycle(steps)
 
 

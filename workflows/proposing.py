@@ -17,7 +17,7 @@ MAX_SITUATION = 1024 * 1024
 """Bytes; the server would terminate a workflow that schedules an activity with 2 MB."""
 
 
-async def propose(progress: Progress, catalogue: Catalogue, *, replanning: bool) -> Proposal:
+async def propose(progress: Progress, catalogue: Catalogue) -> Proposal:
     """Return the planner's next proposal, checked.
 
     Raises:
@@ -26,13 +26,18 @@ async def propose(progress: Progress, catalogue: Catalogue, *, replanning: bool)
     rejected: Sequence[str] = ()
     for _ in range(1 + MAX_REJECTIONS):
         by_hand = progress.turn == 0 and progress.task.plan is not None
-        proposed = await _request(progress, rejected, replanning)
+        proposed = await _request(progress, rejected)
         rejected = _all_reasons(proposed, check(proposed.proposal, progress, catalogue))
         if not rejected:
             return proposed.proposal
         workflow.logger.info("decision", extra={"decision": "proposal_rejected", "reasons": list(rejected)})
         if by_hand:
             raise Ends(TaskStatus.FAILED, f"The plan was refused: {'; '.join(rejected)}.", "plan_refused")
+    if not progress.budget.free:
+        limit = progress.budget.limits.tool_calls
+        raise Ends(
+            TaskStatus.OVER_BUDGET, f"All {limit} tool calls are used up, and the planner asks for more.", "tool_calls"
+        )
     reason = f"The planner made {1 + MAX_REJECTIONS} proposals that cannot be run; the last: {'; '.join(rejected)}."
     raise Ends(TaskStatus.ESCALATED, reason, "proposals_rejected")
 
@@ -73,15 +78,15 @@ def _check_step(step: Step, progress: Progress, catalogue: Catalogue) -> list[st
     return []
 
 
-async def _request(progress: Progress, rejected: Sequence[str], replanning: bool) -> Proposed:
+async def _request(progress: Progress, rejected: Sequence[str]) -> Proposed:
     progress.turn += 1
-    spec = routing.REPLAN if replanning else routing.PLAN
+    spec = routing.REPLAN if progress.replanning else routing.PLAN
     situation = _situation(progress, rejected)
     if len(situation.model_dump_json().encode()) > MAX_SITUATION:
         reason = "What the planner would have to be told is too large: split the task, or let its tools return less."
         raise Ends(TaskStatus.ESCALATED, reason, "too_large")
     id, payload = f"plan:{progress.turn}", situation.model_dump(mode="json")
-    what = summary(_purpose(progress, rejected, replanning))
+    what = summary(_purpose(progress, rejected))
     try:
         proposed = await ask(spec, payload, Proposed, id=id, summary=what, revision=progress.revision + 1)
     except Stuck as stuck:
@@ -92,11 +97,11 @@ async def _request(progress: Progress, rejected: Sequence[str], replanning: bool
     return proposed
 
 
-def _purpose(progress: Progress, rejected: Sequence[str], replanning: bool) -> str:
+def _purpose(progress: Progress, rejected: Sequence[str]) -> str:
     """What a request asks for, for the timeline of the web UI."""
     if rejected:
         return f"the proposal was rejected: {rejected[0]}"
-    if replanning:
+    if progress.replanning:
         refused = [
             f"{fault.step_id} was refused ({fault.code})" for fault in progress.faults if _is_latest(progress, fault)
         ]
@@ -122,4 +127,5 @@ def _situation(progress: Progress, rejected: Sequence[str]) -> Situation:
         rejected=tuple(rejected),
         down=tuple(progress.down),
         calls_left=progress.budget.free,
+        omitted=len(progress.folded.ids),
     )

@@ -156,6 +156,8 @@ class Situation(BaseModel):
     down: tuple[str, ...] = ()
     """Kinds that may not be used any more."""
     calls_left: int = 0
+    omitted: int = 0
+    """Finished steps of a long task that are not among `records` any more."""
 
 
 class OutcomeStep(BaseModel):
@@ -200,6 +202,8 @@ class Outcome(BaseModel):
     replans: int
     steps: tuple[OutcomeStep, ...]
     faults: tuple[FaultRecord, ...]
+    omitted: int = 0
+    """Finished steps of a long task that are not among `steps` any more."""
     spent: Spent
     started_at: datetime
     ended_at: datetime | None
@@ -226,6 +230,17 @@ class Ends(Exception):
         self.ending = Ending(status=status, reason=reason, code=code)
 
 
+class Folded(BaseModel):
+    """What is left of the steps, faults and plans that a long task no longer keeps in full."""
+
+    ids: list[str] = Field(default_factory=list)
+    """Of steps that started: an id is never used twice."""
+    effects: int = 0
+    """Finished steps that may have changed the world."""
+    faults: int = 0
+    revisions: int = 0
+
+
 class Progress(BaseModel):
     """All state of a task: the answer of the query `progress`, and what a continued run starts from."""
 
@@ -248,11 +263,14 @@ class Progress(BaseModel):
     down: list[str] = Field(default_factory=list)
     guard: RepeatGuard = Field(default_factory=RepeatGuard)
     budget: Budget = Field(default_factory=Budget)
+    replanning: bool = False
+    """Whether the plan in force met a fault that a new plan has to answer."""
+    folded: Folded = Field(default_factory=Folded)
 
     @property
     def revision(self) -> int:
         """The number of the plan in force; 0 before the first."""
-        return len(self.revisions)
+        return self.folded.revisions + len(self.revisions)
 
     def with_status(self, *statuses: StepStatus) -> list[StepRecord]:
         """The steps that stand so, in the order of the plan."""
@@ -266,12 +284,13 @@ class Progress(BaseModel):
     @property
     def effects(self) -> int:
         """How many finished steps may have changed the world."""
-        return sum(record.effect is not Effect.READ for record in self.with_status(StepStatus.COMPLETED))
+        kept = sum(record.effect is not Effect.READ for record in self.with_status(StepStatus.COMPLETED))
+        return self.folded.effects + kept
 
     @property
     def taken(self) -> set[str]:
         """Ids of steps that ever started; those of dropped steps that never did are free again."""
-        return {record.step.id for record in self.records if record.started is not None}
+        return {*self.folded.ids, *(record.step.id for record in self.records if record.started is not None)}
 
     def add_plan(self, revision: Revision, records: list[StepRecord]) -> None:
         """Put a new plan in force: what the old one did not start is skipped, finished steps stay."""
@@ -307,6 +326,7 @@ class Progress(BaseModel):
             replans=self.replans,
             steps=self._steps(),
             faults=tuple(self.faults),
+            omitted=len(self.folded.ids),
             spent=spent,
             started_at=self.started_at,
             ended_at=self.ended_at,

@@ -13,7 +13,7 @@ from workflows.task import Revision, TaskStatus
 
 TASK = [
     *("schema", "task_id", "run_id", "task", "status", "reason", "code", "result", "question", "planner", "strategy"),
-    *("revisions", "replans", "steps", "faults", "spent", "started_at", "ended_at", "ui_url"),
+    *("revisions", "replans", "steps", "faults", "omitted", "spent", "started_at", "ended_at", "ui_url"),
 ]
 STEP = [
     *("id", "title", "kind", "args", "revision", "needs", "status", "attempts", "effect", "is_fallback"),

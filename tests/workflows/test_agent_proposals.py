@@ -155,7 +155,7 @@ async def test_a_reference_to_nothing_in_a_finished_result_goes_back(client: Cli
         await stage.run()
 
     assert planner.told[2].rejected == (
-        "step 'b': the result of 'a' has nothing at 'text': at 'text' there is ['said']",
+        "step 'b': the result of 'a' has nothing at 'text': it has ['said']",
     )
 
 
@@ -239,7 +239,12 @@ async def test_a_planner_that_stays_away_goes_to_a_person(client: Client, tmp_pa
     [
         (NeedsPerson("The key was revoked.", code="unauthorized"), "unauthorized", "The planner: The key was revoked."),
         (Refused("This cannot be planned."), "refused", "The planner: This cannot be planned."),
-        (KeyError("x"), "bug", "The planner: The tool raised KeyError, which no table knows: mend the tool."),
+        (
+            KeyError("x"),
+            "bug",
+            "The planner: The tool raised KeyError, which no table knows: mend the tool. "
+            "The cause is in the worker's log, in its line 'bug' with step 'plan-1'.",
+        ),
     ],
 )
 async def test_a_planner_that_fails_for_good_goes_to_a_person(

@@ -52,11 +52,11 @@ def test_a_reference_stands_for_the_result_that_it_names(value: JsonValue, expec
     ("value", "says"),
     [
         ({"$from": "c"}, "step 'c' has no result"),
-        ({"$from": "b", "path": "x"}, "the result of 'b' has nothing at 'x': at 'x' there is a int"),
-        ({"$from": "a", "path": "free.2"}, "at '2' there is a list"),
-        ({"$from": "a", "path": "free.-1"}, "at '-1' there is a list"),
-        ({"$from": "a", "path": "fee.0"}, "at 'fee' there is ['free', 'none']"),
-        ({"$from": "a", "path": "none.x"}, "at 'x' there is a NoneType"),
+        ({"$from": "b", "path": "x"}, "the result of 'b' has nothing at 'x': it is a int"),
+        ({"$from": "a", "path": "free.2"}, "nothing at 'free.2': 'free' is a list"),
+        ({"$from": "a", "path": "free.-1"}, "nothing at 'free.-1': 'free' is a list"),
+        ({"$from": "a", "path": "fee.0"}, "nothing at 'fee.0': it has ['free', 'none']"),
+        ({"$from": "a", "path": "none.x"}, "nothing at 'none.x': 'none' is a NoneType"),
     ],
 )
 def test_a_reference_to_nothing_says_what_is_there_instead(value: JsonValue, says: str) -> None:
@@ -110,7 +110,7 @@ def test_steps_are_ready_in_their_order_once_all_they_need_is_done(
         ([step("fine", "k")], "step id 'fine' belongs to an earlier step"),
         ([step("a", "k", "fin")], "step 'a' needs 'fin', which does not exist: did you mean fine?"),
         ([step("a", "k", x={"$from": "zzz"})], "step 'a' needs 'zzz', which does not exist"),
-        ([step("a", "k", "old")], "step 'a' needs 'old', which does not exist"),
+        ([step("a", "k", "old")], "step 'a' needs 'old', which failed, or whose result is not kept any more"),
         ([step("a", "k", "b"), step("b", "k", "a")], "steps need each other in a circle: "),
         ([step("a", "k", "a")], "steps need each other in a circle: a -> a"),
     ],

@@ -1,0 +1,159 @@
+"""Long tasks, on a real server that suggests a new run early: they go on in it, and nobody notices."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from pydantic import JsonValue
+from temporalio.client import Client, WorkflowHandle
+
+from activities.toolbox import Refused, tool
+from console.outcome import ended
+from runtime.client import connect
+from runtime.dev_server import DevServer, ServerSpec, find_cli, free_port
+from tests.harness import DONE, Proposals, outcome, plan, staged, step
+from tests.workflows.history import calls, until
+from tests.workflows.props import Recording, Said, Word, echo
+from workflows import attributes
+from workflows.agent import AgentWorkflow
+from workflows.plan import NewSteps
+from workflows.task import Outcome, TaskStatus
+
+EARLY = {"limit.historyCount.suggestContinueAsNew": "20"}
+Handle = WorkflowHandle[AgentWorkflow, Outcome]
+
+
+@pytest.fixture(scope="module")
+async def early(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Client]:
+    """A client of a server that suggests a new run after 20 events, about two proposals."""
+    folder = tmp_path_factory.mktemp("early")
+    spec = ServerSpec(folder, port=free_port(), ui_port=free_port(), attributes=attributes.TYPES, dynamic=EARLY)
+    async with DevServer(spec, await find_cli(lambda _: None)) as server:
+        yield await connect(address=server.address, plain=True)
+
+
+async def runs(client: Client, handle: Handle) -> list[Handle]:
+    """A handle of each run of the task, the first one first."""
+    found: list[Handle] = []
+    run = handle.first_execution_run_id
+    while run:
+        one = client.get_workflow_handle_for(AgentWorkflow.run, handle.id, run_id=run)
+        found.append(one)
+        last = (await one.fetch_history()).events[-1]
+        run = last.workflow_execution_continued_as_new_event_attributes.new_execution_run_id or None
+    return found
+
+
+def chain(count: int) -> list[NewSteps]:
+    """Plans of one step each, every one fed by the one before."""
+    word: JsonValue = {"$from": "s0", "path": "said"}
+    return [plan(step("s0", "echo", word="hi"))] + [plan(step(f"s{n}", "echo", word=word)) for n in range(1, count)]
+
+
+async def test_a_long_task_goes_on_in_new_runs(early: Client, tmp_path: Path) -> None:
+    """Steps of earlier runs keep their results, ids, titles and place in the outcome; every step ran once."""
+    async with staged(early, tmp_path, [echo], [*chain(9), DONE]) as stage:
+        handle = await stage.start()
+        done = await outcome(handle)
+        parts = await runs(early, handle)
+        called = [call.id for part in parts for call in await calls(part) if call.kind == "echo"]
+
+    assert len(parts) > 2 and called == [f"s{number}" for number in range(9)]
+    assert [one.result for one in done.steps] == [{"said": "hi"}] * 9
+    assert (done.status, done.spent.tool_calls, len(done.revisions)) == (TaskStatus.COMPLETED, 9, 9)
+
+
+async def test_the_key_of_a_step_is_of_the_first_run(early: Client, tmp_path: Path) -> None:
+    """A call that is made in a later run has the key that it would have had in the first."""
+    async with staged(early, tmp_path, [echo], [*chain(9), DONE]) as stage:
+        handle = await stage.start()
+        await outcome(handle)
+        keys = [call.header["key"] for part in await runs(early, handle) for call in await calls(part)]
+
+    assert {key.split("/")[0] for key in keys} == {handle.first_execution_run_id}
+
+
+async def test_a_replan_survives_the_change_of_runs(early: Client, tmp_path: Path) -> None:
+    """The new run still knows what was refused and asks for a new plan, not for the next one."""
+
+    @tool.read
+    async def refuse(args: Word) -> Said:
+        """Refuse."""
+        raise Refused("It is taken.", code="conflict")
+
+    script: Proposals = [*chain(2), plan(step("a", "refuse", word="x")), plan(step("b", "echo", word="y")), DONE]
+    planner = Recording(*script)
+    async with staged(early, tmp_path, [echo, refuse], planner) as stage:
+        handle = await stage.start()
+        done = await outcome(handle)
+        parts = await runs(early, handle)
+
+    asked = planner.told[3]
+    assert len(parts) > 1 and (done.status, done.replans) == (TaskStatus.COMPLETED, 1)
+    assert ([one.step_id for one in asked.faults], len(asked.observations)) == (["a"], 1)
+    assert done.revisions[3].refused == ("a",)
+
+
+async def test_the_budget_counts_over_all_runs(early: Client, tmp_path: Path) -> None:
+    """A new run is no way round a limit."""
+    async with staged(early, tmp_path, [echo], [*chain(20), DONE]) as stage:
+        done = await stage.run(tool_calls=7)
+
+    assert (done.status, done.spent.tool_calls) == (TaskStatus.OVER_BUDGET, 7)
+
+
+async def test_the_deadline_is_that_of_the_whole_task(early: Client, tmp_path: Path) -> None:
+    """Seconds count from the start of the first run."""
+
+    @tool.read
+    async def doze(args: Word) -> Said:
+        """Take a while."""
+        await asyncio.sleep(0.4)
+        return Said(said="z")
+
+    script: Proposals = [plan(step(f"d{number}", "doze", word=str(number))) for number in range(30)]
+    async with staged(early, tmp_path, [doze], script) as stage:
+        done = await stage.run(deadline=3, tool_calls=100)
+
+    assert (done.status, done.code) == (TaskStatus.OVER_BUDGET, "deadline")
+    assert 3 <= done.spent.seconds < 10
+
+
+async def test_a_follower_does_not_notice(early: Client, tmp_path: Path) -> None:
+    """The result comes from the last run, and the query shows the steps of all of them."""
+
+    @tool.read
+    async def wait(args: Word) -> Said:
+        """Wait until the test has looked."""
+        await looked.wait()
+        return Said(said="")
+
+    looked = asyncio.Event()
+    async with staged(early, tmp_path, [echo, wait], [*chain(8), plan(step("last", "wait")), DONE]) as stage:
+        handle = await stage.start()
+        end = asyncio.create_task(ended(early.get_workflow_handle_for(AgentWorkflow.run, handle.id)))
+        seen = await until(handle, lambda now: any(one.step.id == "last" for one in now.records))
+        looked.set()
+        done = await end
+
+    assert [one.step.id for one in seen.records] == [*(f"s{number}" for number in range(8)), "last"]
+    assert (done.status, len(done.steps)) == (TaskStatus.COMPLETED, 9)
+
+
+async def test_a_cancelled_task_in_a_later_run_keeps_what_earlier_ones_did(early: Client, tmp_path: Path) -> None:
+    """The outcome in the memo holds the steps of all runs."""
+
+    @tool.read
+    async def hang(args: Word) -> Said:
+        """Wait for the cancel."""
+        await asyncio.sleep(60)
+        return Said(said="")
+
+    async with staged(early, tmp_path, [echo, hang], [*chain(8), plan(step("last", "hang"))]) as stage:
+        handle = await stage.start()
+        await until(handle, lambda now: any(one.step.id == "last" and one.started for one in now.records))
+        await early.get_workflow_handle(handle.id).cancel()
+        done = await ended(early.get_workflow_handle_for(AgentWorkflow.run, handle.id))
+
+    assert (done.status, len(done.steps)) == (TaskStatus.CANCELLED, 9)

@@ -1,0 +1,108 @@
+"""Folding: the state of a long task stays small, and what decides is kept."""
+
+from datetime import UTC, datetime
+
+import pytest
+from pydantic import JsonValue
+
+from workflows.catalogue import Effect
+from workflows.faults import Code, Fault
+from workflows.folding import MAX_FAULTS, MAX_PROGRESS, MAX_RECORDS, MAX_REVISIONS, can_be_carried, fold
+from workflows.plan import Step, check_graph
+from workflows.task import FaultRecord, Progress, Revision, StepRecord, StepStatus, Task
+
+NOW = datetime(2026, 11, 21, tzinfo=UTC)
+
+
+def progress(plans: int, steps: int, result: JsonValue = None, effect: Effect = Effect.READ) -> Progress:
+    """A task that finished so many plans of so many steps."""
+    made = Progress(task=Task(text="long"), task_id="long", started_at=NOW)
+    for plan in range(1, plans + 1):
+        records = [
+            StepRecord(
+                step=Step(id=f"p{plan}s{number}", kind="echo"),
+                revision=plan,
+                effect=effect,
+                kind="echo",
+                status=StepStatus.COMPLETED,
+                started=NOW,
+                ended=NOW,
+                result=result,
+            )
+            for number in range(steps)
+        ]
+        made.add_plan(Revision(number=plan), records)
+        fold(made)
+    return made
+
+
+def test_a_short_task_is_kept_in_full() -> None:
+    """Nothing is folded that need not be."""
+    kept = progress(6, 50)
+
+    assert (len(kept.records), kept.folded.ids) == (MAX_RECORDS, [])
+
+
+def test_a_long_task_keeps_its_last_steps() -> None:
+    """The oldest are folded; their ids stay taken and their number is known."""
+    kept = progress(100, 50)
+
+    assert [len(kept.records), len(kept.folded.ids)] == [MAX_RECORDS, 5000 - MAX_RECORDS]
+    assert (kept.records[0].step.id, "p1s0" in kept.taken) == ("p95s0", True)
+    assert kept.outcome(NOW).omitted == 5000 - MAX_RECORDS
+
+
+def test_the_state_of_a_long_task_stays_small() -> None:
+    """5,000 steps with results of a kilobyte fit what the server takes; a plan more adds its ids only."""
+    kept = progress(100, 50, result={"text": "x" * 1000})
+
+    assert len(kept.model_dump_json()) < MAX_PROGRESS + 100_000
+
+
+def test_large_results_are_folded_early() -> None:
+    """Few steps may be too much as well; those of the plan in force stay."""
+    kept = progress(4, 10, result="x" * 40_000)
+
+    assert [one.step.id for one in kept.records if one.revision == 4] == [f"p4s{number}" for number in range(10)]
+    assert len(kept.records) < 25
+
+
+def test_the_effects_of_folded_steps_still_count() -> None:
+    """The repeat guard asks how many effects there were, not which."""
+    assert progress(20, 50, effect=Effect.TRANSACTIONAL).effects == 1000
+
+
+@pytest.mark.parametrize("plans", [3, MAX_REVISIONS + 7])
+def test_the_number_of_the_plan_goes_on(plans: int) -> None:
+    """Whether or not the oldest plans are still there."""
+    kept = progress(plans, 1)
+
+    assert kept.revision == plans
+    assert (len(kept.revisions), kept.revisions[-1].number) == (min(plans, MAX_REVISIONS), plans)
+
+
+def test_a_reference_to_a_folded_step_is_refused_with_the_reason() -> None:
+    """Its result is not kept: the planner is told so, before anything is scheduled."""
+    kept = progress(20, 50)
+    step = Step(id="new", kind="echo", args={"word": {"$from": "p1s0", "path": "said"}})
+
+    assert check_graph([step], kept.results, kept.taken) == [
+        "step 'new' needs 'p1s0', which failed, or whose result is not kept any more"
+    ]
+
+
+def test_faults_are_kept_up_to_a_number() -> None:
+    """The oldest go first and are counted."""
+    kept = progress(1, 1)
+    fault = Fault.of(Code.CONFLICT, "It is taken.", source="echo").model_dump()
+    record = FaultRecord.model_validate({**fault, "step_id": "a", "revision": 1, "decision": "replan", "at": NOW})
+    kept.faults = [record] * (MAX_FAULTS + 5)
+    fold(kept)
+
+    assert (len(kept.faults), kept.folded.faults) == (MAX_FAULTS, 5)
+
+
+@pytest.mark.parametrize(("size", "can"), [(1_000, True), (60_000, False)])
+def test_a_plan_in_force_with_too_large_results_is_not_carried_over(size: int, can: bool) -> None:
+    """A new run that the server refuses would hold up the task for ever; the old one goes on instead."""
+    assert can_be_carried(progress(1, 20, result="x" * size)) is can
