@@ -1,0 +1,77 @@
+"""The attempts of one call: those before the last one, what they waited, and the item that explains a retry."""
+
+from collections.abc import Sequence
+
+from console.explaining import words
+from console.explaining.item import Cost, Item, Sentence
+from console.history import Call, Failing
+from workflows import routing
+
+LOST = Failing("The worker that ran it left no word: it was probably killed.")
+
+
+def before(call: Call) -> list[Failing]:
+    """What ended each attempt before the last one."""
+    known = {fault.attempt: Failing.of(fault) for fault in call.earlier}
+    last = {call.attempt - 1: call.last} if call.last else {}
+    return [known.get(number) or last.get(number) or LOST for number in range(1, call.attempt)]
+
+
+def waits(call: Call) -> list[float]:
+    """Seconds of backoff before each attempt but the first, as far as they are known."""
+    return [fault.waited for fault in call.earlier if fault.waited is not None and fault.attempt < call.attempt]
+
+
+def waited(call: Call) -> float:
+    """Seconds that its retries cost: their backoffs or, where one is not known, the time until the last one began."""
+    if len(waits(call)) < call.attempt - 1 and call.started_at:
+        return (call.started_at - call.at).total_seconds()
+    return sum(waits(call))
+
+
+def name(call: Call) -> str:
+    """Whom a call concerns, at the beginning of a sentence."""
+    if call.is_planning:
+        return f"The planner (request {call.id.removeprefix('plan:')})"
+    if call.kind == routing.CATALOGUE.kind:
+        return "The catalogue"
+    return f"{call.step} ({call.kind})"
+
+
+def steps(call: Call) -> tuple[str, ...]:
+    """The steps that a call concerns."""
+    return (call.step,) if call.is_step or call.is_look else ()
+
+
+def retried(call: Call) -> Item:
+    """Why a call that succeeded in the end took more than one attempt."""
+    failings = before(call)
+    first = failings[0]
+    why = words.RETRY_BECAUSE.get(first.quadrant, words.RETRY_ANYWAY)
+    proof = tuple(event for event in (call.started, call.ended) if event)
+    result = f" It returned: {words.stop(words.value(call.result))}" if call.is_step and call.result is not None else ""
+    return Item(
+        steps=steps(call),
+        what=Sentence(text=_what(call, failings), events=proof),
+        why=Sentence(text=f"{why}: {followed(call)}."),
+        decision="retry",
+        then=(Sentence(text=f"Attempt {call.attempt} succeeded.{result}", events=proof[-1:]),),
+        cost=Cost(failed_attempts=len(failings), waited=waited(call)),
+    )
+
+
+def _what(call: Call, failings: Sequence[Failing]) -> str:
+    if not words.same(failings):
+        return f"{name(call)} failed {words.times(len(failings))}: {words.counted(failings)}."
+    return f"{name(call)} {words.failed_as(failings[0], words.times(len(failings)))}"
+
+
+def followed(call: Call) -> str:
+    """Which attempts followed, and after which waits."""
+    numbers = words.listed(str(number) for number in range(2, call.attempt + 1))
+    attempts = f"attempt{'s' if call.attempt > 2 else ''} {numbers} followed"
+    if len(waits(call)) == call.attempt - 1:
+        return f"{attempts} after {words.listed(map(words.seconds, waits(call)))}"
+    last = "" if call.attempt == 2 else ", the last one"
+    began = f"{last} {words.seconds(waited(call))} after the first was scheduled" if call.started_at else ""
+    return attempts + began

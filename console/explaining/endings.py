@@ -1,0 +1,123 @@
+"""Why a task ended other than completed, and where it stands while it runs."""
+
+from collections.abc import Iterator
+
+from console.explaining import words
+from console.explaining.item import Item, Sentence
+from console.explaining.story import Story
+from console.history import Call, Closed, End
+from workflows.budget import Limits
+
+TOLD_ELSEWHERE = ("plan_refused", "proposals_rejected", "question", "gave_up", "replans", "no_progress")
+"""How a task ends whose end another item explains."""
+OUTSIDE = {
+    "terminated": "The task was terminated from outside, so nothing was tidied up and no outcome was written",
+    "timed out": "The server's own time limit for the task passed, so no outcome was written",
+    "continued": "The task went on in another run, which cannot be read here",
+}
+DEADLINE = "the task's deadline"
+"""The summary of the timer that ends a task."""
+
+
+def items(story: Story) -> Iterator[Item]:
+    """The item of the end, unless another one tells it."""
+    end = story.history.end
+    if end is None or end.status == "completed":
+        return
+    if end.status in OUTSIDE:
+        because = f" ({words.sentence(end.reason)})" if end.reason else ""
+        what = Sentence(text=f"{OUTSIDE[end.status]}{because}.", events=(end.event,))
+        yield Item(what=what, decision="end", then=_interrupted(story))
+    elif (end.outcome is None or end.outcome.code not in TOLD_ELSEWHERE) and not _escalated_by_fault(story, end):
+        yield Item(what=_what(story, end), why=_why(story, end), decision="end", then=_interrupted(story))
+
+
+def _escalated_by_fault(story: Story, end: End) -> bool:
+    """Whether a fault is what the task escalated for."""
+    if end.status != "escalated":
+        return False
+    return any(call.closed is Closed.FAILED and not call.is_look for call in story.history.calls)
+
+
+def _what(story: Story, end: End) -> Sentence:
+    reason = words.sentence(end.outcome.reason if end.outcome else end.reason or "no reason is written down")
+    match (end.status, end.outcome.code if end.outcome else None):
+        case ("cancelled", _):
+            proof = (*story.history.cancels, end.event)
+            return Sentence(text="Somebody asked the task to stop, and it was cancelled.", events=proof)
+        case (_, "deadline"):
+            fired = [timer.ended for timer in story.history.timers if timer.fired and timer.summary == DEADLINE]
+            return Sentence(text=reason, events=tuple(event for event in (*fired, end.event) if event))
+        case _:
+            return Sentence(text=f"The task ended as {end.status.replace('_', ' ')}: {reason}", events=(end.event,))
+
+
+def _why(story: Story, end: End) -> Sentence | None:
+    code = end.outcome.code if end.outcome else None
+    limits = story.history.task.limits if story.history.task else Limits()
+    if code == "deadline":
+        return Sentence(text="A task ends at its deadline whatever it is doing; what was finished stays.")
+    if code == "tool_calls":
+        return Sentence(
+            text=f"It may make {words.count(limits.tool_calls, 'tool call')}, and the next step needed one."
+        )
+    if end.status == "cancelled":
+        return Sentence(text="What was finished stays; nothing is undone.")
+    return None
+
+
+def _interrupted(story: Story) -> tuple[Sentence, ...]:
+    """The steps that ran when the end came."""
+    cut = [call for call in story.history.calls if call.is_step and call.closed in (None, Closed.CANCELLED)]
+    if not cut:
+        return ()
+    doubtful = [call.id for call in cut if story.history.changes_world(call.kind) is not False]
+    doubt = f"; whether {words.listed(doubtful)} changed the world is not known" if doubtful else ""
+    verb = "was" if len(cut) == 1 else "were"
+    text = f"{words.listed(call.id for call in cut)} {verb} stopped while running{doubt}."
+    return (Sentence(text=text, events=tuple(event for call in cut for event in call.events)),)
+
+
+def now(story: Story) -> list[Sentence]:
+    """Where a task stands that has not ended."""
+    history = story.history
+    if history.end is not None:
+        return []
+    said = [_running(story, call) for call in history.calls if call.closed is None]
+    said += [
+        Sentence(
+            text=f"A timer of {words.seconds(timer.seconds)} runs: {words.sentence(timer.summary)}",
+            events=(timer.started,),
+        )
+        for timer in history.timers
+        if timer.ended is None
+    ]
+    if history.stuck:
+        event, reason = history.stuck
+        text = (
+            f"A worker cannot go on with this task ({words.sentence(reason)}); it tries again until its code is mended."
+        )
+        said.append(Sentence(text=text, events=(event,)))
+    elif history.waits_for_worker:
+        how = "The task waits for a worker" if history.began else "No worker has taken the task up yet"
+        said.append(Sentence(text=f"{how}.", events=(history.waits_for_worker,)))
+    said += [Sentence(text="Somebody has asked the task to stop.", events=(event,)) for event in history.cancels[-1:]]
+    return said
+
+
+def _running(story: Story, call: Call) -> Sentence:
+    """A call that has not ended; the server knows of its attempts what no event tells yet."""
+    what = "The planner" if call.is_planning else f"{call.id} ({call.kind})"
+    pending = story.history.pending.get(call.id)
+    if pending is None:
+        return Sentence(text=f"{what} has been called and has not answered yet.", events=(call.scheduled,))
+    last = f"; the one before {words.failed_as(pending.last)}" if pending.last else "."
+    of = f" of {call.allowed}" if call.allowed else ""
+    state = "runs" if pending.running else "waits to begin"
+    return Sentence(text=f"{what}: attempt {pending.attempt}{of} {state}{last}", events=(call.scheduled,))
+
+
+def resets(story: Story) -> list[Sentence]:
+    """Where the task was set back."""
+    text = "The task was reset here: what came after in its earlier run does not count any more."
+    return [Sentence(text=text, events=(event,)) for event in story.history.resets]

@@ -1,0 +1,168 @@
+"""A task explained: the summary, the plans, each deviation, what it cost, what was kept and what changed."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict
+
+from console.explaining import attempts, endings, faults, proposals, words, world
+from console.explaining.item import Cost, Item, Sentence
+from console.explaining.revisions import Diff, diffs
+from console.explaining.story import Story
+from console.history import Call, History
+
+COUNTED = {
+    "retry": ("retried call", "retried calls"),
+    "wait": ("wait", "waits"),
+    "fallback": ("fallback", "fallbacks"),
+    "replan": ("fault that called for a new plan", "faults that called for a new plan"),
+    "send_back": ("rejected proposal", "rejected proposals"),
+    "escalate": ("escalation", "escalations"),
+    "undecided": ("fault not decided yet", "faults not decided yet"),
+}
+"""What is counted in the summary, by decision."""
+
+
+class Explanation(BaseModel):
+    """What is said of a task; `of` makes one."""
+
+    model_config = ConfigDict(frozen=True, arbitrary_types_allowed=True)
+
+    story: Story
+    status: str
+    summary: str
+    items: tuple[Item, ...]
+    plans: tuple[Diff, ...]
+    now: tuple[Sentence, ...]
+    notes: tuple[Sentence, ...]
+    """What else must be known: resets, and what could not be read."""
+    cost: Cost
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether everything went as planned, so that there is nothing to explain."""
+        return self.status == "completed" and not self.items and not self.notes
+
+
+def of(history: History) -> Explanation:
+    """Explain a task from its history alone."""
+    story = Story(history)
+    found = [item for id in story.step_ids for item in faults.of_step(story, id)]
+    found += [*proposals.items(story), *endings.items(story)]
+    items = tuple(sorted(found, key=lambda item: item.at))
+    return Explanation(
+        story=story,
+        status=status(history),
+        summary=_summary(story, items),
+        items=items,
+        plans=tuple(diffs(story)),
+        now=tuple(endings.now(story)),
+        notes=(*endings.resets(story), *unreadable(history)),
+        cost=sum((item.cost for item in items), Cost()),
+    )
+
+
+def status(history: History) -> str:
+    """How the task stands: its own word or, where it could not say it, Temporal's."""
+    if history.outcome is not None:
+        return history.outcome.status.value
+    return history.end.status.replace(" ", "_") if history.end else "running"
+
+
+def unreadable(history: History) -> list[Sentence]:
+    """What was explained without, one sentence for each cause; never a value."""
+    causes = dict[str, list[str]]()
+    for one in history.unreadable:
+        where = (
+            f"event {one.event}'s {one.what}" if history.runs == 1 else f"run {one.run}, event {one.event}'s {one.what}"
+        )
+        causes.setdefault(one.why, []).append(where)
+    return [Sentence(text=_without(why, places)) for why, places in causes.items()]
+
+
+def _without(why: str, places: Sequence[str]) -> str:
+    shown = words.listed(places, 5)
+    verb = why if len(places) == 1 else why.replace("is ", "are ", 1).replace("was ", "were ", 1)
+    return f"{shown[0].upper()}{shown[1:]} {verb}; explained without {'it' if len(places) == 1 else 'them'}."
+
+
+def _summary(story: Story, items: Sequence[Item]) -> str:
+    history, end = story.history, story.history.end
+    if end is None:
+        took = "is running"
+    else:
+        how = status(history).replace("_", " ")
+        began = history.started_at or end.at
+        took = f"{how} after {words.seconds((end.at - began).total_seconds())}"
+    done = len({call.id for call in story.done})
+    plans = words.count(len(story.plans), "plan") if story.plans else "no plan in force"
+    steps = f", {done} of {words.count(len(story.step_ids), 'step')} finished" if story.step_ids else ""
+    calls = words.count(tool_calls(story), "tool call")
+    return " ".join(filter(None, [f"{history.task_id} {took}: {plans}{steps}, {calls}.", _deviations(items)]))
+
+
+def _deviations(items: Sequence[Item]) -> str:
+    if not items:
+        return "No faults."
+    decisions = [item.decision for item in items]
+    counts = [
+        words.count(decisions.count(decision), *names) for decision, names in COUNTED.items() if decision in decisions
+    ]
+    return f"Not as planned: {words.listed(counts)}." if counts else ""
+
+
+def tool_calls(story: Story) -> int:
+    """Attempts of tools, observations included: as the task counted them or, while it runs, as they are written."""
+    if story.history.outcome is not None:
+        return story.history.outcome.spent.tool_calls
+    return sum(max(1, call.attempt) for call in story.history.calls if call.is_step or call.is_look)
+
+
+def document(explanation: Explanation) -> dict[str, Any]:
+    """The same as JSON."""
+    story = explanation.story
+    outcome, end = story.history.outcome, story.history.end
+    return {
+        "task_id": story.history.task_id,
+        "task": story.history.task.text if story.history.task else None,
+        "status": explanation.status,
+        "reason": outcome.reason if outcome else end.reason if end else "",
+        "summary": explanation.summary,
+        "items": [item.document() for item in explanation.items],
+        "revisions": [one.model_dump(mode="json") for one in explanation.plans],
+        "kept": world.kept(story),
+        "changed": [one.model_dump(mode="json") for one in world.changes(story)],
+        "cost": {**explanation.cost.model_dump(), "tool_calls": tool_calls(story)},
+        "steps": [_step(story, id) for id in story.step_ids],
+        "never_started": world.never_started(story),
+        "now": [one.text for one in explanation.now],
+        "notes": [one.text for one in explanation.notes],
+        "result": outcome.result if outcome else None,
+    }
+
+
+def _step(story: Story, id: str) -> dict[str, Any]:
+    calls = story.history.of_step(id)
+    last = calls[-1] if calls else None
+    return {
+        "id": id,
+        "kind": last.kind if last else story.steps[id].kind,
+        "status": standing(last),
+        "attempts": sum(call.attempt for call in calls),
+        "events": [event.id for call in calls for event in call.events],
+    }
+
+
+def standing(last: Call | None) -> str:
+    """How a step stands whose last call is this one."""
+    if last is None:
+        return "not started"
+    return last.closed.value if last.closed else "running"
+
+
+def finished(story: Story, call: Call) -> Sentence:
+    """That a step finished, and what it returned."""
+    again = " (it had been done before; this is its first result)" if call.replayed else ""
+    at = "at its first attempt" if call.attempt <= 1 else f"at attempt {call.attempt}"
+    text = words.stop(f"{attempts.name(call)} finished {at}{again} and returned: {words.value(call.result)}")
+    return Sentence(text=text, events=tuple(event for event in (call.ended,) if event))

@@ -1,0 +1,181 @@
+"""An explanation as lines: numbered, wrapped below their beginning, each sentence with its events at the end."""
+
+from collections.abc import Iterable, Iterator, Sequence
+
+from rich.cells import cell_len
+
+from console import cells
+from console.cells import one_line
+from console.explaining import explanation, words, world
+from console.explaining.explanation import Explanation
+from console.explaining.item import Cost, Item, Sentence
+from console.explaining.revisions import Diff, Planned
+from console.explaining.story import Story
+from console.history import Event
+
+MAX_SPANS = 6
+"""Groups of events that one citation names."""
+NARROWEST = 40
+"""Columns below which a sentence is not cut any more."""
+INDENT = " " * 5
+Row = tuple[str, Sentence]
+"""What stands before a sentence, and the sentence."""
+
+
+def lines(explained: Explanation, width: int | None) -> list[str]:
+    """The whole, in `width` columns; None leaves every sentence whole."""
+    return list(set_rows(rows(explained), explained.story, width))
+
+
+def rows(explained: Explanation) -> Iterator[Row]:
+    """What is said of a task, row by row."""
+    if explained.is_plain:
+        yield "", Sentence(text=_plain(explained))
+    else:
+        yield from _story(explained)
+
+
+def _plain(explained: Explanation) -> str:
+    story = explained.story
+    took = explained.summary.partition(":")[0]
+    steps, plans = words.count(len(story.done), "step"), words.count(len(story.plans), "plan")
+    return f"{took}: {steps} in {plans}, no faults, nothing to explain."
+
+
+def _story(explained: Explanation) -> Iterator[Row]:
+    story = explained.story
+    yield "", Sentence(text=explained.summary)
+    if story.history.task:
+        yield "", Sentence(text=f"Asked: {words.sentence(story.history.task.text)}", events=(Event(1, 1),))
+    yield from _course(explained)
+    yield from (("Now  ", one) for one in explained.now)
+    yield from _closing(explained)
+    yield from (("", one) for one in (*_costs(explained.cost), *world.left(story)))
+    yield from (("Note  ", one) for one in explained.notes)
+
+
+def _course(explained: Explanation) -> Iterator[Row]:
+    """Plans, deviations and finished steps, in the order of their events."""
+    story, blocks = explained.story, list[tuple[Event, int, list[Row]]]()
+    for plan, diff in zip(story.plans, explained.plans, strict=True):
+        blocks.append((plan.turn.call.ended or plan.turn.call.scheduled, 0, plan_rows(story, diff)))
+    blocks += [(item.at, 1, item_rows(number, item)) for number, item in enumerate(explained.items, 1)]
+    blocks += [(event, 2, [row]) for event, row in _finished(explained)]
+    for *_, rows in sorted(blocks, key=lambda block: block[:2]):
+        yield from rows
+
+
+def item_rows(number: int, item: Item) -> list[Row]:
+    """A numbered item, its sentences below each other."""
+    lead = f"{number:>2}.  "
+    leads = [lead, *[" " * len(lead)] * (len(item.sentences) - 1)]
+    return list(zip(leads, item.sentences, strict=True))
+
+
+def plan_rows(story: Story, diff: Diff) -> list[Row]:
+    """A plan: its steps or, for a new one, how it differs from the one before."""
+    events = story.plans[diff.number - 1].events
+    if diff.number == 1:
+        steps = words.listed(map(planned, diff.added))
+        return [("", Sentence(text=f"Plan 1: {steps}.", events=events)), *_because(diff)]
+    how = "instead of" if diff.replan else "goes on after"
+    head = Sentence(text=f"Plan {diff.number}, {how} plan {diff.number - 1}:", events=events)
+    return [("", head), *_because(diff), *((INDENT, Sentence(text=text)) for text in difference_lines(diff))]
+
+
+def _because(diff: Diff) -> list[Row]:
+    return [(INDENT, Sentence(text=f"The planner's reason: {words.sentence(diff.because)}"))] if diff.because else []
+
+
+def difference_lines(diff: Diff) -> list[str]:
+    """Kept, changed, added and dropped steps, a line each."""
+    changed = [
+        f"{_renamed(one.before.id, one.after.id)} ({words.differences(one)})".replace(" ()", "") for one in diff.changed
+    ]
+    groups = {
+        "changed": changed,
+        "added" if diff.number > 1 else "planned": [planned(one) for one in diff.added],
+        "dropped": [one.id for one in diff.dropped],
+        "planned as before": diff.unchanged,
+        "kept, since finished": diff.kept if diff.replan else (),
+    }
+    return [f"{name}: {words.listed(ids)}" for name, ids in groups.items() if ids]
+
+
+def planned(step: Planned) -> str:
+    """`book (book_slot at=14:00; needs price)`."""
+    args = f" {words.call_args(step.args)}" if step.args else ""
+    needs = f"; needs {words.listed(step.needs)}" if step.needs else ""
+    return f"{one_line(step.id)} ({one_line(step.kind)}{args}{needs})"
+
+
+def _renamed(before: str, after: str) -> str:
+    return after if before == after else f"{before} -> {after}"
+
+
+def _finished(explained: Explanation) -> Iterator[tuple[Event, Row]]:
+    """The steps that no item tells of."""
+    story = explained.story
+    told = {event for item in explained.items for event in item.events}
+    for call in story.done:
+        if call.ended and call.ended not in told:
+            yield call.ended, ("  +  ", explanation.finished(story, call))
+
+
+def _closing(explained: Explanation) -> Iterator[Row]:
+    story = explained.story
+    outcome, end = story.history.outcome, story.history.end
+    if end is None or any(end.event in item.events for item in explained.items):
+        return
+    if outcome is not None and outcome.result is not None:
+        yield "", Sentence(text=f"Result: {words.value(outcome.result, 300)}", events=(end.event,))
+    elif end.status != "completed":
+        reason = words.sentence((outcome.reason if outcome else end.reason) or "no reason is written down")
+        yield "", Sentence(text=f"It ended as {end.status.replace('_', ' ')}: {reason}", events=(end.event,))
+
+
+def _costs(cost: Cost) -> list[Sentence]:
+    parts = [
+        words.count(cost.failed_attempts, "failed attempt") if cost.failed_attempts else "",
+        words.count(cost.observations, "observation") if cost.observations else "",
+        words.count(cost.planning_calls, "planning call") if cost.planning_calls else "",
+        f"{words.seconds(cost.waited)} of waiting" if cost.waited else "",
+    ]
+    return [Sentence(text=f"Beyond the plan this cost {words.listed(filter(None, parts))}.")] if any(parts) else []
+
+
+def set_rows(rows: Iterable[Row], story: Story, width: int | None) -> Iterator[str]:
+    """Lines of rows, in `width` columns; None leaves every sentence whole."""
+    many = story.history.runs > 1
+    for lead, one in rows:
+        yield from set_sentence(lead, one_line(one.text), cite(one.events, many=many), width)
+
+
+def set_sentence(lead: str, text: str, cited: str, width: int | None) -> list[str]:
+    """A sentence below its own beginning, its events at the right end of the last line or, without room, below."""
+    if width is None:
+        return ["  ".join(filter(None, [lead + text, cited]))]
+    wide = max(NARROWEST, width)
+    wrapped = cells.wrapped(text, wide - len(lead)).split("\n")
+    *rows, last = [(" " * len(lead) if index else lead) + row for index, row in enumerate(wrapped)]
+    if not cited:
+        return [*rows, last]
+    room = wide - cell_len(last)
+    return [*rows, last + cited.rjust(room)] if len(cited) + 2 <= room else [*rows, last, cited.rjust(wide)]
+
+
+def cite(events: Sequence[Event], *, many: bool = False) -> str:
+    """`[event 11]`, `[events 13-15, 22]`; with the run where a task has several."""
+    ids = sorted({event.id for event in events})
+    if not ids:
+        return ""
+    spans = list[list[int]]()
+    for id in ids:
+        if spans and id == spans[-1][-1] + 1:
+            spans[-1].append(id)
+        else:
+            spans.append([id])
+    shown = [str(span[0]) if len(span) == 1 else f"{span[0]}-{span[-1]}" for span in spans]
+    text = ", ".join(shown if len(shown) <= MAX_SPANS else [*shown[: MAX_SPANS - 1], "...", shown[-1]])
+    run = f"run {events[0].run}, " if many else ""
+    return f"[{run}event{'s' if len(ids) > 1 else ''} {text}]"

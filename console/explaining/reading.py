@@ -1,0 +1,222 @@
+"""From Temporal's events to a History: one event after the other."""
+
+from collections.abc import AsyncIterable, Awaitable, Callable, Mapping
+from datetime import UTC, datetime
+
+from temporalio.api.enums.v1 import WorkflowTaskFailedCause
+from temporalio.api.failure.v1 import Failure
+from temporalio.api.history.v1 import HistoryEvent
+from temporalio.converter import DataConverter
+
+from console.explaining import failures
+from console.explaining.payloads import Payloads
+from console.history import PLANNING, Call, Closed, End, Event, Failing, History, Pending, Timer
+from workflows import routing
+from workflows.agent import OUTCOME_MEMO
+from workflows.catalogue import Catalogue
+from workflows.faults import readable
+from workflows.plan import Proposed, StepReturn
+from workflows.task import Outcome, Situation, Task
+
+SUFFIX = "_event_attributes"
+RESET = WorkflowTaskFailedCause.WORKFLOW_TASK_FAILED_CAUSE_RESET_WORKFLOW
+
+Take = Callable[[HistoryEvent], Awaitable[None]]
+
+
+async def read(task_id: str, events: AsyncIterable[HistoryEvent], converter: DataConverter) -> History:
+    """The records of these events, decoded by `converter`."""
+    reading = Reading(task_id, converter)
+    async for event in events:
+        await reading.add(event)
+    return reading.history
+
+
+class Reading:
+    """Makes a History of events that come in their order."""
+
+    def __init__(self, task_id: str, converter: DataConverter) -> None:
+        """Begin with nothing."""
+        self._payloads = Payloads(converter)
+        self._run = 0
+        self._open = dict[Event, Call]()
+        self._timers = dict[Event, Timer]()
+        self._memo: Outcome | None = None
+        self._takes = self._all_takes()
+        self.history = History(task_id, unreadable=self._payloads.unreadable)
+
+    async def add(self, event: HistoryEvent) -> None:
+        """Take up the next event; those that tell nothing are passed over."""
+        name = (event.WhichOneof("attributes") or "").removesuffix(SUFFIX)
+        if name == "workflow_execution_started":
+            self._run += 1
+            self._payloads.run = self.history.runs = self._run
+        self.history.last = self._at(event.event_id)
+        if name in self._takes:
+            await self._takes[name](event)
+
+    async def pending(self, id: str, attempt: int, failure: Failure | None, *, running: bool) -> None:
+        """Take up what the server says of a call that has not ended."""
+        call = next((one for one in reversed(self.history.calls) if one.id == id and one.closed is None), None)
+        if call is not None:
+            last = await self._failing(call, failure, attempt - 1, call.scheduled.id) if failure else None
+            self.history.pending[id] = Pending(attempt, last, running)
+
+    def _all_takes(self) -> Mapping[str, Take]:
+        return {
+            "workflow_execution_started": self._started,
+            "workflow_execution_cancel_requested": self._cancel_requested,
+            "workflow_properties_modified": self._memo_written,
+            "workflow_execution_completed": self._completed,
+            "workflow_execution_failed": self._failed,
+            "workflow_execution_canceled": self._canceled,
+            "workflow_execution_terminated": self._terminated,
+            "workflow_execution_timed_out": self._timed_out,
+            "workflow_execution_continued_as_new": self._continued,
+            "workflow_task_scheduled": self._task_scheduled,
+            "workflow_task_started": self._task_started,
+            "workflow_task_completed": self._task_completed,
+            "workflow_task_failed": self._task_failed,
+            "activity_task_scheduled": self._call_scheduled,
+            "activity_task_started": self._call_started,
+            "activity_task_completed": self._call_completed,
+            "activity_task_failed": self._call_failed,
+            "activity_task_timed_out": self._call_timed_out,
+            "activity_task_canceled": self._call_canceled,
+            "timer_started": self._timer_started,
+            "timer_fired": self._timer_fired,
+            "timer_canceled": self._timer_canceled,
+        }
+
+    def _at(self, id: int) -> Event:
+        return Event(self._run, id)
+
+    async def _started(self, event: HistoryEvent) -> None:
+        of = event.workflow_execution_started_event_attributes
+        if self._run == 1:
+            self.history.started_at = _when(event)
+            self.history.task = await self._payloads.model(event.event_id, "input", of.input.payloads, Task)
+        self.history.end = None
+
+    async def _cancel_requested(self, event: HistoryEvent) -> None:
+        self.history.cancels.append(self._at(event.event_id))
+
+    async def _memo_written(self, event: HistoryEvent) -> None:
+        fields = event.workflow_properties_modified_event_attributes.upserted_memo.fields
+        if OUTCOME_MEMO in fields:
+            self._memo = await self._payloads.model(event.event_id, "memo", [fields[OUTCOME_MEMO]], Outcome)
+
+    async def _completed(self, event: HistoryEvent) -> None:
+        payloads = event.workflow_execution_completed_event_attributes.result.payloads
+        self._end("completed", event, await self._payloads.model(event.event_id, "result", payloads, Outcome))
+
+    async def _failed(self, event: HistoryEvent) -> None:
+        failure = event.workflow_execution_failed_event_attributes.failure
+        cause = await self._payloads.failure(event.event_id, failure)
+        status = failure.application_failure_info.type or "failed"
+        self._end(status, event, failures.outcome(cause), failure.message)
+
+    async def _canceled(self, event: HistoryEvent) -> None:
+        self._end("cancelled", event, self._memo)
+
+    async def _terminated(self, event: HistoryEvent) -> None:
+        self._end("terminated", event, None, event.workflow_execution_terminated_event_attributes.reason)
+
+    async def _timed_out(self, event: HistoryEvent) -> None:
+        self._end("timed out", event, None)
+
+    async def _continued(self, event: HistoryEvent) -> None:
+        self._end("continued", event, None)
+        for timer in self.history.timers:
+            timer.ended = timer.ended or self._at(event.event_id)  # it ends with its run
+
+    def _end(self, status: str, event: HistoryEvent, outcome: Outcome | None, reason: str = "") -> None:
+        self.history.end = End(status, self._at(event.event_id), _when(event), outcome, reason)
+
+    async def _task_scheduled(self, event: HistoryEvent) -> None:
+        self.history.waits_for_worker = self._at(event.event_id)
+
+    async def _task_started(self, event: HistoryEvent) -> None:
+        self.history.waits_for_worker, self.history.began = None, True
+
+    async def _task_completed(self, event: HistoryEvent) -> None:
+        self.history.stuck = None
+
+    async def _task_failed(self, event: HistoryEvent) -> None:
+        of = event.workflow_task_failed_event_attributes
+        if of.cause == RESET:
+            self.history.resets.append(self._at(event.event_id))
+        else:
+            self.history.stuck = (self._at(event.event_id), of.failure.message)
+
+    async def _call_scheduled(self, event: HistoryEvent) -> None:
+        of = event.activity_task_scheduled_event_attributes
+        call = Call(of.activity_id, of.activity_type.name, _when(event), self._at(event.event_id))
+        call.allowed = of.retry_policy.maximum_attempts
+        if call.kind in PLANNING:
+            call.situation = await self._payloads.model(event.event_id, "input", of.input.payloads, Situation)
+        else:
+            call.args = await self._payloads.value(event.event_id, "input", of.input.payloads)
+        self._open[call.scheduled] = call
+        self.history.calls.append(call)
+
+    async def _call_started(self, event: HistoryEvent) -> None:
+        of = event.activity_task_started_event_attributes
+        call = self._open[self._at(of.scheduled_event_id)]
+        call.started, call.started_at, call.attempt = self._at(event.event_id), _when(event), of.attempt
+        if of.HasField("last_failure"):
+            call.last = await self._failing(call, of.last_failure, of.attempt - 1, event.event_id)
+
+    async def _call_completed(self, event: HistoryEvent) -> None:
+        of = event.activity_task_completed_event_attributes
+        call = self._close(of.scheduled_event_id, event, Closed.COMPLETED)
+        id, payloads = event.event_id, of.result.payloads
+        if call.kind in PLANNING:
+            call.proposed = await self._payloads.model(id, "result", payloads, Proposed)
+        elif call.kind == routing.CATALOGUE.kind:
+            self.history.catalogue = await self._payloads.model(id, "result", payloads, Catalogue)
+        elif back := await self._payloads.model(id, "result", payloads, StepReturn):
+            call.result, call.replayed, call.earlier = back.result, back.replayed, readable(back.earlier)
+
+    async def _call_failed(self, event: HistoryEvent) -> None:
+        of = event.activity_task_failed_event_attributes
+        call = self._close(of.scheduled_event_id, event, Closed.FAILED)
+        call.failing = await self._failing(call, of.failure, call.attempt, event.event_id)
+
+    async def _call_timed_out(self, event: HistoryEvent) -> None:
+        of = event.activity_task_timed_out_event_attributes
+        call = self._close(of.scheduled_event_id, event, Closed.FAILED)
+        call.failing = await self._failing(call, of.failure, call.attempt, event.event_id)
+
+    async def _call_canceled(self, event: HistoryEvent) -> None:
+        self._close(event.activity_task_canceled_event_attributes.scheduled_event_id, event, Closed.CANCELLED)
+
+    def _close(self, scheduled: int, event: HistoryEvent, how: Closed) -> Call:
+        call = self._open[self._at(scheduled)]
+        call.ended, call.ended_at, call.closed = self._at(event.event_id), _when(event), how
+        return call
+
+    async def _timer_started(self, event: HistoryEvent) -> None:
+        seconds = event.timer_started_event_attributes.start_to_fire_timeout.ToTimedelta().total_seconds()
+        summary = await self._payloads.value(event.event_id, "summary", [event.user_metadata.summary])
+        timer = Timer(self._at(event.event_id), seconds, str(summary or ""))
+        self._timers[timer.started] = timer
+        self.history.timers.append(timer)
+
+    async def _timer_fired(self, event: HistoryEvent) -> None:
+        timer = self._timers[self._at(event.timer_fired_event_attributes.started_event_id)]
+        timer.ended, timer.fired = self._at(event.event_id), True
+
+    async def _timer_canceled(self, event: HistoryEvent) -> None:
+        timer = self._timers[self._at(event.timer_canceled_event_attributes.started_event_id)]
+        timer.ended = self._at(event.event_id)
+
+    async def _failing(self, call: Call, failure: Failure, attempt: int, event: int) -> Failing:
+        """The fault that the workflow saw, and, on the way, those of the attempts before it."""
+        cause = await self._payloads.failure(event, failure)
+        call.earlier = failures.earlier(call, cause) or call.earlier
+        return failures.failing(self.history, call, failure, cause, attempt)
+
+
+def _when(event: HistoryEvent) -> datetime:
+    return event.event_time.ToDatetime(UTC)

@@ -1,0 +1,169 @@
+"""What happened: the verdict on each proposal, the plans, and what became of each step. Pure functions of a History."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from console.history import Call, Closed, Event, History
+from workflows import routing
+from workflows.plan import Answer, GiveUp, NewSteps, Question, Step
+from workflows.task import FaultRecord
+
+REFUSED_AT_THE_END = ("plan_refused", "proposals_rejected")
+
+
+class Verdict(StrEnum):
+    """What became of a request for a proposal."""
+
+    ACCEPTED = "accepted"
+    REJECTED = "rejected"
+    UNDECIDED = "undecided"
+    UNREADABLE = "unreadable"
+    FAILED = "failed"
+
+
+@dataclass(frozen=True)
+class Turn:
+    """One request for a proposal, and what became of it."""
+
+    call: Call
+    verdict: Verdict
+    reasons: tuple[str, ...] = ()
+    """Why the proposal was rejected."""
+
+    @property
+    def is_replan(self) -> bool:
+        """Whether it was asked because the plan in force had met a fault."""
+        return self.call.kind == routing.REPLAN.kind
+
+    @property
+    def proposal(self) -> NewSteps | Answer | Question | GiveUp | None:
+        """What the planner proposed, where that can be read."""
+        return self.call.proposed.proposal if self.call.proposed else None
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A plan that was in force."""
+
+    number: int
+    turn: Turn
+    steps: tuple[Step, ...]
+    because: str = ""
+
+    @property
+    def events(self) -> tuple[Event, ...]:
+        """Where it was asked for and proposed."""
+        return self.turn.call.events
+
+
+class Story:
+    """A history, and what follows from it."""
+
+    def __init__(self, history: History) -> None:
+        """Tell what this history tells."""
+        self.history = history
+        self.turns = _turns(history)
+        self.plans = _plans(history, self.turns)
+
+    @property
+    def steps(self) -> dict[str, Step]:
+        """Every step that was ever planned, as it was planned last."""
+        return {step.id: step for plan in self.plans for step in plan.steps}
+
+    @property
+    def step_ids(self) -> list[str]:
+        """Every step that was planned or called, in that order."""
+        called = [call.id for call in self.history.calls if call.is_step]
+        return list(dict.fromkeys([*self.steps, *called]))
+
+    @property
+    def done(self) -> list[Call]:
+        """The calls that finished a step, in order."""
+        done = [call for call in self.history.calls if call.is_step and call.closed is Closed.COMPLETED]
+        return sorted(done, key=lambda call: call.ended or call.scheduled)
+
+    def done_before(self, event: Event) -> list[str]:
+        """The steps that were finished before an event."""
+        return [call.id for call in self.done if call.ended and call.ended < event]
+
+    def plan_of(self, event: Event) -> Plan | None:
+        """The plan that was in force at an event."""
+        earlier = [plan for plan in self.plans if (plan.turn.call.ended or event) < event]
+        return earlier[-1] if earlier else None
+
+    def turn_after(self, event: Event) -> Turn | None:
+        """The first request for a proposal after an event."""
+        return next((turn for turn in self.turns if turn.call.scheduled > event), None)
+
+    def plan_from(self, turn: Turn) -> Plan | None:
+        """The plan that came of a request, or of the next ones where proposals were rejected."""
+        return next((plan for plan in self.plans if plan.turn.call.scheduled >= turn.call.scheduled), None)
+
+    def faults(self) -> Sequence[FaultRecord]:
+        """The faults that are recorded with the decision that followed: all of them, or those of the newest replan."""
+        if self.history.outcome is not None:
+            return self.history.outcome.faults
+        told = [call.situation.faults for call in self.history.planning if call.situation]
+        return told[-1] if told else ()
+
+    def decisions(self, step: str) -> list[FaultRecord]:
+        """The recorded faults of a step that came back to the workflow, in order."""
+        return [fault for fault in self.faults() if fault.step_id == step and fault.decision != "retry"]
+
+
+def _turns(history: History) -> list[Turn]:
+    calls = history.planning
+    following = [*calls[1:], None]
+    return [_turn(history, call, after) for call, after in zip(calls, following, strict=False)]
+
+
+def _turn(history: History, call: Call, after: Call | None) -> Turn:
+    if call.closed is not Closed.COMPLETED:
+        return Turn(call, Verdict.FAILED if call.closed else Verdict.UNDECIDED)
+    own = call.proposed.rejected if call.proposed else ()
+    if after is not None:
+        reasons = after.situation.rejected if after.situation else own
+        return _judged(call, reasons)
+    outcome = history.outcome
+    if outcome is not None and outcome.code in REFUSED_AT_THE_END:
+        return Turn(call, Verdict.REJECTED, own or (outcome.reason.partition(": ")[2] or outcome.reason,))
+    if history.end is None and not own and not _anything_after(history, call):
+        return Turn(call, Verdict.UNDECIDED)
+    return _judged(call, own)
+
+
+def _judged(call: Call, reasons: Sequence[str]) -> Turn:
+    if reasons:
+        return Turn(call, Verdict.REJECTED, tuple(reasons))
+    return Turn(call, Verdict.ACCEPTED if call.proposed else Verdict.UNREADABLE)
+
+
+def _anything_after(history: History, call: Call) -> bool:
+    """Whether the workflow has gone on with a proposal."""
+    return any(other.scheduled > (call.ended or call.scheduled) for other in history.calls)
+
+
+def _plans(history: History, turns: Sequence[Turn]) -> list[Plan]:
+    plans = list[Plan]()
+    for turn in turns:
+        proposal = turn.proposal
+        if turn.verdict is Verdict.ACCEPTED and isinstance(proposal, NewSteps):
+            plans.append(Plan(len(plans) + 1, turn, proposal.steps, proposal.because))
+        elif turn.verdict is Verdict.UNREADABLE and (steps := _called_after(history, turn)):
+            plans.append(Plan(len(plans) + 1, turn, steps))
+    revisions = history.outcome.revisions if history.outcome else ()
+    accepted = revisions[-1].number if revisions else 0  # a long task keeps only its last revisions
+    return plans[:accepted] if history.outcome else plans
+
+
+def _called_after(history: History, turn: Turn) -> tuple[Step, ...]:
+    """The steps of a plan that cannot be read, as far as they were called before the next request."""
+    later = [call for call in history.calls if call.scheduled > turn.call.scheduled]
+    until = next((call.scheduled for call in later if call.is_planning), history.last)
+    steps = {
+        call.id: Step(id=call.id, kind=call.kind)
+        for call in later
+        if call.is_step and until and call.scheduled <= until
+    }
+    return tuple(steps.values())

@@ -1,0 +1,182 @@
+"""The words of an explanation: causes, decisions, values and numbers for people."""
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from pydantic import JsonValue
+
+from console.cells import one_line
+from console.explaining.revisions import Change
+from console.history import Failing
+from workflows.details import brief
+from workflows.faults import Applied, Code, Quadrant
+from workflows.plan import canonical
+
+MAX_VALUE = 90
+"""Characters of a value from the world."""
+MAX_REASON = 300
+"""Characters of a reason."""
+
+RETRY_BECAUSE: Mapping[Quadrant | None, str] = {
+    Quadrant.TRANSIENT_INFRASTRUCTURAL: "The way to the tool failed and not the call: time can cure that, so the same "
+    "call was made again",
+    Quadrant.TRANSIENT_SEMANTIC: "The tool said not now: time can cure that, so the same call was made again",
+}
+RETRY_ANYWAY = "This counts as curable by time, so the same call was made again"
+
+WAIT_BECAUSE: Mapping[Code | None, str] = {
+    Code.CIRCUIT_OPEN: "The breaker of the tool is open: a call now would only burn an attempt",
+    Code.MISSING_TOOL: "No worker knew the kind; one that does may be on its way, as in a deploy",
+    Code.WORKER_SHUTDOWN: "The worker was stopped during the call, which says nothing about the call: it does not "
+    "count as an attempt",
+    Code.RATE_LIMITED: "The tool said later, and for longer than a retry waits",
+    Code.BUSY: "The tool said later, and for longer than a retry waits",
+}
+WAIT_ANYWAY = "Time can cure this, and the step had attempts left"
+
+UNCALLED_BECAUSE: Mapping[Code | None, str] = {
+    Code.REPEATED_CALL: "The same call had failed before and nothing had changed since, so it was not made",
+    Code.INVALID_INPUT: "Its arguments could not be made from the results that it refers to, so nothing was called",
+}
+UNCALLED_ANYWAY = "Nothing was called"
+
+
+def failed_as(failing: Failing, often: str = "") -> str:
+    """How it failed, with code and reason: `was refused (conflict): 14:00 is taken.`"""
+    verb = {
+        Quadrant.PERSISTENT_SEMANTIC: "was refused",
+        Quadrant.TRANSIENT_SEMANTIC: "was put off",
+    }.get(failing.quadrant or Quadrant.TRANSIENT_INFRASTRUCTURAL, "failed")
+    return f"{verb}{often and ' ' + often} ({code(failing)}): {reason(failing)}"
+
+
+def code(failing: Failing) -> str:
+    """The fault's code, or the cell of the taxonomy where only that can be read."""
+    if failing.code:
+        return failing.code.value
+    return failing.quadrant.value.replace("_", " ") if failing.quadrant else "unknown"
+
+
+def reason(failing: Failing) -> str:
+    """The fault's sentence."""
+    return sentence(failing.reason or "no reason is written down")
+
+
+def observed(failing: Failing) -> str:
+    """What the world looked like at the fault: ` Seen then: free 14:30, 15:00.`, or nothing."""
+    seen = failing.fault.observed if failing.fault else None
+    return "" if seen is None else f" Seen then: {stop(value(seen))}"
+
+
+def why_escalated(failing: Failing) -> str:
+    """Why a person has to act."""
+    if failing.fault and failing.fault.effect is Applied.UNKNOWN:
+        return "Nobody knows whether the call changed the world; such a call is neither repeated nor planned around"
+    if failing.code is Code.MISSING_TOOL:
+        return "No worker knew the kind for as long as it is waited for"
+    if failing.quadrant in (Quadrant.TRANSIENT_INFRASTRUCTURAL, Quadrant.TRANSIENT_SEMANTIC):
+        return "Its attempts were used up, it has no fallback, and no new plan was allowed any more"
+    return "Neither time nor another plan can cure this, so there was no retry and no new plan: a person must act"
+
+
+def why_replanned(failing: Failing, kind: str) -> str:
+    """Why a new plan was the answer."""
+    if failing.quadrant in (Quadrant.TRANSIENT_INFRASTRUCTURAL, Quadrant.TRANSIENT_SEMANTIC):
+        return (
+            f"Its attempts were used up and it has no fallback: {kind} counts as down, and a new plan must do without"
+        )
+    return "The world said no, and the same call would be refused again: no retry, but a new plan"
+
+
+def sentence(text: str) -> str:
+    """Foreign text as one sentence: one line, cut, with a full stop."""
+    line = brief(one_line(text), MAX_REASON)
+    return line if line.endswith((".", "!", "?", "…")) else line + "."
+
+
+def value(seen: JsonValue, width: int = MAX_VALUE) -> str:
+    """A value from the world in a few words: `free: 14:30, 15:00`."""
+    match seen:
+        case [_, *_]:
+            text = ", ".join(map(_plain, seen))
+        case dict() if len(seen) == 1 and "$from" not in seen:
+            name, item = next(iter(seen.items()))
+            text = f"{name}: {value(item, width)}"
+        case dict() if seen and "$from" not in seen:
+            text = ", ".join(f"{name}: {_plain(item)}" for name, item in seen.items())
+        case _:
+            text = _plain(seen)
+    return brief(one_line(text), width)
+
+
+def stop(text: str) -> str:
+    """Text with a full stop, unless it was cut."""
+    return text if text.endswith("…") else text + "."
+
+
+def call_args(args: Mapping[str, JsonValue], width: int = 50) -> str:
+    """Arguments in a few words: `day=2026-11-23, at=14:00`."""
+    return brief(one_line(", ".join(f"{name}={_plain(item)}" for name, item in args.items())), width)
+
+
+def _plain(seen: JsonValue) -> str:
+    match seen:
+        case {"$from": source, "path": str(path)} if path:
+            return f"<{source}.{path}>"
+        case {"$from": source}:
+            return f"<{source}>"
+        case dict():
+            return f"{{{', '.join(f'{name}: {_plain(item)}' for name, item in seen.items())}}}"
+        case list():
+            return f"[{', '.join(map(_plain, seen))}]"
+        case str():
+            return seen or '""'
+        case _:
+            return canonical(seen)
+
+
+def differences(change: Change) -> str:
+    """What is different in a step: `at: 14:00 -> 14:30, needs: a -> b`."""
+    return ", ".join(
+        f"{one_line(name)}: {value(was.before, 40)} -> {value(was.after, 40)}" for name, was in change.differences
+    )
+
+
+def same(failings: Sequence[Failing]) -> bool:
+    """Whether all failed in the same way."""
+    return len({(code(one), one.reason) for one in failings}) == 1
+
+
+def counted(failings: Sequence[Failing]) -> str:
+    """Several faults in one clause: `server_error twice (503.), timeout once (No answer.)`."""
+    groups = dict[str, list[Failing]]()
+    for failing in failings:
+        groups.setdefault(code(failing), []).append(failing)
+    return ", ".join(f"{name} {times(len(group))} ({reason(group[-1])})" for name, group in groups.items())
+
+
+def times(number: int) -> str:
+    """`once`, `twice`, `3 times`."""
+    return {1: "once", 2: "twice"}.get(number, f"{number} times")
+
+
+def count(number: int, one: str, many: str | None = None) -> str:
+    """`1 plan`, `2 plans`."""
+    return f"{number} {one if number == 1 else many or one + 's'}"
+
+
+def listed(words: Iterable[str], limit: int = 12) -> str:
+    """`a`, `a and b`, `a, b and c`; the rest of a long list is counted."""
+    all = [one_line(word) for word in words]
+    if len(all) > limit:
+        return f"{', '.join(all[:limit])} and {len(all) - limit} more"
+    return " and ".join(filter(None, [", ".join(all[:-1]), *all[-1:]]))
+
+
+def seconds(number: float) -> str:
+    """`0.19 s`, `12.3 s`, `2 h 5 min`."""
+    if number < 10:
+        return f"{number:.2f} s"
+    if number < 120:
+        return f"{number:.1f} s"
+    minutes = round(number / 60)
+    return f"{minutes} min" if minutes < 120 else f"{minutes // 60} h {minutes % 60} min"

@@ -1,0 +1,209 @@
+"""A task's history as records of ours: which events belong to which call, what it was given, and how it ended."""
+
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import StrEnum
+from typing import NamedTuple
+
+from pydantic import JsonValue
+
+from workflows import routing
+from workflows.catalogue import Catalogue, Effect, ToolSpec
+from workflows.faults import Code, Fault, Quadrant
+from workflows.plan import Proposed
+from workflows.task import Outcome, Situation, Task
+
+PLANNING = (routing.PLAN.kind, routing.REPLAN.kind)
+OWN = frozenset(spec.kind for spec in routing.OWN)
+LOOK = ":look"
+"""What follows a step's id in the id of the observation that was made for it."""
+
+
+class Event(NamedTuple):
+    """Where something is written: the run of the task, from 1, and the event's id in it."""
+
+    run: int
+    id: int
+
+
+class Closed(StrEnum):
+    """How a call ended."""
+
+    COMPLETED = "completed"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+
+
+@dataclass(frozen=True)
+class Failing:
+    """A fault as far as the history tells."""
+
+    reason: str
+    quadrant: Quadrant | None = None
+    fault: Fault | None = None
+
+    @classmethod
+    def of(cls, fault: Fault) -> "Failing":
+        """A fault that is known in full."""
+        return cls(fault.reason, fault.quadrant, fault)
+
+    @property
+    def code(self) -> Code | None:
+        """What happened; None where it cannot be read."""
+        return self.fault.code if self.fault else None
+
+
+@dataclass
+class Call:
+    """One scheduling of an activity, with all its attempts."""
+
+    id: str
+    kind: str
+    at: datetime
+    scheduled: Event
+    args: JsonValue = None
+    allowed: int = 1
+    """Attempts that it was granted; 0 means no limit."""
+    situation: Situation | None = None
+    """What a planner was told."""
+    started: Event | None = None
+    started_at: datetime | None = None
+    """When its last attempt began."""
+    attempt: int = 0
+    """The number of its last attempt, as far as it is written down."""
+    last: Failing | None = None
+    """What ended the attempt before the last one."""
+    earlier: tuple[Fault, ...] = ()
+    """The faults of the attempts before the last one, as far as a worker lived to tell."""
+    ended: Event | None = None
+    ended_at: datetime | None = None
+    closed: Closed | None = None
+    """How it ended; None while it has not."""
+    result: JsonValue = None
+    replayed: bool = False
+    proposed: Proposed | None = None
+    """What a planner returned."""
+    failing: Failing | None = None
+
+    @property
+    def events(self) -> tuple[Event, ...]:
+        """All that is written about it."""
+        return tuple(one for one in (self.scheduled, self.started, self.ended) if one)
+
+    @property
+    def step(self) -> str:
+        """The step for which it was made."""
+        return self.id.removesuffix(LOOK)
+
+    @property
+    def is_look(self) -> bool:
+        """Whether it looked at the world again after a refusal."""
+        return self.id.endswith(LOOK)
+
+    @property
+    def is_planning(self) -> bool:
+        """Whether it asked for a proposal."""
+        return self.kind in PLANNING
+
+    @property
+    def is_step(self) -> bool:
+        """Whether it carried out a step of a plan."""
+        return not self.is_look and self.kind not in OWN
+
+
+@dataclass
+class Timer:
+    """A timer of the workflow."""
+
+    started: Event
+    seconds: float
+    summary: str
+    ended: Event | None = None
+    fired: bool = False
+
+
+@dataclass(frozen=True)
+class End:
+    """How the last run was closed: Temporal's own word, and the Outcome where one was written."""
+
+    status: str
+    event: Event
+    at: datetime
+    outcome: Outcome | None = None
+    reason: str = ""
+
+
+@dataclass(frozen=True)
+class Pending:
+    """What the server says of a call that has not ended, and that no event tells yet."""
+
+    attempt: int
+    last: Failing | None = None
+    running: bool = True
+
+
+@dataclass(frozen=True)
+class Unreadable:
+    """A part of an event that this console cannot read, and why."""
+
+    run: int
+    event: int
+    what: str
+    why: str
+
+
+@dataclass
+class History:
+    """Everything that is written about one task, in the order in which it was written."""
+
+    task_id: str
+    runs: int = 1
+    task: Task | None = None
+    started_at: datetime | None = None
+    last: Event | None = None
+    """The newest event."""
+    catalogue: Catalogue | None = None
+    calls: list[Call] = field(default_factory=list)
+    timers: list[Timer] = field(default_factory=list)
+    cancels: list[Event] = field(default_factory=list)
+    """Requests to cancel the task."""
+    resets: list[Event] = field(default_factory=list)
+    """Where the task was set back to an earlier event."""
+    waits_for_worker: Event | None = None
+    """The workflow task that no worker has taken yet."""
+    stuck: tuple[Event, str] | None = None
+    """A workflow task that failed and has not succeeded since, and why."""
+    began: bool = False
+    """Whether a worker ever took it."""
+    end: End | None = None
+    pending: dict[str, Pending] = field(default_factory=dict)
+    """By activity id."""
+    unreadable: list[Unreadable] = field(default_factory=list)
+
+    @property
+    def outcome(self) -> Outcome | None:
+        """The Outcome, where one was written."""
+        return self.end.outcome if self.end else None
+
+    @property
+    def planning(self) -> list[Call]:
+        """The requests for a proposal."""
+        return [call for call in self.calls if call.is_planning]
+
+    def of_step(self, id: str) -> list[Call]:
+        """The schedulings of one step, in order."""
+        return [call for call in self.calls if call.is_step and call.id == id]
+
+    def looks(self, id: str) -> list[Call]:
+        """The observations that were made for one step."""
+        return [call for call in self.calls if call.is_look and call.step == id]
+
+    def spec(self, kind: str) -> ToolSpec | None:
+        """What a kind promised this task, where that can be read."""
+        own = {spec.kind: spec for spec in routing.OWN}
+        return own.get(kind) or (self.catalogue.specs.get(kind) if self.catalogue else None)
+
+    def changes_world(self, kind: str) -> bool | None:
+        """Whether a kind may change the world; None where that cannot be read."""
+        spec = self.spec(kind)
+        return spec.effect is not Effect.READ if spec else None

@@ -1,0 +1,224 @@
+"""`explain` on the saved histories: each ending and each decision, from the history alone, without a server."""
+
+import pytest
+
+from console.explaining import explanation, one_step, page
+from console.explaining.item import Item
+from console.problem import Problem
+from tests.console import histories
+from tests.console.histories import NAMES, explained, text
+
+
+def about(items: tuple[Item, ...], decision: str) -> Item:
+    """The only item with this decision."""
+    [item] = [item for item in items if item.decision == decision]
+    return item
+
+
+async def test_a_run_without_faults_is_one_sentence() -> None:
+    """How many steps, and that there is nothing to explain."""
+    assert (
+        await text("straight") == "the-task completed after 0.15 s: 2 steps in 1 plan, no faults, nothing to explain."
+    )
+
+
+SAID = {
+    "retried": [
+        " 1.  a (flaky) was put off twice (busy): The line is busy.  [events 20-21]",
+        "     The tool said not now: time can cure that, so the same call was made again: attempts 2 and 3 followed "
+        "after 0.05 s and 0.30 s.",
+        "     Attempt 3 succeeded. It returned: said: x.  [event 21]",
+        "Beyond the plan this cost 2 failed attempts and 0.35 s of waiting.",
+    ],
+    "replanned": [
+        "Plan 1: a (pick word=taken), b (say word=kept) and c (say word=later; needs a).  [events 12-14]",
+        " 1.  a (pick) was refused (conflict): This word is taken. Seen then: free: free.  [event 22]",
+        "     The world said no, and the same call would be refused again: no retry, but a new plan.",
+        "     Looked at the world again with say: said: taken.  [events 28-30]",
+        "     The planner was asked for a new plan: plan 2 has a-2 in its place (word: taken -> free).  [events 34-36]",
+        "  +  b (say) finished at its first attempt and returned: said: kept.  [event 25]",
+        "Plan 2, instead of plan 1:  [events 34-36]",
+        "     changed: a -> a-2 (word: taken -> free) and c (needs: a -> a-2)",
+        "     kept, since finished: b",
+        "Beyond the plan this cost 1 failed attempt, 1 observation and 1 planning call.",
+        "Kept from plan 1: b.  [event 25]",
+        "Changed in the world: a-2 (pick).  [event 43]",
+    ],
+    "fallback": [
+        " 1.  a (down) failed at all 4 attempts (unreachable): The line is cut. Time could have cured it: attempts 2, "
+        "3 and 4 followed after 0.12 s, 0.42 s and 0.30 s.  [event 21]",
+        "     The attempts of down were used up, and it names another kind that takes over then.",
+        "     The fallback say did the step instead and returned: said: x.  [events 25-27]",
+    ],
+    "rejected": [
+        " 1.  Proposal 1 of the planner was rejected: step 'a': there is no kind 'nothing': there are broken, down, "
+        "flaky, pick, say, slow.  [events 12-14]",
+        "     It went back to the planner with the reasons, and proposal 2 was rejected too.  [events 18-20]",
+        " 2.  Proposal 2 of the planner was rejected: step 'a' needs 'z', which does not exist.  [events 18-20]",
+        "     It went back to the planner with the reasons, and proposal 3 was accepted as plan 1.  [events 24-26]",
+        "Beyond the plan this cost 2 planning calls.",
+    ],
+    "escalated": [
+        " 1.  a (broken) failed (bug): The tool raised KeyError, which no table knows: mend the tool.  [event 22]",
+        "     Neither time nor another plan can cure this, so there was no retry and no new plan: a person must act.",
+        "     Nobody can answer a task yet, so it ended as escalated.  [event 29]",
+    ],
+    "cancelled": [
+        " 1.  Somebody asked the task to stop, and it was cancelled.  [events 26, 38]",
+        "     b was stopped while running.  [events 20, 31-32]",
+    ],
+    "deadline": [
+        " 1.  The deadline of 1 s passed before the task was done.  [events 21, 32]",
+        "     a was stopped while running.  [events 20, 26-27]",
+    ],
+    "replans_used_up": [
+        "     No new plan was asked for: All 0 replans are used up; the last fault was a: This word is taken.  "
+        "[event 29]",
+        "Never started: c.",
+        "Changed in the world: nothing.",
+    ],
+    "plan_refused": [
+        " 1.  The hand-written plan was rejected: steps need each other in a circle: a -> b -> a: remove one of these "
+        "needs.  [events 12-14]",
+        "     A mistake in a hand-written plan is not sent to the planner, so the task ended as failed.  [event 19]",
+    ],
+}
+
+
+@pytest.mark.parametrize(("name", "lines"), SAID.items(), ids=SAID)
+async def test_what_happened_is_told_with_cause_decision_cost_and_events(name: str, lines: list[str]) -> None:
+    """Word for word, in this order."""
+    said = (await text(name)).splitlines()
+
+    assert [line for line in said if line in lines] == lines
+
+
+@pytest.mark.parametrize("name", NAMES)
+async def test_the_headline_says_how_it_ended(name: str) -> None:
+    """Id, status, time, plans, steps, calls."""
+    first = (await text(name)).splitlines()[0]
+    status = {"replans_used_up": "over budget", "deadline": "over budget", "plan_refused": "failed"}.get(name, name)
+    ended = status if status in ("escalated", "cancelled", "over budget", "failed") else "completed"
+
+    assert first.startswith(f"the-task {ended} after ")
+
+
+@pytest.mark.parametrize("name", NAMES)
+async def test_every_cited_event_exists(name: str) -> None:
+    """A doubter finds each one in the web UI."""
+    there = {event.event_id for event in histories.events(name)}
+    story = await explained(name)
+    cited = {event.id for item in story.items for event in item.events}
+
+    assert cited <= there
+    assert all(item.events for item in story.items)
+
+
+@pytest.mark.parametrize("name", NAMES)
+async def test_every_beginning_of_a_history_can_be_explained(name: str) -> None:
+    """A task is looked at whenever somebody looks: after each event there is a text, and no decision is made up."""
+    whole = histories.events(name)
+    said = [await text(name, until) for until in range(1, len(whole) + 1)]
+
+    assert all(one.startswith("the-task ") for one in said)
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if name != "cancelled"])
+async def test_what_followed_shows_the_decisions_without_an_outcome(name: str) -> None:
+    """A terminated task has none: what its last event told is derived from the others, and is the same."""
+    whole = await explained(name)
+    without = await explained(name, -1)
+    final = {"escalate", "end"}
+
+    assert [item.decision for item in without.items if item.decision not in {*final, "undecided"}] == [
+        item.decision for item in whole.items if item.decision not in final and name != "replans_used_up"
+    ]
+
+
+async def test_a_fault_whose_decision_is_not_made_yet_says_so() -> None:
+    """Honest, instead of what will probably follow."""
+    item = (await explained("replanned", 22)).items[0]
+
+    assert (item.decision, item.why and item.why.text) == ("undecided", "What follows is not decided yet.")
+
+
+async def test_a_replan_that_is_being_made_says_how_far_it_is() -> None:
+    """Looked again, asked, no answer yet."""
+    item = about((await explained("replanned", 35)).items, "replan")
+
+    assert item.then[-1].text == "The planner was asked for a new plan: it has not answered with a plan yet."
+
+
+async def test_the_decisions_of_the_document_are_those_of_the_outcome() -> None:
+    """JSON says the same as the task itself."""
+    document = explanation.document(await explained("replanned"))
+
+    assert [(item["decision"], item["steps"], item["events"]) for item in document["items"]] == [
+        ("replan", ["a"], [22, 28, 29, 30, 34, 35, 36])
+    ]
+    assert document["cost"] == {
+        "failed_attempts": 1,
+        "observations": 1,
+        "planning_calls": 1,
+        "waited": 0.0,
+        "tool_calls": 5,
+    }
+
+
+async def test_the_document_has_the_difference_of_the_plans() -> None:
+    """From which step to which, with the arguments that changed; what was kept, added, dropped."""
+    second = explanation.document(await explained("replanned"))["revisions"][1]
+
+    assert [(one["before"]["id"], one["after"]["id"], one["args"]) for one in second["changed"]] == [
+        ("a", "a-2", {"word": {"before": "taken", "after": "free"}}),
+        ("c", "c", {}),
+    ]
+    assert (second["kept"], second["added"], second["dropped"], second["replan"]) == (["b"], [], [], True)
+
+
+@pytest.mark.parametrize(
+    ("name", "step", "lines"),
+    [
+        (
+            "replanned",
+            "b",
+            [
+                "b (say) of the-task: completed after 1 attempt. It returned: said: kept.  [events 20, 24-25]",
+                "     Plan 1: planned: b (say word=kept)  [events 12-14]",
+                "     Plan 2: kept, since finished: b  [events 34-36]",
+                "It met no fault: nothing to explain.",
+            ],
+        ),
+        (
+            "replans_used_up",
+            "c",
+            [
+                "c (say) of the-task: not started.",
+                "     Plan 1: planned: c (say word=later; needs a)  [events 12-14]",
+                "It was never called: a plan ended, or the task did, before its turn came.",
+            ],
+        ),
+    ],
+    ids=["kept", "never started"],
+)
+async def test_one_step_alone(name: str, step: str, lines: list[str]) -> None:
+    """Only what concerns it: where it was planned, how it ended, and why."""
+    story = await explained(name)
+
+    assert list(page.set_rows(one_step.rows(one_step.of(story, step)), story.story, None)) == lines
+
+
+async def test_one_step_has_the_items_that_name_it() -> None:
+    """The rejected proposals name it, too."""
+    one = one_step.of(await explained("rejected"), "a")
+
+    assert [item.decision for item in one.items] == ["send_back", "send_back"]
+    assert one_step.document(one)["step"]["status"] == "completed"
+
+
+async def test_an_unknown_step_names_the_nearest() -> None:
+    """A sentence with exit code 2."""
+    with pytest.raises(Problem, match="has no step 'a-3': did you mean a-2") as wrong:
+        one_step.of(await explained("replanned"), "a-3")
+
+    assert wrong.value.exit == 2
