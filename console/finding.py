@@ -1,16 +1,22 @@
 """Which task a person means: the newest, one by its id, or one by the beginning of its id."""
 
-from temporalio.client import Client
+from datetime import datetime
+
+from temporalio.client import Client, WorkflowExecution
 from temporalio.service import RPCError, RPCStatusCode
 
 from console.outcome import Handle
 from console.problem import Problem
+from console.tree import one_line
 from workflows.agent import AgentWorkflow
 
 TASK_TYPE = "AgentWorkflow"
 TASKS = f"WorkflowType = '{TASK_TYPE}'"
 """The query that finds all tasks."""
 MAX_NAMED = 5
+MAX_WITH_PREFIX = 100
+PAGE = 20
+MAX_PAGE = 1000
 
 
 async def task(client: Client, id: str | None) -> Handle:
@@ -21,6 +27,8 @@ async def task(client: Client, id: str | None) -> Handle:
     """
     if id is None:
         return await _newest(client)
+    if not id:
+        raise Problem("unknown_id", "An empty id names no task", "write an id, or none for the newest task")
     handle: Handle = client.get_workflow_handle_for(AgentWorkflow.run, id)
     try:
         seen = await handle.describe()
@@ -34,23 +42,49 @@ async def task(client: Client, id: str | None) -> Handle:
     return handle
 
 
+async def newest(client: Client, query: str, limit: int) -> list[WorkflowExecution]:
+    """The tasks that were started last among those that `query` finds, the newest first, each with its newest run.
+
+    A server lists what runs, then what closed last, and sorts in no other way: so pages are read until one holds all
+    that began after the last of those that count.
+    """
+    found = dict[str, WorkflowExecution]()
+    since, take = None, PAGE + 2 * limit
+    while True:
+        asked = f"{query} AND StartTime > '{since.isoformat()}'" if since else query
+        rows = [row async for row in client.list_workflows(asked, limit=take, page_size=min(take, MAX_PAGE))]
+        for row in rows:
+            if row.id not in found or row.start_time > found[row.id].start_time:
+                found[row.id] = row
+        ranked = sorted(found.values(), key=_start, reverse=True)
+        if len(rows) < take:
+            return ranked[:limit]
+        since = ranked[limit - 1].start_time if len(ranked) >= limit else None
+        take *= 2
+
+
+def _start(row: WorkflowExecution) -> datetime:
+    return row.start_time
+
+
 async def _newest(client: Client) -> Handle:
-    async for one in client.list_workflows(TASKS, limit=1, page_size=1):  # the server lists the newest first
+    for one in await newest(client, TASKS, limit=1):
         return client.get_workflow_handle_for(AgentWorkflow.run, one.id)
     raise Problem("no_tasks", "There is no task here yet", 'start one with `python starter.py --task "..."`')
 
 
 async def _by_prefix(client: Client, prefix: str) -> Handle:
     found = list[str]()
-    if "'" not in prefix and prefix:
+    if not set(prefix) & set("'\\"):  # what would not be a plain word in the query
         query = f"{TASKS} AND WorkflowId STARTS_WITH '{prefix}'"
-        found = [one.id async for one in client.list_workflows(query, limit=100)]
+        found = [one.id async for one in client.list_workflows(query, limit=MAX_WITH_PREFIX)]
     ids = list(dict.fromkeys(found))
     if not ids:
         raise Problem(
             "unknown_id", f"There is no task {prefix!r} here", "`python starter.py list` shows those there are"
         )
     if len(ids) > 1:
-        named = ", ".join(ids[:MAX_NAMED]) + (", ..." if len(ids) > MAX_NAMED else "")
-        raise Problem("many_ids", f"The ids of {len(ids)} tasks begin with {prefix!r} ({named})", "write more of it")
+        many = f"{len(ids)} tasks" if len(found) < MAX_WITH_PREFIX else f"{len(ids)} tasks or more"
+        named = one_line(", ".join(ids[:MAX_NAMED])) + (", ..." if len(ids) > MAX_NAMED else "")
+        raise Problem("many_ids", f"The ids of {many} begin with {prefix!r} ({named})", "write more of it")
     return client.get_workflow_handle_for(AgentWorkflow.run, ids[0])

@@ -1,0 +1,204 @@
+"""`list`: the tasks there are, from what the server knows of each without asking a worker."""
+
+import asyncio
+import shutil
+import sys
+from collections.abc import Mapping
+from datetime import UTC, datetime
+
+from temporalio.api.enums.v1 import EventType
+from temporalio.api.failure.v1 import Failure
+from temporalio.client import Client, WorkflowExecution, WorkflowExecutionStatus, WorkflowHistoryEventFilterType
+from temporalio.service import RPCError, RPCStatusCode
+
+from console import document, finding, rows, tree
+from console.calls import UNREADABLE
+from console.connection import ui_url
+from console.options import Common
+from console.problem import Exit, Problem
+from console.rows import Listed
+from console.start import TASK_MEMO
+from workflows import attributes
+from workflows.plan import nearest
+from workflows.task import Outcome, Task, TaskStatus
+
+AT_ONCE = 20
+"""Tasks that are looked at more closely at the same time."""
+STATUS = attributes.STATUS.name
+
+CLOSED = {
+    WorkflowExecutionStatus.COMPLETED: TaskStatus.COMPLETED,
+    WorkflowExecutionStatus.CANCELED: TaskStatus.CANCELLED,
+    WorkflowExecutionStatus.TERMINATED: TaskStatus.FAILED,
+    WorkflowExecutionStatus.TIMED_OUT: TaskStatus.FAILED,
+}
+"""What Temporal's own status says for sure."""
+
+PLAIN: Mapping[TaskStatus, str] = {
+    TaskStatus.RUNNING: "ExecutionStatus = 'Running'",
+    TaskStatus.WAITING: "ExecutionStatus = 'Running'",
+    TaskStatus.COMPLETED: "ExecutionStatus = 'Completed'",
+    TaskStatus.ESCALATED: "ExecutionStatus = 'Failed'",
+    TaskStatus.OVER_BUDGET: "ExecutionStatus = 'Failed'",
+    TaskStatus.CANCELLED: "ExecutionStatus = 'Canceled'",
+    TaskStatus.FAILED: "ExecutionStatus IN ('Failed', 'Terminated', 'TimedOut')",
+}
+"""What a server is asked that does not have our search attributes."""
+
+EXACT: Mapping[TaskStatus, str] = {
+    **PLAIN,
+    TaskStatus.RUNNING: f"ExecutionStatus = 'Running' AND ({STATUS} IS NULL OR {STATUS} != 'waiting')",
+    TaskStatus.WAITING: f"ExecutionStatus = 'Running' AND {STATUS} = 'waiting'",
+    TaskStatus.ESCALATED: f"ExecutionStatus = 'Failed' AND {STATUS} = 'escalated'",
+    TaskStatus.OVER_BUDGET: f"ExecutionStatus = 'Failed' AND {STATUS} = 'over_budget'",
+    TaskStatus.FAILED: "(ExecutionStatus IN ('Terminated', 'TimedOut') OR "
+    f"(ExecutionStatus = 'Failed' AND ({STATUS} IS NULL OR {STATUS} = 'failed')))",
+}
+
+
+def status_named(name: str | None) -> TaskStatus | None:
+    """The status that a person means: ours in any case, or Temporal's `Canceled`.
+
+    Raises:
+        Problem: there is none of this name.
+    """
+    if name is None:
+        return None
+    meant = name.strip().lower().replace("-", "_")
+    meant = TaskStatus.CANCELLED if meant == "canceled" else meant
+    if meant not in set(TaskStatus):
+        reason = f"There is no status {name!r}{nearest(meant, TaskStatus)}"
+        raise Problem("unknown_status", reason, f"it is one of {', '.join(TaskStatus)}")
+    return TaskStatus(meant)
+
+
+async def tasks(client: Client, common: Common, *, status: TaskStatus | None, query: str | None, limit: int) -> int:
+    """Print the tasks that were started last, the newest first.
+
+    Raises:
+        Problem: the server does not take the query.
+    """
+    found, note = await _found(client, status, query, limit)
+    look = asyncio.Semaphore(AT_ONCE)
+    listed = [
+        one
+        for one in await asyncio.gather(*(_listed(client, row, look, narrowed=bool(status or query)) for row in found))
+        if one is not None and status in (None, one.status)
+    ]
+    if note:
+        print(f"note: {note}", file=sys.stderr)
+    if common.json:
+        print(document.of_anything({"tasks": [one.model_dump(mode="json") for one in listed]}))
+    elif not listed:
+        print(_nothing(status, query))
+    else:
+        width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+        print("\n".join(rows.table(listed, width, datetime.now(UTC))))
+    return Exit.COMPLETED
+
+
+def _nothing(status: TaskStatus | None, query: str | None) -> str:
+    if status or query:
+        return f"There is no {f'{status} ' if status else ''}task here{' that the query finds' if query else ''}."
+    return 'There is no task here yet: start one with `python starter.py --task "..."`.'
+
+
+async def _found(
+    client: Client, status: TaskStatus | None, query: str | None, limit: int
+) -> tuple[list[WorkflowExecution], str]:
+    """The rows of the server, and what has to be said about them."""
+    asked = finding.TASKS + (f" AND ({query})" if query else "")
+    try:
+        return await finding.newest(client, asked + (f" AND {EXACT[status]}" if status else ""), limit), ""
+    except RPCError as error:
+        if error.status is not RPCStatusCode.INVALID_ARGUMENT:
+            raise
+        if status is None or STATUS not in error.message or STATUS in (query or ""):
+            said = tree.one_line(error.message.removeprefix("invalid query: "))
+            remedy = "write it as in `ReplanReplans > 0 AND StartTime > '2026-01-01T00:00:00Z'`"
+            raise Problem("bad_query", f"The server does not take this --query ({said})", remedy) from error
+    note = (
+        f"this namespace has no search attribute {STATUS}, so the newest were looked at that Temporal lists with "
+        f"{PLAIN[status]}; `temporal operator search-attribute create --name {STATUS} --type Keyword` adds it"
+    )
+    return await finding.newest(client, f"{asked} AND {PLAIN[status]}", limit), note
+
+
+async def _listed(client: Client, row: WorkflowExecution, look: asyncio.Semaphore, *, narrowed: bool) -> Listed | None:
+    """A row as people and programs read it; None for an earlier run of a task that was reset or run again since."""
+    async with look:
+        closed = row.status is not WorkflowExecutionStatus.RUNNING
+        try:
+            if narrowed and closed and (await client.get_workflow_handle(row.id).describe()).run_id != row.run_id:
+                return None
+            text = str((await row.memo()).get(TASK_MEMO) or await _text(client, row))
+            known = {one.key.name: one.value for one in row.typed_search_attributes}
+            status, reason = await _status(client, row, str(known.get(STATUS, "")))
+        except RPCError as error:
+            if error.status is RPCStatusCode.NOT_FOUND:
+                return None  # deleted since the list was made
+            raise
+    return Listed(
+        task_id=row.id,
+        run_id=row.run_id,
+        task=text,
+        status=status,
+        reason=reason,
+        started_at=row.start_time,
+        ended_at=row.close_time,
+        replans=known.get(attributes.REPLANS.name),
+        last_fault=known.get(attributes.LAST_FAULT.name),
+        planner=known.get(attributes.PLANNER.name),
+        strategy=known.get(attributes.STRATEGY.name),
+        ui_url=ui_url(client.service_client.config.target_host, client.namespace, row.id),
+    )
+
+
+async def _status(client: Client, row: WorkflowExecution, published: str) -> tuple[TaskStatus, str | None]:
+    """How the task stands, and for one that needed a person why.
+
+    Temporal's status decides: a task that was ended from outside published nothing any more.
+    """
+    if row.status in CLOSED:
+        return CLOSED[row.status], None
+    if row.status is WorkflowExecutionStatus.RUNNING:
+        return TaskStatus.WAITING if published == TaskStatus.WAITING else TaskStatus.RUNNING, None
+    if published in (TaskStatus.OVER_BUDGET, TaskStatus.FAILED):
+        return TaskStatus(published), None
+    failure = await _failure(client, row)
+    kind = failure.application_failure_info.type
+    status = TaskStatus(kind) if kind in (TaskStatus.ESCALATED, TaskStatus.OVER_BUDGET) else TaskStatus.FAILED
+    return status, await _question(client, failure) if status is TaskStatus.ESCALATED else None
+
+
+async def _failure(client: Client, row: WorkflowExecution) -> Failure:
+    """What the closing event of a task says."""
+    handle = client.get_workflow_handle(row.id, run_id=row.run_id)
+    only = WorkflowHistoryEventFilterType.CLOSE_EVENT
+    async for event in handle.fetch_history_events(event_filter_type=only):
+        return event.workflow_execution_failed_event_attributes.failure
+    return Failure()
+
+
+async def _question(client: Client, failure: Failure) -> str:
+    """The planner's question, else the sentence in which the task says why it needs a person."""
+    details = failure.application_failure_info.details.payloads
+    try:
+        outcome = (await client.data_converter.decode(details[:1], [Outcome]))[0]
+    except UNREADABLE:  # a codec that is not here, or a task of another kind
+        return failure.message
+    return str(outcome.question or outcome.reason)
+
+
+async def _text(client: Client, row: WorkflowExecution) -> str:
+    """What was asked, from the beginning of the history: a task started by other means has no memo."""
+    handle = client.get_workflow_handle(row.id, run_id=row.run_id)
+    async for event in handle.fetch_history_events(page_size=1):
+        if event.event_type != EventType.EVENT_TYPE_WORKFLOW_EXECUTION_STARTED:
+            break
+        sent = event.workflow_execution_started_event_attributes.input.payloads
+        try:
+            return str((await client.data_converter.decode(sent[:1], [Task]))[0].text)
+        except UNREADABLE:  # a codec that is not here, or another client's input
+            break
+    return ""

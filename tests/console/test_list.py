@@ -1,0 +1,231 @@
+"""`list`: the newest tasks in our words, whatever the server calls their end, in columns that fit."""
+
+import asyncio
+import json
+import secrets
+from collections.abc import AsyncIterator
+from contextlib import suppress
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import BaseModel
+from temporalio.api.workflowservice.v1 import RegisterNamespaceRequest
+from temporalio.client import Client
+from temporalio.service import RPCError
+
+from activities.toolbox import tool
+from console import finding
+from console.listing import status_named, tasks
+from console.options import Common
+from console.problem import Problem
+from console.resetting import reset
+from runtime.client import NotConnected, connect
+from runtime.dev_server import DevServer
+from tests.harness import DONE, outcome, plan, staged, step
+from workflows.agent import AgentWorkflow
+from workflows.plan import GiveUp, Question
+from workflows.task import Task, TaskStatus
+
+Captured = pytest.CaptureFixture[str]
+
+
+class Word(BaseModel):
+    """An argument and a result."""
+
+    word: str = ""
+
+
+@tool.read
+async def wait(args: Word) -> Word:
+    """Take a minute."""
+    await asyncio.sleep(60)
+    return args
+
+
+@pytest.mark.parametrize(
+    ("name", "status"),
+    [
+        (None, None),
+        ("running", "running"),
+        ("Canceled", "cancelled"),
+        ("CANCELLED", "cancelled"),
+        ("Failed", "failed"),
+        ("over-budget", "over_budget"),
+        (" escalated ", "escalated"),
+    ],
+)
+def test_a_status_is_ours_or_temporals(name: str | None, status: str | None) -> None:
+    """In any case, with either spelling."""
+    assert status_named(name) == status
+
+
+@pytest.mark.parametrize("name", ["", "done", "escalate", "completed;", "x\ny"])
+def test_an_unknown_status_is_a_sentence(name: str) -> None:
+    """It names all that there are."""
+    with pytest.raises(Problem) as wrong:
+        status_named(name)
+
+    assert str(wrong.value).endswith(
+        ": it is one of running, waiting, completed, escalated, over_budget, cancelled, failed."
+    )
+    assert wrong.value.exit == 2 and "\n" not in str(wrong.value)
+
+
+class Shop:
+    """Tasks of one queue, one of each ending, and what `list` says of them."""
+
+    def __init__(self, client: Client, queue: str, captured: Captured) -> None:
+        """List the tasks of `queue`."""
+        self.client, self.queue, self._captured = client, queue, captured
+
+    async def documents(self, status: str | None = None, *, query: str | None = None, limit: int = 20) -> Any:
+        """What `list --json` says, oldest first."""
+        self._captured.readouterr()
+        asked = f"TaskQueue = '{self.queue}'" + (f" AND {query}" if query else "")
+        code = await tasks(self.client, Common(json=True), status=status_named(status), query=asked, limit=limit)
+        assert code == 0
+        printed = self._captured.readouterr().out
+        return json.loads(printed[printed.index('{\n  "schema"') :])["tasks"][::-1]
+
+    async def settled(self, count: int, closed: int) -> None:
+        """Wait until the server lists so many runs, and so many as closed: it takes a moment."""
+        query = f"{finding.TASKS} AND TaskQueue = '{self.queue}'"
+        async with asyncio.timeout(20):
+            while (await self.client.count_workflows(query)).count < count or (
+                await self.client.count_workflows(f"{query} AND ExecutionStatus != 'Running'")
+            ).count < closed:
+                await asyncio.sleep(0.05)
+
+
+@pytest.fixture
+async def shop(client: Client, tmp_path: Path, capsys: Captured) -> AsyncIterator[Shop]:
+    """A task of each status; the ids are those statuses."""
+    queue = f"queue-{secrets.token_hex(6)}"
+    scripts: dict[str, Any] = {
+        "completed": [DONE],
+        "escalated": [Question(text="Which one?")],
+        "over_budget": [plan(step("a", "wait"))],
+        "failed": [GiveUp(reason="No way.")],
+        "cancelled": [plan(step("a", "wait"))],
+    }
+    for status, script in scripts.items():
+        async with staged(client, tmp_path, [wait], script, queue=queue):
+            limits = {"deadline": 1} if status == "over_budget" else {}
+            task = Task.model_validate({"text": f"a task {status}", "limits": limits})
+            handle = await client.start_workflow(AgentWorkflow.run, task, id=f"{queue}-{status}", task_queue=queue)
+            if status == "cancelled":
+                await handle.cancel()
+            await outcome(handle)
+    for status in ("terminated", "running"):
+        task = Task(text=f"a task {status}")
+        handle = await client.start_workflow(AgentWorkflow.run, task, id=f"{queue}-{status}", task_queue=queue)
+        if status == "terminated":
+            await handle.terminate()
+    shop = Shop(client, queue, capsys)
+    await shop.settled(7, 6)
+    yield shop
+    with suppress(RPCError):  # a test may have served the queue
+        await client.get_workflow_handle(f"{queue}-running").terminate()
+
+
+async def test_every_ending_has_its_word(shop: Shop) -> None:
+    """Temporal's status and ours together: a task that was ended from outside is not `running`; the newest is first."""
+    listed = {one["task_id"].removeprefix(f"{shop.queue}-"): one for one in await shop.documents()}
+    told = {name: one["status"] for name, one in listed.items()}
+
+    assert [*listed] == ["completed", "escalated", "over_budget", "failed", "cancelled", "terminated", "running"]
+    assert told == {**{name: name for name in told}, "terminated": "failed"}
+
+
+async def test_a_document_says_all_that_is_known(shop: Shop) -> None:
+    """The task's words also where no memo holds them, the question, when, and where to look."""
+    listed = {one["task_id"].removeprefix(f"{shop.queue}-"): one for one in await shop.documents()}
+    one = listed["escalated"]
+
+    assert (one["task"], one["reason"], one["planner"], one["replans"]) == (
+        "a task escalated", "Which one?", "scripted", 0,
+    )  # fmt: skip
+    assert one["started_at"] < one["ended_at"] and listed["running"]["ended_at"] is None
+
+
+@pytest.mark.parametrize("status", [*TaskStatus])
+async def test_a_filter_finds_its_status_alone(shop: Shop, status: str) -> None:
+    """One of each, two that failed, none that waits."""
+    found = [one["status"] for one in await shop.documents(status)]
+
+    assert found == [status] * {"failed": 2, "waiting": 0}.get(status, 1)
+
+
+async def test_a_limit_leaves_the_newest(shop: Shop) -> None:
+    """As many as were asked for."""
+    listed = await shop.documents(limit=2)
+
+    assert [one["task_id"] for one in listed] == [f"{shop.queue}-terminated", f"{shop.queue}-running"]
+
+
+async def test_a_task_that_was_reset_stands_as_its_newest_run(shop: Shop, client: Client, tmp_path: Path) -> None:
+    """It is listed once, and no more as what its old run was."""
+    id = f"{shop.queue}-escalated"
+    async with staged(client, tmp_path, [wait], [DONE], queue=shop.queue):
+        await reset(client, client.get_workflow_handle_for(AgentWorkflow.run, id), Common(), to="plan:1", why=None)
+        await client.get_workflow_handle(id).result()
+    await shop.settled(8, 7)
+    listed = await shop.documents()
+
+    assert [one["status"] for one in listed if one["task_id"] == id] == ["completed"]
+    assert await shop.documents("escalated") == []
+
+
+@pytest.mark.parametrize("query", ["nonsense", "X = 1", "TaskQueue = 'x' ORDER BY StartTime", "(", ") OR ("])
+async def test_a_bad_query_is_a_sentence(client: Client, query: str) -> None:
+    """With the server's reason."""
+    with pytest.raises(Problem, match=r"^The server does not take this --query \(.+\): write it as in ") as wrong:
+        await tasks(client, Common(), status=None, query=query, limit=1)
+
+    assert (wrong.value.code, wrong.value.exit) == ("bad_query", 2)
+
+
+async def test_nothing_there_is_a_sentence(client: Client, capsys: Captured) -> None:
+    """And no mistake."""
+    code = await tasks(client, Common(), status=TaskStatus.WAITING, query="TaskQueue = 'none'", limit=1)
+
+    assert (code, capsys.readouterr().out) == (0, "There is no waiting task here that the query finds.\n")
+
+
+@pytest.fixture
+async def bare(server: DevServer, client: Client) -> Client:
+    """A client of a namespace that has none of our search attributes, as on a server where nobody may add them."""
+    name = f"bare-{secrets.token_hex(4)}"
+    request = RegisterNamespaceRequest(namespace=name)
+    request.workflow_execution_retention_period.FromTimedelta(timedelta(days=1))
+    await client.workflow_service.register_namespace(request)
+    async with asyncio.timeout(60):
+        while True:
+            try:
+                other = await connect(address=server.address, namespace=name, plain=True)
+                await other.count_workflows("")
+                return other
+            except (RPCError, NotConnected):  # a new namespace is not known everywhere at once
+                await asyncio.sleep(0.2)
+
+
+async def test_without_search_attributes_temporals_status_decides(bare: Client, capsys: Captured) -> None:
+    """Said on stderr, with the command that adds what is missing."""
+    for name in ("one", "two"):
+        handle = await bare.start_workflow(AgentWorkflow.run, Task(text=name), id=name, task_queue="nobody")
+        if name == "one":
+            await handle.terminate()
+    shop = Shop(bare, "nobody", capsys)
+    await shop.settled(2, 1)
+    listed = await shop.documents()
+    await tasks(bare, Common(json=True), status=TaskStatus.FAILED, query=None, limit=9)
+    printed = capsys.readouterr()
+
+    assert [(one["task"], one["status"], one["replans"]) for one in listed] == [
+        ("one", "failed", None), ("two", "running", None),
+    ]  # fmt: skip
+    assert [one["task_id"] for one in json.loads(printed.out)["tasks"]] == ["one"]
+    assert printed.err.startswith("note: this namespace has no search attribute ReplanStatus, so ")
+    await bare.get_workflow_handle("two").terminate()

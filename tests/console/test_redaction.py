@@ -1,0 +1,136 @@
+"""Redaction: a history without its words still replays, and equal values stay equal."""
+
+import json
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import JsonValue
+from temporalio.client import WorkflowHistory
+
+from console.placeholders import LONG, Placeholders
+from console.redaction import Redaction
+from console.values import Values
+from tests.console.replaying import HISTORIES, replay
+from tests.harness import step
+from workflows.catalogue import Effect
+from workflows.plan import canonical, digest
+from workflows.task import Observation, Progress, StepRecord, Task
+
+
+def redacted(file: Path) -> dict[str, Any]:
+    """A saved history, redacted."""
+    history = WorkflowHistory.from_json(file.stem, file.read_text())
+    return WorkflowHistory(file.stem, Redaction().events(history.events)).to_json_dict()
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> list[Path]:
+    """Every saved history, redacted."""
+    for file in HISTORIES:
+        (tmp_path / file.name).write_text(json.dumps(redacted(file)))
+    return sorted(tmp_path.glob("*.json"))
+
+
+def test_every_redacted_history_replays(files: list[Path]) -> None:
+    """What decides is still there, whatever happened."""
+    done = replay(*files)
+
+    assert (done.returncode, done.stdout.count(": ok")) == (0, len(HISTORIES)), done.stdout + done.stderr
+
+
+def test_a_changed_workflow_fails_on_every_redacted_history(files: list[Path]) -> None:
+    """A redacted history is as good a witness as the original."""
+    done = replay("--changed", *files)
+
+    assert done.returncode == 1
+    assert ": ok" not in done.stdout
+
+
+def test_a_history_keeps_its_events_and_its_decisions(files: list[Path]) -> None:
+    """Kinds, ids of steps, codes and times are those of the original."""
+    for file, saved in zip(files, HISTORIES, strict=True):
+        assert [*deciding(json.loads(file.read_text()))] == [*deciding(json.loads(saved.read_text()))]
+
+
+def deciding(history: Any) -> Iterator[tuple[Any, ...]]:
+    """What a history is about, without its words."""
+    for event in history["events"]:
+        given = event.get("activityTaskScheduledEventAttributes", {})
+        failed = event.get("activityTaskFailedEventAttributes", {}).get("failure", {})
+        yield (
+            event["eventType"],
+            event["eventTime"],
+            given.get("activityId"),
+            given.get("activityType"),
+            failed.get("applicationFailureInfo", {}).get("type"),
+        )
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "same"),
+    [
+        ("a", "a", True),
+        ("a", "b", False),
+        ("", "", True),
+        ("<text-1>", "a", False),
+        (1, 1.0, True),
+        (1, 2, False),
+        (1.5, 1.5, True),
+        (1.5, 2.5, False),
+        (1, "1", False),
+        (2**60, 2**60 + 1, False),
+        ([1, "a", None, True], [1, "a", None, True], True),
+        ({"a": {"b": "c"}}, {"a": {"b": "d"}}, False),
+        ({"x@example.com": 1}, {"y@example.com": 1}, False),
+    ],
+)
+def test_two_values_are_the_same_after_it_when_they_were_before(one: Any, other: Any, same: bool) -> None:
+    """The repeat guard compares calls and observations, and must come to the same."""
+    hide = Placeholders()
+
+    assert (digest(hide.data(one)) == digest(hide.data(other))) is same
+
+
+@pytest.mark.parametrize("value", ["x" * LONG, "ä" * 1000, 'quoted "' * 99, "line\n" * 500, "\U0001f600" * 300])
+def test_a_long_value_keeps_its_size(value: str) -> None:
+    """The workflow refuses calls that are too large, so size decides."""
+    assert len(canonical(Placeholders().data(value)).encode()) == len(canonical(value).encode())
+
+
+def test_references_between_steps_stay() -> None:
+    """In a plan's arguments; the same shape in a tool's answer is a value."""
+    reference: JsonValue = {"$from": "a", "path": "hits.0.x@y.z"}
+
+    assert Placeholders().data({"q": reference}, references=True) != Placeholders().data({"q": reference})
+    assert Placeholders().data(reference, references=True) == {"$from": "a", "path": "hits.0.<text-1>.z"}
+
+
+def test_a_continued_task_still_refuses_to_repeat_a_call() -> None:
+    """The repeat guard knows calls and observations by digests, which must be those of the placeholders."""
+    args: dict[str, JsonValue] = {"day": "kestrel"}
+    view: dict[str, JsonValue] = {"free": ["dunlin"]}
+    record = StepRecord(step=step("a", "book", day="kestrel"), revision=1, effect=Effect.READ, kind="book", args=args)
+    seen = Observation(step_id="a", kind="slots", args=args, value=view, at=datetime.now(UTC))
+    before = Progress(task=Task(text="x"), task_id="x", started_at=seen.at, records=[record], observations=[seen])
+    before.guard.remember("book", args, 0)
+    before.guard.observed("book", args, "slots", dict(args), view)
+    after = Progress.model_validate(Values().of(before.model_dump(mode="json"), (Task, Progress)))
+    hidden = after.records[0].args or {}
+    after.guard.observed("other", {}, "slots", after.observations[0].args, after.observations[0].value)
+
+    assert hidden != args and after.guard.refuses("book", hidden, 0) and not after.guard.refuses("book", args, 0)
+    assert "kestrel" not in after.model_dump_json() and "dunlin" not in after.model_dump_json()
+
+
+def test_what_a_codec_wrote_is_left_and_counted(tmp_path: Path) -> None:
+    """Nobody here can read it, nor redact it."""
+    history = WorkflowHistory.from_json("x", HISTORIES[0].read_text())
+    payload = history.events[0].workflow_execution_started_event_attributes.input.payloads[0]
+    payload.metadata["encoding"] = b"binary/encrypted"
+    redaction = Redaction()
+    after = redaction.events(history.events)[0].workflow_execution_started_event_attributes.input.payloads[0]
+
+    assert (after, redaction.opaque) == (payload, 1)

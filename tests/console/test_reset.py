@@ -1,0 +1,202 @@
+"""`reset`: a task goes on from before a step; nothing that is done is done again, nothing in the world twice."""
+
+import gc
+import json
+import re
+import secrets
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+from temporalio.api.history.v1 import HistoryEvent
+from temporalio.client import Client
+
+from console import calls
+from console.options import Common
+from console.problem import Problem
+from console.resetting import reset
+from tests.console.desk import QUIET, desk
+from tests.harness import outcome, plan, step
+from workflows.agent import AgentWorkflow
+from workflows.budget import Limits
+from workflows.call import HEADER
+from workflows.plan import Step
+from workflows.task import Task, TaskStatus
+
+SIGNED = plan(step("a", "look"), step("b", "sign", "a"), step("c", "write", "b", word="later"))
+
+
+async def test_a_task_goes_on_from_the_step_that_was_mended(client: Client, tmp_path: Path) -> None:
+    """What came before is kept and not called again; the step is done again, and then what needs it."""
+    async with desk(client, tmp_path, SIGNED) as here:
+        task = await here.run()
+        done = await here.reset(task, "b")
+
+    assert (done.status, [one.status for one in done.steps]) == ("completed", ["completed"] * 3)
+    assert here.calls == {"look": 1, "sign": 2, "write later": 1}
+
+
+async def test_the_keys_stay_those_of_the_first_run(client: Client, tmp_path: Path) -> None:
+    """So that whatever a step did before counts as done for the new run too."""
+    async with desk(client, tmp_path, SIGNED) as here:
+        task = await here.run()
+        first = (await task.describe()).run_id
+        await here.reset(task, "b")
+        keys = await headers(client, task.id)
+
+    assert keys["b"] == f"{first}/b" and keys["c"] == f"{first}/c"
+    assert (await task.describe()).run_id != first
+
+
+async def headers(client: Client, id: str) -> dict[str, str]:
+    """The idempotency key of each step, as the newest run sends it."""
+    sent = [one.activity_task_scheduled_event_attributes for one in await events(client, id)]
+    return {one.activity_id: json.loads(one.header.fields[HEADER].data)["key"] for one in sent if one.activity_id}
+
+
+async def events(client: Client, id: str) -> Sequence[HistoryEvent]:
+    """The history of the newest run."""
+    return (await client.get_workflow_handle(id).fetch_history()).events
+
+
+async def test_a_task_may_be_reset_more_than_once(client: Client, tmp_path: Path) -> None:
+    """The newest run is meant, also to a step of an earlier plan, and to the planner's turn."""
+    refused = plan(step("w", "write", word="taken"), step("a", "look"))
+    async with desk(client, tmp_path, refused, plan(step("b", "look", word="2"))) as here:
+        task = await here.run()
+        again = [await here.reset(task, to) for to in ("plan:3", "b", "a", "w", "plan:1", "catalogue")]
+
+    assert {one.status for one in again} == {TaskStatus.COMPLETED}
+    assert here.calls == {"look": 5, "look 2": 6}
+
+
+async def test_a_cancelled_task_goes_on(client: Client, tmp_path: Path) -> None:
+    """The request to cancel belonged to the old run."""
+    async with desk(client, tmp_path, plan(step("a", "look"), step("b", "linger", "a"))) as here:
+        task = await here.begin()
+        await here.called("look")
+        await task.cancel()
+        assert (await outcome(task)).status is TaskStatus.CANCELLED
+        done = await here.reset(task, "b")
+
+    assert done.status is TaskStatus.COMPLETED
+
+
+async def test_a_running_task_goes_on_while_only_reads_run(client: Client, tmp_path: Path) -> None:
+    """Its run is closed and a new one begins."""
+    async with desk(client, tmp_path, plan(step("a", "look"), step("b", "stare", "a"))) as here:
+        task = await here.begin()
+        await here.called("stare")
+        code = await reset(client, task, QUIET, to="b", why="it takes too long")
+        asked = [one.workflow_task_failed_event_attributes.failure.message for one in await events(client, task.id)]
+        await task.cancel()
+        await outcome(task)
+
+    gc.collect()
+    assert (code, [why for why in asked if why]) == (0, ["it takes too long"])
+
+
+REFUSED = {
+    "a finished effect": (
+        [step("a", "look"), step("b", "write", "a"), step("c", "look", "b")],
+        "b",
+        r"would do 'b' again, which has changed the world \(write, event \d+\): reset to what came after it: c, ",
+    ),
+    "an effect after it": (
+        [step("a", "look"), step("b", "write", "a")],
+        "a",
+        "Going back to 'a' would do 'b' again, which has changed the world",
+    ),
+    "an effect that began before and ended after": (
+        [step("a", "look"), step("b", "write", word="slowly"), step("c", "look", "a"), step("d", "look", "b")],
+        "c",
+        "would do 'b' again, which has changed the world .*: reset to what came after it: d, plan:2",
+    ),
+    "an effect that nobody knows of": (
+        [step("a", "look"), step("b", "lie", "a")],
+        "b",
+        "would do 'b' again, which may have changed the world",
+    ),
+    "an unknown step": ([step("price", "look")], "prise", "has no step 'prise': did you mean price: reset to one of "),
+    "a step that never started": (
+        [step("a", "lie"), step("b", "look", "a")],
+        "b",
+        "Step 'b' of task .* never started: reset to one that did: catalogue, plan:1, a",
+    ),
+}
+
+
+@pytest.mark.parametrize(("steps", "to", "words"), REFUSED.values(), ids=REFUSED)
+async def test_what_cannot_be_gone_back_to_is_refused(
+    client: Client, tmp_path: Path, steps: Sequence[Step], to: str, words: str
+) -> None:
+    """Which step is in the way, and what to do instead; the task stays as it is."""
+    async with desk(client, tmp_path, plan(*steps)) as here:
+        task = await here.run()
+        before = (await task.describe()).run_id
+        with pytest.raises(Problem, match=words):
+            await reset(client, task, QUIET, to=to, why=None)
+
+    assert (await task.describe()).run_id == before
+
+
+async def test_an_effect_that_runs_is_in_the_way(client: Client, tmp_path: Path) -> None:
+    """It would go on while its step begins anew."""
+    async with desk(client, tmp_path, plan(step("a", "look"), step("b", "engrave"))) as here:
+        task = await here.begin()
+        await here.called("look")
+        with pytest.raises(Problem, match=r"which runs and may change the world .*: wait until it has ended, or stop"):
+            await reset(client, task, QUIET, to="a", why=None)
+        await task.cancel()
+        await outcome(task)
+
+
+async def test_an_effect_whose_outcome_a_codec_hides_is_in_the_way(client: Client, tmp_path: Path) -> None:
+    """What cannot be read is not taken for harmless."""
+    async with desk(client, tmp_path, plan(step("a", "look"), step("b", "look", "a"))) as here:
+        task = await here.run()
+        made = await calls.read(hidden(await events(client, task.id)), client.data_converter)
+    step_a = made.first("a")
+
+    assert step_a is not None and [one.id for one in made.undone_by(step_a)] == ["a", "b"]
+
+
+def hidden(events: Sequence[HistoryEvent]) -> Sequence[HistoryEvent]:
+    """The events as a console without the codec's key sees them."""
+    for event in events:
+        for payload in event.activity_task_completed_event_attributes.result.payloads:
+            payload.metadata["encoding"] = b"binary/encrypted"
+    return events
+
+
+async def test_a_task_that_is_past_its_deadline_is_refused(client: Client, tmp_path: Path) -> None:
+    """It would end again at once: the deadline counts from the first start."""
+    async with desk(client, tmp_path, plan(step("a", "stare"))) as here:
+        task = await here.run(Task(text="a task", limits=Limits(deadline=1)))
+        with pytest.raises(Problem, match=r"The deadline of task .*, 1 s after its start, has passed: start a new"):
+            await reset(client, task, QUIET, to="a", why=None)
+
+
+async def test_a_task_that_no_worker_has_taken_has_nothing_to_go_back_to(client: Client) -> None:
+    """It has not begun."""
+    task = await client.start_workflow(
+        AgentWorkflow.run, Task(text="waits"), id=f"waits-{secrets.token_hex(6)}", task_queue="nobody-serves-this"
+    )
+    with pytest.raises(Problem, match="has no step 'a': it has not begun"):
+        await reset(client, client.get_workflow_handle_for(AgentWorkflow.run, task.id), QUIET, to="a", why=None)
+    await task.terminate()
+
+
+async def test_it_says_how_to_follow(client: Client, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """As a sentence for people, as a document for programs."""
+    async with desk(client, tmp_path, plan(step("a", "look"))) as here:
+        task = await here.run()
+        await reset(client, task, Common(), to="a", why=None)
+        said = [line for line in capsys.readouterr().out.splitlines() if task.id in line and "kind=" not in line]
+        await outcome(task)
+        await here.reset(task, "a")
+        document = json.loads("".join(re.findall(r"(?ms)^\{.*?^\}", capsys.readouterr().out)))
+
+    assert said[0].startswith(f"{task.id} goes on from before a (event ")
+    assert said[1] == f"Follow: python starter.py show {task.id} --follow"
+    assert (document["task_id"], document["to"]) == (task.id, "a")

@@ -1,0 +1,72 @@
+"""Tasks as lines: fitted to a terminal, whole in a file."""
+
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from rich.cells import cell_len
+
+from console import rows
+from console.rows import Listed
+
+NOW = datetime(2026, 1, 2, 12, tzinfo=UTC)
+
+
+def one(number: int, **more: Any) -> Listed:
+    """A task of a list."""
+    fields = {
+        "task_id": f"book-a-slot-for-{number:06}",
+        "run_id": "r",
+        "task": "book a slot for the team at 14:00, then calculate 18% of 2450",
+        "status": "completed",
+        "reason": None,
+        "started_at": NOW - timedelta(minutes=number),
+        "ended_at": None,
+        "replans": number,
+        "last_fault": "precondition_failed",
+        "planner": None,
+        "strategy": None,
+        "ui_url": None,
+        **more,
+    }
+    return Listed.model_validate(fields)
+
+
+STRANGE: Sequence[Listed] = [
+    one(1),
+    one(2, task_id="x" * 300, task="y" * 5000, status="over_budget"),
+    one(3, task="预订会议室" * 40, reason="用哪一个?" * 60, status="escalated"),
+    one(4, task="a\x1b[31mred\nline\tand tab", replans=None, last_fault=None),
+    one(5, task=""),
+]
+
+
+@pytest.mark.parametrize("width", [60, 80, 200])
+def test_a_list_fits_the_terminal(width: int) -> None:
+    """Whatever ids and words are in it; wide letters count twice."""
+    lines = rows.table(STRANGE, width, NOW)
+
+    assert len(lines) == 1 + len(STRANGE) + 1
+    assert max(map(cell_len, lines)) <= width and all(line.replace(" ", "a").isprintable() for line in lines)
+
+
+def test_a_list_in_a_file_is_whole_and_aligned() -> None:
+    """No tabs, no cuts, dates instead of ages."""
+    lines = rows.table(STRANGE, None, NOW)
+
+    assert {line.index("2026-01-02 11:5") for line in lines if "2026" in line} == {13}
+    assert "y" * 5000 in lines[2] and "x" * 300 in lines[2] and not any("\t" in line or "…" in line for line in lines)
+
+
+def test_an_ordinary_list_leaves_room_for_the_task() -> None:
+    """At 80 columns the id is whole and the task's first words can be read."""
+    lines = rows.table([one(1, last_fault="conflict")], 80, NOW)
+
+    assert "book-a-slot-for-000001  1 conflict  book a slot for" in lines[1]
+
+
+@pytest.mark.parametrize(("seconds", "age"), [(-5, "0s"), (59, "59s"), (60, "1m"), (7200, "2h"), (200_000, "2d")])
+def test_an_age_is_in_one_unit(seconds: float, age: str) -> None:
+    """The largest that there is one of."""
+    assert rows.age(NOW - timedelta(seconds=seconds), NOW) == age
