@@ -15,6 +15,7 @@ from temporalio.service import RPCError
 
 from activities.attempt import HeaderInterceptor
 from activities.breaking import BadBreak, Breaks
+from activities.host import Host
 from activities.llm.planners import UnknownPlanner, planner_named
 from activities.planning import Planner
 from activities.registration import activities
@@ -24,10 +25,11 @@ from activities.toolbox.desk import world
 from activities.toolbox.injection import Resources
 from activities.toolbox.reach import BadReach
 from activities.toolbox.registry import Registry, ToolMistakes, load
-from runtime import options, serve, telemetry
-from runtime.client import NotConnected, connect, register_search_attributes
-from runtime.dev_server import ServerUnavailable, dev_server
+from runtime import keys, options, serve, telemetry
+from runtime.client import NotConnected
+from runtime.dev_server import ServerUnavailable
 from runtime.ending import leave
+from runtime.joining import joined
 from runtime.settings import DEFAULT_QUEUE, DEFAULT_STATE, BadSetting, Settings
 from workflows.agent import AgentWorkflow
 from workflows.attributes import TYPES
@@ -79,10 +81,7 @@ async def run(settings: Settings, registry: Registry, planner: Planner) -> None:
     stop, breaks = serve.Stop(), Breaks(settings.breaks, {name: kind.spec for name, kind in registry.items()})
     settings.prepare()
     async with AsyncExitStack() as opened:
-        server = dev_server(settings.state, say=typer.echo, attributes=TYPES) if settings.dev else None
-        local = await opened.enter_async_context(server) if server else None
-        client = await connect(address=local.address if local else None, plain=local is not None)
-        searchable = await register_search_attributes(client, TYPES)
+        server = await opened.enter_async_context(joined(settings, TYPES, typer.echo))
         engine = await open_store(settings.store or sqlite_url(settings.state))
         opened.push_async_callback(engine.dispose)
         if settings.demo:
@@ -90,16 +89,17 @@ async def run(settings: Settings, registry: Registry, planner: Planner) -> None:
         http = await opened.enter_async_context(httpx2.AsyncClient())
         folders = {"documents": settings.documents, "workspace": settings.workspace}
         resources = Resources(engine, http, **folders, allow_hosts=settings.allow_hosts)
+        host = Host(engine, {"state": settings.state, **folders}, keys.given(), packages.version())
         worker = serve.build(
-            client,
+            server.client,
             settings.queue,
             workflows=[AgentWorkflow, InspectWorkflow],
-            activities=activities(registry, planner, resources, breaks=breaks, searchable=searchable),
+            activities=activities(registry, planner, resources, host, breaks=breaks, searchable=server.searchable),
             interceptors=[CallInterceptor(), HeaderInterceptor()],
         )
-        typer.echo(serve.ready_line(client, local, settings, tools=len(registry)))
+        typer.echo(serve.ready_line(server.client, server.local, settings, tools=len(registry)))
         await serve.serve(worker, stop)
-        typer.echo(await serve.goodbye(client, settings.queue))
+        typer.echo(await serve.goodbye(server.client, settings.queue))
 
 
 if __name__ == "__main__":

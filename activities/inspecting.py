@@ -6,6 +6,7 @@ from typing import Any
 from temporalio import activity
 
 from activities.attempt import attempt
+from activities.host import Host
 from activities.toolbox.kind import Kind
 from workflows import routing
 from workflows.inspect import Findings, Inquiry, ToolCard
@@ -14,10 +15,11 @@ from workflows.inspect import Findings, Inquiry, ToolCard
 class Inspecting:
     """Answers inquiries."""
 
-    def __init__(self, kinds: Mapping[str, Kind], planner: str) -> None:
-        """Speak for a worker with these kinds and this planner."""
+    def __init__(self, kinds: Mapping[str, Kind], planner: str, host: Host) -> None:
+        """Speak for a worker with these kinds and this planner, running on `host`."""
         self._kinds = kinds
         self._planner = planner
+        self._host = host
 
     def activities(self) -> list[Callable[..., Any]]:
         """What the worker registers."""
@@ -25,10 +27,11 @@ class Inspecting:
 
     @activity.defn(name=routing.INSPECT.kind)
     async def inspect(self, inquiry: Inquiry) -> Findings:
-        """The tools, or the one that was asked for."""
+        """The tools, or the one that was asked for; and the worker itself where the inquiry is about it."""
         async with attempt(routing.INSPECT):
             wanted = [kind for name, kind in self._kinds.items() if inquiry.kind in (None, name)]
-            return Findings(planner=self._planner, tools=tuple(_card(kind) for kind in wanted))
+            worker = await self._host.card() if inquiry.about == "worker" else None
+            return Findings(planner=self._planner, tools=tuple(_card(kind) for kind in wanted), worker=worker)
 
 
 def _card(kind: Kind) -> ToolCard:

@@ -5,6 +5,7 @@ from typing import Any
 
 from activities.boundary import Boundary
 from activities.breaking import Breaks
+from activities.host import Host
 from activities.inspecting import Inspecting
 from activities.planning import Planner, Planning
 from activities.toolbox.injection import Resources
@@ -15,6 +16,7 @@ def activities(
     registry: Registry,
     planner: Planner,
     resources: Resources,
+    host: Host,
     *,
     breaks: Breaks | None,
     searchable: bool,
@@ -22,6 +24,6 @@ def activities(
     """One activity for each kind, the planner's, and the one that answers the console."""
     return [
         *Planning(planner, registry, searchable=searchable, documents=resources.documents).activities(),
-        *Inspecting(registry, planner.name).activities(),
+        *Inspecting(registry, planner.name, host).activities(),
         *Boundary(resources, breaks).activities(registry),
     ]

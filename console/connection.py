@@ -4,10 +4,12 @@ import os
 import urllib.parse
 
 from temporalio.client import Client
+from temporalio.runtime import Runtime, TelemetryConfig
 
 from console.problem import Exit, Problem
 from runtime.client import Misconfigured, NotConnected, connect
 
+DOCTOR = "python starter.py doctor"
 UI_PORT_OFFSET = 1000
 """The Temporal CLI's rule for the web UI of a development server."""
 
@@ -19,22 +21,27 @@ async def connected(address: str | None, namespace: str | None, profile: str | N
         Problem: nobody answers there, or the settings cannot be used.
     """
     try:
-        return await connect(address=address, namespace=namespace, profile=profile)
+        quiet = Runtime(telemetry=TelemetryConfig(logging=None))  # the SDK's core would write across what is shown
+        return await connect(address=address, namespace=namespace, profile=profile, runtime=quiet)
     except NotConnected as error:
         exit = Exit.BAD_USAGE if isinstance(error, Misconfigured) else Exit.UNREACHABLE
         code = "misconfigured" if isinstance(error, Misconfigured) else "unreachable"
-        raise Problem(code, error.reason, error.remedy, exit) from error
+        raise Problem(code, error.reason, f"{error.remedy}, or see `{DOCTOR}`", exit) from error
 
 
 def ui_url(host: str, namespace: str, task_id: str) -> str | None:
     """Where the web UI shows a task; None for a server whose UI nobody named (REPLAN_UI does)."""
-    base = os.environ.get("REPLAN_UI") or _base(host)
-    if base is None:
-        return None
-    return f"{base.rstrip('/')}/namespaces/{namespace}/workflows/{urllib.parse.quote(task_id, safe='')}"
+    base = ui_base(host)
+    return base and f"{base}/namespaces/{namespace}/workflows/{urllib.parse.quote(task_id, safe='')}"
 
 
-def _base(host: str) -> str | None:
+def ui_base(host: str) -> str | None:
+    """Where the web UI of a server is; None where nobody said."""
+    base = os.environ.get("REPLAN_UI") or _guessed(host)
+    return base.rstrip("/") if base else None
+
+
+def _guessed(host: str) -> str | None:
     name, _, port = host.rpartition(":")
     if ".tmprl.cloud" in host or ".api.temporal.io" in host:
         return "https://cloud.temporal.io"

@@ -3,9 +3,9 @@
 import re
 import secrets
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError
 from temporalio.client import Client, WorkflowExecutionStatus
 from temporalio.common import WorkflowIDReusePolicy
 from temporalio.exceptions import WorkflowAlreadyStartedError
@@ -25,15 +25,29 @@ DIGEST_MEMO = "task_digest"
 
 
 class PlanFile(BaseModel):
-    """A hand-written plan."""
+    """A plan that somebody wrote by hand, or that `--dry-run --json` printed."""
 
     model_config = ConfigDict(extra="forbid")
 
     steps: tuple[Step, ...]
+    task: str = ""
+    """What the plan is for, unless `--task` says it."""
+    documents: str | None = None
+    """The folder of documents, unless `--documents` says it."""
+    schema_: Literal[1] = Field(default=1, alias="schema")
+    dry_run: bool = False
+    planner: str = ""
+    proposal: str | None = None
+    because: str = ""
+    reason: str = ""
+    code: str | None = None
+    question: str | None = None
+    result: JsonValue = None
+    effects: dict[str, JsonValue] = Field(default_factory=dict)
 
 
-def read_plan(path: Path) -> tuple[Step, ...]:
-    """Read `{"steps": [{"id", "kind", "args", "needs"}]}`.
+def read_plan(path: Path) -> PlanFile:
+    """Read `{"steps": [{"id", "kind", "args", "needs"}]}`, or what `--dry-run --json` printed.
 
     Raises:
         Problem: the file cannot be read or holds something else.
@@ -44,7 +58,7 @@ def read_plan(path: Path) -> tuple[Step, ...]:
             raise Problem(
                 "bad_plan", f"The plan {str(path)!r} has {len(text)} bytes", f"make it smaller than {MAX_PLAN}"
             )
-        return PlanFile.model_validate_json(text).steps
+        return PlanFile.model_validate_json(text)
     except OSError as error:
         raise Problem("no_plan", f"The plan {str(path)!r} cannot be read ({error.strerror})", "check --plan") from error
     except ValidationError as error:
@@ -66,12 +80,14 @@ def wanted(text: str | None, plan: Path | None, documents: str | None, limits: d
     Raises:
         Problem: no task, a plan that cannot be used, a limit that makes no sense.
     """
-    steps = read_plan(plan) if plan else None
-    words = (text or "").strip() or (f"the plan {plan.name}" if plan else "")
+    written = read_plan(plan) if plan else None
+    said = (text or "").strip() or (written.task.strip() if written else "")
+    words = said or (f"the plan {plan.name}" if plan else "")
+    steps, folder = (written.steps, documents or written.documents) if written else (None, documents)
     if not words:
         raise Problem("no_task", "There is nothing to do", 'give --task "..." or --plan FILE')
     try:
-        return Task(text=words, plan=steps, documents=documents, limits=Limits(**limits))
+        return Task(text=words, plan=steps, documents=folder, limits=Limits(**limits))
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         field = {"text": "task"}.get(str(first["loc"][-1]), str(first["loc"][-1]).replace("_", "-"))

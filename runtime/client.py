@@ -1,7 +1,8 @@
 """The client: one way to reach a Temporal server, and a sentence instead of a trace when it is not there.
 
 NotConnected
-├── Unreachable     no server answers, it has no such namespace, or it lets us in nowhere
+├── Unreachable     no server answers, or it lets us in nowhere
+│   └── NoNamespace a server answers, and has no such namespace
 └── Misconfigured   an address, the environment, a profile or a config file cannot be used
 """
 
@@ -61,6 +62,10 @@ class NotConnected(RuntimeError):
 
 class Unreachable(NotConnected):
     """No Temporal server answers at the address, or it does not serve us this namespace."""
+
+
+class NoNamespace(Unreachable):
+    """The server answers, and does not know the namespace."""
 
 
 class Misconfigured(NotConnected):
@@ -165,7 +170,7 @@ async def _require_namespace(client: Client, address: str) -> None:
 def _refused(status: RPCStatusCode, namespace: str, address: str) -> Unreachable:
     if status is RPCStatusCode.NOT_FOUND:
         remedy = f"create it with `temporal operator namespace create -n {namespace}`, or set TEMPORAL_NAMESPACE"
-        return Unreachable(f"The server at {address} has no namespace {namespace!r}", remedy)
+        return NoNamespace(f"The server at {address} has no namespace {namespace!r}", remedy)
     if status in REFUSALS:
         return Unreachable(f"The server at {address} refuses us the namespace {namespace!r}", CHECK_CREDENTIALS)
     return Unreachable(f"The server at {address} does not answer for namespace {namespace!r}", "try again in a moment")

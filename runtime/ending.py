@@ -11,6 +11,7 @@ def leave(code: int) -> NoReturn:
     Threads of Temporal's core may still call into Python while the interpreter is being taken apart, which kills the
     process with 134 or 139 in a few of a hundred runs; exit codes are a promise, so that part is left out.
     """
-    sys.stdout.flush()
-    sys.stderr.flush()
+    for stream in (sys.stdout, sys.stderr):
+        if stream is not None:  # it was closed before we began (`>&-`)
+            stream.flush()
     os._exit(code)

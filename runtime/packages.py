@@ -1,9 +1,19 @@
-"""The first thing that an entry script asks for: whether this Python has what Replan needs."""
+"""What is installed: whether this Python has what Replan needs, which an entry script asks first, and our version."""
 
 import importlib.util
 import sys
 
 NEEDED = ("temporalio", "pydantic", "structlog", "typer")
+
+
+def version() -> str:
+    """The version of Replan; `unknown` in a checkout that was not installed."""
+    from importlib import metadata
+
+    try:
+        return metadata.version("replan")
+    except metadata.PackageNotFoundError:
+        return "unknown"
 
 
 def require() -> None:

@@ -1,5 +1,6 @@
 """Answers the console's questions that only a worker can."""
 
+from datetime import datetime
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, JsonValue
@@ -9,6 +10,8 @@ from temporalio.exceptions import ApplicationError
 from workflows import routing
 from workflows.call import Stuck, ask
 from workflows.catalogue import ToolSpec
+from workflows.drafting import Draft, draft
+from workflows.task import Task
 
 
 class Inquiry(BaseModel):
@@ -17,8 +20,10 @@ class Inquiry(BaseModel):
     model_config = ConfigDict(frozen=True)
 
     about: str = "tools"
+    """`tools`; `worker`: the tools and how the worker stands; `plan`: what it would do for `task`."""
     kind: str | None = None
     """One kind only."""
+    task: Task | None = None
 
 
 class ToolCard(BaseModel):
@@ -32,18 +37,52 @@ class ToolCard(BaseModel):
     result_schema: dict[str, Any]
 
 
+class Place(BaseModel):
+    """Where a worker keeps or finds something."""
+
+    model_config = ConfigDict(frozen=True)
+
+    name: str
+    where: str | None
+    """A path, or a URL without its password; None for a worker that has no such place."""
+    problem: str | None = None
+    """What is wrong with it, in one sentence."""
+
+
+class WorkerCard(BaseModel):
+    """What a worker says of itself; of secrets it says only whether there are any."""
+
+    model_config = ConfigDict(frozen=True)
+
+    version: str
+    """Of Replan."""
+    python: str
+    sdk: str
+    """Version of the Temporal SDK."""
+    places: tuple[Place, ...]
+    """The store and the folders."""
+    keys: dict[str, bool]
+    """Which keys its environment has, by name."""
+    clock: datetime
+    """The worker's clock."""
+    server_clock: datetime
+    """The server's, a moment before."""
+
+
 class Findings(BaseModel):
-    """The answer to an Inquiry."""
+    """The answer to an Inquiry; a worker that does not know what was asked about tells its tools."""
 
     model_config = ConfigDict(frozen=True)
 
     planner: str
     tools: tuple[ToolCard, ...]
+    worker: WorkerCard | None = None
+    draft: Draft | None = None
 
 
 @workflow.defn(name="InspectWorkflow")
 class InspectWorkflow:
-    """One question, one activity, one answer."""
+    """One question, one answer; nothing in the world changes."""
 
     @workflow.run
     async def run(self, inquiry: Inquiry) -> Findings:
@@ -52,6 +91,9 @@ class InspectWorkflow:
         Raises:
             ApplicationError: the worker could not answer.
         """
+        if inquiry.about == "plan" and inquiry.task is not None:
+            drafted = await draft(inquiry.task)
+            return Findings(planner=drafted.planner, tools=(), draft=drafted)
         payload: JsonValue = inquiry.model_dump(mode="json")
         try:
             return await ask(routing.INSPECT, payload, Findings, id="inspect", summary=inquiry.about, revision=0)

@@ -1,5 +1,36 @@
-"""The commands of whoever runs the whole: none yet."""
+"""The commands of whoever runs the whole: `doctor`, `export`."""
 
-from collections.abc import Callable
+from typing import Annotated
 
-COMMANDS: dict[str, tuple[Callable[..., None], str]] = {}
+import typer
+
+from console.options import Common, TaskId, command
+
+
+async def doctor(*, common: Common) -> int:
+    """Check server, worker, store and tools; each with its remedy."""
+    from console import doctor as examining
+
+    return await examining.doctor(common)
+
+
+async def export(
+    *,
+    id: TaskId = None,
+    file: Annotated[str, typer.Argument(metavar="FILE", help="Where to; `-` is standard output.")] = "-",
+    redact: Annotated[bool, typer.Option("--redact", help="Placeholders for values: it can be given away.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Overwrite FILE if it exists.")] = False,
+    common: Common,
+) -> int:
+    """Write a task's history to a file that replays, with the explanation beside it."""
+    from console import exporting, finding
+
+    exporting.require_writable(file, force=force)
+    client = await common.connected()
+    return await exporting.export(client, await finding.task(client, id), common, file, redact=redact, force=force)
+
+
+COMMANDS = {
+    "doctor": (command(doctor), "python starter.py doctor --queue replan"),
+    "export": (command(export), "python starter.py export book-a-slot report.json --redact"),
+}

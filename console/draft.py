@@ -1,0 +1,140 @@
+"""A plan that is only looked at: lines for people, and a document that `--plan` takes. Pure functions of a Draft."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from pydantic import JsonValue
+
+from console.cells import cut, one_line
+from workflows.catalogue import Effect, ToolSpec
+from workflows.drafting import Draft
+from workflows.plan import Answer, GiveUp, NewSteps, Question, Step, canonical, ready
+from workflows.routing import PROFILES
+from workflows.task import Ending, Task, TaskStatus
+
+MAX_ARGUMENTS = 400
+"""Cells of a step's arguments that are shown."""
+NOT_RUN = "nothing was run"
+
+
+def ending(draft: Draft) -> Ending:
+    """How the task would have ended with this proposal; running, where it has steps."""
+    match draft.proposal:
+        case Answer(result=result):
+            return Ending(status=TaskStatus.COMPLETED, result=result)
+        case Question(text=text):
+            return Ending(
+                status=TaskStatus.ESCALATED, reason=f"The planner asks: {text}", code="question", question=text
+            )
+        case GiveUp(reason=reason):
+            return Ending(status=TaskStatus.FAILED, reason=reason, code="gave_up")
+        case _:
+            return draft.ending or Ending(status=TaskStatus.RUNNING)
+
+
+def fields(task: Task, draft: Draft, ending: Ending) -> dict[str, Any]:
+    """The fields of the JSON document; a file with them is accepted by `--plan`."""
+    steps = proposed(draft)
+    return {
+        "dry_run": True,
+        "task": task.text,
+        "documents": task.documents,
+        "planner": draft.planner,
+        "proposal": draft.proposal.type if draft.proposal else None,
+        "because": draft.proposal.because if isinstance(draft.proposal, NewSteps) else "",
+        **ending.model_dump(mode="json", include={"reason", "code", "question", "result"}),
+        "steps": [step.model_dump(mode="json") for step in steps],
+        "effects": {step.id: _promise(draft.specs[step.kind]) for step in steps},
+    }
+
+
+def lines(task: Task, draft: Draft, ending: Ending) -> list[str]:
+    """The plan in the order of its needs, what each step may change, and the sum; or why there is no plan."""
+    who = "The plan as it was written" if task.plan is not None else f"The plan of the {draft.planner} planner"
+    match draft.proposal:
+        case NewSteps(steps=steps, because=because):
+            widths = [max(len(name) for name in names) for names in zip(*((s.id, s.kind) for s in steps), strict=True)]
+            told = [line for step in in_order(steps) for line in _step(step, draft.specs[step.kind], *widths)]
+            why = [f"    {one_line(because)}"] if because else []
+            return [one_line(who), *why, *told, _sum(steps, draft.specs)]
+        case Answer(result=result):
+            said = result if isinstance(result, str) else canonical(result)
+            return [f"The {draft.planner} planner answers at once; {NOT_RUN}", *map(one_line, said.splitlines())]
+        case GiveUp():
+            return [one_line(f"The {draft.planner} planner gives up: {ending.reason}"), NOT_RUN.capitalize()]
+        case _:
+            return [one_line(ending.reason), NOT_RUN.capitalize()]
+
+
+def proposed(draft: Draft) -> tuple[Step, ...]:
+    """The steps of the proposal, in its own order; none where it has none."""
+    return draft.proposal.steps if isinstance(draft.proposal, NewSteps) else ()
+
+
+def in_order(steps: Sequence[Step]) -> list[Step]:
+    """The steps so that each comes after those that it needs."""
+    ordered, pending = list[Step](), list(steps)
+    while batch := ready(pending, [step.id for step in ordered]):
+        ordered += batch
+        pending = [step for step in pending if step not in batch]
+    return ordered + pending
+
+
+def shown(value: JsonValue) -> str:
+    """An argument as JSON, but for references: `hits.documents[0].name`."""
+    if isinstance(value, dict) and "$from" in value and set(value) <= {"$from", "path"}:
+        parts = [part for part in str(value.get("path", "")).split(".") if part]
+        return str(value["$from"]) + "".join(f"[{part}]" if part.isdecimal() else f".{part}" for part in parts)
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{canonical(key)}: {shown(item)}" for key, item in value.items()) + "}"
+    if isinstance(value, list):
+        return "[" + ", ".join(map(shown, value)) + "]"
+    return canonical(value)
+
+
+def _promise(spec: ToolSpec) -> dict[str, JsonValue]:
+    """What a step of this kind may do, for programs."""
+    return {
+        "effect": spec.effect.value,
+        "changes_world": spec.effect is not Effect.READ,
+        "undo": spec.undo.kind if spec.undo else None,
+        "observe": spec.observe.kind if spec.observe else None,
+        "fallback": spec.fallback,
+        "retry": spec.retry,
+        "attempts": PROFILES[spec.retry].attempts,
+    }
+
+
+def _step(step: Step, spec: ToolSpec, of_ids: int, of_kinds: int) -> list[str]:
+    arguments = ", ".join(f"{name}={shown(value)}" for name, value in step.args.items())
+    after = f"after {', '.join(sorted(step.dependencies))}" if step.dependencies else ""
+    head = f"{step.id:<{min(of_ids, 14)}} {step.kind:<{min(of_kinds, 20)}} {one_line(step.title)}"
+    told = [cut(one_line(arguments), MAX_ARGUMENTS), "; ".join(filter(None, [after, *_told(spec)]))]
+    return [f"  {head.rstrip()}", *(f"    {one_line(line)}" for line in told if line)]
+
+
+def _told(spec: ToolSpec) -> list[str]:
+    """What a step of this kind may do, for people."""
+    told = ["reads only"]
+    if spec.effect is not Effect.READ:
+        told = [
+            f"changes the world ({spec.effect})",
+            f"{spec.undo.kind} can undo it" if spec.undo else "cannot be undone",
+        ]
+    told += [f"{spec.observe.kind} looks again after a refusal"] if spec.observe else []
+    told += [f"{spec.fallback} takes over when it stays away"] if spec.fallback else []
+    attempts = PROFILES[spec.retry].attempts
+    return [*told, "one attempt" if attempts == 1 else f"up to {attempts} attempts ({spec.retry})"]
+
+
+def _sum(steps: Sequence[Step], specs: Mapping[str, ToolSpec]) -> str:
+    """How many steps there are, which change the world, and for which of these there is no way back."""
+    changing = [step for step in steps if specs[step.kind].effect is not Effect.READ]
+    final = [step.id for step in changing if specs[step.kind].undo is None]
+    counted = f"{len(steps)} step{'' if len(steps) == 1 else 's'}"
+    if not changing:
+        return f"{counted}: none changes the world; {NOT_RUN}"
+    verb = "changes" if len(changing) == 1 else "change"
+    changes = f"{len(changing)} {verb} the world ({', '.join(step.id for step in changing)})"
+    undone = f"{len(final)} of these cannot be undone ({', '.join(final)})" if final else "all of it can be undone"
+    return f"{counted}: {changes}, {undone}; {NOT_RUN}"

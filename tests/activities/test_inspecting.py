@@ -1,0 +1,153 @@
+"""What a worker says of itself: its places and what is wrong with them, its keys by name, no secret."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
+from temporalio.testing import ActivityEnvironment
+
+from activities.host import Host
+from activities.inspecting import Inspecting
+from activities.store import open_store, spoken, sqlite_url
+from activities.toolbox import builtin, desk
+from activities.toolbox.registry import Registry
+from workflows.inspect import Findings, Inquiry, Place, WorkerCard
+
+KEYS = {"ANTHROPIC_API_KEY": True, "OPENAI_API_KEY": False}
+
+
+@asynccontextmanager
+async def store(folder: Path) -> AsyncIterator[AsyncEngine]:
+    """An embedded store in a folder."""
+    engine = await open_store(sqlite_url(folder))
+    yield engine
+    await engine.dispose()
+
+
+async def said(engine: AsyncEngine, **folders: Path | None) -> WorkerCard:
+    """What a worker with this store and these folders says of itself."""
+    return await ActivityEnvironment().run(Host(engine, folders, KEYS, "1.2.3").card)
+
+
+async def place(name: str, engine: AsyncEngine, **folders: Path | None) -> Place:
+    """What it says of one place."""
+    return next(one for one in (await said(engine, **folders)).places if one.name == name)
+
+
+async def test_a_worker_names_its_version_and_its_keys(tmp_path: Path) -> None:
+    """Of keys it says whether it has them."""
+    async with store(tmp_path) as engine:
+        card = await said(engine)
+
+    assert (card.version, card.keys) == ("1.2.3", KEYS)
+
+
+async def test_places_that_can_be_used_have_no_problem(tmp_path: Path) -> None:
+    """Each by its full path; one that the worker does not have by its name alone."""
+    async with store(tmp_path) as engine:
+        card = await said(engine, state=tmp_path, documents=tmp_path, workspace=None)
+
+    assert [one.problem for one in card.places] == [None] * 4
+    assert [one.where for one in card.places[1:]] == [str(tmp_path), str(tmp_path), None]
+
+
+@pytest.mark.parametrize("name", ["state", "documents", "workspace"])
+async def test_a_folder_that_went_away_is_noticed(tmp_path: Path, name: str) -> None:
+    """It was there when the worker started."""
+    async with store(tmp_path) as engine:
+        seen = await place(name, engine, **{name: tmp_path / "gone"})
+
+    assert seen == Place(name=name, where=str(tmp_path / "gone"), problem="it is not there any more")
+
+
+async def test_a_file_in_the_place_of_a_folder_is_noticed(tmp_path: Path) -> None:
+    """A name that is there is no folder yet."""
+    (tmp_path / "file").touch()
+    async with store(tmp_path) as engine:
+        seen = await place("documents", engine, documents=tmp_path / "file")
+
+    assert seen.problem == "it is not there any more"
+
+
+async def test_a_store_whose_file_was_deleted_is_noticed(tmp_path: Path) -> None:
+    """Whoever has it open could go on reading and writing what nobody will find again."""
+    async with store(tmp_path) as engine:
+        (tmp_path / "store.db").unlink()
+        seen = await place("store", engine)
+
+    assert seen.problem is not None
+
+
+async def test_a_store_without_its_tables_is_noticed(tmp_path: Path) -> None:
+    """An empty database answers, and is of no use."""
+    assert desk.TOOLS  # whose tables are the store's
+    (tmp_path / "store.db").touch()
+    engine = create_async_engine(sqlite_url(tmp_path))
+    seen = await place("store", engine)
+    await engine.dispose()
+
+    assert seen.problem is not None and seen.problem.startswith("it lacks the tables ")
+
+
+async def test_a_store_that_is_no_database_is_noticed(tmp_path: Path) -> None:
+    """What kind of error, and none of its words."""
+    (tmp_path / "store.db").write_text("no database" * 100)
+    engine = create_async_engine(sqlite_url(tmp_path))
+    seen = await place("store", engine)
+    await engine.dispose()
+
+    assert seen.problem == "it cannot be read (DatabaseError)"
+
+
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        ("postgresql+asyncpg://me:sk-secret@localhost:1/db", "postgresql+asyncpg://me:***@localhost:1/db"),
+        ("postgresql+asyncpg://localhost:1/db?user=me&password=sk-secret", "postgresql+asyncpg://localhost:1/db"),
+        ("postgresql+asyncpg://me:sk%2Dsecret@localhost:1/db", "postgresql+asyncpg://me:***@localhost:1/db"),
+        ("postgresql+asyncpg://me:sk-secret@localhost:port/db", "whose URL cannot be read"),
+    ],
+)
+def test_a_store_is_named_without_its_password(url: str, shown: str) -> None:
+    """Neither from the URL's user part nor from its query."""
+    assert spoken(url) == shown
+
+
+async def test_a_password_never_leaves_the_worker(tmp_path: Path) -> None:
+    """SQLite ignores what it does not know in a query; the answer has nothing of it."""
+    engine = create_async_engine(f"sqlite+aiosqlite:///file:{tmp_path}/store.db?uri=true&password=sk-secret")
+    card = await said(engine)
+    await engine.dispose()
+
+    assert str(card.places[0].where).endswith("/store.db")
+    assert "sk-secret" not in card.model_dump_json()
+
+
+async def asked(inquiry: Inquiry, folder: Path) -> Findings:
+    """The answer of a worker with the built-in tools."""
+    async with store(folder) as engine:
+        inspecting = Inspecting(Registry(builtin.TOOLS), "offline", Host(engine, {}, KEYS, "1.2.3"))
+        return await ActivityEnvironment().run(inspecting.inspect, inquiry)
+
+
+async def test_a_question_about_the_worker_is_answered_with_its_tools(tmp_path: Path) -> None:
+    """One question is enough for everything."""
+    found = await asked(Inquiry(about="worker"), tmp_path)
+
+    assert found.worker is not None and len(found.tools) == len(builtin.TOOLS)
+
+
+async def test_a_question_about_tools_looks_at_nothing_else(tmp_path: Path) -> None:
+    """And an inquiry that this worker does not know is answered with what it can say."""
+    assert (await asked(Inquiry(), tmp_path)).worker is None
+
+    assert (await asked(Inquiry(about="the weather"), tmp_path)).worker is None
+
+
+async def test_one_tool_may_be_asked_for(tmp_path: Path) -> None:
+    """By its name."""
+    found = await asked(Inquiry(kind="search"), tmp_path)
+
+    assert [card.spec.kind for card in found.tools] == ["search"]

@@ -1,0 +1,158 @@
+"""The checks of `doctor`: what is found wrong, and what to do about it."""
+
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from console.checks import Check, Status, lacks, of_attributes, of_tools, of_worker
+from workflows.attributes import TYPES
+from workflows.catalogue import Companion, Effect, ToolSpec
+from workflows.inspect import Findings, Place, ToolCard, WorkerCard
+
+NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
+LOOK = Companion(kind="look")
+
+
+class Reconciled(ToolSpec):
+    """A spec that has a `reconcile`."""
+
+    reconcile: Companion | None = None
+
+
+LACKING = [
+    (ToolSpec(kind="a", effect=Effect.READ), []),
+    (ToolSpec(kind="a", effect=Effect.IDEMPOTENT), ["observe", "undo"]),
+    (ToolSpec(kind="a", effect=Effect.TRANSACTIONAL, observe=LOOK), ["undo"]),
+    (ToolSpec(kind="a", effect=Effect.TRANSACTIONAL, undo=LOOK), ["observe"]),
+    (ToolSpec(kind="a", effect=Effect.TRANSACTIONAL, observe=LOOK, undo=LOOK), []),
+    (ToolSpec(kind="back", effect=Effect.TRANSACTIONAL, observe=LOOK), []),
+    (ToolSpec(kind="back", effect=Effect.TRANSACTIONAL), ["observe"]),
+    (ToolSpec(kind="a", effect=Effect.KEYED, observe=LOOK, undo=LOOK), ["reconcile"]),
+    (ToolSpec(kind="a", effect=Effect.UNKEYED), ["observe", "undo", "reconcile"]),
+    (Reconciled(kind="a", effect=Effect.UNKEYED, observe=LOOK, undo=LOOK), ["reconcile"]),
+    (Reconciled(kind="a", effect=Effect.KEYED, observe=LOOK, undo=LOOK, reconcile=LOOK), []),
+]
+
+
+@pytest.mark.parametrize(("spec", "missing"), LACKING)
+def test_a_tool_that_changes_the_world_needs_what_belongs_to_it(spec: ToolSpec, missing: list[str]) -> None:
+    """A read to look again, a way back unless it is one, and where a second call does harm a way to find out."""
+    assert lacks(spec, undoing={"back"}) == missing
+
+
+def card(spec: ToolSpec) -> ToolCard:
+    """A tool with this spec."""
+    return ToolCard(spec=spec, description="", args_schema={}, result_schema={})
+
+
+def findings(worker: WorkerCard | None = None, planner: str = "offline", *specs: ToolSpec) -> Findings:
+    """What a worker with these tools answers."""
+    chosen = specs or (ToolSpec(kind="search", effect=Effect.READ),)
+    return Findings(planner=planner, tools=tuple(map(card, chosen)), worker=worker)
+
+
+def test_each_tool_that_lacks_something_is_named_with_its_remedy() -> None:
+    """One check for all tools, one more for each that lacks something; a tool that is undone by another needs both."""
+    book = ToolSpec(kind="book", effect=Effect.TRANSACTIONAL, observe=LOOK, undo=Companion(kind="cancel"))
+    cancel = ToolSpec(kind="cancel", effect=Effect.TRANSACTIONAL)
+    counted, lacking = of_tools(findings(None, "offline", book, cancel))
+
+    assert counted == Check("tools", Status.OK, "2, of which 2 change the world")
+    assert (lacking.name, lacking.status) == ("tool cancel", Status.WARN) and "observe= names" in lacking.remedy
+
+
+def test_a_worker_without_tools_is_a_failure() -> None:
+    """No plan can be made with it."""
+    [none] = of_tools(Findings(planner="offline", tools=()))
+
+    assert none.status is Status.FAIL and "--tools" in none.remedy
+
+
+@pytest.mark.parametrize(
+    ("present", "status", "words"),
+    [
+        (dict(TYPES), Status.OK, "all 6 are registered"),
+        ({**TYPES, "Another": "Text"}, Status.OK, "all 6 are registered"),
+        ({name: type for name, type in TYPES.items() if name != "ReplanTenant"}, Status.WARN, "missing: ReplanTenant"),
+        ({}, Status.WARN, "missing: ReplanStatus, "),
+        ({**TYPES, "ReplanTenant": "Int"}, Status.WARN, "unusable: ReplanTenant is Int, not Keyword"),
+    ],
+)
+def test_search_attributes_are_compared_by_name_and_type(
+    present: Mapping[str, str], status: Status, words: str
+) -> None:
+    """Tasks run without them, so that they are found less well: a warning."""
+    check = of_attributes(TYPES, present)
+
+    assert check.status is status and check.found.startswith(words)
+
+
+def test_the_remedy_for_missing_attributes_is_a_command() -> None:
+    """With names and types."""
+    remedy = of_attributes(TYPES, {name: type for name, type in TYPES.items() if name != "ReplanReplans"}).remedy
+
+    assert "`temporal operator search-attribute create --name ReplanReplans --type Int`" in remedy
+
+
+def worker(**changed: Any) -> WorkerCard:
+    """A worker for which everything is well, but for what changed."""
+    well = {"version": "1", "python": "3.11", "sdk": "1.35", "places": (), "keys": {}, "clock": NOW}
+    return WorkerCard(**{**well, "server_clock": NOW, **changed})
+
+
+def check(name: str, card: WorkerCard, planner: str = "offline") -> Check:
+    """One check of a worker that is asked now by a console of version 1."""
+    found = findings(card, planner)
+    checks = of_worker(found, "1", restart="python worker.py", asked=NOW, answered=NOW + timedelta(seconds=1))
+    return next(one for one in checks if one.name == name)
+
+
+CASES: list[tuple[str, dict[str, Any], str, Status, str]] = [
+    ("worker", {}, "offline", Status.OK, "Replan 1, Python 3.11, Temporal SDK 1.35"),
+    ("worker", {"version": "0.9"}, "offline", Status.WARN, "this console is 1"),
+    ("keys", {"keys": {"OPENAI_API_KEY": False}}, "offline", Status.OK, "OPENAI_API_KEY not set; the offline planner"),
+    ("keys", {"keys": {"OPENAI_API_KEY": True}}, "openai:x", Status.OK, "OPENAI_API_KEY set"),
+    ("keys", {"keys": {"OPENAI_API_KEY": False}}, "openai:x", Status.FAIL, "planner needs OPENAI_API_KEY"),
+    ("keys", {"keys": {"OPENAI_API_KEY": True}}, "anthropic", Status.FAIL, "planner needs ANTHROPIC_API_KEY"),
+    ("store", {"places": [Place(name="store", where="sqlite:///x")]}, "offline", Status.OK, "sqlite:///x"),
+    ("state", {"places": [Place(name="state", where="/x", problem="gone")]}, "offline", Status.FAIL, "/x: gone"),
+    ("documents", {"places": [Place(name="documents", where=None)]}, "offline", Status.WARN, "none, so no tool can"),
+    ("clocks", {}, "offline", Status.OK, "worker, server and this machine agree"),
+    ("clocks", {"clock": NOW + timedelta(minutes=1)}, "offline", Status.WARN, "the worker's is +60 s off"),
+    (
+        "clocks",
+        {"clock": NOW - timedelta(hours=1), "server_clock": NOW - timedelta(hours=1)},
+        "offline",
+        Status.WARN,
+        "this machine's is +3600 s off",
+    ),
+    (
+        "clocks",
+        {"clock": NOW + timedelta(seconds=31), "server_clock": NOW + timedelta(seconds=31)},
+        "offline",
+        Status.WARN,
+        "this machine's is -30 s off",
+    ),
+]
+
+
+@pytest.mark.parametrize(("name", "changed", "planner", "status", "words"), CASES)
+def test_what_a_worker_says_is_judged(
+    name: str, changed: dict[str, Any], planner: str, status: Status, words: str
+) -> None:
+    """What works is ok, what works in part is a warning, what cannot work is a failure; both have a remedy."""
+    found = check(name, worker(**changed), planner)
+
+    assert (found.status, bool(found.remedy)) == (status, status is not Status.OK)
+    assert words in found.found
+
+
+def test_a_worker_that_is_too_old_to_speak_of_itself_is_asked_for_its_tools() -> None:
+    """What it does not say is skipped, and the remedy is to restart it."""
+    checks = of_worker(findings(), "1", restart="python worker.py", asked=NOW, answered=NOW)
+    by_name = {one.name: one for one in checks}
+
+    assert (by_name["worker"].status, by_name["worker"].remedy) == (Status.WARN, "restart it: `python worker.py`")
+    assert (by_name["tools"].status, by_name["store"].status) == (Status.OK, Status.SKIPPED)

@@ -1,0 +1,170 @@
+"""`doctor` as a user runs it: every line of a worker that is well, and what is said where something is missing."""
+
+import asyncio
+import json
+import socket
+import time
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import pytest
+from temporalio import activity
+from temporalio.client import Client
+
+from activities.attempt import HeaderInterceptor
+from runtime import serve
+from runtime.dev_server import DevServer, free_port
+from runtime.packages import version
+from tests.processes import ROOT, Processes
+from workflows.call import CallInterceptor
+from workflows.inspect import Findings, Inquiry, InspectWorkflow
+
+QUEUE = "doctor"
+SECRETS = ("sk-planted-key", "sk-planted-password")
+NAMES = ["server", "namespace", "web ui", "search attributes", "worker", "planner", "keys"]
+PLACES = ["store", "state", "documents", "workspace"]
+
+
+@pytest.fixture(scope="module")
+def well(server: DevServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Processes]:
+    """A worker that has everything, and secrets planted in its environment and in the URL of its store."""
+    folder = tmp_path_factory.mktemp("doctor")
+    store = f"sqlite+aiosqlite:///file:{folder}/store.db?uri=true&password={SECRETS[1]}"
+    environment = {"ANTHROPIC_API_KEY": SECRETS[0], "OPENAI_API_KEY": "", "REPLAN_UI": server.ui_url}
+    processes = Processes(server.address, folder, {**environment, "REPLAN_STORE": store})
+    documents, workspace = ROOT / "examples" / "documents", folder / "workspace"
+    options = ("--documents", str(documents), "--workspace", str(workspace), "--queue", QUEUE)
+    with processes.worker(*options):
+        yield processes
+
+
+def by_name(stdout: str) -> Mapping[str, Any]:
+    """The checks of the JSON document."""
+    document = json.loads(stdout)
+    assert set(document) == {"schema", "checks"}
+    return {check["name"]: check for check in document["checks"]}
+
+
+def test_where_all_is_well_nothing_fails(well: Processes) -> None:
+    """Every check has its line, none fails, exit code 0; a tool that lacks something is a warning with its remedy."""
+    done = well.starter("doctor", "--queue", QUEUE)
+    lines = done.stdout.splitlines()
+
+    assert (done.returncode, done.stderr, lines[-1]) == (0, "", "nothing failed, 1 warning")
+    assert [line[6:24].strip() for line in lines[:-1]] == [*NAMES, *PLACES, "clocks", "tools", "tool write_file"]
+
+
+def test_the_document_has_a_field_for_everything(well: Processes) -> None:
+    """Name, status, what was found, remedy; the version is the worker's own."""
+    checks = by_name(well.starter("doctor", "--queue", QUEUE, "--json").stdout)
+
+    assert all(set(check) == {"name", "status", "found", "remedy"} for check in checks.values())
+    assert checks["worker"]["found"].startswith(f"Replan {version()}, Python 3.")
+
+
+def test_keys_are_told_by_name(well: Processes) -> None:
+    """Whether they are set; an empty one is not."""
+    keys = by_name(well.starter("doctor", "--queue", QUEUE, "--json").stdout)["keys"]
+
+    assert keys["found"].startswith("ANTHROPIC_API_KEY set, OPENAI_API_KEY not set")
+
+
+async def histories(client: Client) -> list[str]:
+    """The histories of everything that was asked on our queue, as soon as the server lists something."""
+    query = f"TaskQueue = '{QUEUE}' AND ExecutionStatus = 'Completed'"
+    async with asyncio.timeout(20):
+        while not (found := [one async for one in client.list_workflows(query)]):
+            await asyncio.sleep(0.2)
+    return [str([event async for event in client.get_workflow_handle(one.id).fetch_history_events()]) for one in found]
+
+
+async def test_no_secret_leaves_the_worker(well: Processes, client: Client) -> None:
+    """Neither a key nor the store's password is printed or written into a history, where the store's path is."""
+    done = await asyncio.to_thread(well.starter, "doctor", "--queue", QUEUE, "--json")
+    texts = [done.stdout, done.stderr, *await histories(client)]
+
+    assert all("store.db" in text for text in (texts[0], *texts[2:]))
+    assert not any(secret in text for text in texts for secret in SECRETS)
+
+
+@pytest.fixture
+def elsewhere(server: DevServer, tmp_path_factory: pytest.TempPathFactory) -> Processes:
+    """Commands for the shared server, far from any worker."""
+    return Processes(server.address, tmp_path_factory.mktemp("elsewhere"), {"REPLAN_UI": server.ui_url})
+
+
+def test_without_a_worker_the_rest_is_still_looked_at(elsewhere: Processes) -> None:
+    """What needs a worker is skipped, not failed; the remedy starts one on this queue; exit code 1."""
+    done = elsewhere.starter("doctor", "--queue", "nobody-there", "--json")
+    checks = by_name(done.stdout)
+
+    assert (done.returncode, checks["search attributes"]["status"]) == (1, "ok")
+    assert checks["worker"]["remedy"] == "start one with `python worker.py --queue nobody-there`"
+    assert {checks[name]["status"] for name in ("planner", "keys", *PLACES, "clocks", "tools")} == {"skipped"}
+
+
+def test_a_namespace_that_is_missing_is_told_from_a_server_that_is(elsewhere: Processes) -> None:
+    """The server is ok, the namespace has the command that makes it; exit code 1."""
+    done = elsewhere.starter("doctor", "--namespace", "shop", "--json")
+    checks = by_name(done.stdout)
+
+    assert (done.returncode, checks["server"]["status"], checks["namespace"]["status"]) == (1, "ok", "fail")
+    assert "temporal operator namespace create -n shop" in checks["namespace"]["remedy"]
+
+
+def test_without_a_server_everything_else_is_skipped(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """One failure with its remedy, exit code 6, the same names as ever."""
+    nobody = Processes(f"localhost:{free_port()}", tmp_path_factory.mktemp("nobody"))
+    done = nobody.starter("doctor", "--json")
+    server, *others = by_name(done.stdout).values()
+
+    assert (done.returncode, server["status"], done.stderr) == (6, "fail", "")
+    assert "python worker.py --dev" in server["remedy"]
+    assert {check["status"] for check in others} == {"skipped"} and len(others) == len([*NAMES, *PLACES, "c", "t"]) - 1
+
+
+def test_a_server_that_never_says_a_word_does_not_hold_it_up(elsewhere: Processes) -> None:
+    """Within about ten seconds, whatever hangs."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        began = time.monotonic()
+        done = elsewhere.starter("doctor", "--address", f"127.0.0.1:{listener.getsockname()[1]}")
+
+    assert (done.returncode, done.stderr) == (6, "") and done.stdout.startswith("fail  server ")
+    assert time.monotonic() - began < 12
+
+
+def test_an_address_that_is_none_is_bad_usage(elsewhere: Processes) -> None:
+    """As for every command, and still with every check."""
+    done = elsewhere.starter("doctor", "--address", "nonsense:x")
+
+    assert (done.returncode, done.stderr) == (2, "")
+    assert "'nonsense:x' is no address" in done.stdout and "write host:port" in done.stdout
+
+
+@activity.defn(name="inspect")
+async def inspect_of_old(inquiry: Inquiry) -> Findings:
+    """A worker that knows of tools only."""
+    return Findings(planner="offline", tools=())
+
+
+async def test_an_old_worker_is_a_sentence(elsewhere: Processes, client: Client) -> None:
+    """It answers something else than was asked; nothing waits for what it will never say."""
+    interceptors = [CallInterceptor(), HeaderInterceptor()]
+    old = serve.build(
+        client, "old", workflows=[InspectWorkflow], activities=[inspect_of_old], interceptors=interceptors
+    )
+    async with old:
+        done = await asyncio.to_thread(elsewhere.starter, "doctor", "--queue", "old", "--json")
+
+    assert by_name(done.stdout)["worker"]["found"] == "answers, but is older than this console"
+
+
+@pytest.mark.parametrize("command", [("show", "x"), ("--task", "x"), ("tools",)], ids=" ".join)
+def test_every_command_without_a_server_names_the_doctor(
+    tmp_path_factory: pytest.TempPathFactory, command: tuple[str, ...]
+) -> None:
+    """The last words of the one line; the doctor itself does not send people round in a circle."""
+    nobody = Processes(f"localhost:{free_port()}", tmp_path_factory.mktemp("nobody"))
+
+    assert nobody.starter(*command).stderr.endswith(", or see `python starter.py doctor`.\n")
+    assert "starter.py doctor" not in nobody.starter("doctor").stdout

@@ -1,0 +1,150 @@
+"""A plan that is only looked at: its order, its references, what it would change, and the document of it."""
+
+import json
+from pathlib import Path
+
+import pytest
+from pydantic import JsonValue
+
+from console import document, draft
+from console.start import read_plan
+from tests.harness import plan, step
+from workflows.catalogue import Companion, Effect, ToolSpec
+from workflows.drafting import Draft
+from workflows.plan import Answer, GiveUp, Question, Step
+from workflows.task import Ending, Task, TaskStatus
+
+UNDO = Companion(kind="back")
+SPECS = {
+    "look": ToolSpec(kind="look", effect=Effect.READ, retry="once"),
+    "book": ToolSpec(kind="book", effect=Effect.TRANSACTIONAL, undo=UNDO, observe=Companion(kind="look")),
+    "mail": ToolSpec(kind="mail", effect=Effect.UNKEYED, fallback="letter", retry="patient"),
+}
+TASK = Task(text="do it", documents="papers")
+
+
+def drafted(*steps: Step, because: str = "") -> Draft:
+    """A draft of these steps."""
+    return Draft(planner="offline", proposal=plan(*steps, because=because), specs=SPECS)
+
+
+def lines(found: Draft, task: Task = TASK) -> list[str]:
+    """What a person reads."""
+    return draft.lines(task, found, draft.ending(found))
+
+
+@pytest.mark.parametrize(
+    ("value", "words"),
+    [
+        ({"$from": "hits"}, "hits"),
+        ({"$from": "hits", "path": "documents.0.name"}, "hits.documents[0].name"),
+        ({"$from": "hits", "path": "0"}, "hits[0]"),
+        ("hits.name", '"hits.name"'),
+        (["a", {"$from": "hits", "path": "n"}, 1.5, None], '["a", hits.n, 1.5, null]'),
+        ({"to": {"$from": "who"}, "cc": []}, '{"to": who, "cc": []}'),
+        ({"$from": "hits", "more": 1}, '{"$from": "hits", "more": 1}'),
+        ("\x1b[31m", '"\\u001b[31m"'),
+    ],
+)
+def test_an_argument_is_shown_so_that_a_reference_reads_like_one(value: JsonValue, words: str) -> None:
+    """As JSON, but for references, which are no text in quotes; what would draw on the terminal is spelt out."""
+    assert draft.shown(value) == words
+
+
+def test_steps_are_shown_in_the_order_of_their_needs() -> None:
+    """However they were written; those that could start together stay in the order of the plan."""
+    steps = [step("c", "look", "b"), step("b", "look", text={"$from": "a"}), step("d", "look"), step("a", "look")]
+
+    assert [one.id for one in draft.in_order(steps)] == ["d", "a", "b", "c"]
+
+
+def test_a_step_says_what_it_may_do() -> None:
+    """Its effect, the way back, the look after a refusal, what takes over, how often it is tried, what it needs."""
+    told = lines(drafted(step("b", "book"), step("m", "mail", "b", to="x"), step("l", "look")))
+
+    assert "changes the world (transactional); back can undo it; look looks again after a refusal" in "\n".join(told)
+    assert any("after b; changes the world (unkeyed); cannot be undone; letter takes over" in line for line in told)
+    assert any("reads only; one attempt" in line for line in told) and any(
+        "8 attempts (patient)" in line for line in told
+    )
+
+
+SUMS = [
+    (["look"], "1 step: none changes the world; nothing was run"),
+    (["look", "book"], "2 steps: 1 changes the world (s1), all of it can be undone; nothing was run"),
+    (["book", "book"], "2 steps: 2 change the world (s0, s1), all of it can be undone; nothing was run"),
+    (
+        ["book", "look", "mail"],
+        "3 steps: 2 change the world (s0, s2), 1 of these cannot be undone (s2); nothing was run",
+    ),
+]
+
+
+@pytest.mark.parametrize(("kinds", "words"), SUMS)
+def test_the_last_line_counts(kinds: list[str], words: str) -> None:
+    """Which steps change the world and for which there is no way back."""
+    assert lines(drafted(*(step(f"s{number}", kind) for number, kind in enumerate(kinds))))[-1] == words
+
+
+def test_whose_plan_it_is_comes_first() -> None:
+    """The planner's with its reason, or the one that somebody wrote."""
+    found = drafted(step("l", "look"), because="It is enough\nto look.")
+
+    assert lines(found)[:2] == ["The plan of the offline planner", "    It is enough to look."]
+    assert lines(found, Task(text="x", plan=(step("l", "look"),)))[0] == "The plan as it was written"
+
+
+ENDINGS = [
+    (Draft(planner="p", proposal=Answer(result="42")), "completed", ["The p planner answers at once; ", "42"]),
+    (Draft(planner="p", proposal=Answer(result={"a": 1})), "completed", ['{"a":1}']),
+    (Draft(planner="p", proposal=Question(text="Which\nday?")), "escalated", ["The planner asks: Which day?"]),
+    (Draft(planner="p", proposal=GiveUp(reason="Too hard.")), "failed", ["The p planner gives up: Too hard."]),
+    (
+        Draft(planner="p", ending=Ending(status=TaskStatus.FAILED, reason="The plan was refused: x.", code="c")),
+        "failed",
+        ["The plan was refused: x."],
+    ),
+]
+
+
+@pytest.mark.parametrize(("found", "status", "words"), ENDINGS)
+def test_where_there_is_no_plan_it_is_said_why(found: Draft, status: str, words: list[str]) -> None:
+    """An answer, a question, a planner that gives up, a refusal; each on one line, and that nothing was run."""
+    told = "\n".join(lines(found))
+
+    assert draft.ending(found).status == status and "nothing was run" in told.lower()
+    assert all(word in told for word in words)
+
+
+def test_control_characters_of_a_plan_do_not_reach_the_terminal() -> None:
+    """Titles, reasons and texts come from a model."""
+    evil = Step(id="l", kind="look", title="a\x1b[31mb\nc", args={"x\x1b": "\x07"})
+    told = "".join(lines(drafted(evil, because="\x1b]0;title\x07")))
+
+    assert all(char.isprintable() for char in told)
+
+
+def test_the_document_is_a_plan_file(tmp_path: Path) -> None:
+    """As it was printed; task and documents go with it, and every field of a step."""
+    found = drafted(step("b", "book", text={"$from": "l"}), Step(id="l", kind="look", title="Look"))
+    file = tmp_path / "plan.json"
+    file.write_text(document.of_anything(draft.fields(TASK, found, draft.ending(found))))
+    read = read_plan(file)
+
+    assert (read.steps, read.task, read.documents) == (draft.proposed(found), "do it", "papers")
+
+
+def test_the_document_says_what_each_step_may_do() -> None:
+    """For programs, by the id of the step."""
+    found = drafted(step("m", "mail"))
+    effects = json.loads(json.dumps(draft.fields(TASK, found, draft.ending(found))["effects"]))
+
+    assert effects["m"] == {
+        "effect": "unkeyed",
+        "changes_world": True,
+        "undo": None,
+        "observe": None,
+        "fallback": "letter",
+        "retry": "patient",
+        "attempts": 8,
+    }
