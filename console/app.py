@@ -1,10 +1,14 @@
 """The command line: the commands in their groups; `start` is also reached by a bare `--task`."""
 
+from pathlib import Path
+from typing import Annotated
+
 import typer
 
 from console.commands import decide, look, operate, run
 
 app = typer.Typer(
+    add_completion=False,  # Typer's own completes programs, and ours is `python starter.py`
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
@@ -13,6 +17,25 @@ app = typer.Typer(
     epilog='Example: python starter.py --task "book a slot for the team at 14:00, then calculate 18% of 2450"',
 )
 GROUPS = {"Run": run.COMMANDS, "Look": look.COMMANDS, "Decide": decide.COMMANDS, "Operate": operate.COMMANDS}
+
+COMPLETION = Path(__file__).with_name("completion.bash")
+
+
+def show_completion(wanted: bool) -> None:
+    """Print the completion and end."""
+    if wanted:
+        typer.echo(COMPLETION.read_text(), nl=False)
+        raise typer.Exit
+
+
+@app.callback()
+def whole(
+    completion: Annotated[
+        bool, typer.Option("--show-completion", callback=show_completion, is_eager=True, help="For bash: source it.")
+    ] = False,
+) -> None:
+    """Take the options that belong to no command."""
+
 
 for group, commands in GROUPS.items():
     for name, (command, example) in commands.items():

@@ -1,89 +1,117 @@
-"""Following a task: a line for each thing that happens, until it ends."""
+"""Following a task over restarts of worker and server, until it ends; whatever is seen goes to a view."""
 
 import asyncio
 import time
-from collections.abc import Callable
+from contextlib import suppress
 
+from temporalio.client import Client, WorkflowFailureError
 from temporalio.service import RPCError, RPCStatusCode
 
-from console import tree
-from console.options import Common
-from console.outcome import Handle, ended, progress
+from console.outcome import Handle, ended
+from console.problem import Problem
+from console.sight import FOR_GOOD, Look, look
+from console.view import Silent, View
+from workflows.agent import AgentWorkflow
 from workflows.task import Outcome
 
 POLL_SECONDS = 0.25
-PATIENCE_SECONDS = 3.0
-"""How long nobody may answer before the follower says so."""
-
-GONE = (RPCStatusCode.UNAVAILABLE, RPCStatusCode.DEADLINE_EXCEEDED, RPCStatusCode.UNKNOWN, RPCStatusCode.CANCELLED)
+LONGEST_POLL = 1.0
+"""Seconds between two looks at a task whose answers take long."""
+PATIENCE_SECONDS = 2.4
+"""How long a worker may be silent before the follower says so; a question to nobody takes a little longer."""
 
 
 class Follower:
-    """Says what is new about one task, once."""
+    """Looks at one task again and again, and tells a view."""
 
-    def __init__(self, handle: Handle, common: Common, ui_url: str | None, say: Callable[[str], None]) -> None:
-        """Follow `handle`, saying each line through `say`."""
-        self._handle = handle
-        self._common = common
-        self._ui_url = ui_url
-        self._say = say
-        self._plans = 0
-        self._steps = set[tuple[str, int]]()
-        self._began = False
+    def __init__(self, client: Client, handle: Handle, view: View) -> None:
+        """Follow the newest run of the task that `handle` names: a reset begins another."""
+        self._client = client
+        self._handle: Handle = client.get_workflow_handle_for(AgentWorkflow.run, handle.id)
+        self._view = view
+        self._silent: Silent | None = None
         self._heard = time.monotonic()
-        self._complained = False
+        self._woken = asyncio.Event()
 
     async def to_the_end(self) -> Outcome:
-        """Follow over restarts of worker and server until the task ends."""
-        end = asyncio.create_task(self._end())
+        """Follow until the task ends.
+
+        Raises:
+            Problem: the server does not know the task any more.
+            RPCError: it does not let us in any more.
+        """
+        looking, waking = asyncio.create_task(self._look_on()), asyncio.create_task(self._wake())
         try:
-            while not (await asyncio.wait([end], timeout=POLL_SECONDS))[0]:
-                self._hear(await progress(self._handle))
-            outcome = end.result()
+            while not (await asyncio.wait([looking], timeout=POLL_SECONDS))[0]:
+                self._view.tick()
+            outcome = looking.result()
         finally:
-            end.cancel()
-        self._tell(outcome)
-        for line in tree.closing(outcome):
-            self._say(line)
+            looking.cancel()
+            waking.cancel()
+        self._view.end(outcome)
         return outcome
 
-    async def _end(self) -> Outcome:
+    async def _look_on(self) -> Outcome:
+        while True:
+            began = time.monotonic()
+            found = await self._look()
+            self._note(found)
+            if found and found.closed and (outcome := await self._ended()):
+                return outcome
+            took = time.monotonic() - began if found and found.sight else 0
+            await self._pause(min(LONGEST_POLL, max(POLL_SECONDS, took)))
+
+    async def _look(self) -> Look | None:
+        try:
+            return await look(self._client, self._handle)
+        except RPCError as error:
+            if error.status is not RPCStatusCode.NOT_FOUND:
+                raise
+            reason = f"The server does not know task {self._handle.id!r} any more"
+            raise Problem("unknown_id", reason, "it was deleted, or the server began anew without its data") from error
+
+    async def _ended(self) -> Outcome | None:
+        """The Outcome of a closed task; None when the server went away in between."""
+        try:
+            return await ended(self._handle)
+        except RPCError as error:
+            if error.status in FOR_GOOD:
+                raise
+            return None
+
+    async def _pause(self, seconds: float) -> None:
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._woken.wait(), seconds)
+        self._woken.clear()
+
+    async def _wake(self) -> None:
+        """End the pause as soon as the task ends: the server answers this one question then."""
+        ending = self._client.get_workflow_handle(self._handle.id)
         while True:
             try:
-                return await ended(self._handle)
-            except RPCError as error:
-                if error.status not in GONE:
-                    raise
+                with suppress(WorkflowFailureError):
+                    await ending.result()
+                return self._woken.set()
+            except RPCError:
                 await asyncio.sleep(POLL_SECONDS)
 
-    def _hear(self, outcome: Outcome | None) -> None:
-        if outcome is not None:
-            if self._complained:
-                self._say("  a worker answers again")
-            self._heard, self._complained = time.monotonic(), False
-            self._tell(outcome)
-        elif not self._complained and time.monotonic() - self._heard > PATIENCE_SECONDS:
-            self._complained = True
-            queue, start = self._common.queue, f"python worker.py{self._common.at_queue}"
-            self._say(f"  no worker answers on queue {queue}: {start}  (still waiting)")
-
-    def _tell(self, outcome: Outcome) -> None:
-        if not outcome.planner and not outcome.ended_at:
+    def _note(self, found: Look | None) -> None:
+        if found is None:
+            if self._silent is not Silent.SERVER:
+                self._silent = Silent.SERVER
+                self._view.silence(Silent.SERVER)
             return
-        if not self._began:
-            self._began = True
-            self._say(tree.heading(outcome, self._ui_url))
-        for revision in outcome.revisions[self._plans :]:
-            self._tell_steps(outcome, before=revision.number)
-            for line in tree.plan_lines(revision):
-                self._say(line)
-            self._plans = revision.number
-        self._tell_steps(outcome, before=self._plans + 1)
+        if self._silent is Silent.SERVER:
+            self._again(Silent.SERVER)
+        if found.sight:
+            if self._silent is Silent.WORKER:
+                self._again(Silent.WORKER)
+            self._heard = time.monotonic()
+            self._view.see(found.sight)
+        elif not found.closed and self._silent is None and time.monotonic() - self._heard > PATIENCE_SECONDS:
+            self._silent = Silent.WORKER
+            self._view.silence(Silent.WORKER)
 
-    def _tell_steps(self, outcome: Outcome, before: int) -> None:
-        for step in outcome.steps:
-            told = (step.id, step.revision)
-            if tree.has_ended(step) and step.revision < before and told not in self._steps:
-                self._steps.add(told)
-                for line in tree.step_lines(outcome, step):
-                    self._say(line)
+    def _again(self, who: Silent) -> None:
+        self._silent, self._heard = None, time.monotonic()
+        self._view.answers(who)

@@ -16,6 +16,7 @@ QUEUE = "replan"
 TaskId = Annotated[
     str | None, typer.Argument(metavar="ID", help="The id of the task or its beginning; else the newest.")
 ]
+Jsonl = Annotated[bool, typer.Option("--jsonl", help="While following: one JSON event a line.")]
 
 
 @dataclass(frozen=True)

@@ -1,5 +1,6 @@
 """How a task stands or ended, wherever that is written: the result, the failure, the memo, or a worker's memory."""
 
+import asyncio
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -19,7 +20,8 @@ from workflows.task import Ending, Outcome, Progress, Task, TaskStatus
 
 Handle = WorkflowHandle[AgentWorkflow, Outcome]
 
-QUERY_TIMEOUT = timedelta(seconds=2)
+QUERY_TIMEOUT = timedelta(seconds=2.5)
+"""For each question to the server, and to a worker."""
 
 
 async def ended(handle: Handle) -> Outcome:
@@ -43,8 +45,9 @@ async def ended(handle: Handle) -> Outcome:
 async def progress(handle: Handle) -> Outcome | None:
     """How far a running task is, by query, which adds nothing to its history; None when no worker answers."""
     try:
-        answer = await handle.query(AgentWorkflow.progress, rpc_timeout=QUERY_TIMEOUT)
-    except (RPCError, WorkflowQueryFailedError):
+        async with asyncio.timeout(QUERY_TIMEOUT.total_seconds()):  # the SDK tries again for longer than people wait
+            answer = await handle.query(AgentWorkflow.progress, rpc_timeout=QUERY_TIMEOUT)
+    except (RPCError, WorkflowQueryFailedError, TimeoutError):
         return None
     return answer.outcome(datetime.now(UTC))
 

@@ -1,51 +1,78 @@
 """What `start` and `show` do with a task: follow it, show it, leave it alone."""
 
 import asyncio
-import shutil
+import json
+import os
 import sys
 
-from temporalio.client import Client, WorkflowExecutionStatus
+from temporalio.client import Client
 
 from console import document, tree
 from console.connection import ui_url
+from console.events import Events
 from console.follow import Follower
+from console.lines import Lines
+from console.live import Live
 from console.options import Common
-from console.outcome import Handle, ended, exit_code, progress
+from console.outcome import Handle, ended, exit_code
+from console.paint import Paint
 from console.problem import Exit, Problem
+from console.screen import size
+from console.sight import look
+from console.step_lines import WIDTH, Now
+from console.view import View
 from workflows.task import Outcome
 
 
-async def follow(client: Client, handle: Handle, common: Common) -> int:
-    shown = _place(client, handle)
-    follower = Follower(handle, common, shown, say=(lambda _: None) if common.json else _say)
+def check(common: Common, *, jsonl: bool, follows: bool) -> None:
+    """Before anything is connected: whether these options go together.
+
+    Raises:
+        Problem: --jsonl beside --json, or where nothing is followed.
+    """
+    if jsonl and common.json:
+        raise Problem("usage", "--json is one document and --jsonl one event a line", "give one of them")
+    if jsonl and not follows:
+        reason = "--jsonl says what happens while a task is followed, and nothing is followed here"
+        raise Problem("usage", reason, "leave it out, or follow the task")
+
+
+async def follow(client: Client, handle: Handle, common: Common, *, jsonl: bool = False) -> int:
+    """Show what happens until the task ends; Ctrl-C leaves it running and says how to come back."""
+    view = await _view(client, handle, common, jsonl)
     try:
-        outcome = await follower.to_the_end()
+        with view:
+            outcome = await Follower(client, handle, view).to_the_end()
     except asyncio.CancelledError:
-        follow, stop = f"python starter.py show {handle.id} --follow", f"python starter.py cancel {handle.id}"
-        print(f"\ndetached; still running. Follow: {follow}  Stop: {stop}", file=sys.stderr)
+        _leave(handle.id)
         raise
-    return await _close(client, handle, outcome, common.json)
+    if isinstance(view, Events):
+        view.close(json.loads(await _document(client, handle, outcome)))
+    elif common.json:
+        print(await _document(client, handle, outcome))
+    return exit_code(outcome)
 
 
 async def show(client: Client, handle: Handle, common: Common) -> int:
-    running = (await handle.describe()).status is WorkflowExecutionStatus.RUNNING
-    outcome = await progress(handle) if running else await ended(handle)
-    if outcome is None:
-        reason = f"Task {handle.id!r} is running, but no worker answers for it"
-        raise Problem("no_worker", reason, f"start one with `python worker.py{common.at_queue}`", Exit.UNREACHABLE)
-    if not common.json:
-        for line in tree.whole(outcome, _place(client, handle)):
-            _say(line)
-    return await _close(client, handle, outcome, common.json)
+    """Show how a task stands or ended, once.
 
-
-async def _close(client: Client, handle: Handle, outcome: Outcome, json: bool) -> int:
-    if json:
-        print(document.of_task(outcome, (await handle.describe()).run_id, _place(client, handle)))
+    Raises:
+        Problem: it runs and no worker answers, or the server does not.
+    """
+    outcome, now = await _standing(client, handle, common)
+    if common.json:
+        print(await _document(client, handle, outcome))
+        return exit_code(outcome)
+    place, live = _place(client, handle), sys.stdout.isatty()
+    width = size(sys.stdout)[0] if live else WIDTH
+    body, closing = tree.body(outcome, place, width, now), tree.closing(outcome)
+    for line in Paint.of(sys.stdout).whole(body, closing, width) if live else body + closing:
+        print(line)
     return exit_code(outcome)
 
 
 async def detached(client: Client, handle: Handle, common: Common) -> int:
+    """Say where a task is that was started and is left alone."""
     place = _place(client, handle)
     if common.json:
         print(document.of_start(handle.id, handle.result_run_id, place))
@@ -55,6 +82,42 @@ async def detached(client: Client, handle: Handle, common: Common) -> int:
     return Exit.COMPLETED
 
 
+async def _view(client: Client, handle: Handle, common: Common, jsonl: bool) -> View:
+    place = _place(client, handle)
+    if jsonl:
+        return Events(common, (await handle.describe()).run_id, place, sys.stdout)
+    if common.json:
+        return View()
+    if sys.stdout.isatty() and os.environ.get("TERM", "dumb") != "dumb":
+        return Live(common, handle.id, place, sys.stdout)
+    return Lines(common, place, _say, size(sys.stdout)[0] if sys.stdout.isatty() else WIDTH)
+
+
+async def _standing(client: Client, handle: Handle, common: Common) -> tuple[Outcome, Now | None]:
+    found = await look(client, handle)
+    if found is None:
+        remedy = "see whether it runs (`python starter.py doctor`), and try again"
+        raise Problem("unreachable", "The server does not answer", remedy, Exit.UNREACHABLE)
+    if found.closed:
+        return await ended(handle), None
+    if found.sight is None:
+        reason = f"Task {handle.id!r} is running, but no worker answers for it"
+        raise Problem("no_worker", reason, f"start one with `python worker.py{common.at_queue}`", Exit.UNREACHABLE)
+    return found.sight.outcome, found.sight.now()
+
+
+async def _document(client: Client, handle: Handle, outcome: Outcome) -> str:
+    return document.of_task(outcome, (await handle.describe()).run_id, _place(client, handle))
+
+
+def _leave(id: str) -> None:
+    follow, stop = f"python starter.py show {id} --follow", f"python starter.py cancel {id}"
+    if sys.stderr.isatty():
+        print(f"\ndetached; still running.\nFollow: {follow}\nStop:   {stop}", file=sys.stderr)
+    else:
+        print(f"\ndetached; still running. Follow: {follow}  Stop: {stop}", file=sys.stderr)
+
+
 def _place(client: Client, handle: Handle) -> str | None:
     return ui_url(client.service_client.config.target_host, client.namespace, handle.id)
 
@@ -62,5 +125,6 @@ def _place(client: Client, handle: Handle) -> str | None:
 def _say(line: str) -> None:
     """Print a line, wrapped on a terminal and whole in a file."""
     if sys.stdout.isatty():
-        line = "\n".join(tree.wrapped(part, shutil.get_terminal_size().columns) for part in line.split("\n"))
+        width, _ = size(sys.stdout)
+        line = "\n".join(tree.wrapped(part, width) for part in line.split("\n"))
     print(line, flush=True)

@@ -1,24 +1,56 @@
-"""The commands that look and change nothing: `show`, `tools`."""
+"""The commands that look and change nothing: `list`, `show`, `explain`, `tools`."""
 
 from typing import Annotated
 
 import typer
 
-from console.options import Common, TaskId, command
+from console.options import Common, Jsonl, TaskId, command
+
+
+async def tasks(
+    *,
+    status: Annotated[str | None, typer.Option(metavar="STATUS", help="Only those that stand so.")] = None,
+    query: Annotated[str | None, typer.Option(metavar="FILTER", help="Only those that this filter finds.")] = None,
+    limit: Annotated[int, typer.Option(min=1, help="How many at most.")] = 20,
+    common: Common,
+) -> int:
+    """List tasks, newest first, with what needs a person."""
+    from console import listing
+
+    wanted = listing.status_named(status)
+    return await listing.tasks(await common.connected(), common, status=wanted, query=query, limit=limit)
 
 
 async def show(
     *,
     id: TaskId = None,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Stay until the task ends.")] = False,
+    jsonl: Jsonl = False,
     common: Common,
 ) -> int:
     """Show a task: plans, steps, faults, result."""
     from console import finding, watching
 
+    watching.check(common, jsonl=jsonl, follows=follow)
     client = await common.connected()
     handle = await finding.task(client, id)
-    return await (watching.follow if follow else watching.show)(client, handle, common)
+    if not follow:
+        return await watching.show(client, handle, common)
+    return await watching.follow(client, handle, common, jsonl=jsonl)
+
+
+async def explain(
+    *,
+    id: TaskId = None,
+    step: Annotated[str | None, typer.Option(metavar="STEP", help="Only what concerns this step.")] = None,
+    common: Common,
+) -> int:
+    """Say why a task did what it did, from its history."""
+    from console import explain as explaining
+    from console import finding
+
+    client = await common.connected()
+    return await explaining.explain(client, await finding.task(client, id), common, step)
 
 
 async def tools(
@@ -33,6 +65,8 @@ async def tools(
 
 
 COMMANDS = {
+    "list": (command(tasks), "python starter.py list --status escalated"),
     "show": (command(show), "python starter.py show book-a-slot --follow"),
+    "explain": (command(explain), "python starter.py explain book-a-slot --step book"),
     "tools": (command(tools), "python starter.py tools book_slot"),
 }

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from console.options import Common, command
+from console.options import Common, Jsonl, command
 
 
 async def start(
@@ -19,17 +19,28 @@ async def start(
     replans: Annotated[int, typer.Option(min=0, help="New plans that the task may make.")] = 2,
     deadline: Annotated[float | None, typer.Option(help="Seconds after which the task ends.")] = None,
     detach: Annotated[bool, typer.Option("--detach", help="Start it and return at once.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Show the plan and what it would change, run nothing; JSON for --plan.")
+    ] = False,
+    jsonl: Jsonl = False,
     common: Common,
 ) -> int:
     """Start a task and follow it."""
     from console import start as starting
     from console import watching
 
+    watching.check(common, jsonl=jsonl, follows=not (detach or dry_run))
     limits = {"tool_calls": tool_calls, "replans": replans, "deadline": deadline}
     wanted = starting.wanted(task, plan, documents, limits)
     client = await common.connected()
+    if dry_run:
+        from console import dry_run as looking
+
+        return await looking.dry_run(client, wanted, common)
     handle = await starting.start(client, wanted, id=id, queue=common.queue, again=again)
-    return await (watching.detached if detach else watching.follow)(client, handle, common)
+    if detach:
+        return await watching.detached(client, handle, common)
+    return await watching.follow(client, handle, common, jsonl=jsonl)
 
 
 async def call(

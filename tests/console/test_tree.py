@@ -4,12 +4,14 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from rich.cells import cell_len
 
 from console import tree
+from console.step_lines import Attempt, Now
 from tests.console.outcomes import BEGAN, fault, outcome, step
 from workflows.budget import Spent
 from workflows.faults import Code
-from workflows.task import Outcome, Revision, StepStatus, TaskStatus
+from workflows.task import Outcome, Revision, StepStatus
 
 EVIL = "a\x1b[31m\x07\r\nb\x9b2J\u202ec\tdone"
 """A colour, a bell, line breaks, a C1 sequence that clears the screen, and one that turns the text round."""
@@ -49,8 +51,9 @@ def test_a_task_with_a_retry_and_a_replan_reads_like_a_story() -> None:
         "Plan 2  because book was refused; price kept; looked again with list_slots",
         "    14:30 is free",
         "  ✓ book-2 book_slot team 14:30                            1 attempt    0.02 s",
-        "Completed in 2.3 s: 1 replan, 2 retries (2 helped), 7 tool calls",
+        "Completed in 2.3 s: 1 replan, 2 retries (both helped), 0 wasted, 7 tool calls",
         "Booked for the team at 14:30.",
+        "Why: python starter.py explain book-a-slot-7f3a",
     ]
 
 
@@ -101,34 +104,49 @@ def test_a_fault_of_another_plan_is_told_there() -> None:
 
 
 @pytest.mark.parametrize(
-    ("more", "first"),
-    [
-        (
-            {"replans": 0, "spent": Spent(tool_calls=1, seconds=0)},
-            "Completed in 0.0 s: 0 replans, 0 retries, 1 tool call",
-        ),
-        ({"status": TaskStatus.OVER_BUDGET}, "Over budget in 2.3 s: 0 replans, 0 retries, 1 tool call"),
-        ({"status": TaskStatus.RUNNING, "ended_at": None}, "Running for 2.3 s: 0 replans, 0 retries, 1 tool call"),
-    ],
+    ("status", "sign", "time"),
+    [(StepStatus.PENDING, "○", ""), (StepStatus.RUNNING, "●", "1.5 s"), (StepStatus.WAITING, "◷", "1.5 s")],
 )
-def test_the_closing_line_counts(more: dict[str, Any], first: str) -> None:
-    """Status, time, replans, retries and tool calls, with singular and plural."""
-    assert tree.closing(outcome(**more))[0] == first
+def test_a_step_that_has_not_ended_says_how_it_stands(status: StepStatus, sign: str, time: str) -> None:
+    """`show` without --follow: its state in the place of the attempts, and the time since it began."""
+    begun = None if status is StepStatus.PENDING else BEGAN
+    whole = outcome(steps=(step(status=status, attempts=0, started=begun, ended=None),), ended_at=None)
+
+    row = f"  {sign} {'book book_slot team 14:00':<52} {status:>11} {time:>9}"
+    assert tree.body(whole, None, now=Now(BEGAN + timedelta(seconds=1.5)))[2] == row.rstrip()
 
 
 @pytest.mark.parametrize(
-    ("result", "shown"),
+    ("attempt", "tail", "below"),
     [
-        ("two\nlines", ["two", "lines"]),
-        ({"b": 1, "a": "ü"}, ['{"a":"ü","b":1}']),
-        (0, ["0"]),
-        (False, ["false"]),
-        (None, []),
+        (Attempt(2, 4), " attempt 2 of 4     1.5 s", []),
+        (Attempt(2, None), "attempt 2     1.5 s", []),
+        (Attempt(2, 4, "busy"), " attempt 2 of 4     1.5 s", ["    after busy"]),
+        (
+            Attempt(3, 4, "busy", BEGAN + timedelta(seconds=2.1)),
+            " attempt 3 of 4     1.5 s",
+            ["    busy, again in 0.6 s"],
+        ),
     ],
 )
-def test_the_result_comes_last(result: Any, shown: list[str]) -> None:
-    """Text as it is, everything else as JSON; nothing where there is none."""
-    assert "\n".join(tree.closing(outcome(result=result))[1:]).splitlines() == shown
+def test_a_running_step_names_its_attempt(attempt: Attempt, tail: str, below: list[str]) -> None:
+    """Which of how many, what the one before met, and when the next begins."""
+    whole = outcome(steps=(step(status=StepStatus.RUNNING, attempts=0, ended=None),), ended_at=None)
+    row, *rest = tree.body(whole, None, now=Now(BEGAN + timedelta(seconds=1.5), {"book": attempt}))[2:]
+
+    assert row.endswith(tail) and cell_len(row) <= 80
+    assert rest == below
+
+
+@pytest.mark.parametrize("width", [40, 80, 200])
+def test_rows_use_the_width_of_the_terminal(width: int) -> None:
+    """Nothing is wider; a wide terminal shows a long title whole; wide letters count twice."""
+    titles = ("会議室を予約する" * 4, "t" * 90, "short")
+    whole = outcome(steps=tuple(step(f"s{at}", title=title) for at, title in enumerate(titles)))
+    lines = tree.body(whole, None, width)[2:]
+
+    assert max(map(cell_len, lines)) <= width and len({cell_len(line) for line in lines}) == 1
+    assert (titles[1] in lines[1]) is (width == 200)
 
 
 def evil() -> Outcome:
@@ -181,6 +199,8 @@ def test_ordinary_lines_fit_a_terminal() -> None:
         ("    one two three four", ["    one two", "    three four"]),
         ("http://localhost:8233/namespaces/default", ["http://localhost:8233/namespaces/default"]),
         ("", [""]),
+        ("Plan 2  as a b c", ["Plan 2  as a b", "        c"]),
+        ("    会議室を予約する", ["    会議室を予", "    約する"]),
     ],
 )
 def test_a_long_line_goes_on_below_its_beginning(line: str, rows: list[str]) -> None:

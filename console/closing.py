@@ -1,0 +1,68 @@
+"""The last lines of a task: how it ended, what it cost, the result, and where to read why."""
+
+from console.cells import cut, one_line, printable
+from console.step_lines import duration
+from workflows.plan import canonical
+from workflows.task import Outcome, StepStatus
+
+MAX_RESULT = 4000
+"""Characters of a result that a terminal shows."""
+MAX_ROWS = 60
+"""Lines of it."""
+MAX_REASON = 600
+"""Cells of the reason for an end."""
+LOST = (StepStatus.FAILED, StepStatus.SKIPPED, StepStatus.CANCELLED)
+
+
+def lines(outcome: Outcome) -> list[str]:
+    """Status, time and counts; the reason; the result; the command that explains what went wrong."""
+    said = [headline(outcome)]
+    if outcome.reason:
+        said.append(cut(one_line(outcome.reason), MAX_REASON))
+    if outcome.result is not None:
+        said += _result(outcome)
+    if outcome.faults:
+        said.append(printable(f"Why: python starter.py explain {outcome.task_id}"))
+    return said
+
+
+def headline(outcome: Outcome) -> str:
+    """`Completed in 2.3 s: 1 replan, 2 retries (both helped), 0 wasted, 7 tool calls`."""
+    counts = [_count(outcome.replans, "replan"), *_retries(outcome), _count(outcome.spent.tool_calls, "tool call")]
+    status = outcome.status.replace("_", " ").capitalize()
+    took = "in" if outcome.ended_at else "for"
+    return f"{status} {took} {duration(outcome.spent.seconds, digits=1)}: {', '.join(counts)}"
+
+
+def _retries(outcome: Outcome) -> list[str]:
+    """How many retries there were, for how many the step got through, and how many were for nothing."""
+    status = {(step.id, step.revision): step.status for step in outcome.steps}
+    of = [status.get((fault.step_id, fault.revision)) for fault in outcome.faults if fault.decision == "retry"]
+    counted = _count(len(of), "retry", "retries")
+    if not of:
+        return [counted]
+    helped, wasted = of.count(StepStatus.COMPLETED), sum(one in LOST for one in of)
+    return [f"{counted} ({_helped(helped, len(of))})", f"{wasted} wasted"]
+
+
+def _helped(helped: int, number: int) -> str:
+    if helped == number:
+        return {1: "it helped", 2: "both helped"}.get(number, "all helped")
+    if helped == 0:
+        return "it did not help" if number == 1 else "none helped"
+    return f"{helped} of {number} helped"
+
+
+def _result(outcome: Outcome) -> list[str]:
+    """Text as it is and everything else as JSON, up to what a terminal can show."""
+    text = outcome.result if isinstance(outcome.result, str) else canonical(outcome.result)
+    kept = text[:MAX_RESULT].splitlines()[:MAX_ROWS]
+    said = [printable(line) for line in kept]
+    if len(text) > MAX_RESULT or len(text.splitlines()) > MAX_ROWS:
+        where = f"python starter.py show {outcome.task_id} --json"
+        said.append(printable(f"... cut here; all {len(text):,} characters: {where}"))
+    return said
+
+
+def _count(number: int, one: str, many: str | None = None) -> str:
+    return f"{number} {one if number == 1 else many or one + 's'}"

@@ -1,0 +1,65 @@
+"""The plain view: a line for each thing that happens, once and in order, for files, pipes and simple terminals."""
+
+from collections.abc import Callable
+
+from console import closing, tree
+from console.cells import printable
+from console.options import Common
+from console.sight import Sight
+from console.step_lines import WIDTH, Columns
+from console.view import Silent, View, words, words_again
+from workflows.task import Outcome
+
+
+class Lines(View):
+    """Says what is new about one task."""
+
+    def __init__(self, common: Common, ui_url: str | None, say: Callable[[str], None], width: int = WIDTH) -> None:
+        """Say each line through `say`; rows of steps are made for `width` columns."""
+        self._common = common
+        self._ui_url = ui_url
+        self._say = say
+        self._width = width
+        self._plans = 0
+        self._steps = set[tuple[str, int]]()
+        self._began = False
+
+    def see(self, sight: Sight) -> None:
+        """Tell what is new."""
+        self._tell(sight.outcome)
+
+    def silence(self, who: Silent) -> None:
+        """Say who does not answer."""
+        self._say(f"  {printable(words(who, self._common.queue, self._common.at_queue))}")
+
+    def answers(self, who: Silent) -> None:
+        """Say who is back."""
+        self._say(f"  {words_again(who)}")
+
+    def end(self, outcome: Outcome) -> None:
+        """Tell the rest, and how it ended."""
+        self._tell(outcome)
+        for line in closing.lines(outcome):
+            self._say(line)
+
+    def _tell(self, outcome: Outcome) -> None:
+        if not outcome.planner and not outcome.ended_at:
+            return
+        if not self._began:
+            self._began = True
+            self._say(tree.heading(outcome, self._ui_url))
+        columns = Columns(outcome, self._width)
+        for revision in [one for one in outcome.revisions if one.number > self._plans]:
+            self._tell_steps(outcome, columns, before=revision.number)
+            for line in tree.plan_lines(revision):
+                self._say(line)
+            self._plans = revision.number
+        self._tell_steps(outcome, columns, before=self._plans + 1)
+
+    def _tell_steps(self, outcome: Outcome, columns: Columns, before: int) -> None:
+        for step in outcome.steps:
+            told = (step.id, step.revision)
+            if tree.has_ended(step) and step.revision < before and told not in self._steps:
+                self._steps.add(told)
+                for line in tree.step_lines(outcome, step, columns):
+                    self._say(line)

@@ -1,0 +1,124 @@
+"""The words for the keys of the JSON document, and what other commands print instead."""
+
+from collections.abc import Mapping, Sequence
+
+from workflows.catalogue import Effect
+from workflows.faults import Applied, Quadrant
+from workflows.task import StepStatus, TaskStatus
+
+
+def _one_of(words: Sequence[str]) -> str:
+    return ", ".join(f"`{word}`" for word in words)
+
+
+_FAULT: Mapping[str, str] = {
+    "quadrant": f"the cell of the taxonomy: {_one_of(tuple(Quadrant))}",
+    "code": "one of [these](errors.md#faults-of-a-step)",
+    "reason": "what happened and what to do, one sentence",
+    "observed": "the state of the world that contradicts the call",
+    "retry_after": "seconds that the world asked us to wait",
+    "effect": f"whether the failed call changed the world: {_one_of(tuple(Applied))}",
+    "source": "the kind whose call failed",
+    "attempt": "the attempt that failed; 0 when nothing was called",
+    "waited": "seconds of backoff before the next attempt",
+    "step_id": "the step",
+    "revision": "the plan",
+    "decision": "what followed: `retry`, `wait`, `fallback`, `replan`, `escalate`",
+    "at": "when",
+}
+_STEP: Mapping[str, str] = {
+    "id": "unique in the task, over all plans",
+    "title": "in words",
+    "kind": "the tool; the fallback's, where that took over",
+    "args": "with references resolved once it has started",
+    "revision": "the plan that it belongs to",
+    "needs": "ids of the steps before it",
+    "status": _one_of(tuple(StepStatus)),
+    "attempts": "over all schedulings",
+    "effect": f"what the tool promises: {_one_of(tuple(Effect))}",
+    "is_fallback": "whether a fallback did it",
+    "started": "when",
+    "ended": "when",
+    "result": "what the tool returned",
+    "result_omitted": "whether the result was left out, because the document would be too large",
+    "fault": "its last fault, or null",
+}
+_REVISION: Mapping[str, str] = {
+    "number": "from 1",
+    "because": "the planner's reason",
+    "refused": "ids of the steps whose faults led to it",
+    "kept": "ids of the steps that were finished before",
+    "looked": "kinds that looked at the world again",
+}
+_SPENT: Mapping[str, str] = {
+    "tool_calls": "attempts, observations included",
+    "model_calls": "requests to a model",
+    "tokens": "of models",
+    "usd": "null while no priced model was called",
+    "seconds": "since the start",
+}
+_TASK: Mapping[str, str] = {
+    "schema": "1",
+    "task_id": "also the workflow id",
+    "run_id": "Temporal's; a reset begins another",
+    "task": "what was asked",
+    "status": _one_of(tuple(TaskStatus)),
+    "reason": "why it ended so, one sentence",
+    "code": "the same for programs: [these](errors.md#endings-of-a-task), or a fault's; null when completed",
+    "result": "the answer",
+    "question": "what the planner asks, or null",
+    "planner": "who planned",
+    "strategy": "`plan` or `react`",
+    "revisions": "the plans",
+    "replans": "how many of them answered a fault",
+    "steps": "the steps",
+    "faults": "all faults, in order",
+    "omitted": "finished steps of a long task that are not among `steps` any more",
+    "spent": "the account",
+    "started_at": "when, in UTC",
+    "ended_at": "when, or null",
+    "ui_url": "where the web UI shows it; null where nobody said (`REPLAN_UI`)",
+}
+TASK: Mapping[str, Mapping[str, str]] = {
+    "": _TASK,
+    "steps[]": _STEP,
+    "faults[]": _FAULT,
+    "revisions[]": _REVISION,
+    "spent": _SPENT,
+}
+"""Key to words, by the place of the object in the document."""
+
+LISTED = ("task_id", "run_id", "task", "status", "reason", "started_at", "ended_at", "replans", "last_fault")
+OTHERS: Mapping[str, Mapping[str, Sequence[str]]] = {
+    "start --detach": dict.fromkeys(("task_id", "run_id", "status", "ui_url"), ()),
+    "start --dry-run": dict.fromkeys(
+        ("dry_run", "task", "documents", "planner", "proposal", "because", "reason", "code", "result", "question"), ()
+    )
+    | {"steps": ("id", "kind", "args", "needs", "title"), "effects": ()},
+    "list": {"tasks": (*LISTED, "planner", "strategy", "ui_url")},
+    "explain": {
+        **dict.fromkeys(("task_id", "task", "status", "reason", "summary"), ()),
+        "items": ("what", "why", "decision", "then", "steps", "cost", "run", "events"),
+        "revisions": (),
+        **dict.fromkeys(("kept", "changed", "cost", "steps", "never_started", "now", "notes", "result"), ()),
+    },
+    "tools": {"tools": ("spec", "description", "args_schema", "result_schema")},
+    "cancel": {"task_id": (), "cancel_requested": ()},
+    "reset": dict.fromkeys(("task_id", "run_id", "to", "event", "ui_url"), ()),
+    "doctor": {"checks": ("name", "status", "found", "remedy")},
+    "export": dict.fromkeys(("task_id", "run_id", "redacted", "explain", "events"), ()),
+    "export ID FILE": dict.fromkeys(("task_id", "run_id", "file", "events", "redacted"), ()),
+}
+"""The keys beside `schema` that other commands print, each with those of the objects in its list."""
+
+EVENTS: Mapping[str, str] = {
+    "task": "once, when a worker knows it: id, text, planner, place",
+    "plan": "each plan: the keys of `revisions[]`",
+    "step": "whenever a step's status, attempts or kind is another: `id`, `kind`, `title`, `revision`, `status`, "
+    "`attempts`",
+    "fault": "each fault: the keys of `faults[]`",
+    "worker": "no worker answers (`answers`: false), or one does again",
+    "server": "the same of the server",
+    "end": "the last one: `document` is what `--json` prints",
+    "error": "instead of `end`, when the command cannot go on: `error`",
+}

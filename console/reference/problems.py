@@ -1,0 +1,48 @@
+"""The words for each problem of a command, by its code in `{"error": {"code": ...}}`."""
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from console.problem import Exit
+
+
+class Stopped(NamedTuple):
+    """Why a command could not do what was asked."""
+
+    exits: tuple[Exit, ...]
+    means: str
+
+
+USAGE, FAILED, AWAY = (Exit.BAD_USAGE,), (Exit.FAILED,), (Exit.UNREACHABLE,)
+
+PROBLEMS: Mapping[str, Stopped] = {
+    "usage": Stopped(USAGE, "An option or an argument is wrong, missing, or does not go with another."),
+    "no_task": Stopped(USAGE, "Neither `--task` nor `--plan` says what to do."),
+    "no_plan": Stopped(USAGE, "The file of `--plan` cannot be read."),
+    "bad_plan": Stopped(USAGE, "The file of `--plan` is no plan, or too large."),
+    "bad_arguments": Stopped(USAGE, "The arguments of `call` are no JSON object."),
+    "unknown_kind": Stopped(USAGE, "The worker has no tool of this name."),
+    "unknown_id": Stopped(USAGE, "No task has this id, or one that begins so."),
+    "many_ids": Stopped(USAGE, "More than one id begins so."),
+    "no_tasks": Stopped(USAGE, "No id was given, and there is no task yet."),
+    "other_task": Stopped(USAGE, "A task with this `--id` runs and was asked something else."),
+    "closed": Stopped(
+        (Exit.FAILED, Exit.BAD_USAGE),
+        "The task has ended: `cancel` cannot stop it (1), `start` needs `--again` (2).",
+    ),
+    "unknown_status": Stopped(USAGE, "`--status` is none of the statuses."),
+    "bad_query": Stopped(USAGE, "The server cannot read `--query`."),
+    "unknown_step": Stopped(USAGE, "The task has no such step."),
+    "not_started": Stopped(USAGE, "The step of `reset --to` never started."),
+    "changed_world": Stopped(FAILED, "`reset` would do again what a later step changed in the world."),
+    "deadline": Stopped(FAILED, "`reset` would bring back a task that is past its deadline."),
+    "overtaken": Stopped(FAILED, "The task was reset, but its old run had gone on meanwhile."),
+    "no_file": Stopped(USAGE, "The file of `export` cannot be written."),
+    "file_exists": Stopped(USAGE, "The file of `export` exists, and `--force` was not given."),
+    "misconfigured": Stopped(USAGE, "An address, the environment or a profile cannot be used."),
+    "unreachable": Stopped(AWAY, "No server answers, or it refuses the namespace or the credentials."),
+    "no_worker": Stopped(AWAY, "No worker answers on the queue."),
+    "no_answer": Stopped(FAILED, "The worker's planner took too long."),
+    "old_worker": Stopped(FAILED, "The worker is older than this command."),
+    "refused": Stopped((Exit.FAILED, Exit.BAD_USAGE), "The worker (1) or the server (2) does not take this."),
+}

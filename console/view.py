@@ -1,0 +1,56 @@
+"""Where a follower tells what it sees; the lines, the live tree and the events are such views."""
+
+from enum import StrEnum
+from types import TracebackType
+from typing import TYPE_CHECKING, Self
+
+if TYPE_CHECKING:  # they take half a second, which a mistake in the usage need not wait for
+    from console.sight import Sight
+    from workflows.task import Outcome
+
+
+class Silent(StrEnum):
+    """Who does not answer."""
+
+    SERVER = "server"
+    WORKER = "worker"
+
+
+class View:
+    """Shows nothing: for `--json`, which prints one document at the end."""
+
+    def __enter__(self) -> Self:
+        """Begin to show."""
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Leave the terminal as it was found, however the following ends."""
+
+    def see(self, sight: "Sight") -> None:
+        """There is something to look at; it may be the same as before."""
+
+    def silence(self, who: Silent) -> None:
+        """Somebody has not answered for seconds."""
+
+    def answers(self, who: Silent) -> None:
+        """Somebody who was silent answers again."""
+
+    def tick(self) -> None:
+        """A moment has passed."""
+
+    def end(self, outcome: "Outcome") -> None:
+        """The task has ended."""
+
+
+def words(who: Silent, queue: str, at_queue: str) -> str:
+    """What is said of somebody's silence."""
+    if who is Silent.SERVER:
+        return "the server does not answer, still trying"
+    return f"no worker answers on queue {queue}: python worker.py{at_queue}  (still waiting)"
+
+
+def words_again(who: Silent) -> str:
+    """What is said when it is over."""
+    return "the server answers again" if who is Silent.SERVER else "a worker answers again"

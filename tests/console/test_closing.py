@@ -1,0 +1,78 @@
+"""The last lines of a task: how it ended, what it cost, the result, and where to read why."""
+
+from typing import Any
+
+import pytest
+
+from console import tree
+from tests.console.outcomes import fault, outcome, step
+from workflows.budget import Spent
+from workflows.faults import Code
+from workflows.task import StepStatus, TaskStatus
+
+
+@pytest.mark.parametrize(
+    ("more", "first"),
+    [
+        (
+            {"replans": 0, "spent": Spent(tool_calls=1, seconds=0)},
+            "Completed in 0.0 s: 0 replans, 0 retries, 1 tool call",
+        ),
+        ({"status": TaskStatus.OVER_BUDGET}, "Over budget in 2.3 s: 0 replans, 0 retries, 1 tool call"),
+        ({"status": TaskStatus.RUNNING, "ended_at": None}, "Running for 2.3 s: 0 replans, 0 retries, 1 tool call"),
+    ],
+)
+def test_the_closing_line_counts(more: dict[str, Any], first: str) -> None:
+    """Status, time, replans, retries and tool calls, with singular and plural."""
+    assert tree.closing(outcome(**more))[0] == first
+
+
+@pytest.mark.parametrize(
+    ("ended", "said"),
+    [
+        ([StepStatus.COMPLETED], "1 retry (it helped), 0 wasted"),
+        ([StepStatus.FAILED], "1 retry (it did not help), 1 wasted"),
+        ([StepStatus.RUNNING], "1 retry (it did not help), 0 wasted"),
+        ([StepStatus.COMPLETED] * 2, "2 retries (both helped), 0 wasted"),
+        ([StepStatus.COMPLETED] * 3, "3 retries (all helped), 0 wasted"),
+        ([StepStatus.COMPLETED, StepStatus.CANCELLED], "2 retries (1 of 2 helped), 1 wasted"),
+        ([StepStatus.FAILED, StepStatus.FAILED], "2 retries (none helped), 2 wasted"),
+    ],
+)
+def test_the_closing_line_says_what_retries_were_good_for(ended: list[StepStatus], said: str) -> None:
+    """A retry helped when its step got through, and was wasted when the step ended otherwise."""
+    steps = tuple(step(f"s{at}", status=status) for at, status in enumerate(ended))
+    faults = tuple(fault(Code.BUSY, "retry", step_id=one.id) for one in steps)
+
+    assert said in tree.closing(outcome(steps=steps, faults=faults))[0]
+
+
+@pytest.mark.parametrize(
+    ("faults", "last"), [((fault(),), "Why: python starter.py explain book-a-slot-7f3a"), ((), "x")]
+)
+def test_the_last_line_says_where_to_read_why(faults: tuple[Any, ...], last: str) -> None:
+    """Only where there is something to explain."""
+    assert tree.closing(outcome(result="x", faults=faults))[-1] == last
+
+
+def test_a_huge_result_is_cut_and_says_where_the_whole_is() -> None:
+    """A terminal shows its beginning, --json has all of it."""
+    lines = tree.closing(outcome(result="word " * 20_000))
+
+    assert sum(map(len, lines)) < 5000
+    assert lines[-1] == "... cut here; all 100,000 characters: python starter.py show book-a-slot-7f3a --json"
+
+
+@pytest.mark.parametrize(
+    ("result", "shown"),
+    [
+        ("two\nlines", ["two", "lines"]),
+        ({"b": 1, "a": "ü"}, ['{"a":"ü","b":1}']),
+        (0, ["0"]),
+        (False, ["false"]),
+        (None, []),
+    ],
+)
+def test_the_result_comes_last(result: Any, shown: list[str]) -> None:
+    """Text as it is, everything else as JSON; nothing where there is none."""
+    assert "\n".join(tree.closing(outcome(result=result))[1:]).splitlines() == shown

@@ -1,0 +1,131 @@
+"""`--jsonl`: one event a line, each once, for programs that follow along."""
+
+import io
+import json
+from typing import Any
+
+import pytest
+
+from console.app import app
+from console.entry import main
+from console.events import Events
+from console.options import Common
+from console.sight import Sight
+from console.step_lines import Attempt
+from console.view import Silent
+from tests.console.outcomes import fault, outcome, step
+from workflows.faults import Code
+from workflows.task import Outcome, Revision, StepStatus, TaskStatus
+
+
+class Told:
+    """A view of events and what it wrote."""
+
+    def __init__(self) -> None:
+        """Nothing yet."""
+        self.out = io.StringIO()
+        self.view = Events(Common(), "a-run", "http://x", self.out)
+
+    @property
+    def events(self) -> list[dict[str, Any]]:
+        """What was written, line by line."""
+        return [json.loads(line) for line in self.out.getvalue().splitlines()]
+
+
+@pytest.fixture
+def told() -> Told:
+    """A view that was told nothing."""
+    return Told()
+
+
+def running(status: StepStatus = StepStatus.RUNNING, **more: Any) -> Outcome:
+    """A task with one step that stands so."""
+    fields = {"steps": (step(status=status, attempts=0),), "status": TaskStatus.RUNNING, "ended_at": None}
+    return outcome(**{**fields, **more})
+
+
+def test_a_task_is_told_event_by_event(told: Told) -> None:
+    """Task, plan and step, then every change, each once."""
+    told.view.see(Sight(running(StepStatus.PENDING)))
+    told.view.see(Sight(running()))
+    told.view.see(Sight(running()))
+    told.view.see(Sight(running(), {"book": Attempt(2, 4)}))
+    told.view.end(outcome(steps=(step(attempts=2),)))
+
+    said = [(one["event"], one.get("status"), one.get("attempts")) for one in told.events]
+    assert said == [
+        ("task", None, None),
+        ("plan", None, None),
+        ("step", "pending", 0),
+        ("step", "running", 0),
+        ("step", "running", 2),
+        ("step", "completed", 2),
+    ]
+
+
+def test_a_step_is_told_with_what_names_it(told: Told) -> None:
+    """The keys of the event are a promise."""
+    told.view.see(Sight(running()))
+
+    assert told.events[-1] == {
+        **{"schema": 1, "event": "step", "id": "book", "title": "team 14:00", "kind": "book_slot"},
+        **{"revision": 1, "status": "running", "attempts": 0},
+    }
+
+
+def test_a_fault_is_told_with_its_decision(told: Told) -> None:
+    """Before the step that it ended."""
+    refused = fault(Code.CONFLICT, "replan")
+    told.view.see(Sight(running()))
+    told.view.see(Sight(running(StepStatus.FAILED, faults=(refused,), revisions=(Revision(number=1),))))
+
+    assert [one["event"] for one in told.events[-2:]] == ["fault", "step"]
+    assert (told.events[-2]["code"], told.events[-2]["decision"]) == ("conflict", "replan")
+
+
+def test_silence_is_told(told: Told) -> None:
+    """Of worker and server, and its end."""
+    told.view.silence(Silent.WORKER)
+    told.view.answers(Silent.WORKER)
+    told.view.silence(Silent.SERVER)
+
+    assert [(one["event"], one["answers"], one["queue"]) for one in told.events] == [
+        ("worker", False, "replan"),
+        ("worker", True, "replan"),
+        ("server", False, "replan"),
+    ]
+
+
+def test_line_breaks_of_the_world_break_no_line(told: Told) -> None:
+    """One event is one line, whatever a title holds."""
+    told.view.see(Sight(running(steps=(step(title="a\nb\u2028c\x1b[31m"),))))
+
+    assert len(told.out.getvalue().split("\n")) == 4
+    assert "\x1b" not in told.out.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--task", "x", "--json", "--jsonl"], "--json is one document and --jsonl one event a line"),
+        (["--task", "x", "--detach", "--jsonl"], "nothing is followed here"),
+        (["show", "x", "--jsonl"], "nothing is followed here"),
+    ],
+    ids=["both", "detached", "show"],
+)
+def test_options_that_do_not_go_together_are_bad_usage(
+    capsys: pytest.CaptureFixture[str], arguments: list[str], words: str
+) -> None:
+    """One sentence, before anything is connected."""
+    code = main(app, arguments)
+
+    assert code == 2
+    assert words in "".join(capsys.readouterr())
+
+
+def test_a_mistake_is_an_event(capsys: pytest.CaptureFixture[str]) -> None:
+    """A program that reads events reads this one, too."""
+    code = main(app, ["--task", " ", "--jsonl"])
+    event = json.loads(capsys.readouterr().out)
+
+    assert (code, event["event"], event["error"]["code"]) == (2, "error", "no_task")

@@ -1,0 +1,197 @@
+"""Following: what a follower learns, and that it goes on when worker and server go and come back."""
+
+import asyncio
+import os
+import signal
+import uuid
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import BaseModel
+from temporalio.client import Client
+
+from activities.toolbox import Unreachable, tool
+from activities.toolbox.tool import Tool
+from console.follow import Follower
+from console.outcome import Handle
+from console.problem import Problem
+from console.sight import Look, Sight, look
+from console.view import Silent, View
+from runtime.client import connect
+from runtime.dev_server import DevServer, ServerSpec, find_cli, free_port
+from tests.harness import DONE, Proposals, Stage, plan, staged, step
+from workflows import attributes
+from workflows.agent import AgentWorkflow
+from workflows.task import Outcome, StepStatus, TaskStatus
+
+PATIENCE = 40.0
+
+
+class Nothing(BaseModel):
+    """No argument, no result."""
+
+
+class Gate:
+    """A tool that returns when the test lets it, after as many failures as the test wants."""
+
+    def __init__(self, failures: int = 0) -> None:
+        """Closed."""
+        self.open = asyncio.Event()
+        self.failures = failures
+
+    def tool(self) -> Tool[..., Any]:
+        """The tool `wait`."""
+
+        @tool.read(timeout=100)
+        async def wait(args: Nothing) -> Nothing:
+            """Wait for the test."""
+            if self.failures > 0:
+                self.failures -= 1
+                raise Unreachable("Nobody is there.")
+            await self.open.wait()
+            return args
+
+        return wait
+
+
+class Heard(View):
+    """Keeps what a follower tells."""
+
+    def __init__(self) -> None:
+        """Nothing yet."""
+        self.sights = list[Sight]()
+        self.said = list[tuple[str, Silent]]()
+        self.outcome: Outcome | None = None
+
+    def see(self, sight: Sight) -> None:
+        """Keep it."""
+        self.sights.append(sight)
+
+    def silence(self, who: Silent) -> None:
+        """Keep it."""
+        self.said.append(("silent", who))
+
+    def answers(self, who: Silent) -> None:
+        """Keep it."""
+        self.said.append(("answers", who))
+
+    def end(self, outcome: Outcome) -> None:
+        """Keep it."""
+        self.outcome = outcome
+
+
+async def until(holds: Callable[[], object]) -> None:
+    """Wait until it holds."""
+    async with asyncio.timeout(PATIENCE):
+        while not holds():
+            await asyncio.sleep(0.02)
+
+
+PROPOSALS: Proposals = [plan(step("a", "wait")), DONE]
+
+
+@pytest.fixture
+def heard() -> Heard:
+    """A view that was told nothing."""
+    return Heard()
+
+
+@pytest.fixture
+def gate() -> Gate:
+    """A closed gate."""
+    return Gate()
+
+
+async def test_following_adds_nothing_to_the_history(client: Client, tmp_path: Path, heard: Heard, gate: Gate) -> None:
+    """Looks are queries and descriptions: ten of them, and the history is as long as before."""
+    async with staged(client, tmp_path, [gate.tool()], PROPOSALS) as stage:
+        handle = await stage.start()
+        following = asyncio.create_task(Follower(client, handle, heard).to_the_end())
+        await until(lambda: heard.sights and heard.sights[-1].attempts)
+        before = (await handle.describe()).history_length
+        looks = len(heard.sights)
+        await until(lambda: len(heard.sights) >= looks + 10)
+        after = (await handle.describe()).history_length
+        gate.open.set()
+        await following
+
+    assert after == before
+
+
+async def test_a_follower_sees_attempts_while_they_run(client: Client, tmp_path: Path) -> None:
+    """Which of how many, and what the one before met; the server knows before the worker's query does."""
+    gate = Gate(failures=1)
+    async with staged(client, tmp_path, [gate.tool()], PROPOSALS) as stage:
+        handle = await stage.start()
+        found: Look | None = None
+        async with asyncio.timeout(PATIENCE):
+            while not (found and found.sight and (one := found.sight.attempts.get("a")) and one.number == 2):
+                found = await look(client, handle)
+        gate.open.set()
+        await handle.result()
+
+    assert (one.words, one.code) == ("attempt 2 of 4", "unreachable")
+    assert found.sight.outcome.steps[0].status is StepStatus.RUNNING
+
+
+async def test_the_end_is_told_at_once(client: Client, tmp_path: Path, heard: Heard, gate: Gate) -> None:
+    """The outcome of the task, to the view and to the caller."""
+    gate.open.set()
+    async with staged(client, tmp_path, [gate.tool()], PROPOSALS) as stage:
+        outcome = await Follower(client, await stage.start(), heard).to_the_end()
+
+    assert outcome.status is TaskStatus.COMPLETED
+    assert heard.outcome == outcome
+
+
+async def test_a_worker_may_go_and_come_back(client: Client, tmp_path: Path, heard: Heard, gate: Gate) -> None:
+    """Its silence and its return are told once each, and the task is followed to its end."""
+    queue = f"queue-{uuid.uuid4().hex[:12]}"
+    handle = await Stage(client, queue).start()
+    following = asyncio.create_task(Follower(client, handle, heard).to_the_end())
+    await until(lambda: heard.said)
+    gate.open.set()
+    async with staged(client, tmp_path, [gate.tool()], PROPOSALS, queue=queue):
+        outcome = await following
+
+    assert heard.said[0] == ("silent", Silent.WORKER) and len(heard.said) <= 2
+    assert outcome.status is TaskStatus.COMPLETED
+
+
+@pytest.fixture
+async def own_server(tmp_path: Path) -> AsyncIterator[DevServer]:
+    """A server that the test may kill."""
+    spec = ServerSpec(tmp_path / "server", port=free_port(), ui_port=free_port(), attributes=attributes.TYPES)
+    async with DevServer(spec, await find_cli(lambda _: None)) as running:
+        yield running
+
+
+async def test_a_server_may_be_killed_and_come_back(
+    own_server: DevServer, tmp_path: Path, heard: Heard, gate: Gate
+) -> None:
+    """Its silence and its return are told once each, and the task is followed to its end."""
+    client = await connect(address=own_server.address, plain=True)
+    async with staged(client, tmp_path, [gate.tool()], PROPOSALS) as stage:
+        following = asyncio.create_task(Follower(client, await stage.start(), heard).to_the_end())
+        await until(lambda: heard.sights and heard.sights[-1].attempts)
+        assert own_server.pid is not None
+        os.kill(own_server.pid, signal.SIGKILL)
+        await until(lambda: heard.said)
+        await own_server.start()
+        await until(lambda: len(heard.said) >= 2)
+        gate.open.set()
+        async with asyncio.timeout(PATIENCE):
+            outcome = await following
+
+    assert heard.said[:2] == [("silent", Silent.SERVER), ("answers", Silent.SERVER)]
+    assert outcome.status is TaskStatus.COMPLETED
+
+
+async def test_a_task_that_the_server_forgot_is_a_sentence(client: Client, heard: Heard) -> None:
+    """Deleted, or the server began anew: there is nothing left to wait for."""
+    handle: Handle = client.get_workflow_handle_for(AgentWorkflow.run, "no-such-task")
+
+    with pytest.raises(Problem, match="does not know task 'no-such-task' any more"):
+        await Follower(client, handle, heard).to_the_end()
