@@ -1,0 +1,73 @@
+"""The pages for users, and the command lines in them."""
+
+import re
+import shlex
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from tests.processes import ROOT
+
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+INLINE = ("python starter.py ", "python worker.py ", "temporal ", "make ")
+"""What a command line in running text begins with."""
+
+
+@dataclass(frozen=True)
+class Line:
+    """A command line of a page."""
+
+    command: str
+    exit: int = 0
+    """The exit code that a comment behind it promises: `# exit code 2`."""
+    page: str = field(default="", compare=False)
+    environment: dict[str, str] = field(default_factory=dict, compare=False)
+    """What the lines above it export."""
+
+    def __str__(self) -> str:
+        """As pytest names it."""
+        return f"{self.page}: {self.command}"
+
+
+def lines() -> list[Line]:
+    """Every command line of all pages, each once."""
+    found = [line for page in PAGES for line in read(page.name, page.read_text(encoding="utf-8"))]
+    return list(dict.fromkeys(found))
+
+
+def files(text: str) -> dict[str, str]:
+    """The code blocks of a page that are a file: Python by the name in their first line, JSON as `plan.json`."""
+    named = re.findall(r"^```python\n# (\w+\.py)\n(.*?)^```", text, flags=re.DOTALL | re.MULTILINE)
+    plans = re.findall(r"^```json\n(.*?\"steps\".*?)^```", text, flags=re.DOTALL | re.MULTILINE)
+    return {**dict(named), **dict.fromkeys(["plan.json"] if plans else [], plans[0] if plans else "")}
+
+
+def read(page: str, text: str) -> Iterator[Line]:
+    """The command lines of a page, in its shell blocks, behind its prompts, and in its sentences."""
+    blocks = re.compile(r"^```(\w*)\n(.*?)^```", flags=re.DOTALL | re.MULTILINE)
+    for language, block in blocks.findall(text):
+        yield from _in_block(page, language == "sh", block.replace("\\\n", " "))
+    for span in re.findall(r"`([^`]+)`", blocks.sub("", text)):
+        command = " ".join(span.split())
+        if command.startswith(INLINE):
+            yield Line(command, page=page)
+
+
+def _in_block(page: str, is_shell: bool, block: str) -> Iterator[Line]:
+    """All lines of a shell's block; of another one those after a prompt."""
+    environment = dict[str, str]()
+    for line in block.splitlines():
+        command, comment = _split(line.removeprefix("$ ").strip())
+        if not command or not (is_shell or line.startswith("$ ")):
+            continue
+        if command.startswith("export "):
+            environment |= dict(word.split("=", 1) for word in shlex.split(command)[1:])
+            continue
+        promised = re.search(r"exit code (\d+)", comment)
+        yield Line(command, int(promised[1]) if promised else 0, page, dict(environment))
+
+
+def _split(line: str) -> tuple[str, str]:
+    """A command and the comment behind it."""
+    found = re.match(r"""((?:'[^']*'|"[^"]*"|(?<=\S)\#|[^#'"])*)(\#.*)?$""", line)
+    assert found is not None, f"{line!r} has a quotation mark too many"
+    return found[1].strip(), found[2] or ""

@@ -1,0 +1,200 @@
+"""Every command line in README.md and docs/*.md is one that works as it stands."""
+
+import json
+import os
+import re
+import shlex
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from console.reference.keys import OTHERS
+from runtime.dev_server import find_cli, free_port
+from tests import documentation, test_docs_tools
+from tests.documentation import PAGES, Line
+from tests.processes import ROOT, Processes
+
+ELSEWHERE = {
+    r"make (demo|test|check|clean)": "`make demo` is tests/test_readme.py's; the others run what runs here",
+    r"\S+ -m pip install .*": "it would change the environment that runs here",
+    r"temporal workflow reset": "no command, but one that is warned of",
+    r".*(\[[A-Z]+\]|COMMAND|NAME).*": "no command, but how one is written",
+    "|".join(map(re.escape, test_docs_tools.COMMANDS)): "run by tests/test_docs_tools.py, with the tools of that page",
+}
+"""Command lines that are not run here, and why."""
+TOLD = {
+    ".venv/bin/python": "python",
+    "localhost:7233": "{address}",
+    "cancel book-a-slot": "cancel going-on",
+    ".replan/": "{folder}/state/",
+    "postgresql+asyncpg://replan@localhost/replan": "sqlite+aiosqlite:///{folder}/theirs.db",
+    ":///reports.db": ":///{folder}/reports.db",
+    "--workspace files": "--workspace {folder}/files",
+    "my_tools.py": "{folder}/my_tools.py",
+    "plan.json": "{folder}/plan.json",
+    "KIND JSON": """calculate '{{"expression": "1 + 1"}}'""",
+    "--to STEP": "--to price",
+    " ID": " book-a-slot",
+}
+"""What a reader puts in the place of what the pages say, here; all else is run as it stands."""
+SERVES = re.compile(r"(\.venv/bin/)?python worker\.py(?!.*--check)")
+RUNS = re.compile(r"((\.venv/bin/)?python|temporal|make|source|eval) ")
+SHOWN = {
+    "start --detach": "start --detach --task 'calculate 1 + 1'",
+    "start --dry-run": "start --dry-run --task 'calculate 1 + 1'",
+    "explain": "explain book-a-slot",
+    "tools": "tools calculate",
+    "cancel": "cancel unwanted",
+    "reset": "reset book-a-slot --to price",
+    "export": "export book-a-slot",
+    "export ID FILE": "export book-a-slot keys.json",
+}
+"""A command line for each whose JSON docs/console.md describes, where its name alone is not enough."""
+
+
+def is_elsewhere(line: Line) -> bool:
+    """Whether it is not run here, for a reason."""
+    return any(re.fullmatch(pattern, line.command) for pattern in ELSEWHERE)
+
+
+LINES = [line for line in documentation.lines() if not is_elsewhere(line)]
+SERVING = [line for line in LINES if SERVES.match(line.command)]
+RUNNING = [line for line in LINES if RUNS.match(line.command) and line not in SERVING]
+
+
+@pytest.fixture(scope="module")
+async def world(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Processes]:
+    """A checkout of links, so that nothing is written into ours, with a worker and the tasks that the pages name.
+
+    `book-a-slot` met a changed world and looked up a price; the others wait on a queue that no worker serves.
+    """
+    folder = tmp_path_factory.mktemp("world")
+    for path in ROOT.iterdir():
+        if path.name not in (".git", ".replan"):
+            (folder / path.name).symlink_to(path)
+    for page in PAGES:
+        for name, text in documentation.files(page.read_text(encoding="utf-8")).items():
+            (folder / name).write_text(text)
+    programs = folder / "programs"
+    programs.mkdir()
+    (programs / "temporal").symlink_to(await find_cli(print))
+    places = os.pathsep.join([str(Path(sys.executable).parent), str(programs), os.environ["PATH"]])
+    processes = Processes(f"localhost:{free_port()}", folder, {"PATH": places})
+    with processes.worker("--dev"):
+        task = "book a slot for the team at 14:00, then get the price of A-17"
+        done = processes.starter("--id", "book-a-slot", "--task", task)
+        assert done.returncode == 0, done.stdout + done.stderr
+        for id in ("going-on", "stuck", "unwanted"):
+            processes.starter("--id", id, "--task", "calculate 1 + 1", "--queue", "nobody", "--detach")
+        yield processes
+
+
+def told(text: str, world: Processes) -> str:
+    """What a reader of the page types here."""
+    for written, meant in TOLD.items():
+        text = text.replace(written, meant.format(address=world.address, folder=world.folder))
+    return text
+
+
+def as_told(line: Line, world: Processes, folder: Path) -> Processes:
+    """Processes with what the lines above export."""
+    exported = {name: told(value, world) for name, value in line.environment.items()}
+    return Processes(world.address, folder, {**world.environment, **exported})
+
+
+PAGE = """
+Say `python starter.py
+list` first.
+
+```sh
+export A=1 B='2 3'
+python x.py "#1"   # one
+python y.py \\
+  --z              # exit code 2
+# nothing
+```
+
+```
+$ temporal z
+an answer
+```
+
+```python
+python.no("command")
+```
+"""
+
+
+def test_a_page_is_read_as_people_read_it() -> None:
+    """Commands without their comments, with what is exported above them and the exit code that is promised."""
+    read = [(line.command, line.exit, line.environment) for line in documentation.read("a.md", PAGE)]
+    exported = {"A": "1", "B": "2 3"}
+
+    assert read == [
+        ('python x.py "#1"', 0, exported),
+        ("python y.py    --z", 2, exported),
+        ("temporal z", 0, {}),
+        ("python starter.py list", 0, {}),
+    ]
+
+
+def test_every_line_is_covered() -> None:
+    """A command line that is neither run nor excused needs a rule above."""
+    uncovered = [line for line in LINES if line not in RUNNING and line not in SERVING]
+
+    assert [str(line) for line in uncovered] == [], "what begins so is not run: add it to RUNS, or to ELSEWHERE why not"
+
+
+def test_every_page_has_been_read() -> None:
+    """The other tests look at something."""
+    assert {line.page for line in [*RUNNING, *SERVING]} >= {"README.md", "console.md", "errors.md", "operations.md"}
+
+
+@pytest.mark.parametrize("line", RUNNING, ids=str)
+def test_a_command_runs(world: Processes, line: Line) -> None:
+    """It ends as the page says: with 0 unless a comment names another exit code."""
+    shell = f"cd {shlex.quote(str(world.folder))} && {told(line.command, world)}"
+    done = as_told(line, world, world.folder).run(["bash", "-c", shell])
+
+    assert done.returncode == line.exit, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("line", SERVING, ids=str)
+def test_a_worker_starts(world: Processes, tmp_path: Path, line: Line) -> None:
+    """It says `ready`, and stops when it is told to."""
+    words = shlex.split(told(line.command, world), comments=True)
+    with as_told(line, world, tmp_path).worker(*words[2:]) as worker:
+        worker.terminate()
+
+        assert worker.wait(30) == 0
+
+
+@pytest.mark.parametrize("command", OTHERS)
+def test_the_json_of_a_command_has_the_keys_that_the_page_names(world: Processes, command: str) -> None:
+    """None is missing and none is invented; of a list, those of its first element."""
+    shell = f"cd {shlex.quote(str(world.folder))} && python starter.py {SHOWN.get(command, command)} --json"
+    printed = json.loads(world.run(["bash", "-c", shell]).stdout)
+
+    assert set(printed) == {"schema", *OTHERS[command]}
+    assert {name: set(printed[name][0]) for name, inner in OTHERS[command].items() if inner} == {
+        name: set(inner) for name, inner in OTHERS[command].items() if inner
+    }
+
+
+def anchors(page: Path) -> set[str]:
+    """What a forge makes of a page's headings."""
+    headings = re.findall(r"^#+ (.*)$", page.read_text(encoding="utf-8"), flags=re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.name))
+def test_every_link_leads_somewhere(page: Path) -> None:
+    """Files exist, headings too; what is elsewhere in the world is not asked."""
+    for link in re.findall(r"\]\((?!https?:)([^)]+)\)", page.read_text(encoding="utf-8")):
+        name, _, anchor = link.partition("#")
+        target = page.parent / name if name else page
+
+        assert target.exists(), link
+        assert not anchor or anchor in anchors(target), link
