@@ -25,11 +25,13 @@ from activities.toolbox.desk import world
 from activities.toolbox.injection import Resources
 from activities.toolbox.reach import BadReach
 from activities.toolbox.registry import Registry, ToolMistakes, load
+from activities.vault import Vault
 from runtime import keys, options, serve, telemetry
 from runtime.client import NotConnected
 from runtime.dev_server import ServerUnavailable
 from runtime.ending import leave
 from runtime.joining import joined
+from runtime.payloads import storing
 from runtime.settings import DEFAULT_QUEUE, DEFAULT_STATE, BadSetting, Settings
 from workflows.agent import AgentWorkflow
 from workflows.attributes import TYPES
@@ -90,11 +92,14 @@ async def run(settings: Settings, registry: Registry, planner: Planner) -> None:
         folders = {"documents": settings.documents, "workspace": settings.workspace}
         resources = Resources(engine, http, **folders, allow_hosts=settings.allow_hosts)
         host = Host(engine, {"state": settings.state, **folders}, keys.given(), packages.version())
+        vault = Vault(engine)
         worker = serve.build(
-            server.client,
+            storing(server.client, vault),
             settings.queue,
             workflows=[AgentWorkflow, InspectWorkflow],
-            activities=activities(registry, planner, resources, host, breaks=breaks, searchable=server.searchable),
+            activities=activities(
+                registry, planner, resources, host, vault, breaks=breaks, searchable=server.searchable
+            ),
             interceptors=[CallInterceptor(), HeaderInterceptor()],
         )
         typer.echo(serve.ready_line(server.client, server.local, settings, tools=len(registry)))

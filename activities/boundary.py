@@ -27,8 +27,10 @@ from workflows.catalogue import Effect, ToolSpec
 from workflows.faults import Applied, Code, Fault
 from workflows.plan import StepReturn, canonical
 
-MAX_RESULT = 256 * 1024
-"""Bytes of a result as JSON."""
+MAX_RESULT = 1024 * 1024
+"""Bytes of a result as JSON; a large one lies in the store."""
+MAX_EFFECT_RESULT = 48 * 1024
+"""Bytes of what an effect returns: it happened, and must not depend on a store that keeps large results."""
 MAX_THREADS = 64
 """Plain functions that run at the same time; one that hangs after its timeout keeps its thread."""
 
@@ -114,8 +116,9 @@ def _encode(kind: Kind, asked: Any, value: Any) -> JsonValue:
         reason = f"{kind.spec.kind} returned a NaN or an infinity, which JSON does not have: return None or a text."
         raise FaultRaised(Fault.of(Code.UNSERIALISABLE, reason))
     size = len(canonical(result).encode())
-    if size > MAX_RESULT:
-        reason = f"{kind.spec.kind} returned {size} bytes, more than {MAX_RESULT}: let it return less."
+    limit = MAX_RESULT if kind.spec.effect in (Effect.READ, Effect.IDEMPOTENT) else MAX_EFFECT_RESULT
+    if size > limit:
+        reason = f"{kind.spec.kind} returned {size} bytes, more than {limit}: let it return less."
         raise FaultRaised(Fault.of(Code.TOO_LARGE, reason))
     if kind.ensure is not None:
         _ensure(kind, kind.ensure, asked, checked, result)

@@ -3,11 +3,15 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from pydantic import JsonValue
 from temporalio import activity
+from temporalio.converter import StorageDriverClaim, StorageDriverRetrieveContext
 
 from activities.attempt import attempt
 from activities.host import Host
+from activities.toolbox.errors import NeedsPerson
 from activities.toolbox.kind import Kind
+from activities.vault import PayloadLost, Vault
 from workflows import routing
 from workflows.inspect import Findings, Inquiry, ToolCard
 
@@ -15,11 +19,12 @@ from workflows.inspect import Findings, Inquiry, ToolCard
 class Inspecting:
     """Answers inquiries."""
 
-    def __init__(self, kinds: Mapping[str, Kind], planner: str, host: Host) -> None:
-        """Speak for a worker with these kinds and this planner, running on `host`."""
+    def __init__(self, kinds: Mapping[str, Kind], planner: str, host: Host, vault: Vault) -> None:
+        """Speak for a worker with these kinds and this planner, running on `host`, with payloads in `vault`."""
         self._kinds = kinds
         self._planner = planner
         self._host = host
+        self._vault = vault
 
     def activities(self) -> list[Callable[..., Any]]:
         """What the worker registers."""
@@ -29,9 +34,29 @@ class Inspecting:
     async def inspect(self, inquiry: Inquiry) -> Findings:
         """The tools, or the one that was asked for; and the worker itself where the inquiry is about it."""
         async with attempt(routing.INSPECT):
+            if inquiry.claim is not None:
+                return self._findings(payload=await self._payload(inquiry.claim))
+            if inquiry.before is not None:
+                return self._findings(pruned=await self._vault.prune(inquiry.before))
             wanted = [kind for name, kind in self._kinds.items() if inquiry.kind in (None, name)]
             worker = await self._host.card() if inquiry.about == "worker" else None
-            return Findings(planner=self._planner, tools=tuple(_card(kind) for kind in wanted), worker=worker)
+            return self._findings(tools=tuple(_card(kind) for kind in wanted), worker=worker)
+
+    def _findings(self, **found: Any) -> Findings:
+        return Findings.model_validate({"planner": self._planner, "tools": (), **found})
+
+    async def _payload(self, claim: dict[str, str]) -> JsonValue:
+        """What a step returned, from where the history says that it lies.
+
+        Raises:
+            NeedsPerson: it is not there.
+        """
+        try:
+            [payload] = await self._vault.retrieve(StorageDriverRetrieveContext(), [StorageDriverClaim(claim)])
+        except (PayloadLost, KeyError) as lost:
+            raise NeedsPerson(str(lost)) from lost
+        value: JsonValue = activity.payload_converter().from_payload(payload)
+        return value
 
 
 def _card(kind: Kind) -> ToolCard:

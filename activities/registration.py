@@ -10,6 +10,7 @@ from activities.inspecting import Inspecting
 from activities.planning import Planner, Planning
 from activities.toolbox.injection import Resources
 from activities.toolbox.registry import Registry
+from activities.vault import Vault
 
 
 def activities(
@@ -17,6 +18,7 @@ def activities(
     planner: Planner,
     resources: Resources,
     host: Host,
+    vault: Vault,
     *,
     breaks: Breaks | None,
     searchable: bool,
@@ -24,6 +26,6 @@ def activities(
     """One activity for each kind, the planner's, and the one that answers the console."""
     return [
         *Planning(planner, registry, searchable=searchable, documents=resources.documents).activities(),
-        *Inspecting(registry, planner.name, host).activities(),
+        *Inspecting(registry, planner.name, host, vault).activities(),
         *Boundary(resources, breaks).activities(registry),
     ]

@@ -1,11 +1,11 @@
 """How failures are written into histories: what we raise on purpose carries its data, not a stack trace."""
 
-import dataclasses
-
 from temporalio.api.failure.v1 import Failure
-from temporalio.contrib.pydantic import pydantic_data_converter
-from temporalio.converter import DefaultFailureConverter, PayloadConverter
+from temporalio.converter import DataConverter, DefaultFailureConverter
+from temporalio.converter import PayloadConverter as AnyPayloadConverter
 from temporalio.exceptions import ApplicationError
+
+from runtime.payloads import PayloadConverter
 
 
 class FailureConverter(DefaultFailureConverter):
@@ -15,12 +15,12 @@ class FailureConverter(DefaultFailureConverter):
     1.5 KB an attempt. An exception that nobody expected keeps its trace.
     """
 
-    def to_failure(self, exception: BaseException, payload_converter: PayloadConverter, failure: Failure) -> None:
+    def to_failure(self, exception: BaseException, payload_converter: AnyPayloadConverter, failure: Failure) -> None:
         """Write `exception` into `failure`."""
         super().to_failure(exception, payload_converter, failure)
         if isinstance(exception, ApplicationError):
             failure.ClearField("stack_trace")
 
 
-DATA_CONVERTER = dataclasses.replace(pydantic_data_converter, failure_converter_class=FailureConverter)
+DATA_CONVERTER = DataConverter(payload_converter_class=PayloadConverter, failure_converter_class=FailureConverter)
 """JSON by pydantic, failures as above; every client and worker of ours uses it."""

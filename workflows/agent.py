@@ -47,8 +47,8 @@ class AgentWorkflow:
 
     @workflow.query
     def progress(self) -> Progress:
-        """How far the task is."""
-        return self._progress
+        """How far the task is, without what is too large for an answer."""
+        return self._progress.slim()
 
     @workflow.run
     async def run(self, given: Task | Progress) -> Outcome:
@@ -70,7 +70,7 @@ class AgentWorkflow:
             with suppress(asyncio.CancelledError):  # all is being cancelled already
                 await workflow.wait([work])
         if ending is None:
-            workflow.continue_as_new(self._progress)
+            workflow.continue_as_new(self._progress.slim())
         return self._finish(ending)
 
     async def _work(self) -> Ending | None:
@@ -103,7 +103,7 @@ class AgentWorkflow:
         progress = self._progress
         fold(progress)
         is_suggested = workflow.info().is_continue_as_new_suggested() and progress.turn > self._took_over
-        return is_suggested and can_be_carried(progress)
+        return is_suggested and can_be_carried(progress.slim())
 
     async def _read_catalogue(self) -> None:
         what = "what this worker can do"

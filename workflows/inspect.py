@@ -20,10 +20,15 @@ class Inquiry(BaseModel):
     model_config = ConfigDict(frozen=True)
 
     about: str = "tools"
-    """`tools`; `worker`: the tools and how the worker stands; `plan`: what it would do for `task`."""
+    """`tools`; `worker`: the tools and how the worker stands; `plan`: what it would do for `task`; `payload`: what a
+    history only refers to; `prune`: to delete old payloads."""
     kind: str | None = None
     """One kind only."""
     task: Task | None = None
+    claim: dict[str, str] | None = None
+    """Where the payload lies, as the history says."""
+    before: datetime | None = None
+    """Payloads that were stored before this moment are deleted."""
 
 
 class ToolCard(BaseModel):
@@ -69,6 +74,16 @@ class WorkerCard(BaseModel):
     """The server's, a moment before."""
 
 
+class Pruned(BaseModel):
+    """What was deleted of the payloads that a store keeps for histories."""
+
+    model_config = ConfigDict(frozen=True)
+
+    payloads: int
+    size: int
+    """Bytes."""
+
+
 class Findings(BaseModel):
     """The answer to an Inquiry; a worker that does not know what was asked about tells its tools."""
 
@@ -78,6 +93,8 @@ class Findings(BaseModel):
     tools: tuple[ToolCard, ...]
     worker: WorkerCard | None = None
     draft: Draft | None = None
+    payload: JsonValue = None
+    pruned: Pruned | None = None
 
 
 @workflow.defn(name="InspectWorkflow")

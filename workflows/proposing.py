@@ -121,7 +121,7 @@ def _situation(progress: Progress, rejected: Sequence[str]) -> Situation:
         turn=progress.turn,
         now=workflow.now(),
         documents=task.documents,
-        records=tuple(progress.records),
+        records=tuple(progress.slim().records),
         faults=tuple(fault for fault in progress.faults if fault.decision == "replan"),
         observations=tuple(progress.observations),
         rejected=tuple(rejected),

@@ -80,6 +80,8 @@ class StepRecord(BaseModel):
     started: datetime | None = None
     ended: datetime | None = None
     result: JsonValue = None
+    left_out: int = 0
+    """Bytes of the result where it was left out because the whole would be too large."""
     replayed: bool = False
 
     @property
@@ -90,9 +92,19 @@ class StepRecord(BaseModel):
     @property
     def shown_args(self) -> dict[str, JsonValue]:
         """The arguments with references resolved, as far as that is known and short enough to show."""
-        if self.args is None or len(canonical(self.args).encode()) > MAX_SHOWN_ARGS:
-            return self.step.args
-        return self.args
+        return self.step.args if self.args is None or self._has_long_args else self.args
+
+    def slim(self, left_out: int) -> "StepRecord":
+        """The same without long arguments and, where it has so many bytes to leave out, without the result."""
+        if not left_out and not self._has_long_args:
+            return self
+        args = None if self._has_long_args else self.args
+        result = {"result": None, "left_out": left_out} if left_out else {}
+        return self.model_copy(update={"args": args, **result})
+
+    @property
+    def _has_long_args(self) -> bool:
+        return self.args is not None and len(canonical(self.args).encode()) > MAX_SHOWN_ARGS
 
 
 class FaultRecord(Fault):
@@ -180,6 +192,8 @@ class OutcomeStep(BaseModel):
     result: JsonValue
     result_omitted: bool = False
     """Whether the result was left out because the whole would be too large."""
+    result_bytes: int = 0
+    """Its size where it was left out."""
     fault: FaultRecord | None
 
 
@@ -278,8 +292,9 @@ class Progress(BaseModel):
 
     @property
     def results(self) -> dict[str, JsonValue]:
-        """The results of the finished steps by id."""
-        return {record.step.id: record.result for record in self.with_status(StepStatus.COMPLETED)}
+        """The results of the finished steps by id, as far as they are kept."""
+        done = self.with_status(StepStatus.COMPLETED)
+        return {record.step.id: record.result for record in done if not record.left_out}
 
     @property
     def effects(self) -> int:
@@ -305,6 +320,12 @@ class Progress(BaseModel):
         for record in self.with_status(StepStatus.PENDING, StepStatus.WAITING):
             record.status = StepStatus.SKIPPED
         self.ending, self.status, self.ended_at = ending, ending.status, now
+
+    def slim(self) -> "Progress":
+        """The same without long arguments and without the largest results, so that the rest fits a message."""
+        omitted = self._too_large()
+        records = [record.slim(omitted.get(record.step.id, 0)) for record in self.records]
+        return self.model_copy(update={"records": records})
 
     def outcome(self, now: datetime) -> Outcome:
         """The task in the words of the JSON document, as of `now` while it runs."""
@@ -333,7 +354,6 @@ class Progress(BaseModel):
         )
 
     def _steps(self) -> tuple[OutcomeStep, ...]:
-        omitted = self._too_large()
         last = {fault.step_id: fault for fault in self.faults}
         return tuple(
             OutcomeStep(
@@ -349,19 +369,20 @@ class Progress(BaseModel):
                 is_fallback=record.is_fallback,
                 started=record.started,
                 ended=record.ended,
-                result=None if record.step.id in omitted else record.result,
-                result_omitted=record.step.id in omitted,
+                result=record.result,
+                result_omitted=record.left_out > 0,
+                result_bytes=record.left_out,
                 fault=last.get(record.step.id),
             )
-            for record in self.records
+            for record in self.slim().records
         )
 
-    def _too_large(self) -> set[str]:
-        """The steps with the largest results, as many as must go so that the rest fits."""
+    def _too_large(self) -> dict[str, int]:
+        """The size in bytes of the largest results, as many as must go so that the rest fits, by the step's id."""
         sizes = sorted((len(canonical(record.result).encode()), record.step.id) for record in self.records)
-        total, omitted = sum(size for size, _ in sizes), set[str]()
+        total, omitted = sum(size for size, _ in sizes), dict[str, int]()
         while total > MAX_OUTCOME:
             size, id = sizes.pop()
             total -= size
-            omitted.add(id)
+            omitted[id] = size
         return omitted

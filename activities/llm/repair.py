@@ -141,7 +141,8 @@ class _Repair:
         """What else was found where a call that reads was given the first of several."""
         if self._has_effect(record):
             return None
-        results = {one.step.id: one.result for one in self._situation.records if one.status is StepStatus.COMPLETED}
+        done = (one for one in self._situation.records if one.status is StepStatus.COMPLETED and not one.left_out)
+        results = {one.step.id: one.result for one in done}
         twin, args = self._twin(record), _args(record)
         for found in further(record.step.args, results):
             if _Call(record.step.kind, canonical({**args, found.argument: found.value})) not in self._refused:

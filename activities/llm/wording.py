@@ -19,6 +19,8 @@ def tell(records: Sequence[StepRecord], today: date) -> str:
 
 def _sentence(record: StepRecord, today: date) -> str:
     phrase = PHRASES.get(record.kind)
+    if record.left_out:
+        return f"{record.step.label or record.step.id}: {record.left_out} bytes, too much to be told here"
     if phrase is not None:
         try:
             return phrase(record.result, today)

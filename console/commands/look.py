@@ -25,15 +25,18 @@ async def show(
     *,
     id: TaskId = None,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Stay until the task ends.")] = False,
+    result: Annotated[str | None, typer.Option(metavar="STEP", help="Only what this step returned, whole.")] = None,
     jsonl: Jsonl = False,
     common: Common,
 ) -> int:
     """Show a task: plans, steps, faults, result."""
-    from console import finding, watching
+    from console import finding, results, watching
 
     watching.check(common, jsonl=jsonl, follows=follow)
     client = await common.connected()
     handle = await finding.task(client, id)
+    if result is not None:
+        return await results.result(client, handle, common, result)
     if not follow:
         return await watching.show(client, handle, common)
     return await watching.follow(client, handle, common, jsonl=jsonl)

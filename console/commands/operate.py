@@ -1,4 +1,4 @@
-"""The commands of whoever runs the whole: `doctor`, `export`."""
+"""The commands of whoever runs the whole: `doctor`, `export`, `prune`."""
 
 from typing import Annotated
 
@@ -30,7 +30,19 @@ async def export(
     return await exporting.export(client, await finding.task(client, id), common, file, redact=redact, force=force)
 
 
+async def prune(
+    *,
+    days: Annotated[float, typer.Option("--older-than", metavar="DAYS", min=0, help="Only what is older.")] = 30,
+    common: Common,
+) -> int:
+    """Delete large payloads that closed tasks left in the store; their histories stay, and refer to nothing then."""
+    from console import pruning
+
+    return await pruning.prune(await common.connected(), common, days)
+
+
 COMMANDS = {
     "doctor": (command(doctor), "python starter.py doctor --queue replan"),
     "export": (command(export), "python starter.py export book-a-slot report.json --redact"),
+    "prune": (command(prune), "python starter.py prune --older-than 30"),
 }

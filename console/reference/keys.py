@@ -41,6 +41,7 @@ _STEP: Mapping[str, str] = {
     "ended": "when",
     "result": "what the tool returned",
     "result_omitted": "whether the result was left out, because the document would be too large",
+    "result_bytes": "its size where it was left out; `show ID --result STEP` prints it",
     "fault": "its last fault, or null",
 }
 _REVISION: Mapping[str, str] = {

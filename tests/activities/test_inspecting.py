@@ -13,6 +13,7 @@ from activities.inspecting import Inspecting
 from activities.store import open_store, spoken, sqlite_url
 from activities.toolbox import builtin, desk
 from activities.toolbox.registry import Registry
+from activities.vault import Vault
 from workflows.inspect import Findings, Inquiry, Place, WorkerCard
 
 KEYS = {"ANTHROPIC_API_KEY": True, "OPENAI_API_KEY": False}
@@ -128,7 +129,7 @@ async def test_a_password_never_leaves_the_worker(tmp_path: Path) -> None:
 async def asked(inquiry: Inquiry, folder: Path) -> Findings:
     """The answer of a worker with the built-in tools."""
     async with store(folder) as engine:
-        inspecting = Inspecting(Registry(builtin.TOOLS), "offline", Host(engine, {}, KEYS, "1.2.3"))
+        inspecting = Inspecting(Registry(builtin.TOOLS), "offline", Host(engine, {}, KEYS, "1.2.3"), Vault(engine))
         return await ActivityEnvironment().run(inspecting.inspect, inquiry)
 
 

@@ -17,7 +17,7 @@ TASK = [
 ]
 STEP = [
     *("id", "title", "kind", "args", "revision", "needs", "status", "attempts", "effect", "is_fallback"),
-    *("started", "ended", "result", "result_omitted", "fault"),
+    *("started", "ended", "result", "result_omitted", "result_bytes", "fault"),
 ]
 FAULT = [
     *("quadrant", "code", "reason", "observed", "retry_after", "effect", "source", "attempt", "waited"),

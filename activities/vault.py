@@ -1,0 +1,106 @@
+"""The vault: large payloads of tasks, kept in the store by task and digest, so that histories stay small."""
+
+import hashlib
+from collections.abc import Sequence
+from contextlib import suppress
+from datetime import UTC, datetime
+
+from sqlalchemy import Column, DateTime, Integer, LargeBinary, String, Table, delete, func, select, update
+from sqlalchemy.exc import IntegrityError
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
+from temporalio.api.common.v1 import Payload
+from temporalio.converter import (
+    StorageDriver,
+    StorageDriverActivityInfo,
+    StorageDriverClaim,
+    StorageDriverRetrieveContext,
+    StorageDriverStoreContext,
+)
+
+from activities.store import metadata, writing
+from workflows.inspect import Pruned
+
+PAYLOADS = Table(
+    "payloads",
+    metadata,
+    Column("task", String(1000), primary_key=True),
+    Column("digest", String(64), primary_key=True),
+    Column("size", Integer, nullable=False),
+    Column("stored", DateTime, nullable=False),
+    Column("data", LargeBinary, nullable=False),
+)
+"""One row for each different payload of a task; `stored` is when it was written last, in UTC."""
+
+
+class PayloadLost(Exception):
+    """A payload that a history refers to is not in the store, or is not what was stored; the message says which."""
+
+
+class Vault(StorageDriver):
+    """The driver of the SDK's external storage on the project's own store."""
+
+    def __init__(self, engine: AsyncEngine) -> None:
+        """Keep payloads in this store."""
+        self._engine = engine
+
+    def name(self) -> str:
+        """How histories refer to this driver."""
+        return "replan-store"
+
+    def type(self) -> str:
+        """The same wherever it is written again."""
+        return "replan.store"
+
+    async def store(self, context: StorageDriverStoreContext, payloads: Sequence[Payload]) -> list[StorageDriverClaim]:
+        """Keep the payloads and return where they are; the same payload of a task is kept once."""
+        target = context.target
+        task = "" if target is None or isinstance(target, StorageDriverActivityInfo) else target.id or ""
+        claims = list[StorageDriverClaim]()
+        async with writing(self._engine).begin() as tx:
+            for payload in payloads:
+                data = payload.SerializeToString(deterministic=True)
+                digest = hashlib.sha256(data).hexdigest()
+                await _keep(tx, task, digest, data)
+                claims.append(StorageDriverClaim({"task": task, "digest": digest, "size": str(len(data))}))
+        return claims
+
+    async def retrieve(
+        self, context: StorageDriverRetrieveContext, claims: Sequence[StorageDriverClaim]
+    ) -> list[Payload]:
+        """Return the payloads.
+
+        Raises:
+            PayloadLost: one is not there, or does not have its digest.
+        """
+        async with self._engine.begin() as tx:
+            return [await _take(tx, claim.claim_data["task"], claim.claim_data["digest"]) for claim in claims]
+
+    async def prune(self, before: datetime) -> Pruned:
+        """Delete what was stored before a moment; the caller knows that no open task is older."""
+        old = PAYLOADS.c.stored < before.astimezone(UTC).replace(tzinfo=None)
+        async with writing(self._engine).begin() as tx:
+            counted = (await tx.execute(select(func.count(), func.sum(PAYLOADS.c.size)).where(old))).one()
+            await tx.execute(delete(PAYLOADS).where(old))
+        return Pruned(payloads=counted[0], size=counted[1] or 0)
+
+
+async def _keep(tx: AsyncConnection, task: str, digest: str, data: bytes) -> None:
+    now = datetime.now(UTC).replace(tzinfo=None)
+    same = (PAYLOADS.c.task == task) & (PAYLOADS.c.digest == digest)
+    known = await tx.execute(update(PAYLOADS).where(same).values(stored=now))
+    if not known.rowcount:
+        row = {"task": task, "digest": digest, "size": len(data), "stored": now, "data": data}
+        with suppress(IntegrityError):  # another worker stored the same in this moment
+            async with tx.begin_nested():
+                await tx.execute(PAYLOADS.insert().values(row))
+
+
+async def _take(tx: AsyncConnection, task: str, digest: str) -> Payload:
+    same = (PAYLOADS.c.task == task) & (PAYLOADS.c.digest == digest)
+    data = await tx.scalar(select(PAYLOADS.c.data).where(same))
+    where = f"The payload {digest[:12]} of task {task!r}"
+    if data is None:
+        raise PayloadLost(f"{where} is not in this worker's store: start a worker on the store that has it.")
+    if hashlib.sha256(data).hexdigest() != digest:
+        raise PayloadLost(f"{where} is not what was stored: restore the store from a backup.")
+    return Payload.FromString(data)

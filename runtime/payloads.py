@@ -1,0 +1,45 @@
+"""How values are written into histories: as JSON, and large ones in external storage, except what the console reads."""
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+from temporalio.api.common.v1 import Payload
+from temporalio.client import Client
+from temporalio.contrib.pydantic import PydanticPayloadConverter
+from temporalio.converter import ExternalStorage, StorageDriver, StorageDriverSelectContext
+
+from workflows.catalogue import Catalogue
+from workflows.inspect import Findings
+from workflows.plan import Proposed
+from workflows.task import Outcome, Progress
+
+LARGE = 64 * 1024
+"""Bytes from which on a payload lies in external storage."""
+READ_ANYWHERE = (Outcome, Progress, Findings, Catalogue, Proposed)
+"""What clients without the storage read; each is small enough for the server by itself."""
+MARK = "replan-inline"
+
+
+class PayloadConverter(PydanticPayloadConverter):
+    """JSON by pydantic; marks what must stay in the history."""
+
+    def to_payloads(self, values: Sequence[Any]) -> list[Payload]:
+        """Write values, marked where clients without the storage read them."""
+        payloads = super().to_payloads(values)
+        for value, payload in zip(values, payloads, strict=True):
+            if isinstance(value, READ_ANYWHERE):
+                payload.metadata[MARK] = b"true"
+        return payloads
+
+
+def storing(client: Client, driver: StorageDriver, threshold: int = LARGE) -> Client:
+    """The same client for a worker: payloads of `threshold` bytes and more go through `driver`."""
+
+    def choose(_context: StorageDriverSelectContext, payload: Payload) -> StorageDriver | None:
+        return None if MARK in payload.metadata else driver
+
+    storage = ExternalStorage(drivers=[driver], driver_selector=choose, payload_size_threshold=threshold)
+    config = client.config()
+    config["data_converter"] = dataclasses.replace(config["data_converter"], external_storage=storage)
+    return Client(**config)

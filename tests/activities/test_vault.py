@@ -1,0 +1,109 @@
+"""The vault: large payloads are kept by task and digest, and what comes back is what was stored."""
+
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from sqlalchemy import func, select, text
+from sqlalchemy.ext.asyncio import AsyncEngine
+from temporalio.api.common.v1 import Payload
+from temporalio.converter import (
+    StorageDriverClaim,
+    StorageDriverRetrieveContext,
+    StorageDriverStoreContext,
+    StorageDriverWorkflowInfo,
+)
+
+from activities.store import open_store, sqlite_url
+from activities.vault import PAYLOADS, PayloadLost, Vault
+
+HERE = StorageDriverRetrieveContext()
+
+
+def of(task: str) -> StorageDriverStoreContext:
+    """What the SDK says when a task stores something."""
+    return StorageDriverStoreContext(target=StorageDriverWorkflowInfo(namespace="default", id=task))
+
+
+def payload(text: str) -> Payload:
+    """A payload as the converter makes it."""
+    return Payload(metadata={"encoding": b"json/plain", "b": b"2", "a": b"1"}, data=text.encode())
+
+
+@pytest.fixture
+async def engine(tmp_path: Path) -> AsyncIterator[AsyncEngine]:
+    """A store on disk."""
+    opened = await open_store(sqlite_url(tmp_path))
+    yield opened
+    await opened.dispose()
+
+
+async def rows(engine: AsyncEngine) -> int:
+    """How many payloads are kept."""
+    async with engine.begin() as tx:
+        return await tx.scalar(select(func.count()).select_from(PAYLOADS)) or 0
+
+
+async def test_what_comes_back_is_what_was_stored(engine: AsyncEngine) -> None:
+    """Data and metadata, in the order of the claims."""
+    vault, sent = Vault(engine), [payload("one"), payload("two")]
+    claims = await vault.store(of("task"), sent)
+
+    assert await vault.retrieve(HERE, list(reversed(claims))) == [payload("two"), payload("one")]
+
+
+async def test_the_same_payload_of_a_task_is_kept_once(engine: AsyncEngine) -> None:
+    """A retried call stores its result again; another task has its own."""
+    vault = Vault(engine)
+    first, again = await vault.store(of("task"), [payload("x")]), await vault.store(of("task"), [payload("x")])
+    await vault.store(of("other"), [payload("x")])
+
+    assert (first, await rows(engine)) == (again, 2)
+
+
+async def test_what_is_not_there_is_named(engine: AsyncEngine) -> None:
+    """A worker on another store cannot go on, and says on which it could."""
+    claim = StorageDriverClaim({"task": "task", "digest": "0" * 64, "size": "9"})
+
+    with pytest.raises(PayloadLost, match="000000000000 of task 'task' is not in this worker's store: start a worker"):
+        await Vault(engine).retrieve(HERE, [claim])
+
+
+async def test_what_was_changed_is_not_believed(engine: AsyncEngine) -> None:
+    """The digest is checked on the way out."""
+    claims = await Vault(engine).store(of("task"), [payload("100.00 EUR")])
+    async with engine.begin() as tx:
+        await tx.execute(text("UPDATE payloads SET data = CAST(replace(data, '100.00', '900.00') AS BLOB)"))
+
+    with pytest.raises(PayloadLost, match="is not what was stored: restore the store"):
+        await Vault(engine).retrieve(HERE, claims)
+
+
+async def test_only_what_is_older_is_pruned(engine: AsyncEngine) -> None:
+    """By when it was stored last, in any time zone."""
+    vault = Vault(engine)
+    await vault.store(of("old"), [payload("a" * 10)])
+    between = datetime.now(UTC).astimezone()
+    claims = await vault.store(of("new"), [payload("b")])
+    pruned = await vault.prune(between)
+
+    assert (pruned.payloads, pruned.size > 10) == (1, True)
+    assert await vault.retrieve(HERE, claims) == [payload("b")]
+
+
+async def test_what_is_stored_again_is_young_again(engine: AsyncEngine) -> None:
+    """An open task that stores the same once more needs it."""
+    vault = Vault(engine)
+    await vault.store(of("task"), [payload("a")])
+    between = datetime.now(UTC)
+    await vault.store(of("task"), [payload("a")])
+
+    assert (await vault.prune(between)).payloads == 0
+
+
+async def test_nothing_to_prune_is_nothing(engine: AsyncEngine) -> None:
+    """An empty store has no bytes."""
+    pruned = await Vault(engine).prune(datetime.now(UTC) + timedelta(days=1))
+
+    assert (pruned.payloads, pruned.size) == (0, 0)

@@ -1,0 +1,173 @@
+"""Large values on a real worker: they lie in the store, the history stays small, and people still get at them."""
+
+import json
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from temporalio.client import Client
+
+from runtime.dev_server import DevServer
+from tests.processes import Processes
+
+TOOLS = """
+from pydantic import BaseModel
+from activities.toolbox import tool
+
+class Size(BaseModel):
+    size: int
+
+class Words(BaseModel):
+    words: str
+
+class Length(BaseModel):
+    length: int
+
+@tool.read
+async def produce(args: Size) -> Words:
+    "Make a long text."
+    return Words(words="word " * (args.size // 5))
+
+@tool.read
+async def measure(args: Words) -> Length:
+    "Measure a text."
+    return Length(length=len(args.words))
+"""
+LARGE = 400_000
+PLAN = {
+    "steps": [
+        {"id": "make", "kind": "produce", "args": {"size": LARGE}},
+        {"id": "look", "kind": "measure", "args": {"words": {"$from": "make", "path": "words"}}},
+    ]
+}
+
+
+@pytest.fixture(scope="module")
+def commands(server: DevServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Processes]:
+    """A worker with the tools above, on the shared server, on a queue of its own."""
+    folder = tmp_path_factory.mktemp("large")
+    (folder / "tools.py").write_text(TOOLS)
+    (folder / "plan.json").write_text(json.dumps(PLAN))
+    processes = Processes(server.address, folder)
+    with processes.worker("--tools", str(folder / "tools.py"), "--queue", "large"):
+        yield processes
+
+
+def ran(commands: Processes, *words: str) -> subprocess.CompletedProcess[str]:
+    """A command on the worker's queue."""
+    return commands.starter(*words, "--queue", "large")
+
+
+@pytest.fixture(scope="module")
+def document(commands: Processes) -> dict[str, Any]:
+    """A task whose first step returns a large text, which the second is given."""
+    done = ran(commands, "--plan", str(commands.folder / "plan.json"), "--id", "large-one", "--json")
+    assert done.returncode in (0, 1), done.stdout + done.stderr
+    parsed: dict[str, Any] = json.loads(done.stdout)
+    return parsed
+
+
+def payloads(commands: Processes, statement: str = "SELECT size FROM payloads WHERE task = 'large-one'") -> list[Any]:
+    """What the store keeps of the task."""
+    with sqlite3.connect(commands.folder / "state" / "store.db") as store:
+        return [row[0] for row in store.execute(statement)]
+
+
+def test_a_large_result_reaches_the_next_step(document: dict[str, Any]) -> None:
+    """Whole, by reference."""
+    assert [step["status"] for step in document["steps"]] == ["completed", "completed"]
+    assert document["steps"][1]["result"] == {"length": LARGE}
+
+
+async def test_the_history_holds_no_large_payload(client: Client, document: dict[str, Any]) -> None:
+    """What was returned and what was given lie in the store; the outcome, which the console reads, does not."""
+    history = await client.get_workflow_handle("large-one").fetch_history()
+    sizes = {event.event_id: event.ByteSize() for event in history.events[:-1]}
+
+    assert max(sizes.values()) < 64 * 1024
+    assert document["task_id"] == "large-one"
+
+
+def test_the_store_keeps_what_the_history_refers_to(commands: Processes, document: dict[str, Any]) -> None:
+    """What the first step returned, what the second was given, and what the planner was told."""
+    assert len(payloads(commands)) >= 2 and min(payloads(commands)) >= 64 * 1024
+
+
+def test_show_prints_what_a_step_returned(commands: Processes, document: dict[str, Any]) -> None:
+    """Size and digest of what is elsewhere on stderr, the value on stdout."""
+    shown = ran(commands, "show", "large-one", "--result", "make")
+
+    assert len(json.loads(shown.stdout)["words"]) == LARGE
+    assert shown.stderr.endswith("from a worker's store\n") and "sha256 " in shown.stderr
+
+
+def test_show_prints_a_small_result_without_a_worker(commands: Processes, document: dict[str, Any]) -> None:
+    """It stands in the history."""
+    shown = commands.starter("show", "large-one", "--result", "look", "--queue", "nobody")
+
+    assert (json.loads(shown.stdout), shown.stderr) == ({"length": LARGE}, "")
+
+
+def test_a_step_without_a_result_is_a_sentence(commands: Processes, document: dict[str, Any]) -> None:
+    """The nearest is named."""
+    shown = ran(commands, "show", "large-one", "--result", "mak")
+
+    assert shown.returncode == 2
+    assert shown.stderr.startswith("No step 'mak' of this run has a result: did you mean make?")
+
+
+def test_a_result_of_more_than_a_megabyte_is_a_typed_fault(commands: Processes) -> None:
+    """It is refused by the tool's boundary, whatever lies beyond."""
+    done = ran(commands, "call", "produce", '{"size": 5000000}', "--json")
+    fault = json.loads(done.stdout)["faults"][0]
+
+    assert (done.returncode, fault["code"]) == (3, "too_large")
+    assert "returned 5000012 bytes, more than 1048576: let it return less." in fault["reason"]
+
+
+def test_a_history_explains_itself_without_the_large_values(commands: Processes, document: dict[str, Any]) -> None:
+    """What lies elsewhere is noted, and nothing breaks."""
+    explained = ran(commands, "explain", "large-one")
+
+    assert explained.returncode == 0
+    assert "stored elsewhere" in explained.stdout
+
+
+def test_a_replay_without_the_store_says_what_is_missing(commands: Processes, document: dict[str, Any]) -> None:
+    """Nothing is made up."""
+    exported = commands.folder / "large.json"
+    ran(commands, "export", "large-one", str(exported))
+    done = commands.run([sys.executable, "-m", "tests.replay", str(exported)])
+
+    assert done.returncode != 0
+    assert "external storage" in (done.stdout + done.stderr).lower()
+
+
+def test_prune_leaves_what_is_young(commands: Processes, document: dict[str, Any]) -> None:
+    """Thirty days are the default."""
+    pruned = ran(commands, "prune", "--json")
+
+    assert (json.loads(pruned.stdout)["pruned"], len(payloads(commands)) >= 2) == (0, True)
+
+
+@pytest.fixture
+def waiting(commands: Processes, document: dict[str, Any]) -> Iterator[str]:
+    """An open task that began after the first one had ended."""
+    done = commands.starter("--task", "wait", "--queue", "nobody-comes", "--detach", "--id", "waits")
+    assert done.returncode == 0
+    yield "waits"
+    commands.starter("cancel", "waits")
+
+
+def test_prune_deletes_what_closed_tasks_left_before_the_oldest_open_one(commands: Processes, waiting: str) -> None:
+    """What was stored since may be an open task's; afterwards `show` says what is missing."""
+    ran(commands, "call", "produce", '{"size": 100000}')
+    pruned = ran(commands, "prune", "--older-than", "0")
+    left = payloads(commands, "SELECT task FROM payloads")
+    shown = ran(commands, "show", "large-one", "--result", "make")
+
+    assert pruned.stdout.startswith("pruned ") and [task.startswith("call-produce-") for task in left] == [True]
+    assert shown.returncode == 1 and "is not in this worker's store" in shown.stderr
