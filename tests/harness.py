@@ -82,6 +82,7 @@ async def staged(
     *,
     queue: str | None = None,
     patience: float = 60,
+    workflow: type = AgentWorkflow,
 ) -> AsyncIterator[Stage]:
     """A worker with these tools and this planner, or prepared proposals."""
     name = queue or f"queue-{uuid.uuid4().hex[:12]}"
@@ -91,17 +92,17 @@ async def staged(
     async with httpx2.AsyncClient() as http:
         boundary = Boundary(Resources(engine, http, folder))
         planning = Planning(chosen, registry, searchable=True, documents=folder, patience=patience)
-        async with worker(client, name, [*planning.activities(), *boundary.activities(registry)]):
+        async with worker(client, name, [*planning.activities(), *boundary.activities(registry)], workflow):
             yield Stage(client, name)
     await engine.dispose()
 
 
-def worker(client: Client, queue: str, activities: Sequence[Any]) -> Worker:
+def worker(client: Client, queue: str, activities: Sequence[Any], workflow: type = AgentWorkflow) -> Worker:
     """A worker as the product builds it."""
     return serve.build(
         client,
         queue,
-        workflows=[AgentWorkflow],
+        workflows=[workflow],
         activities=activities,
         interceptors=[CallInterceptor(), HeaderInterceptor()],
     )

@@ -1,0 +1,128 @@
+"""What would hold up a workflow for ever on a bare server is a typed fault, or waits for its fix and goes on."""
+
+import asyncio
+import uuid
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+from temporalio import workflow
+from temporalio.api.enums.v1 import EventType
+from temporalio.client import Client
+
+from activities.toolbox import Refused, tool
+from tests.harness import DONE, Proposals, outcome, plan, staged, step
+from tests.workflows.history import events
+from tests.workflows.props import Said, Word, echo
+from workflows.agent import AgentWorkflow
+from workflows.plan import MAX_STEPS
+from workflows.task import Outcome, Progress, StepStatus, Task, TaskStatus
+
+MEGABYTE = 1024 * 1024
+
+
+async def failed_tasks(handle: Any) -> int:
+    """How many workflow tasks failed."""
+    types = Counter(event.event_type for event in await events(handle))
+    return types[EventType.EVENT_TYPE_WORKFLOW_TASK_FAILED] + types[EventType.EVENT_TYPE_WORKFLOW_TASK_TIMED_OUT]
+
+
+async def test_an_observation_of_ten_megabytes_is_a_stale_view(client: Client, tmp_path: Path) -> None:
+    """It is refused at its boundary, and the new plan is made from what the refusal had seen."""
+
+    @tool.read
+    async def look(args: Word) -> Said:
+        """Say far too much."""
+        return Said(said="x" * 10 * MEGABYTE)
+
+    @tool.idempotent(observe=look)
+    async def take(args: Word) -> Said:
+        """Refuse."""
+        raise Refused("It is taken.", code="conflict", observed={"free": ["b"]})
+
+    script: Proposals = [plan(step("a", "take", word="a")), plan(step("b", "echo", word="b")), DONE]
+    async with staged(client, tmp_path, [look, take, echo], script) as stage:
+        handle = await stage.start()
+        ended = await outcome(handle)
+
+    assert (ended.status, ended.replans, ended.revisions[1].looked) == (TaskStatus.COMPLETED, 1, ())
+    assert await failed_tasks(handle) == 0
+
+
+@pytest.mark.parametrize("size", [3 * MEGABYTE, 5 * MEGABYTE], ids=["3 MB", "5 MB"])
+async def test_a_result_over_the_servers_limits_is_a_typed_fault(client: Client, tmp_path: Path, size: int) -> None:
+    """On a bare server 3 MB is an error without a cause, and 5 MB looks like a timeout and is tried again."""
+
+    @tool.read
+    async def produce(args: Word) -> Said:
+        """Say too much."""
+        return Said(said="x" * size)
+
+    async with staged(client, tmp_path, [produce], [plan(step("a", "produce")), DONE]) as stage:
+        handle = await stage.start()
+        ended = await outcome(handle)
+
+    assert (ended.code, ended.steps[0].attempts, await failed_tasks(handle)) == ("too_large", 1, 0)
+
+
+@pytest.mark.parametrize(("count", "why"), [(MAX_STEPS + 1, f"more than {MAX_STEPS}"), (2100, "propose less at once")])
+async def test_thousands_of_parallel_steps_are_refused_before_anything_is_scheduled(
+    client: Client, tmp_path: Path, count: int, why: str
+) -> None:
+    """2,100 pending activities fail the workflow task again and again; a plan has 50 steps at the most."""
+    task = Task(text="many", plan=tuple(step(f"s{number}", "echo") for number in range(count)))
+    async with staged(client, tmp_path, [echo], [DONE]) as stage:
+        handle = await stage.client.start_workflow(
+            AgentWorkflow.run, task, id=f"many-{uuid.uuid4().hex[:8]}", task_queue=stage.queue
+        )
+        ended = await outcome(handle)
+
+    assert (ended.status, ended.code, ended.steps) == (TaskStatus.FAILED, "plan_refused", ())
+    assert why in ended.reason and await failed_tasks(handle) == 0
+
+
+@workflow.defn(name="AgentWorkflow")
+class BrokenWorkflow:
+    """A deploy with a bug: it fails where the first step has finished."""
+
+    @workflow.init
+    def __init__(self, given: Task | Progress) -> None:
+        """Wrap the real one."""
+        self._real = AgentWorkflow(given)
+
+    @workflow.query
+    def progress(self) -> Progress:
+        """As the real one."""
+        return self._real.progress()
+
+    @workflow.run
+    async def run(self, given: Task | Progress) -> Outcome:
+        """Run until there is a result, then meet the bug."""
+        real = asyncio.create_task(self._real.run(given))
+        await workflow.wait_condition(lambda: bool(self._real.progress().results) or real.done())
+        raise KeyError("a bug in the deploy")
+
+
+async def test_a_bug_in_the_workflow_waits_for_its_fix_and_goes_on(client: Client, tmp_path: Path) -> None:
+    """Nothing is killed: the task stands still under the broken deploy and completes under the mended one."""
+    calls = list[str]()
+
+    @tool.read
+    async def count(args: Word) -> Said:
+        """Count the calls."""
+        calls.append(args.word)
+        return Said(said=args.word)
+
+    script: Proposals = [plan(step("a", "count", word="a"), step("b", "count", "a", word="b")), DONE]
+    async with staged(client, tmp_path, [count], script, workflow=BrokenWorkflow) as stage:
+        handle = await stage.start()
+        async with asyncio.timeout(30):
+            while not await failed_tasks(handle):
+                await asyncio.sleep(0.1)
+    (tmp_path / "mended").mkdir()
+    async with staged(client, tmp_path / "mended", [count], script, queue=stage.queue):
+        ended = await outcome(handle)
+
+    assert (ended.status, [one.status for one in ended.steps]) == (TaskStatus.COMPLETED, [StepStatus.COMPLETED] * 2)
+    assert calls == ["a", "b"]
