@@ -86,12 +86,21 @@ async def attempt(spec: ToolSpec) -> AsyncIterator[Attempt]:
     except (Exception, SystemExit) as error:  # the default deny: total, and what no table knows is `bug`
         fault = classify(error)
         if fault.code is Code.BUG:
-            log.error("bug", kind=spec.kind, step=info.activity_id, error=scrub.words(error), at=scrub.frames(error))
+            fault = _logged(fault, spec, error)
         raise _failure(this, fault, began) from None
     else:
         _log(this, "ok" if this.number == 1 else "retried", began)
     finally:
         beating.cancel()
+
+
+def _logged(fault: Fault, spec: ToolSpec, error: BaseException) -> Fault:
+    """Log what a bug was, and let the fault, which may not quote it, say where to look."""
+    info = activity.info()
+    words, frames = scrub.words(error), scrub.frames(error)
+    log.error("bug", task=info.workflow_id, kind=spec.kind, step=info.activity_id, error=words, at=frames)
+    where = f"The cause is in the worker's log, in its line 'bug' with step {info.activity_id!r}."
+    return fault.model_copy(update={"reason": f"{fault.reason[: MAX_TEXT // 8]} {where}"})
 
 
 async def _heartbeat(this: Attempt) -> None:

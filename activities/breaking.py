@@ -10,6 +10,8 @@ from workflows.plan import nearest
 
 LOST = "lost"
 """The call goes through and its answer is lost."""
+UNCERTAIN = (LOST, Code.WORKER_LOST)
+"""What leaves open whether the call went through."""
 HARMLESS = (Effect.READ, Effect.IDEMPOTENT)
 """The effects whose lost answer can simply be asked for again."""
 
@@ -37,7 +39,12 @@ class Breaks:
         Raises:
             BadBreak: there is no such kind or fault, or the kind's answer may not be lost.
         """
-        self._breaks = dict(_read(one, specs) for one in wanted)
+        self._breaks = dict[str, Break]()
+        for one in wanted:
+            kind, found = _read(one, specs)
+            if kind in self._breaks:
+                raise BadBreak(f"--break {one}: {kind} is broken already: give each kind one --break.")
+            self._breaks[kind] = found
 
     def next(self, kind: str, *, after: bool) -> Fault | None:
         """The fault that this call of `kind` meets now, before or after the tool ran."""
@@ -49,15 +56,19 @@ class Breaks:
 
 
 def _read(text: str, specs: Mapping[str, ToolSpec]) -> tuple[str, Break]:
-    kind, _, rest = text.partition("=")
-    what, _, times = rest.partition(":")
+    kind, given, rest = text.partition("=")
+    what, limited, times = rest.partition(":")
+    if not given:
+        raise BadBreak(f"--break {text}: write KIND=FAULT or KIND=FAULT:TIMES, e.g. {kind or 'search'}=503:2.")
     if kind not in specs:
-        raise BadBreak(f"--break {text}: there is no kind {kind!r}{nearest(kind, specs)}.")
-    if times and not times.isdecimal():
+        there = nearest(kind, specs) or f": there are {', '.join(sorted(specs))}."
+        raise BadBreak(f"--break {text}: there is no kind {kind!r}{there}")
+    if limited and not (times.isdecimal() and int(times)):
         raise BadBreak(f"--break {text}: {times!r} is no number of times: write {kind}={what}:1.")
-    if what == LOST and specs[kind].effect not in HARMLESS:
+    if what in UNCERTAIN and specs[kind].effect not in HARMLESS:
         raise BadBreak(
-            f"--break {text}: {kind} is {specs[kind].effect}, and whether its effect happened would be lost."
+            f"--break {text}: {kind} is {specs[kind].effect}, and after that nobody could say whether its effect"
+            " happened: use another fault."
         )
     fault = Fault.of(_code(text, what), f"Broken on purpose ({what}), as --break said.")
     return kind, Break(fault, after=what == LOST, times=int(times) if times else float("inf"))

@@ -1,7 +1,7 @@
 """The planner's activities: `catalogue`, `plan` and `replan`, with the checks that need the kinds' schemas."""
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -10,6 +10,7 @@ from temporalio import activity
 
 from activities.attempt import attempt
 from activities.borders import validation
+from activities.lookalike import lookalikes
 from activities.toolbox.errors import NeedsPerson
 from activities.toolbox.injection import folder
 from activities.toolbox.kind import Kind
@@ -115,7 +116,8 @@ def check(proposal: NewSteps | Answer | Question | GiveUp, kinds: Mapping[str, K
         return []
     if len(proposal.steps) > MAX_STEPS:
         return [f"the plan has {len(proposal.steps)} steps, more than {MAX_STEPS}: propose the first of them"]
-    return [reason for step in proposal.steps for reason in _check_step(step, kinds)]
+    ids = {id for step in proposal.steps for id in (step.id, *step.needs)}
+    return [reason for step in proposal.steps for reason in _check_step(step, kinds, ids)]
 
 
 def _checked(proposal: NewSteps | Answer | Question | GiveUp, kinds: Mapping[str, Kind], planner: str) -> Proposed:
@@ -129,7 +131,7 @@ def _size(proposal: NewSteps | Answer | Question | GiveUp) -> int:
     return len(proposal.model_dump_json().encode())
 
 
-def _check_step(step: Step, kinds: Mapping[str, Kind]) -> list[str]:
+def _check_step(step: Step, kinds: Mapping[str, Kind], ids: Collection[str]) -> list[str]:
     if not re.fullmatch(STEP_ID, step.id):
         return [f"step id {step.id[:80]!r} must be a letter, then letters, digits, - or _, 64 at most"]
     if step.kind not in kinds:
@@ -137,7 +139,8 @@ def _check_step(step: Step, kinds: Mapping[str, Kind]) -> list[str]:
         return [f"step {step.id!r}: there is no kind {step.kind[:80]!r}{there}"]
     if depth(step.args) > MAX_DEPTH:
         return [f"step {step.id!r}: its arguments are nested deeper than {MAX_DEPTH}: make them flat"]
-    wrong = _unknown_arguments(step, kinds[step.kind]) or _wrong_arguments(step, kinds[step.kind])
+    kind, others = kinds[step.kind], set(ids) - {step.id}
+    wrong = _unknown_arguments(step, kind) or "; ".join(lookalikes(step.args, others)) or _wrong_arguments(step, kind)
     return [f"step {step.id!r}: {step.kind}: {wrong}"] if wrong else []
 
 
@@ -147,8 +150,9 @@ def _unknown_arguments(step: Step, kind: Kind) -> str:
     known = {*schema.get("properties", ()), *kind.args.model_fields}
     if _is_reference(step.args) or schema.get("additionalProperties"):
         return ""
-    unknown = [f"has no argument {name[:40]!r}{nearest(name, known)}" for name in step.args if name not in known]
-    return "; ".join(unknown[: validation.MAX_NAMED])
+    takes = f": it takes {', '.join(schema.get('properties', ())) or 'none'}"
+    unknown = [name for name in step.args if name not in known][: validation.MAX_NAMED]
+    return "; ".join(f"has no argument {name[:40]!r}{nearest(name, known) or takes}" for name in unknown)
 
 
 def _wrong_arguments(step: Step, kind: Kind) -> str:

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from sqlalchemy import MetaData, event
-from sqlalchemy.engine import Connection, make_url
+from sqlalchemy.engine import URL, Connection, ExceptionContext, make_url
 from sqlalchemy.exc import ArgumentError, SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 
@@ -37,18 +37,20 @@ async def open_store(url: str) -> AsyncEngine:
         if engine.dialect.name == "sqlite":
             _tune(engine)
             await asyncio.to_thread(_try, engine)
+        _guard(engine)
         async with engine.begin() as connection:
             await connection.run_sync(metadata.create_all)
     except (SQLAlchemyError, sqlite3.Error, ImportError, OSError, ValueError) as error:
         raise StoreUnavailable(
-            f"The store {_spoken(url)} cannot be opened ({type(error).__name__}): check --store, REPLAN_STORE, --state."
+            f"The store {spoken(url)} cannot be opened ({type(error).__name__}): check --store, REPLAN_STORE, --state."
         ) from error
     return engine
 
 
-def _spoken(url: str) -> str:
+def spoken(url: str | URL) -> str:
+    """A store's URL as it may be said: without its password and its query, where drivers take passwords, too."""
     try:
-        return make_url(url).render_as_string(hide_password=True)
+        return make_url(url).set(query={}).render_as_string(hide_password=True)
     except (ArgumentError, ValueError):  # a port that is no number is a ValueError
         return "whose URL cannot be read"
 
@@ -62,6 +64,31 @@ def _try(engine: AsyncEngine) -> None:
 def writing(engine: AsyncEngine) -> AsyncEngine:
     """The same engine for transactions that will write: SQLite takes its write lock at once, so none can fail late."""
     return engine.execution_options(replan_writes=True)
+
+
+def reading(engine: AsyncEngine) -> AsyncEngine:
+    """The same engine for transactions that only read: a write in one raises WroteWhileReading."""
+    return engine.execution_options(replan_reads=True, postgresql_readonly=True)
+
+
+class WroteWhileReading(Exception):
+    """A transaction that only reads was asked to write."""
+
+
+def _guard(engine: AsyncEngine) -> None:
+    """Tell a write in a transaction that only reads from a database that may not be written at all."""
+
+    @event.listens_for(engine.sync_engine, "handle_error")
+    def _failed(context: ExceptionContext) -> None:
+        error, connection = context.original_exception, context.connection
+        code = getattr(error, "sqlite_errorname", None) or getattr(error, "sqlstate", None)
+        reads = connection is not None and connection.get_execution_options().get("replan_reads")
+        if reads and code in _NOT_NOW:
+            raise WroteWhileReading("a write in a transaction that only reads")
+
+
+_NOT_NOW = ("SQLITE_READONLY", "25006")
+"""What SQLite and PostgreSQL say of a write in a transaction that only reads."""
 
 
 def _tune(engine: AsyncEngine) -> None:
@@ -83,4 +110,8 @@ def _tune(engine: AsyncEngine) -> None:
     @event.listens_for(engine.sync_engine, "begin")
     def _begin(connection: Connection) -> None:
         writes = connection.get_execution_options().get("replan_writes")
+        reads = bool(connection.get_execution_options().get("replan_reads"))
+        if connection.info.get("replan_reads", False) is not reads:  # it stays with the pooled connection
+            connection.exec_driver_sql(f"PRAGMA query_only={int(reads)}")
+            connection.info["replan_reads"] = reads
         connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")

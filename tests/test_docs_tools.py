@@ -1,6 +1,8 @@
 """What docs/tools.md promises is what happens: its tools, its commands, its tables."""
 
 import ast
+import json
+import math
 import re
 import shlex
 import subprocess
@@ -15,6 +17,7 @@ from pydantic_core import PydanticCustomError
 
 from activities.borders import classify
 from activities.toolbox import errors
+from activities.toolbox.comparison import FUNCTIONS
 from activities.toolbox.injection import ASYNC_ONLY, INJECTABLE
 from activities.toolbox.tool import DECORATORS, Options
 from runtime.dev_server import DevServer, free_port
@@ -22,10 +25,11 @@ from tests.activities.mistakes import PLANTED
 from tests.processes import ROOT, Processes
 from tests.test_break import BROKEN
 from workflows import routing
-from workflows.faults import QUADRANT, Code
+from workflows.faults import Code, Quadrant
 
 TEXT = (ROOT / "docs" / "tools.md").read_text()
-FILES = dict(re.findall(r"```python\n# (\w+\.py)\n(.*?)```", TEXT, flags=re.DOTALL))
+FILES: dict[str, str] = dict(re.findall(r"```python\n# (\w+\.py)\n(.*?)```", TEXT, flags=re.DOTALL))
+[FILES["plan.json"]] = re.findall(r"```json\n(.*?)```", TEXT, flags=re.DOTALL)
 """The code blocks that are a file, by its name."""
 COMMANDS = [
     line.partition("#")[0].strip()
@@ -57,8 +61,8 @@ def written(tmp_path_factory: pytest.TempPathFactory, server: DevServer) -> Proc
 
 @pytest.fixture(scope="module")
 def served(written: Processes) -> Iterator[Processes]:
-    """A worker with the smallest tool."""
-    with written.worker("--tools", str(written.folder / "my_tools.py")):
+    """A worker with the tools of the page."""
+    with written.worker("--tools", str(written.folder / "my_tools.py"), "--tools", str(written.folder / "my_lists.py")):
         yield written
 
 
@@ -70,11 +74,11 @@ def run(processes: Processes, command: str) -> subprocess.CompletedProcess[str]:
 
 def test_the_page_has_files_and_commands() -> None:
     """The other tests look at something."""
-    assert set(FILES) == {"my_tools.py", "my_lists.py", "test_my_tools.py"}
-    assert len(COMMANDS) == 5
+    assert set(FILES) == {"my_tools.py", "my_lists.py", "test_my_tools.py", "plan.json"}
+    assert len(COMMANDS) == 7
 
 
-@pytest.mark.parametrize("name", [name for name in FILES if not name.startswith("test_")])
+@pytest.mark.parametrize("name", ["my_tools.py", "my_lists.py"])
 def test_each_tools_file_is_accepted(written: Processes, name: str) -> None:
     """What a reader copies passes `worker.py --check` as it stands."""
     done = run(written, f"python worker.py --check --tools {name}")
@@ -82,11 +86,11 @@ def test_each_tools_file_is_accepted(written: Processes, name: str) -> None:
     assert (done.returncode, done.stderr) == (0, "")
 
 
-def test_the_unit_test_passes(written: Processes) -> None:
-    """The page's test of the page's tool, run as its reader would."""
+def test_the_unit_tests_pass(written: Processes) -> None:
+    """The page's tests of the page's tools, run as their reader would."""
     done = run(written, "python -m pytest -q -p no:cacheprovider test_my_tools.py")
 
-    assert "1 passed" in done.stdout, done.stdout + done.stderr
+    assert "2 passed" in done.stdout, done.stdout + done.stderr
 
 
 def test_the_example_of_raising_is_right() -> None:
@@ -107,7 +111,25 @@ def test_each_command_of_the_starter_runs(served: Processes, command: str) -> No
     done = run(served, command)
 
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "to_feet" in done.stdout and "feet" in done.stdout
+    assert ("Completed" if "--plan" in command else "to_feet") in done.stdout
+
+
+def test_the_plan_of_the_page_does_what_it_says(served: Processes) -> None:
+    """The table is there, each reference brings what was found, and in the end the list is as it was."""
+    done = run(served, "python starter.py start --plan plan.json --json")
+    steps = {step["id"]: step for step in json.loads(done.stdout)["steps"]}
+    entry = steps["put"]["result"]
+
+    assert (steps["see"]["result"], steps["off"]["result"]) == ([entry], {"id": entry["id"]})
+    assert steps["see"]["needs"] == ["put"]
+
+
+def test_the_constraint_of_the_page_is_a_conflict(served: Processes) -> None:
+    """The same words on the same day again: refused after one attempt, as the page says."""
+    call = """python starter.py call add '{"day": "Monday", "words": "rest"}' --json"""
+    _, again = (json.loads(run(served, call).stdout) for _ in range(2))
+
+    assert [(one["code"], one["attempt"]) for one in again["faults"]] == [("conflict", 1)]
 
 
 def test_arguments_that_do_not_fit_end_with_2(served: Processes) -> None:
@@ -122,7 +144,7 @@ def test_each_command_of_the_worker_has_options_that_exist(written: Processes, c
     """Each is read up to its end: with `--check` in addition it needs no server, and passes."""
     done = run(written, f"{command} --check")
 
-    assert (done.returncode, "to_feet" in done.stdout) == (0, True), done.stderr
+    assert (done.returncode, ("entries" if "my_lists.py" in command else "to_feet") in done.stdout) == (0, True)
 
 
 def test_the_broken_worker_shows_what_the_page_says(written: Processes) -> None:
@@ -152,9 +174,27 @@ def test_the_types_are_those_that_are_given() -> None:
 def test_the_codes_of_a_class_are_those_of_its_cell(row: list[str]) -> None:
     """The default comes first, the others follow by name."""
     chosen: type[errors.ToolError] = getattr(errors, ticked(row[0])[0])
-    others = {code for code, quadrant in QUADRANT.items() if quadrant is chosen.quadrant} - {chosen.default}
+    assert ticked(row[2]) == [chosen.default, *(code for code in chosen.codes() if code != chosen.default)]
 
-    assert ticked(row[2]) == [chosen.default, *sorted(others)]
+
+@pytest.mark.parametrize("row", [row for row in table("exception") if "HTTP" in row[0]], ids=lambda row: str(row[0]))
+def test_the_codes_of_a_status_are_those_of_its_cell(row: list[str]) -> None:
+    """Each status that a row names has a code that the row names, and what follows is right."""
+    replies = [
+        httpx2.Response(int(one), request=httpx2.Request("GET", "http://x")) for one in re.findall(r"\d{3}", row[0])
+    ]
+    faults = [classify(httpx2.HTTPStatusError("", request=one.request, response=one)) for one in replies]
+    follows = {Quadrant.PERSISTENT_SEMANTIC: "a new plan", Quadrant.PERSISTENT_INFRASTRUCTURAL: "a person"}
+
+    assert {fault.code.value for fault in faults} == set(ticked(row[1])) - {"refused"}
+    assert all(row[2].startswith(follows.get(fault.quadrant, "a retry")) for fault in faults)
+
+
+def test_the_functions_of_ensure_are_those_that_exist() -> None:
+    """No one is missing, and none is invented."""
+    rows = {row[0]: ticked(row[1]) for row in table("in `ensure`")}
+
+    assert set(rows["functions"]) == set(FUNCTIONS)
 
 
 def test_all_four_classes_are_there() -> None:
@@ -172,6 +212,14 @@ def test_the_options_are_those_that_exist() -> None:
 
     assert set(rows) == set(Options.__dataclass_fields__)
     assert dict(said) == profiles
+
+
+@pytest.mark.parametrize(("profile", "seconds"), [("standard", 2), ("patient", 123)])
+def test_the_waits_of_a_profile_are_as_long_as_the_page_says(profile: str, seconds: int) -> None:
+    """All its waits, each as long as it can be."""
+    longest = sum(routing.backoff(profile, attempt, 1) for attempt in range(1, routing.PROFILES[profile].attempts))
+
+    assert math.ceil(longest) == seconds and f"within {seconds} s" in TEXT
 
 
 def test_what_a_break_shows_is_what_it_shows() -> None:
@@ -211,7 +259,8 @@ def test_only_rules_of_fields_are_said_in_words() -> None:
         Ruled(odd=4, even=3, large=2)
 
     hidden = "has a value that is not allowed"
-    assert f"'odd' {hidden}; 'even' {hidden}; 'large' input should be greater than 10" in classify(wrong.value).reason
+    said = f"'odd' {hidden} (odd); 'even' {hidden} (value_error); 'large' input should be greater than 10"
+    assert said in classify(wrong.value).reason
 
 
 PRICE = TypeAdapter(dict[str, float])

@@ -7,6 +7,7 @@ from sqlalchemy import exc
 from sqlalchemy.orm.exc import StaleDataError
 
 from activities.borders.table import Entry, Table, always
+from activities.store import WroteWhileReading
 from workflows.faults import Code
 
 _LOCKED = always(Code.BUSY, "The database is locked by another writer.")
@@ -14,6 +15,12 @@ _AWAY = always(Code.UNREACHABLE, "The database cannot be reached.")
 _CONSTRAINT = always(Code.CONFLICT, "The database refused it: it contradicts what is stored. Look again, choose anew.")
 _VALUE = always(Code.INVALID_INPUT, "The database cannot store such a value: change the arguments.")
 _BUG = always(Code.BUG, "The tool uses its database wrongly: mend the tool.")
+_NO_TABLE = always(
+    Code.BUG,
+    "The tool uses a table that does not exist: declare it as Table(..., metadata), with metadata from"
+    " activities.store, so that the worker makes it, and start the worker again.",
+)
+_WROTE = always(Code.BUG, "The tool is a @tool.read but writes to the database: declare it @tool.transactional.")
 _FULL = always(Code.QUOTA_EXHAUSTED, "The disk of the database is full: make room.")
 _CLOSED = always(Code.FORBIDDEN, "The database may not be written by us: give the worker the permission.")
 
@@ -31,6 +38,7 @@ _BY_CODE: Mapping[str, Entry] = {
     "55P03": _LOCKED,  # lock not available
     "53300": _LOCKED,  # too many connections
     "53100": _FULL,
+    "42P01": _NO_TABLE,
     "57P": _AWAY,  # shutdown, crash, not started yet
     "08": _AWAY,  # connection exceptions
     "22": _VALUE,  # data exceptions
@@ -47,6 +55,8 @@ def _dbapi(otherwise: Entry) -> Entry:
 
 def _by_code(error: BaseException | None, otherwise: Entry) -> Entry:
     code = getattr(error, "sqlite_errorname", None) or getattr(error, "sqlstate", None) or ""
+    if code == "SQLITE_ERROR" and str(error).startswith("no such table"):
+        return _NO_TABLE
     return next((entry for start, entry in _BY_CODE.items() if code.startswith(start)), otherwise)
 
 
@@ -60,6 +70,7 @@ TABLE: Table = {
     exc.DataError: _VALUE,
     exc.NoResultFound: always(Code.NOT_FOUND, "There is no such row: look for it under another name."),
     exc.MultipleResultsFound: always(Code.CONFLICT, "Several rows fit: say more exactly which one."),
+    WroteWhileReading: _WROTE,
     StaleDataError: always(Code.PRECONDITION_FAILED, "The row has changed since it was read: read it again."),
     exc.TimeoutError: always(Code.BUSY, "All connections to the database are in use."),
     exc.EmulatedDBAPIException: _BUG,

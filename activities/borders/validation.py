@@ -1,5 +1,6 @@
 """pydantic: what was given or answered does not have the promised shape; names the fields, never their values."""
 
+import re
 from collections.abc import Iterable, Mapping
 from typing import Any, get_args
 
@@ -16,6 +17,7 @@ MAX_NAME = 40
 _QUOTING = {"value_error", "assertion_error", "union_tag_invalid", "get_attribute_error"}
 _PLAIN = frozenset(get_args(ErrorType)) - _QUOTING
 """Types whose message, up to its first comma, quotes no value; a validator's own types may."""
+_RULE = r"[a-z_]{1,40}"
 _WHOLE = {"literal_error", "enum", "string_pattern_mismatch", "url_scheme"}
 """Types whose message has commas of the schema's own."""
 
@@ -34,9 +36,14 @@ def _place(loc: tuple[int | str, ...]) -> str:
 
 def _expected(error: Mapping[str, Any]) -> str:
     if error["type"] not in _PLAIN:
-        return "has a value that is not allowed"
+        return f"has a value that is not allowed{_named(str(error['type']))}"
     message = str(error["msg"]) if error["type"] in _WHOLE else str(error["msg"]).split(",", 1)[0]
     return message if message[:2].isupper() else message[:1].lower() + message[1:]  # URL, UUID
+
+
+def _named(rule: str) -> str:
+    """The type of a mistake, which is the name of a rule unless its author has put a value into it."""
+    return f" ({rule})" if re.fullmatch(_RULE, rule) else ""
 
 
 def _broken(error: ValidationError) -> Fault:

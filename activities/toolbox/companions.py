@@ -10,7 +10,8 @@ from typing import Any, get_args, get_type_hints
 
 from pydantic import BaseModel, RootModel
 
-from activities.toolbox.tool import Companion, Options, Tool
+from activities.toolbox.fields import Fields, NoField
+from activities.toolbox.tool import Companion, Tool
 from workflows import catalogue
 from workflows.catalogue import Effect
 from workflows.plan import nearest
@@ -19,13 +20,13 @@ UNRESOLVED = (NameError, AttributeError, TypeError, SyntaxError)
 """What an annotation raises that names nothing."""
 
 
-def mistakes(name: str, args: type[BaseModel], result: Any, options: Options) -> list[str]:
+def mistakes(tool: Tool[..., Any], args: type[BaseModel], result: Any) -> list[str]:
     """Say in one sentence per mistake what is wrong with the other tools that a tool names."""
-    call = {"args": args, "result": result}
+    name, options, call = tool.__name__, tool.options, {"args": args, "result": result}
     return [
         *_observe_mistakes(name, options.observe, {"args": args}),
         *_undo_mistakes(name, options.undo, call),
-        *_fallback_mistakes(name, args, options),
+        *_fallback_mistakes(tool, args),
     ]
 
 
@@ -68,7 +69,7 @@ def _undo_mistakes(name: str, undo: Tool[..., Any] | Companion | None, call: Map
 
 
 def _path_mistakes(name: str, option: str, companion: Companion, call: Mapping[str, Any]) -> list[str]:
-    """What is wrong with where the arguments of a companion come from; `call` holds the models of the paths' roots."""
+    """What is wrong with where the arguments of a companion come from; `call` has the types of the paths' roots."""
     if not isinstance(companion.tool, Tool):
         return [_no_tool(name, option, companion.tool)]
     theirs, other = _args_of(companion.tool), companion.tool.__name__
@@ -90,27 +91,31 @@ def _path_mistakes(name: str, option: str, companion: Companion, call: Mapping[s
 
 def _wrong_path(path: str, call: Mapping[str, Any]) -> str | None:
     root, _, rest = path.partition(".")
-    model, first = call.get(root), rest.split(".")[0]
-    if not first or model is None:
+    if not rest or root not in call:
         roots = " or ".join(call)
-        return f"must be a path over {roots}, e.g. {next(iter(call))}.{first or path}"
-    if is_model(model) and first not in model.model_fields:
-        return f"must be a path over {root}, which has {sorted(model.model_fields)}"
+        return f"must be a path over {roots}, e.g. {next(iter(call))}.{rest.split('.')[0] or path}"
+    try:
+        Fields.of(call[root]).type(path)
+    except NoField as missing:
+        return f"leads nowhere{missing}"
     return None
 
 
-def _fallback_mistakes(name: str, args: type[BaseModel], options: Options) -> list[str]:
-    if options.fallback is None:
+def _fallback_mistakes(tool: Tool[..., Any], args: type[BaseModel]) -> list[str]:
+    name, fallback = tool.__name__, tool.options.fallback
+    if fallback is None:
         return []
-    if not isinstance(options.fallback, Tool):
-        return [_no_tool(name, "fallback", options.fallback)]
-    theirs, other = _args_of(options.fallback), options.fallback.__name__
-    seen, following = {name}, options.fallback
+    if not isinstance(fallback, Tool):
+        return [_no_tool(name, "fallback", fallback)]
+    theirs, other = _args_of(fallback), fallback.__name__
+    seen, following = {name}, fallback
     while isinstance(following.options.fallback, Tool) and following.__name__ not in seen:
         seen.add(following.__name__)
         following = following.options.fallback
     if following.__name__ in seen:
         return [f"{name}: its fallbacks lead back to {following.__name__}: let the last one have none."]
+    if tool.effect is Effect.READ and fallback.effect not in (Effect.READ, None):
+        return [f"{name}: fallback={other} changes something, and a @tool.read must not: name another @tool.read."]
     if theirs is None or not _accepts(theirs, args):
         return [f"{name}: fallback={other} must take the same arguments: give both the same model."]
     return []

@@ -105,6 +105,7 @@ class _Reader(Reader):
 
     def write(self, sign: Sign, after: str) -> str:
         if sign.what == "name":
+            self._refuse_call(sign.text, after)
             return named(self.lookups, "v", sign.text)
         if sign.what != "text":
             return super().write(sign, after)
@@ -112,16 +113,36 @@ class _Reader(Reader):
             raise Unreadable("There is a sign in a quoted text that cannot be printed: leave it out.")
         return named(self.words, "s", sign.text[1:-1])
 
+    def word(self, word: str, after: str) -> str:
+        if word not in (*_JOINING, "x"):
+            self._refuse_call(word, after)
+        return super().word(word, after)
+
     def unknown(self, word: str) -> str:
-        if word in ("and", "or", "not", "in"):
+        if word in _JOINING:
             return word
-        if word == "is":
-            raise Unreadable("There is `is` in it: write == or !=.")
+        if word in _FOREIGN:
+            raise Unreadable(f"There is `{word}` in it: {_FOREIGN[word]}.")
         if word in _VALUES:
             return named(self.words, "s", _VALUES[word])
         return named(self.lookups, "v", word)
 
+    def _refuse_call(self, name: str, after: str) -> None:
+        if after == "(" and name not in self.functions:
+            what, _, method = name.rpartition(".")
+            called = f"method {method!r}" if what else f"function {name!r}"
+            raise Unreadable(f"There is no {called}: use comparisons, in, and {', '.join(sorted(self.functions))}.")
 
+
+_JOINING = ("and", "or", "not", "in")
+_NO_LOOP = "nothing is repeated here; compare one value, like result.free.0, or len(...) of a list"
+_FOREIGN: Mapping[str, str] = {
+    "is": "write == or !=",
+    "for": _NO_LOOP,
+    "if": "join conditions by `and` and `or`",
+    "else": "join conditions by `and` and `or`",
+    "lambda": _NO_LOOP,
+}
 _VALUES: Mapping[str, Value] = {"true": True, "false": False, "none": None}
 _TRUTH = "truth"
 _FUNCTIONS = {**FUNCTIONS, _TRUTH: TRUTH}

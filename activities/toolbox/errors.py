@@ -16,6 +16,20 @@ from pydantic_core import to_jsonable_python
 
 from workflows.faults import QUADRANT, Code, Fault, Quadrant
 
+OWN = frozenset(
+    {
+        Code.CIRCUIT_OPEN,
+        Code.MISSING_TOOL,
+        Code.REPEATED_CALL,
+        Code.UNDECODABLE,
+        Code.UNSERIALISABLE,
+        Code.WORKER_LOST,
+        Code.WORKER_SHUTDOWN,
+        Code.WRONG_STORE,
+    }
+)
+"""Codes for what happens around a call; the workflow trusts them to be true, so no tool may raise them."""
+
 
 class ToolError(Exception):
     """Base of the four; raise one of them."""
@@ -40,10 +54,15 @@ class ToolError(Exception):
 
     @classmethod
     def _code(cls, name: str | None) -> Code:
-        allowed = sorted(code.value for code, quadrant in QUADRANT.items() if quadrant is cls.quadrant)
+        allowed = cls.codes()
         if name is not None and name not in allowed:
             raise ValueError(f"{cls.__name__} has no code {name!r}: use one of {', '.join(allowed)}.")
         return cls.default if name is None else Code(name)
+
+    @classmethod
+    def codes(cls) -> list[str]:
+        """The codes that belong to this class, by name."""
+        return sorted(code.value for code, cell in QUADRANT.items() if cell is cls.quadrant and code not in OWN)
 
 
 class Refused(ToolError):

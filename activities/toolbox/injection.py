@@ -11,7 +11,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection as Transaction
 from sqlalchemy.ext.asyncio import AsyncEngine
 from temporalio import activity
 
-from activities.store import writing
+from activities.store import reading, writing
 from activities.toolbox.errors import NeedsPerson
 from activities.toolbox.library import Libraries, Library
 from activities.toolbox.network import Web
@@ -82,6 +82,7 @@ class Resources:
             ValueError: one of them is none of these.
         """
         self._engine = engine
+        self._by_effect = {Effect.READ: reading(engine), Effect.TRANSACTIONAL: writing(engine)}
         self._http = http
         self.documents = documents
         self._libraries = Libraries()
@@ -96,7 +97,7 @@ class Resources:
 
     async def _give(self, kind: type, effect: Effect, call: Call, stack: AsyncExitStack) -> Any:
         if kind is Transaction:
-            engine = writing(self._engine) if effect is Effect.TRANSACTIONAL else self._engine
+            engine = self._by_effect.get(effect, self._engine)
             return await stack.enter_async_context(engine.begin())
         if kind is Documents:
             return Documents(self.documents, self._libraries, call.documents)

@@ -12,10 +12,10 @@ from pydantic.errors import PydanticUserError
 from activities.toolbox import companions, postcondition
 from activities.toolbox.condition import Condition
 from activities.toolbox.injection import ASYNC_ONLY, INJECTABLE, Transaction
-from activities.toolbox.tool import DECORATORS, Tool
+from activities.toolbox.tool import DECORATORS, Options, Tool
 from workflows import routing
 from workflows.catalogue import Effect, ToolSpec
-from workflows.plan import canonical, digest
+from workflows.plan import canonical, digest, nearest
 
 DAY = routing.STEP_DEADLINE.total_seconds()
 BY_PLACE = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
@@ -71,7 +71,7 @@ def describe(tool: Tool[..., Any]) -> tuple[Kind | None, list[str]]:
     mistakes += _parameter_mistakes(tool, parameters, hints)
     if parameters and companions.is_model(hints.get(parameters[0])):
         args, result = hints[parameters[0]], hints.get("return")
-        mistakes += companions.mistakes(tool.__name__, args, result, tool.options)
+        mistakes += companions.mistakes(tool, args, result)
         mistakes += postcondition.mistakes(tool.__name__, tool.options.ensure, args, result)
     if "return" not in hints or hints["return"] is type(None):
         mistakes.append(f"{tool.__name__}: says nothing of its result: annotate it, e.g. -> Price (a pydantic model).")
@@ -116,6 +116,10 @@ def _own_mistakes(tool: Tool[..., Any]) -> list[str]:
         mistakes.append(f"{name}: a bare @tool does not say what a call changes: use one of {', '.join(DECORATORS)}.")
     if not (tool.__doc__ or "").strip():
         mistakes.append(f"{name}: has no docstring, which is what a planner reads: say in one sentence what it does.")
+    there = [*Options.__dataclass_fields__]
+    for option in tool.unknown:
+        near = nearest(option, there)
+        mistakes.append(f"{name}: there is no option {option!r}{near}: use {', '.join(there)}.")
     if name in {spec.kind for spec in routing.OWN}:
         mistakes.append(f"{name}: is the name of one of Replan's own activities: rename the function.")
     if options.retry not in routing.PROFILES:

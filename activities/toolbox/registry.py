@@ -2,6 +2,7 @@
 
 import importlib.util
 import sys
+import traceback
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from types import ModuleType
@@ -100,6 +101,23 @@ def _type(schema: Mapping[str, Any]) -> str:
     return str(schema.get("format") or schema.get("type") or "any")
 
 
+def load_all(paths: Iterable[Path]) -> list[Tool[..., Any]]:
+    """The tools of several files.
+
+    Raises:
+        ToolMistakes: some of the files cannot be used; all of them are named.
+    """
+    tools, mistakes = list[Tool[..., Any]](), list[str]()
+    for path in paths:
+        try:
+            tools += load(path)
+        except ToolMistakes as wrong:
+            mistakes += wrong.mistakes
+    if mistakes:
+        raise ToolMistakes(mistakes)
+    return tools
+
+
 def load(path: Path) -> list[Tool[..., Any]]:
     """Import a user's tools file and return the tools that it defines.
 
@@ -121,12 +139,24 @@ def load(path: Path) -> list[Tool[..., Any]]:
     try:
         spec.loader.exec_module(module)
     except (Exception, SystemExit) as error:  # whatever a user's file raises at import is its author's to mend
-        what = ": ".join([type(error).__name__, *str(error).splitlines()[:1]])
-        raise ToolMistakes([f"{path} cannot be imported: {what}."]) from error
+        raise ToolMistakes([f"{path}{_line(error, spec.origin)} cannot be imported: {_what(error)}."]) from error
     tools = tools_in(module)
     if not tools:
         raise ToolMistakes([f"{path} defines no tool: decorate a function, e.g. with @tool.read."])
     return tools
+
+
+def _line(error: BaseException, file: str | None) -> str:
+    """`:LINE` of a file in which an exception was raised or passed through; nothing when it never came there."""
+    if isinstance(error, SyntaxError) and error.filename == file:
+        return f":{error.lineno}"
+    lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == file]
+    return f":{lines[-1]}" if lines else ""
+
+
+def _what(error: BaseException) -> str:
+    words = error.msg if isinstance(error, SyntaxError) else str(error)
+    return ": ".join([type(error).__name__, *words.splitlines()[:1]]).rstrip(".")
 
 
 def tools_in(module: ModuleType) -> list[Tool[..., Any]]:

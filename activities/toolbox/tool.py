@@ -5,7 +5,7 @@
 @tool.transactional   the writes commit in one transaction, or not at all
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Generic, Literal, ParamSpec, TypeVar, overload
 
@@ -38,11 +38,14 @@ class Options:
 class Tool(Generic[P, R]):
     """A function with its promise; calling it calls the function, so that a unit test needs nothing else."""
 
-    def __init__(self, function: Callable[P, R], effect: Effect | None, options: Options) -> None:
+    def __init__(
+        self, function: Callable[P, R], effect: Effect | None, options: Options, unknown: Sequence[str] = ()
+    ) -> None:
         """Keep what was declared; whether it makes sense is checked when a worker loads it."""
         self.function = function
         self.effect = effect
         self.options = options
+        self.unknown = unknown  # names that are no options
         self.__name__ = getattr(function, "__name__", type(function).__name__)
         self.__module__ = getattr(function, "__module__", "")
         self.__doc__ = function.__doc__
@@ -87,15 +90,17 @@ class _Declare:
         ensure: str | None = None,
         retry: Literal["standard", "patient", "once"] = "standard",
         timeout: float = 30.0,
+        **unknown: Any,
     ) -> Any:
         """Declare a tool: `observe` looks again after a refusal, `undo` takes its effect back, `fallback` takes over
         when retries are used up, `ensure` is a condition over `args` and `result` that every result keeps, `retry`
-        names a profile of `workflows/routing.py`, `timeout` is in seconds an attempt.
+        names a profile of `workflows/routing.py`, `timeout` is in seconds an attempt. An `unknown` option is refused
+        when a worker loads the tool, beside all its other mistakes.
         """
         options = Options(observe=observe, undo=undo, fallback=fallback, ensure=ensure, retry=retry, timeout=timeout)
         if function is not None:
-            return Tool(function, self._effect, options)
-        return lambda chosen: Tool(chosen, self._effect, options)
+            return Tool(function, self._effect, options, tuple(unknown))
+        return lambda chosen: Tool(chosen, self._effect, options, tuple(unknown))
 
 
 class _Decorators:

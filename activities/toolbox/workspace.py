@@ -1,6 +1,7 @@
 """The folder that a task may write in, and nothing beyond it."""
 
 import errno
+import functools
 import hashlib
 import os
 import re
@@ -9,7 +10,7 @@ import stat
 import unicodedata
 import urllib.parse
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -38,19 +39,32 @@ class Workspace:
 
     root: Path
 
-    def write(self, name: str, content: bytes) -> str:
-        """Put a file there, whole or not at all, and return its name as it is kept.
+    def write(self, name: str, content: str | bytes) -> str:
+        """Put a file there, whole or not at all, a text as UTF-8, and return its name as it is kept.
 
         Raises:
             Refused: the name leads elsewhere or is taken by something that is no file, or the folder is full.
         """
         *folders, last = parts = _parts(name)
-        self._check_room(self.root.joinpath(*parts), len(content))
-        self.root.mkdir(parents=True, exist_ok=True)
-        with _opened(self.root, folders) as folder:
+        data = content.encode() if isinstance(content, str) else bytes(memoryview(content))
+        self._check_room(self.root.joinpath(*parts), len(data))
+        with self._made(), _opened(self.root, folders) as folder:
             _check_place(folder, last)
-            _replace(folder, last, content)
+            _replace(folder, last, data)
         return "/".join(parts)
+
+    @contextmanager
+    def _made(self) -> Iterator[None]:
+        """Make the folder, and take it away again when it is still empty after a failure."""
+        is_new = not self.root.exists()
+        self.root.mkdir(parents=True, exist_ok=True)
+        try:
+            yield
+        except BaseException:
+            if is_new:
+                with suppress(OSError):  # another call has written in it
+                    self.root.rmdir()
+            raise
 
     def _check_room(self, new: Path, size: int) -> None:
         paths = (Path(folder, file) for folder, _, files in os.walk(self.root) for file in files)
@@ -85,18 +99,30 @@ def _is_plain(part: str) -> bool:
 
 @contextmanager
 def _opened(root: Path, folders: Sequence[str]) -> Iterator[int]:
-    """Descend, making folders that are missing; each step is relative to the folder before it and follows no link."""
-    folder = _enter(root)
-    try:
+    """Descend, making folders that are missing; each step is relative to the folder before it and follows no link.
+
+    After a failure the new folders are taken away again, from the innermost, as far as they are empty.
+    """
+    with ExitStack() as way:
+        folder = _entered(root, None, way)
         for name in folders:
             with suppress(FileExistsError):
                 os.mkdir(name, dir_fd=folder)
-            inner = _enter(name, folder)
-            os.close(folder)
-            folder = inner
+                way.push(functools.partial(_unless_done, name, folder))
+            folder = _entered(name, folder, way)
         yield folder
-    finally:
-        os.close(folder)
+
+
+def _entered(name: str | Path, parent: int | None, way: ExitStack) -> int:
+    folder = _enter(name, parent)
+    way.callback(os.close, folder)
+    return folder
+
+
+def _unless_done(name: str, parent: int, failed: type[BaseException] | None, *_: object) -> None:
+    if failed is not None:
+        with suppress(OSError):  # another call has written in it
+            os.rmdir(name, dir_fd=parent)
 
 
 def _enter(name: str | Path, parent: int | None = None) -> int:

@@ -11,7 +11,7 @@ from sqlalchemy.dialects.postgresql.asyncpg import AsyncAdapt_asyncpg_dbapi as A
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from activities.borders import classify
-from activities.store import open_store
+from activities.store import open_store, reading, writing
 from workflows.faults import Code, Fault
 
 HIDDEN = "sk-secret"
@@ -65,6 +65,36 @@ async def fault_of(engine: AsyncEngine, *statements: str, **values: Any) -> Faul
 async def test_what_the_database_says_to_a_statement(engine: AsyncEngine, statement: str, code: Code) -> None:
     """A broken constraint is an answer of the world; wrong SQL, a missing table or value is the tool's bug."""
     assert (await fault_of(engine, statement)).code is code
+
+
+async def test_a_table_that_is_missing_is_named_as_such(engine: AsyncEngine) -> None:
+    """The most common mistake of a tool with a table of its own comes with its remedy."""
+    fault = await fault_of(engine, "SELECT * FROM nowhere")
+
+    assert "a table that does not exist: declare it as Table(..., metadata)" in fault.reason
+
+
+async def fails_reading(engine: AsyncEngine, statement: str) -> Fault:
+    """What a statement comes to in a transaction that only reads."""
+    return await fault_of(reading(engine), statement)
+
+
+@pytest.mark.parametrize("statement", ["INSERT INTO seats VALUES (3, 'eve')", "CREATE TABLE more (id INTEGER)"])
+async def test_a_read_that_writes_is_a_bug(engine: AsyncEngine, statement: str) -> None:
+    """The remedy is the other decorator, and nothing was written."""
+    fault = await fails_reading(engine, statement)
+
+    assert (fault.code, "declare it @tool.transactional" in fault.reason) == (Code.BUG, True)
+
+
+async def test_reading_does_not_bind_who_comes_after(engine: AsyncEngine) -> None:
+    """The connection goes back to the pool, and the next one may write and then read again."""
+    for number in range(3, 13):
+        await fails_reading(engine, "DELETE FROM seats")
+        async with writing(engine).begin() as connection:
+            await connection.execute(text("INSERT INTO seats VALUES (:id, :id)"), {"id": number})
+    async with reading(engine).begin() as connection:
+        assert await connection.scalar(text("SELECT count(*) FROM seats")) == 12
 
 
 async def test_a_lock_held_by_another_writer_is_busy(engine: AsyncEngine, file: Path) -> None:

@@ -49,12 +49,15 @@ class Everything(BaseModel):
     shape: Annotated[Circle | Square, Field(discriminator="shape")] | None = None
     own: str = ""
     custom: str = ""
+    typed: str = ""
 
-    @field_validator("own", "custom")
+    @field_validator("own", "custom", "typed")
     @classmethod
     def _refuse(cls, value: str, info: ValidationInfo) -> str:
         if info.field_name == "own":
             raise ValueError(f"{value} is not allowed")
+        if info.field_name == "typed":
+            raise PydanticCustomError(value, "is not allowed")  # a rule whose name is no word
         raise PydanticCustomError("my_error", "{value} is not allowed", {"value": value})
 
 
@@ -83,10 +86,11 @@ def said_of(given: object) -> str:
         ("link", f"ftp://{HIDDEN}", "URL scheme should be 'http' or 'https'"),
         ("many", [1, HIDDEN], "input should be a valid integer"),
         ("many", [1, 2, 3], "list should have at most 2 items after validation"),
-        ("shape", {"shape": HIDDEN}, "has a value that is not allowed"),
+        ("shape", {"shape": HIDDEN}, "has a value that is not allowed (union_tag_invalid)"),
         ("shape", {}, "unable to extract tag using discriminator 'shape'"),
-        ("own", HIDDEN, "has a value that is not allowed"),
-        ("custom", HIDDEN, "has a value that is not allowed"),
+        ("own", HIDDEN, "has a value that is not allowed (value_error)"),
+        ("custom", HIDDEN, "has a value that is not allowed (my_error)"),
+        ("typed", HIDDEN, "has a value that is not allowed"),
         ("nothing", HIDDEN, "extra inputs are not permitted"),
     ],
 )

@@ -16,6 +16,7 @@ from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
 from temporalio.testing import ActivityEnvironment
 
 from activities.toolbox import Busy, NeedsPerson, Refused, Tool, ToolError, Unreachable, tool
+from activities.toolbox.errors import OWN
 from tests.activities.bench import Bench
 from workflows.faults import MAX_TEXT, QUADRANT, Applied, Code, Fault, Quadrant
 from workflows.plan import canonical
@@ -68,8 +69,8 @@ async def echo(args: Word) -> Word:
 @pytest.mark.parametrize("code", list(Code))
 @pytest.mark.parametrize("raised", CLASSES)
 def test_a_code_belongs_to_the_class_of_its_cell(raised: type[ToolError], code: Code) -> None:
-    """A class takes the codes of its own cell, and says which those are when it is given another."""
-    if QUADRANT[code] is raised.quadrant:
+    """A class takes the codes of its own cell but Replan's own, and says which when it is given another."""
+    if QUADRANT[code] is raised.quadrant and code not in OWN:
         assert raised("No.", code=code.value).fault.code is code
     else:
         with pytest.raises(ValueError, match=rf"{raised.__name__} has no code '{code}': use one of .*{raised.default}"):
@@ -207,6 +208,16 @@ async def test_the_boundary_is_total(calls: Bench, make: Callable[[], BaseExcept
     fault, _ = await calls.fails(raising(make))
 
     assert fault.code is code
+
+
+async def test_a_bug_says_where_its_cause_is(calls: Bench) -> None:
+    """The fault may not quote the exception; the line of the log that does is named in it."""
+    with capture_logs() as lines:
+        fault, _ = await calls.fails(raising(lambda: KeyError("sku")))
+    (line,) = [line for line in lines if line["event"] == "bug"]
+
+    assert fault.reason.endswith(f"The cause is in the worker's log, in its line 'bug' with step {line['step']!r}.")
+    assert (line["error"], line["task"]) == ("KeyError: 'sku'", "a-task")
 
 
 async def test_a_tool_that_takes_too_long_has_timed_out(calls: Bench) -> None:

@@ -150,7 +150,9 @@ def test_a_reference_is_excused(args: dict[str, JsonValue]) -> None:
         ({"city": "Ulm", "days": REF, "stop": {}}, "'stop.city' field required"),
         ({"city": "Ulm", "stop": {"nights": REF}}, "'stop.city' field required"),
         ({"city": "Ulm", "days": REF, "shape": {"shape": "circle"}}, "'shape.circle.radius' field required"),
+        ({"city": {"from": "nobody"}}, "'city' input should be a valid string"),
         ({"city": {"$from": "a", "as": "text"}}, "'city' input should be a valid string"),
+        ({"limit": 3}, "has no argument 'limit': it takes city, days, tags, either, stop, shape"),
     ],
     ids=json.dumps,
 )
@@ -160,6 +162,41 @@ def test_a_wrong_argument_is_named(args: dict[str, JsonValue], words: str) -> No
 
     assert reason.startswith("step 'b': travel: ") and words in reason
     assert HIDDEN not in reason
+
+
+@pytest.mark.parametrize(
+    ("value", "meant"),
+    [
+        ({"$from": "a", "field": "free.0"}, '{"$from": "a", "path": "free.0"}'),
+        ({"$from": "a.free.0"}, None),
+        ({"$ref": "a.free.0"}, '{"$from": "a", "path": "free.0"}'),
+        ({"$ref": "#/a"}, '{"$from": "a"}'),
+        ({"from": "a", "path": "free.0"}, '{"$from": "a", "path": "free.0"}'),
+        ({"step": "a", "field": "free"}, '{"$from": "a", "path": "free"}'),
+        ("$a.free", '{"$from": "a", "path": "free"}'),
+        ("${a}", '{"$from": "a"}'),
+        ("{{ a.result.free.0 }}", '{"$from": "a", "path": "free.0"}'),
+        ("{a.free}", '{"$from": "a", "path": "free"}'),
+        ("$b.free", None),
+        ("$5", None),
+        ("a.free", None),
+        ("It costs {a.free}", None),
+    ],
+    ids=json.dumps,
+)
+def test_what_looks_like_a_reference_is_said_as_one(value: JsonValue, meant: str | None) -> None:
+    """Another spelling of a step of the plan would be taken for the value itself; any other text is none."""
+    found = reasons(step("a", "travel", city="Ulm"), Step(id="b", kind="travel", args={"city": value}))
+    expected = [f"step 'b': travel: 'city' looks like a reference: write {meant}"] if meant else []
+
+    assert [reason for reason in found if "looks like a reference" in reason] == expected
+
+
+def test_a_step_that_is_needed_may_be_meant_too() -> None:
+    """One of an earlier plan, and wherever the value stands."""
+    (reason,) = reasons(step("b", "travel", "old", city="Ulm", stop={"city": "${old.city}"}))
+
+    assert '\'stop.city\' looks like a reference: write {"$from": "old", "path": "city"}' in reason
 
 
 def test_arguments_are_read_as_json() -> None:

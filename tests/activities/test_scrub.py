@@ -31,6 +31,9 @@ HIDDEN = "hunter2"
         f"https://me:{HIDDEN}@shop.example/x",
         f"postgresql+asyncpg://me:{HIDDEN}@db/x",
         f"GET https://shop.example/x?sig={HIDDEN}",
+        f"GET https://shop.example/x=?{HIDDEN}",
+        f"GET https://shop.example/x?),{HIDDEN} WHERE id = ?",
+        f"key = ?{HIDDEN}",
         "sk-hunter2abc is no key".replace("hunter2abc", HIDDEN),
     ],
 )
@@ -44,10 +47,15 @@ def test_a_credential_is_not_logged(message: str) -> None:
     [
         (KeyError("sku"), "KeyError: 'sku'"),
         (ValueError("A-17 has no price"), "ValueError: A-17 has no price"),
+        (
+            ValueError("UPDATE t SET key = ?, day=? WHERE id = ?]"),
+            "ValueError: UPDATE t SET key = ?, day=? WHERE id = ?]",
+        ),
+        (ValueError("INSERT INTO t VALUES (?,?, ?)\nx"), "ValueError: INSERT INTO t VALUES (?,?, ?)\nx"),
         (ValueError(), "ValueError: "),
         (ValueError("x y " * 1000), "ValueError: " + ("x y " * 1000)[: scrub.MAX_WORDS]),
     ],
-    ids=["key", "words", "nothing", "long"],
+    ids=["key", "words", "update", "insert", "nothing", "long"],
 )
 def test_what_helps_to_mend_is_logged(error: Exception, said: str) -> None:
     """Class and message, cut."""
@@ -60,6 +68,17 @@ def test_the_frames_name_files_and_no_folders() -> None:
         _ = 1 / (len(HIDDEN) - 7)
 
     assert scrub.frames(raised.value)[-1].startswith("test_scrub.py:")
+
+
+async def test_the_line_of_the_tool_is_among_the_frames(tmp_path: Path) -> None:
+    """A library that raises deep inside does not push out the line that has to be mended."""
+    engine = await open_store(f"sqlite+aiosqlite:///{tmp_path / 'store.db'}")
+    with pytest.raises(exc.OperationalError) as raised:
+        async with engine.begin() as connection:
+            await connection.execute(text("SELECT * FROM nowhere"))
+    await engine.dispose()
+
+    assert [frame for frame in scrub.frames(raised.value) if frame.startswith("test_scrub.py:")]
 
 
 async def test_the_store_keeps_parameters_out_of_messages(tmp_path: Path) -> None:

@@ -166,7 +166,7 @@ MISTAKES = {
     ),
     "observe unknown field": (
         book("@tool.read(observe=look.using(day='args.date'))"),
-        "day='args.date' must be a path over args, which has ['at', 'day']",
+        "day='args.date' leads nowhere: did you mean at or day?: Slot has ['at', 'day']",
     ),
     "observe over result": (book("@tool.read(observe=look.using(day='result.day'))"), "must be a path over args"),
     "observe over all": (book("@tool.read(observe=look.using(day='args'))"), "must be a path over args"),
@@ -175,9 +175,29 @@ MISTAKES = {
     "undo no tool": (book("@tool.idempotent(undo=undecorated)"), "undo=undecorated is no tool: decorate it"),
     "undo over nothing": (
         book("@tool.idempotent(undo=write.using(day='result.id'))"),
-        "day='result.id' must be a path over result, which has ['free']",
+        "day='result.id' leads nowhere: Free has ['free']",
+    ),
+    "undo below a list": (
+        book("@tool.idempotent(undo=write.using(day='result.free.first'))"),
+        "day='result.free.first' leads nowhere: 'result.free' is a list, so write result.free.0 for its first item",
+    ),
+    "observe below a text": (
+        book("@tool.read(observe=look.using(day='args.day.name'))"),
+        "day='args.day.name' leads nowhere: 'args.day' has no fields",
     ),
     "fallback no tool": (book("@tool.read(fallback=undecorated)"), "fallback=undecorated is no tool: decorate it"),
+    "fallback of a read": (
+        book("@tool.read(fallback=write)"),
+        "book: fallback=write changes something, and a @tool.read must not: name another @tool.read",
+    ),
+    "unknown option": (
+        book("@tool.read(retries=3)"),
+        "book: there is no option 'retries': did you mean retry?: use observe, undo, fallback, ensure, retry, timeout",
+    ),
+    "unknown option beside others": (
+        book("@tool.read(cache=True)", result=""),
+        "book: there is no option 'cache': use",
+    ),
     "fallback model": (book("@tool.read(fallback=look_at)"), "fallback=look_at must take the same arguments"),
     "fallback circle": (
         book() + book("@tool.read(fallback=book)").replace("def book", "def pay") + book("@tool.read(fallback=pay)"),
@@ -249,7 +269,7 @@ def test_a_mistake_is_one_sentence(loaded: Loaded, source: str, words: str) -> N
     assert all(": " in mistake and mistake.endswith(".") and "\n" not in mistake for mistake in wrong.value.mistakes)
 
 
-BROKEN = book("@tool(timeout=0)").replace("@tool(", "@tool.read(").replace("Book.", " ") + book(
+BROKEN = book("@tool(timeout=0, retries=3)").replace("@tool(", "@tool.read(").replace("Book.", " ") + book(
     "@tool.read", "args: Place, limit: int", ""
 ).replace("def book", "def pay")
 
@@ -259,7 +279,7 @@ def test_all_mistakes_are_said_at_once(loaded: Loaded) -> None:
     with pytest.raises(ToolMistakes) as wrong:
         loaded(BROKEN)
 
-    assert [mistake.partition(":")[0] for mistake in wrong.value.mistakes] == ["book", "book", "pay", "pay"]
+    assert [mistake.partition(":")[0] for mistake in wrong.value.mistakes] == ["book", "book", "book", "pay", "pay"]
     assert str(wrong.value).splitlines() == wrong.value.mistakes
 
 

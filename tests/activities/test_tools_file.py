@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from activities.toolbox.registry import Registry, ToolMistakes, load
+from activities.toolbox.registry import Registry, ToolMistakes, load, load_all
 
 ROOT = Path(__file__).parents[2]
 
@@ -57,11 +57,14 @@ def mistakes_of(file: Path) -> list[str]:
 @pytest.mark.parametrize(
     ("source", "words"),
     [
-        ("raise RuntimeError('no luck\\nat all')", "mine.py cannot be imported: RuntimeError: no luck."),
-        ("raise ValueError", "mine.py cannot be imported: ValueError."),
-        ("import nowhere_at_all", "cannot be imported: ModuleNotFoundError: No module named 'nowhere_at_all'."),
-        ("def broken(:", "mine.py cannot be imported: SyntaxError: invalid syntax"),
-        ("import sys\nsys.exit(3)", "mine.py cannot be imported: SystemExit: 3."),
+        ("raise RuntimeError('no luck\\nat all')", "mine.py:1 cannot be imported: RuntimeError: no luck."),
+        ("raise ValueError", "mine.py:1 cannot be imported: ValueError."),
+        (
+            "import nowhere_at_all",
+            "mine.py:1 cannot be imported: ModuleNotFoundError: No module named 'nowhere_at_all'.",
+        ),
+        ("x = 1\ndef broken(:", "mine.py:2 cannot be imported: SyntaxError: invalid syntax."),
+        ("import sys\nsys.exit(3)", "mine.py:2 cannot be imported: SystemExit: 3."),
         ("x = 1", "mine.py defines no tool: decorate a function, e.g. with @tool.read."),
         ("from tests.crash.tools import note", "mine.py defines no tool"),
     ],
@@ -87,6 +90,15 @@ def test_what_is_no_python_file_is_a_sentence(tmp_path: Path, name: str, words: 
     written(tmp_path / "mine.txt", TOOL)
 
     assert words in mistakes_of(tmp_path / name)[0]
+
+
+def test_the_line_is_the_one_of_the_file_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a neighbour raises, and a path relative to here: the line is still one that its author finds."""
+    written(tmp_path / "neighbour.py", "def fail():\n    raise KeyError('x')")
+    written(tmp_path / "mine.py", "import neighbour\n\nneighbour.fail()")
+    monkeypatch.chdir(tmp_path)
+
+    assert mistakes_of(Path("mine.py")) == ["mine.py:3 cannot be imported: KeyError: 'x'."]
 
 
 def test_a_users_folder_does_not_shadow_ours(tmp_path: Path) -> None:
@@ -132,3 +144,15 @@ def test_the_same_file_twice_is_a_mistake(tmp_path: Path) -> None:
 
     with pytest.raises(ToolMistakes, match="echo: another tool has this name already"):
         Registry([*load(file), *load(file)])
+
+
+def test_all_files_that_cannot_be_used_are_named(tmp_path: Path) -> None:
+    """One run says everything that is to be mended."""
+    (tmp_path / "empty.py").write_text("")
+    with pytest.raises(ToolMistakes) as wrong:
+        load_all([tmp_path / "empty.py", tmp_path / "nowhere.py"])
+
+    assert [mistake.split(":")[0] for mistake in wrong.value.mistakes] == [
+        f"{tmp_path / 'empty.py'} defines no tool",
+        f"There is no tools file {tmp_path / 'nowhere.py'}",
+    ]

@@ -7,6 +7,7 @@ import threading
 from collections.abc import AsyncIterator
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -259,6 +260,35 @@ def test_a_write_that_fails_leaves_nothing(workspace: Workspace, tmp_path: Path)
         write(workspace, "\u20ac" * 120)
 
     assert everything(workspace.root) == {"a.txt": b"old"}
+
+
+def test_a_write_that_fails_takes_its_folders_along(workspace: Workspace, tmp_path: Path) -> None:
+    """What was made for the file goes with it; what was there before stays."""
+    with pytest.raises(OSError, match="name too long"):
+        write(workspace, "a/b/" + "\u20ac" * 120)
+    assert everything(tmp_path) == {"workspace": None}
+
+    write(workspace, "a/old.txt", "old")
+    with pytest.raises(OSError, match="name too long"):
+        write(workspace, "a/b/c/" + "\u20ac" * 120)
+
+    assert everything(workspace.root) == {"a": None, "a/old.txt": b"old"}
+
+
+@pytest.mark.parametrize("content", ["Caf\u00e9\n", "Caf\u00e9\n".encode(), bytearray("Caf\u00e9\n".encode())])
+def test_a_tool_writes_a_text_or_bytes(workspace: Workspace, content: str | bytes) -> None:
+    """A text as UTF-8, with its line ends as they are."""
+    assert workspace.write("a.txt", content) == "a.txt"
+    assert everything(workspace.root) == {"a.txt": "Caf\u00e9\n".encode()}
+
+
+@pytest.mark.parametrize("content", [7, None, ["a"]])
+def test_what_is_no_text_touches_nothing(workspace: Workspace, tmp_path: Path, content: Any) -> None:
+    """The mistake of a tool leaves no folder behind."""
+    with pytest.raises(TypeError):
+        workspace.write("a/b.txt", content)
+
+    assert everything(tmp_path) == {}
 
 
 @pytest.fixture

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from temporalio.client import Client
 
-from activities.toolbox import Refused, Unreachable, tool
+from activities.toolbox import Refused, Transaction, Unreachable, tool
 from tests.harness import DONE, Proposals, outcome, plan, staged, step
 from tests.workflows.history import calls, kinds
 from tests.workflows.props import Recording, Said, Word, echo
@@ -67,12 +67,12 @@ async def test_the_effect_of_a_step_is_that_of_the_kind_that_did_it(client: Clie
     """A fallback that changes the world is recorded as such, and the repeat guard knows that the world changed."""
     called = []
 
-    @tool.idempotent
-    async def touch(args: Word) -> Said:
+    @tool.transactional
+    async def touch(args: Word, tx: Transaction) -> Said:
         """Change something."""
         return Said(said="touched")
 
-    @tool.read(retry="once", fallback=touch)
+    @tool.idempotent(retry="once", fallback=touch)
     async def cached(args: Word) -> Said:
         """Never answer."""
         raise Unreachable("The line is cut.")
@@ -96,7 +96,7 @@ async def test_the_effect_of_a_step_is_that_of_the_kind_that_did_it(client: Clie
 
     assert {one.id: (one.effect, one.status) for one in ended.steps} == {
         "a": (Effect.IDEMPOTENT, StepStatus.FAILED),
-        "b": (Effect.IDEMPOTENT, StepStatus.COMPLETED),
+        "b": (Effect.TRANSACTIONAL, StepStatus.COMPLETED),
         "c": (Effect.IDEMPOTENT, StepStatus.COMPLETED),
     }
 

@@ -8,10 +8,12 @@ import pytest
 from temporalio.client import Client, WorkflowExecutionStatus, WorkflowFailureError
 from temporalio.exceptions import ApplicationError
 
-from activities.toolbox import Busy, NeedsPerson, Refused, Tool, Unreachable, tool
+from activities.attempt import FaultRaised
+from activities.toolbox import Busy, NeedsPerson, Refused, Tool, tool
 from tests.harness import DONE, outcome, plan, staged, step
 from tests.workflows.history import Timer, kinds, timers, until
 from tests.workflows.props import Said, Word, echo
+from workflows.faults import Code, Fault
 from workflows.task import Progress, StepStatus, TaskStatus
 
 
@@ -29,7 +31,7 @@ async def busy_for_an_hour(args: Word) -> Said:
 @tool.read
 async def behind_a_breaker(args: Word) -> Said:
     """Find the breaker open."""
-    raise Unreachable("The breaker is open.", code="circuit_open")
+    raise FaultRaised(Fault.of(Code.CIRCUIT_OPEN, "The breaker is open."))  # as the boundary will
 
 
 @tool.read

@@ -154,9 +154,7 @@ async def test_a_reference_to_nothing_in_a_finished_result_goes_back(client: Cli
     async with staged(client, tmp_path, [echo], planner) as stage:
         await stage.run()
 
-    assert planner.told[2].rejected == (
-        "step 'b': the result of 'a' has nothing at 'text': it has ['said']",
-    )
+    assert planner.told[2].rejected == ("step 'b': the result of 'a' has nothing at 'text': it has ['said']",)
 
 
 async def test_a_reference_that_turns_out_to_lead_nowhere_is_a_refusal(client: Client, tmp_path: Path) -> None:
@@ -243,7 +241,7 @@ async def test_a_planner_that_stays_away_goes_to_a_person(client: Client, tmp_pa
             KeyError("x"),
             "bug",
             "The planner: The tool raised KeyError, which no table knows: mend the tool. "
-            "The cause is in the worker's log, in its line 'bug' with step 'plan-1'.",
+            "The cause is in the worker's log, in its line 'bug' with step 'plan:1'.",
         ),
     ],
 )
