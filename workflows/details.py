@@ -14,6 +14,8 @@ from workflows.task import FaultRecord, Progress, StepRecord, StepStatus
 
 MAX_DETAILS = 2400
 """Bytes."""
+LAST = ("", "---")
+"""A rule that nobody sees: UI 2.42 cuts the last line of the details."""
 MAX_SUMMARY = 190
 """Bytes; the server cuts at 200."""
 
@@ -68,7 +70,8 @@ def _headline(progress: Progress) -> str:
         f"{spent.tool_calls} of {limits.tool_calls} tool calls"
     )
     status = progress.status.replace("_", " ").capitalize()
-    reason = f": {escape(brief(progress.ending.reason, 400))}" if progress.ending and progress.ending.reason else ""
+    ending = progress.ending
+    reason = f": {escape(brief(ending.reason, 400)).rstrip('.')}" if ending and ending.reason else ""
     return f"**{status}**{reason}. {counts}. Planner: {escape(progress.planner or 'not known yet')}."
 
 
@@ -125,6 +128,6 @@ def _fit(lines: Iterable[str]) -> str:
     for index, line in enumerate(rows):
         used += len(line.encode()) + 1
         if used > MAX_DETAILS - 60:
-            return "\n".join([*kept, f"- … {len(rows) - index} more lines"])
+            return "\n".join([*kept, f"- … {len(rows) - index} more lines", *LAST])
         kept.append(line)
-    return "\n".join(kept)
+    return "\n".join([*kept, *LAST])

@@ -172,7 +172,7 @@ def test_what_does_not_fit_is_counted(count: int) -> None:
     """A long plan says how many lines are missing instead of ending in the middle."""
     shown = details(progress(*(record(step(f"s{number}", "k", x="w" * 60)) for number in range(count)))).splitlines()
     whole = [line for line in shown if line.startswith("- ○")]
-    left_out = re.fullmatch(r"- … (\d+) more lines", shown[-1])
+    left_out = re.fullmatch(r"- … (\d+) more lines", shown[-3])
 
     assert len(whole) == count or left_out
     assert left_out is None or int(left_out[1]) >= count - len(whole)
@@ -183,3 +183,8 @@ def test_the_headline_says_how_the_task_stands() -> None:
     assert details(progress(planner="scripted")).splitlines()[0] == (
         "**Running**. Plan 1, 0 of 2 replans, 0 of 100 tool calls. Planner: scripted."
     )
+
+
+def test_the_last_line_says_nothing() -> None:
+    """The web UI cuts the last line of the details, whatever it is."""
+    assert details(progress(planner="scripted")).splitlines()[-2:] == ["", "---"]
