@@ -24,7 +24,7 @@ from activities.toolbox import builtin, desk
 from activities.toolbox.desk import world
 from activities.toolbox.injection import Resources
 from activities.toolbox.reach import BadReach
-from activities.toolbox.registry import Registry, ToolMistakes, load
+from activities.toolbox.registry import Registry, ToolMistakes, load_all
 from activities.vault import Vault
 from runtime import keys, options, serve, telemetry
 from runtime.client import NotConnected
@@ -32,6 +32,7 @@ from runtime.dev_server import ServerUnavailable
 from runtime.ending import leave
 from runtime.joining import joined
 from runtime.payloads import storing
+from runtime.s3 import s3
 from runtime.settings import DEFAULT_QUEUE, DEFAULT_STATE, BadSetting, Settings
 from workflows.agent import AgentWorkflow
 from workflows.attributes import TYPES
@@ -53,6 +54,7 @@ def main(
     workspace: options.Workspace = None,
     state: options.State = DEFAULT_STATE,
     store: options.Store = None,
+    payloads: options.Payloads = None,
     queue: options.Queue = DEFAULT_QUEUE,
     planner: options.Planner = "offline",
     break_: options.Break = None,
@@ -63,13 +65,13 @@ def main(
     try:
         chosen = documents or (EXAMPLES if dev else None)
         files = workspace or (state / "workspace" if dev else None)
-        settings = Settings(state, store, chosen, queue, dev, fresh, break_ or (), allow_host or (), files)
-        own = [tool for path in tools or [] for tool in load(path)]
-        registry = Registry(own, builtin=builtin.TOOLS, demo=desk.TOOLS if settings.demo else ())
+        settings = Settings(state, store, chosen, queue, dev, fresh, break_ or (), allow_host or (), files, payloads)
+        registry = Registry(load_all(tools or ()), builtin=builtin.TOOLS, demo=desk.TOOLS if settings.demo else ())
+        breaks = Breaks(settings.breaks, {name: kind.spec for name, kind in registry.items()})
         if check:
             typer.echo(registry.catalogue())
         else:
-            asyncio.run(run(settings, registry, planner_named(planner)))
+            asyncio.run(run(settings, registry, breaks, planner_named(planner)))
     except (*BAD_USAGE, *UNREACHABLE) as wrong:
         typer.echo(wrong, err=True)
         leave(2 if isinstance(wrong, BAD_USAGE) else 6)
@@ -78,9 +80,9 @@ def main(
     leave(0)
 
 
-async def run(settings: Settings, registry: Registry, planner: Planner) -> None:
+async def run(settings: Settings, registry: Registry, breaks: Breaks, planner: Planner) -> None:
     """Open what the worker needs, say `ready`, serve, and close everything in order."""
-    stop, breaks = serve.Stop(), Breaks(settings.breaks, {name: kind.spec for name, kind in registry.items()})
+    stop = serve.Stop()
     settings.prepare()
     async with AsyncExitStack() as opened:
         server = await opened.enter_async_context(joined(settings, TYPES, typer.echo))
@@ -93,12 +95,13 @@ async def run(settings: Settings, registry: Registry, planner: Planner) -> None:
         resources = Resources(engine, http, **folders, allow_hosts=settings.allow_hosts)
         host = Host(engine, {"state": settings.state, **folders}, keys.given(), packages.version())
         vault = Vault(engine)
+        elsewhere = [await opened.enter_async_context(s3(settings.payloads))] if settings.payloads else []
         worker = serve.build(
-            storing(server.client, vault),
+            storing(server.client, [*elsewhere, vault]),
             settings.queue,
             workflows=[AgentWorkflow, InspectWorkflow],
             activities=activities(
-                registry, planner, resources, host, vault, breaks=breaks, searchable=server.searchable
+                registry, planner, resources, host, vault, elsewhere, breaks=breaks, searchable=server.searchable
             ),
             interceptors=[CallInterceptor(), HeaderInterceptor()],
         )

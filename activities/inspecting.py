@@ -1,11 +1,11 @@
 """The activity behind InspectWorkflow: what this worker says of itself."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from pydantic import JsonValue
 from temporalio import activity
-from temporalio.converter import StorageDriverClaim, StorageDriverRetrieveContext
+from temporalio.converter import StorageDriver, StorageDriverClaim, StorageDriverRetrieveContext
 
 from activities.attempt import attempt
 from activities.host import Host
@@ -19,12 +19,20 @@ from workflows.inspect import Findings, Inquiry, ToolCard
 class Inspecting:
     """Answers inquiries."""
 
-    def __init__(self, kinds: Mapping[str, Kind], planner: str, host: Host, vault: Vault) -> None:
-        """Speak for a worker with these kinds and this planner, running on `host`, with payloads in `vault`."""
+    def __init__(
+        self,
+        kinds: Mapping[str, Kind],
+        planner: str,
+        host: Host,
+        vault: Vault,
+        elsewhere: Sequence[StorageDriver] = (),
+    ) -> None:
+        """Speak for a worker with these kinds and this planner, on `host`, with payloads in `vault` and `elsewhere`."""
         self._kinds = kinds
         self._planner = planner
         self._host = host
         self._vault = vault
+        self._drivers = {driver.name(): driver for driver in (vault, *elsewhere)}
 
     def activities(self) -> list[Callable[..., Any]]:
         """What the worker registers."""
@@ -35,7 +43,7 @@ class Inspecting:
         """The tools, or the one that was asked for; and the worker itself where the inquiry is about it."""
         async with attempt(routing.INSPECT):
             if inquiry.claim is not None:
-                return self._findings(payload=await self._payload(inquiry.claim))
+                return self._findings(payload=await self._payload(inquiry.driver, inquiry.claim))
             if inquiry.before is not None:
                 return self._findings(pruned=await self._vault.prune(inquiry.before))
             wanted = [kind for name, kind in self._kinds.items() if inquiry.kind in (None, name)]
@@ -45,15 +53,19 @@ class Inspecting:
     def _findings(self, **found: Any) -> Findings:
         return Findings.model_validate({"planner": self._planner, "tools": (), **found})
 
-    async def _payload(self, claim: dict[str, str]) -> JsonValue:
+    async def _payload(self, driver: str, claim: dict[str, str]) -> JsonValue:
         """What a step returned, from where the history says that it lies.
 
         Raises:
             NeedsPerson: it is not there.
         """
+        if driver not in self._drivers:
+            raise NeedsPerson(f"This worker has no storage {driver!r}: ask one that was started with it.")
         try:
-            [payload] = await self._vault.retrieve(StorageDriverRetrieveContext(), [StorageDriverClaim(claim)])
-        except (PayloadLost, KeyError) as lost:
+            [payload] = await self._drivers[driver].retrieve(
+                StorageDriverRetrieveContext(), [StorageDriverClaim(claim)]
+            )
+        except (PayloadLost, RuntimeError, ValueError) as lost:  # the last two are what the SDK's S3 driver raises
             raise NeedsPerson(str(lost)) from lost
         value: JsonValue = activity.payload_converter().from_payload(payload)
         return value

@@ -1,7 +1,9 @@
 """Everything that a worker registers with Temporal, made from what it was given."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
+
+from temporalio.converter import StorageDriver
 
 from activities.boundary import Boundary
 from activities.breaking import Breaks
@@ -19,6 +21,7 @@ def activities(
     resources: Resources,
     host: Host,
     vault: Vault,
+    elsewhere: Sequence[StorageDriver] = (),
     *,
     breaks: Breaks | None,
     searchable: bool,
@@ -26,6 +29,6 @@ def activities(
     """One activity for each kind, the planner's, and the one that answers the console."""
     return [
         *Planning(planner, registry, searchable=searchable, documents=resources.documents).activities(),
-        *Inspecting(registry, planner.name, host, vault).activities(),
+        *Inspecting(registry, planner.name, host, vault, elsewhere).activities(),
         *Boundary(resources, breaks).activities(registry),
     ]

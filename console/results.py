@@ -25,12 +25,15 @@ async def result(client: Client, handle: Handle, common: Common, step: str) -> i
         Problem: no such step has finished, or no worker has what it returned.
     """
     payload = _returned([event async for event in handle.fetch_history_events()], step)
-    claim = _claim(payload)
-    if claim is None:
+    reference = _reference(payload)
+    if reference is None:
         value: JsonValue = (await client.data_converter.decode([payload]))[0]
     else:
-        print(f"{claim.get('size')} bytes, sha256 {claim.get('digest')}, from a worker's store", file=sys.stderr)
-        value = (await tools.ask(client, common, Inquiry(about="payload", claim=claim))).payload
+        claim = dict(reference.claim_data)
+        size, digest = payload.external_payloads[0].size_bytes, claim.get("digest") or claim.get("hash_value")
+        print(f"{size} bytes, sha256 {digest}, from a worker's store", file=sys.stderr)
+        inquiry = Inquiry(about="payload", driver=reference.driver_name, claim=claim)
+        value = (await tools.ask(client, common, inquiry)).payload
     print(json.dumps(value.get("result") if isinstance(value, dict) else value, ensure_ascii=False, indent=2))
     return Exit.COMPLETED
 
@@ -53,9 +56,9 @@ def _returned(events: list[HistoryEvent], step: str) -> Payload:
     return returned[step][0]
 
 
-def _claim(payload: Payload) -> dict[str, str] | None:
-    """Where the payload lies that this one only refers to; None for one that is here."""
+def _reference(payload: Payload) -> ExternalStorageReference | None:
+    """What says where the payload lies; None for one that is here."""
     if payload.metadata.get("messageType", b"").decode() != ExternalStorageReference.DESCRIPTOR.full_name:
         return None
-    reference = JSONProtoPayloadConverter().from_payload(payload, ExternalStorageReference)
-    return dict(reference.claim_data)
+    reference: ExternalStorageReference = JSONProtoPayloadConverter().from_payload(payload, ExternalStorageReference)
+    return reference

@@ -18,6 +18,10 @@ AllowHost = Annotated[
 Workspace = Annotated[Path | None, typer.Option(help="The root below which each task gets a folder to write in.")]
 State = Annotated[Path, typer.Option(envvar="REPLAN_STATE", help="The folder where this worker keeps its state.")]
 Store = Annotated[str | None, typer.Option(envvar="REPLAN_STORE", help="URL of the store, else SQLite in --state.")]
+Payloads = Annotated[
+    str | None,
+    typer.Option(envvar="REPLAN_PAYLOADS", metavar="s3://BUCKET", help="Large payloads there, not in the store."),
+]
 Queue = Annotated[str, typer.Option(help="The task queue to serve.")]
 Planner = Annotated[str, typer.Option(help="Who plans: offline, or scripted:FILE.")]
 Log = Annotated[Style | None, typer.Option(help="How to log; JSON where stderr is no terminal.")]

@@ -33,13 +33,16 @@ class PayloadConverter(PydanticPayloadConverter):
         return payloads
 
 
-def storing(client: Client, driver: StorageDriver, threshold: int = LARGE) -> Client:
-    """The same client for a worker: payloads of `threshold` bytes and more go through `driver`."""
+def storing(client: Client, drivers: Sequence[StorageDriver], threshold: int = LARGE) -> Client:
+    """The same client for a worker: payloads of `threshold` bytes and more go through the first of the drivers.
+
+    The others read what was stored before the first was chosen.
+    """
 
     def choose(_context: StorageDriverSelectContext, payload: Payload) -> StorageDriver | None:
-        return None if MARK in payload.metadata else driver
+        return None if MARK in payload.metadata else drivers[0]
 
-    storage = ExternalStorage(drivers=[driver], driver_selector=choose, payload_size_threshold=threshold)
+    storage = ExternalStorage(drivers=drivers, driver_selector=choose, payload_size_threshold=threshold)
     config = client.config()
     config["data_converter"] = dataclasses.replace(config["data_converter"], external_storage=storage)
     return Client(**config)

@@ -36,6 +36,8 @@ class Settings:
     """Private hosts and networks that pages may be fetched from."""
     workspace: Path | None = None
     """The root below which each task has a folder to write in."""
+    payloads: str | None = None
+    """Where large payloads lie, as s3://BUCKET; None for the store."""
 
     @property
     def demo(self) -> bool:

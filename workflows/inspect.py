@@ -27,6 +27,8 @@ class Inquiry(BaseModel):
     task: Task | None = None
     claim: dict[str, str] | None = None
     """Where the payload lies, as the history says."""
+    driver: str = ""
+    """Which storage that is."""
     before: datetime | None = None
     """Payloads that were stored before this moment are deleted."""
 
