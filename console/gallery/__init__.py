@@ -1,0 +1,1 @@
+"""The pictures of the README, from a real run: `make pictures`."""
