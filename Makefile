@@ -1,6 +1,6 @@
 # `make help` lists the targets. Needs GNU make 3.81 or later, Python 3.11 or later, and Go where no temporal CLI is.
 
-.PHONY: help demo test check clean
+.PHONY: help demo test check pictures clean
 
 PY = .venv/bin/python
 PACKAGES = .venv/.packages
@@ -31,6 +31,13 @@ check: $(PACKAGES) ## format, lint and types only
 	$(PY) -m ruff format --check .
 	$(PY) -m ruff check .
 	$(PY) -m mypy
+
+pictures: ## those of README.md, anew from a real run
+	@echo "[1/3] packages"
+	@$(MAKE) --silent $(PACKAGES)
+	@$(PY) -m runtime.dev_server "[2/3] server:"
+	@echo "[3/3] pictures"
+	@$(PY) -m console.gallery
 
 clean: ## what make and the tools made; the server's program stays in the user's cache
 	rm -rf .venv .mypy_cache .pytest_cache .ruff_cache .hypothesis *.egg-info
