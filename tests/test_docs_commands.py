@@ -17,7 +17,8 @@ from tests.documentation import PAGES, Line
 from tests.processes import ROOT, Processes
 
 ELSEWHERE = {
-    r"make (demo|test|check|clean|pictures|lock|audit|bench|test-stack)": "`make demo` is tests/test_readme.py's; the others run what runs here",
+    r"make demo": "tests/test_readme.py runs it",
+    r"make (test|check|clean|pictures|lock|audit|bench|test-stack)": "minutes, a network, or what runs here",
     r"\S+ -m pip install .*": "it would change the environment that runs here",
     r"temporal workflow reset": "no command, but one that is warned of",
     r".*(\[[A-Z]+\]|COMMAND|NAME).*": "no command, but how one is written",
