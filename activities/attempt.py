@@ -57,6 +57,8 @@ class Attempt:
     """The shape of the input, for the log."""
     committing: bool = False
     """Whether the effect may have happened even if what follows fails."""
+    replayed: bool = False
+    """Whether the effect had happened in an earlier attempt, whose result is returned."""
 
 
 @contextlib.asynccontextmanager
@@ -89,7 +91,7 @@ async def attempt(spec: ToolSpec) -> AsyncIterator[Attempt]:
             fault = _logged(fault, spec, error)
         raise _failure(this, fault, began) from None
     else:
-        _log(this, "ok" if this.number == 1 else "retried", began)
+        _log(this, "replayed" if this.replayed else "ok" if this.number == 1 else "retried", began)
     finally:
         beating.cancel()
 
@@ -126,7 +128,8 @@ def _failure(this: Attempt, fault: Fault, began: float) -> ApplicationError:
         update={"source": this.spec.kind, "attempt": this.number, "effect": _effect(this, fault)}
     )
     delay = None
-    if fault.retryable():
+    may_repeat = fault.retryable(is_ledgered=this.spec.effect is Effect.TRANSACTIONAL)
+    if may_repeat:
         jittered = routing.backoff(this.spec.retry, this.number, random.random())  # noqa: S311  # jitter, no secret
         delay = max(fault.retry_after or 0.0, jittered)
         activity.heartbeat(*this.earlier, fault.model_copy(update={"waited": delay}).model_dump(mode="json"))
@@ -136,7 +139,7 @@ def _failure(this: Attempt, fault: Fault, began: float) -> ApplicationError:
         fault,
         this.earlier,
         type=fault.quadrant.value,
-        non_retryable=not fault.retryable(),
+        non_retryable=not may_repeat,
         next_retry_delay=timedelta(seconds=delay) if delay is not None else None,
         category=ApplicationErrorCategory.BENIGN  # no failure of the system: metrics leave it out
         if fault.quadrant.is_semantic

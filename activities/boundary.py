@@ -1,13 +1,14 @@
 """The one way from Temporal to a tool.
 
 decode -> validate -> give -> run -> encode -> check the size -> check what the tool ensures -> one log line; every
-exception becomes a Fault. The tool's transaction, where it has one, commits after all checks.
+exception becomes a Fault. The tool's transaction, where it has one, commits after all checks, and with it the ledger's
+row: an effect that has happened is not repeated, its result comes back.
 """
 
 import asyncio
 import functools
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
 from typing import Any
@@ -19,13 +20,14 @@ from temporalio.common import RawValue
 from activities.attempt import Attempt, FaultRaised, attempt, shape
 from activities.borders import validation
 from activities.breaking import Breaks
+from activities.ledger import Entry, Once, OtherArguments, once
 from activities.toolbox import postcondition
 from activities.toolbox.condition import Condition
-from activities.toolbox.injection import Resources
+from activities.toolbox.injection import Resources, Transaction
 from activities.toolbox.kind import Kind
 from workflows.catalogue import Effect, ToolSpec
 from workflows.faults import Applied, Code, Fault
-from workflows.plan import StepReturn, canonical
+from workflows.plan import StepReturn, canonical, digest
 
 MAX_RESULT = 1024 * 1024
 """Bytes of a result as JSON; a large one lies in the store."""
@@ -65,10 +67,15 @@ class Boundary:
             asyncio.timeout(kind.spec.timeout),
             self._resources.given(kind.injected, kind.spec.effect, this.call) as given,
         ):
-            result = _encode(kind, asked, await self._invoke(kind, args, given))
-            self._break(kind, after=True)
-            this.committing = True
-        return StepReturn(result=result, attempt=this.number, earlier=tuple(this.earlier))
+
+            async def work() -> JsonValue:
+                return _encode(kind, asked, await self._invoke(kind, args, given))
+
+            done = await _once(kind, this, args, given, work)
+            this.committing, this.replayed = True, done.replayed
+        self._break(kind, after=True)
+        earlier = tuple(this.earlier)
+        return StepReturn(result=done.result, attempt=this.number, replayed=done.replayed, earlier=earlier)
 
     def _break(self, kind: Kind, *, after: bool) -> None:
         fault = self._breaks.next(kind.spec.kind, after=after) if self._breaks else None
@@ -80,6 +87,23 @@ class Boundary:
             return await kind.function(args, **given)
         call = functools.partial(copy_context().run, kind.function, args, **given)
         return await asyncio.get_running_loop().run_in_executor(self._threads, call)
+
+
+async def _once(
+    kind: Kind, this: Attempt, args: BaseModel, given: Mapping[str, Any], work: Callable[[], Awaitable[JsonValue]]
+) -> Once:
+    """The result of a call; of a transactional one that has happened before, the result that it had."""
+    if kind.spec.effect is not Effect.TRANSACTIONAL:
+        return Once(await work(), replayed=False)
+    info, name = activity.info(), kind.spec.kind
+    tx = next(given[parameter] for parameter, type in kind.injected.items() if type is Transaction)
+    asked = digest(name, args.model_dump(mode="json", by_alias=True))
+    entry = Entry(this.call.key, info.workflow_id or "", info.activity_id, name, asked)
+    try:
+        return await once(tx, entry, work)
+    except OtherArguments:
+        reason = f"The step {info.activity_id!r} has called {name} before with other arguments: give it another id."
+        raise FaultRaised(Fault.of(Code.CONFLICT, reason)) from None
 
 
 def _unknown_kind() -> Callable[..., Any]:

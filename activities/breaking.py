@@ -12,8 +12,8 @@ LOST = "lost"
 """The call goes through and its answer is lost."""
 UNCERTAIN = (LOST, Code.WORKER_LOST)
 """What leaves open whether the call went through."""
-HARMLESS = (Effect.READ, Effect.IDEMPOTENT)
-"""The effects whose lost answer can simply be asked for again."""
+HARMLESS = (Effect.READ, Effect.IDEMPOTENT, Effect.TRANSACTIONAL)
+"""The effects whose lost answer can be asked for again: of the last one the ledger knows it."""
 
 
 class BadBreak(ValueError):

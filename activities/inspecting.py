@@ -1,14 +1,17 @@
 """The activity behind InspectWorkflow: what this worker says of itself."""
 
 from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC
 from typing import Any
 
 from pydantic import JsonValue
+from sqlalchemy.ext.asyncio import AsyncEngine
 from temporalio import activity
 from temporalio.converter import StorageDriver, StorageDriverClaim, StorageDriverRetrieveContext
 
 from activities.attempt import attempt
 from activities.host import Host
+from activities.ledger import effects
 from activities.toolbox.errors import NeedsPerson
 from activities.toolbox.kind import Kind
 from activities.vault import PayloadLost, Vault
@@ -25,13 +28,18 @@ class Inspecting:
         planner: str,
         host: Host,
         vault: Vault,
+        engine: AsyncEngine,
         elsewhere: Sequence[StorageDriver] = (),
     ) -> None:
-        """Speak for a worker with these kinds and this planner, on `host`, with payloads in `vault` and `elsewhere`."""
+        """Speak for a worker with these kinds and this planner, on `host`.
+
+        Its payloads are in `vault` and `elsewhere`, its ledger in `engine`.
+        """
         self._kinds = kinds
         self._planner = planner
         self._host = host
         self._vault = vault
+        self._engine = engine
         self._drivers = {driver.name(): driver for driver in (vault, *elsewhere)}
 
     def activities(self) -> list[Callable[..., Any]]:
@@ -44,6 +52,8 @@ class Inspecting:
         async with attempt(routing.INSPECT):
             if inquiry.claim is not None:
                 return self._findings(payload=await self._payload(inquiry.driver, inquiry.claim))
+            if inquiry.task_id is not None:
+                return self._findings(effects=await self._effects(inquiry.task_id))
             if inquiry.before is not None:
                 return self._findings(pruned=await self._vault.prune(inquiry.before))
             wanted = [kind for name, kind in self._kinds.items() if inquiry.kind in (None, name)]
@@ -52,6 +62,10 @@ class Inspecting:
 
     def _findings(self, **found: Any) -> Findings:
         return Findings.model_validate({"planner": self._planner, "tools": (), **found})
+
+    async def _effects(self, task: str) -> Sequence[Mapping[str, Any]]:
+        async with self._engine.begin() as tx:
+            return [{**one, "at": one["at"].replace(tzinfo=UTC)} for one in await effects(tx, task)]
 
     async def _payload(self, driver: str, claim: dict[str, str]) -> JsonValue:
         """What a step returned, from where the history says that it lies.

@@ -29,6 +29,6 @@ def activities(
     """One activity for each kind, the planner's, and the one that answers the console."""
     return [
         *Planning(planner, registry, searchable=searchable, documents=resources.documents).activities(),
-        *Inspecting(registry, planner.name, host, vault, elsewhere).activities(),
+        *Inspecting(registry, planner.name, host, vault, resources.engine, elsewhere).activities(),
         *Boundary(resources, breaks).activities(registry),
     ]

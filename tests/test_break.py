@@ -1,7 +1,6 @@
 """`--break` on a tool of the user's own: each quadrant is met, and what follows is what the taxonomy says."""
 
 import json
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -115,10 +114,18 @@ def test_a_task_answers_a_conflict_with_a_new_plan(broken: Processes) -> None:
     ]
 
 
-def test_the_answer_of_a_write_may_not_be_lost(tmp_path: Path) -> None:
-    """`lost` on a transactional tool is refused before anything starts: nobody could say whether it happened."""
-    processes = Processes("localhost:1", tmp_path)
-    done = processes.run([sys.executable, "worker.py", "--dev", "--break", "book_slot=lost"])
+def test_a_write_whose_answer_is_lost_happens_once(tmp_path: Path) -> None:
+    """`lost` on a transactional tool: it commits, and the second call returns what the first one came to."""
+    processes = Processes(f"localhost:{free_port()}", tmp_path)
+    with processes.worker("--dev", "--break", "purchase=lost:1"):
+        done = processes.starter("call", "purchase", '{"sku": "A-17", "at_most": "30"}', "--json")
+        effects = processes.starter("effects", json.loads(done.stdout)["task_id"], "--json")
+        orders = processes.starter("call", "list_orders", '{"sku": "A-17"}', "--json")
+    step = json.loads(done.stdout)["steps"][0]
+    found = [order["id"] for order in json.loads(orders.stdout)["steps"][0]["result"]["orders"]]
 
-    assert done.returncode == 2
-    assert "book_slot is transactional" in done.stderr
+    assert (done.returncode, step["attempts"], step["replayed"]) == (0, 2, True)
+    [card] = json.loads(effects.stdout)["effects"]
+
+    assert (card["step"], card["kind"], card["result"]) == ("call", "purchase", step["result"])
+    assert (found[0], found.count(step["result"]["id"])) == (step["result"]["id"], 1)

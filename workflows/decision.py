@@ -68,7 +68,7 @@ Decision = Wait | UseFallback | Replan | Escalate
 def decide(fault: Fault, spec: ToolSpec, left: Left) -> Decision:
     """Say what follows a fault that came back to the workflow; pure and total. Retries themselves are Temporal's."""
     if fault.effect is Applied.UNKNOWN and spec.effect is not Effect.IDEMPOTENT:
-        return Escalate()  # a call that may have happened is never repeated and never planned around
+        return _unknown(fault, spec, left)
     if fault.code is Code.MISSING_TOOL:
         return _missing_tool(left)
     match fault.quadrant:
@@ -82,6 +82,13 @@ def decide(fault: Fault, spec: ToolSpec, left: Left) -> Decision:
             assert_never(unreachable)
 
 
+def _unknown(fault: Fault, spec: ToolSpec, left: Left) -> Decision:
+    """A call that may have happened is never planned around, and repeated only where the ledger finds out."""
+    if spec.effect is not Effect.TRANSACTIONAL or not fault.quadrant.is_transient:
+        return Escalate()
+    return _again(fault, left) or Escalate()
+
+
 def _missing_tool(left: Left) -> Decision:
     """A worker of an older or newer version may be the only one for a moment, as in a rolling deploy."""
     if left.waited >= left.patience:
@@ -90,13 +97,20 @@ def _missing_tool(left: Left) -> Decision:
 
 
 def _transient(fault: Fault, spec: ToolSpec, left: Left) -> Decision:
+    if again := _again(fault, left):
+        return again
+    if spec.fallback is not None and spec.fallback not in left.down:
+        return UseFallback(kind=spec.fallback)
+    return Replan(mark_down=True) if left.replans else Escalate()
+
+
+def _again(fault: Fault, left: Left) -> Wait | None:
+    """The wait before the same call, where it may still be made."""
     if fault.code is Code.WORKER_SHUTDOWN:
         return Wait(seconds=0)
     if left.attempts > 0 and _durable_wait(fault, left) <= left.deadline:
         return Wait(seconds=_durable_wait(fault, left))
-    if spec.fallback is not None and spec.fallback not in left.down:
-        return UseFallback(kind=spec.fallback)
-    return Replan(mark_down=True) if left.replans else Escalate()
+    return None
 
 
 def _durable_wait(fault: Fault, left: Left) -> float:

@@ -21,10 +21,11 @@ class Inquiry(BaseModel):
 
     about: str = "tools"
     """`tools`; `worker`: the tools and how the worker stands; `plan`: what it would do for `task`; `payload`: what a
-    history only refers to; `prune`: to delete old payloads."""
+    history only refers to; `prune`: to delete old payloads; `effects`: what `task_id` did to the world."""
     kind: str | None = None
     """One kind only."""
     task: Task | None = None
+    task_id: str | None = None
     claim: dict[str, str] | None = None
     """Where the payload lies, as the history says."""
     driver: str = ""
@@ -76,6 +77,19 @@ class WorkerCard(BaseModel):
     """The server's, a moment before."""
 
 
+class EffectCard(BaseModel):
+    """One effect as the ledger has it."""
+
+    model_config = ConfigDict(frozen=True)
+
+    key: str
+    """The idempotency key."""
+    step: str
+    kind: str
+    at: datetime
+    result: JsonValue
+
+
 class Pruned(BaseModel):
     """What was deleted of the payloads that a store keeps for histories."""
 
@@ -97,6 +111,7 @@ class Findings(BaseModel):
     draft: Draft | None = None
     payload: JsonValue = None
     pruned: Pruned | None = None
+    effects: tuple[EffectCard, ...] | None = None
 
 
 @workflow.defn(name="InspectWorkflow")

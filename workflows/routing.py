@@ -124,9 +124,9 @@ def missing_tool_wait(waits: int) -> float:
 def _never_again(spec: ToolSpec) -> list[str]:
     """Error types that end the retries although our boundary did not raise them as non-retryable.
 
-    A crash in the middle of an effect leaves it unknown, so a kind whose second call is not harmless is not called
-    again after a timeout.
+    A crash in the middle of an effect leaves it unknown, so a kind whose second call is neither harmless nor found in
+    the ledger is not called again after a timeout.
     """
     always = ["persistent_infrastructural", "persistent_semantic", "NotFoundError", "RuntimeError"]
-    repeatable = spec.effect in (Effect.READ, Effect.IDEMPOTENT, Effect.KEYED)
+    repeatable = spec.effect is not Effect.UNKEYED
     return always if repeatable else [*always, "TemporalTimeout:StartToClose", "TemporalTimeout:Heartbeat"]

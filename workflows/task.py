@@ -187,6 +187,8 @@ class OutcomeStep(BaseModel):
     attempts: int
     effect: Effect
     is_fallback: bool
+    replayed: bool = False
+    """Whether the effect had happened in an attempt whose answer was lost, and this is its result."""
     started: datetime | None
     ended: datetime | None
     result: JsonValue
@@ -367,6 +369,7 @@ class Progress(BaseModel):
                 attempts=record.attempts,
                 effect=record.effect,
                 is_fallback=record.is_fallback,
+                replayed=record.replayed,
                 started=record.started,
                 ended=record.ended,
                 result=record.result,

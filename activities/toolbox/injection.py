@@ -81,7 +81,7 @@ class Resources:
         Raises:
             ValueError: one of them is none of these.
         """
-        self._engine = engine
+        self.engine = engine
         self._by_effect = {Effect.READ: reading(engine), Effect.TRANSACTIONAL: writing(engine)}
         self._http = http
         self.documents = documents
@@ -97,7 +97,7 @@ class Resources:
 
     async def _give(self, kind: type, effect: Effect, call: Call, stack: AsyncExitStack) -> Any:
         if kind is Transaction:
-            engine = self._by_effect.get(effect, self._engine)
+            engine = self._by_effect.get(effect, self.engine)
             return await stack.enter_async_context(engine.begin())
         if kind is Documents:
             return Documents(self.documents, self._libraries, call.documents)

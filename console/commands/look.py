@@ -1,4 +1,4 @@
-"""The commands that look and change nothing: `list`, `show`, `explain`, `tools`."""
+"""The commands that look and change nothing: `list`, `show`, `explain`, `effects`, `tools`."""
 
 from typing import Annotated
 
@@ -56,6 +56,15 @@ async def explain(
     return await explaining.explain(client, await finding.task(client, id), common, step)
 
 
+async def effects(*, id: TaskId = None, common: Common) -> int:
+    """List what a task did to the world, with keys, from a worker's ledger."""
+    from console import effects as listing
+    from console import finding
+
+    client = await common.connected()
+    return await listing.effects(client, await finding.task(client, id), common)
+
+
 async def tools(
     *,
     kind: Annotated[str | None, typer.Argument(metavar="KIND", help="One tool, with what it takes.")] = None,
@@ -71,5 +80,6 @@ COMMANDS = {
     "list": (command(tasks), "python starter.py list --status escalated"),
     "show": (command(show), "python starter.py show book-a-slot --follow"),
     "explain": (command(explain), "python starter.py explain book-a-slot --step book"),
+    "effects": (command(effects), "python starter.py effects book-a-slot"),
     "tools": (command(tools), "python starter.py tools book_slot"),
 }

@@ -37,6 +37,7 @@ _STEP: Mapping[str, str] = {
     "attempts": "over all schedulings",
     "effect": f"what the tool promises: {_one_of(tuple(Effect))}",
     "is_fallback": "whether a fallback did it",
+    "replayed": "whether the effect had happened in an attempt whose answer was lost, and this is its result",
     "started": "when",
     "ended": "when",
     "result": "what the tool returned",

@@ -1,8 +1,9 @@
 """Calls of one tool through the boundary, without a server."""
 
-from collections.abc import AsyncIterator, Sequence
+import itertools
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -31,21 +32,25 @@ class Bench:
 
     engine: AsyncEngine
     boundary: Boundary
+    calls: Iterator[int] = field(default_factory=itertools.count)
 
     async def call(
         self,
         tool: Tool[..., Any],
         *,
         attempt: int = 1,
+        run: str | None = None,
         heartbeats: Sequence[Any] = (),
         environment: ActivityEnvironment | None = None,
         **args: JsonValue,
     ) -> StepReturn:
-        """Run the tool's activity once, as a worker does."""
+        """Run the tool's activity once, as a worker does; each call has a key of its own, unless they share a `run`."""
         chosen = environment or ActivityEnvironment()
         chosen.payload_converter = pydantic_data_converter.payload_converter
         info = replace(chosen.info, attempt=attempt, heartbeat_details=heartbeats)
-        chosen.info = replace(info, activity_id="a", workflow_id="a-task")
+        chosen.info = replace(
+            info, activity_id="a", workflow_id="a-task", workflow_run_id=run or f"run-{next(self.calls)}"
+        )
         payload = RawValue(chosen.payload_converter.to_payload(args))
         kind = Registry([tool])[tool.__name__]
         back: StepReturn = await chosen.run(self.boundary.activity(kind), payload)

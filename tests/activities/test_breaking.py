@@ -9,7 +9,7 @@ from workflows.faults import Code
 SPECS = {
     "weather": ToolSpec(kind="weather", effect=Effect.READ),
     "save": ToolSpec(kind="save", effect=Effect.IDEMPOTENT),
-    "book": ToolSpec(kind="book", effect=Effect.TRANSACTIONAL),
+    "book": ToolSpec(kind="book", effect=Effect.UNKEYED),
 }
 WRONG = {
     "weather": "--break weather: write KIND=FAULT or KIND=FAULT:TIMES, e.g. weather=503:2.",
@@ -23,8 +23,8 @@ WRONG = {
     "weather=conflit": "there is no fault 'conflit': did you mean conflict?: use an HTTP status or lost, 429,",
     "weather=": "there is no fault '': use an HTTP status",
     "weather=200": "there is no fault '200'",
-    "book=lost": "book is transactional, and after that nobody could say whether its effect happened: use",
-    "book=worker_lost:1": "book is transactional, and after that nobody could say whether its effect happened",
+    "book=lost": "book is unkeyed, and after that nobody could say whether its effect happened: use",
+    "book=worker_lost:1": "book is unkeyed, and after that nobody could say whether its effect happened",
 }
 
 

@@ -16,7 +16,7 @@ TASK = [
     *("revisions", "replans", "steps", "faults", "omitted", "spent", "started_at", "ended_at", "ui_url"),
 ]
 STEP = [
-    *("id", "title", "kind", "args", "revision", "needs", "status", "attempts", "effect", "is_fallback"),
+    *("id", "title", "kind", "args", "revision", "needs", "status", "attempts", "effect", "is_fallback", "replayed"),
     *("started", "ended", "result", "result_omitted", "result_bytes", "fault"),
 ]
 FAULT = [

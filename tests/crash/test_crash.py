@@ -4,6 +4,7 @@ import asyncio
 import json
 import os
 import signal
+import sqlite3
 import subprocess
 import time
 import uuid
@@ -124,6 +125,27 @@ async def test_a_call_survives_three_workers(
 
     assert (ended.status, ended.steps[0].attempts) == (TaskStatus.COMPLETED, attempts)
     assert notes.read_text().split().count("long") == 4
+
+
+@pytest.mark.parametrize(
+    ("dies", "replayed"), [("before the commit", False), ("after the commit", True)], ids=["before", "after"]
+)
+async def test_a_committed_effect_happens_once(
+    client: Client, server: DevServer, tmp_path: Path, dies: str, replayed: bool
+) -> None:
+    """The worker is killed on either side of the commit: one row, and the next worker returns it as the result."""
+    steps = plan(step("one", "write", file=str(tmp_path / "first"), word="x", dies=dies))
+    workers = Workers(server.address, tmp_path, [steps, DONE])
+    with workers.one() as worker:
+        handle = await start(client, workers.queue)
+        await asyncio.to_thread(worker.wait, 30)
+    with workers.one():
+        ended = await outcome(handle)
+    with sqlite3.connect(tmp_path / "state" / "store.db") as store:
+        rows = store.execute("SELECT id FROM crash_entries").fetchall()
+
+    assert (ended.status, ended.steps[0].replayed, ended.steps[0].attempts) == (TaskStatus.COMPLETED, replayed, 2)
+    assert rows == [(ended.steps[0].result["id"],)]  # type: ignore[index,call-overload]  # JSON of a model
 
 
 async def test_sigterm_ends_a_worker_in_order(client: Client, server: DevServer, tmp_path: Path, notes: Path) -> None:

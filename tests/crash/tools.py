@@ -1,11 +1,16 @@
 """Tools for crash tests: each call leaves a line in a file, so that the test can count what really ran."""
 
 import asyncio
+import os
+import signal
 from pathlib import Path
+from typing import Literal
 
 from pydantic import BaseModel
+from sqlalchemy import Column, Integer, String, Table, event, insert
 
-from activities.toolbox import tool
+from activities.store import metadata
+from activities.toolbox import Transaction, tool
 
 
 class Note(BaseModel):
@@ -33,3 +38,38 @@ async def note(args: Note) -> Noted:
     calls = args.file.read_text().split().count(args.word)  # see above
     await asyncio.sleep(60 if calls <= args.patience else args.seconds)
     return Noted(calls=calls)
+
+
+ENTRIES = Table("crash_entries", metadata, Column("id", Integer, primary_key=True), Column("word", String(40)))
+
+
+class Write(BaseModel):
+    """What to write, and at which point the first worker dies."""
+
+    file: Path
+    word: str
+    dies: Literal["never", "before the commit", "after the commit"] = "never"
+
+
+class Written(BaseModel):
+    """The row that was written."""
+
+    id: int
+
+
+def _die() -> None:
+    """End this worker as the kernel would."""
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+@tool.transactional(timeout=20)
+async def write(args: Write, tx: Transaction) -> Written:
+    """Write a row; the first call's worker does not survive it."""
+    is_first = not args.file.exists()
+    args.file.touch()
+    id = await tx.scalar(insert(ENTRIES).values(word=args.word).returning(ENTRIES.c.id))
+    if is_first and args.dies == "before the commit":
+        _die()
+    if is_first and args.dies == "after the commit":
+        event.listen(tx.engine.sync_engine.pool, "checkin", lambda *_: _die())
+    return Written(id=id or 0)

@@ -85,13 +85,26 @@ def test_every_fault_has_a_decision(code: Code, effect: Applied) -> None:
 
 @pytest.mark.parametrize("code", Code)
 def test_a_call_that_may_have_happened_is_for_a_person_before_all_else(code: Code) -> None:
-    """Effect unknown: never called again blindly, never planned around, unless repeating is harmless."""
-    specs = [spec for spec in SPECS if spec.effect is not Effect.IDEMPOTENT]
+    """Effect unknown: never called again blindly, never planned around, unless repeating is harmless or found out."""
+    specs = [spec for spec in SPECS if spec.effect not in (Effect.IDEMPOTENT, Effect.TRANSACTIONAL)]
 
     assert {
         type(decide(fault(code, Applied.UNKNOWN, after), spec, left))
         for after, spec, left in product(RETRY_AFTERS, specs, LEFTS)
     } == {Escalate}
+
+
+@pytest.mark.parametrize("code", Code)
+def test_a_transaction_that_may_have_committed_is_asked_again_or_goes_to_a_person(code: Code) -> None:
+    """The ledger finds out what it came to, as long as there are attempts; it is never planned around either."""
+    specs = [spec for spec in SPECS if spec.effect is Effect.TRANSACTIONAL]
+    made = {
+        type(decide(fault(code, Applied.UNKNOWN, after), spec, left))
+        for after, spec, left in product(RETRY_AFTERS, specs, LEFTS)
+    }
+
+    assert specs and made <= {Wait, Escalate}
+    assert (Wait in made) is QUADRANT[code].is_transient
 
 
 @pytest.mark.parametrize("code", PERSISTENT_INFRA)

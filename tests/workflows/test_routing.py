@@ -10,7 +10,7 @@ from workflows import routing
 from workflows.catalogue import Effect, ToolSpec
 from workflows.faults import Quadrant
 
-REPEATABLE = [Effect.READ, Effect.IDEMPOTENT, Effect.KEYED]
+REPEATABLE = [Effect.READ, Effect.IDEMPOTENT, Effect.KEYED, Effect.TRANSACTIONAL]
 PROFILES = sorted(routing.PROFILES)
 
 
@@ -31,7 +31,7 @@ def test_no_persistent_fault_is_ever_retried(effect: Effect) -> None:
 @pytest.mark.parametrize("effect", Effect)
 @pytest.mark.parametrize("lost", ["TemporalTimeout:StartToClose", "TemporalTimeout:Heartbeat"])
 def test_a_lost_call_is_repeated_only_where_that_is_harmless(effect: Effect, lost: str) -> None:
-    """After a crash in the middle of it, a call that may not be repeated has an unknown effect."""
+    """A crash in the middle leaves the effect unknown: a ledger, a key downstream, or harmlessness allow a repeat."""
     never = routing.route(spec(effect), 4).retry.non_retryable_error_types or []
 
     assert (lost not in never) is (effect in REPEATABLE)

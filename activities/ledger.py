@@ -1,0 +1,83 @@
+"""The ledger: what an effect came to, written in the effect's own transaction, so that it happens once.
+
+A call inserts its key first. Whoever loses that race waits for the winner's commit and is given the winner's result.
+"""
+
+import json
+from collections.abc import Awaitable, Callable, Sequence
+from datetime import UTC, datetime
+from typing import Any, NamedTuple
+
+from pydantic import JsonValue
+from sqlalchemy import Column, DateTime, String, Table, Text, select, update
+from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from activities.store import metadata
+
+LEDGER = Table(
+    "ledger",
+    metadata,
+    Column("key", String(1200), primary_key=True),
+    Column("task", String(1000), nullable=False, index=True),
+    Column("step", String(200), nullable=False),
+    Column("kind", String(200), nullable=False),
+    Column("digest", String(64), nullable=False),
+    Column("result", Text),
+    Column("at", DateTime, nullable=False),
+)
+"""One row for each effect that happened; `digest` is that of its arguments, `result` JSON, `at` in UTC."""
+_INSERT: dict[str, Callable[..., Any]] = {"sqlite": sqlite.insert, "postgresql": postgresql.insert}
+
+
+class Entry(NamedTuple):
+    """Whose effect it is."""
+
+    key: str
+    """The idempotency key."""
+    task: str
+    step: str
+    kind: str
+    digest: str
+    """Of the kind and its arguments."""
+
+
+class Once(NamedTuple):
+    """What an effect came to."""
+
+    result: JsonValue
+    replayed: bool
+    """Whether it had happened before, and this is what it came to then."""
+
+
+class OtherArguments(Exception):
+    """The key belongs to a call with other arguments."""
+
+
+async def once(tx: AsyncConnection, entry: Entry, effect: Callable[[], Awaitable[JsonValue]]) -> Once:
+    """Let `effect` happen in this transaction unless it has happened, and return what it came to.
+
+    Raises:
+        OtherArguments: it happened with other arguments.
+    """
+    row = {**entry._asdict(), "at": datetime.now(UTC).replace(tzinfo=None)}
+    claim = _INSERT[tx.dialect.name](LEDGER).values(row).on_conflict_do_nothing().returning(LEDGER.c.key)
+    if await tx.scalar(claim) is None:
+        return await _happened(tx, entry)
+    result = await effect()
+    written = update(LEDGER).where(LEDGER.c.key == entry.key).values(result=json.dumps(result))
+    await tx.execute(written)
+    return Once(result, replayed=False)
+
+
+async def effects(tx: AsyncConnection, task: str) -> Sequence[dict[str, Any]]:
+    """What a task did to the world, the oldest first."""
+    found = await tx.execute(select(LEDGER).where(LEDGER.c.task == task).order_by(LEDGER.c.at, LEDGER.c.key))
+    return [{**row._mapping, "result": json.loads(row.result) if row.result else None} for row in found]
+
+
+async def _happened(tx: AsyncConnection, entry: Entry) -> Once:
+    row = (await tx.execute(select(LEDGER.c.digest, LEDGER.c.result).where(LEDGER.c.key == entry.key))).one()
+    if row.digest != entry.digest:
+        raise OtherArguments(entry.key)
+    return Once(json.loads(row.result), replayed=True)

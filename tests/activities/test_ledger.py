@@ -1,0 +1,155 @@
+"""The ledger: an effect happens once for its key, and whoever calls again is given what it came to."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from pydantic import BaseModel, JsonValue
+from sqlalchemy import text
+from sqlalchemy.ext.asyncio import AsyncEngine
+
+from activities.ledger import Entry, OtherArguments, effects, once
+from activities.store import open_store, sqlite_url, writing
+from activities.toolbox import Refused, Transaction, tool
+from tests.activities.bench import Bench, bench
+from workflows.faults import Code
+
+ENTRY = Entry("run/step", "task", "step", "add", "abc")
+
+
+@pytest.fixture
+async def engine(tmp_path: Path) -> AsyncIterator[AsyncEngine]:
+    """A store on disk with a table of words."""
+    opened = await open_store(sqlite_url(tmp_path))
+    async with opened.begin() as tx:
+        await tx.execute(text("CREATE TABLE words (word TEXT)"))
+    yield opened
+    await opened.dispose()
+
+
+async def add(engine: AsyncEngine, word: str, entry: Entry = ENTRY, pause: float = 0) -> tuple[JsonValue, bool]:
+    """Write a word once, in a transaction of its own."""
+    async with writing(engine).begin() as tx:
+
+        async def effect() -> JsonValue:
+            await asyncio.sleep(pause)
+            await tx.execute(text("INSERT INTO words VALUES (:word)"), {"word": word})
+            return {"word": word}
+
+        return await once(tx, entry, effect)
+
+
+async def words(engine: AsyncEngine) -> list[str]:
+    """What was written."""
+    async with engine.begin() as tx:
+        return [row[0] for row in await tx.execute(text("SELECT word FROM words"))]
+
+
+async def test_the_first_call_happens(engine: AsyncEngine) -> None:
+    """Its result is its own."""
+    assert await add(engine, "one") == ({"word": "one"}, False)
+
+
+async def test_the_second_call_is_given_what_the_first_came_to(engine: AsyncEngine) -> None:
+    """Nothing happens again."""
+    await add(engine, "one")
+
+    assert await add(engine, "two") == ({"word": "one"}, True)
+    assert await words(engine) == ["one"]
+
+
+async def test_another_key_is_another_effect(engine: AsyncEngine) -> None:
+    """A new task that asks for the same has effects of its own."""
+    await add(engine, "one")
+    await add(engine, "one", ENTRY._replace(key="other-run/step"))
+
+    assert await words(engine) == ["one", "one"]
+
+
+async def test_the_same_key_with_other_arguments_is_refused(engine: AsyncEngine) -> None:
+    """It would be given the result of another call."""
+    await add(engine, "one")
+
+    with pytest.raises(OtherArguments):
+        await add(engine, "two", ENTRY._replace(digest="def"))
+
+
+async def test_what_is_rolled_back_did_not_happen(engine: AsyncEngine) -> None:
+    """Row and effect go together; the next call may try."""
+    with pytest.raises(ZeroDivisionError):
+        async with writing(engine).begin() as tx:
+            await once(tx, ENTRY, effect=lambda: 1 / 0)  # type: ignore[arg-type,return-value]
+
+    assert await add(engine, "one") == ({"word": "one"}, False)
+
+
+async def test_two_at_the_same_moment_are_one_effect_with_two_answers(engine: AsyncEngine) -> None:
+    """Whoever comes second waits for the first."""
+    answers = await asyncio.gather(*(add(engine, f"w{number}", pause=0.05) for number in range(4)))
+
+    assert len(await words(engine)) == 1
+    assert [replayed for _, replayed in answers].count(False) == 1 and len({str(result) for result, _ in answers}) == 1
+
+
+async def test_the_effects_of_a_task_are_listed(engine: AsyncEngine) -> None:
+    """With key, kind and result; those of other tasks are not."""
+    await add(engine, "one")
+    await add(engine, "two", ENTRY._replace(key="k2", task="other"))
+    async with engine.begin() as tx:
+        found = await effects(tx, "task")
+
+    assert [(one["key"], one["kind"], one["result"]) for one in found] == [("run/step", "add", {"word": "one"})]
+
+
+class Word(BaseModel):
+    """An argument."""
+
+    word: str
+
+
+class Count(BaseModel):
+    """How many words there are."""
+
+    count: int
+
+
+@tool.transactional
+async def note(args: Word, tx: Transaction) -> Count:
+    """Note a word; "no" is refused."""
+    await tx.execute(text("INSERT INTO notes VALUES (:word)"), {"word": args.word})
+    if args.word == "no":
+        raise Refused("No.", code="conflict")
+    return Count(count=await tx.scalar(text("SELECT count(*) FROM notes")) or 0)
+
+
+@pytest.fixture
+async def calls(tmp_path: Path) -> AsyncIterator[Bench]:
+    """A boundary with a store."""
+    async with bench(tmp_path) as opened:
+        yield opened
+
+
+async def test_a_second_attempt_returns_the_result_of_the_first(calls: Bench) -> None:
+    """What was committed and not answered is answered now, and marked."""
+    first = await calls.call(note, run="r", word="x")
+    again = await calls.call(note, run="r", attempt=2, word="x")
+
+    assert (first.result, first.replayed) == ({"count": 1}, False)
+    assert (again.result, again.replayed, await calls.rows("SELECT word FROM notes")) == ({"count": 1}, True, ["x"])
+
+
+async def test_a_refused_call_leaves_nothing(calls: Bench) -> None:
+    """Neither the effect nor a row that would answer a later call."""
+    await calls.fails(note, run="r", word="no")
+
+    assert await calls.rows("SELECT key FROM ledger") == []
+
+
+async def test_a_key_that_is_used_with_other_arguments_is_a_conflict(calls: Bench) -> None:
+    """A typed fault, and nothing happens."""
+    await calls.call(note, run="r", word="x")
+    fault, _ = await calls.fails(note, run="r", word="y")
+
+    assert (fault.code, "with other arguments: give it another id" in fault.reason) == (Code.CONFLICT, True)
+    assert await calls.rows("SELECT word FROM notes") == ["x"]
