@@ -24,11 +24,12 @@ from temporalio.worker import (
 )
 
 from activities import scrub
+from activities.applied import applied
 from activities.borders import classify
 from activities.toolbox.kind import Kind
 from workflows import routing
 from workflows.call import HEADER, Call
-from workflows.catalogue import Effect, ToolSpec
+from workflows.catalogue import SAFE, Effect, ToolSpec
 from workflows.faults import MAX_TEXT, Applied, Code, Fault, readable
 
 log = structlog.get_logger("replan.step")
@@ -55,10 +56,18 @@ class Attempt:
     """The faults of the attempts before, as far as they are known."""
     shape: JsonValue = None
     """The shape of the input, for the log."""
+    called: bool = False
+    """Whether the tool itself was called."""
     committing: bool = False
     """Whether the effect may have happened even if what follows fails."""
     replayed: bool = False
     """Whether the effect had happened in an earlier attempt, whose result is returned."""
+
+    @property
+    def is_haunted(self) -> bool:
+        """Whether an attempt before this one may have changed the world: it said so, or left without a word."""
+        left_without_a_word = self.number - 1 > len(self.earlier)
+        return left_without_a_word or any(fault.get("effect") == Applied.UNKNOWN for fault in self.earlier)
 
 
 @contextlib.asynccontextmanager
@@ -77,19 +86,19 @@ async def attempt(spec: ToolSpec) -> AsyncIterator[Attempt]:
     beating = asyncio.create_task(_heartbeat(this))
     try:
         yield this
-    except asyncio.CancelledError:
+    except asyncio.CancelledError as cancel:
         unasked = _unasked()
         if unasked is None:
             _log(this, "cancelled", began)
             raise
-        raise _failure(this, unasked, began) from None
+        raise _failure(this, unasked, began, cancel) from None
     except FaultRaised as raised:
-        raise _failure(this, raised.fault, began) from None
+        raise _failure(this, raised.fault, began, raised) from None
     except (Exception, SystemExit) as error:  # the default deny: total, and what no table knows is `bug`
         fault = classify(error)
         if fault.code is Code.BUG:
             fault = _logged(fault, spec, error)
-        raise _failure(this, fault, began) from None
+        raise _failure(this, fault, began, error) from None
     else:
         _log(this, "replayed" if this.replayed else "ok" if this.number == 1 else "retried", began)
     finally:
@@ -122,13 +131,13 @@ def _unasked() -> Fault | None:
     return None
 
 
-def _failure(this: Attempt, fault: Fault, began: float) -> ApplicationError:
+def _failure(this: Attempt, fault: Fault, began: float, error: BaseException) -> ApplicationError:
     """The form in which a fault leaves the activity: class names never cross, data does."""
     fault = _bounded(fault).model_copy(
-        update={"source": this.spec.kind, "attempt": this.number, "effect": _effect(this, fault)}
+        update={"source": this.spec.kind, "attempt": this.number, "effect": _effect(this, fault, error)}
     )
     delay = None
-    may_repeat = fault.retryable(is_ledgered=this.spec.effect is Effect.TRANSACTIONAL)
+    may_repeat = fault.retryable(is_safe=this.spec.effect in SAFE)
     if may_repeat:
         jittered = routing.backoff(this.spec.retry, this.number, random.random())  # noqa: S311  # jitter, no secret
         delay = max(fault.retry_after or 0.0, jittered)
@@ -147,15 +156,12 @@ def _failure(this: Attempt, fault: Fault, began: float) -> ApplicationError:
     )
 
 
-def _effect(this: Attempt, fault: Fault) -> Applied:
-    """Whether the failed attempt may have changed the world; a transaction that did not commit has not."""
-    match this.spec.effect:
-        case Effect.READ:
-            return Applied.NONE
-        case Effect.TRANSACTIONAL:
-            return Applied.UNKNOWN if this.committing else Applied.NONE
-        case _:
-            return fault.effect
+def _effect(this: Attempt, fault: Fault, error: BaseException) -> Applied:
+    """Whether this attempt, or one before it, may have changed the world."""
+    effect = applied(this.spec.effect, fault, error, called=this.called, committing=this.committing)
+    if this.spec.effect is Effect.KEYED and not fault.quadrant.is_transient and this.is_haunted:
+        return Applied.UNKNOWN  # a refusal may be the echo of what an earlier attempt did
+    return effect
 
 
 def _bounded(fault: Fault) -> Fault:

@@ -17,10 +17,11 @@ from pydantic import BaseModel, JsonValue, ValidationError
 from temporalio import activity
 from temporalio.common import RawValue
 
+from activities.applied import applied
 from activities.attempt import Attempt, FaultRaised, attempt, shape
-from activities.borders import validation
+from activities.borders import classify, validation
 from activities.breaking import Breaks
-from activities.ledger import Entry, Once, OtherArguments, once
+from activities.ledger import Entry, Once, OtherArguments, Unanswered, claimed, once
 from activities.toolbox import postcondition
 from activities.toolbox.condition import Condition
 from activities.toolbox.injection import Resources, Transaction
@@ -28,6 +29,8 @@ from activities.toolbox.kind import Kind
 from workflows.catalogue import Effect, ToolSpec
 from workflows.faults import Applied, Code, Fault
 from workflows.plan import StepReturn, canonical, digest
+
+Work = Callable[[], Awaitable[JsonValue]]
 
 MAX_RESULT = 1024 * 1024
 """Bytes of a result as JSON; a large one lies in the store."""
@@ -69,13 +72,43 @@ class Boundary:
         ):
 
             async def work() -> JsonValue:
+                this.called = True
                 return _encode(kind, asked, await self._invoke(kind, args, given))
 
-            done = await _once(kind, this, args, given, work)
+            done = await self._once(kind, this, args, given, work)
             this.committing, this.replayed = True, done.replayed
         self._break(kind, after=True)
         earlier = tuple(this.earlier)
         return StepReturn(result=done.result, attempt=this.number, replayed=done.replayed, earlier=earlier)
+
+    async def _once(
+        self,
+        kind: Kind,
+        this: Attempt,
+        args: BaseModel,
+        given: Mapping[str, Any],
+        work: Callable[[], Awaitable[JsonValue]],
+    ) -> Once:
+        """The result of a call; of one that the ledger knows, the result that it had."""
+        info, name = activity.info(), kind.spec.kind
+        asked = digest(name, args.model_dump(mode="json", by_alias=True))
+        entry = Entry(this.call.key, info.workflow_id or "", info.activity_id, name, asked)
+        try:
+            match kind.spec.effect:
+                case Effect.TRANSACTIONAL:
+                    tx = next(given[parameter] for parameter, type in kind.injected.items() if type is Transaction)
+                    return await once(tx, entry, work)
+                case Effect.UNKEYED:
+                    return await claimed(self._resources.engine, entry, work, functools.partial(_happened_not, this))
+                case _:
+                    return Once(await work(), replayed=False)
+        except OtherArguments:
+            reason = f"The step {info.activity_id!r} has called {name} before with other arguments: give it another id."
+            raise FaultRaised(Fault.of(Code.CONFLICT, reason)) from None
+        except Unanswered:
+            this.called = True  # by the attempt that claimed the key
+            reason = f"An earlier attempt of {name} left no answer: find out whether it happened before it is repeated."
+            raise FaultRaised(Fault.of(Code.WORKER_LOST, reason, effect=Applied.UNKNOWN)) from None
 
     def _break(self, kind: Kind, *, after: bool) -> None:
         fault = self._breaks.next(kind.spec.kind, after=after) if self._breaks else None
@@ -89,21 +122,10 @@ class Boundary:
         return await asyncio.get_running_loop().run_in_executor(self._threads, call)
 
 
-async def _once(
-    kind: Kind, this: Attempt, args: BaseModel, given: Mapping[str, Any], work: Callable[[], Awaitable[JsonValue]]
-) -> Once:
-    """The result of a call; of a transactional one that has happened before, the result that it had."""
-    if kind.spec.effect is not Effect.TRANSACTIONAL:
-        return Once(await work(), replayed=False)
-    info, name = activity.info(), kind.spec.kind
-    tx = next(given[parameter] for parameter, type in kind.injected.items() if type is Transaction)
-    asked = digest(name, args.model_dump(mode="json", by_alias=True))
-    entry = Entry(this.call.key, info.workflow_id or "", info.activity_id, name, asked)
-    try:
-        return await once(tx, entry, work)
-    except OtherArguments:
-        reason = f"The step {info.activity_id!r} has called {name} before with other arguments: give it another id."
-        raise FaultRaised(Fault.of(Code.CONFLICT, reason)) from None
+def _happened_not(this: Attempt, error: Exception) -> bool:
+    """Whether what was raised proves that the effect did not happen."""
+    fault = error.fault if isinstance(error, FaultRaised) else classify(error)
+    return applied(this.spec.effect, fault, error, called=this.called, committing=False) is Applied.NONE
 
 
 def _unknown_kind() -> Callable[..., Any]:

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from activities.borders.http import STATUS
-from workflows.catalogue import Effect, ToolSpec
+from workflows.catalogue import SAFE, Effect, ToolSpec
 from workflows.faults import Code, Fault
 from workflows.plan import nearest
 
@@ -12,8 +12,8 @@ LOST = "lost"
 """The call goes through and its answer is lost."""
 UNCERTAIN = (LOST, Code.WORKER_LOST)
 """What leaves open whether the call went through."""
-HARMLESS = (Effect.READ, Effect.IDEMPOTENT, Effect.TRANSACTIONAL)
-"""The effects whose lost answer can be asked for again: of the last one the ledger knows it."""
+HARMLESS = (Effect.READ, Effect.IDEMPOTENT, *SAFE)
+"""The effects whose lost answer can be asked for again."""
 
 
 class BadBreak(ValueError):

@@ -1,6 +1,7 @@
 """The ledger: what an effect came to, written in the effect's own transaction, so that it happens once.
 
 A call inserts its key first. Whoever loses that race waits for the winner's commit and is given the winner's result.
+An effect outside the database, which nothing can repeat safely, claims its key before it happens.
 """
 
 import json
@@ -9,11 +10,11 @@ from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
 from pydantic import JsonValue
-from sqlalchemy import Column, DateTime, String, Table, Text, select, update
+from sqlalchemy import Column, DateTime, String, Table, Text, delete, select, update
 from sqlalchemy.dialects import postgresql, sqlite
-from sqlalchemy.ext.asyncio import AsyncConnection
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
-from activities.store import metadata
+from activities.store import metadata, writing
 
 LEDGER = Table(
     "ledger",
@@ -50,6 +51,10 @@ class Once(NamedTuple):
     """Whether it had happened before, and this is what it came to then."""
 
 
+class Unanswered(Exception):
+    """The key was claimed and nobody wrote down what became of it: the effect may have happened."""
+
+
 class OtherArguments(Exception):
     """The key belongs to a call with other arguments."""
 
@@ -60,13 +65,36 @@ async def once(tx: AsyncConnection, entry: Entry, effect: Callable[[], Awaitable
     Raises:
         OtherArguments: it happened with other arguments.
     """
-    row = {**entry._asdict(), "at": datetime.now(UTC).replace(tzinfo=None)}
-    claim = _INSERT[tx.dialect.name](LEDGER).values(row).on_conflict_do_nothing().returning(LEDGER.c.key)
-    if await tx.scalar(claim) is None:
+    if not await _claim(tx, entry):
         return await _happened(tx, entry)
     result = await effect()
-    written = update(LEDGER).where(LEDGER.c.key == entry.key).values(result=json.dumps(result))
-    await tx.execute(written)
+    await _write(tx, entry, result)
+    return Once(result, replayed=False)
+
+
+async def claimed(
+    engine: AsyncEngine, entry: Entry, effect: Callable[[], Awaitable[JsonValue]], is_none: Callable[[Exception], bool]
+) -> Once:
+    """Let `effect` happen at the most once: its key is claimed, and that is committed, before it begins.
+
+    The claim is given up only when it failed with an exception of which `is_none` says that nothing happened.
+
+    Raises:
+        Unanswered: an earlier attempt claimed the key and left no result.
+        OtherArguments: the key was used with other arguments.
+    """
+    async with writing(engine).begin() as tx:
+        if not await _claim(tx, entry):
+            return await _happened(tx, entry)
+    try:
+        result = await effect()
+    except Exception as error:
+        if is_none(error):
+            async with writing(engine).begin() as tx:
+                await tx.execute(delete(LEDGER).where(LEDGER.c.key == entry.key))
+        raise
+    async with writing(engine).begin() as tx:
+        await _write(tx, entry, result)
     return Once(result, replayed=False)
 
 
@@ -76,8 +104,21 @@ async def effects(tx: AsyncConnection, task: str) -> Sequence[dict[str, Any]]:
     return [{**row._mapping, "result": json.loads(row.result) if row.result else None} for row in found]
 
 
+async def _claim(tx: AsyncConnection, entry: Entry) -> bool:
+    """Whether the key was free."""
+    row = {**entry._asdict(), "at": datetime.now(UTC).replace(tzinfo=None)}
+    claim = _INSERT[tx.dialect.name](LEDGER).values(row).on_conflict_do_nothing().returning(LEDGER.c.key)
+    return await tx.scalar(claim) is not None
+
+
+async def _write(tx: AsyncConnection, entry: Entry, result: JsonValue) -> None:
+    await tx.execute(update(LEDGER).where(LEDGER.c.key == entry.key).values(result=json.dumps(result)))
+
+
 async def _happened(tx: AsyncConnection, entry: Entry) -> Once:
     row = (await tx.execute(select(LEDGER.c.digest, LEDGER.c.result).where(LEDGER.c.key == entry.key))).one()
     if row.digest != entry.digest:
         raise OtherArguments(entry.key)
+    if row.result is None:
+        raise Unanswered(entry.key)
     return Once(json.loads(row.result), replayed=True)

@@ -111,7 +111,8 @@ def lacks(spec: ToolSpec, undoing: Collection[str]) -> list[str]:
     if spec.effect is Effect.READ:
         return []
     needed = ["observe"] if spec.kind in undoing else ["observe", "undo"]
-    needed += ["reconcile"] if spec.effect in (Effect.KEYED, Effect.UNKEYED) else []
+    may_reconcile = "reconcile" in type(spec).model_fields
+    needed += ["reconcile"] if may_reconcile and spec.effect in (Effect.KEYED, Effect.UNKEYED) else []
     return [name for name in needed if getattr(spec, name, None) is None]
 
 

@@ -29,7 +29,7 @@ from workflows.faults import Code, Quadrant
 
 TEXT = (ROOT / "docs" / "tools.md").read_text()
 FILES: dict[str, str] = dict(re.findall(r"```python\n# (\w+\.py)\n(.*?)```", TEXT, flags=re.DOTALL))
-[FILES["plan.json"]] = re.findall(r"```json\n(.*?)```", TEXT, flags=re.DOTALL)
+[FILES["my_plan.json"]] = re.findall(r"```json\n(.*?)```", TEXT, flags=re.DOTALL)
 """The code blocks that are a file, by its name."""
 COMMANDS = [
     line.partition("#")[0].strip()
@@ -74,7 +74,7 @@ def run(processes: Processes, command: str) -> subprocess.CompletedProcess[str]:
 
 def test_the_page_has_files_and_commands() -> None:
     """The other tests look at something."""
-    assert set(FILES) == {"my_tools.py", "my_lists.py", "test_my_tools.py", "plan.json"}
+    assert set(FILES) == {"my_tools.py", "my_lists.py", "test_my_tools.py", "my_plan.json"}
     assert len(COMMANDS) == 7
 
 
@@ -116,7 +116,7 @@ def test_each_command_of_the_starter_runs(served: Processes, command: str) -> No
 
 def test_the_plan_of_the_page_does_what_it_says(served: Processes) -> None:
     """The table is there, each reference brings what was found, and in the end the list is as it was."""
-    done = run(served, "python starter.py start --plan plan.json --json")
+    done = run(served, "python starter.py start --plan my_plan.json --json")
     steps = {step["id"]: step for step in json.loads(done.stdout)["steps"]}
     entry = steps["put"]["result"]
 

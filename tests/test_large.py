@@ -8,9 +8,9 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from temporalio.client import Client
 
-from runtime.dev_server import DevServer
+from runtime.client import connect
+from runtime.dev_server import free_port
 from tests.processes import Processes
 
 TOOLS = """
@@ -46,13 +46,13 @@ PLAN = {
 
 
 @pytest.fixture(scope="module")
-def commands(server: DevServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Processes]:
-    """A worker with the tools above, on the shared server, on a queue of its own."""
+def commands(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Processes]:
+    """A worker with the tools above and a server of its own: what may be pruned depends on all open tasks."""
     folder = tmp_path_factory.mktemp("large")
     (folder / "tools.py").write_text(TOOLS)
     (folder / "plan.json").write_text(json.dumps(PLAN))
-    processes = Processes(server.address, folder)
-    with processes.worker("--tools", str(folder / "tools.py"), "--queue", "large"):
+    processes = Processes(f"localhost:{free_port()}", folder)
+    with processes.worker("--dev", "--tools", str(folder / "tools.py"), "--queue", "large"):
         yield processes
 
 
@@ -82,8 +82,9 @@ def test_a_large_result_reaches_the_next_step(document: dict[str, Any]) -> None:
     assert document["steps"][1]["result"] == {"length": LARGE}
 
 
-async def test_the_history_holds_no_large_payload(client: Client, document: dict[str, Any]) -> None:
+async def test_the_history_holds_no_large_payload(commands: Processes, document: dict[str, Any]) -> None:
     """What was returned and what was given lie in the store; the outcome, which the console reads, does not."""
+    client = await connect(address=commands.address, plain=True)
     history = await client.get_workflow_handle("large-one").fetch_history()
     sizes = {event.event_id: event.ByteSize() for event in history.events[:-1]}
 

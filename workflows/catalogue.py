@@ -21,6 +21,10 @@ class Effect(StrEnum):
     """May not be repeated."""
 
 
+SAFE = (Effect.KEYED, Effect.TRANSACTIONAL)
+"""Effects that may be repeated although they may have happened: a key downstream, or the ledger, makes them one."""
+
+
 class Companion(BaseModel):
     """Another kind and how its arguments follow from a call: `{field: path}` over `args` and `result`."""
 

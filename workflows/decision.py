@@ -5,7 +5,7 @@ from typing import Literal, assert_never
 from pydantic import BaseModel, ConfigDict
 
 from workflows import routing
-from workflows.catalogue import Effect, ToolSpec
+from workflows.catalogue import SAFE, Effect, ToolSpec
 from workflows.faults import Applied, Code, Fault, Quadrant
 
 
@@ -83,8 +83,8 @@ def decide(fault: Fault, spec: ToolSpec, left: Left) -> Decision:
 
 
 def _unknown(fault: Fault, spec: ToolSpec, left: Left) -> Decision:
-    """A call that may have happened is never planned around, and repeated only where the ledger finds out."""
-    if spec.effect is not Effect.TRANSACTIONAL or not fault.quadrant.is_transient:
+    """A call that may have happened is never planned around, and repeated only where that is safe."""
+    if spec.effect not in SAFE or not fault.quadrant.is_transient:
         return Escalate()
     return _again(fault, left) or Escalate()
 

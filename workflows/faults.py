@@ -183,12 +183,12 @@ class Fault(BaseModel):
         """Attempts of this scheduling that count: those in which the tool was called and no shutdown ended it."""
         return max(0, self.attempt - (self.code in _UNCOUNTED))
 
-    def retryable(self, *, is_ledgered: bool = False) -> bool:
+    def retryable(self, *, is_safe: bool = False) -> bool:
         """Whether Temporal's RetryPolicy may run the same activity again, within `routing`'s longest backoff.
 
-        An effect that may have happened is repeated only where a ledger finds out.
+        An effect that may have happened is repeated only where that `is_safe`.
         """
-        if not self.quadrant.is_transient or (self.effect is Applied.UNKNOWN and not is_ledgered):
+        if not self.quadrant.is_transient or (self.effect is Applied.UNKNOWN and not is_safe):
             return False
         if self.code in (Code.CIRCUIT_OPEN, Code.WORKER_SHUTDOWN):
             return False  # neither may cost an attempt: the workflow schedules the step again

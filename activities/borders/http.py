@@ -128,3 +128,15 @@ TABLE: Table = {
     httpcore2.ConnectionNotAvailable: _HTTPX[httpx2.PoolTimeout],
 }
 """An exception of `httpcore2`, which `Web` uses without `httpx2`, means what its namesake does."""
+
+_NOTHING_SENT = (
+    *(httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout, httpx2.UnsupportedProtocol, httpx2.InvalidURL),
+    *(httpcore2.ConnectError, httpcore2.ConnectTimeout, httpcore2.PoolTimeout, httpcore2.UnsupportedProtocol),
+)
+
+
+def had_no_effect(error: BaseException) -> bool:
+    """Whether an exception proves that the request changed nothing: it was not sent, or the server refused it (4xx)."""
+    if isinstance(error, httpx2.HTTPStatusError):
+        return 400 <= error.response.status_code < 500
+    return isinstance(error, _NOTHING_SENT)

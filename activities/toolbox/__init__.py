@@ -1,12 +1,13 @@
 """What a tools file imports: `from activities.toolbox import Refused, Transaction, tool`."""
 
 from activities.toolbox.errors import Busy, NeedsPerson, Refused, ToolError, Unreachable
-from activities.toolbox.injection import Documents, Transaction, Web, Workspace
+from activities.toolbox.injection import Documents, Key, Transaction, Web, Workspace
 from activities.toolbox.tool import Tool, tool
 
 __all__ = [
     "Busy",
     "Documents",
+    "Key",
     "NeedsPerson",
     "Refused",
     "Tool",

@@ -20,7 +20,13 @@ from activities.toolbox.workspace import Workspace, folder_of
 from workflows.call import Call
 from workflows.catalogue import Effect
 
-__all__ = ["INJECTABLE", "Documents", "Resources", "Transaction", "Web", "Workspace"]
+__all__ = ["INJECTABLE", "Documents", "Key", "Resources", "Transaction", "Web", "Workspace"]
+
+
+class Key(str):
+    """The idempotency key of the call, to be sent downstream: the same over retry, crash, replay and reset."""
+
+    __slots__ = ()
 
 
 @dataclass(frozen=True)
@@ -49,6 +55,7 @@ class Documents:
 
 
 INJECTABLE: Mapping[type, str] = {
+    Key: "Key",
     Transaction: "Transaction",
     httpx2.AsyncClient: "httpx2.AsyncClient",
     Web: "Web",
@@ -99,6 +106,8 @@ class Resources:
         if kind is Transaction:
             engine = self._by_effect.get(effect, self.engine)
             return await stack.enter_async_context(engine.begin())
+        if kind is Key:
+            return Key(call.key)
         if kind is Documents:
             return Documents(self.documents, self._libraries, call.documents)
         if kind is Workspace:

@@ -11,7 +11,7 @@ from pydantic.errors import PydanticUserError
 
 from activities.toolbox import companions, postcondition
 from activities.toolbox.condition import Condition
-from activities.toolbox.injection import ASYNC_ONLY, INJECTABLE, Transaction
+from activities.toolbox.injection import ASYNC_ONLY, INJECTABLE, Key, Transaction
 from activities.toolbox.tool import DECORATORS, Options, Tool
 from workflows import routing
 from workflows.catalogue import Effect, ToolSpec
@@ -148,4 +148,8 @@ def _parameter_mistakes(tool: Tool[..., Any], parameters: list[str], hints: Mapp
             mistakes.append(f"{name}: a plain def runs in a thread and cannot use {extra!r}: write async def.")
     if tool.effect is Effect.TRANSACTIONAL and Transaction not in hints.values():
         mistakes.append(f"{name}: is transactional but takes no Transaction: add a parameter tx: Transaction.")
+    if tool.effect is Effect.KEYED and Key not in hints.values():
+        mistakes.append(f"{name}: is keyed but takes no Key: add a parameter key: Key, and send it downstream.")
+    if tool.effect is Effect.READ and Key in hints.values():
+        mistakes.append(f"{name}: is a read, which needs no Key: leave it out, or say what the call changes.")
     return mistakes

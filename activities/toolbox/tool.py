@@ -2,7 +2,9 @@
 
 @tool.read            nothing to protect
 @tool.idempotent      repeating is harmless
+@tool.keyed           the idempotency key is sent downstream, which makes a second call the first
 @tool.transactional   the writes commit in one transaction, or not at all
+@tool.unkeyed         may not be repeated
 """
 
 from collections.abc import Callable, Sequence
@@ -106,7 +108,9 @@ class _Declare:
 class _Decorators:
     read = _Declare(Effect.READ)
     idempotent = _Declare(Effect.IDEMPOTENT)
+    keyed = _Declare(Effect.KEYED)
     transactional = _Declare(Effect.TRANSACTIONAL)
+    unkeyed = _Declare(Effect.UNKEYED)
 
     def __call__(self, function: Callable[P, R]) -> Tool[P, R]:
         """Take a bare `@tool`, which a worker refuses with the names of the decorators."""
@@ -115,5 +119,5 @@ class _Decorators:
 
 tool = _Decorators()
 
-DECORATORS = ("tool.read", "tool.idempotent", "tool.transactional")
+DECORATORS = ("tool.read", "tool.idempotent", "tool.keyed", "tool.transactional", "tool.unkeyed")
 """What there is to choose from, for messages."""

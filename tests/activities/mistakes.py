@@ -42,7 +42,7 @@ def tool(
 
 PLANTED = {
     tool("bare", "@tool"): "bare: a bare @tool does not say what a call changes: "
-    "use one of tool.read, tool.idempotent, tool.transactional.",
+    "use one of tool.read, tool.idempotent, tool.keyed, tool.transactional, tool.unkeyed.",
     tool("silent", "@tool.read", doc=" "): "silent: has no docstring, which is what a planner reads: "
     "say in one sentence what it does.",
     tool("loose", "@tool.read", "(day: str) -> Free"): "loose: its first parameter must be one pydantic model: "

@@ -131,7 +131,10 @@ MISTAKES = {
     "no result": (book(result=""), "says nothing of its result: annotate it, e.g. -> Price"),
     "None": (book(result=" -> None"), "says nothing of its result"),
     "strange result": (book(result=" -> Strange"), "pydantic has no schema for its arguments or result"),
-    "strange extra": (book(arguments="args: Slot, limit: int"), "'limit' has no type that can be given: Transaction"),
+    "strange extra": (
+        book(arguments="args: Slot, limit: int"),
+        "'limit' has no type that can be given: Key, Transaction",
+    ),
     "untyped extra": (book(arguments="args: Slot, limit=3"), "parameter 'limit' has no type that can be given"),
     "positional extra": (
         book(arguments="args: Slot, docs: Documents, /"),

@@ -29,8 +29,8 @@ LACKING = [
     (ToolSpec(kind="a", effect=Effect.TRANSACTIONAL, observe=LOOK, undo=LOOK), []),
     (ToolSpec(kind="back", effect=Effect.TRANSACTIONAL, observe=LOOK), []),
     (ToolSpec(kind="back", effect=Effect.TRANSACTIONAL), ["observe"]),
-    (ToolSpec(kind="a", effect=Effect.KEYED, observe=LOOK, undo=LOOK), ["reconcile"]),
-    (ToolSpec(kind="a", effect=Effect.UNKEYED), ["observe", "undo", "reconcile"]),
+    (ToolSpec(kind="a", effect=Effect.KEYED, observe=LOOK, undo=LOOK), []),
+    (Reconciled(kind="a", effect=Effect.UNKEYED), ["observe", "undo", "reconcile"]),
     (Reconciled(kind="a", effect=Effect.UNKEYED, observe=LOOK, undo=LOOK), ["reconcile"]),
     (Reconciled(kind="a", effect=Effect.KEYED, observe=LOOK, undo=LOOK, reconcile=LOOK), []),
 ]

@@ -74,7 +74,7 @@ async def test_a_cancelled_task_goes_on(client: Client, tmp_path: Path) -> None:
     """The request to cancel belonged to the old run."""
     async with desk(client, tmp_path, plan(step("a", "look"), step("b", "linger", "a"))) as here:
         task = await here.begin()
-        await here.called("look")
+        await here.called("linger")
         await task.cancel()
         assert (await outcome(task)).status is TaskStatus.CANCELLED
         done = await here.reset(task, "b")

@@ -211,6 +211,9 @@ async def test_the_current_details_are_the_plan_as_it_stands(client: Client, tmp
         "- ✓ **a** echo &lt;b&gt; → said &lt;b&gt;",
         "- ● **b** hang",
         "- ○ **c** echo x needs b",
+        "",
+        "",
+        "---",
     ]
 
 

@@ -5,7 +5,7 @@ from itertools import product
 import pytest
 
 from workflows import routing
-from workflows.catalogue import Effect, ToolSpec
+from workflows.catalogue import SAFE, Effect, ToolSpec
 from workflows.decision import Decision, Escalate, Left, Replan, UseFallback, Wait, decide
 from workflows.faults import (
     QUADRANT,
@@ -86,7 +86,7 @@ def test_every_fault_has_a_decision(code: Code, effect: Applied) -> None:
 @pytest.mark.parametrize("code", Code)
 def test_a_call_that_may_have_happened_is_for_a_person_before_all_else(code: Code) -> None:
     """Effect unknown: never called again blindly, never planned around, unless repeating is harmless or found out."""
-    specs = [spec for spec in SPECS if spec.effect not in (Effect.IDEMPOTENT, Effect.TRANSACTIONAL)]
+    specs = [spec for spec in SPECS if spec.effect not in (Effect.IDEMPOTENT, *SAFE)]
 
     assert {
         type(decide(fault(code, Applied.UNKNOWN, after), spec, left))
@@ -95,9 +95,9 @@ def test_a_call_that_may_have_happened_is_for_a_person_before_all_else(code: Cod
 
 
 @pytest.mark.parametrize("code", Code)
-def test_a_transaction_that_may_have_committed_is_asked_again_or_goes_to_a_person(code: Code) -> None:
-    """The ledger finds out what it came to, as long as there are attempts; it is never planned around either."""
-    specs = [spec for spec in SPECS if spec.effect is Effect.TRANSACTIONAL]
+def test_what_may_have_happened_and_is_safe_to_repeat_is_asked_again_or_goes_to_a_person(code: Code) -> None:
+    """Ledger or key make two calls one, as long as there are attempts; it is never planned around either."""
+    specs = [spec for spec in SPECS if spec.effect in SAFE]
     made = {
         type(decide(fault(code, Applied.UNKNOWN, after), spec, left))
         for after, spec, left in product(RETRY_AFTERS, specs, LEFTS)

@@ -1,0 +1,23 @@
+"""Whether a failed call may have changed the world, as far as its kind, and what was raised, can tell."""
+
+from activities.borders import http
+from activities.toolbox.errors import ToolError
+from workflows.catalogue import Effect
+from workflows.faults import Applied, Fault
+
+
+def applied(effect: Effect, fault: Fault, error: BaseException, *, called: bool, committing: bool) -> Applied:
+    """Say it of a call that ended with `error`.
+
+    `called` is whether the tool was called at all, `committing` whether its transaction may have committed.
+    """
+    match effect:
+        case Effect.READ:
+            return Applied.NONE
+        case Effect.TRANSACTIONAL:  # what did not commit has not happened
+            return Applied.UNKNOWN if committing else Applied.NONE
+        case Effect.IDEMPOTENT:
+            return fault.effect
+        case _:
+            is_proven = isinstance(error, ToolError) or http.had_no_effect(error)
+            return Applied.UNKNOWN if called and not is_proven else Applied.NONE

@@ -1,0 +1,63 @@
+"""A payment service on loopback: it keeps its charges, and breaks in the ways that were planned."""
+
+import http.server
+import json
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass
+class Payments:
+    """The charges, and what goes wrong with the next requests."""
+
+    url: str = ""
+    charges: list[dict[str, Any]] = field(default_factory=list)
+    plan: list[str] = field(default_factory=list)
+    """`503`: refused before; `402`: a refusal; `drop`: charged, and the answer is lost."""
+    keys: bool = True
+    """Whether the service honours `Idempotency-Key`."""
+
+    def charge(self, key: str | None, body: dict[str, Any]) -> dict[str, Any]:
+        """Charge, or return the charge that this key has made."""
+        known = next((one for one in self.charges if key and one["key"] == key), None) if self.keys else None
+        if known is None:
+            known = {"id": len(self.charges) + 1, "key": key, **body}
+            self.charges.append(known)
+        return known
+
+
+@contextmanager
+def payments() -> Iterator[Payments]:
+    """Run the service."""
+    service = Payments()
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            body = json.loads(self.rfile.read(int(self.headers["content-length"])))
+            trouble = service.plan.pop(0) if service.plan else ""
+            if trouble.isdecimal():
+                self.send_response(int(trouble))
+                self.send_header("content-length", "0")
+                self.end_headers()
+                return
+            charge = service.charge(self.headers.get("idempotency-key"), body)
+            if trouble == "drop":
+                self.close_connection = True
+                return
+            answer = json.dumps(charge).encode()
+            self.send_response(200)
+            self.send_header("content-length", str(len(answer)))
+            self.end_headers()
+            self.wfile.write(answer)
+
+        def log_message(self, format: str, *args: object) -> None:
+            """Stay silent."""
+
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        service.url = f"http://127.0.0.1:{server.server_port}/charges"
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield service
+        server.shutdown()

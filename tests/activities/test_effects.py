@@ -1,0 +1,152 @@
+"""Effects beyond the database: what a key downstream, or a claim before the call, make of a lost answer."""
+
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import httpx2
+import pytest
+from pydantic import BaseModel
+
+from activities.toolbox import Key, Unreachable, tool
+from tests.activities.bench import Bench, bench
+from tests.activities.payments import Payments, payments
+from workflows.faults import Applied, Code
+
+
+class Charge(BaseModel):
+    """What to charge, and where."""
+
+    url: str
+    amount: int
+
+
+class Receipt(BaseModel):
+    """The charge that was made."""
+
+    id: int
+
+
+@tool.keyed
+async def charge(args: Charge, key: Key, http: httpx2.AsyncClient) -> Receipt:
+    """Charge a card, with a key."""
+    reply = await http.post(args.url, json={"amount": args.amount}, headers={"Idempotency-Key": key})
+    return Receipt.model_validate(reply.raise_for_status().json())
+
+
+@tool.unkeyed
+async def transfer(args: Charge, http: httpx2.AsyncClient) -> Receipt:
+    """Charge a card, without a key."""
+    if args.amount < 0:
+        raise Unreachable("The terminal is switched off.")
+    reply = await http.post(args.url, json={"amount": args.amount})
+    return Receipt.model_validate(reply.raise_for_status().json())
+
+
+@pytest.fixture
+def service() -> Iterator[Payments]:
+    """A payment service."""
+    with payments() as running:
+        yield running
+
+
+@pytest.fixture
+async def calls(tmp_path: Path) -> AsyncIterator[Bench]:
+    """A boundary with a store."""
+    async with bench(tmp_path) as opened:
+        yield opened
+
+
+async def test_a_keyed_call_whose_answer_is_lost_is_repeated_with_its_key(calls: Bench, service: Payments) -> None:
+    """Unknown, and yet retried: the service makes one charge of two requests."""
+    service.plan = ["drop"]
+    fault, error = await calls.fails(charge, run="r", url=service.url, amount=5)
+    again = await calls.call(charge, run="r", attempt=2, url=service.url, amount=5)
+
+    assert (fault.code, fault.effect, error.non_retryable) == (Code.UNREACHABLE, Applied.UNKNOWN, False)
+    assert (again.result, [one["amount"] for one in service.charges]) == ({"id": 1}, [5])
+
+
+async def test_the_key_is_that_of_the_step(calls: Bench, service: Payments) -> None:
+    """The same over every attempt, and another for another run."""
+    await calls.call(charge, run="r", url=service.url, amount=5)
+    await calls.call(charge, run="s", url=service.url, amount=5)
+
+    assert [one["key"] for one in service.charges] == ["r/a", "s/a"]
+
+
+async def test_a_refusal_of_the_only_attempt_changed_nothing(calls: Bench, service: Payments) -> None:
+    """A 4xx is the service's word."""
+    service.plan = ["409"]
+    fault, _ = await calls.fails(charge, run="r", url=service.url, amount=5)
+
+    assert (fault.code, fault.effect) == (Code.CONFLICT, Applied.NONE)
+
+
+async def test_a_refusal_after_a_lost_answer_is_not_believed(calls: Bench, service: Payments) -> None:
+    """It may be the echo of what we did ourselves: a person, never a new plan."""
+    service.plan = ["drop", "409"]
+    first, _ = await calls.fails(charge, run="r", url=service.url, amount=5)
+    beats = [first.model_dump(mode="json")]
+    fault, error = await calls.fails(charge, run="r", attempt=2, heartbeats=beats, url=service.url, amount=5)
+
+    assert (fault.code, fault.effect, error.non_retryable) == (Code.CONFLICT, Applied.UNKNOWN, True)
+
+
+async def test_a_refusal_after_an_attempt_without_a_word_is_not_believed(calls: Bench, service: Payments) -> None:
+    """A killed worker leaves no heartbeat of its fault."""
+    service.plan = ["409"]
+    fault, _ = await calls.fails(charge, run="r", attempt=2, url=service.url, amount=5)
+
+    assert fault.effect is Applied.UNKNOWN
+
+
+async def test_an_unkeyed_call_whose_answer_is_lost_is_never_made_again(calls: Bench, service: Payments) -> None:
+    """Unknown and final; whoever tries all the same is told, and nothing is sent."""
+    service.plan = ["drop"]
+    fault, error = await calls.fails(transfer, run="r", url=service.url, amount=5)
+    again, _ = await calls.fails(transfer, run="r", attempt=2, url=service.url, amount=5)
+
+    assert (fault.effect, error.non_retryable, len(service.charges)) == (Applied.UNKNOWN, True, 1)
+    assert (again.effect, "left no answer: find out whether it happened" in again.reason) == (Applied.UNKNOWN, True)
+
+
+async def test_an_unkeyed_call_that_was_answered_is_answered_again(calls: Bench, service: Payments) -> None:
+    """The worker that died after the answer was written down costs nothing."""
+    await calls.call(transfer, run="r", url=service.url, amount=5)
+    again = await calls.call(transfer, run="r", attempt=2, url=service.url, amount=5)
+
+    assert (again.result, again.replayed, len(service.charges)) == ({"id": 1}, True, 1)
+
+
+@pytest.mark.parametrize("trouble", ["503", "500", "drop"])
+async def test_what_does_not_prove_that_nothing_happened_is_unknown(
+    calls: Bench, service: Payments, trouble: str
+) -> None:
+    """A 5xx may come after the charge."""
+    service.plan = [trouble]
+    fault, error = await calls.fails(transfer, url=service.url, amount=5)
+
+    assert (fault.effect, error.non_retryable) == (Applied.UNKNOWN, True)
+
+
+@pytest.mark.parametrize(
+    ("url", "amount"), [("http://127.0.0.1:9/", 5), ("", -1)], ids=["no connection", "the tool's own word"]
+)
+async def test_what_comes_before_the_effect_may_be_tried_again(calls: Bench, url: str, amount: int) -> None:
+    """The claim is given up with it."""
+    fault, error = await calls.fails(transfer, run="r", url=url, amount=amount)
+
+    assert (fault.code, fault.effect, error.non_retryable) == (Code.UNREACHABLE, Applied.NONE, False)
+    assert await calls.rows("SELECT key FROM ledger") == []
+
+
+@pytest.mark.parametrize(("trouble", "code"), [("409", Code.CONFLICT), ("401", Code.UNAUTHORIZED)])
+async def test_a_refused_unkeyed_call_changed_nothing(
+    calls: Bench, service: Payments, trouble: str, code: Code
+) -> None:
+    """What follows is that of any refusal: a new plan, or a person who mends the key and lets it run again."""
+    service.plan = [trouble]
+    fault, _ = await calls.fails(transfer, run="r", url=service.url, amount=5)
+    again = await calls.call(transfer, run="r", attempt=2, url=service.url, amount=5)
+
+    assert (fault.code, fault.effect, again.result) == (code, Applied.NONE, {"id": 1})
