@@ -1,0 +1,97 @@
+"""Effects beyond the database, on a real server: a lost answer costs no second charge, whatever the kind promises."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx2
+import pytest
+from pydantic import BaseModel
+from temporalio.client import Client
+
+from activities.toolbox import Key, tool
+from tests.activities.payments import Payments, payments
+from tests.harness import DONE, plan, staged, step
+from workflows.faults import Applied
+from workflows.task import TaskStatus
+
+
+class Charge(BaseModel):
+    """What to charge, and where."""
+
+    url: str
+
+
+class Receipt(BaseModel):
+    """The charge that was made."""
+
+    id: int
+
+
+@tool.keyed
+async def charge(args: Charge, key: Key, http: httpx2.AsyncClient) -> Receipt:
+    """Charge a card, with a key."""
+    reply = await http.post(args.url, json={}, headers={"Idempotency-Key": key})
+    return Receipt.model_validate(reply.raise_for_status().json())
+
+
+@tool.unkeyed
+async def transfer(args: Charge, http: httpx2.AsyncClient) -> Receipt:
+    """Charge a card, without a key."""
+    reply = await http.post(args.url, json={})
+    return Receipt.model_validate(reply.raise_for_status().json())
+
+
+@pytest.fixture
+def service() -> Iterator[Payments]:
+    """A payment service."""
+    with payments() as running:
+        yield running
+
+
+async def test_a_keyed_charge_survives_lost_answers(client: Client, tmp_path: Path, service: Payments) -> None:
+    """Charged at the first request, answered at the third: one charge, and the receipt of it."""
+    service.plan = ["drop", "503"]
+    async with staged(client, tmp_path, [charge], [plan(step("pay", "charge", url=service.url)), DONE]) as stage:
+        ended = await stage.run()
+
+    assert (ended.status, ended.steps[0].attempts, ended.steps[0].result) == (TaskStatus.COMPLETED, 3, {"id": 1})
+    assert len(service.charges) == 1
+
+
+async def test_a_keyed_charge_that_never_answers_goes_to_a_person(
+    client: Client, tmp_path: Path, service: Payments
+) -> None:
+    """It may have happened, so it is neither planned around nor forgotten."""
+    service.plan = ["drop"] * 9
+    async with staged(client, tmp_path, [charge], [plan(step("pay", "charge", url=service.url)), DONE]) as stage:
+        ended = await stage.run()
+
+    assert (ended.status, ended.faults[-1].effect, ended.replans) == (TaskStatus.ESCALATED, Applied.UNKNOWN, 0)
+    assert len(service.charges) == 1
+
+
+@pytest.mark.parametrize("trouble", ["drop", "503"])
+async def test_an_unkeyed_charge_without_an_answer_is_made_once(
+    client: Client, tmp_path: Path, service: Payments, trouble: str
+) -> None:
+    """One request, and a person."""
+    service.plan = [trouble]
+    async with staged(client, tmp_path, [transfer], [plan(step("pay", "transfer", url=service.url)), DONE]) as stage:
+        ended = await stage.run()
+
+    assert (ended.status, ended.steps[0].attempts, service.plan) == (TaskStatus.ESCALATED, 1, [])
+    assert len(service.charges) == (1 if trouble == "drop" else 0)
+
+
+async def test_an_unkeyed_charge_that_was_refused_is_planned_anew(
+    client: Client, tmp_path: Path, service: Payments
+) -> None:
+    """A 409 of the only attempt is the service's word that nothing happened."""
+    service.plan = ["409"]
+    again = plan(step("pay-2", "transfer", url=service.url + "?again"))
+    async with staged(
+        client, tmp_path, [transfer], [plan(step("pay", "transfer", url=service.url)), again, DONE]
+    ) as it:
+        ended = await it.run()
+
+    assert (ended.status, ended.replans, len(service.charges)) == (TaskStatus.COMPLETED, 1, 1)
