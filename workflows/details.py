@@ -6,6 +6,7 @@ travel in a URL, so they stay below `MAX_DETAILS`.
 
 import re
 from collections.abc import Iterable
+from itertools import chain
 
 from pydantic import JsonValue
 
@@ -31,6 +32,9 @@ SIGNS = {
 }
 """The sign of each step status, the same in the web UI and in the terminal."""
 
+MANY = 30
+"""Steps beyond which not all fit, so that those of the plan in force come first."""
+
 _SPECIAL = re.compile(r"([\\`*_{}\[\]()#+!|~<>&-])")
 
 
@@ -54,13 +58,16 @@ def summary(text: str) -> str:
 
 def details(progress: Progress) -> str:
     """The plan and what became of it, as Markdown."""
-    lines = [_headline(progress), ""]
+    head = [_headline(progress), ""]
     if progress.ending is not None and progress.ending.result is not None:
-        lines += [f"**Result:** {escape(brief(_text(progress.ending.result), 600))}", ""]
+        head += [f"**Result:** {escape(brief(_text(progress.ending.result), 600))}", ""]
     current = [record for record in progress.records if _is_current(progress, record)]
-    lines += [_step_line(progress, record) for record in current]
-    lines += [""] + [f"- {_fault_line(fault)}" for fault in progress.faults if fault.decision != "retry"]
-    return _fit(lines)
+    if len(current) > MANY:
+        current.sort(key=lambda record: -record.revision)
+    faults = [fault for fault in progress.faults if fault.decision != "retry"]
+    steps = (_step_line(progress, record) for record in current)
+    lines = chain(head, steps, [""], (f"- {_fault_line(fault)}" for fault in faults))
+    return _fit(lines, len(head) + len(current) + 1 + len(faults))
 
 
 def _headline(progress: Progress) -> str:
@@ -122,12 +129,12 @@ def _text(value: JsonValue) -> str:
     return value if isinstance(value, str) else canonical(value)
 
 
-def _fit(lines: Iterable[str]) -> str:
-    """Keep whole lines up to the limit and say how many are left out."""
-    kept, used, rows = list[str](), 0, list(lines)
-    for index, line in enumerate(rows):
+def _fit(lines: Iterable[str], count: int) -> str:
+    """Keep whole lines up to the limit and say how many of the `count` are left out, which are not even written."""
+    kept, used = list[str](), 0
+    for index, line in enumerate(lines):
         used += len(line.encode()) + 1
         if used > MAX_DETAILS - 60:
-            return "\n".join([*kept, f"- … {len(rows) - index} more lines", *LAST])
+            return "\n".join([*kept, f"- … {count - index} more lines", *LAST])
         kept.append(line)
     return "\n".join([*kept, *LAST])

@@ -90,7 +90,6 @@ class Execution:
         except asyncio.CancelledError:
             record.status = StepStatus.CANCELLED
         record.ended = workflow.now()
-        self._changed()
 
     async def _carry_out(self, record: StepRecord) -> None:
         """One step, from its arguments to its result or to the fault that ends it."""

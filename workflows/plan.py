@@ -182,7 +182,8 @@ def _same_numbers(value: JsonValue) -> JsonValue:
 
 def ready(pending: Iterable[Step], completed: Collection[str]) -> list[Step]:
     """Those of `pending` that need nothing but completed steps, in their order."""
-    return [step for step in pending if step.dependencies <= set(completed)]
+    done = set(completed)
+    return [step for step in pending if step.dependencies <= done]
 
 
 def check_graph(steps: Sequence[Step], finished: Collection[str], taken: Collection[str]) -> list[str]:

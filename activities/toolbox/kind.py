@@ -39,7 +39,7 @@ class Kind:
         """Whether it runs on the event loop; otherwise in a thread."""
         return inspect.iscoroutinefunction(self.function)
 
-    @property
+    @cached_property
     def args_schema(self) -> dict[str, Any]:
         """The JSON schema of its arguments."""
         return self.args.model_json_schema()
