@@ -1,16 +1,17 @@
 # `make help` lists the targets. Needs GNU make 3.81 or later, Python 3.11 or later, and Go where no temporal CLI is.
 
-.PHONY: help demo test check pictures clean
+.PHONY: help demo test check pictures bench lock audit test-stack clean
 
 PY = .venv/bin/python
 PACKAGES = .venv/.packages
+COMPILE = $(PY) -m uv pip compile --quiet --universal --python-version=3.11 --generate-hashes $(UPGRADE)
 
 # The first of these that is new enough: an old system Python often stands before a new one.
 FIND_PYTHON = for name in python3 python3.14 python3.13 python3.12 python3.11; do \
 	if $$name -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then echo $$name; exit; fi; done
 
 help: ## these lines
-	@sed -n 's/^\([a-z]*\):.*## /  make \1	/p' Makefile
+	@sed -n 's/^\([a-z-]*\):.*## /  make \1	/p' Makefile
 
 demo: ## one task that meets a changed world, on a server of its own
 	@echo "[1/3] packages"
@@ -38,6 +39,29 @@ pictures: ## those of README.md, anew from a real run
 	@$(PY) -m runtime.dev_server "[2/3] server:"
 	@echo "[3/3] pictures"
 	@$(PY) -m console.gallery
+
+bench: $(PACKAGES) ## speed and growth against the bare Temporal SDK, a quarter of an hour
+	@$(PY) -m pip --disable-pip-version-check install --quiet --editable ".[benchmarks]"
+	$(PY) -m benchmarks.steps
+	$(PY) -m benchmarks.growth
+
+test-stack: ## the stack of docker-compose.yml, run without containers: demo, crash tests, benchmark; needs Go and PostgreSQL
+	@echo "[1/4] packages"
+	@$(MAKE) --silent $(PACKAGES)
+	@$(PY) -m runtime.dev_server "[2/4] server:"
+	@$(PY) -m tests.stack.programs "[3/4] stack:"
+	@echo "[4/4] tests on the stack"
+	@$(PY) -m pytest -v tests/stack
+
+lock: $(PACKAGES) ## requirements/*.txt anew from pyproject.toml; with UPGRADE=--upgrade all of them to the newest
+	@$(PY) -m pip --disable-pip-version-check install --quiet --editable ".[maintenance]"
+	$(COMPILE) --all-extras --output-file=requirements/dev.txt pyproject.toml
+	$(COMPILE) --constraint=requirements/dev.txt --output-file=requirements/runtime.txt pyproject.toml
+	$(COMPILE) --constraint=requirements/dev.txt --output-file=requirements/build.txt requirements/build.in
+
+audit: $(PACKAGES) ## what is known against the locked packages
+	@$(PY) -m pip --disable-pip-version-check install --quiet --editable ".[maintenance]"
+	@$(PY) deploy/audit.py
 
 clean: ## what make and the tools made; the server's program stays in the user's cache
 	rm -rf .venv .mypy_cache .pytest_cache .ruff_cache .hypothesis *.egg-info

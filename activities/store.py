@@ -38,7 +38,7 @@ async def open_store(url: str) -> AsyncEngine:
             _tune(engine)
             await asyncio.to_thread(_try, engine)
         _guard(engine)
-        async with engine.begin() as connection:
+        async with writing(engine).begin() as connection:  # two workers may open a new store at the same moment
             await connection.run_sync(metadata.create_all)
     except (SQLAlchemyError, sqlite3.Error, ImportError, OSError, ValueError) as error:
         raise StoreUnavailable(

@@ -1,0 +1,47 @@
+"""The tools of the Replan side: `python worker.py --tools benchmarks/tools.py`."""
+
+import asyncio
+import os
+from datetime import UTC, datetime
+
+from pydantic import BaseModel
+from temporalio import activity
+
+from activities.toolbox import Unreachable, tool
+from benchmarks.work import FAILURES, Words
+
+
+class Entry(BaseModel):
+    """What to note down, and where."""
+
+    file: str
+    step: str
+    seconds: float = 0.0
+    """How long the step goes on after that."""
+
+
+@tool.read
+async def echo(args: Words) -> Words:
+    """Say the same again."""
+    return args
+
+
+@tool.read
+async def stumble(args: Words) -> Words:
+    """Fail twice, then say the same again."""
+    if activity.info().attempt <= FAILURES:
+        raise Unreachable("not yet")
+    return args
+
+
+@tool.read  # the file is the benchmark's meter and no part of the world: each run of a step leaves its line there
+async def tally(args: Entry) -> Entry:
+    """Note down that a step ran."""
+    line = f"{args.step} {activity.info().attempt} {datetime.now(UTC).timestamp():.6f}\n"
+    file = os.open(args.file, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+    try:
+        os.write(file, line.encode())  # one write: a kill leaves a whole line or none
+    finally:
+        os.close(file)
+    await asyncio.sleep(args.seconds)
+    return args

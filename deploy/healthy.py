@@ -1,0 +1,57 @@
+"""`python deploy/healthy.py`: exit code 0 when the server has heard from a worker on this host of late, else 1.
+
+It asks with the environment of the worker, for the queue that a worker serves unless it is told another.
+"""
+
+import asyncio
+import socket
+import sys
+import time
+from collections.abc import Iterable
+
+from temporalio.api.enums.v1 import TaskQueueType
+from temporalio.api.taskqueue.v1 import PollerInfo, TaskQueue
+from temporalio.api.workflowservice.v1 import DescribeTaskQueueRequest
+from temporalio.client import Client
+from temporalio.service import RPCError
+
+from runtime.client import RPC_TIMEOUT, NotConnected, connect
+from runtime.ending import leave
+from runtime.settings import DEFAULT_QUEUE
+
+LATELY_SECONDS = 90.0
+"""A poll lasts a minute, and is noted when it begins."""
+
+
+async def main(queue: str) -> str | None:
+    """What is wrong in one sentence, or None."""
+    try:
+        seen = _last_seen(await _pollers(await connect(), queue), socket.gethostname())
+    except NotConnected as problem:
+        return str(problem)
+    except RPCError as problem:
+        return f"The server does not say who serves {queue!r} ({problem}): look into its log."
+    if seen is None or time.time() - seen > LATELY_SECONDS:
+        return f"The server has not heard from a worker on this host for queue {queue!r}: look into the worker's log."
+    return None
+
+
+async def _pollers(client: Client, queue: str) -> Iterable[PollerInfo]:
+    request = DescribeTaskQueueRequest(
+        namespace=client.namespace,
+        task_queue=TaskQueue(name=queue),
+        task_queue_type=TaskQueueType.TASK_QUEUE_TYPE_WORKFLOW,
+    )
+    return (await client.workflow_service.describe_task_queue(request, timeout=RPC_TIMEOUT)).pollers
+
+
+def _last_seen(pollers: Iterable[PollerInfo], host: str) -> float | None:
+    """When one of this host asked for work last, in seconds since the epoch; the SDK's identities are `pid@host`."""
+    return max((one.last_access_time.seconds for one in pollers if one.identity.endswith(f"@{host}")), default=None)
+
+
+if __name__ == "__main__":
+    wrong = asyncio.run(main(*sys.argv[1:] or [DEFAULT_QUEUE]))
+    if wrong:
+        sys.stderr.write(f"{wrong}\n")
+    leave(1 if wrong else 0)

@@ -1,0 +1,185 @@
+"""docker-compose.yml cannot be started in these tests: it is held to its schema and, name by name, to the code."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from temporalio.envconfig import ClientConfig
+
+from runtime.temporal_cli import cached_binary
+from tests.deploy import composition
+from tests.deploy.composition import Service, services
+from tests.processes import ROOT
+
+SERVICES = list(services().values())
+LASTING = [service for service in SERVICES if not service.ends]
+WORKER = services()["worker"]
+SERVER_YAML = (ROOT / "deploy/temporal/server.yaml").read_text(encoding="utf-8")
+FOREIGN = {
+    "postgres": {"POSTGRES_USER", "POSTGRES_PASSWORD"},
+    "temporalio/ui": {"TEMPORAL_ADDRESS", "TEMPORAL_CORS_ORIGINS", "TEMPORAL_NOTIFY_ON_NEW_VERSION"},
+}
+"""What the images read that run none of our files, of what they document."""
+
+
+def named(service: Service) -> str:
+    """A service as messages name it."""
+    return service.name
+
+
+def test_it_conforms_to_the_compose_specification() -> None:
+    """The specification's own JSON schema accepts it."""
+    command = [sys.executable, "-m", "check_jsonschema", "--builtin-schema", "vendor.compose-spec"]
+    done = subprocess.run([*command, str(composition.FILE)], capture_output=True, text=True, check=False)
+
+    assert done.returncode == 0, done.stdout
+
+
+@pytest.mark.parametrize("service", SERVICES, ids=named)
+def test_an_image_is_pinned(service: Service) -> None:
+    """Each tag names one release, down to its last number."""
+    assert re.match(r"\d+\.\d+(\.\d+)?\b", service.image[1]), service.image
+
+
+def test_the_temporal_images_are_the_versions_of_the_development_server() -> None:
+    """What was tested with `--dev` is what runs in the containers."""
+    if not cached_binary().exists():
+        pytest.skip(f"no {cached_binary().name} of ours is here to ask")
+    command = [str(cached_binary()), "--version"]
+    said = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    server, ui = (services()[name].image[1] for name in ("temporal", "ui"))
+
+    assert f"(Server {server}, UI {ui})" in said
+    assert services()["schema"].image[1].startswith(f"{server}-")
+
+
+def test_nothing_is_published_beyond_this_machine() -> None:
+    """Every published port is bound to the loopback interface, and the database has none."""
+    ports = [port for service in SERVICES for port in service.said.get("ports", [])]
+
+    assert ports
+    assert [port for port in ports if not port.startswith("127.0.0.1:")] == []
+    assert "ports" not in services()["postgresql"].said
+
+
+def test_the_starter_guesses_the_web_ui() -> None:
+    """It is published where the starter looks for it by itself: a thousand above the server."""
+    server, ui = (int(services()[name].said["ports"][0].split(":")[1]) for name in ("temporal", "ui"))
+
+    assert ui == server + 1000
+    assert WORKER.environment["REPLAN_UI"] == f"http://localhost:{ui}"
+
+
+@pytest.mark.parametrize("service", SERVICES, ids=named)
+def test_what_is_mounted_is_there(service: Service) -> None:
+    """A bind mount is a read-only folder of the checkout, a volume is declared."""
+    volumes = composition.document()["volumes"]
+
+    assert all(m.source in volumes if m.is_volume else (ROOT / m.source).is_dir() for m in service.mounts)
+    assert all(mount.mode == "ro" for mount in service.mounts if not mount.is_volume)
+
+
+@pytest.mark.parametrize("service", SERVICES, ids=named)
+def test_what_a_command_names_is_there(service: Service) -> None:
+    """A path under a mount is a file of the checkout."""
+    paths = [word for word in (*service.runs, *service.environment.values()) if word.startswith("/etc/replan")]
+    files = [composition.on_host(path, service) for path in paths]
+
+    assert [file for file in files if file is None or not file.is_file()] == []
+
+
+@pytest.mark.parametrize("service", SERVICES, ids=named)
+def test_it_waits_for_what_can_be_waited_for(service: Service) -> None:
+    """`healthy` needs a healthcheck, `completed` a service that ends."""
+    for name, wait in service.said.get("depends_on", {}).items():
+        other = services()[name]
+
+        assert other.ends == (wait["condition"] == "service_completed_successfully")
+        assert other.ends or "healthcheck" in other.said
+
+
+@pytest.mark.parametrize("service", LASTING, ids=named)
+def test_it_comes_back_and_says_how_it_is(service: Service) -> None:
+    """What lasts is started again after a crash, has a healthcheck, and time to stop by itself or nothing to lose."""
+    assert service.said["restart"] == "unless-stopped"
+    assert service.said["healthcheck"]["test"][0] == "CMD"
+
+
+def test_the_server_reads_what_it_is_given() -> None:
+    """Each environment name is in server.yaml, and each that has no default there is given."""
+    calls = dict(re.findall(r'env "(\w+)"( \| default)?', SERVER_YAML))
+    given = set(services()["temporal"].environment)
+
+    assert given - set(calls) == set()
+    assert {name for name, default in calls.items() if not default} - given == set()
+
+
+@pytest.mark.parametrize("service", [one for one in SERVICES if one.ends], ids=named)
+def test_a_script_reads_what_it_is_given(service: Service) -> None:
+    """What its comment says that it reads is what it is given."""
+    [script] = [path for path in service.runs if path.endswith(".sh")]
+    file = composition.on_host(script, service)
+    assert file is not None
+    [reads] = re.findall(r"^# Reads (.*)\.$", file.read_text(encoding="utf-8"), flags=re.MULTILINE)
+
+    assert set(reads.split(", ")) == set(service.environment)
+
+
+@pytest.mark.parametrize("service", [one for one in SERVICES if one.image[0] in FOREIGN], ids=named)
+def test_a_foreign_image_reads_what_it_is_given(service: Service) -> None:
+    """No name that its image does not know."""
+    assert set(service.environment) - FOREIGN[service.image[0]] == set()
+
+
+def test_the_worker_reads_what_it_is_given() -> None:
+    """TEMPORAL_* is understood by the SDK, REPLAN_* read by our code."""
+    environment = dict(WORKER.environment)
+    loaded = ClientConfig.load_client_connect_config(disable_file=True, override_env_vars=environment)
+    code = "".join(file.read_text(encoding="utf-8") for room in ("runtime", "console") for file in sources(room))
+
+    assert loaded["target_host"] == environment.pop("TEMPORAL_ADDRESS")
+    assert loaded["namespace"] == environment.pop("TEMPORAL_NAMESPACE")
+    assert [name for name in environment if f'"{name}"' not in code] == []
+
+
+def sources(room: str) -> list[Path]:
+    """The Python files of a room."""
+    return sorted((ROOT / room).rglob("*.py"))
+
+
+def test_the_worker_understands_its_command() -> None:
+    """`--check` after the very words of the file: every option is one, and the tools load."""
+    command = [sys.executable, *WORKER.runs[1:], "--check"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    folders = dict(zip(WORKER.runs[2::2], WORKER.runs[3::2], strict=True))
+
+    assert done.returncode == 0, done.stderr
+    assert (ROOT / folders["--documents"]).is_dir()
+
+
+def test_two_workers_share_one_state_folder() -> None:
+    """What tools wrote is in a volume that both have, the tasks' files too."""
+    [state] = WORKER.mounts
+
+    assert WORKER.said["deploy"]["replicas"] == 2
+    assert WORKER.environment["REPLAN_STATE"] == state.target
+    assert WORKER.runs[-1].startswith(f"{state.target}/")
+
+
+def test_there_is_no_secret_in_it() -> None:
+    """A password comes from .env; only the database that nobody else reaches has a default."""
+    text = composition.FILE.read_text(encoding="utf-8")
+    secret = re.findall(r"^ *(\w*(?:PASSWORD|PWD|KEY|TOKEN|SECRET)\w*): *(.*)$", text, flags=re.MULTILINE)
+
+    assert {value for _, value in secret} == {"${POSTGRES_PASSWORD:-temporal}"}
+
+
+def test_every_setting_is_in_the_example() -> None:
+    """deploy/compose.env.example names what the file takes from .env, and nothing else."""
+    text = composition.FILE.read_text(encoding="utf-8")
+    example = (ROOT / "deploy/compose.env.example").read_text(encoding="utf-8")
+    taken = {(found["name"], found["default"]) for found in composition.INTERPOLATED.finditer(text)}
+
+    assert taken == set(re.findall(r"^(\w+)=(.*)$", example, flags=re.MULTILINE))

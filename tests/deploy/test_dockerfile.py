@@ -1,0 +1,75 @@
+"""The Dockerfile, which no test here can build: what it copies is there, what it installs is locked, nobody is root."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.deploy.composition import services
+from tests.deploy.dockerfile import sent, stages
+from tests.processes import ROOT
+from tests.workflows.test_rooms import ROOMS, SCRIPTS
+
+*BUILDERS, IMAGE = stages()
+COPIED = [source for stage in stages() for sources, _ in stage.copies for source in sources]
+
+
+def test_the_base_is_pinned() -> None:
+    """Each stage begins with one release of a slim Python, the same one, that Replan supports."""
+    bases = {one.base for one in stages()}
+
+    assert len(bases) == 1
+    assert re.fullmatch(r"python:3\.1[1-9]\.\d+-slim-\w+", bases.pop())
+
+
+@pytest.mark.parametrize("source", COPIED)
+def test_what_is_copied_is_there(source: str) -> None:
+    """In the checkout, and not held back by .dockerignore."""
+    assert (ROOT / source).exists()
+    assert any(Path(source).is_relative_to(allowed) for allowed in sent())
+
+
+def test_the_image_has_all_of_the_code() -> None:
+    """Worker and starter with every room, and what the commands of docker-compose.yml name."""
+    worker = services()["worker"]
+    words = [*worker.runs, *worker.said["healthcheck"]["test"]]
+    named = [word for word in words if (ROOT / word).exists()]
+    copied = [source for sources, _ in IMAGE.copies for source in sources]
+
+    assert {*ROOMS, *SCRIPTS} <= set(copied)
+    assert [path for path in named if not any(Path(path).is_relative_to(source) for source in copied)] == []
+
+
+def test_the_image_does_not_run_as_root() -> None:
+    """Its last USER is one that it made itself."""
+    made = [rest.split()[-1] for rest in IMAGE.of("RUN") if rest.startswith("useradd")]
+
+    assert IMAGE.of("USER") == made
+    assert made != ["root"]
+
+
+def test_every_package_is_locked() -> None:
+    """Each `pip install` takes hashed packages or our own code, and nothing that it finds by itself."""
+    installs = [rest for stage in stages() for rest in stage.of("RUN") if "pip install" in rest]
+
+    assert installs
+    assert all("--no-deps" in rest for rest in installs)
+    assert all(
+        "--require-hashes -r" in rest or rest.endswith("--no-build-isolation --editable .")
+        for rest in [re.sub(r"--no-build-isolation -r", "-r", rest) for rest in installs]
+    )
+
+
+def test_the_state_is_where_the_volume_is() -> None:
+    """The folder that the image's user owns is the one that docker-compose.yml mounts."""
+    [home] = re.findall(r"--home-dir (\S+)", " ".join(IMAGE.of("RUN")))
+
+    assert IMAGE.environment["REPLAN_STATE"] == home
+    assert [mount.target for mount in services()["worker"].mounts] == [home]
+
+
+def test_the_image_has_the_version_of_the_project() -> None:
+    """The tag of the worker's image is the version in pyproject.toml."""
+    [version] = re.findall(r'^version = "(.*)"', (ROOT / "pyproject.toml").read_text(), flags=re.MULTILINE)
+
+    assert services()["worker"].image[1] == version

@@ -1,0 +1,90 @@
+"""requirements/*.txt hold what pyproject.toml asks for, each package by its hashes, and are kept up to date."""
+
+import re
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+from tests.processes import ROOT
+
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+ASKED = {
+    "runtime": PROJECT["project"]["dependencies"],
+    "dev": [one for extra in PROJECT["project"]["optional-dependencies"].values() for one in extra],
+    "build": PROJECT["build-system"]["requires"],
+}
+"""Lock to the requirements that it answers."""
+
+
+def path(lock: str) -> Path:
+    """The file of a lock."""
+    return ROOT / "requirements" / f"{lock}.txt"
+
+
+def locked(lock: str) -> dict[str, set[str]]:
+    """Package to versions: more than one where a newer one has left a Python behind that we support."""
+    found = dict[str, set[str]]()
+    for name, version in re.findall(r"^(\S+?)==(\S+)", path(lock).read_text(encoding="utf-8"), flags=re.MULTILINE):
+        found.setdefault(name, set()).add(version)
+    return found
+
+
+def asked() -> Iterator[tuple[str, Requirement]]:
+    """Each requirement of pyproject.toml with the locks that must satisfy it."""
+    for lock, requirements in ASKED.items():
+        for text in requirements:
+            yield lock, Requirement(text)
+            if lock == "runtime":
+                yield "dev", Requirement(text)
+
+
+@pytest.mark.parametrize(("lock", "requirement"), list(asked()), ids=str)
+def test_a_lock_satisfies_a_requirement(lock: str, requirement: Requirement) -> None:
+    """What pyproject.toml asks for is there, in a version that it allows; else `make lock`."""
+    versions = locked(lock).get(canonicalize_name(requirement.name), set())
+
+    assert versions, f"requirements/{lock}.txt lacks {requirement.name}: run `make lock`"
+    assert all(map(requirement.specifier.contains, versions)), f"{requirement} has {versions}: run `make lock`"
+
+
+@pytest.mark.parametrize("lock", ASKED)
+def test_every_package_has_its_hashes(lock: str) -> None:
+    """Nothing else can be installed under its name; and no index is named, so that everybody uses their own."""
+    text = path(lock).read_text(encoding="utf-8")
+    packages = re.split(r"^(?=\S+==)", text, flags=re.MULTILINE)[1:]
+
+    assert packages
+    assert [one.split()[0] for one in packages if "--hash=sha256:" not in one] == []
+    assert "://" not in text
+
+
+@pytest.mark.parametrize("lock", ["dev", "build"])
+def test_the_locks_agree(lock: str) -> None:
+    """What is tested is what runs: a package has one version in all of them."""
+    other = locked(lock)
+
+    assert {
+        name: versions for name, versions in locked("runtime").items() if other.get(name, versions) != versions
+    } == {}
+
+
+def test_the_settings_of_renovate_conform_to_its_schema() -> None:
+    """Renovate would skip the project otherwise."""
+    command = [sys.executable, "-m", "check_jsonschema", "--builtin-schema", "vendor.renovate", "renovate.json"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+
+    assert done.returncode == 0, done.stdout
+
+
+def test_renovate_finds_the_locks() -> None:
+    """Each begins with a command that Renovate can repeat: options with `=`, and none that names a folder of ours."""
+    commands = [path(lock).read_text(encoding="utf-8").splitlines()[1] for lock in ASKED]
+
+    assert all(command.startswith("#    uv pip compile --universal") for command in commands)
+    assert [word for command in commands for word in command.split() if word.startswith("/")] == []

@@ -1,0 +1,62 @@
+"""The command lines with containers in the pages, which no test can run: what they name is there."""
+
+import re
+import shlex
+
+import pytest
+
+from tests import documentation
+from tests.deploy.composition import Service, services
+from tests.documentation import Line
+from tests.processes import ROOT
+
+LINES = [line for line in documentation.lines() if line.command.startswith(("docker ", "cp "))]
+WORKER = services()["worker"]
+
+
+def after(line: Line, *words: str) -> str | None:
+    """What follows these words at the line's beginning, None for another line."""
+    beginning = " ".join([*words, ""])
+    return line.command.removeprefix(beginning) if line.command.startswith(beginning) else None
+
+
+def of(text: str) -> Service:
+    """The service that an argument names, alone or in `SERVICE:PATH` or `SERVICE=NUMBER`."""
+    return services()[re.split("[:=]", text)[0]]
+
+
+def test_there_are_such_lines() -> None:
+    """The other tests look at something."""
+    assert len(LINES) > 8
+
+
+@pytest.mark.parametrize("line", LINES, ids=str)
+def test_a_line_names_services_of_the_file(line: Line) -> None:
+    """After the command of `docker compose` and its options."""
+    for command in ("exec", "exec -T", "stop", "start", "cp", "up --detach --scale"):
+        rest = after(line, "docker compose", command)
+        if rest is None or rest.startswith("-"):
+            continue
+        words = shlex.split(rest)
+        named = words if command in ("stop", "start") else words[:1]
+
+        assert [of(word).name for word in named]
+
+
+@pytest.mark.parametrize("line", LINES, ids=str)
+def test_an_example_is_there(line: Line) -> None:
+    """What is copied from the checkout."""
+    rest = after(line, "cp")
+
+    assert rest is None or (ROOT / rest.split()[0]).is_file()
+
+
+@pytest.mark.parametrize(
+    "line", [line for line in LINES if line.command.startswith(("docker build", "docker run"))], ids=str
+)
+def test_an_image_is_the_one_of_the_file(line: Line) -> None:
+    """Its tag, and the volume of its state, are those of docker-compose.yml."""
+    assert ":".join(WORKER.image) in line.command.split()
+    assert (
+        "--volume" not in line.command or f"replan_{WORKER.mounts[0].source}:{WORKER.mounts[0].target}" in line.command
+    )

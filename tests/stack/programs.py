@@ -1,0 +1,119 @@
+"""The programs of the stack outside containers: Temporal's server and schema tool, built with Go once, and PostgreSQL.
+
+`python -m tests.stack.programs [PREFIX]` only makes sure that all are there, each line of its output after PREFIX.
+"""
+
+import asyncio
+import os
+import shutil
+import signal
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from platformdirs import user_cache_path
+
+from runtime.child import end, exited, last_line, spawn
+from runtime.temporal_cli import BUILD_SECONDS, SAY_EVERY_SECONDS, Say, find_cli, spoken
+from tests.deploy.composition import services
+
+PACKAGES = ("go.temporal.io/server/cmd/server", "go.temporal.io/server/cmd/tools/sql")
+DEBIAN = Path("/usr/lib/postgresql")
+"""Where Debian keeps PostgreSQL, a folder for each major version; its programs are not on PATH."""
+
+
+class ProgramMissing(RuntimeError):
+    """A program is not here and cannot be made; the message says how to get it."""
+
+
+@dataclass(frozen=True)
+class Programs:
+    """Absolute paths."""
+
+    temporal_server: Path
+    temporal_sql_tool: Path
+    temporal: Path
+    """The CLI."""
+    postgresql: Path
+    """The folder with `initdb` and `postgres`."""
+
+
+async def find_programs(say: Say) -> Programs:
+    """Everything that the stack needs; `say` hears of what takes minutes. Raises ProgramMissing, ServerUnavailable."""
+    postgresql = _postgresql()  # before the build: it would be minutes until the message otherwise
+    folder = await _built(say)
+    return Programs(folder / "server", folder / "sql", await find_cli(say), postgresql)
+
+
+def _postgresql() -> Path:
+    on_path = shutil.which("initdb")
+    if on_path:
+        return Path(on_path).resolve().parent
+    versions = sorted(DEBIAN.glob("*/bin/initdb"), key=lambda file: int(file.parts[-3]))
+    if not versions:
+        raise ProgramMissing(
+            "PostgreSQL is not installed: `apt-get install postgresql`, or put its `initdb` on PATH, then again."
+        )
+    return versions[-1].parent
+
+
+async def _built(say: Say) -> Path:
+    """The folder with `server` and `sql` of the version in docker-compose.yml, in the user's cache."""
+    version = services()["temporal"].image[1]
+    target = user_cache_path("replan") / f"temporal-server-{version}"
+    if not target.is_dir():
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=target.parent, prefix="building-") as folder:
+            await _build(Path(folder), version, say)
+            Path(folder, "bin").rename(target)  # whole or not at all
+    return target
+
+
+async def _build(folder: Path, version: str, say: Say) -> None:
+    go = shutil.which("go")
+    if go is None:
+        raise ProgramMissing("Go is not installed, which builds the Temporal server: https://go.dev/dl, then again.")
+    settings = {**os.environ, "GOBIN": str(folder / "bin"), "GOTMPDIR": str(folder), "CGO_ENABLED": "0"}
+    command = [go, "install", "-ldflags", "-s -w", *(f"{package}@v{version}" for package in PACKAGES)]
+    what = f"building Temporal's server {version} and its schema tool from source with Go, 2 to 5 min, once"
+    process = spawn(command, folder / "log", environment=settings)
+    began = time.monotonic()
+    say(what)
+    try:
+        while not await exited(process, SAY_EVERY_SECONDS) and time.monotonic() - began < BUILD_SECONDS:
+            say(f"{what} ... {spoken(time.monotonic() - began)}")
+    finally:
+        await end(process)
+    if process.returncode != 0:
+        raise ProgramMissing(f"The Temporal server cannot be built ({last_line(folder / 'log')}): see that Go works.")
+
+
+def main(words: Sequence[str]) -> int:
+    """Make sure of the programs."""
+
+    def say(line: str) -> None:
+        sys.stdout.write(" ".join([*words, line]) + "\n")
+        sys.stdout.flush()
+
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    began = time.monotonic()
+    try:
+        programs = asyncio.run(find_programs(say))
+    except RuntimeError as problem:
+        sys.stderr.write(f"{problem}\n")
+        return 1
+    except KeyboardInterrupt:
+        return 130
+    say(f"programs are in {programs.temporal_server.parent} and {programs.postgresql}, after {_since(began)}")
+    return 0
+
+
+def _since(began: float) -> str:
+    return spoken(time.monotonic() - began)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
