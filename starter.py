@@ -1,5 +1,10 @@
 """The person's entry: `python starter.py --task "..."`, and the commands that `--help` lists."""
 
+import os
+import signal
+
+signal.signal(signal.SIGINT, lambda *_: os._exit(130))  # quietly, until there is something to detach from
+
 from runtime import packages
 
 packages.require()

@@ -1,13 +1,36 @@
 """The command line: the commands in their groups; `start` is also reached by a bare `--task`."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperCommand, TyperGroup
 
 from console.commands import decide, look, operate, run
 
+
+class _Switches:
+    """A switch takes no value, so that the help shows none: `--json`, not `--json <bool>`."""
+
+    def get_params(self, context: Any) -> Any:  # Typer keeps the class of a context private
+        """All parameters, with `--help`."""
+        parameters = super().get_params(context)  # type: ignore[misc]  # of the command that this is mixed into
+        for one in parameters:
+            if getattr(one, "is_flag", False):
+                one.metavar = ""
+        return parameters
+
+
+class Command(_Switches, TyperCommand):
+    """One command."""
+
+
+class Group(_Switches, TyperGroup):
+    """All commands."""
+
+
 app = typer.Typer(
+    cls=Group,
     add_completion=False,  # Typer's own completes programs, and ours is `python starter.py`
     no_args_is_help=True,
     pretty_exceptions_enable=False,
@@ -39,4 +62,4 @@ def whole(
 
 for group, commands in GROUPS.items():
     for name, (command, example) in commands.items():
-        app.command(name, rich_help_panel=group, epilog=f"Example: {example}")(command)
+        app.command(name, cls=Command, rich_help_panel=group, epilog=f"Example: {example}")(command)

@@ -1,9 +1,10 @@
 """The last lines of a task: how it ended, what it cost, the result, and where to read why."""
 
 from console.cells import cut, one_line, printable
-from console.step_lines import duration
+from console.shown import starter
+from console.step_lines import duration, without_word
 from workflows.plan import canonical
-from workflows.task import Outcome, StepStatus
+from workflows.task import FaultRecord, Outcome, OutcomeStep, StepStatus
 
 MAX_RESULT = 4000
 """Characters of a result that a terminal shows."""
@@ -11,6 +12,8 @@ MAX_ROWS = 60
 """Lines of it."""
 MAX_REASON = 600
 """Cells of the reason for an end."""
+CLOSED = "closed"
+"""The code of a task that was closed from outside."""
 LOST = (StepStatus.FAILED, StepStatus.SKIPPED, StepStatus.CANCELLED)
 
 
@@ -22,27 +25,41 @@ def lines(outcome: Outcome) -> list[str]:
     if outcome.result is not None:
         said += _result(outcome)
     if outcome.faults:
-        said.append(printable(f"Why: python starter.py explain {outcome.task_id}"))
+        said.append(f"Why: {starter('explain', outcome.task_id)}")
     return said
 
 
 def headline(outcome: Outcome) -> str:
-    """`Completed in 2.3 s: 1 replan, 2 retries (both helped), 0 wasted, 7 tool calls`."""
+    """`Completed in 2.3 s: 1 replan, 2 retries (both helped), 0 wasted, 7 tool calls`.
+
+    A task that was closed from outside left no account, so nothing is counted.
+    """
     counts = [_count(outcome.replans, "replan"), *_retries(outcome), _count(outcome.spent.tool_calls, "tool call")]
     status = outcome.status.replace("_", " ").capitalize()
     took = "in" if outcome.ended_at else "for"
-    return f"{status} {took} {duration(outcome.spent.seconds, digits=1)}: {', '.join(counts)}"
+    said = f"{status} {took} {duration(outcome.spent.seconds, digits=1)}"
+    return said if outcome.code == CLOSED else f"{said}: {', '.join(counts)}"
 
 
 def _retries(outcome: Outcome) -> list[str]:
     """How many retries there were, for how many the step got through, and how many were for nothing."""
-    status = {(step.id, step.revision): step.status for step in outcome.steps}
-    of = [status.get((fault.step_id, fault.revision)) for fault in outcome.faults if fault.decision == "retry"]
+    steps = {(step.id, step.revision): step for step in outcome.steps}
+    retried = [fault for fault in outcome.faults if fault.decision == "retry"]
+    of = [_became(steps.get((fault.step_id, fault.revision)), fault) for fault in retried]
+    of += [_became(step) for step in outcome.steps for _ in range(without_word(outcome, step))]
     counted = _count(len(of), "retry", "retries")
     if not of:
         return [counted]
     helped, wasted = of.count(StepStatus.COMPLETED), sum(one in LOST for one in of)
     return [f"{counted} ({_helped(helped, len(of))})", f"{wasted} wasted"]
+
+
+def _became(step: OutcomeStep | None, fault: FaultRecord | None = None) -> StepStatus | None:
+    """What a retry came to: those of a kind whose fallback took over came to nothing, whatever that did."""
+    if step is None:
+        return None
+    by_own = not step.is_fallback or (fault is not None and fault.source == step.kind)
+    return step.status if by_own else StepStatus.FAILED
 
 
 def _helped(helped: int, number: int) -> str:
@@ -59,7 +76,7 @@ def _result(outcome: Outcome) -> list[str]:
     kept = text[:MAX_RESULT].splitlines()[:MAX_ROWS]
     said = [printable(line) for line in kept]
     if len(text) > MAX_RESULT or len(text.splitlines()) > MAX_ROWS:
-        where = f"python starter.py show {outcome.task_id} --json"
+        where = starter("show", outcome.task_id, "--json")
         said.append(printable(f"... cut here; all {len(text):,} characters: {where}"))
     return said
 

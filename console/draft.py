@@ -119,7 +119,7 @@ def _told(spec: ToolSpec) -> list[str]:
     if spec.effect is not Effect.READ:
         told = [
             f"changes the world ({spec.effect})",
-            f"{spec.undo.kind} can undo it" if spec.undo else "cannot be undone",
+            f"{spec.undo.kind} would undo it (by hand)" if spec.undo else "cannot be undone",
         ]
     told += [f"{spec.observe.kind} looks again after a refusal"] if spec.observe else []
     told += [f"{spec.fallback} takes over when it stays away"] if spec.fallback else []
@@ -136,5 +136,5 @@ def _sum(steps: Sequence[Step], specs: Mapping[str, ToolSpec]) -> str:
         return f"{counted}: none changes the world; {NOT_RUN}"
     verb = "changes" if len(changing) == 1 else "change"
     changes = f"{len(changing)} {verb} the world ({', '.join(step.id for step in changing)})"
-    undone = f"{len(final)} of these cannot be undone ({', '.join(final)})" if final else "all of it can be undone"
+    undone = f"{len(final)} of these cannot be undone ({', '.join(final)})" if final else "each can be undone by hand"
     return f"{counted}: {changes}, {undone}; {NOT_RUN}"

@@ -6,9 +6,9 @@ whole document of `--json`. Between two looks at a task (a quarter of a second) 
 that cannot do what was asked ends with `error`.
 """
 
-import json
 from typing import TYPE_CHECKING, Any, TextIO
 
+from console import document
 from console.problem import Problem
 from console.view import Silent, View
 
@@ -22,7 +22,7 @@ SCHEMA = 1
 
 def line(event: str, **fields: Any) -> str:
     """An event on one line; the letters of all languages stay, line breaks do not."""
-    return json.dumps({"schema": SCHEMA, "event": event, **fields}, ensure_ascii=False)
+    return document.written({"schema": SCHEMA, "event": event, **fields}, indent=None)
 
 
 def of_problem(problem: Problem) -> str:
@@ -61,9 +61,9 @@ class Events(View):
         """Tell the rest; the event `end` follows with the document, whose fields only the server knows."""
         self._tell(outcome, {})
 
-    def close(self, document: dict[str, Any]) -> None:
+    def close(self, whole: dict[str, Any]) -> None:
         """The last event, with the document of `--json`."""
-        self._write("end", document=document)
+        self._write("end", document=whole)
 
     def _tell(self, outcome: "Outcome", attempts: dict[str, int]) -> None:
         if not self._began:

@@ -143,6 +143,15 @@ class Pending:
 
 
 @dataclass(frozen=True)
+class Reset:
+    """Where a person set the task back to, when, and why."""
+
+    event: Event
+    at: datetime
+    reason: str
+
+
+@dataclass(frozen=True)
 class Unreadable:
     """A part of an event that this console cannot read, and why."""
 
@@ -167,8 +176,11 @@ class History:
     timers: list[Timer] = field(default_factory=list)
     cancels: list[Event] = field(default_factory=list)
     """Requests to cancel the task."""
-    resets: list[Event] = field(default_factory=list)
-    """Where the task was set back to an earlier event."""
+    resets: list[Reset] = field(default_factory=list)
+    due: datetime | None = None
+    """Since when a workflow task waits for a worker."""
+    gaps: list[tuple[datetime, datetime]] = field(default_factory=list)
+    """From when a call or a workflow task was scheduled until a worker took it."""
     waits_for_worker: Event | None = None
     """The workflow task that no worker has taken yet."""
     stuck: tuple[Event, str] | None = None

@@ -2,14 +2,17 @@
 
 import functools
 import inspect
+import shlex
 from collections.abc import Callable, Coroutine
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 if TYPE_CHECKING:  # the SDK takes half a second, which --help does not have
     from temporalio.client import Client
+
+    from console.outcome import Handle
 
 QUEUE = "replan"
 
@@ -48,7 +51,11 @@ class Common:
     @property
     def at_queue(self) -> str:
         """` --queue NAME`, for a command that is shown; empty for the usual queue."""
-        return "" if self.queue == QUEUE else f" --queue {self.queue}"
+        return "" if self.queue == QUEUE else f" --queue {shlex.quote(self.queue)}"
+
+    async def at(self, task: "Handle") -> "Common":
+        """The same with the queue that a task is on, whose workers alone can answer for it."""
+        return replace(self, queue=(await task.describe()).task_queue)
 
 
 def command(work: Callable[..., Coroutine[Any, Any, int]]) -> Callable[..., None]:
@@ -67,7 +74,7 @@ def command(work: Callable[..., Coroutine[Any, Any, int]]) -> Callable[..., None
         from console.entry import run as run_to_the_end
 
         common = Common(**{field.name: given.pop(field.name) for field in fields(Common)})
-        raise typer.Exit(run_to_the_end(work(**given, common=common)))
+        raise typer.Exit(run_to_the_end(functools.partial(work, **given, common=common)))
 
     parameters = [one.replace(kind=inspect.Parameter.KEYWORD_ONLY) for one in own] + shared
     run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]  # what inspect looks for first

@@ -15,6 +15,7 @@ from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError
 
 from console.problem import Exit
+from console.shown import starter
 from workflows.agent import OUTCOME_MEMO, AgentWorkflow
 from workflows.task import Ending, Outcome, Progress, Task, TaskStatus
 
@@ -63,7 +64,8 @@ async def _closed_from_outside(handle: Handle) -> Outcome:
     how = (
         "cancelled before it began"
         if cancelled
-        else f"closed from outside ({seen.status.name if seen.status else '?'})"
+        else f"closed from outside ({seen.status.name if seen.status else '?'}): `{starter('explain', seen.id)}` "
+        "tells what it had done"
     )
     account = Progress(task=Task(text=str(memo.get("task") or seen.id)), task_id=seen.id, started_at=seen.start_time)
     account.end(Ending(status=status, reason=f"The task was {how}.", code="closed"), seen.close_time or seen.start_time)

@@ -6,6 +6,7 @@ from datetime import datetime
 
 from console import tree
 from console.cells import cut, one_line, printable, wrapped
+from console.shown import starter
 from console.sight import Sight
 from console.step_lines import Columns, duration
 from console.window import fitted
@@ -39,7 +40,7 @@ def ended(outcome: Outcome, ui_url: str | None, width: int) -> list[str]:
     steps = sum(block.step is not None for block in blocks)
     lines += fitted(blocks, MAX_WHOLE if steps > MAX_WHOLE else sum(len(block.lines) for block in blocks))
     if steps > MAX_WHOLE:
-        lines.append(printable(f"All {steps} steps: python starter.py show {outcome.task_id}"))
+        lines.append(f"All {steps} steps: {starter('show', outcome.task_id)}")
     return lines
 
 

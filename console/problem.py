@@ -21,5 +21,6 @@ class Problem(Exception):
 
     def __init__(self, code: str, reason: str, remedy: str, exit: Exit = Exit.BAD_USAGE) -> None:
         """`code` is for programs; reason and remedy are one sentence together."""
-        super().__init__(f"{reason}: {remedy}.")
+        said = f"{reason.removesuffix('.')}: {remedy}"
+        super().__init__(said if said.endswith((".", "?", "!", "…")) else f"{said}.")
         self.code, self.reason, self.remedy, self.exit = code, reason, remedy, exit

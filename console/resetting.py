@@ -12,10 +12,12 @@ from temporalio.client import Client, WorkflowExecutionStatus
 
 from console import calls, document
 from console.calls import UNREADABLE, Call, Calls
+from console.cells import printable
 from console.connection import ui_url
 from console.options import Common
 from console.outcome import Handle
 from console.problem import Exit, Problem
+from console.shown import starter
 from workflows.plan import nearest
 from workflows.task import Task
 
@@ -75,7 +77,7 @@ def _refuse_twice(made: Calls, step: Call, id: str) -> None:
     free = [call.id for call in made.all if not made.undone_by(call) and made.first(call.id) == call]
     reason = f"Going back to {step.id!r} would do {one.id!r} again, which {one.change} ({one.kind}, event {one.event})"
     if one.closed is None:
-        remedy = f"wait until it has ended, or stop the task with `python starter.py cancel {id}`"
+        remedy = f"wait until it has ended, or stop the task with `{starter('cancel', id)}`"
     elif free:
         remedy = f"reset to what came after it: {_names(free)}"
     else:
@@ -102,7 +104,7 @@ def _refuse_overtaken(before: Calls, after: Calls, step: Call, id: str) -> None:
     new = [call for call in after.undone_by(step) if (call.event, call.change) not in known]
     if new:
         reason = f"The task was reset, but meanwhile its old run had called {new[-1].id!r}, which {new[-1].change}"
-        remedy = f"stop it with `python starter.py cancel {id}` unless that may happen twice"
+        remedy = f"stop it with `{starter('cancel', id)}` unless that may happen twice"
         raise Problem("overtaken", reason, remedy, Exit.FAILED)
 
 
@@ -112,8 +114,8 @@ def _say(client: Client, id: str, run_id: str, step: Call, common: Common) -> No
         fields = {"task_id": id, "run_id": run_id, "to": step.id, "event": step.task, "ui_url": place}
         print(document.of_anything(fields))
         return
-    print(f"{id} goes on from before {step.id} (event {step.task}).")
-    print(f"Follow: python starter.py show {id} --follow")
+    print(printable(f"{id} goes on from before {step.id} (event {step.task})."))
+    print(f"Follow: {starter('show', id, '--follow')}")
 
 
 def _names(ids: Sequence[str]) -> str:

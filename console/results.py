@@ -1,6 +1,5 @@
 """`show --result STEP`: what one step returned, whole, wherever it lies."""
 
-import json
 import sys
 
 from pydantic import JsonValue
@@ -10,7 +9,7 @@ from temporalio.api.sdk.v1.external_storage_pb2 import ExternalStorageReference
 from temporalio.client import Client
 from temporalio.converter import JSONProtoPayloadConverter
 
-from console import tools
+from console import document, tools
 from console.options import Common
 from console.outcome import Handle
 from console.problem import Exit, Problem
@@ -34,7 +33,7 @@ async def result(client: Client, handle: Handle, common: Common, step: str) -> i
         print(f"{size} bytes, sha256 {digest}, from a worker's store", file=sys.stderr)
         inquiry = Inquiry(about="payload", driver=reference.driver_name, claim=claim)
         value = (await tools.ask(client, common, inquiry)).payload
-    print(json.dumps(value.get("result") if isinstance(value, dict) else value, ensure_ascii=False, indent=2))
+    print(document.written(value.get("result") if isinstance(value, dict) else value))
     return Exit.COMPLETED
 
 

@@ -9,11 +9,12 @@ from rich.cells import cell_len, set_cell_size
 from console.tree import one_line
 from workflows.task import TaskStatus
 
-HEADING = ("STATUS", "STARTED", "ID", "REPLANS", "TASK")
+HEADING = ("STATUS", "STARTED", "ID", "REPLANS", "LAST FAULT", "TASK")
 GAP = "  "
 MIN_ID = 20
 MIN_TEXT = 12
-"""Columns that a terminal keeps for an id and for the task's words."""
+MIN_FAULT = 10
+"""Columns that a terminal keeps for an id, for the task's words and for its last fault."""
 
 
 class Listed(BaseModel):
@@ -53,8 +54,8 @@ def table(listed: Sequence[Listed], width: int | None, now: datetime) -> list[st
 
 def _cells(one: Listed, now: datetime | None) -> tuple[str, ...]:
     when = f"{one.started_at.astimezone(UTC):%Y-%m-%d %H:%M:%SZ}" if now is None else age(one.started_at, now)
-    replans = " ".join(str(part) for part in (one.replans, one.last_fault) if part is not None)
-    return one.status, when, one_line(one.task_id), one_line(replans), one_line(one.task)
+    replans = "" if one.replans is None else str(one.replans)
+    return one.status, when, one_line(one.task_id), replans, one_line(one.last_fault or ""), one_line(one.task)
 
 
 def age(then: datetime, now: datetime) -> str:
@@ -67,11 +68,15 @@ def age(then: datetime, now: datetime) -> str:
 
 
 def _fitted(widths: Sequence[int], width: int) -> list[int]:
-    """Widths that fit: the task's words are cut first, then the id, whose beginning is enough for every command."""
-    status, when, id, replans, text = widths
+    """Widths that fit: the task's words are cut first, then the fault's code, then the id.
+
+    The beginning of an id is enough for every command.
+    """
+    status, when, id, replans, fault, text = widths
     free = width - status - when - replans - len(GAP) * (len(widths) - 1)
-    id = min(id, max(MIN_ID, free - min(text, MIN_TEXT)))
-    return [status, when, id, replans, max(0, min(text, free - id))]
+    fault = min(fault, max(MIN_FAULT, free - id - min(text, MIN_TEXT)))
+    id = min(id, max(MIN_ID, free - fault - min(text, MIN_TEXT)))
+    return [status, when, id, replans, fault, max(0, min(text, free - fault - id))]
 
 
 def _line(row: Sequence[str], widths: Sequence[int]) -> str:

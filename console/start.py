@@ -12,12 +12,15 @@ from temporalio.exceptions import WorkflowAlreadyStartedError
 
 from console.outcome import Handle
 from console.problem import Problem
+from console.shown import starter
 from workflows.agent import AgentWorkflow
 from workflows.budget import Limits
 from workflows.details import summary
 from workflows.plan import Step, digest
 from workflows.task import Task
 
+MAX_ID = 200
+"""Characters of an id that somebody chooses."""
 MAX_PLAN = 256 * 1024
 """Bytes of a plan file; the server takes no task of 2 MB."""
 TASK_MEMO = "task"
@@ -74,6 +77,22 @@ def new_id(text: str) -> str:
     return "-".join(filter(None, [words, secrets.token_hex(3)]))
 
 
+def check(id: str | None, *, detach: bool, dry_run: bool) -> None:
+    """Before anything is connected: whether these options can be used.
+
+    Raises:
+        Problem: --detach beside --dry-run, or an id that nobody could type again.
+    """
+    if detach and dry_run:
+        raise Problem("usage", "--detach starts a task and --dry-run starts none", "give one of them")
+    if id is None:
+        return
+    if not (0 < len(id) <= MAX_ID and id.isprintable() and id == id.strip() and not id.startswith("-")):
+        reason = f"--id {id[:MAX_ID]!r} cannot be an id"
+        remedy = f"give 1 to {MAX_ID} printable characters without a dash in front and blanks at the ends"
+        raise Problem("usage", reason, remedy)
+
+
 def wanted(text: str | None, plan: Path | None, documents: str | None, limits: dict[str, Any]) -> Task:
     """What the options ask for.
 
@@ -102,7 +121,7 @@ async def start(client: Client, task: Task, *, id: str | None, queue: str, again
     """
     reuse = WorkflowIDReusePolicy.ALLOW_DUPLICATE if again else WorkflowIDReusePolicy.REJECT_DUPLICATE
     mark = digest(task.model_dump(mode="json"))
-    chosen = id or new_id(task.text)
+    chosen = new_id(task.text) if id is None else id
     try:
         return await client.start_workflow(
             AgentWorkflow.run,
@@ -111,7 +130,7 @@ async def start(client: Client, task: Task, *, id: str | None, queue: str, again
             task_queue=queue,
             id_reuse_policy=reuse,
             static_summary=summary(task.text),
-            static_details=f"`python starter.py show {chosen}` shows this task in a terminal.",
+            static_details=f"`{starter('show', chosen)}` shows this task in a terminal.",
             memo={TASK_MEMO: task.text, DIGEST_MEMO: mark},
         )
     except WorkflowAlreadyStartedError:

@@ -8,10 +8,12 @@ from rich.cells import cell_len
 
 from console.cells import cut, one_line, pad, printable
 from workflows.details import SIGNS
+from workflows.faults import Code
 from workflows.task import FaultRecord, Outcome, OutcomeStep, StepStatus
 
 FOLLOWS = {
     "replan": "the same call would fail again -> a new plan, no retry",
+    "end": "the same call would fail again: no retry",
     "wait": "waiting, then the same step again",
     "fallback": "another kind takes over",
     "escalate": "neither time nor another plan can help -> a person, no retry",
@@ -84,10 +86,34 @@ def lines(outcome: Outcome, step: OutcomeStep, columns: Columns, now: Now | None
     retried = [fault for fault in faults if fault.decision == "retry"]
     if retried:
         said.append("    " + _retries(retried))
+    if silent := without_word(outcome, step):
+        left = f"{silent} attempt{'' if silent == 1 else 's'} left no word"
+        said.append(f"    {left} (worker lost or timed out)")
     for fault in faults:
         if fault.decision != "retry":
-            said += [f"    {fault.code}: {cut(one_line(fault.reason), MAX_REASON)}", f"    {FOLLOWS[fault.decision]}"]
+            said += [f"    {fault.code}: {cut(one_line(fault.reason), MAX_REASON)}", f"    {_follows(outcome, fault)}"]
     return said + (_again(attempt, now) if attempt and now else [])
+
+
+def without_word(outcome: Outcome, step: OutcomeStep) -> int:
+    """How many attempts before its last one ended without a fault that anybody could record."""
+    told = [
+        fault
+        for fault in outcome.faults
+        if fault.step_id == step.id and fault.revision == step.revision and fault.attempt
+    ]
+    counted = [fault.decision for fault in told if fault.code is not Code.WORKER_SHUTDOWN]
+    retried = counted.count("retry")
+    last = step.status in (StepStatus.COMPLETED, StepStatus.CANCELLED)
+    return max(0, step.attempts - retried - max(1, len(counted) - retried + last))
+
+
+def _follows(outcome: Outcome, fault: FaultRecord) -> str:
+    """What followed a fault; a task that ended before a new plan came had none."""
+    replanned = any(revision.number > fault.revision for revision in outcome.revisions)
+    if fault.decision == "replan" and outcome.ended_at and not replanned:
+        return FOLLOWS["end"]
+    return FOLLOWS[fault.decision]
 
 
 def kind(step: OutcomeStep) -> str:

@@ -2,6 +2,7 @@
 
 import json
 import secrets
+import sys
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -10,18 +11,24 @@ from pydantic import JsonValue
 from temporalio.client import Client, WorkflowFailureError
 from temporalio.exceptions import ApplicationError
 
-from console import document, tree
+from console import document, tree, watching
+from console.cells import printable, wrapped
 from console.options import Common
-from console.outcome import ended, exit_code
+from console.outcome import exit_code
 from console.problem import Exit, Problem
+from console.screen import size
 from console.start import new_id
+from console.view import Aside
 from workflows.agent import AgentWorkflow
 from workflows.budget import Limits
 from workflows.inspect import Findings, Inquiry, InspectWorkflow, ToolCard
 from workflows.plan import Step, nearest
 from workflows.task import StepStatus, Task
 
+AN_OBJECT = """write an object, e.g. '{"query": "refund"}', or @FILE"""
 PATIENCE = timedelta(seconds=5)
+MIN_ROOM = 20
+"""Cells below which a column is none."""
 
 
 async def tools(client: Client, common: Common, kind: str | None) -> int:
@@ -36,28 +43,34 @@ async def tools(client: Client, common: Common, kind: str | None) -> int:
         print(document.of_anything({"tools": [card.model_dump(mode="json") for card in chosen]}))
     else:
         for card in chosen:
-            print("\n".join(_lines(card, whole=kind is not None)))
+            _head(card)
+            for line in _more(card) if kind else ():
+                watching.say(printable(line))
     return Exit.COMPLETED
 
 
 async def call(client: Client, common: Common, kind: str, arguments: dict[str, JsonValue]) -> int:
-    """Run one step through the same boundary as every plan, and print what came back."""
+    """Run one step through the same boundary as every plan, and print what came back.
+
+    In a pipe stdout has the result alone, so that a program can read it; what became of the call is on stderr.
+    """
     plan = (Step(id="call", kind=kind, args=arguments),)
     task = Task(text=f"call {kind}", plan=plan, plan_only=True, limits=Limits(replans=0))
     handle = await client.start_workflow(
         AgentWorkflow.run, task, id=new_id(task.text), task_queue=common.queue, static_summary=f"call {kind}"
     )
-    outcome = await ended(handle)
+    outcome = await watching.to_the_end(client, handle, Aside(common))
     if common.json:
         print(document.of_task(outcome, handle.result_run_id, None))
         return exit_code(outcome)
+    told = sys.stdout if sys.stdout.isatty() else sys.stderr
     for step in outcome.steps:
         for line in tree.step_lines(outcome, step):
-            print(line)
+            print(line, file=told)
         if step.status is StepStatus.COMPLETED:
-            print(json.dumps(step.result, ensure_ascii=False, indent=2))
+            print(document.written(step.result))
     if not outcome.steps:
-        print(outcome.reason)
+        print(tree.one_line(outcome.reason), file=told)
     return exit_code(outcome)
 
 
@@ -65,16 +78,41 @@ def read_arguments(text: str) -> dict[str, JsonValue]:
     """Read a tool's arguments: a JSON object, or @FILE that holds one.
 
     Raises:
-        Problem: it is neither.
+        Problem: it is neither, or nothing that can be sent.
     """
     try:
-        read: Any = json.loads(Path(text[1:]).read_text() if text.startswith("@") else text)
-    except (OSError, ValueError) as error:
-        remedy = """write an object, e.g. '{"query": "refund"}', or @FILE"""
-        raise Problem("bad_arguments", f"The arguments are no JSON ({error})", remedy) from error
+        read: Any = json.loads(_text_of(text[1:]) if text.startswith("@") else text)
+    except RecursionError as error:
+        raise _too_deep() from error
+    except ValueError as error:
+        raise Problem("bad_arguments", f"The arguments are no JSON ({error})", AN_OBJECT) from error
     if not isinstance(read, dict):
-        raise Problem("bad_arguments", "The arguments must be a JSON object", """write e.g. '{"query": "refund"}'""")
+        raise Problem("bad_arguments", "The arguments must be a JSON object", AN_OBJECT)
+    _require_sendable(read)
     return read
+
+
+def _require_sendable(read: dict[str, Any]) -> None:
+    try:
+        json.dumps(read, ensure_ascii=False).encode()
+        Step(id="call", kind="call", args=read).model_dump_json()
+    except UnicodeEncodeError as error:
+        half = ascii(error.object[error.start])
+        raise Problem("bad_arguments", f"The arguments hold half a letter ({half})", "write it whole") from error
+    except (RecursionError, ValueError) as error:  # pydantic's limit is lower than Python's
+        raise _too_deep() from error
+
+
+def _too_deep() -> Problem:
+    return Problem("bad_arguments", "The arguments are nested too deeply", "make them flatter")
+
+
+def _text_of(file: str) -> str:
+    try:
+        return Path(file).read_text(encoding="utf-8")
+    except OSError as error:
+        reason = f"The file {file!r} cannot be read ({error.strerror})"
+        raise Problem("bad_arguments", reason, "check what stands behind the @") from error
 
 
 async def ask(client: Client, common: Common, inquiry: Inquiry) -> Findings:
@@ -103,12 +141,17 @@ async def ask(client: Client, common: Common, inquiry: Inquiry) -> Findings:
         ) from failure
 
 
-def _lines(card: ToolCard, *, whole: bool) -> list[str]:
-    """A tool for people: what it does, what it changes, what it takes."""
-    spec = card.spec
-    lines = [f"{spec.kind:<16} {spec.effect:<14} {card.description.splitlines()[0]}"]
-    if not whole:
-        return lines
+def _head(card: ToolCard) -> None:
+    """Print what a tool changes and what it does, on a terminal in two columns."""
+    name, does = printable(f"{card.spec.kind:<16} {card.spec.effect:<14} "), printable(card.description.splitlines()[0])
+    room = size(sys.stdout)[0] - len(name) if sys.stdout.isatty() else 0
+    rows = wrapped(does, room).split("\n") if room >= MIN_ROOM else [does]
+    print("\n".join([name + rows[0], *(" " * len(name) + row for row in rows[1:])]))
+
+
+def _more(card: ToolCard) -> list[str]:
+    """What a tool goes with, what it takes and returns."""
+    spec, lines = card.spec, list[str]()
     related = {"looks again with": spec.observe, "is undone by": spec.undo}
     lines += [f"  {words} {other.kind}" for words, other in related.items() if other]
     lines += [f"  falls back to {spec.fallback}"] if spec.fallback else []

@@ -26,7 +26,8 @@ class Block:
 
 def heading(outcome: Outcome, ui_url: str | None) -> str:
     """The first line: which task, whose plan, where to read it."""
-    planner = f"{outcome.planner} planner" if outcome.planner else "waiting for a worker"
+    nobody = "planner unknown" if outcome.ended_at else "waiting for a worker"
+    planner = f"{outcome.planner} planner" if outcome.planner else nobody
     return printable("  ".join(filter(None, [outcome.task_id, planner, ui_url])))
 
 

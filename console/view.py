@@ -1,10 +1,14 @@
 """Where a follower tells what it sees; the lines, the live tree and the events are such views."""
 
+import sys
 from enum import StrEnum
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
+from console.cells import printable
+
 if TYPE_CHECKING:  # they take half a second, which a mistake in the usage need not wait for
+    from console.options import Common
     from console.sight import Sight
     from workflows.task import Outcome
 
@@ -17,7 +21,7 @@ class Silent(StrEnum):
 
 
 class View:
-    """Shows nothing: for `--json`, which prints one document at the end."""
+    """Shows nothing."""
 
     def __enter__(self) -> Self:
         """Begin to show."""
@@ -42,6 +46,22 @@ class View:
 
     def end(self, outcome: "Outcome") -> None:
         """The task has ended."""
+
+
+class Aside(View):
+    """Says only who is silent, and not on stdout: for what prints one document, or one result, at the end."""
+
+    def __init__(self, common: "Common") -> None:
+        """Name the queue of `common`."""
+        self._common = common
+
+    def silence(self, who: Silent) -> None:
+        """Say who does not answer."""
+        print(printable(words(who, self._common.queue, self._common.at_queue)), file=sys.stderr, flush=True)
+
+    def answers(self, who: Silent) -> None:
+        """Say who is back."""
+        print(words_again(who), file=sys.stderr, flush=True)
 
 
 def words(who: Silent, queue: str, at_queue: str) -> str:

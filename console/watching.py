@@ -8,6 +8,7 @@ import sys
 from temporalio.client import Client
 
 from console import document, tree
+from console.cells import printable
 from console.connection import ui_url
 from console.events import Events
 from console.follow import Follower
@@ -18,9 +19,10 @@ from console.outcome import Handle, ended, exit_code
 from console.paint import Paint
 from console.problem import Exit, Problem
 from console.screen import size
+from console.shown import starter
 from console.sight import look
 from console.step_lines import WIDTH, Now
-from console.view import View
+from console.view import Aside, View
 from workflows.task import Outcome
 
 
@@ -39,18 +41,23 @@ def check(common: Common, *, jsonl: bool, follows: bool) -> None:
 
 async def follow(client: Client, handle: Handle, common: Common, *, jsonl: bool = False) -> int:
     """Show what happens until the task ends; Ctrl-C leaves it running and says how to come back."""
-    view = await _view(client, handle, common, jsonl)
-    try:
-        with view:
-            outcome = await Follower(client, handle, view).to_the_end()
-    except asyncio.CancelledError:
-        _leave(handle.id)
-        raise
+    view = await _view(client, handle, await common.at(handle), jsonl)
+    outcome = await to_the_end(client, handle, view)
     if isinstance(view, Events):
         view.close(json.loads(await _document(client, handle, outcome)))
     elif common.json:
         print(await _document(client, handle, outcome))
     return exit_code(outcome)
+
+
+async def to_the_end(client: Client, handle: Handle, view: View) -> Outcome:
+    """Tell a view what happens until the task ends; Ctrl-C leaves it running and says how to come back."""
+    try:
+        with view:
+            return await Follower(client, handle, view).to_the_end()
+    except asyncio.CancelledError:
+        _leave(handle.id)
+        raise
 
 
 async def show(client: Client, handle: Handle, common: Common) -> int:
@@ -77,8 +84,8 @@ async def detached(client: Client, handle: Handle, common: Common) -> int:
     if common.json:
         print(document.of_start(handle.id, handle.result_run_id, place))
     else:
-        _say("  ".join(filter(None, [handle.id, "started", place])))
-        _say(f"Follow: python starter.py show {handle.id} --follow")
+        say(printable("  ".join(filter(None, [handle.id, "started", place]))))
+        say(f"Follow: {starter('show', handle.id, '--follow')}")
     return Exit.COMPLETED
 
 
@@ -87,10 +94,10 @@ async def _view(client: Client, handle: Handle, common: Common, jsonl: bool) -> 
     if jsonl:
         return Events(common, (await handle.describe()).run_id, place, sys.stdout)
     if common.json:
-        return View()
+        return Aside(common)
     if sys.stdout.isatty() and os.environ.get("TERM", "dumb") != "dumb":
         return Live(common, handle.id, place, sys.stdout)
-    return Lines(common, place, _say, size(sys.stdout)[0] if sys.stdout.isatty() else WIDTH)
+    return Lines(common, place, say, size(sys.stdout)[0] if sys.stdout.isatty() else WIDTH)
 
 
 async def _standing(client: Client, handle: Handle, common: Common) -> tuple[Outcome, Now | None]:
@@ -102,7 +109,8 @@ async def _standing(client: Client, handle: Handle, common: Common) -> tuple[Out
         return await ended(handle), None
     if found.sight is None:
         reason = f"Task {handle.id!r} is running, but no worker answers for it"
-        raise Problem("no_worker", reason, f"start one with `python worker.py{common.at_queue}`", Exit.UNREACHABLE)
+        remedy = f"start one with `python worker.py{(await common.at(handle)).at_queue}`"
+        raise Problem("no_worker", reason, remedy, Exit.UNREACHABLE)
     return found.sight.outcome, found.sight.now()
 
 
@@ -111,7 +119,7 @@ async def _document(client: Client, handle: Handle, outcome: Outcome) -> str:
 
 
 def _leave(id: str) -> None:
-    follow, stop = f"python starter.py show {id} --follow", f"python starter.py cancel {id}"
+    follow, stop = starter("show", id, "--follow"), starter("cancel", id)
     if sys.stderr.isatty():
         print(f"\ndetached; still running.\nFollow: {follow}\nStop:   {stop}", file=sys.stderr)
     else:
@@ -122,7 +130,7 @@ def _place(client: Client, handle: Handle) -> str | None:
     return ui_url(client.service_client.config.target_host, client.namespace, handle.id)
 
 
-def _say(line: str) -> None:
+def say(line: str) -> None:
     """Print a line, wrapped on a terminal and whole in a file."""
     if sys.stdout.isatty():
         width, _ = size(sys.stdout)

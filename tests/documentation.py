@@ -35,10 +35,10 @@ def lines() -> list[Line]:
 
 
 def files(text: str) -> dict[str, str]:
-    """The code blocks of a page that are a file: Python by the name in their first line, JSON as `plan.json`."""
+    """The code blocks of a page that are a file: Python by the name in their first line, JSON by what `--plan` is given."""
     named = re.findall(r"^```python\n# (\w+\.py)\n(.*?)^```", text, flags=re.DOTALL | re.MULTILINE)
     plans = re.findall(r"^```json\n(.*?\"steps\".*?)^```", text, flags=re.DOTALL | re.MULTILINE)
-    return {**dict(named), **dict.fromkeys(["plan.json"] if plans else [], plans[0] if plans else "")}
+    return dict(named) | dict(zip(re.findall(r"--plan (\w+\.json)", text), plans, strict=False))
 
 
 def read(page: str, text: str) -> Iterator[Line]:

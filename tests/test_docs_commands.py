@@ -18,8 +18,9 @@ from tests.processes import ROOT, Processes
 
 ELSEWHERE = {
     r"make demo": "tests/test_readme.py runs it",
-    r"make (test|check|clean|pictures|lock|audit|bench|test-stack)": "minutes, a network, or what runs here",
+    r"make (test|check|clean|pictures|lock|audit|bench|test-stack)( \S+)?": "minutes, a network, or what runs here",
     r"\S+ -m pip install .*": "it would change the environment that runs here",
+    r"(docker|cp) .*": "no container engine runs here: tests/deploy/test_pages.py holds what they name",
     r"temporal workflow reset": "no command, but one that is warned of",
     r".*(\[[A-Z]+\]|COMMAND|NAME).*": "no command, but how one is written",
     "|".join(map(re.escape, test_docs_tools.COMMANDS)): "run by tests/test_docs_tools.py, with the tools of that page",

@@ -111,7 +111,7 @@ def test_each_command_of_the_starter_runs(served: Processes, command: str) -> No
     done = run(served, command)
 
     assert done.returncode == 0, done.stdout + done.stderr
-    assert ("Completed" if "--plan" in command else "to_feet") in done.stdout
+    assert ("Completed" if "--plan" in command else "to_feet") in done.stdout + done.stderr
 
 
 def test_the_plan_of_the_page_does_what_it_says(served: Processes) -> None:
@@ -136,7 +136,7 @@ def test_arguments_that_do_not_fit_end_with_2(served: Processes) -> None:
     """And nothing was called."""
     done = run(served, """python starter.py call to_feet '{"meters": 1.5}'""")
 
-    assert (done.returncode, "The plan was refused" in done.stdout) == (2, True)
+    assert (done.returncode, "The plan was refused" in done.stderr) == (2, True)
 
 
 @pytest.mark.parametrize("command", [one for one in COMMANDS if "worker.py" in one])
@@ -155,7 +155,7 @@ def test_the_broken_worker_shows_what_the_page_says(written: Processes) -> None:
     with alone.worker(*options):
         done = run(alone, next(one for one in COMMANDS if " call " in one))
 
-    assert BROKEN["503:2"].words in done.stdout, done.stdout + done.stderr
+    assert BROKEN["503:2"].words in done.stderr, done.stdout + done.stderr
 
 
 def test_the_decorators_are_those_that_exist() -> None:

@@ -36,7 +36,7 @@ async def show(
     client = await common.connected()
     handle = await finding.task(client, id)
     if result is not None:
-        return await results.result(client, handle, common, result)
+        return await results.result(client, handle, await common.at(handle), result)
     if not follow:
         return await watching.show(client, handle, common)
     return await watching.follow(client, handle, common, jsonl=jsonl)
@@ -62,7 +62,8 @@ async def effects(*, id: TaskId = None, common: Common) -> int:
     from console import finding
 
     client = await common.connected()
-    return await listing.effects(client, await finding.task(client, id), common)
+    handle = await finding.task(client, id)
+    return await listing.effects(client, handle, await common.at(handle))
 
 
 async def tools(

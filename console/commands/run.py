@@ -30,6 +30,7 @@ async def start(
     from console import watching
 
     watching.check(common, jsonl=jsonl, follows=not (detach or dry_run))
+    starting.check(id, detach=detach, dry_run=dry_run)
     limits = {"tool_calls": tool_calls, "replans": replans, "deadline": deadline}
     wanted = starting.wanted(task, plan, documents, limits)
     client = await common.connected()

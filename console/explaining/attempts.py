@@ -6,15 +6,19 @@ from console.explaining import words
 from console.explaining.item import Cost, Item, Sentence
 from console.history import Call, Failing
 from workflows import routing
+from workflows.faults import Code, Fault
 
-LOST = Failing("The worker that ran it left no word: it was probably killed.")
+LOST = Failing.of(Fault.of(Code.WORKER_LOST, "The worker that ran it left no word: it was probably killed."))
+SILENT = (Code.WORKER_LOST, Code.TIMEOUT)
+"""What the server says of an attempt that no worker told of."""
 
 
 def before(call: Call) -> list[Failing]:
     """What ended each attempt before the last one."""
     known = {fault.attempt: Failing.of(fault) for fault in call.earlier}
     last = {call.attempt - 1: call.last} if call.last else {}
-    return [known.get(number) or last.get(number) or LOST for number in range(1, call.attempt)]
+    silent = call.last if call.last and call.last.code in SILENT else LOST
+    return [known.get(number) or last.get(number) or silent for number in range(1, call.attempt)]
 
 
 def waits(call: Call) -> list[float]:
@@ -23,10 +27,15 @@ def waits(call: Call) -> list[float]:
 
 
 def waited(call: Call) -> float:
-    """Seconds that its retries cost: their backoffs or, where one is not known, the time until the last one began."""
-    if len(waits(call)) < call.attempt - 1 and call.started_at:
-        return (call.started_at - call.at).total_seconds()
+    """Seconds of backoff that its retries cost, as far as they are known."""
     return sum(waits(call))
+
+
+def lost(call: Call) -> float:
+    """Seconds that went into attempts that left no word: until the last one began, without the known backoffs."""
+    if len(waits(call)) == max(0, call.attempt - 1) or call.started_at is None:
+        return 0.0
+    return max(0.0, (call.started_at - call.at).total_seconds() - waited(call))
 
 
 def name(call: Call) -> str:
@@ -56,7 +65,7 @@ def retried(call: Call) -> Item:
         why=Sentence(text=f"{why}: {followed(call)}."),
         decision="retry",
         then=(Sentence(text=f"Attempt {call.attempt} succeeded.{result}", events=proof[-1:]),),
-        cost=Cost(failed_attempts=len(failings), waited=waited(call)),
+        cost=Cost(failed_attempts=len(failings), waited=waited(call), lost=lost(call)),
     )
 
 
@@ -73,5 +82,8 @@ def followed(call: Call) -> str:
     if len(waits(call)) == call.attempt - 1:
         return f"{attempts} after {words.listed(map(words.seconds, waits(call)))}"
     last = "" if call.attempt == 2 else ", the last one"
-    began = f"{last} {words.seconds(waited(call))} after the first was scheduled" if call.started_at else ""
-    return attempts + began
+    if call.started_at is None:
+        return attempts
+    return (
+        f"{attempts}{last} {words.seconds((call.started_at - call.at).total_seconds())} after the first was scheduled"
+    )

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from console.explaining import words
 from console.explaining.item import Item, Sentence
 from console.explaining.story import Story
-from console.history import Call, Closed, End
+from console.history import Call, Closed, End, Reset
 from workflows.budget import Limits
 
 TOLD_ELSEWHERE = ("plan_refused", "proposals_rejected", "question", "gave_up", "replans", "no_progress")
@@ -118,6 +118,11 @@ def _running(story: Story, call: Call) -> Sentence:
 
 
 def resets(story: Story) -> list[Sentence]:
-    """Where the task was set back."""
-    text = "The task was reset here: what came after in its earlier run does not count any more."
-    return [Sentence(text=text, events=(event,)) for event in story.history.resets]
+    """Where the task was set back, when, and why."""
+    return [Sentence(text=_reset(one), events=(one.event,)) for one in story.history.resets]
+
+
+def _reset(reset: Reset) -> str:
+    why = f": {words.sentence(reset.reason)}" if reset.reason else "."
+    when = words.moment(reset.at)
+    return f"The task was reset here at {when}{why} What came after in its earlier run does not count any more."

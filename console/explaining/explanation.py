@@ -5,11 +5,12 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict
 
-from console.explaining import attempts, endings, faults, proposals, words, world
+from console.explaining import attempts, endings, faults, proposals, remedies, unattended, words, world
 from console.explaining.item import Cost, Item, Sentence
 from console.explaining.revisions import Diff, diffs
 from console.explaining.story import Story
 from console.history import Call, History
+from workflows.task import TaskStatus
 
 COUNTED = {
     "retry": ("retried call", "retried calls"),
@@ -29,19 +30,22 @@ class Explanation(BaseModel):
     model_config = ConfigDict(frozen=True, arbitrary_types_allowed=True)
 
     story: Story
-    status: str
+    status: TaskStatus
     summary: str
     items: tuple[Item, ...]
     plans: tuple[Diff, ...]
     now: tuple[Sentence, ...]
+    resets: tuple[Sentence, ...]
+    todo: tuple[Sentence, ...]
+    """What a person can do about its end."""
     notes: tuple[Sentence, ...]
-    """What else must be known: resets, and what could not be read."""
+    """What could not be read."""
     cost: Cost
 
     @property
     def is_plain(self) -> bool:
-        """Whether everything went as planned, so that there is nothing to explain."""
-        return self.status == "completed" and not self.items and not self.notes
+        """Whether everything went as planned, so that there is little to explain."""
+        return self.status == "completed" and not self.items and not self.resets and not self.notes
 
 
 def of(history: History) -> Explanation:
@@ -57,16 +61,20 @@ def of(history: History) -> Explanation:
         items=items,
         plans=tuple(diffs(story)),
         now=tuple(endings.now(story)),
-        notes=(*endings.resets(story), *unreadable(history)),
-        cost=sum((item.cost for item in items), Cost()),
+        resets=tuple(endings.resets(story)),
+        todo=tuple(remedies.of(story)),
+        notes=tuple(unreadable(history)),
+        cost=sum((item.cost for item in items), Cost(unattended=unattended.seconds(history))),
     )
 
 
-def status(history: History) -> str:
-    """How the task stands: its own word or, where it could not say it, Temporal's."""
+def status(history: History) -> TaskStatus:
+    """How the task stands: its own word or, where it could not say it, ours for Temporal's."""
     if history.outcome is not None:
-        return history.outcome.status.value
-    return history.end.status.replace(" ", "_") if history.end else "running"
+        return history.outcome.status
+    if history.end is None or history.end.status == "continued":
+        return TaskStatus.RUNNING
+    return TaskStatus(history.end.status) if history.end.status in set(TaskStatus) else TaskStatus.FAILED
 
 
 def unreadable(history: History) -> list[Sentence]:
@@ -92,13 +100,13 @@ def _summary(story: Story, items: Sequence[Item]) -> str:
         took = "is running"
     else:
         how = status(history).replace("_", " ")
-        began = history.started_at or end.at
-        took = f"{how} after {words.seconds((end.at - began).total_seconds())}"
+        took = f"{how} after {words.seconds((end.at - (history.started_at or end.at)).total_seconds())}"
     done = len({call.id for call in story.done})
     plans = words.count(len(story.plans), "plan") if story.plans else "no plan in force"
     steps = f", {done} of {words.count(len(story.step_ids), 'step')} finished" if story.step_ids else ""
     calls = words.count(tool_calls(story), "tool call")
-    return " ".join(filter(None, [f"{history.task_id} {took}: {plans}{steps}, {calls}.", _deviations(items)]))
+    began = f"Started {words.moment(history.started_at)}." if history.started_at else ""
+    return " ".join(filter(None, [f"{history.task_id} {took}: {plans}{steps}, {calls}.", _deviations(items), began]))
 
 
 def _deviations(items: Sequence[Item]) -> str:
@@ -115,7 +123,14 @@ def tool_calls(story: Story) -> int:
     """Attempts of tools, observations included: as the task counted them or, while it runs, as they are written."""
     if story.history.outcome is not None:
         return story.history.outcome.spent.tool_calls
-    return sum(max(1, call.attempt) for call in story.history.calls if call.is_step or call.is_look)
+    return sum(_taken(call) for call in story.history.calls if call.is_step or call.is_look)
+
+
+def _taken(call: Call) -> int:
+    """What the task counts of a call: nothing until it has ended, and no attempt that a shutdown took."""
+    if call.closed is None:
+        return 0
+    return call.failing.fault.taken if call.failing and call.failing.fault else max(1, call.attempt)
 
 
 def document(explanation: Explanation) -> dict[str, Any]:
@@ -136,7 +151,8 @@ def document(explanation: Explanation) -> dict[str, Any]:
         "steps": [_step(story, id) for id in story.step_ids],
         "never_started": world.never_started(story),
         "now": [one.text for one in explanation.now],
-        "notes": [one.text for one in explanation.notes],
+        "todo": [one.text for one in explanation.todo],
+        "notes": [one.text for one in (*explanation.resets, *explanation.notes)],
         "result": outcome.result if outcome else None,
     }
 

@@ -1,23 +1,32 @@
 """What the failures of a history stand for: the fault that the workflow saw, or the Outcome of the task."""
 
 from pydantic import ValidationError
+from temporalio.api.enums.v1 import TimeoutType
 from temporalio.api.failure.v1 import Failure
 from temporalio.exceptions import ActivityError, ApplicationError
 from temporalio.exceptions import TimeoutError as TemporalTimeout
 
 from console.history import Call, Failing, History
 from workflows.catalogue import Effect, ToolSpec
-from workflows.faults import Fault, Quadrant, earlier_faults, from_activity_error, readable
+from workflows.faults import Code, Fault, Quadrant, earlier_faults, from_activity_error, readable
 from workflows.task import Outcome
 
 
 def failing(history: History, call: Call, failure: Failure, cause: BaseException | None, attempt: int) -> Failing:
     """The fault that ended an attempt; `cause` is what `failure` stands for, None where that cannot be read."""
+    if cause is None and failure.HasField("timeout_failure_info"):
+        return Failing.of(Fault.of(_timed_out(failure), failure.message, source=call.kind, attempt=attempt))
     if cause is None:
         type = failure.application_failure_info.type
         return Failing(failure.message, Quadrant(type) if type in set(Quadrant) else None)
     spec = history.spec(call.kind) or ToolSpec(kind=call.kind, effect=Effect.READ)
     return Failing.of(from_activity_error(_activity_error(call, cause), spec, attempt))
+
+
+def _timed_out(failure: Failure) -> Code:
+    """What a timeout stands for whose details cannot be read."""
+    of = failure.timeout_failure_info.timeout_type
+    return Code.WORKER_LOST if of == TimeoutType.TIMEOUT_TYPE_HEARTBEAT else Code.TIMEOUT
 
 
 def earlier(call: Call, cause: BaseException | None) -> tuple[Fault, ...]:

@@ -25,12 +25,12 @@ def of_step(story: Story, id: str) -> Iterator[Item]:
 def of_call(story: Story, call: Call, failing: Failing, decision: Decision) -> Item:
     """Why a call failed for good, and what followed."""
     after = call.ended or call.scheduled
-    spent = Cost(failed_attempts=max(1, call.attempt), waited=attempts.waited(call))
+    spent = Cost(failed_attempts=max(1, call.attempt), waited=attempts.waited(call), lost=attempts.lost(call))
     then, cost = following.followed(story, call.id, call, after, decision)
     return Item(
         steps=attempts.steps(call),
         what=_what(call, failing),
-        why=Sentence(text=_why(call, failing, decision) + "."),
+        why=Sentence(text=_why(call, failing, decision, is_over=_is_over(story, after)) + "."),
         decision=decision,
         then=then,
         cost=spent + cost,
@@ -81,14 +81,19 @@ def _derived(story: Story, call: Call) -> Decision:
     return "escalate" if story.history.end and story.history.end.status == "escalated" else "undecided"
 
 
-def _why(call: Call, failing: Failing, decision: Decision) -> str:
+def _is_over(story: Story, after: Event) -> bool:
+    """Whether the task ended without having asked for a new plan."""
+    return story.history.end is not None and following.replan_after(story, after) is None
+
+
+def _why(call: Call, failing: Failing, decision: Decision, *, is_over: bool) -> str:
     match decision:
         case "wait":
             return words.WAIT_BECAUSE.get(failing.code, words.WAIT_ANYWAY)
         case "fallback":
             return f"The attempts of {call.kind} were used up, and it names another kind that takes over then"
         case "replan":
-            return words.why_replanned(failing, call.kind)
+            return words.why_replanned(failing, call.kind, planned=not is_over)
         case "escalate":
             return words.why_escalated(failing)
         case _:

@@ -30,7 +30,11 @@ class Cost(_Frozen):
     planning_calls: int = 0
     """Requests for a proposal that were needed in addition."""
     waited: float = 0.0
-    """Seconds: backoffs and timers; where a worker was lost, until the next attempt began."""
+    """Seconds of backoffs and timers."""
+    lost: float = 0.0
+    """Seconds in attempts that left no word, until the one that did began."""
+    unattended: float = 0.0
+    """Seconds in which something was to be done and no worker took it."""
 
     def __add__(self, other: "Cost") -> "Cost":
         """Both together."""
@@ -39,6 +43,8 @@ class Cost(_Frozen):
             observations=self.observations + other.observations,
             planning_calls=self.planning_calls + other.planning_calls,
             waited=self.waited + other.waited,
+            lost=self.lost + other.lost,
+            unattended=self.unattended + other.unattended,
         )
 
 

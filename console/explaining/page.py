@@ -30,37 +30,47 @@ def lines(explained: Explanation, width: int | None) -> list[str]:
 def rows(explained: Explanation) -> Iterator[Row]:
     """What is said of a task, row by row."""
     if explained.is_plain:
-        yield "", Sentence(text=_plain(explained))
+        yield from _plain(explained)
     else:
         yield from _story(explained)
 
 
-def _plain(explained: Explanation) -> str:
+def _plain(explained: Explanation) -> Iterator[Row]:
+    """A task that went as planned, in short: what it did step by step is what it planned."""
     story = explained.story
-    took = explained.summary.partition(":")[0]
-    steps, plans = words.count(len(story.done), "step"), words.count(len(story.plans), "plan")
-    return f"{took}: {steps} in {plans}, no faults, nothing to explain."
+    yield from _head(explained)
+    for diff in explained.plans:
+        yield from plan_rows(story, diff)
+    yield from _closing(explained)
+    yield from (("", one) for one in (*_costs(explained.cost), *world.left(story)))
+
+
+def _head(explained: Explanation) -> Iterator[Row]:
+    task = explained.story.history.task
+    yield "", Sentence(text=explained.summary)
+    if task:
+        yield "", Sentence(text=f"Asked: {words.sentence(task.text)}", events=(Event(1, 1),))
 
 
 def _story(explained: Explanation) -> Iterator[Row]:
     story = explained.story
-    yield "", Sentence(text=explained.summary)
-    if story.history.task:
-        yield "", Sentence(text=f"Asked: {words.sentence(story.history.task.text)}", events=(Event(1, 1),))
+    yield from _head(explained)
     yield from _course(explained)
     yield from (("Now  ", one) for one in explained.now)
     yield from _closing(explained)
     yield from (("", one) for one in (*_costs(explained.cost), *world.left(story)))
+    yield from (("To do  ", one) for one in explained.todo)
     yield from (("Note  ", one) for one in explained.notes)
 
 
 def _course(explained: Explanation) -> Iterator[Row]:
-    """Plans, deviations and finished steps, in the order of their events."""
+    """Plans, deviations, finished steps and resets, in the order of their events."""
     story, blocks = explained.story, list[tuple[Event, int, list[Row]]]()
     for plan, diff in zip(story.plans, explained.plans, strict=True):
         blocks.append((plan.turn.call.ended or plan.turn.call.scheduled, 0, plan_rows(story, diff)))
     blocks += [(item.at, 1, item_rows(number, item)) for number, item in enumerate(explained.items, 1)]
     blocks += [(event, 2, [row]) for event, row in _finished(explained)]
+    blocks += [(one.events[0], 3, [("", one)]) for one in explained.resets]
     for *_, rows in sorted(blocks, key=lambda block: block[:2]):
         yield from rows
 
@@ -140,6 +150,8 @@ def _costs(cost: Cost) -> list[Sentence]:
         words.count(cost.observations, "observation") if cost.observations else "",
         words.count(cost.planning_calls, "planning call") if cost.planning_calls else "",
         f"{words.seconds(cost.waited)} of waiting" if cost.waited else "",
+        f"{words.seconds(cost.lost)} in attempts that left no word" if cost.lost else "",
+        f"{words.seconds(cost.unattended)} without a worker" if cost.unattended else "",
     ]
     return [Sentence(text=f"Beyond the plan this cost {words.listed(filter(None, parts))}.")] if any(parts) else []
 

@@ -10,7 +10,7 @@ from temporalio.converter import DataConverter
 
 from console.explaining import failures
 from console.explaining.payloads import Payloads
-from console.history import PLANNING, Call, Closed, End, Event, Failing, History, Pending, Timer
+from console.history import PLANNING, Call, Closed, End, Event, Failing, History, Pending, Reset, Timer
 from workflows import routing
 from workflows.agent import OUTCOME_MEMO
 from workflows.catalogue import Catalogue
@@ -131,13 +131,21 @@ class Reading:
             timer.ended = timer.ended or self._at(event.event_id)  # it ends with its run
 
     def _end(self, status: str, event: HistoryEvent, outcome: Outcome | None, reason: str = "") -> None:
+        self._taken(event)
         self.history.end = End(status, self._at(event.event_id), _when(event), outcome, reason)
+
+    def _taken(self, event: HistoryEvent) -> None:
+        if self.history.due is not None:
+            self.history.gaps.append((self.history.due, _when(event)))
+        self.history.due = None
 
     async def _task_scheduled(self, event: HistoryEvent) -> None:
         self.history.waits_for_worker = self._at(event.event_id)
+        self.history.due = self.history.due or _when(event)
 
     async def _task_started(self, event: HistoryEvent) -> None:
         self.history.waits_for_worker, self.history.began = None, True
+        self._taken(event)
 
     async def _task_completed(self, event: HistoryEvent) -> None:
         self.history.stuck = None
@@ -145,7 +153,7 @@ class Reading:
     async def _task_failed(self, event: HistoryEvent) -> None:
         of = event.workflow_task_failed_event_attributes
         if of.cause == RESET:
-            self.history.resets.append(self._at(event.event_id))
+            self.history.resets.append(Reset(self._at(event.event_id), _when(event), of.failure.message))
         else:
             self.history.stuck = (self._at(event.event_id), of.failure.message)
 
@@ -164,6 +172,8 @@ class Reading:
         of = event.activity_task_started_event_attributes
         call = self._open[self._at(of.scheduled_event_id)]
         call.started, call.started_at, call.attempt = self._at(event.event_id), _when(event), of.attempt
+        if of.attempt == 1:
+            self.history.gaps.append((call.at, call.started_at))
         if of.HasField("last_failure"):
             call.last = await self._failing(call, of.last_failure, of.attempt - 1, event.event_id)
 

@@ -127,7 +127,8 @@ def _turn(history: History, call: Call, after: Call | None) -> Turn:
         return _judged(call, reasons)
     outcome = history.outcome
     if outcome is not None and outcome.code in REFUSED_AT_THE_END:
-        return Turn(call, Verdict.REJECTED, own or (outcome.reason.partition(": ")[2] or outcome.reason,))
+        all = (outcome.reason.partition(": ")[2] or outcome.reason).split("; ")  # the call's own are not all of them
+        return Turn(call, Verdict.REJECTED, tuple(all))
     if history.end is None and not own and not _anything_after(history, call):
         return Turn(call, Verdict.UNDECIDED)
     return _judged(call, own)

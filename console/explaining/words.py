@@ -1,6 +1,7 @@
 """The words of an explanation: causes, decisions, values and numbers for people."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime
 
 from pydantic import JsonValue
 
@@ -78,19 +79,26 @@ def why_escalated(failing: Failing) -> str:
     return "Neither time nor another plan can cure this, so there was no retry and no new plan: a person must act"
 
 
-def why_replanned(failing: Failing, kind: str) -> str:
-    """Why a new plan was the answer."""
+def why_replanned(failing: Failing, kind: str, *, planned: bool) -> str:
+    """Why a new plan was the answer, or would have been."""
     if failing.quadrant in (Quadrant.TRANSIENT_INFRASTRUCTURAL, Quadrant.TRANSIENT_SEMANTIC):
         return (
             f"Its attempts were used up and it has no fallback: {kind} counts as down, and a new plan must do without"
         )
-    return "The world said no, and the same call would be refused again: no retry, but a new plan"
+    answer = "no retry, but a new plan" if planned else "no retry"
+    return f"The world said no, and the same call would be refused again: {answer}"
 
 
 def sentence(text: str) -> str:
     """Foreign text as one sentence: one line, cut, with a full stop."""
     line = brief(one_line(text), MAX_REASON)
     return line if line.endswith((".", "!", "?", "…")) else line + "."
+
+
+def sentences(texts: Iterable[str]) -> str:
+    """Several foreign texts in one sentence, each cut for itself, so that none hides the others."""
+    joined = "; ".join(brief(one_line(text), MAX_REASON) for text in texts)
+    return joined if joined.endswith((".", "!", "?", "…")) else joined + "."
 
 
 def value(seen: JsonValue, width: int = MAX_VALUE) -> str:
@@ -170,6 +178,11 @@ def listed(words: Iterable[str], limit: int = 12) -> str:
     if len(all) > limit:
         return f"{', '.join(all[:limit])} and {len(all) - limit} more"
     return " and ".join(filter(None, [", ".join(all[:-1]), *all[-1:]]))
+
+
+def moment(when: datetime) -> str:
+    """`2026-11-21 10:15:31Z`."""
+    return f"{when.astimezone(UTC):%Y-%m-%d %H:%M:%SZ}"
 
 
 def seconds(number: float) -> str:

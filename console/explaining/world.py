@@ -46,14 +46,24 @@ def left(story: Story) -> list[Sentence]:
     said += [Sentence(text=f"Never started: {words.listed(never)}.")] if never else []
     changed = changes(story)
     sure, perhaps = [one for one in changed if one.sure], [one for one in changed if not one.sure]
-    certain = " for certain" if perhaps else ""
+    certain = " for certain" if perhaps and not sure else ""
     said.append(
         Sentence(text=f"Changed in the world: {_named(sure) or 'nothing'}{certain}.", events=_proof(story, sure))
     )
-    if perhaps:
-        text = f"May have changed the world, nobody knows: {_named(perhaps)}."
-        said.append(Sentence(text=text, events=_proof(story, perhaps)))
-    return said
+    return said + _doubtful(story, perhaps)
+
+
+def _doubtful(story: Story, perhaps: Sequence[Changed]) -> list[Sentence]:
+    """What still runs and may change the world, and what may have changed it."""
+    is_open = story.history.end is None
+    open = {call.id for call in story.history.calls if call.closed is None and is_open}
+    groups = {
+        "Runs, and may change the world": [one for one in perhaps if one.step_id in open],
+        "May have changed the world, nobody knows": [one for one in perhaps if one.step_id not in open],
+    }
+    return [
+        Sentence(text=f"{text}: {_named(ones)}.", events=_proof(story, ones)) for text, ones in groups.items() if ones
+    ]
 
 
 def never_started(story: Story) -> list[str]:

@@ -102,7 +102,7 @@ OTHERS: Mapping[str, Mapping[str, Sequence[str]]] = {
         **dict.fromkeys(("task_id", "task", "status", "reason", "summary"), ()),
         "items": ("what", "why", "decision", "then", "steps", "cost", "run", "events"),
         "revisions": (),
-        **dict.fromkeys(("kept", "changed", "cost", "steps", "never_started", "now", "notes", "result"), ()),
+        **dict.fromkeys(("kept", "changed", "cost", "steps", "never_started", "now", "todo", "notes", "result"), ()),
     },
     "tools": {"tools": ("spec", "description", "args_schema", "result_schema")},
     "cancel": {"task_id": (), "cancel_requested": ()},

@@ -48,6 +48,34 @@ def test_the_closing_line_says_what_retries_were_good_for(ended: list[StepStatus
 
 
 @pytest.mark.parametrize(
+    ("source", "said"),
+    [
+        ("get_price", "1 retry (it did not help), 1 wasted"),
+        ("old_price", "1 retry (it helped), 0 wasted"),
+    ],
+    ids=["of the first kind", "of the fallback"],
+)
+def test_a_retry_of_a_kind_whose_fallback_took_over_was_wasted(source: str, said: str) -> None:
+    """What the fallback did is not its merit."""
+    steps = (step(kind="old_price", is_fallback=True, attempts=2),)
+    faults = (fault(Code.BUSY, "retry", source=source),)
+
+    assert said in tree.closing(outcome(steps=steps, faults=faults))[0]
+
+
+def test_attempts_that_left_no_word_count_as_retries() -> None:
+    """A killed worker recorded nothing, and the step was called again all the same."""
+    first = tree.closing(outcome(steps=(step(attempts=3),)))[0]
+
+    assert "2 retries (both helped), 0 wasted" in first
+
+
+def test_a_task_that_was_closed_from_outside_counts_nothing() -> None:
+    """It left no account: `0 tool calls` would be made up."""
+    assert tree.closing(outcome(status=TaskStatus.FAILED, code="closed"))[0] == "Failed in 2.3 s"
+
+
+@pytest.mark.parametrize(
     ("faults", "last"), [((fault(),), "Why: python starter.py explain book-a-slot-7f3a"), ((), "x")]
 )
 def test_the_last_line_says_where_to_read_why(faults: tuple[Any, ...], last: str) -> None:

@@ -82,6 +82,15 @@ def test_the_document_of_a_detached_task_says_where_it_is() -> None:
     }
 
 
+@pytest.mark.parametrize("char", ["\u202e", "\x9b", "\x7f", "\u200f", "\u2028", "\U000e0001", "\ud800"], ids=ascii)
+def test_what_draws_is_escaped(char: str) -> None:
+    """Nothing reaches a terminal that moves or turns, and programs read the same value."""
+    text = document.of_anything({f"a{char}": [f"{char}ü"]})
+
+    assert char not in text and "ü" in text
+    assert json.loads(text)[f"a{char}"] == [f"{char}ü"]
+
+
 def test_foreign_letters_stay_readable() -> None:
     """No escapes where none are needed, and line breaks inside a string never break the document."""
     text = document.of_task(outcome(result="Größe 😀\n\x1b[31m"), None, None)

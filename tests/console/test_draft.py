@@ -62,7 +62,8 @@ def test_a_step_says_what_it_may_do() -> None:
     """Its effect, the way back, the look after a refusal, what takes over, how often it is tried, what it needs."""
     told = lines(drafted(step("b", "book"), step("m", "mail", "b", to="x"), step("l", "look")))
 
-    assert "changes the world (transactional); back can undo it; look looks again after a refusal" in "\n".join(told)
+    effect = "changes the world (transactional); back would undo it (by hand); look looks again after a refusal"
+    assert effect in "\n".join(told)
     assert any("after b; changes the world (unkeyed); cannot be undone; letter takes over" in line for line in told)
     assert any("reads only; one attempt" in line for line in told) and any(
         "8 attempts (patient)" in line for line in told
@@ -71,8 +72,8 @@ def test_a_step_says_what_it_may_do() -> None:
 
 SUMS = [
     (["look"], "1 step: none changes the world; nothing was run"),
-    (["look", "book"], "2 steps: 1 changes the world (s1), all of it can be undone; nothing was run"),
-    (["book", "book"], "2 steps: 2 change the world (s0, s1), all of it can be undone; nothing was run"),
+    (["look", "book"], "2 steps: 1 changes the world (s1), each can be undone by hand; nothing was run"),
+    (["book", "book"], "2 steps: 2 change the world (s0, s1), each can be undone by hand; nothing was run"),
     (
         ["book", "look", "mail"],
         "3 steps: 2 change the world (s0, s2), 1 of these cannot be undone (s2); nothing was run",

@@ -54,7 +54,7 @@ def test_the_plan_is_shown_and_nothing_is_run(desk: Processes) -> None:
     _, booked, _ = starter(desk, "call", "list_bookings", '{"name": "team"}')
 
     assert (code, errors, said.splitlines()[0]) == (0, "", "The plan of the offline planner")
-    assert said.splitlines()[-1].startswith("3 steps: 1 changes the world (book), all of it can be undone; nothing was")
+    assert said.splitlines()[-1].startswith("3 steps: 1 changes the world (book), each can be undone by hand; ")
     assert '"bookings": []' in booked
 
 

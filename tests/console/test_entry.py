@@ -34,6 +34,17 @@ MISTAKES = {
     "option of another command": (["show", "x", "--task", "y"], "No such option: --task"),
     "two commands": (["--task", "x", "show", "y"], "Got unexpected extra argument(s) (show y)"),
     "mistyped command": (["shwo", "x"], "No such command 'shwo'. Did you mean 'show'"),
+    "command after its options": (
+        ["--queue", "q", "list"],
+        "the command comes first, as in `python starter.py list --queue ...`",
+    ),
+    "detached and dry": (["--task", "x", "--detach", "--dry-run"], "--detach starts a task and --dry-run starts none"),
+    "no id": (["--task", "x", "--id", ""], "--id '' cannot be an id"),
+    "an option for an id": (["--task", "x", "--id=-x"], "--id '-x' cannot be an id"),
+    "blanks around an id": (["--task", "x", "--id", "x "], "--id 'x ' cannot be an id"),
+    "an id that rings": (["--task", "x", "--id", "x\a"], r"--id 'x\x07' cannot be an id"),
+    "a long id": (["--task", "x", "--id", "x" * 201], "cannot be an id: give 1 to 200 printable characters"),
+    "no UTF-8": (["show", "\udcff"], r"The argument '\udcff' is no UTF-8"),
     "words without --task": (["book a slot"], "No such command 'book a slot'"),
 }
 
@@ -56,7 +67,7 @@ def test_a_mistake_in_the_usage_is_one_document(capsys: Captured, arguments: lis
     error = json.loads(printed.out)["error"]
 
     assert (code, printed.err) == (2, "")
-    assert words.rstrip(".").split(": give")[0] in error["reason"] and error["remedy"] and error["code"]
+    assert words.rstrip(".").split(": give")[0] in f"{error['reason']}: {error['remedy']}" and error["code"]
 
 
 @pytest.mark.parametrize(
@@ -83,6 +94,15 @@ def test_help_is_help(capsys: Captured, command: list[str], flag: str) -> None:
 
     assert code == 0
     assert "Usage:" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("command", [[], ["start"], ["show"]], ids=" ".join)
+def test_a_switch_takes_no_value(capsys: Captured, command: list[str]) -> None:
+    """The help shows none for it; what takes one shows it."""
+    main(app, [*command, "--help"])
+    printed = capsys.readouterr().out
+
+    assert "bool" not in printed and ("NAME" in printed) is bool(command)
 
 
 def test_no_arguments_show_the_help(capsys: Captured) -> None:

@@ -98,10 +98,10 @@ def test_silence_is_told(told: Told) -> None:
 
 def test_line_breaks_of_the_world_break_no_line(told: Told) -> None:
     """One event is one line, whatever a title holds."""
-    told.view.see(Sight(running(steps=(step(title="a\nb\u2028c\x1b[31m"),))))
+    told.view.see(Sight(running(steps=(step(title="a\nb\u2028c\x1b[31m\u202e"),))))
 
     assert len(told.out.getvalue().split("\n")) == 4
-    assert "\x1b" not in told.out.getvalue()
+    assert not {"\x1b", "\u2028", "\u202e"} & set(told.out.getvalue())
 
 
 @pytest.mark.parametrize(

@@ -15,11 +15,36 @@ def about(items: tuple[Item, ...], decision: str) -> Item:
     return item
 
 
-async def test_a_run_without_faults_is_one_sentence() -> None:
-    """How many steps, and that there is nothing to explain."""
-    assert (
-        await text("straight") == "the-task completed after 0.15 s: 2 steps in 1 plan, no faults, nothing to explain."
-    )
+async def test_a_run_without_faults_is_told_in_short() -> None:
+    """What was asked, planned, returned and changed, and what it took."""
+    assert (await text("straight")).splitlines() == [
+        "the-task completed after 0.15 s: 1 plan, 2 of 2 steps finished, 2 tool calls. No faults. Started "
+        "2026-11-21 06:37:23Z.",
+        "Asked: a saved history: straight.  [event 1]",
+        "Plan 1: a (say word=x) and b (say word=<a.said>; needs a).  [events 12-14]",
+        "Result: done  [event 38]",
+        "Changed in the world: nothing.",
+    ]
+
+
+TODO = {
+    "escalated": [
+        "To do  Read the worker's log, where the exception is; mend the tool. Then `python starter.py reset "
+        "test-b418c59c4b70 --to a` goes on from there."
+    ],
+    "replans_used_up": ["To do  Give more with `--replans`."],
+    "plan_refused": ["To do  Mend what the reason names."],
+    "straight": [],
+    "cancelled": [],
+}
+
+
+@pytest.mark.parametrize(("name", "todo"), TODO.items(), ids=TODO)
+async def test_what_a_person_can_do_comes_last(name: str, todo: list[str]) -> None:
+    """The remedy of docs/errors.md and, for a task that can go on, the command; nothing where nothing is wrong."""
+    said = (await text(name)).splitlines()
+
+    assert [line for line in said if line.startswith("To do")] == todo == said[len(said) - len(todo) :]
 
 
 SAID = {
@@ -161,6 +186,8 @@ async def test_the_decisions_of_the_document_are_those_of_the_outcome() -> None:
         "observations": 1,
         "planning_calls": 1,
         "waited": 0.0,
+        "lost": 0.0,
+        "unattended": 0.0,
         "tool_calls": 5,
     }
 

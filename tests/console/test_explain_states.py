@@ -93,7 +93,7 @@ async def test_a_task_without_a_worker_says_so(client: Client) -> None:
     lines = said(await told(client, handle))
     await handle.terminate()
 
-    assert lines[0] == f"{handle.id} is running: no plan in force, 0 tool calls. No faults."
+    assert lines[0].startswith(f"{handle.id} is running: no plan in force, 0 tool calls. No faults. Started 20")
     assert "Now  No worker has taken the task up yet.  [event 2]" in lines
 
 
@@ -116,7 +116,7 @@ async def test_a_task_that_the_server_timed_out_says_so(client: Client) -> None:
     await asyncio.sleep(2.5)
     explained = await told(client, handle)
 
-    assert (explained.status, explained.items[0].decision) == ("timed_out", "end")
+    assert (explained.status, explained.items[0].decision) == ("failed", "end")
 
 
 async def test_a_cancel_before_anything_began_is_told(client: Client) -> None:
@@ -147,5 +147,5 @@ async def test_a_crash_is_told_as_a_lost_worker_and_a_retry(server: DevServer, c
 
     assert explained.items[0].decision == "retry"
     assert explained.items[0].what.text.startswith("a (note) failed once (worker_lost): The worker that ran note went")
-    assert explained.items[0].cost.waited > 1
+    assert explained.items[0].cost.lost > 1 > explained.items[0].cost.waited
     assert (shown.returncode, shown.stderr) == (0, "") and "worker_lost" in shown.stdout

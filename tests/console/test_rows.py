@@ -63,7 +63,15 @@ def test_an_ordinary_list_leaves_room_for_the_task() -> None:
     """At 80 columns the id is whole and the task's first words can be read."""
     lines = rows.table([one(1, last_fault="conflict")], 80, NOW)
 
-    assert "book-a-slot-for-000001  1 conflict  book a slot for" in lines[1]
+    assert "book-a-slot-for-000001  1        conflict    book a slot" in lines[1]
+
+
+def test_the_count_of_replans_and_the_last_fault_are_two_columns() -> None:
+    """Two facts never stand below one heading."""
+    heading, row = rows.table([one(1, task="x")], None, NOW)
+
+    assert row[heading.index("REPLANS") : heading.index("LAST FAULT")].split() == ["1"]
+    assert row[heading.index("LAST FAULT") :].split() == ["precondition_failed", "x"]
 
 
 @pytest.mark.parametrize(("seconds", "age"), [(-5, "0s"), (59, "59s"), (60, "1m"), (7200, "2h"), (200_000, "2d")])

@@ -11,7 +11,7 @@ from console.step_lines import Attempt, Now
 from tests.console.outcomes import BEGAN, fault, outcome, step
 from workflows.budget import Spent
 from workflows.faults import Code
-from workflows.task import Outcome, Revision, StepStatus
+from workflows.task import Outcome, Revision, StepStatus, TaskStatus
 
 EVIL = "a\x1b[31m\x07\r\nb\x9b2J\u202ec\tdone"
 """A colour, a bell, line breaks, a C1 sequence that clears the screen, and one that turns the text round."""
@@ -60,7 +60,7 @@ def test_a_task_with_a_retry_and_a_replan_reads_like_a_story() -> None:
 @pytest.mark.parametrize(
     ("decision", "follows"),
     [
-        ("replan", "the same call would fail again -> a new plan, no retry"),
+        ("replan", "the same call would fail again: no retry"),
         ("wait", "waiting, then the same step again"),
         ("fallback", "another kind takes over"),
         ("escalate", "neither time nor another plan can help -> a person, no retry"),
@@ -71,6 +71,60 @@ def test_what_followed_a_fault_stands_below_it(decision: str, follows: str) -> N
     whole = outcome(steps=(step(status=StepStatus.FAILED),), faults=(fault(Code.BUG, decision, reason="No."),))
 
     assert tree.step_lines(whole, whole.steps[0])[1:] == ["    bug: No.", f"    {follows}"]
+
+
+@pytest.mark.parametrize(
+    ("more", "follows"),
+    [
+        (
+            {"revisions": (Revision(number=1), Revision(number=2))},
+            "the same call would fail again -> a new plan, no retry",
+        ),
+        ({"ended_at": None}, "the same call would fail again -> a new plan, no retry"),
+        ({"status": TaskStatus.OVER_BUDGET}, "the same call would fail again: no retry"),
+    ],
+    ids=["planned anew", "still running", "no replan allowed"],
+)
+def test_a_new_plan_is_named_only_where_one_can_follow(more: dict[str, Any], follows: str) -> None:
+    """A `call`, and a task whose replans are used up, never get one."""
+    whole = outcome(**{"steps": (step(status=StepStatus.FAILED),), "faults": (fault(),), **more})
+
+    assert tree.step_lines(whole, whole.steps[0])[-1] == f"    {follows}"
+
+
+@pytest.mark.parametrize(
+    ("more", "faults", "below"),
+    [
+        ({"attempts": 3}, [], ["    2 attempts left no word (worker lost or timed out)"]),
+        (
+            {"attempts": 3},
+            [fault(Code.BUSY, "retry")],
+            ["    busy once", "    1 attempt left no word (worker lost or timed out)"],
+        ),
+        ({"attempts": 2}, [fault(Code.BUSY, "retry")], ["    busy once"]),
+        (
+            {"attempts": 1},
+            [fault(Code.WORKER_SHUTDOWN, "wait", reason="x")],
+            ["    worker_shutdown: x.", "    waiting"],
+        ),
+        ({"attempts": 1, "status": StepStatus.CANCELLED}, [], []),
+    ],
+    ids=["both killed", "one killed", "none killed", "shut down", "cancelled"],
+)
+def test_attempts_that_left_no_word_are_told(more: dict[str, Any], faults: list[Any], below: list[str]) -> None:
+    """A killed worker records no fault: the count of attempts is all that is left of it."""
+    whole = outcome(steps=(step(**more),), faults=tuple(faults))
+    said = tree.step_lines(whole, whole.steps[0])[1:]
+
+    assert [line.partition(", then")[0] for line in said] == [line.replace("x.", "x") for line in below]
+
+
+@pytest.mark.parametrize(
+    ("ended", "who"), [(None, "waiting for a worker"), (BEGAN, "planner unknown")], ids=["running", "ended"]
+)
+def test_a_task_that_names_no_planner_says_why(ended: Any, who: str) -> None:
+    """One that was closed from outside waits for nobody."""
+    assert who in tree.heading(outcome(planner="", ended_at=ended), None)
 
 
 def test_a_fallback_is_marked() -> None:

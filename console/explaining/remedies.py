@@ -1,0 +1,41 @@
+"""What a person can do about the end of a task, in the words of docs/errors.md."""
+
+import re
+from collections.abc import Iterator
+
+from console.explaining.item import Sentence
+from console.explaining.story import Story
+from console.history import Closed
+from console.reference.endings import ENDINGS
+from console.reference.faults import FAULTS
+from console.shown import starter
+from workflows.faults import Applied, Code
+from workflows.task import TaskStatus
+
+LOOK = "See whether the call changed the world, then start a new task for what is left."
+ENDED_BADLY = (TaskStatus.ESCALATED, TaskStatus.OVER_BUDGET, TaskStatus.FAILED)
+_LINK = re.compile(r" \(\[[^]]*\]\([^)]*\)\)")
+
+
+def of(story: Story) -> Iterator[Sentence]:
+    """The remedy of the code that ended the task, and where it can go on from then."""
+    outcome = story.history.outcome
+    if outcome is None or outcome.status not in ENDED_BADLY or outcome.code is None:
+        return
+    last = [fault for fault in outcome.faults if fault.decision == "escalate"]
+    if last and last[-1].effect is Applied.UNKNOWN:
+        yield Sentence(text=LOOK)
+    elif outcome.code in ENDINGS:
+        yield Sentence(text=_shown(ENDINGS[outcome.code].do))
+    elif outcome.code in set(Code):
+        do = _shown(FAULTS[Code(outcome.code)].do)
+        if outcome.status is TaskStatus.ESCALATED:
+            failed = [call.id for call in story.history.calls if call.closed is Closed.FAILED and not call.is_look]
+            step = last[-1].step_id if last else failed[-1] if failed else "STEP"
+            do += f" Then `{starter('reset', outcome.task_id, '--to', step)}` goes on from there."
+        yield Sentence(text=do)
+
+
+def _shown(do: str) -> str:
+    text = _LINK.sub("", do)
+    return text[:1].upper() + text[1:]

@@ -1,0 +1,78 @@
+"""`call` and `tools`: arguments that cannot be sent are a sentence, results go into pipes, words are not broken."""
+
+import asyncio
+import json
+import subprocess
+from pathlib import Path
+
+import pytest
+from pydantic import BaseModel
+from temporalio.client import Client
+
+from activities.toolbox import tool
+from console.problem import Problem
+from console.tools import read_arguments
+from runtime.dev_server import DevServer
+from tests.console.terminal import Terminal, starter
+from tests.harness import DONE, staged
+from tests.processes import ROOT, Processes
+
+DOES = "Book one free slot of the calendar in the name of a person or team."
+
+
+class Words(BaseModel):
+    """What is said."""
+
+    words: str = ""
+
+
+@tool.read
+async def echo(args: Words) -> Words:
+    """Say it again."""
+    return args
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("{", "The arguments are no JSON ("),
+        ("[]", "The arguments must be a JSON object: write an object"),
+        (r'{"text": "\ud800"}', r"The arguments hold half a letter ('\ud800'): write it whole."),
+        ("[" * 50_000, "The arguments are nested too deeply: make them flatter."),
+        ('{"a": ' + "[" * 600 + "]" * 600 + "}", "The arguments are nested too deeply: make them flatter."),
+        ("@/nope", "The file '/nope' cannot be read (No such file or directory): check what stands behind the @."),
+        ("@/", "The file '/' cannot be read (Is a directory)"),
+    ],
+    ids=["no JSON", "no object", "half a letter", "open", "deep", "no file", "a folder"],
+)
+def test_arguments_that_cannot_be_sent_are_a_sentence(text: str, words: str) -> None:
+    """What is wrong with them, before anything is connected."""
+    with pytest.raises(Problem) as wrong:
+        read_arguments(text)
+
+    assert str(wrong.value).startswith(words)
+    assert (wrong.value.code, wrong.value.exit) == ("bad_arguments", 2)
+
+
+async def test_a_pipe_gets_the_result_alone(server: DevServer, client: Client, tmp_path: Path) -> None:
+    """`call ... | jq` works; what became of the call is on stderr."""
+    async with staged(client, tmp_path, [echo], [DONE]) as stage:
+        words = ("call", "echo", '{"words": "a\\u202eb"}', "--queue", stage.queue, "--address", server.address)
+        done = await asyncio.to_thread(
+            subprocess.run, starter(ROOT, *words), cwd=ROOT, capture_output=True, text=True, timeout=60
+        )
+
+    assert (done.returncode, json.loads(done.stdout)) == (0, {"words": "a\u202eb"})
+    assert "✓ call echo" in done.stderr and "\u202e" not in done.stdout
+
+
+async def test_words_are_not_broken_at_80_columns(server: DevServer, tmp_path: Path) -> None:
+    """What a tool does stays in its column."""
+    with Processes(server.address, tmp_path).worker("--queue", "columns"):
+        command = starter(ROOT, "tools", "book_slot", "--queue", "columns")
+        with Terminal(command, {"TEMPORAL_ADDRESS": server.address}, ROOT) as window:
+            code = await window.ended()
+    first, second, third, *_ = window.shown.text
+
+    assert (code, first.split()[:2]) == (0, ["book_slot", "transactional"])
+    assert f"{first[32:]} {second[32:]}" == DOES and not second[:32].strip() and third.startswith("  looks")

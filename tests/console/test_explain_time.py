@@ -1,0 +1,139 @@
+"""`explain` on histories that were changed: killed workers, absent workers, resets, refusals with many reasons."""
+
+from collections.abc import Sequence
+from datetime import timedelta
+
+import pytest
+from temporalio.api.enums.v1 import TimeoutType, WorkflowTaskFailedCause
+from temporalio.api.history.v1 import HistoryEvent
+
+from console.explaining import explanation, page
+from console.explaining.explanation import Explanation
+from tests.console import histories
+from tests.console.histories import change_payloads, event_type, explained
+
+
+async def told(events: Sequence[HistoryEvent]) -> Explanation:
+    """What is said of these events."""
+    return explanation.of(await histories.history(events))
+
+
+def lines(explained: Explanation) -> list[str]:
+    """The same in whole lines."""
+    return page.lines(explained, None)
+
+
+def killed(last: TimeoutType.ValueType) -> list[HistoryEvent]:
+    """A task whose first step was called three times: nobody told of the first two attempts."""
+    events = histories.events("straight")
+    ids = [event.event_id for event in events if event.activity_task_scheduled_event_attributes.activity_id == "a"]
+    for event in events:
+        started = event.activity_task_started_event_attributes
+        if started.scheduled_event_id in ids:
+            started.attempt = 3
+            started.last_failure.message = "activity timeout"
+            started.last_failure.timeout_failure_info.timeout_type = last
+            event.event_time.FromDatetime(event.event_time.ToDatetime() + timedelta(seconds=20))
+    return events
+
+
+@pytest.mark.parametrize(
+    ("last", "code"),
+    [
+        (TimeoutType.TIMEOUT_TYPE_HEARTBEAT, "worker_lost"),
+        (TimeoutType.TIMEOUT_TYPE_START_TO_CLOSE, "timeout"),
+    ],
+    ids=["no heartbeat", "no answer"],
+)
+async def test_attempts_that_left_no_word_have_a_code_of_the_taxonomy(last: TimeoutType.ValueType, code: str) -> None:
+    """What the server says of the last of them is all that is known; a code that docs/errors.md has not got is none."""
+    [item] = (await told(killed(last))).items
+
+    assert item.what.text.startswith(f"a (say) failed twice ({code}): ")
+
+
+async def test_a_timeout_whose_details_cannot_be_read_has_its_code() -> None:
+    """The kind of timeout stands outside of the payloads."""
+    events = killed(TimeoutType.TIMEOUT_TYPE_HEARTBEAT)
+    for event in events:
+        details = event.activity_task_started_event_attributes.last_failure.timeout_failure_info
+        if details.timeout_type:
+            details.last_heartbeat_details.payloads.add(metadata={"encoding": b"binary/encrypted"}, data=b"x")
+        change_payloads(event, lambda payload: payload.metadata.update({"encoding": b"binary/encrypted"}))
+    said = "\n".join(lines(await told(events)))
+
+    assert "(worker_lost)" in said and "unknown" not in said
+
+
+async def test_lost_attempts_are_no_waiting() -> None:
+    """Their running time is called what it is."""
+    cost = (await told(killed(TimeoutType.TIMEOUT_TYPE_HEARTBEAT))).cost
+
+    assert (cost.waited, round(cost.lost)) == (0.0, 20)
+
+
+def later(events: Sequence[HistoryEvent], first: int, minutes: float) -> list[HistoryEvent]:
+    """The same, with everything from an event on so much later."""
+    for event in events[first - 1 :]:
+        event.event_time.FromDatetime(event.event_time.ToDatetime() + timedelta(minutes=minutes))
+    return list(events)
+
+
+@pytest.mark.parametrize(("minutes", "costs"), [(10, ["Beyond the plan this cost 10 min without a worker."]), (0, [])])
+@pytest.mark.parametrize("kind", ["WORKFLOW_TASK_STARTED", "ACTIVITY_TASK_STARTED"])
+async def test_time_in_which_nobody_worked_is_a_cost(kind: str, minutes: float, costs: list[str]) -> None:
+    """From when something was to be done until a worker took it; the moments that a worker needs are none."""
+    events = histories.events("straight")
+    first = next(event.event_id for event in events if event_type(event) == kind)
+    said = lines(await told(later(events, first, minutes)))
+
+    assert [line for line in said if line.startswith("Beyond")] == costs
+
+
+async def test_a_reset_is_told_in_its_place_with_its_time_and_reason() -> None:
+    """Not at the end, where nobody knows what came before it."""
+    events = histories.events("escalated")
+    at = next(event for event in events if event_type(event) == "WORKFLOW_TASK_COMPLETED" and event.event_id > 12)
+    at.workflow_task_failed_event_attributes.cause = WorkflowTaskFailedCause.WORKFLOW_TASK_FAILED_CAUSE_RESET_WORKFLOW
+    at.workflow_task_failed_event_attributes.failure.message = "the key is\x1b mended"
+    said = lines(await told(events))
+    [number] = [number for number, line in enumerate(said) if "was reset here at 2026-" in line]
+
+    assert "Z: the key is mended. What came after" in said[number]
+    assert said[number - 1].startswith("Plan 1") and " 1.  a (broken)" in said[number + 1]
+
+
+async def test_all_reasons_of_a_refused_plan_are_told() -> None:
+    """A long first one does not hide the others, nor do those that the planner's activity found."""
+    story = (await explained("plan_refused")).story
+    end = story.history.end
+    assert end is not None and end.outcome is not None
+    reasons = [f"step 's{number}': {'long ' * 50}reason {number}" for number in range(4)]
+    outcome = end.outcome.model_copy(update={"reason": f"The plan was refused: {'; '.join(reasons)}."})
+    story.history.end = type(end)(end.status, end.event, end.at, outcome)
+    said = explanation.of(story.history).items[0].what.text
+
+    assert [reason for reason in reasons if reason not in said] == []
+
+
+async def test_a_call_that_runs_may_change_the_world_and_has_not_yet() -> None:
+    """What is sure stands without a doubt beside it."""
+    events = histories.events("fallback")
+    scheduled = [event.event_id for event in events if event_type(event) == "ACTIVITY_TASK_SCHEDULED"]
+    first = next(id for id in scheduled if events[id - 1].activity_task_scheduled_event_attributes.activity_id == "a")
+    said = lines(await told(events[:first]))
+
+    assert f"Runs, and may change the world: a (down).  [event {first}]" in said
+    assert "Changed in the world: nothing for certain." in said
+
+
+@pytest.mark.parametrize("name", ["straight", "replanned", "fallback", "retried"])
+async def test_a_running_task_counts_the_calls_that_have_ended(name: str) -> None:
+    """As `show` does: a call that runs is counted when it has ended, and the whole is what the task itself counted."""
+    whole, without = await explained(name), await explained(name, -1)
+    events = histories.events(name)
+    first = next(event for event in events if event.activity_task_scheduled_event_attributes.activity_id == "a")
+    begun = await explained(name, first.event_id)
+
+    assert explanation.tool_calls(without.story) == explanation.tool_calls(whole.story)
+    assert explanation.tool_calls(begun.story) == 0

@@ -1,0 +1,75 @@
+"""While no worker answers: who follows is told so once, with the queue of the task, and how to come back."""
+
+import contextlib
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import pytest
+
+from runtime.dev_server import DevServer
+from tests.processes import ROOT, Processes
+
+ID = "it's waiting"
+WORDS = "no worker answers on queue else where: python worker.py --queue 'else where'  (still waiting)"
+SHOWN = """'it'"'"'s waiting'"""
+
+
+@pytest.fixture(scope="module")
+def commands(server: DevServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Processes]:
+    """Commands for the shared server, with a task on a queue that no worker serves."""
+    commands = Processes(server.address, tmp_path_factory.mktemp("waiting"))
+    commands.starter("--task", "wait", "--id", ID, "--queue", "else where", "--detach")
+    yield commands
+    commands.starter("cancel", ID)
+
+
+def left(commands: Processes, *words: str) -> tuple[str, str, str, int]:
+    """What a follower says first, and all that stdout and stderr have after Ctrl-C, with the exit code."""
+    out, errors = commands.folder / "out", commands.folder / "errors"
+    command = [sys.executable, str(ROOT / "starter.py"), *words, "--address", commands.address]
+    with out.open("w") as to, errors.open("w") as and_to:
+        process = subprocess.Popen(command, cwd=ROOT, stdout=to, stderr=and_to)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(8)
+        process.send_signal(signal.SIGINT)
+        code = process.wait(30)
+    first = (out.read_text() + errors.read_text()).split("\n", maxsplit=1)[0]
+    return first.strip(), out.read_text(), errors.read_text(), code
+
+
+def test_the_queue_is_that_of_the_task(commands: Processes) -> None:
+    """`show --follow` without `--queue`: the remedy serves the task."""
+    said, _, errors, code = left(commands, "show", ID, "--follow")
+
+    assert (said, code) == (WORDS, 130)
+    assert f"Follow: python starter.py show {SHOWN} --follow  Stop: python starter.py cancel {SHOWN}\n" in errors
+
+
+def test_a_document_is_waited_for_with_words(commands: Processes) -> None:
+    """With --json all of them are on stderr."""
+    said, out, errors, code = left(commands, "show", ID, "--follow", "--json")
+
+    assert (said, out, code) == (WORDS, "", 130)
+    assert f"Follow: python starter.py show {SHOWN} --follow" in errors
+
+
+@pytest.mark.parametrize("flag", [[], ["--json"]], ids=["lines", "document"])
+def test_a_call_is_followed_like_a_task(commands: Processes, flag: list[str]) -> None:
+    """Who does not answer, and after Ctrl-C how to come back: the call goes on."""
+    said, out, errors, code = left(commands, "call", "nap", "--queue", "else where", *flag)
+    id = errors.split()[-1]
+
+    assert (said, out, code) == (WORDS, "", 130)
+    assert "detached; still running. Follow: python starter.py show call-nap-" in errors
+    assert commands.starter("cancel", id).returncode == 0
+
+
+@pytest.mark.parametrize("words", [("show", ID), ("effects", ID)], ids=lambda words: str(words[0]))
+def test_a_look_names_the_queue_of_the_task(commands: Processes, words: tuple[str, ...]) -> None:
+    """Those that ask a worker once, and end with 6."""
+    done = commands.starter(*words)
+
+    assert done.returncode == 6
+    assert "start one with `python worker.py --queue 'else where'`." in done.stderr
