@@ -35,7 +35,7 @@ def lines() -> list[Line]:
 
 
 def files(text: str) -> dict[str, str]:
-    """The code blocks of a page that are a file: Python by the name in their first line, JSON by what `--plan` is given."""
+    """The code blocks of a page that are a file: Python by the name in its first line, JSON as `--plan` names it."""
     named = re.findall(r"^```python\n# (\w+\.py)\n(.*?)^```", text, flags=re.DOTALL | re.MULTILINE)
     plans = re.findall(r"^```json\n(.*?\"steps\".*?)^```", text, flags=re.DOTALL | re.MULTILINE)
     return dict(named) | dict(zip(re.findall(r"--plan (\w+\.json)", text), plans, strict=False))
