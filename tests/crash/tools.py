@@ -40,7 +40,13 @@ async def note(args: Note) -> Noted:
     return Noted(calls=calls)
 
 
-ENTRIES = Table("crash_entries", metadata, Column("id", Integer, primary_key=True), Column("word", String(40)))
+ENTRIES = Table(
+    "crash_entries",
+    metadata,
+    Column("id", Integer, primary_key=True),
+    Column("word", String(40)),
+    extend_existing=True,  # this file is a tools file and a module, so one process may import it twice
+)
 
 
 class Write(BaseModel):
