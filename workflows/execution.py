@@ -11,10 +11,11 @@ from temporalio.exceptions import ActivityError, is_cancelled_exception
 
 from workflows import routing
 from workflows.call import Call, call, raise_if_cancelled
-from workflows.catalogue import Catalogue, ToolSpec
+from workflows.catalogue import Catalogue, Effect, ToolSpec
 from workflows.decision import Decision, Escalate, Left, Replan, UseFallback, Wait, decide
 from workflows.details import summary
 from workflows.faults import (
+    Applied,
     Code,
     Fault,
     earlier_faults,
@@ -95,6 +96,7 @@ class Execution:
         """One step, from its arguments to its result or to the fault that ends it."""
         fault = self._prepare(record) or await self._attempt(record)
         while fault is not None:
+            fault = self._doubted(record, fault)
             decision = decide(fault, self._spec(record), self._left(record))
             self._note(record, fault, decision)
             match decision:
@@ -173,6 +175,15 @@ class Execution:
                 raise asyncio.CancelledError from None
             self._retried(record, earlier_faults(error))
             return from_activity_error(error, spec, granted)
+
+    def _doubted(self, record: StepRecord, fault: Fault) -> Fault:
+        """A refusal, unless an earlier scheduling of the step may have happened: then it may be the echo of that."""
+        spec = self._spec(record)
+        if spec.effect is not Effect.KEYED or fault.quadrant.is_transient:
+            return fault
+        before = (one for one in self._progress.faults if one.step_id == record.step.id and one.source == spec.kind)
+        is_haunted = any(one.effect is Applied.UNKNOWN for one in before)
+        return fault.model_copy(update={"effect": Applied.UNKNOWN}) if is_haunted else fault
 
     def _spec(self, record: StepRecord) -> ToolSpec:
         return self._catalogue.specs[record.kind]

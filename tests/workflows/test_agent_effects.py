@@ -1,5 +1,6 @@
 """Effects beyond the database, on a real server: a lost answer costs no second charge, whatever the kind promises."""
 
+import asyncio
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,7 +11,7 @@ from temporalio.client import Client
 
 from activities.toolbox import Key, tool
 from tests.activities.payments import Payments, payments
-from tests.harness import DONE, plan, staged, step
+from tests.harness import DONE, Proposals, outcome, plan, staged, step
 from workflows.faults import Applied
 from workflows.task import TaskStatus
 
@@ -95,3 +96,38 @@ async def test_an_unkeyed_charge_that_was_refused_is_planned_anew(
         ended = await it.run()
 
     assert (ended.status, ended.replans, len(service.charges)) == (TaskStatus.COMPLETED, 1, 1)
+
+
+async def test_a_refusal_after_a_lost_answer_and_a_durable_wait_is_not_believed(
+    client: Client, tmp_path: Path, service: Payments
+) -> None:
+    """The step was scheduled anew in between, so only the workflow remembers that a charge may have been made."""
+    seen = list[str]()
+
+    @tool.keyed(retry="once")
+    async def pay(args: Charge, key: Key, http: httpx2.AsyncClient) -> Receipt:
+        """Charge a card, then lose the answer to the worker's own shutdown."""
+        seen.append(key)
+        if len(seen) == 1:
+            await http.post(args.url, json={}, headers={"Idempotency-Key": key})
+            await asyncio.sleep(60)
+        reply = await http.post(args.url, json={}, headers={"Idempotency-Key": key})
+        return Receipt.model_validate(reply.raise_for_status().json())
+
+    script: Proposals = [plan(step("pay", "pay", url=service.url)), DONE]
+    async with staged(client, tmp_path, [pay], script) as stage:
+        handle = await stage.start()
+        async with asyncio.timeout(20):
+            while not service.charges:
+                await asyncio.sleep(0.05)
+    service.plan = ["409"]
+    (tmp_path / "next").mkdir()
+    async with staged(client, tmp_path / "next", [pay], script, queue=stage.queue):
+        ended = await outcome(handle)
+
+    assert (ended.status, ended.faults[-1].code, ended.faults[-1].effect) == (
+        TaskStatus.ESCALATED,
+        "conflict",
+        Applied.UNKNOWN,
+    )
+    assert (len(service.charges), len(set(seen)), ended.replans) == (1, 1, 0)
