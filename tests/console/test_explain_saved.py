@@ -27,7 +27,7 @@ async def test_a_run_without_faults_is_told_in_short() -> None:
     ]
 
 
-TODO = {
+REMEDIES = {
     "escalated": [
         "To do  Read the worker's log, where the exception is; mend the tool. Then `python starter.py reset "
         "test-b418c59c4b70 --to a` goes on from there."
@@ -39,7 +39,7 @@ TODO = {
 }
 
 
-@pytest.mark.parametrize(("name", "todo"), TODO.items(), ids=TODO)
+@pytest.mark.parametrize(("name", "todo"), REMEDIES.items(), ids=REMEDIES)
 async def test_what_a_person_can_do_comes_last(name: str, todo: list[str]) -> None:
     """The remedy of docs/errors.md and, for a task that can go on, the command; nothing where nothing is wrong."""
     said = (await text(name)).splitlines()
