@@ -58,7 +58,8 @@ FAULTS: Mapping[Code, Entry] = {
         "mend the tool.",
     ),
     Code.TOO_LARGE: Entry(
-        "A result is over 1 MB, or that of an effect over 48 kB; or, as the code of a task, what the planner would have to be told is over 1 MB.",
+        "A result is over 1 MB, or that of an effect over 48 kB; or, as the code of a task, what the planner would have"
+        " to be told is over 1 MB.",
         "let the tool return less, or split the task.",
     ),
     Code.UNDECODABLE: Entry(
