@@ -1,7 +1,6 @@
 """The activity behind InspectWorkflow: what this worker says of itself."""
 
 from collections.abc import Callable, Mapping, Sequence
-from datetime import UTC
 from typing import Any
 
 from pydantic import JsonValue
@@ -65,7 +64,7 @@ class Inspecting:
 
     async def _effects(self, task: str) -> Sequence[Mapping[str, Any]]:
         async with self._engine.begin() as tx:
-            return [{**one, "at": one["at"].replace(tzinfo=UTC)} for one in await effects(tx, task)]
+            return await effects(tx, task)
 
     async def _payload(self, driver: str, claim: dict[str, str]) -> JsonValue:
         """What a step returned, from where the history says that it lies.

@@ -10,11 +10,10 @@ from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
 from pydantic import JsonValue
-from sqlalchemy import Column, DateTime, String, Table, Text, delete, select, update
-from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy import Column, String, Table, Text, delete, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
-from activities.store import metadata, writing
+from activities.store import Moment, insert_new, metadata, writing
 
 LEDGER = Table(
     "ledger",
@@ -25,10 +24,9 @@ LEDGER = Table(
     Column("kind", String(200), nullable=False),
     Column("digest", String(64), nullable=False),
     Column("result", Text),
-    Column("at", DateTime, nullable=False),
+    Column("at", Moment, nullable=False),
 )
-"""One row for each effect that happened; `digest` is that of its arguments, `result` JSON, `at` in UTC."""
-_INSERT: dict[str, Callable[..., Any]] = {"sqlite": sqlite.insert, "postgresql": postgresql.insert}
+"""One row for each effect that happened; `digest` is that of its arguments, `result` JSON."""
 
 
 class Entry(NamedTuple):
@@ -106,9 +104,7 @@ async def effects(tx: AsyncConnection, task: str) -> Sequence[dict[str, Any]]:
 
 async def _claim(tx: AsyncConnection, entry: Entry) -> bool:
     """Whether the key was free."""
-    row = {**entry._asdict(), "at": datetime.now(UTC).replace(tzinfo=None)}
-    claim = _INSERT[tx.dialect.name](LEDGER).values(row).on_conflict_do_nothing().returning(LEDGER.c.key)
-    return await tx.scalar(claim) is not None
+    return await insert_new(tx, LEDGER, {**entry._asdict(), "at": datetime.now(UTC)})
 
 
 async def _write(tx: AsyncConnection, entry: Entry, result: JsonValue) -> None:

@@ -2,13 +2,17 @@
 
 import asyncio
 import sqlite3
+from collections.abc import Mapping
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import MetaData, event
+from sqlalchemy import DateTime, MetaData, Table, event
+from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.engine import URL, Connection, ExceptionContext, make_url
 from sqlalchemy.exc import ArgumentError, SQLAlchemyError
-from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
+from sqlalchemy.types import TypeDecorator
 
 metadata = MetaData()
 """The tables of the tools that keep theirs in the store."""
@@ -45,6 +49,28 @@ async def open_store(url: str) -> AsyncEngine:
             f"The store {spoken(url)} cannot be opened ({type(error).__name__}): check --store, REPLAN_STORE, --state."
         ) from error
     return engine
+
+
+class Moment(TypeDecorator[datetime]):
+    """A moment, kept in UTC: SQLite forgets the time zone."""
+
+    impl = DateTime
+    cache_ok = True
+
+    def process_bind_param(self, value: datetime | None, dialect: Any) -> datetime | None:
+        """Write a moment that knows its time zone."""
+        return None if value is None else value.astimezone(UTC).replace(tzinfo=None)
+
+    def process_result_value(self, value: datetime | None, dialect: Any) -> datetime | None:
+        """Read a moment in UTC."""
+        return None if value is None else value.replace(tzinfo=UTC)
+
+
+async def insert_new(tx: AsyncConnection, table: Table, row: Mapping[str, Any]) -> bool:
+    """Insert a row, unless there is one with its key; whether it was inserted."""
+    insert: Any = {"sqlite": sqlite.insert, "postgresql": postgresql.insert}[tx.dialect.name]
+    done = await tx.execute(insert(table).values(row).on_conflict_do_nothing().returning(*table.primary_key))
+    return done.first() is not None
 
 
 def spoken(url: str | URL) -> str:

@@ -2,11 +2,9 @@
 
 import hashlib
 from collections.abc import Sequence
-from contextlib import suppress
 from datetime import UTC, datetime
 
-from sqlalchemy import Column, DateTime, Integer, LargeBinary, String, Table, delete, func, select, update
-from sqlalchemy.exc import IntegrityError
+from sqlalchemy import Column, Integer, LargeBinary, String, Table, delete, func, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 from temporalio.api.common.v1 import Payload
 from temporalio.converter import (
@@ -17,7 +15,7 @@ from temporalio.converter import (
     StorageDriverStoreContext,
 )
 
-from activities.store import metadata, writing
+from activities.store import Moment, insert_new, metadata, writing
 from workflows.inspect import Pruned
 
 PAYLOADS = Table(
@@ -26,10 +24,10 @@ PAYLOADS = Table(
     Column("task", String(1000), primary_key=True),
     Column("digest", String(64), primary_key=True),
     Column("size", Integer, nullable=False),
-    Column("stored", DateTime, nullable=False),
+    Column("stored", Moment, nullable=False),
     Column("data", LargeBinary, nullable=False),
 )
-"""One row for each different payload of a task; `stored` is when it was written last, in UTC."""
+"""One row for each different payload of a task; `stored` is when it was written last."""
 
 
 class PayloadLost(Exception):
@@ -77,7 +75,7 @@ class Vault(StorageDriver):
 
     async def prune(self, before: datetime) -> Pruned:
         """Delete what was stored before a moment; the caller knows that no open task is older."""
-        old = PAYLOADS.c.stored < before.astimezone(UTC).replace(tzinfo=None)
+        old = PAYLOADS.c.stored < before
         async with writing(self._engine).begin() as tx:
             counted = (await tx.execute(select(func.count(), func.sum(PAYLOADS.c.size)).where(old))).one()
             await tx.execute(delete(PAYLOADS).where(old))
@@ -85,14 +83,10 @@ class Vault(StorageDriver):
 
 
 async def _keep(tx: AsyncConnection, task: str, digest: str, data: bytes) -> None:
-    now = datetime.now(UTC).replace(tzinfo=None)
-    same = (PAYLOADS.c.task == task) & (PAYLOADS.c.digest == digest)
-    known = await tx.execute(update(PAYLOADS).where(same).values(stored=now))
-    if not known.rowcount:
-        row = {"task": task, "digest": digest, "size": len(data), "stored": now, "data": data}
-        with suppress(IntegrityError):  # another worker stored the same in this moment
-            async with tx.begin_nested():
-                await tx.execute(PAYLOADS.insert().values(row))
+    row = {"task": task, "digest": digest, "size": len(data), "stored": datetime.now(UTC), "data": data}
+    if not await insert_new(tx, PAYLOADS, row):
+        same = (PAYLOADS.c.task == task) & (PAYLOADS.c.digest == digest)
+        await tx.execute(update(PAYLOADS).where(same).values(stored=row["stored"]))
 
 
 async def _take(tx: AsyncConnection, task: str, digest: str) -> Payload:

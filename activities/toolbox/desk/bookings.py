@@ -24,8 +24,7 @@ from sqlalchemy import (
     update,
 )
 
-from activities.store import metadata
-from activities.toolbox.desk.columns import Moment
+from activities.store import Moment, metadata
 from activities.toolbox.errors import Refused
 from activities.toolbox.injection import Transaction
 from activities.toolbox.tool import tool

@@ -1,10 +1,9 @@
-"""Column types that lose nothing on any database: money in whole cents, moments in UTC."""
+"""A column type that loses nothing on any database: money in whole cents."""
 
-from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any
 
-from sqlalchemy import BigInteger, DateTime
+from sqlalchemy import BigInteger
 from sqlalchemy.types import TypeDecorator
 
 PLACES = 2
@@ -32,18 +31,3 @@ class Cents(TypeDecorator[Decimal]):
     def process_result_value(self, value: int | None, dialect: Any) -> Decimal | None:
         """Read an amount, with both places: 24.50."""
         return None if value is None else Decimal(value).scaleb(-PLACES)
-
-
-class Moment(TypeDecorator[datetime]):
-    """A moment, kept in UTC: SQLite forgets the time zone."""
-
-    impl = DateTime
-    cache_ok = True
-
-    def process_bind_param(self, value: datetime | None, dialect: Any) -> datetime | None:
-        """Write a moment that knows its time zone."""
-        return None if value is None else value.astimezone(UTC).replace(tzinfo=None)
-
-    def process_result_value(self, value: datetime | None, dialect: Any) -> datetime | None:
-        """Read a moment in UTC."""
-        return None if value is None else value.replace(tzinfo=UTC)

@@ -6,9 +6,8 @@ from datetime import UTC, datetime
 from pydantic import BaseModel, ConfigDict, Field
 from sqlalchemy import Column, String, Table, Text, or_, select, update
 
-from activities.store import metadata
+from activities.store import Moment, metadata
 from activities.toolbox import read_document as files
-from activities.toolbox.desk.columns import Moment
 from activities.toolbox.desk.near import near
 from activities.toolbox.document import of_text
 from activities.toolbox.errors import Refused

@@ -7,8 +7,8 @@ from typing import Annotated
 from pydantic import BaseModel, ConfigDict, Field, WithJsonSchema, computed_field
 from sqlalchemy import Column, ForeignKey, Integer, String, Table, insert, select, update
 
-from activities.store import metadata
-from activities.toolbox.desk.columns import PLACES, Cents, Moment
+from activities.store import Moment, metadata
+from activities.toolbox.desk.columns import PLACES, Cents
 from activities.toolbox.desk.customers import CUSTOMERS, require
 from activities.toolbox.desk.near import near
 from activities.toolbox.errors import Refused

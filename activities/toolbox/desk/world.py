@@ -8,10 +8,9 @@ from sqlalchemy import Table, func, insert, literal, select
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from activities.store import writing
+from activities.store import Moment, writing
 from activities.toolbox.desk import scenery
 from activities.toolbox.desk.bookings import BOOKINGS, SLOTS
-from activities.toolbox.desk.columns import Moment
 from activities.toolbox.desk.customers import CUSTOMERS
 from activities.toolbox.desk.papers import PAPERS
 from activities.toolbox.desk.shop import ARTICLES, ORDERS
