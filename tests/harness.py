@@ -105,4 +105,5 @@ def worker(client: Client, queue: str, activities: Sequence[Any], workflow: type
         workflows=[workflow],
         activities=activities,
         interceptors=[CallInterceptor(), HeaderInterceptor()],
+        is_watched=True,
     )
