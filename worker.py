@@ -5,26 +5,29 @@ from runtime import packages
 packages.require()
 
 import asyncio
+import os
 from contextlib import AsyncExitStack
 from datetime import UTC, datetime
 from pathlib import Path
 
-import httpx2
 import typer
 from temporalio.service import RPCError
 
 from activities.attempt import HeaderInterceptor
 from activities.breaking import BadBreak, Breaks
+from activities.datasources import Datasources
 from activities.host import Host
 from activities.llm.planners import UnknownPlanner, planner_named
 from activities.planning import Planner
 from activities.registration import activities
-from activities.store import StoreUnavailable, open_store, sqlite_url
-from activities.toolbox import builtin, desk
+from activities.store import StoreUnavailable, open_store, sqlite_url, store_id
+from activities.toolbox import builtin, deadline, desk
 from activities.toolbox.desk import world
 from activities.toolbox.injection import Resources
-from activities.toolbox.reach import BadReach
+from activities.toolbox.network import Web
+from activities.toolbox.reach import BadReach, Reach
 from activities.toolbox.registry import Registry, ToolMistakes, load_all
+from activities.toolbox.services import Services
 from activities.vault import Vault
 from runtime import keys, options, serve, telemetry
 from runtime.client import NotConnected
@@ -38,6 +41,7 @@ from workflows.agent import AgentWorkflow
 from workflows.attributes import TYPES
 from workflows.call import CallInterceptor
 from workflows.inspect import InspectWorkflow
+from workflows.undo import UndoWorkflow
 
 BAD_USAGE = (ToolMistakes, BadBreak, BadReach, BadSetting, StoreUnavailable, UnknownPlanner)
 UNREACHABLE = (NotConnected, ServerUnavailable, RPCError)
@@ -51,6 +55,8 @@ def main(
     check: options.Check = False,
     documents: options.Documents = None,
     allow_host: options.AllowHost = None,
+    allow_request: options.AllowRequest = None,
+    http_header: options.HttpHeader = None,
     workspace: options.Workspace = None,
     state: options.State = DEFAULT_STATE,
     store: options.Store = None,
@@ -65,7 +71,9 @@ def main(
     try:
         chosen = documents or (EXAMPLES if dev else None)
         files = workspace or (state / "workspace" if dev else None)
-        settings = Settings(state, store, chosen, queue, dev, fresh, break_ or (), allow_host or (), files, payloads)
+        hosts = {"allow_hosts": allow_host or (), "allow_requests": allow_request or ()}
+        more = {"breaks": break_ or (), "http_headers": http_header or (), **hosts}
+        settings = Settings(state, store, chosen, queue, dev, fresh, workspace=files, payloads=payloads, **more)
         registry = Registry(load_all(tools or ()), builtin=builtin.TOOLS, demo=desk.TOOLS if settings.demo else ())
         breaks = Breaks(settings.breaks, {name: kind.spec for name, kind in registry.items()})
         if check:
@@ -90,18 +98,31 @@ async def run(settings: Settings, registry: Registry, breaks: Breaks, planner: P
         opened.push_async_callback(engine.dispose)
         if settings.demo:
             await world.seed(engine, datetime.now(UTC).date())
-        http = await opened.enter_async_context(httpx2.AsyncClient())
+        datasources = Datasources(engine, registry.values())
+        await datasources.open(opened)
+        http = await opened.enter_async_context(deadline.client())
         folders = {"documents": settings.documents, "workspace": settings.workspace}
-        resources = Resources(engine, http, **folders, allow_hosts=settings.allow_hosts)
-        host = Host(engine, {"state": settings.state, **folders}, keys.given(), packages.version())
+        web = Web(Reach.of(settings.allow_hosts))
+        services = Services.of(settings.allow_requests, settings.http_headers, os.environ, web)
+        resources = Resources(engine, http, **folders, allow_hosts=settings.allow_hosts, services=services)
+        host = Host(engine, {"state": settings.state, **folders}, keys.given(), packages.version(), datasources)
         vault = Vault(engine)
         elsewhere = [await opened.enter_async_context(s3(settings.payloads))] if settings.payloads else []
         worker = serve.build(
             storing(server.client, [*elsewhere, vault]),
             settings.queue,
-            workflows=[AgentWorkflow, InspectWorkflow],
+            workflows=[AgentWorkflow, InspectWorkflow, UndoWorkflow],
             activities=activities(
-                registry, planner, resources, host, vault, elsewhere, breaks=breaks, searchable=server.searchable
+                registry,
+                planner,
+                resources,
+                host,
+                vault,
+                elsewhere,
+                ledgers=datasources,
+                store=await store_id(engine),
+                breaks=breaks,
+                searchable=server.searchable,
             ),
             interceptors=[CallInterceptor(), HeaderInterceptor()],
         )

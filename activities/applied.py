@@ -6,17 +6,22 @@ from workflows.catalogue import Effect
 from workflows.faults import Applied, Fault
 
 
-def applied(effect: Effect, fault: Fault, error: BaseException, *, called: bool, committing: bool) -> Applied:
+def applied(
+    effect: Effect, fault: Fault, error: BaseException, *, called: bool, returned: bool, committing: bool
+) -> Applied:
     """Say it of a call that ended with `error`.
 
-    `called` is whether the tool was called at all, `committing` whether its transaction may have committed.
+    `called` is whether the tool was called at all, `returned` whether it came back with a result, `committing` whether
+    its transaction may have committed.
     """
     match effect:
         case Effect.READ:
             return Applied.NONE
         case Effect.TRANSACTIONAL:  # what did not commit has not happened
             return Applied.UNKNOWN if committing else Applied.NONE
-        case Effect.IDEMPOTENT:
+        case _ if returned:
+            return Applied.APPLIED
+        case Effect.IDEMPOTENT if not fault.quadrant.is_transient:  # refused: what it would have changed is unchanged
             return fault.effect
         case _:
             is_proven = isinstance(error, ToolError) or http.had_no_effect(error)

@@ -29,7 +29,7 @@ from activities.borders import classify
 from activities.toolbox.kind import Kind
 from workflows import routing
 from workflows.call import HEADER, Call
-from workflows.catalogue import SAFE, Effect, ToolSpec
+from workflows.catalogue import ECHOES, SAFE, ToolSpec
 from workflows.faults import MAX_TEXT, Applied, Code, Fault, readable
 
 log = structlog.get_logger("replan.step")
@@ -58,10 +58,23 @@ class Attempt:
     """The shape of the input, for the log."""
     called: bool = False
     """Whether the tool itself was called."""
+    returned: bool = False
+    """Whether the tool came back with a result, whatever is wrong with it."""
     committing: bool = False
     """Whether the effect may have happened even if what follows fails."""
     replayed: bool = False
     """Whether the effect had happened in an earlier attempt, whose result is returned."""
+
+    def applied(self, fault: Fault, error: BaseException) -> Applied:
+        """Whether this attempt may have changed the world before it ended with `error`."""
+        return applied(
+            self.spec.effect,
+            fault,
+            error,
+            called=self.called,
+            returned=self.returned,
+            committing=self.committing,
+        )
 
     @property
     def is_haunted(self) -> bool:
@@ -158,8 +171,8 @@ def _failure(this: Attempt, fault: Fault, began: float, error: BaseException) ->
 
 def _effect(this: Attempt, fault: Fault, error: BaseException) -> Applied:
     """Whether this attempt, or one before it, may have changed the world."""
-    effect = applied(this.spec.effect, fault, error, called=this.called, committing=this.committing)
-    if this.spec.effect is Effect.KEYED and not fault.quadrant.is_transient and this.is_haunted:
+    effect = this.applied(fault, error)
+    if effect is Applied.NONE and this.spec.effect in ECHOES and not fault.quadrant.is_transient and this.is_haunted:
         return Applied.UNKNOWN  # a refusal may be the echo of what an earlier attempt did
     return effect
 

@@ -8,24 +8,26 @@ row: an effect that has happened is not repeated, its result comes back.
 import asyncio
 import functools
 import math
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
 from typing import Any
 
 from pydantic import BaseModel, JsonValue, ValidationError
+from sqlalchemy.ext.asyncio import AsyncEngine
 from temporalio import activity
 from temporalio.common import RawValue
 
-from activities.applied import applied
+from activities import ledger
 from activities.attempt import Attempt, FaultRaised, attempt, shape
 from activities.borders import classify, validation
-from activities.breaking import Breaks
-from activities.ledger import Entry, Once, OtherArguments, Unanswered, claimed, once
-from activities.toolbox import postcondition
+from activities.breaking import Breaks, Point
+from activities.ledger import Entry, Once, OtherArguments, Unanswered, Undone, claimed, once, undone_by
+from activities.toolbox import deadline, postcondition
 from activities.toolbox.condition import Condition
 from activities.toolbox.injection import Resources, Transaction
 from activities.toolbox.kind import Kind
+from workflows.call import Call, Undoes
 from workflows.catalogue import Effect, ToolSpec
 from workflows.faults import Applied, Code, Fault
 from workflows.plan import StepReturn, canonical, digest
@@ -43,10 +45,23 @@ MAX_THREADS = 64
 class Boundary:
     """Makes activities of kinds."""
 
-    def __init__(self, resources: Resources, breaks: Breaks | None = None) -> None:
-        """Give tools what `resources` has; plain functions run in threads of their own; `breaks` fail on purpose."""
+    def __init__(
+        self,
+        resources: Resources,
+        breaks: Breaks | None = None,
+        *,
+        store: str | None = None,
+        ledgers: Iterable[AsyncEngine] = (),
+    ) -> None:
+        """Give tools what `resources` has; plain functions run in threads of their own; `breaks` fail on purpose.
+
+        Effects of tasks that work with another store than `store` are refused. What is undone is marked in that of the
+        `ledgers` that has it; without any there is that of the store.
+        """
         self._resources = resources
-        self._breaks = breaks
+        self._breaks = breaks or Breaks((), {})
+        self._store = store
+        self._ledgers = tuple(ledgers) or (resources.engine,)
         self._threads = ThreadPoolExecutor(MAX_THREADS, thread_name_prefix="tool")
 
     def activities(self, kinds: Mapping[str, Kind]) -> list[Callable[..., Any]]:
@@ -57,27 +72,46 @@ class Boundary:
         """The activity of a kind, under the kind's name."""
 
         async def run(payload: RawValue) -> StepReturn:
-            async with attempt(kind.spec) as this:
-                return await self._run(kind, payload, this)
+            with deadline.within(kind.spec.timeout):
+                async with attempt(kind.spec) as this:
+                    return await self._run(kind, payload, this)
 
         return activity.defn(name=kind.spec.kind)(run)
 
     async def _run(self, kind: Kind, payload: RawValue, this: Attempt) -> StepReturn:
         args = _decode(kind, payload, this)
+        self._check_store(kind, this)
+        if this.call.undoes and await undone_by(self._ledgers, this.call.undoes.key) == this.call.key:
+            this.replayed = True
+            return StepReturn(result=None, attempt=this.number, replayed=True)
         asked = postcondition.seen(args.model_dump) if kind.ensure else None
+        name, is_committed = kind.spec.kind, kind.spec.effect is Effect.TRANSACTIONAL
         self._break(kind, after=False)
+        self._breaks.reach(name, Point.BEFORE_CLAIM)
         async with (
             asyncio.timeout(kind.spec.timeout),
-            self._resources.given(kind.injected, kind.spec.effect, this.call) as given,
+            self._resources.given(kind, this.call) as given,
         ):
 
             async def work() -> JsonValue:
+                self._breaks.reach(name, Point.AFTER_CLAIM)
+                deadline.check()
                 this.called = True
-                return _encode(kind, asked, await self._invoke(kind, args, given))
+                value = await self._invoke(kind, args, given)
+                if not is_committed:
+                    self._break(kind, after=True)
+                this.returned = True
+                result = _encode(kind, asked, value)
+                self._breaks.reach(name, Point.BEFORE_COMMIT)
+                return result
 
             done = await self._once(kind, this, args, given, work)
             this.committing, this.replayed = True, done.replayed
-        self._break(kind, after=True)
+        if this.call.undoes is not None:
+            await self._mark(this.call.undoes, this.call)
+        self._breaks.reach(name, Point.AFTER_COMMIT)
+        if is_committed:
+            self._break(kind, after=True)
         earlier = tuple(this.earlier)
         return StepReturn(result=done.result, attempt=this.number, replayed=done.replayed, earlier=earlier)
 
@@ -92,7 +126,8 @@ class Boundary:
         """The result of a call; of one that the ledger knows, the result that it had."""
         info, name = activity.info(), kind.spec.kind
         asked = digest(name, args.model_dump(mode="json", by_alias=True))
-        entry = Entry(this.call.key, info.workflow_id or "", info.activity_id, name, asked)
+        task = this.call.task or info.workflow_id or ""
+        entry = Entry(this.call.key, task, info.activity_id, name, asked, this.call.claim)
         try:
             match kind.spec.effect:
                 case Effect.TRANSACTIONAL:
@@ -100,8 +135,13 @@ class Boundary:
                     return await once(tx, entry, work)
                 case Effect.UNKEYED:
                     return await claimed(self._resources.engine, entry, work, functools.partial(_happened_not, this))
+                case Effect.KEYED if await undone_by([self._resources.engine], entry.key):
+                    raise Undone(entry.key)
                 case _:
                     return Once(await work(), replayed=False)
+        except Undone:
+            reason = f"The step {info.activity_id!r} was done and then undone: to do it once more, give it another id."
+            raise FaultRaised(Fault.of(Code.CONFLICT, reason)) from None
         except OtherArguments:
             reason = f"The step {info.activity_id!r} has called {name} before with other arguments: give it another id."
             raise FaultRaised(Fault.of(Code.CONFLICT, reason)) from None
@@ -110,8 +150,21 @@ class Boundary:
             reason = f"An earlier attempt of {name} left no answer: find out whether it happened before it is repeated."
             raise FaultRaised(Fault.of(Code.WORKER_LOST, reason, effect=Applied.UNKNOWN)) from None
 
+    async def _mark(self, undone: Undoes, call: Call) -> None:
+        """Write down that an effect was taken back, so that nobody is given its result any more."""
+        task = call.task or activity.info().workflow_id or ""
+        await ledger.undo(self._ledgers, Entry(undone.key, task, undone.step, undone.kind, digest=""), by=call.key)
+
+    def _check_store(self, kind: Kind, this: Attempt) -> None:
+        """Let no effect happen beside a ledger that knows nothing of what the task has done."""
+        wanted = this.call.store
+        if wanted and self._store and wanted != self._store and kind.spec.effect is not Effect.READ:
+            reason = f"The task works with the store {wanted}, and this worker with {self._store}: nothing was done."
+            remedy = "Start the worker with the --store or --state of the task, and end this one."
+            raise FaultRaised(Fault.of(Code.WRONG_STORE, f"{reason} {remedy}"))
+
     def _break(self, kind: Kind, *, after: bool) -> None:
-        fault = self._breaks.next(kind.spec.kind, after=after) if self._breaks else None
+        fault = self._breaks.next(kind.spec.kind, after=after)
         if fault is not None:
             raise FaultRaised(fault)
 
@@ -125,7 +178,7 @@ class Boundary:
 def _happened_not(this: Attempt, error: Exception) -> bool:
     """Whether what was raised proves that the effect did not happen."""
     fault = error.fault if isinstance(error, FaultRaised) else classify(error)
-    return applied(this.spec.effect, fault, error, called=this.called, committing=False) is Applied.NONE
+    return this.applied(fault, error) is Applied.NONE
 
 
 def _unknown_kind() -> Callable[..., Any]:

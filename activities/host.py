@@ -3,7 +3,7 @@
 import asyncio
 import os
 import platform
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -13,12 +13,15 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from temporalio import activity, service
 
 from activities.borders import classify
-from activities.store import metadata, spoken
+from activities.store import OWN, metadata, spoken
+from activities.tuning import file_of
 from workflows.faults import Code
 from workflows.inspect import Place, WorkerCard
 
 LOOK_SECONDS = 3.0
 """How long a look at one place may take."""
+LEDGERS = frozenset({"replan_ledger"})
+"""The tables of ours that a datasource has."""
 WRITTEN = frozenset({"state", "workspace"})
 """The folders that are written to; the others are read."""
 
@@ -27,17 +30,28 @@ class Host:
     """One worker's process and what it was given."""
 
     def __init__(
-        self, engine: AsyncEngine, folders: Mapping[str, Path | None], keys: Mapping[str, bool], version: str
+        self,
+        engine: AsyncEngine,
+        folders: Mapping[str, Path | None],
+        keys: Mapping[str, bool],
+        version: str,
+        datasources: Iterable[AsyncEngine] = (),
     ) -> None:
-        """Speak of this store and these folders; `keys` says by name which keys the environment has."""
+        """Speak of this store, these folders and these datasources.
+
+        `keys` says by name which keys the environment has; the store may be among the datasources.
+        """
         self._engine = engine
+        self._brought = tuple(one for one in datasources if one is not engine)
         self._folders = {name: path.absolute() if path else None for name, path in folders.items()}
         self._keys = dict(keys)
         self._version = version
 
     async def card(self) -> WorkerCard:
         """How the worker stands, in about three seconds at the most."""
-        looks = [self._store(), *(_folder(name, path) for name, path in self._folders.items())]
+        store = _database("store", self._engine, {**OWN.tables, **metadata.tables})
+        brought = (_database("datasource", engine, LEDGERS) for engine in self._brought)
+        looks = [store, *brought, *(_folder(name, path) for name, path in self._folders.items())]
         return WorkerCard(
             version=self._version,
             python=platform.python_version(),
@@ -48,33 +62,29 @@ class Host:
             server_clock=activity.info().started_time,
         )
 
-    async def _store(self) -> Place:
-        return Place(name="store", where=spoken(self._engine.url), problem=await self._wrong_with_store())
 
-    async def _wrong_with_store(self) -> str | None:
-        file = self._file()
-        try:
-            async with asyncio.timeout(LOOK_SECONDS), self._engine.connect() as connection:
-                missing = await connection.run_sync(_missing_tables)
-        except TimeoutError:
-            return f"it gave no answer within {LOOK_SECONDS:g} s"
-        except Exception as error:  # total: what the border's tables say is said, never the driver's own words
-            fault = classify(error)
-            return f"it cannot be read ({type(error).__name__})" if fault.code is Code.BUG else fault.reason.rstrip(".")
-        if missing:
-            return f"it lacks the tables {', '.join(missing)}"
-        # a file that was deleted stays readable for whoever has it open
-        return await asyncio.to_thread(_wrong_with, file, os.path.isfile, os.R_OK | os.W_OK) if file else None
-
-    def _file(self) -> Path | None:
-        """The file of an embedded store that has one."""
-        name = self._engine.url.database or ":memory:"
-        embedded = self._engine.dialect.name == "sqlite" and ":memory:" not in name
-        return Path(name.removeprefix("file:")) if embedded else None
+async def _database(name: str, engine: AsyncEngine, tables: Collection[str]) -> Place:
+    return Place(name=name, where=spoken(engine.url), problem=await _wrong_with_database(engine, tables))
 
 
-def _missing_tables(connection: Connection) -> list[str]:
-    return sorted(set(metadata.tables) - set(sqlalchemy.inspect(connection).get_table_names()))
+async def _wrong_with_database(engine: AsyncEngine, tables: Collection[str]) -> str | None:
+    file = file_of(engine)
+    try:
+        async with asyncio.timeout(LOOK_SECONDS), engine.connect() as connection:
+            missing = await connection.run_sync(_missing, tables)
+    except TimeoutError:
+        return f"it gave no answer within {LOOK_SECONDS:g} s"
+    except Exception as error:  # total: what the border's tables say is said, never the driver's own words
+        fault = classify(error)
+        return f"it cannot be read ({type(error).__name__})" if fault.code is Code.BUG else fault.reason.rstrip(".")
+    if missing:
+        return f"it lacks the tables {', '.join(missing)}"
+    # a file that was deleted stays readable for whoever has it open
+    return await asyncio.to_thread(_wrong_with, file, os.path.isfile, os.R_OK | os.W_OK) if file else None
+
+
+def _missing(connection: Connection, tables: Collection[str]) -> list[str]:
+    return sorted(set(tables) - set(sqlalchemy.inspect(connection).get_table_names()))
 
 
 async def _folder(name: str, path: Path | None) -> Place:

@@ -1,6 +1,6 @@
 """The activity behind InspectWorkflow: what this worker says of itself."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from pydantic import JsonValue
@@ -11,6 +11,7 @@ from temporalio.converter import StorageDriver, StorageDriverClaim, StorageDrive
 from activities.attempt import attempt
 from activities.host import Host
 from activities.ledger import effects
+from activities.store import begun, reading
 from activities.toolbox.errors import NeedsPerson
 from activities.toolbox.kind import Kind
 from activities.vault import PayloadLost, Vault
@@ -27,18 +28,18 @@ class Inspecting:
         planner: str,
         host: Host,
         vault: Vault,
-        engine: AsyncEngine,
+        ledgers: Iterable[AsyncEngine],
         elsewhere: Sequence[StorageDriver] = (),
     ) -> None:
         """Speak for a worker with these kinds and this planner, on `host`.
 
-        Its payloads are in `vault` and `elsewhere`, its ledger in `engine`.
+        Its payloads are in `vault` and `elsewhere`, what its tools have done in `ledgers`.
         """
         self._kinds = kinds
         self._planner = planner
         self._host = host
         self._vault = vault
-        self._engine = engine
+        self._ledgers = tuple(ledgers)
         self._drivers = {driver.name(): driver for driver in (vault, *elsewhere)}
 
     def activities(self) -> list[Callable[..., Any]]:
@@ -63,8 +64,11 @@ class Inspecting:
         return Findings.model_validate({"planner": self._planner, "tools": (), **found})
 
     async def _effects(self, task: str) -> Sequence[Mapping[str, Any]]:
-        async with self._engine.begin() as tx:
-            return await effects(tx, task)
+        found = list[Mapping[str, Any]]()
+        for engine in self._ledgers:
+            async with begun(reading(engine)) as tx:
+                found += await effects(tx, task)
+        return sorted(found, key=lambda effect: effect["at"])
 
     async def _payload(self, driver: str, claim: dict[str, str]) -> JsonValue:
         """What a step returned, from where the history says that it lies.

@@ -1,7 +1,8 @@
 """The ledger: what an effect came to, written in the effect's own transaction, so that it happens once.
 
 A call inserts its key first. Whoever loses that race waits for the winner's commit and is given the winner's result.
-An effect outside the database, which nothing can repeat safely, claims its key before it happens.
+An effect outside the database, which nothing can repeat safely, claims its key before it happens. An effect that was
+undone has no result any more: whoever asks for it is told so.
 """
 
 import json
@@ -9,14 +10,18 @@ from collections.abc import Awaitable, Callable, Sequence
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
+import structlog
 from pydantic import JsonValue
-from sqlalchemy import Column, String, Table, Text, delete, select, update
+from sqlalchemy import Column, ColumnElement, Integer, String, Table, Text, delete, select, update
+from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
-from activities.store import Moment, insert_new, metadata, writing
+from activities.store import Moment, begun, insert_new, metadata, reached, reading, writing
+
+log = structlog.get_logger("replan.ledger")
 
 LEDGER = Table(
-    "ledger",
+    "replan_ledger",
     metadata,
     Column("key", String(1200), primary_key=True),
     Column("task", String(1000), nullable=False, index=True),
@@ -25,8 +30,11 @@ LEDGER = Table(
     Column("digest", String(64), nullable=False),
     Column("result", Text),
     Column("at", Moment, nullable=False),
+    Column("claim", Integer, nullable=False, default=0),
+    Column("undone_at", Moment),
+    Column("undone_by", String(1200)),
 )
-"""One row for each effect that happened; `digest` is that of its arguments, `result` JSON."""
+"""One row for each effect that happened; `digest` is that of its arguments, `result` JSON, `undone_by` a key."""
 
 
 class Entry(NamedTuple):
@@ -39,6 +47,8 @@ class Entry(NamedTuple):
     kind: str
     digest: str
     """Of the kind and its arguments."""
+    claim: int = 0
+    """How often the effect was found not to have happened: an older claim gives way."""
 
 
 class Once(NamedTuple):
@@ -53,6 +63,10 @@ class Unanswered(Exception):
     """The key was claimed and nobody wrote down what became of it: the effect may have happened."""
 
 
+class Undone(Exception):
+    """The effect happened and was taken back: its result stands for nothing any more."""
+
+
 class OtherArguments(Exception):
     """The key belongs to a call with other arguments."""
 
@@ -62,6 +76,8 @@ async def once(tx: AsyncConnection, entry: Entry, effect: Callable[[], Awaitable
 
     Raises:
         OtherArguments: it happened with other arguments.
+        Undone: it happened and was taken back.
+        StoreAway: the datasource cannot be reached; nothing happened.
     """
     if not await _claim(tx, entry):
         return await _happened(tx, entry)
@@ -80,8 +96,10 @@ async def claimed(
     Raises:
         Unanswered: an earlier attempt claimed the key and left no result.
         OtherArguments: the key was used with other arguments.
+        Undone: it happened and was taken back.
+        StoreAway: the store cannot be reached; nothing happened.
     """
-    async with writing(engine).begin() as tx:
+    async with begun(writing(engine)) as tx:
         if not await _claim(tx, entry):
             return await _happened(tx, entry)
     try:
@@ -89,11 +107,46 @@ async def claimed(
     except Exception as error:
         if is_none(error):
             async with writing(engine).begin() as tx:
-                await tx.execute(delete(LEDGER).where(LEDGER.c.key == entry.key))
+                await tx.execute(delete(LEDGER).where(*_mine(entry)))
         raise
-    async with writing(engine).begin() as tx:
-        await _write(tx, entry, result)
+    try:
+        async with writing(engine).begin() as tx:
+            await _write(tx, entry, result)
+    except SQLAlchemyError as error:  # history keeps what it came to, and the claim alone keeps it from happening again
+        log.warning("ledger_behind", task=entry.task, step=entry.step, kind=entry.kind, error=type(error).__name__)
     return Once(result, replayed=False)
+
+
+async def undone_by(ledgers: Sequence[AsyncEngine], key: str) -> str | None:
+    """The key of the call that took the effect of `key` back; None where nobody has."""
+    for engine in ledgers:
+        async with begun(reading(engine)) as tx:
+            by = await tx.scalar(select(LEDGER.c.undone_by).where(LEDGER.c.key == key))
+        if by is not None:
+            return str(by)
+    return None
+
+
+async def find(engine: AsyncEngine, key: str) -> Once | None:
+    """What the effect of `key` came to; None where it did not happen, was undone, or has no answer yet."""
+    what = select(LEDGER.c.result).where(LEDGER.c.key == key, LEDGER.c.undone_at.is_(None))
+    async with begun(reading(engine)) as tx:
+        result = await tx.scalar(what)
+    return None if result is None else Once(json.loads(result), replayed=True)
+
+
+async def undo(ledgers: Sequence[AsyncEngine], entry: Entry, by: str) -> None:
+    """Write down that an effect was taken back by the call with the key `by`.
+
+    That goes into the ledger that has the effect; the first one takes what has no row yet.
+    """
+    mark = {"undone_at": datetime.now(UTC), "undone_by": by}
+    for engine in ledgers:
+        async with writing(engine).begin() as tx:
+            if (await tx.execute(update(LEDGER).where(LEDGER.c.key == entry.key).values(mark))).rowcount:
+                return
+    async with writing(ledgers[0]).begin() as tx:
+        await insert_new(tx, LEDGER, {**entry._asdict(), "at": mark["undone_at"], **mark})
 
 
 async def effects(tx: AsyncConnection, task: str) -> Sequence[dict[str, Any]]:
@@ -103,16 +156,33 @@ async def effects(tx: AsyncConnection, task: str) -> Sequence[dict[str, Any]]:
 
 
 async def _claim(tx: AsyncConnection, entry: Entry) -> bool:
-    """Whether the key was free."""
-    return await insert_new(tx, LEDGER, {**entry._asdict(), "at": datetime.now(UTC)})
+    """Whether the key was free, or an older claim on it gave way.
+
+    Raises:
+        StoreAway: it cannot be written.
+    """
+    row = {**entry._asdict(), "at": datetime.now(UTC)}
+    with reached():
+        if await insert_new(tx, LEDGER, row):
+            return True
+        older = (LEDGER.c.key == entry.key, LEDGER.c.digest == entry.digest, LEDGER.c.claim < entry.claim)
+        empty = (LEDGER.c.result.is_(None), LEDGER.c.undone_at.is_(None))
+        return (await tx.execute(update(LEDGER).where(*older, *empty).values(row))).rowcount == 1
 
 
 async def _write(tx: AsyncConnection, entry: Entry, result: JsonValue) -> None:
-    await tx.execute(update(LEDGER).where(LEDGER.c.key == entry.key).values(result=json.dumps(result)))
+    await tx.execute(update(LEDGER).where(*_mine(entry)).values(result=json.dumps(result)))
+
+
+def _mine(entry: Entry) -> tuple[ColumnElement[bool], ...]:
+    return LEDGER.c.key == entry.key, LEDGER.c.claim == entry.claim
 
 
 async def _happened(tx: AsyncConnection, entry: Entry) -> Once:
-    row = (await tx.execute(select(LEDGER.c.digest, LEDGER.c.result).where(LEDGER.c.key == entry.key))).one()
+    what = select(LEDGER.c.digest, LEDGER.c.result, LEDGER.c.undone_at).where(LEDGER.c.key == entry.key)
+    row = (await tx.execute(what)).one()
+    if row.undone_at is not None:
+        raise Undone(entry.key)
     if row.digest != entry.digest:
         raise OtherArguments(entry.key)
     if row.result is None:

@@ -55,13 +55,18 @@ class Planning:
         *,
         searchable: bool,
         documents: Path | None = None,
+        store: str | None = None,
         patience: float = routing.MISSING_TOOL_PATIENCE,
     ) -> None:
-        """Offer `kinds`; `searchable` says whether the namespace has our search attributes, `documents` is the root."""
+        """Offer `kinds`; `searchable` says whether the namespace has our search attributes, `documents` is the root.
+
+        `store` says which store the worker works with.
+        """
         self._planner = planner
         self._kinds = kinds
         self._searchable = searchable
         self._documents = documents
+        self._store = store
         self._patience = patience
 
     def activities(self) -> list[Callable[..., Any]]:
@@ -77,6 +82,7 @@ class Planning:
                 planner=self._planner.name,
                 searchable=self._searchable,
                 patience=self._patience,
+                store=self._store,
                 refused=self._refuses(wanted.get("documents")),
             )
 

@@ -1,12 +1,14 @@
 """Everything that a worker registers with Temporal, made from what it was given."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
+from sqlalchemy.ext.asyncio import AsyncEngine
 from temporalio.converter import StorageDriver
 
 from activities.boundary import Boundary
 from activities.breaking import Breaks
+from activities.finding import Finding
 from activities.host import Host
 from activities.inspecting import Inspecting
 from activities.planning import Planner, Planning
@@ -23,12 +25,17 @@ def activities(
     vault: Vault,
     elsewhere: Sequence[StorageDriver] = (),
     *,
+    ledgers: Iterable[AsyncEngine],
+    store: str,
     breaks: Breaks | None,
     searchable: bool,
 ) -> list[Callable[..., Any]]:
-    """One activity for each kind, the planner's, and the one that answers the console."""
+    """One activity for each kind, the planner's, and those that look into the ledgers or answer the console."""
+    known = tuple(ledgers)
+    planning = Planning(planner, registry, searchable=searchable, documents=resources.documents, store=store)
     return [
-        *Planning(planner, registry, searchable=searchable, documents=resources.documents).activities(),
-        *Inspecting(registry, planner.name, host, vault, resources.engine, elsewhere).activities(),
-        *Boundary(resources, breaks).activities(registry),
+        *planning.activities(),
+        *Finding(known).activities(),
+        *Inspecting(registry, planner.name, host, vault, known, elsewhere).activities(),
+        *Boundary(resources, breaks, store=store, ledgers=known).activities(registry),
     ]

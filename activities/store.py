@@ -1,24 +1,36 @@
-"""The store: engine, schema, dialect differences; nothing else."""
+"""The store: how it and other databases are opened, and what differs between SQLite and PostgreSQL; nothing else."""
 
 import asyncio
 import sqlite3
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import DateTime, MetaData, Table, event
+from alembic.util import CommandError
+from sqlalchemy import Column, DateTime, MetaData, String, Table, select
 from sqlalchemy.dialects import postgresql, sqlite
-from sqlalchemy.engine import URL, Connection, ExceptionContext, make_url
+from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError, SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 from sqlalchemy.types import TypeDecorator
 
-metadata = MetaData()
-"""The tables of the tools that keep theirs in the store."""
+from activities.migrations import Newer, Stream, migrate
+from activities.outage import cause, is_away
+from activities.tuning import FileGone, expect_file, file_of, is_lasting, tune
 
-BUSY_TIMEOUT = 5.0
-"""Seconds that SQLite waits for another writer before it says that it is locked."""
+metadata = MetaData()
+"""The tables of the tools that keep theirs in the store; a worker makes those that are missing."""
+
+OWN = MetaData()
+"""Replan's own tables, which migrations make and change."""
+
+IDENTITY = Table("replan_store", OWN, Column("id", String(36), primary_key=True))
+"""One row: which store this is, for as long as it exists, wherever it is copied to."""
+
+CONNECT_SECONDS, POOL_SECONDS = 5, 10
+"""How long a new connection to PostgreSQL, or a free one of the pool, is waited for."""
 
 
 def sqlite_url(state: Path) -> str:
@@ -27,28 +39,64 @@ def sqlite_url(state: Path) -> str:
 
 
 class StoreUnavailable(Exception):
-    """The store cannot be opened; the message says which and what to check, without its password."""
+    """A database cannot be opened; the message says which and what to check, without its password."""
 
 
 async def open_store(url: str) -> AsyncEngine:
-    """Open the store at `url` and make the tables that are missing.
+    """Open the store at `url`, bring its tables to the newest revision, and make those of the tools that are missing.
 
     Raises:
-        StoreUnavailable: it cannot be opened.
+        StoreUnavailable: it cannot be opened, or is of a newer Replan.
     """
-    try:
-        engine = create_async_engine(url, hide_parameters=True)
-        if engine.dialect.name == "sqlite":
-            _tune(engine)
-            await asyncio.to_thread(_try, engine)
-        _guard(engine)
-        async with writing(engine).begin() as connection:  # two workers may open a new store at the same moment
-            await connection.run_sync(metadata.create_all)
-    except (SQLAlchemyError, sqlite3.Error, ImportError, OSError, ValueError) as error:
-        raise StoreUnavailable(
-            f"The store {spoken(url)} cannot be opened ({type(error).__name__}): check --store, REPLAN_STORE, --state."
-        ) from error
+    with opening("The store", url, "check --store, REPLAN_STORE, --state", "start a newer Replan, or another --store"):
+        engine = _engine(url)
+        await prepare(engine, Stream.LEDGER, Stream.STORE, tables=metadata)
     return engine
+
+
+async def store_id(engine: AsyncEngine) -> str:
+    """Which store this is: the same for all its workers, also when it is moved or restored."""
+    async with reading(engine).begin() as tx:
+        return str((await tx.execute(select(IDENTITY.c.id))).scalar_one())
+
+
+async def prepare(engine: AsyncEngine, *streams: Stream, tables: MetaData | None = None) -> None:
+    """Tune an engine, migrate its database, and make those of `tables` that are missing, all in one transaction."""
+    tune(engine)
+    if is_lasting(engine):
+        await engine.dispose()  # connections that were opened before are not tuned
+    if file_of(engine):
+        await asyncio.to_thread(_try, engine)
+    try:
+        async with writing(engine).begin() as connection:  # two workers may open a new store at the same moment
+            await connection.run_sync(migrate, *streams)
+            if tables is not None:
+                await connection.run_sync(tables.create_all)
+    except BaseException:
+        await engine.dispose()
+        raise
+    expect_file(engine)
+
+
+@contextmanager
+def opening(what: str, url: str | URL, check: str, newer: str) -> Iterator[None]:
+    """Say in one sentence that `what` cannot be opened, with `check` as the remedy, or `newer` where it is of one.
+
+    Raises:
+        StoreUnavailable: it cannot.
+    """
+    named = f"{what} {spoken(url)}"
+    try:
+        yield
+    except Newer as error:
+        raise StoreUnavailable(f"{named} is of a newer Replan ({error}): {newer}.") from error
+    except ImportError as error:
+        raise StoreUnavailable(
+            f"{named} cannot be opened, since the package {error.name!r} is missing: for PostgreSQL use"
+            f" postgresql+psycopg:// and install it with `pip install --editable '.[postgresql]'`; else {check}."
+        ) from error
+    except (SQLAlchemyError, sqlite3.Error, CommandError, FileGone, OSError, ValueError) as error:
+        raise StoreUnavailable(f"{named} cannot be opened ({cause(error)}): {check}.") from error
 
 
 class Moment(TypeDecorator[datetime]):
@@ -81,12 +129,6 @@ def spoken(url: str | URL) -> str:
         return "whose URL cannot be read"
 
 
-def _try(engine: AsyncEngine) -> None:
-    """Open the file without aiosqlite, whose thread outlives a failure and then misses the loop (its issue 241)."""
-    args, more = engine.dialect.create_connect_args(engine.url)
-    sqlite3.connect(*list[Any](args), **more).close()
-
-
 def writing(engine: AsyncEngine) -> AsyncEngine:
     """The same engine for transactions that will write: SQLite takes its write lock at once, so none can fail late."""
     return engine.execution_options(replan_writes=True)
@@ -97,47 +139,51 @@ def reading(engine: AsyncEngine) -> AsyncEngine:
     return engine.execution_options(replan_reads=True, postgresql_readonly=True)
 
 
-class WroteWhileReading(Exception):
-    """A transaction that only reads was asked to write."""
+class StoreAway(Exception):
+    """A database cannot be reached, or is locked, before anything has happened."""
 
 
-def _guard(engine: AsyncEngine) -> None:
-    """Tell a write in a transaction that only reads from a database that may not be written at all."""
+@contextmanager
+def reached() -> Iterator[None]:
+    """Say StoreAway of what fails because a database is away.
 
-    @event.listens_for(engine.sync_engine, "handle_error")
-    def _failed(context: ExceptionContext) -> None:
-        error, connection = context.original_exception, context.connection
-        code = getattr(error, "sqlite_errorname", None) or getattr(error, "sqlstate", None)
-        reads = connection is not None and connection.get_execution_options().get("replan_reads")
-        if reads and code in _NOT_NOW:
-            raise WroteWhileReading("a write in a transaction that only reads")
+    Raises:
+        StoreAway: it is.
+    """
+    try:
+        yield
+    except (SQLAlchemyError, sqlite3.Error, OSError, FileGone) as error:
+        if is_away(error):
+            raise StoreAway from error
+        raise
 
 
-_NOT_NOW = ("SQLITE_READONLY", "25006")
-"""What SQLite and PostgreSQL say of a write in a transaction that only reads."""
+@asynccontextmanager
+async def begun(engine: AsyncEngine) -> AsyncIterator[AsyncConnection]:
+    """A transaction that commits when the block ends without an exception.
+
+    Raises:
+        StoreAway: it cannot be begun.
+    """
+    async with AsyncExitStack() as stack:
+        with reached():
+            connection = await stack.enter_async_context(engine.begin())
+        yield connection
 
 
-def _tune(engine: AsyncEngine) -> None:
-    """Give SQLite write-ahead logging, full durability, foreign keys, and transactions that begin when we say."""
+def _engine(url: str) -> AsyncEngine:
+    """An engine that finds out before it uses a connection whether PostgreSQL has gone away and come back."""
+    engine = create_async_engine(url, hide_parameters=True)
+    if engine.dialect.name == "sqlite":
+        return engine
+    waits = {"connect_timeout": CONNECT_SECONDS} if engine.dialect.driver == "psycopg" else {}
+    given = {name: value for name, value in waits.items() if name not in engine.url.query}
+    return create_async_engine(
+        url, hide_parameters=True, pool_pre_ping=True, pool_timeout=POOL_SECONDS, connect_args=given
+    )
 
-    @event.listens_for(engine.sync_engine, "connect")
-    def _connect(connection: Any, _record: Any) -> None:
-        connection.isolation_level = None
-        cursor = connection.cursor()
-        for pragma in (
-            "journal_mode=WAL",
-            "synchronous=FULL",
-            "foreign_keys=ON",
-            f"busy_timeout={int(BUSY_TIMEOUT * 1000)}",
-        ):
-            cursor.execute(f"PRAGMA {pragma}")
-        cursor.close()
 
-    @event.listens_for(engine.sync_engine, "begin")
-    def _begin(connection: Connection) -> None:
-        writes = connection.get_execution_options().get("replan_writes")
-        reads = bool(connection.get_execution_options().get("replan_reads"))
-        if connection.info.get("replan_reads", False) is not reads:  # it stays with the pooled connection
-            connection.exec_driver_sql(f"PRAGMA query_only={int(reads)}")
-            connection.info["replan_reads"] = reads
-        connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
+def _try(engine: AsyncEngine) -> None:
+    """Open the file without aiosqlite, whose thread outlives a failure and then misses the loop (its issue 241)."""
+    args, more = engine.dialect.create_connect_args(engine.url)
+    sqlite3.connect(*list[Any](args), **more).close()

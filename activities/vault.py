@@ -15,12 +15,12 @@ from temporalio.converter import (
     StorageDriverStoreContext,
 )
 
-from activities.store import Moment, insert_new, metadata, writing
+from activities.store import OWN, Moment, insert_new, writing
 from workflows.inspect import Pruned
 
 PAYLOADS = Table(
-    "payloads",
-    metadata,
+    "replan_payloads",
+    OWN,
     Column("task", String(1000), primary_key=True),
     Column("digest", String(64), primary_key=True),
     Column("size", Integer, nullable=False),

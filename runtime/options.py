@@ -13,7 +13,17 @@ Tools = Annotated[list[Path] | None, typer.Option(help="A file with tools of you
 Check = Annotated[bool, typer.Option("--check", help="Load the tools, print the catalogue, exit.")]
 Documents = Annotated[Path | None, typer.Option(help="The root of the folders that tasks may search.")]
 AllowHost = Annotated[
-    list[str] | None, typer.Option(help="A private host or network that fetch_page may reach; may be repeated.")
+    list[str] | None, typer.Option(help="A private host or network that fetch_page and http_request may reach.")
+]
+AllowRequest = Annotated[
+    list[str] | None,
+    typer.Option(metavar="HOST[:PORT]", help="A host that http_request may send to; may be repeated."),
+]
+HttpHeader = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="HOST=NAME:VARIABLE", help="A header that http_request sends to that host, from the environment."
+    ),
 ]
 Workspace = Annotated[Path | None, typer.Option(help="The root below which each task gets a folder to write in.")]
 State = Annotated[Path, typer.Option(envvar="REPLAN_STATE", help="The folder where this worker keeps its state.")]

@@ -38,6 +38,10 @@ class Settings:
     """The root below which each task has a folder to write in."""
     payloads: str | None = None
     """Where large payloads lie, as s3://BUCKET; None for the store."""
+    allow_requests: Sequence[str] = ()
+    """Hosts to which requests may be sent."""
+    http_headers: Sequence[str] = ()
+    """What is said to them besides, as HOST=NAME:VARIABLE."""
 
     @property
     def demo(self) -> bool:

@@ -58,7 +58,7 @@ def _quiet() -> None:
     """What others say on every call, or what the boundary says better and without values."""
     workflow.logger.workflow_info_on_message = False
     activity.logger.activity_info_on_message = False
-    for name in ("temporalio.activity", "httpx", "httpx2", "aiosqlite"):
+    for name in ("temporalio.activity", "httpx", "httpx2", "aiosqlite", "alembic"):
         logging.getLogger(name).setLevel(logging.ERROR)
 
 

@@ -1,13 +1,16 @@
-"""The server that tests share: a real one, for the session."""
+"""The servers that tests share: a real Temporal and a real PostgreSQL, for the session."""
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping
+from pathlib import Path
 
 import pytest
 from temporalio.client import Client
 
+from activities.store import sqlite_url
 from runtime.client import connect
 from runtime.dev_server import DevServer, ServerSpec, find_cli, free_port
 from runtime.ending import leave
+from tests.postgres import HASTY, MISSING, PASSWORD, USER, Cluster, find_postgresql, running
 from workflows import attributes
 
 ENDED = pytest.StashKey[int]()
@@ -24,6 +27,13 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
     """Keep the exit code for the very end."""
     session.config.stash[ENDED] = int(exitstatus)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Say in one line that there was no PostgreSQL, since a skipped test says nothing."""
+    skipped = [one for one in terminalreporter.stats.get("skipped", []) if MISSING in str(one.longrepr)]
+    if skipped:
+        terminalreporter.write_line(f"{len(skipped)} tests of the store on PostgreSQL were skipped. {MISSING}")
 
 
 @pytest.fixture(scope="session")
@@ -47,3 +57,26 @@ async def server(
 async def client(server: DevServer) -> Client:
     """A client of the shared server."""
     return await connect(address=server.address, plain=True)
+
+
+@pytest.fixture(scope="session")
+async def postgresql(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Cluster]:
+    """A PostgreSQL on a port of its own; where none is installed, the test is skipped."""
+    binaries = find_postgresql()
+    if binaries is None:
+        pytest.skip(MISSING)
+    log = tmp_path_factory.mktemp("postgresql") / "log"
+    async with running(binaries, free_port(), user=USER, password=PASSWORD, options=HASTY, log=log) as cluster:
+        yield cluster
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def store_url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
+    """Where a store of the test's own can be made: the test runs on each of the two databases."""
+    if request.param == "sqlite":
+        yield sqlite_url(tmp_path)
+        return
+    cluster: Cluster = request.getfixturevalue("postgresql")
+    name = cluster.create()
+    yield cluster.url(name)
+    cluster.drop(name)

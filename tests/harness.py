@@ -2,12 +2,11 @@
 
 import uuid
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import httpx2
 from pydantic import JsonValue
 from temporalio.client import Client, WorkflowFailureError, WorkflowHandle
 from temporalio.exceptions import ApplicationError
@@ -15,9 +14,12 @@ from temporalio.worker import Worker
 
 from activities.attempt import HeaderInterceptor
 from activities.boundary import Boundary
+from activities.datasources import Datasources
+from activities.finding import Finding
 from activities.llm.scripted import ScriptedPlanner
 from activities.planning import Planner, Planning
-from activities.store import open_store
+from activities.store import open_store, store_id
+from activities.toolbox import deadline
 from activities.toolbox.injection import Resources
 from activities.toolbox.registry import Registry
 from activities.toolbox.tool import Tool
@@ -27,6 +29,7 @@ from workflows.budget import Limits
 from workflows.call import CallInterceptor
 from workflows.plan import Answer, GiveUp, NewSteps, Question, Step
 from workflows.task import Outcome, Task
+from workflows.undo import UndoWorkflow
 
 Proposals = Sequence[NewSteps | Answer | Question | GiveUp]
 
@@ -89,10 +92,14 @@ async def staged(
     engine = await open_store(f"sqlite+aiosqlite:///{folder / 'store.db'}")
     chosen = ScriptedPlanner(planner) if isinstance(planner, Sequence) else planner
     registry = Registry(tools)
-    async with httpx2.AsyncClient() as http:
-        boundary = Boundary(Resources(engine, http, folder))
-        planning = Planning(chosen, registry, searchable=True, documents=folder, patience=patience)
-        async with worker(client, name, [*planning.activities(), *boundary.activities(registry)], workflow):
+    async with deadline.client() as http, AsyncExitStack() as opened:
+        datasources = Datasources(engine, registry.values())
+        await datasources.open(opened)
+        store = await store_id(engine)
+        planning = Planning(chosen, registry, searchable=True, documents=folder, store=store, patience=patience)
+        boundary = Boundary(Resources(engine, http, folder), store=store, ledgers=datasources)
+        activities = [*planning.activities(), *Finding(datasources).activities(), *boundary.activities(registry)]
+        async with worker(client, name, activities, workflow):
             yield Stage(client, name)
     await engine.dispose()
 
@@ -102,7 +109,7 @@ def worker(client: Client, queue: str, activities: Sequence[Any], workflow: type
     return serve.build(
         client,
         queue,
-        workflows=[workflow],
+        workflows=[workflow, UndoWorkflow],
         activities=activities,
         interceptors=[CallInterceptor(), HeaderInterceptor()],
         is_watched=True,

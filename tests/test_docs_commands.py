@@ -31,7 +31,7 @@ TOLD = {
     "localhost:7233": "{address}",
     "cancel book-a-slot": "cancel going-on",
     ".replan/": "{folder}/state/",
-    "postgresql+asyncpg://replan@localhost/replan": "sqlite+aiosqlite:///{folder}/theirs.db",
+    "postgresql+psycopg://replan@localhost/replan": "sqlite+aiosqlite:///{folder}/theirs.db",
     ":///reports.db": ":///{folder}/reports.db",
     "--workspace files": "--workspace {folder}/files",
     "my_tools.py": "{folder}/my_tools.py",

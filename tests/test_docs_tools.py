@@ -22,6 +22,7 @@ from activities.toolbox.injection import ASYNC_ONLY, INJECTABLE
 from activities.toolbox.tool import DECORATORS, Options
 from runtime.dev_server import DevServer, free_port
 from tests.activities.mistakes import PLANTED
+from tests.activities.payments import Payments, payments
 from tests.processes import ROOT, Processes
 from tests.test_break import BROKEN
 from workflows import routing
@@ -74,11 +75,11 @@ def run(processes: Processes, command: str) -> subprocess.CompletedProcess[str]:
 
 def test_the_page_has_files_and_commands() -> None:
     """The other tests look at something."""
-    assert set(FILES) == {"my_tools.py", "my_lists.py", "test_my_tools.py", "my_plan.json"}
-    assert len(COMMANDS) == 7
+    assert set(FILES) == {"my_tools.py", "my_payments.py", "my_lists.py", "test_my_tools.py", "my_plan.json"}
+    assert len(COMMANDS) == 8
 
 
-@pytest.mark.parametrize("name", ["my_tools.py", "my_lists.py"])
+@pytest.mark.parametrize("name", ["my_tools.py", "my_payments.py", "my_lists.py"])
 def test_each_tools_file_is_accepted(written: Processes, name: str) -> None:
     """What a reader copies passes `worker.py --check` as it stands."""
     done = run(written, f"python worker.py --check --tools {name}")
@@ -144,7 +145,9 @@ def test_each_command_of_the_worker_has_options_that_exist(written: Processes, c
     """Each is read up to its end: with `--check` in addition it needs no server, and passes."""
     done = run(written, f"{command} --check")
 
-    assert (done.returncode, ("entries" if "my_lists.py" in command else "to_feet") in done.stdout) == (0, True)
+    shown = {"my_lists.py": "entries", "my_tools.py": "to_feet"}
+    kind = next((kind for name, kind in shown.items() if name in command), "http_request")
+    assert (done.returncode, kind in done.stdout) == (0, True)
 
 
 def test_the_broken_worker_shows_what_the_page_says(written: Processes) -> None:
@@ -156,6 +159,38 @@ def test_the_broken_worker_shows_what_the_page_says(written: Processes) -> None:
         done = run(alone, next(one for one in COMMANDS if " call " in one))
 
     assert BROKEN["503:2"].words in done.stderr, done.stdout + done.stderr
+
+
+@pytest.fixture(scope="module")
+def paying(written: Processes) -> Iterator[tuple[Processes, Payments]]:
+    """A worker with the payment tools of the page, and the service that they use."""
+    with payments() as service:
+        address = {"PAYMENTS_URL": service.url.removesuffix("/charges"), "PYTHONPATH": str(ROOT)}
+        alone = Processes(f"localhost:{free_port()}", written.folder, address)
+        with alone.worker("--dev", "--tools", str(written.folder / "my_payments.py")):
+            yield alone, service
+
+
+CHARGE = """python starter.py call charge '{"customer": "Ada", "amount": "24.50"}' --json"""
+
+
+def test_a_charge_whose_answers_are_lost_is_found(paying: tuple[Processes, Payments]) -> None:
+    """One charge, made in the first of four attempts; what `find_charge` finds under the key is the step's result."""
+    processes, service = paying
+    service.plan[:] = ["drop"] * 4
+    ended = json.loads(run(processes, CHARGE).stdout)
+    [step] = ended["steps"]
+    [charge] = service.charges
+
+    assert (ended["status"], step["attempts"]) == ("completed", 4)
+    assert step["result"] == {"id": charge["id"], "amount": "24.50"} and charge["key"].endswith("/call")
+
+
+def test_what_belongs_to_a_tool_is_shown(paying: tuple[Processes, Payments]) -> None:
+    """A person reads what finds out about a charge, by when, and what takes it back."""
+    shown = run(paying[0], "python starter.py tools charge").stdout.splitlines()
+
+    assert {"  is reconciled by find_charge", "  settles within 5 s", "  is undone by refund"} <= set(shown)
 
 
 def test_the_decorators_are_those_that_exist() -> None:

@@ -1,8 +1,10 @@
 """The tools files in `examples/`: each is accepted, and each does through the real boundary what it promises."""
 
+import json
+import sqlite3
 import sys
 from collections.abc import AsyncIterator
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractAsyncContextManager, closing
 from decimal import Decimal
 from pathlib import Path
 from types import ModuleType
@@ -14,6 +16,7 @@ from temporalio.client import Client
 
 from activities.toolbox.registry import tools_in
 from examples import guestbook, quotes, textfiles
+from runtime.dev_server import DevServer, free_port
 from tests import loopback
 from tests.harness import DONE, Proposals, Stage, plan, staged, step
 from tests.processes import ROOT, Processes
@@ -171,6 +174,52 @@ async def test_a_text_goes_to_the_outbox_while_the_drive_is_locked(played: Playe
 
     assert [(one.kind, one.is_fallback, one.status) for one in ended.steps] == [("keep_text", True, "completed")]
     assert (folders[1] / "minutes.txt").read_text() == "All agreed: 1 €."
+
+
+@pytest.fixture
+def shop(server: DevServer, tmp_path: Path) -> Processes:
+    """A folder with a database of points, made as the example says, and none in it."""
+    points = {"LOYALTY_DB": f"sqlite+aiosqlite:///{tmp_path}/loyalty.db", "PYTHONPATH": str(ROOT)}
+    processes = Processes(server.address, tmp_path, points)
+    processes.run([sys.executable, "examples/loyalty.py"]).check_returncode()
+    return processes
+
+
+def rows(file: Path, statement: str) -> list[tuple[object, ...]]:
+    """What a query finds in a database that no worker uses any more."""
+    with closing(sqlite3.connect(file)) as connection:
+        return connection.execute(statement).fetchall()
+
+
+def points(id: str, kind: str, number: int, *needs: str) -> dict[str, object]:
+    """A step that changes Ada's points."""
+    return {"id": id, "kind": kind, "args": {"customer": "Ada", "points": number}, "needs": needs}
+
+
+def test_points_change_in_a_database_of_their_own(shop: Processes, tmp_path: Path) -> None:
+    """Points and ledger are there and nowhere else; one that is refused by the constraint leaves neither."""
+    steps = [points("give", "give_points", 10), points("spend", "spend_points", 4, "give")]
+    (tmp_path / "plan.json").write_text(json.dumps({"steps": [*steps, points("more", "spend_points", 7, "spend")]}))
+    queue = ("--queue", tmp_path.name)
+    with shop.worker("--tools", "examples/loyalty.py", *queue):
+        done = shop.starter("start", "--plan", str(tmp_path / "plan.json"), "--json", *queue)
+    ended, ledger = json.loads(done.stdout), "SELECT step FROM replan_ledger ORDER BY at"
+
+    assert [fault["code"] for fault in ended["faults"]] == ["conflict"]
+    assert rows(tmp_path / "loyalty.db", "SELECT * FROM points") == [("Ada", 6)]
+    assert rows(tmp_path / "loyalty.db", ledger) == [("give",), ("spend",)]
+    assert rows(tmp_path / "state" / "store.db", ledger) == []
+
+
+def test_points_whose_answer_is_lost_are_given_once(shop: Processes, tmp_path: Path) -> None:
+    """The second attempt is given what the first came to, out of the ledger beside the points."""
+    alone = Processes(f"localhost:{free_port()}", tmp_path, shop.environment)
+    with alone.worker("--dev", "--tools", "examples/loyalty.py", "--break", "give_points=lost:1"):
+        done = alone.starter("call", "give_points", '{"customer": "Ada", "points": 10}', "--json")
+    [step] = json.loads(done.stdout)["steps"]
+
+    assert (step["attempts"], step["result"]) == (2, {"customer": "Ada", "points": 10})
+    assert rows(tmp_path / "loyalty.db", "SELECT * FROM points") == [("Ada", 10)]
 
 
 def test_an_example_is_tried_by_calling_it(folders: tuple[Path, Path]) -> None:

@@ -70,7 +70,9 @@ def document(commands: Processes) -> dict[str, Any]:
     return parsed
 
 
-def payloads(commands: Processes, statement: str = "SELECT size FROM payloads WHERE task = 'large-one'") -> list[Any]:
+def payloads(
+    commands: Processes, statement: str = "SELECT size FROM replan_payloads WHERE task = 'large-one'"
+) -> list[Any]:
     """What the store keeps of the task."""
     with sqlite3.connect(commands.folder / "state" / "store.db") as store:
         return [row[0] for row in store.execute(statement)]
@@ -167,7 +169,7 @@ def test_prune_deletes_what_closed_tasks_left_before_the_oldest_open_one(command
     """What was stored since may be an open task's; afterwards `show` says what is missing."""
     ran(commands, "call", "produce", '{"size": 100000}')
     pruned = ran(commands, "prune", "--older-than", "0")
-    left = payloads(commands, "SELECT task FROM payloads")
+    left = payloads(commands, "SELECT task FROM replan_payloads")
     shown = ran(commands, "show", "large-one", "--result", "make")
 
     assert pruned.stdout.startswith("pruned ") and [task.startswith("call-produce-") for task in left] == [True]

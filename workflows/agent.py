@@ -21,6 +21,7 @@ from workflows.observing import observe
 from workflows.plan import Answer, GiveUp, NewSteps, Question
 from workflows.proposing import propose
 from workflows.task import Ending, Ends, FaultRecord, Outcome, Progress, Revision, StepRecord, Task, TaskStatus
+from workflows.undoing import roll_back
 
 MAX_FRUITLESS = 2
 """Replans in a row that may finish no new step."""
@@ -63,7 +64,8 @@ class AgentWorkflow:
             reason = f"The deadline of {limit:g} s passed before the task was done."
             ending = Ending(status=TaskStatus.OVER_BUDGET, reason=reason, code="deadline")
         except asyncio.CancelledError:
-            reason = "Cancelled on request; what was finished stays."
+            stays = "is undone" if self._progress.undo_when_cancelled else "stays"
+            reason = f"Cancelled on request; what was finished {stays}."
             ending = Ending(status=TaskStatus.CANCELLED, reason=reason, code="cancelled")
         work.cancel()
         while not work.done():
@@ -71,7 +73,32 @@ class AgentWorkflow:
                 await workflow.wait([work])
         if ending is None:
             workflow.continue_as_new(self._progress.slim())
+        if self._is_to_be_undone(ending):
+            ending = await self._roll_back(ending)
         return self._finish(ending)
+
+    @workflow.signal(description="Undo what the task has done as soon as it is cancelled.")
+    def undo_when_cancelled(self) -> None:
+        """Undo what the task has done as soon as it is cancelled."""
+        self._progress.undo_when_cancelled = True
+
+    def _is_to_be_undone(self, ending: Ending) -> bool:
+        if ending.status is TaskStatus.CANCELLED:
+            return self._progress.undo_when_cancelled
+        return ending.status is TaskStatus.ESCALATED and self._progress.task.on_escalation == "undo"
+
+    async def _roll_back(self, ending: Ending) -> Ending:
+        """Undo what was done, whoever cancels meanwhile; the ending with what became of it."""
+        progress = self._progress
+        undoing = asyncio.create_task(roll_back(progress, self._catalogue, self._show))
+        while not undoing.done():
+            with suppress(asyncio.CancelledError):  # half a rollback would help nobody
+                await workflow.wait([undoing])
+        undoing.result()
+        undone = ", ".join(one.step_id for one in progress.undo if one.done)
+        told = [f"Undone: {undone}."] if undone else []
+        told += [f"Not undone: {progress.not_undone}."] if progress.not_undone else []
+        return ending.model_copy(update={"reason": " ".join([ending.reason, *told])})
 
     async def _work(self) -> Ending | None:
         """Run the loop; None where it is to go on in a new run, since the history of this one is long."""
@@ -113,6 +140,7 @@ class AgentWorkflow:
         except Stuck as stuck:
             raise Ends(TaskStatus.ESCALATED, f"The catalogue: {stuck.fault.reason}", stuck.fault.code) from None
         self._progress.planner, self._progress.searchable = self._catalogue.planner, self._catalogue.searchable
+        self._progress.store = self._progress.store or self._catalogue.store
         self._publish()
         if self._catalogue.refused:
             raise Ends(TaskStatus.FAILED, self._catalogue.refused, "task_refused")

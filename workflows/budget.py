@@ -72,6 +72,11 @@ class Budget(BaseModel):
         _add(self.promised, spec.kind, -_retries(granted, used))
         _add(self.retries, spec.kind, _retries(taken, used))
 
+    def allow(self, calls: int) -> None:
+        """Let so many tool calls more be made, whatever was left."""
+        more = self.spent.tool_calls + self.reserved + calls
+        self.limits = self.limits.model_copy(update={"tool_calls": max(self.limits.tool_calls, more)})
+
     def _unpromised(self, spec: ToolSpec, used: int) -> int:
         gone = self.retries.get(spec.kind, 0) + self.promised.get(spec.kind, 0)
         return routing.attempts(spec, routing.RETRIES_PER_KIND - gone, used)

@@ -29,6 +29,17 @@ HEADER = "replan-call"
 T = TypeVar("T")
 
 
+class Undoes(BaseModel):
+    """An effect that is taken back."""
+
+    model_config = ConfigDict(frozen=True)
+
+    key: str
+    """Its idempotency key."""
+    step: str
+    kind: str
+
+
 class Call(BaseModel):
     """What the boundary must know beside the arguments, which the web UI shows alone."""
 
@@ -41,12 +52,24 @@ class Call(BaseModel):
     """Digest of the spec that the workflow decided by."""
     documents: str | None = None
     """The task's folder of documents, below the worker's root."""
+    store: str | None = None
+    """The store that the task works with; None where it does not matter."""
+    claim: int = 0
+    """How often the effect was found not to have happened: an older claim on the key stands for nothing any more."""
+    undoes: Undoes | None = None
+    """The effect that this call takes back."""
+    task: str | None = None
+    """The task whose effect it is; None for that of the workflow itself."""
 
     @classmethod
-    def of(cls, id: str, spec: ToolSpec, revision: int, documents: str | None = None) -> "Call":
-        """The header of the call `id` of the running task."""
-        key = f"{workflow.info().first_execution_run_id}/{id}"
-        return cls(key=key, revision=revision, digest=spec.digest, documents=documents)
+    def of(cls, id: str, spec: ToolSpec, revision: int, *, origin: str | None = None, **more: Any) -> "Call":
+        """The header of the call `id` of the running task, or of the one whose first run is `origin`."""
+        return cls(key=key_of(id, origin), revision=revision, digest=spec.digest, **more)
+
+
+def key_of(id: str, origin: str | None = None) -> str:
+    """The idempotency key of the call `id` of the running task, or of the one whose first run is `origin`."""
+    return f"{origin or workflow.info().first_execution_run_id}/{id}"
 
 
 _CALL: ContextVar[Call] = ContextVar("replan_call")

@@ -21,12 +21,14 @@ class Effect(StrEnum):
     """May not be repeated."""
 
 
-SAFE = (Effect.KEYED, Effect.TRANSACTIONAL)
-"""Effects that may be repeated although they may have happened: a key downstream, or the ledger, makes them one."""
+SAFE = (Effect.IDEMPOTENT, Effect.KEYED, Effect.TRANSACTIONAL)
+"""Effects that may be repeated although they may have happened: they are harmless twice, or a key makes them one."""
+ECHOES = (Effect.IDEMPOTENT, Effect.KEYED)
+"""Effects whose refusal may be the echo of an earlier attempt that happened: "already cancelled", "no such file"."""
 
 
 class Companion(BaseModel):
-    """Another kind and how its arguments follow from a call: `{field: path}` over `args` and `result`."""
+    """Another kind and how its arguments follow from a call: `{field: path}` over `args`, `result` and `key`."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -46,6 +48,10 @@ class ToolSpec(BaseModel):
     """Seconds of one attempt."""
     observe: Companion | None = None
     """The read that looks at the world again when this kind is refused."""
+    reconcile: Companion | None = None
+    """The read that finds out whether an effect happened that may have: what it finds is the result of the call."""
+    settle: float = Field(default=10.0, ge=0)
+    """Seconds after the end of the last attempt from which on `reconcile` is believed when it finds nothing."""
     undo: Companion | None = None
     """The kind that takes the effect of this one back."""
     fallback: str | None = None
@@ -67,5 +73,7 @@ class Catalogue(BaseModel):
     """Whether the namespace has our search attributes; setting an unknown one would hold up the workflow."""
     patience: float = Field(ge=0)
     """Seconds that a kind which no worker knows is waited for before a person is asked."""
+    store: str | None = None
+    """Which store the worker works with; a worker with another one carries out no effect of the task."""
     refused: str | None = None
     """Why this worker cannot take the task at all."""

@@ -28,6 +28,8 @@ class Left(BaseModel):
     """Seconds until the step's deadline, beyond which nothing is waited for."""
     down: tuple[str, ...] = ()
     """Kinds that may not be used any more."""
+    reconcile: bool = True
+    """Whether it can still be found out if the call happened."""
 
 
 class _Decision(BaseModel):
@@ -56,19 +58,27 @@ class Replan(_Decision):
     """Whether the kind may not be used in this task any more."""
 
 
+class Reconcile(_Decision):
+    """Find out whether the call happened, before anything else follows."""
+
+    action: Literal["reconcile"] = "reconcile"
+
+
 class Escalate(_Decision):
     """A person has to act."""
 
     action: Literal["escalate"] = "escalate"
 
 
-Decision = Wait | UseFallback | Replan | Escalate
+Decision = Wait | UseFallback | Replan | Reconcile | Escalate
 
 
 def decide(fault: Fault, spec: ToolSpec, left: Left) -> Decision:
     """Say what follows a fault that came back to the workflow; pure and total. Retries themselves are Temporal's."""
-    if fault.effect is Applied.UNKNOWN and spec.effect is not Effect.IDEMPOTENT:
+    if fault.effect is Applied.UNKNOWN:
         return _unknown(fault, spec, left)
+    if fault.effect is Applied.APPLIED and spec.effect is not Effect.IDEMPOTENT:
+        return Escalate()  # a new plan would do once more what has happened
     if fault.code is Code.MISSING_TOOL:
         return _missing_tool(left)
     match fault.quadrant:
@@ -83,10 +93,16 @@ def decide(fault: Fault, spec: ToolSpec, left: Left) -> Decision:
 
 
 def _unknown(fault: Fault, spec: ToolSpec, left: Left) -> Decision:
-    """A call that may have happened is never planned around, and repeated only where that is safe."""
-    if spec.effect not in SAFE or not fault.quadrant.is_transient:
-        return Escalate()
-    return _again(fault, left) or Escalate()
+    """A call that may have happened is repeated only where that is safe, and planned around only where it is harmless.
+
+    Where it is safe, it is repeated first: that is quicker than asking, and tells as much.
+    """
+    is_safe = spec.effect in SAFE and fault.quadrant.is_transient
+    if is_safe and (again := _again(fault, left)):
+        return again
+    if left.reconcile and (spec.reconcile is not None or spec.effect is Effect.TRANSACTIONAL):
+        return Reconcile()
+    return _transient(fault, spec, left) if is_safe and spec.effect is Effect.IDEMPOTENT else Escalate()
 
 
 def _missing_tool(left: Left) -> Decision:
@@ -119,6 +135,6 @@ def _durable_wait(fault: Fault, left: Left) -> float:
     It has some when the RetryPolicy is the wrong place to wait, or when its siblings had reserved the retries of its
     kind and did not need them.
     """
-    if fault.code is Code.CIRCUIT_OPEN:
+    if fault.code in (Code.CIRCUIT_OPEN, Code.STORE_UNAVAILABLE):
         return routing.circuit_wait(left.waits)
     return max(fault.retry_after or 0.0, routing.sibling_wait(left.waits))

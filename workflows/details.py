@@ -114,6 +114,12 @@ def _fault_line(fault: FaultRecord) -> str:
         "replan": "the world changed, so a new plan and no retry",
         "wait": "waiting, then again",
         "fallback": "another kind takes over",
+        "reconcile": {
+            None: "finding out whether it happened",
+            "applied": "it had happened: found, not done again",
+            "not_applied": "it had not happened",
+            "cannot_tell": "nobody can tell whether it happened",
+        }[fault.reconciled],
         "escalate": "a person has to act",
         "retry": "tried again",
     }[fault.decision]

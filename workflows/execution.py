@@ -3,16 +3,16 @@
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from typing import assert_never
+from typing import Any, assert_never
 
 from pydantic import JsonValue
 from temporalio import workflow
 from temporalio.exceptions import ActivityError, is_cancelled_exception
 
 from workflows import routing
-from workflows.call import Call, call, raise_if_cancelled
-from workflows.catalogue import Catalogue, Effect, ToolSpec
-from workflows.decision import Decision, Escalate, Left, Replan, UseFallback, Wait, decide
+from workflows.call import Call, Undoes, call, key_of, raise_if_cancelled
+from workflows.catalogue import ECHOES, Catalogue, Effect, ToolSpec
+from workflows.decision import Decision, Escalate, Left, Reconcile, Replan, UseFallback, Wait, decide
 from workflows.details import summary
 from workflows.faults import (
     Applied,
@@ -23,6 +23,7 @@ from workflows.faults import (
     readable,
 )
 from workflows.plan import Step, StepReturn, Unresolved, canonical, ready, resolve
+from workflows.reconciling import Finding, Verdict, reconcile, told
 from workflows.task import FaultRecord, Progress, StepRecord, StepStatus
 
 MAX_ARGS = 512 * 1024
@@ -94,12 +95,18 @@ class Execution:
 
     async def _carry_out(self, record: StepRecord) -> None:
         """One step, from its arguments to its result or to the fault that ends it."""
-        fault = self._prepare(record) or await self._attempt(record)
+        fault, finding = self._prepare(record) or await self._attempt(record), None
         while fault is not None:
-            fault = self._doubted(record, fault)
-            decision = decide(fault, self._spec(record), self._left(record))
-            self._note(record, fault, decision)
+            fault = fault if finding else self._doubted(record, fault)
+            decision = decide(fault, self._spec(record), self._left(record, finding))
+            if record.undoes is not None and isinstance(decision, Replan):
+                decision = Escalate()  # nobody plans a rollback anew
+            self._note(record, fault, decision, finding)
             match decision:
+                case Reconcile():
+                    finding = await reconcile(self._progress, self._catalogue, record, fault, self._changed)
+                    fault = self._known(record, fault, finding)
+                    continue
                 case Wait():
                     await self._wait(record, fault, decision.seconds)
                 case UseFallback():
@@ -110,7 +117,23 @@ class Execution:
                     return
                 case _:
                     assert_never(decision)
-            fault = self._repeated(record) or await self._attempt(record)
+            fault, finding = self._repeated(record) or await self._attempt(record), None
+
+    def _known(self, record: StepRecord, fault: Fault, finding: Finding) -> Fault | None:
+        """The fault with what was found out about its effect; None where the call happened, and so is done."""
+        match finding.verdict:
+            case Verdict.APPLIED:
+                known = fault.model_copy(update={"effect": Applied.APPLIED})
+                self._note(record, known, Reconcile(), finding)
+                self._complete(record, StepReturn(result=finding.result, replayed=True))
+                return None
+            case Verdict.NOT_APPLIED:
+                record.claim += 1
+                return fault.model_copy(update={"effect": Applied.NONE})
+            case Verdict.CANNOT_TELL:
+                return fault
+            case unreachable:
+                assert_never(unreachable)
 
     def _prepare(self, record: StepRecord) -> Fault | None:
         """Put the results of other steps into the arguments; refuse what is known to fail."""
@@ -157,7 +180,7 @@ class Execution:
         return None
 
     async def _call(self, spec: ToolSpec, granted: int, record: StepRecord) -> StepReturn | Fault:
-        step, revision, documents = record.step, record.revision, self._progress.task.documents
+        step, revision = record.step, record.revision
         title = f"plan {revision}: {step.label}" + (f" (instead of {step.kind})" if record.is_fallback else "")
         try:
             return await call(
@@ -166,7 +189,7 @@ class Execution:
                 StepReturn,
                 id=step.id,
                 summary=summary(title),
-                header=Call.of(f"{step.id}:{spec.kind}" if record.is_fallback else step.id, spec, revision, documents),
+                header=self._header(record, spec),
             )
         except ActivityError as error:
             if is_cancelled_exception(error):
@@ -176,19 +199,34 @@ class Execution:
             self._retried(record, earlier_faults(error))
             return from_activity_error(error, spec, granted)
 
+    def _header(self, record: StepRecord, spec: ToolSpec) -> Call:
+        progress, more = self._progress, dict[str, Any]()
+        if spec.effect is not Effect.READ:
+            more |= {"store": progress.store, "claim": record.claim}
+        if progress.origin is not None:
+            more["task"] = progress.task_id
+        if record.undoes is not None:
+            undone = next(one for one in progress.records if one.step.id == record.undoes)
+            key = key_of(undone.call_id, progress.origin)
+            more["undoes"] = Undoes(key=key, step=record.undoes, kind=undone.kind)
+        documents = progress.task.documents
+        return Call.of(record.call_id, spec, record.revision, origin=progress.origin, documents=documents, **more)
+
     def _doubted(self, record: StepRecord, fault: Fault) -> Fault:
         """A refusal, unless an earlier scheduling of the step may have happened: then it may be the echo of that."""
         spec = self._spec(record)
-        if spec.effect is not Effect.KEYED or fault.quadrant.is_transient:
+        if spec.effect not in ECHOES or fault.quadrant.is_transient or fault.effect is Applied.APPLIED:
             return fault
-        before = (one for one in self._progress.faults if one.step_id == record.step.id and one.source == spec.kind)
-        is_haunted = any(one.effect is Applied.UNKNOWN for one in before)
+        is_haunted = False
+        for one in self._progress.faults:
+            if one.step_id == record.step.id and one.source == spec.kind:
+                is_haunted = (is_haunted and not one.reconciled) or one.effect is Applied.UNKNOWN
         return fault.model_copy(update={"effect": Applied.UNKNOWN}) if is_haunted else fault
 
     def _spec(self, record: StepRecord) -> ToolSpec:
         return self._catalogue.specs[record.kind]
 
-    def _left(self, record: StepRecord) -> Left:
+    def _left(self, record: StepRecord, finding: Finding | None) -> Left:
         return Left(
             attempts=self._progress.budget.attempts(self._spec(record), record.used),
             waits=record.waits,
@@ -197,6 +235,7 @@ class Execution:
             replans=self._progress.replans < self._progress.budget.limits.replans,
             deadline=routing.seconds_left(record.started or workflow.now(), workflow.now()),
             down=tuple(self._progress.down),
+            reconcile=finding is None,
         )
 
     async def _wait(self, record: StepRecord, fault: Fault, seconds: float) -> None:
@@ -225,8 +264,16 @@ class Execution:
         elif fault.code is not Code.REPEATED_CALL:  # what was not called again leaves the memory of its fault alone
             self._progress.guard.remember(record.kind, record.args or record.step.args, self._progress.effects)
 
-    def _note(self, record: StepRecord, fault: Fault, decision: Decision) -> None:
-        self._progress.faults.append(_fault_record(record, fault, decision.action))
+    def _note(self, record: StepRecord, fault: Fault, decision: Decision, finding: Finding | None) -> None:
+        """Write a fault down with what follows; what was found out about its effect is added to what was written."""
+        verdict = finding.verdict.value if finding else None
+        key = key_of(record.call_id, self._progress.origin)
+        note = _fault_record(record, told(fault, decision, record, key, finding), decision.action, reconciled=verdict)
+        if finding is None:
+            self._progress.faults.append(note)
+        else:
+            mine = (number for number, one in enumerate(self._progress.faults) if one.step_id == record.step.id)
+            self._progress.faults[max(mine)] = note
         workflow.logger.info(
             "decision",
             extra={
@@ -249,6 +296,7 @@ def _size(step: Step, results: Mapping[str, JsonValue]) -> int:
     return 0
 
 
-def _fault_record(record: StepRecord, fault: Fault, decision: str) -> FaultRecord:
-    more = {"step_id": record.step.id, "revision": record.revision, "decision": decision, "at": workflow.now()}
+def _fault_record(record: StepRecord, fault: Fault, decision: str, *, reconciled: str | None = None) -> FaultRecord:
+    more: dict[str, object] = {"step_id": record.step.id, "revision": record.revision, "decision": decision}
+    more |= {"reconciled": reconciled, "at": workflow.now()}
     return FaultRecord.model_validate({**fault.model_dump(), **more})

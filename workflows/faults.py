@@ -5,7 +5,8 @@
     ├────────────┼──────────────────────────────────────┼──────────────────────────────────────┤
     │ transient  │ timeout, unreachable, server_error,  │ rate_limited, busy                   │
     │            │ overloaded, worker_shutdown,         │                                      │
-    │            │ worker_lost, circuit_open            │                                      │
+    │            │ worker_lost, circuit_open,           │                                      │
+    │            │ store_unavailable                    │                                      │
     │            │ -> the step's RetryPolicy            │ -> the same, honouring Retry-After   │
     ├────────────┼──────────────────────────────────────┼──────────────────────────────────────┤
     │ persistent │ unauthorized, forbidden,             │ not_found, conflict, gone,           │
@@ -72,6 +73,7 @@ class Code(StrEnum):
     WORKER_SHUTDOWN = "worker_shutdown"
     WORKER_LOST = "worker_lost"
     CIRCUIT_OPEN = "circuit_open"
+    STORE_UNAVAILABLE = "store_unavailable"
     RATE_LIMITED = "rate_limited"
     BUSY = "busy"
     UNAUTHORIZED = "unauthorized"
@@ -110,6 +112,7 @@ QUADRANT: Mapping[Code, Quadrant] = {
         Code.WORKER_SHUTDOWN,
         Code.WORKER_LOST,
         Code.CIRCUIT_OPEN,
+        Code.STORE_UNAVAILABLE,
     ),
     **_cell(Quadrant.TRANSIENT_SEMANTIC, Code.RATE_LIMITED, Code.BUSY),
     **_cell(
@@ -141,7 +144,9 @@ QUADRANT: Mapping[Code, Quadrant] = {
 }
 
 
-_UNCOUNTED = frozenset({Code.WORKER_SHUTDOWN, Code.CIRCUIT_OPEN, Code.MISSING_TOOL})
+DEFERRED = frozenset({Code.WORKER_SHUTDOWN, Code.CIRCUIT_OPEN, Code.STORE_UNAVAILABLE})
+"""Transient, but not the RetryPolicy's: none of them may cost an attempt, so the workflow schedules the step again."""
+_UNCOUNTED = DEFERRED | {Code.MISSING_TOOL}
 
 
 class Applied(StrEnum):
@@ -190,8 +195,8 @@ class Fault(BaseModel):
         """
         if not self.quadrant.is_transient or (self.effect is Applied.UNKNOWN and not is_safe):
             return False
-        if self.code in (Code.CIRCUIT_OPEN, Code.WORKER_SHUTDOWN):
-            return False  # neither may cost an attempt: the workflow schedules the step again
+        if self.code in DEFERRED:
+            return False
         return (self.retry_after or 0) <= routing.LONGEST_RETRY_AFTER
 
 

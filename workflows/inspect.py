@@ -88,6 +88,9 @@ class EffectCard(BaseModel):
     kind: str
     at: datetime
     result: JsonValue
+    undone_at: datetime | None = None
+    undone_by: str | None = None
+    """The key of the call that took it back."""
 
 
 class Pruned(BaseModel):

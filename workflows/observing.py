@@ -1,19 +1,15 @@
 """Looking at the world again after a refusal, so that the new plan is made from what is there now."""
 
-import asyncio
 from collections.abc import Sequence
 from contextlib import suppress
 
 from pydantic import JsonValue
 from temporalio import workflow
-from temporalio.exceptions import ActivityError, is_cancelled_exception
 
-from workflows import routing
-from workflows.call import Call, call, raise_if_cancelled
 from workflows.catalogue import Catalogue, ToolSpec
-from workflows.details import summary
-from workflows.faults import from_activity_error
-from workflows.plan import StepReturn, Unresolved, pick
+from workflows.faults import Fault
+from workflows.plan import Unresolved, pick
+from workflows.reading import read
 from workflows.task import FaultRecord, Observation, Progress, StepRecord
 
 
@@ -42,29 +38,10 @@ async def _observe(
     progress: Progress, spec: ToolSpec, record: StepRecord, args: dict[str, JsonValue]
 ) -> Observation | None:
     """Run the read `spec`; None when it fails or may not be called."""
-    raise_if_cancelled()
-    budget, revision = progress.budget, record.revision
-    granted = budget.reserve(spec)
-    if not granted:
+    id, title = f"{record.step.id}:look", f"look again, {record.step.id} was refused"
+    back = await read(progress, spec, args, id=id, title=title, revision=record.revision)
+    if isinstance(back, Fault):
         return None
-    taken, id = 1, f"{record.step.id}:look"
-    try:
-        back = await call(
-            routing.route(spec, granted),
-            args,
-            StepReturn,
-            id=id,
-            summary=summary(f"plan {revision}: look again, {record.step.id} was refused"),
-            header=Call.of(id, spec, revision, progress.task.documents),
-        )
-        taken = back.attempt
-    except ActivityError as error:
-        if is_cancelled_exception(error):
-            raise asyncio.CancelledError from None
-        taken = from_activity_error(error, spec, granted).taken
-        return None
-    finally:
-        budget.settle(spec, granted, taken)
     return Observation(step_id=record.step.id, kind=spec.kind, args=args, value=back.result, at=workflow.now())
 
 

@@ -57,6 +57,8 @@ class Task(BaseModel):
     """The folder of documents, below the worker's root."""
     strategy: Literal["plan", "react"] = "plan"
     limits: Limits = Limits()
+    on_escalation: Literal["end", "undo"] = "end"
+    """What becomes of the effects of a task that nobody can help."""
 
 
 class StepRecord(BaseModel):
@@ -83,6 +85,15 @@ class StepRecord(BaseModel):
     left_out: int = 0
     """Bytes of the result where it was left out because the whole would be too large."""
     replayed: bool = False
+    claim: int = 0
+    """How often it was found that the call had not happened although it might have."""
+    undoes: str | None = None
+    """The step whose effect it takes back."""
+
+    @property
+    def call_id(self) -> str:
+        """The id of its activity, which its key ends with: a fallback is another call than the step's own."""
+        return f"{self.step.id}:{self.kind}" if self.is_fallback else self.step.id
 
     @property
     def is_fallback(self) -> bool:
@@ -112,8 +123,23 @@ class FaultRecord(Fault):
 
     step_id: str
     revision: int
-    decision: Literal["retry", "wait", "fallback", "replan", "escalate"]
+    decision: Literal["retry", "wait", "fallback", "replan", "reconcile", "escalate"]
+    reconciled: Literal["applied", "not_applied", "cannot_tell"] | None = None
+    """What was found out about an effect that was unknown; `effect` is then what is known now."""
     at: datetime
+
+
+class UndoRecord(BaseModel):
+    """What became of an effect that was to be taken back."""
+
+    model_config = ConfigDict(frozen=True)
+
+    step_id: str
+    kind: str = ""
+    """The kind that undoes it; empty where there is none."""
+    done: bool = False
+    reason: str = ""
+    """Why it was not done."""
 
 
 class Observation(BaseModel):
@@ -220,6 +246,8 @@ class Outcome(BaseModel):
     faults: tuple[FaultRecord, ...]
     omitted: int = 0
     """Finished steps of a long task that are not among `steps` any more."""
+    undo: tuple[UndoRecord, ...] = ()
+    """What became of each effect, where they were to be taken back."""
     spent: Spent
     started_at: datetime
     ended_at: datetime | None
@@ -268,6 +296,8 @@ class Progress(BaseModel):
     ending: Ending | None = None
     planner: str = ""
     searchable: bool = False
+    store: str | None = None
+    """The store of the worker that opened the task."""
     turn: int = 0
     revisions: list[Revision] = Field(default_factory=list)
     replans: int = 0
@@ -282,6 +312,15 @@ class Progress(BaseModel):
     replanning: bool = False
     """Whether the plan in force met a fault that a new plan has to answer."""
     folded: Folded = Field(default_factory=Folded)
+    undo_when_cancelled: bool = False
+    undo: list[UndoRecord] = Field(default_factory=list)
+    origin: str | None = None
+    """The first run of the task, for whoever works on it from outside; the keys of its calls begin with it."""
+
+    @property
+    def not_undone(self) -> str:
+        """What is left although it was to be undone, and why; empty where nothing is."""
+        return "; ".join(f"{one.step_id} ({one.reason.rstrip('.')})" for one in self.undo if not one.done)
 
     @property
     def revision(self) -> int:
@@ -350,6 +389,7 @@ class Progress(BaseModel):
             steps=self._steps(),
             faults=tuple(self.faults),
             omitted=len(self.folded.ids),
+            undo=tuple(self.undo),
             spent=spent,
             started_at=self.started_at,
             ended_at=self.ended_at,

@@ -1,5 +1,6 @@
 """SQL (SQLAlchemy, and `sqlite3` used directly): locks are waited for, constraints are answers, the rest is a bug."""
 
+import re
 import sqlite3
 from collections.abc import Mapping
 
@@ -7,7 +8,8 @@ from sqlalchemy import exc
 from sqlalchemy.orm.exc import StaleDataError
 
 from activities.borders.table import Entry, Table, always
-from activities.store import WroteWhileReading
+from activities.store import StoreAway
+from activities.tuning import FileGone, WroteWhileReading
 from workflows.faults import Code
 
 _LOCKED = always(Code.BUSY, "The database is locked by another writer.")
@@ -18,7 +20,13 @@ _BUG = always(Code.BUG, "The tool uses its database wrongly: mend the tool.")
 _NO_TABLE = always(
     Code.BUG,
     "The tool uses a table that does not exist: declare it as Table(..., metadata), with metadata from"
-    " activities.store, so that the worker makes it, and start the worker again.",
+    " activities.store, so that the worker makes it, and start the worker again; in a datasource of the tool, make it"
+    " yourself.",
+)
+_OTHER_VERSION = always(
+    Code.WRONG_STORE,
+    "Replan's own tables are missing there, or of another version than this worker: start a worker of that version on"
+    " it, or start this one again, which brings older tables along.",
 )
 _WROTE = always(Code.BUG, "The tool is a @tool.read but writes to the database: declare it @tool.transactional.")
 _FULL = always(Code.QUOTA_EXHAUSTED, "The disk of the database is full: make room.")
@@ -38,6 +46,8 @@ _BY_CODE: Mapping[str, Entry] = {
     "55P03": _LOCKED,  # lock not available
     "53300": _LOCKED,  # too many connections
     "53100": _FULL,
+    "25006": _CLOSED,  # the server or the database is read-only
+    "42501": _CLOSED,  # insufficient privilege
     "42P01": _NO_TABLE,
     "57P": _AWAY,  # shutdown, crash, not started yet
     "08": _AWAY,  # connection exceptions
@@ -47,14 +57,22 @@ _BY_CODE: Mapping[str, Entry] = {
 appendix A), since most errors of asyncpg have no class in SQLAlchemy.
 """
 
+_LACKING = ("42P01", "42703", "SQLITE_ERROR")
+"""No such table, no such column; SQLite has one code for these and for wrong SQL, which ours is not."""
+_OURS = re.compile(r"\breplan_(ledger|store|payloads)\b")
+
 
 def _dbapi(otherwise: Entry) -> Entry:
     """An entry for SQLAlchemy's wrapped errors: what the driver's code says, else `otherwise`."""
-    return lambda error: (_AWAY if error.connection_invalidated else _by_code(error.orig, otherwise))(error)
+    return lambda error: (
+        _AWAY if error.connection_invalidated else _by_code(error.orig, otherwise, error.statement or "")
+    )(error)
 
 
-def _by_code(error: BaseException | None, otherwise: Entry) -> Entry:
+def _by_code(error: BaseException | None, otherwise: Entry, statement: str = "") -> Entry:
     code = getattr(error, "sqlite_errorname", None) or getattr(error, "sqlstate", None) or ""
+    if code in _LACKING and _OURS.search(statement):
+        return _OTHER_VERSION
     if code == "SQLITE_ERROR" and str(error).startswith("no such table"):
         return _NO_TABLE
     return next((entry for start, entry in _BY_CODE.items() if code.startswith(start)), otherwise)
@@ -71,6 +89,10 @@ TABLE: Table = {
     exc.NoResultFound: always(Code.NOT_FOUND, "There is no such row: look for it under another name."),
     exc.MultipleResultsFound: always(Code.CONFLICT, "Several rows fit: say more exactly which one."),
     WroteWhileReading: _WROTE,
+    FileGone: always(
+        Code.UNREACHABLE, "The file of the database was deleted or replaced: put it back, or start the worker again."
+    ),
+    StoreAway: always(Code.STORE_UNAVAILABLE, "The database of the call is locked or away; nothing happened."),
     StaleDataError: always(Code.PRECONDITION_FAILED, "The row has changed since it was read: read it again."),
     exc.TimeoutError: always(Code.BUSY, "All connections to the database are in use."),
     exc.EmulatedDBAPIException: _BUG,

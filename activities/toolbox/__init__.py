@@ -1,7 +1,7 @@
 """What a tools file imports: `from activities.toolbox import Refused, Transaction, tool`."""
 
 from activities.toolbox.errors import Busy, NeedsPerson, Refused, ToolError, Unreachable
-from activities.toolbox.injection import Documents, Key, Transaction, Web, Workspace
+from activities.toolbox.injection import Documents, Key, Services, Transaction, Web, Workspace
 from activities.toolbox.tool import Tool, tool
 
 __all__ = [
@@ -10,6 +10,7 @@ __all__ = [
     "Key",
     "NeedsPerson",
     "Refused",
+    "Services",
     "Tool",
     "ToolError",
     "Transaction",

@@ -1,15 +1,17 @@
-"""Other tools that a tool names: what looks again after its refusal, what undoes it, what takes over from it.
+"""Other tools that a tool names: what looks again after its refusal, what finds out whether its effect happened, what
+undoes it, what takes over from it.
 
-`observe` and `undo` say where the other's arguments come from, as paths over the call: `args.day`, `result.id`.
+All but the last say where the other's arguments come from, as paths over the call: `args.day`, `result.id`, `key`.
 Omitted arguments are taken from `args` by name.
 """
 
 import inspect
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, get_args, get_type_hints
 
 from pydantic import BaseModel, RootModel
 
+from activities.toolbox.comparison import Type
 from activities.toolbox.fields import Fields, NoField
 from activities.toolbox.tool import Companion, Tool
 from workflows import catalogue
@@ -25,6 +27,7 @@ def mistakes(tool: Tool[..., Any], args: type[BaseModel], result: Any) -> list[s
     name, options, call = tool.__name__, tool.options, {"args": args, "result": result}
     return [
         *_observe_mistakes(name, options.observe, {"args": args}),
+        *_reconcile_mistakes(tool, {"args": args, "key": str}, result),
         *_undo_mistakes(name, options.undo, call),
         *_fallback_mistakes(tool, args),
     ]
@@ -59,6 +62,44 @@ def _observe_mistakes(name: str, observe: Tool[..., Any] | Companion | None, cal
     return _path_mistakes(name, "observe", _as_companion(observe), call)
 
 
+def _reconcile_mistakes(tool: Tool[..., Any], call: Mapping[str, Any], result: Any) -> list[str]:
+    name, reconcile = tool.__name__, tool.options.reconcile
+    if reconcile is None:
+        return []
+    if tool.effect is Effect.READ:
+        return [f"{name}: is a @tool.read, so there is no effect to find out about: leave reconcile= out."]
+    look = _as_companion(reconcile).tool
+    if isinstance(look, Tool) and look.effect is not Effect.READ:
+        return [f"{name}: reconcile={look.__name__} must be a @tool.read with a model: looking must change nothing."]
+    mistakes = _path_mistakes(name, "reconcile", _as_companion(reconcile), call)
+    found = _hints_of(look).get("return") if isinstance(look, Tool) else None
+    if not mistakes and (missing := _missing(found, result)):
+        mistakes.append(
+            f"{name}: what reconcile={look.__name__} finds becomes its result, and {missing}: give both one model."
+        )
+    return mistakes
+
+
+def _missing(found: Any, result: Any) -> str | None:
+    """What a value of the type `found` lacks to be a `result`, as the middle of a sentence."""
+    if found == result or None in (found, result):  # a tool without a result has a mistake of its own
+        return None
+    if not (is_model(found) and is_model(result)):
+        return "that is of another type"
+    required = {field for field, info in result.model_fields.items() if info.is_required()}
+    lacks = sorted(required - {*found.model_fields})
+    return f"{found.__name__} lacks {lacks} of {result.__name__}" if lacks else _other_type(found, result, required)
+
+
+def _other_type(found: type[BaseModel], result: type[BaseModel], fields: Iterable[str]) -> str | None:
+    there, wanted = Fields.of(found), Fields.of(result)
+    for field in sorted(fields):
+        one, other = there.type(f"result.{field}"), wanted.type(f"result.{field}")
+        if one and other and one is not other:
+            return f"{field!r} of {found.__name__} is {one.value}, of {result.__name__} {other.value}"
+    return None
+
+
 def _undo_mistakes(name: str, undo: Tool[..., Any] | Companion | None, call: Mapping[str, Any]) -> list[str]:
     if undo is None:
         return []
@@ -82,6 +123,10 @@ def _path_mistakes(name: str, option: str, companion: Companion, call: Mapping[s
             wrong.append(f"{name}: {other} has no argument {field!r}{nearest(field, has)}: it has {has}.")
         elif reason := _wrong_path(path, call):
             wrong.append(f"{name}: {field}={path!r} {reason}.")
+        elif path == "key" and Fields.of(theirs).type(f"args.{field}") not in (Type.TEXT, None):
+            wrong.append(
+                f"{name}: the key is a text, and {field!r} of {other} is none: give it an argument of type str."
+            )
     filled = {*companion.paths, *call["args"].model_fields}
     for field, info in theirs.model_fields.items():
         if info.is_required() and field not in filled:
@@ -91,6 +136,8 @@ def _path_mistakes(name: str, option: str, companion: Companion, call: Mapping[s
 
 def _wrong_path(path: str, call: Mapping[str, Any]) -> str | None:
     root, _, rest = path.partition(".")
+    if path == "key" and path in call:
+        return None
     if not rest or root not in call:
         roots = " or ".join(call)
         return f"must be a path over {roots}, e.g. {next(iter(call))}.{rest.split('.')[0] or path}"
@@ -136,10 +183,14 @@ def _as_companion(observe: Tool[..., Any] | Companion) -> Companion:
 
 
 def _args_of(tool: Tool[..., Any]) -> type[BaseModel] | None:
-    try:
-        hints = get_type_hints(tool.function)
-    except UNRESOLVED:
-        return None
     first = next(iter(inspect.signature(tool.function).parameters), None)
-    model = hints.get(first) if first else None
+    model = _hints_of(tool).get(first) if first else None
     return model if is_model(model) else None
+
+
+def _hints_of(tool: Tool[..., Any]) -> Mapping[str, Any]:
+    """The annotations of a tool; none where they cannot be resolved, which is a mistake of its own."""
+    try:
+        return get_type_hints(tool.function)
+    except UNRESOLVED:
+        return {}

@@ -21,6 +21,7 @@ OWN = frozenset(
         Code.CIRCUIT_OPEN,
         Code.MISSING_TOOL,
         Code.REPEATED_CALL,
+        Code.STORE_UNAVAILABLE,
         Code.UNDECODABLE,
         Code.UNSERIALISABLE,
         Code.WORKER_LOST,

@@ -4,23 +4,27 @@ from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import httpx2
 from sqlalchemy.ext.asyncio import AsyncConnection as Transaction
 from sqlalchemy.ext.asyncio import AsyncEngine
 from temporalio import activity
 
-from activities.store import reading, writing
+from activities.store import begun, reading, writing
 from activities.toolbox.errors import NeedsPerson
 from activities.toolbox.library import Libraries, Library
 from activities.toolbox.network import Web
 from activities.toolbox.reach import Reach
+from activities.toolbox.services import Services
 from activities.toolbox.workspace import Workspace, folder_of
 from workflows.call import Call
 from workflows.catalogue import Effect
 
-__all__ = ["INJECTABLE", "Documents", "Key", "Resources", "Transaction", "Web", "Workspace"]
+if TYPE_CHECKING:
+    from activities.toolbox.kind import Kind  # which asks here what can be given
+
+__all__ = ["INJECTABLE", "Documents", "Key", "Resources", "Services", "Transaction", "Web", "Workspace"]
 
 
 class Key(str):
@@ -59,12 +63,13 @@ INJECTABLE: Mapping[type, str] = {
     Transaction: "Transaction",
     httpx2.AsyncClient: "httpx2.AsyncClient",
     Web: "Web",
+    Services: "Services",
     Documents: "Documents",
     Workspace: "Workspace",
 }
 """The types that a parameter may have, with the name that messages use."""
 
-ASYNC_ONLY = (Transaction, httpx2.AsyncClient, Web)
+ASYNC_ONLY = (Transaction, httpx2.AsyncClient, Web, Services)
 """The types that a plain `def`, which runs in a thread, cannot use."""
 
 
@@ -79,48 +84,67 @@ class Resources:
         *,
         workspace: Path | None = None,
         allow_hosts: Iterable[str] = (),
+        services: Services | None = None,
     ) -> None:
         """Share one engine and one HTTP client among all calls; `documents` is the root that `--documents` named.
 
         `workspace` is the root below which each task gets a folder to write in, named by `--workspace`.
-        `allow_hosts` are the names, addresses and networks that `Web` may reach although they are not public.
+        `allow_hosts` are the names, addresses and networks that `Web` may reach although they are not public;
+        `services` are those that may be sent to, by default none.
 
         Raises:
             ValueError: one of them is none of these.
         """
         self.engine = engine
-        self._by_effect = {Effect.READ: reading(engine), Effect.TRANSACTIONAL: writing(engine)}
         self._http = http
         self.documents = documents
         self._libraries = Libraries()
         self._workspace = workspace
         self._web = Web(Reach.of(allow_hosts))
+        self._services = services or Services(self._web)
 
     @asynccontextmanager
-    async def given(self, wanted: Mapping[str, type], effect: Effect, call: Call) -> AsyncIterator[dict[str, Any]]:
-        """Provide the parameters of one call; a transaction commits when the block ends without an exception."""
-        async with AsyncExitStack() as stack:
-            yield {name: await self._give(kind, effect, call, stack) for name, kind in wanted.items()}
+    async def given(self, kind: "Kind", call: Call) -> AsyncIterator[dict[str, Any]]:
+        """Provide the parameters of one call.
 
-    async def _give(self, kind: type, effect: Effect, call: Call, stack: AsyncExitStack) -> Any:
-        if kind is Transaction:
-            engine = self._by_effect.get(effect, self.engine)
-            return await stack.enter_async_context(engine.begin())
-        if kind is Key:
+        A transaction, which is one of the kind's datasource or else of the store, commits when the block ends without
+        an exception.
+        """
+        async with AsyncExitStack() as stack:
+            yield {name: await self._give(type, kind, call, stack) for name, type in kind.injected.items()}
+
+    async def _give(self, wanted: type, kind: "Kind", call: Call, stack: AsyncExitStack) -> Any:
+        if wanted is Transaction:
+            engine = _meant_for(kind.spec.effect, kind.datasource or self.engine)
+            return await stack.enter_async_context(begun(engine))
+        if wanted is Key:
             return Key(call.key)
-        if kind is Documents:
+        if wanted is Documents:
             return Documents(self.documents, self._libraries, call.documents)
-        if kind is Workspace:
+        if wanted is Workspace:
             info = activity.info()
             return self._workspace_of(info.workflow_id or info.activity_id)
-        if kind is Web:
+        if wanted is Web:
             return self._web
+        if wanted is Services:
+            return self._services
         return self._http
 
     def _workspace_of(self, task: str) -> Workspace:
         if self._workspace is None:
             raise NeedsPerson("This worker has no workspace: start it with --workspace DIR.")
         return Workspace(self._workspace / folder_of(task))
+
+
+def _meant_for(effect: Effect, engine: AsyncEngine) -> AsyncEngine:
+    """The same engine for transactions that may do no more than the effect of their tool."""
+    match effect:
+        case Effect.READ:
+            return reading(engine)
+        case Effect.TRANSACTIONAL:
+            return writing(engine)
+        case _:
+            return engine
 
 
 def folder(root: Path | None, below: str | None) -> Path:

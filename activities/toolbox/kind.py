@@ -8,6 +8,7 @@ from typing import Any, get_type_hints
 
 from pydantic import BaseModel, JsonValue, TypeAdapter
 from pydantic.errors import PydanticUserError
+from sqlalchemy.ext.asyncio import AsyncEngine
 
 from activities.toolbox import companions, postcondition
 from activities.toolbox.condition import Condition
@@ -18,6 +19,8 @@ from workflows.catalogue import Effect, ToolSpec
 from workflows.plan import canonical, digest, nearest
 
 DAY = routing.STEP_DEADLINE.total_seconds()
+DATABASES = ("sqlite", "postgresql")
+"""Those in which the ledger can be kept, as SQLAlchemy names them."""
 BY_PLACE = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 BY_NAME = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 
@@ -33,6 +36,8 @@ class Kind:
     result: TypeAdapter[Any]
     injected: Mapping[str, type]
     """The parameters after the first, by name."""
+    datasource: AsyncEngine | None = None
+    """The database of its `Transaction`; None for the worker's store."""
 
     @property
     def is_async(self) -> bool:
@@ -68,7 +73,7 @@ def describe(tool: Tool[..., Any]) -> tuple[Kind | None, list[str]]:
     except companions.UNRESOLVED as error:
         return None, [*mistakes, f"{tool.__name__}: an annotation cannot be resolved ({error}): import what it names."]
     parameters = list(inspect.signature(tool.function).parameters)
-    mistakes += _parameter_mistakes(tool, parameters, hints)
+    mistakes += [*_parameter_mistakes(tool, parameters, hints), *_datasource_mistakes(tool, hints)]
     if parameters and companions.is_model(hints.get(parameters[0])):
         args, result = hints[parameters[0]], hints.get("return")
         mistakes += companions.mistakes(tool, args, result)
@@ -92,9 +97,11 @@ def _build(tool: Tool[..., Any], hints: Mapping[str, Any], parameters: list[str]
         "retry": options.retry,
         "timeout": options.timeout,
         "observe": companions.as_data(options.observe, args),
+        "reconcile": companions.as_data(options.reconcile, args),
         "undo": companions.as_data(options.undo, args),
         "fallback": options.fallback.__name__ if options.fallback else None,
         "ensure": options.ensure,
+        **({} if options.settle is None else {"settle": options.settle}),
     }
     description = inspect.cleandoc(tool.__doc__ or "")
     spec = ToolSpec.model_validate(promise)
@@ -106,6 +113,7 @@ def _build(tool: Tool[..., Any], hints: Mapping[str, Any], parameters: list[str]
         args=args,
         result=result,
         injected={name: hints[name] for name in parameters[1:]},
+        datasource=options.datasource,
     )
 
 
@@ -128,7 +136,34 @@ def _own_mistakes(tool: Tool[..., Any]) -> list[str]:
         )
     if not isinstance(options.timeout, int | float) or not 0 < options.timeout <= DAY:
         mistakes.append(f"{name}: timeout={options.timeout!r} must be a number of seconds above 0, a day at most.")
-    return mistakes
+    return [*mistakes, *_settle_mistakes(name, options)]
+
+
+def _settle_mistakes(name: str, options: Options) -> list[str]:
+    settle = options.settle
+    if settle is None:
+        return []
+    if options.reconcile is None:
+        return [f"{name}: settle={settle!r} says when reconcile= is believed, and there is none: leave it out."]
+    if not isinstance(settle, int | float) or not 0 <= settle <= DAY:
+        return [f"{name}: settle={settle!r} must be a number of seconds from 0 to a day."]
+    return []
+
+
+def _datasource_mistakes(tool: Tool[..., Any], hints: Mapping[str, Any]) -> list[str]:
+    """What is wrong with the database that a tool names; its URL, which may hold a password, is never said."""
+    name, datasource = tool.__name__, tool.options.datasource
+    if datasource is None:
+        return []
+    if not isinstance(datasource, AsyncEngine):
+        kind = type(datasource).__name__
+        return [f"{name}: datasource= is of type {kind}, not an AsyncEngine: write create_async_engine(URL)."]
+    if datasource.dialect.name not in DATABASES:
+        there = " and ".join(DATABASES)
+        return [f"{name}: datasource= is a {datasource.dialect.name} database: Replan's ledger knows {there}."]
+    if Transaction not in hints.values():
+        return [f"{name}: has a datasource but takes no Transaction: add a parameter tx: Transaction."]
+    return []
 
 
 def _parameter_mistakes(tool: Tool[..., Any], parameters: list[str], hints: Mapping[str, Any]) -> list[str]:

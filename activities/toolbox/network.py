@@ -12,19 +12,19 @@ from typing import Any
 import httpcore2
 import httpx2
 
+from activities.toolbox.address import checked, joined
+from activities.toolbox.deadline import Guard
 from activities.toolbox.errors import Refused, Unreachable
 from activities.toolbox.reach import Reach
 from workflows import routing
 
-MAX_URL = 2000
-"""Characters of an address, which is what browsers and servers agree on."""
 MAX_REDIRECTS = 5
 MAX_ADDRESSES = 4
 """Addresses of one name that are tried one after the other."""
 MAX_TRAFFIC = 6_000_000
 """Bytes that one connection may send, headers included, before anything is unpacked."""
 
-HEADERS: Mapping[str | bytes, str | bytes] = {
+HEADERS: Mapping[str, str] = {
     "user-agent": "Replan",
     "accept": "text/html, text/*;q=0.9, */*;q=0.1",
     "accept-encoding": "gzip, deflate",
@@ -82,58 +82,37 @@ class Web:
             Unreachable: nobody answers there.
             httpx2.InvalidURL, httpcore2.*: see `borders/http.py`.
         """
-        here = _checked(httpx2.URL(url))
+        here = checked(httpx2.URL(url))
         for _ in range(MAX_REDIRECTS + 1):
-            async with self._open(here) as answer:
+            async with self.exchange(here, "GET", HEADERS, None) as answer:
                 if not answer.has_redirect_location:
                     yield answer
                     return
-                here = _checked(_joined(here, answer.headers["location"]))
+                here = checked(joined(here, answer.headers["location"]))
         reason = f"The address redirects more than {MAX_REDIRECTS} times: use another one."
         raise Refused(reason, code="unexpected_result")
 
     @asynccontextmanager
-    async def _open(self, url: httpx2.URL) -> AsyncIterator[httpx2.Response]:
+    async def exchange(
+        self, url: httpx2.URL, method: str, headers: Mapping[str, str], content: bytes | None
+    ) -> AsyncIterator[httpx2.Response]:
+        """Send one request to a `checked` address, and get its answer as it is, whatever it redirects to."""
         target = httpcore2.URL(scheme=url.raw_scheme, host=url.raw_host, port=url.port, target=url.raw_path)
-        silence = httpx2.Timeout(self.patience.silence).as_dict()
+        silence = self.patience.silence
+        until = httpx2.Timeout(silence, read=silence if method == "GET" else None)  # work takes as long as it takes
+        extensions = {"timeout": until.as_dict(), "trace": Guard()}
+        said: list[tuple[str | bytes, str | bytes]] = list(headers.items())
         tls = self._tls if url.scheme == "https" else None
         async with (
             httpcore2.AsyncConnectionPool(ssl_context=tls, network_backend=self._network) as connections,
-            connections.stream("GET", target, headers=HEADERS, extensions={"timeout": silence}) as answer,
+            connections.stream(method, target, headers=said, content=content, extensions=extensions) as answer,
         ):
-            request = httpx2.Request("GET", url)
+            request = httpx2.Request(method, url)
             yield httpx2.Response(answer.status, headers=answer.headers, stream=_Body(answer), request=request)
 
     @cached_property
     def _tls(self) -> ssl.SSLContext:
         return self._given_tls or httpx2.create_ssl_context()
-
-
-def _joined(here: httpx2.URL, location: str) -> httpx2.URL:
-    """Where a redirect leads, which is often said as seen from `here`."""
-    try:
-        return here.join(location)
-    except ValueError:  # the standard library's, on brackets
-        raise Refused("The address redirects to none: use another one.", code="unexpected_result") from None
-
-
-def _checked(url: httpx2.URL) -> httpx2.URL:
-    """An address that can be asked at all.
-
-    Raises:
-        Refused: it is none of the web, is too long, or carries a name and password.
-    """
-    if url.scheme not in ("http", "https") or not url.raw_host:
-        reason = "The address must begin with http:// or https:// and name a host."
-    elif url.userinfo:
-        reason = "The address has something before an @: give it without a user's name and password."
-    elif url.port is not None and not 0 < url.port < 65536:
-        reason = "The port of the address is none: leave it out, or give one from 1 to 65535."
-    elif len(str(url)) > MAX_URL:
-        reason = f"The address has more than {MAX_URL} characters: use a shorter one."
-    else:
-        return url
-    raise Refused(reason, code="invalid_input")
 
 
 class _Body(httpx2.AsyncByteStream):
@@ -203,6 +182,10 @@ def _name(host: str) -> str:
     return host if len(host) <= 100 else f"{host[:100]}…"
 
 
+class TooMuch(Refused):
+    """A server did not stop sending. What was asked of it may have happened."""
+
+
 class _Metered(httpcore2.AsyncNetworkStream):
     """A connection that ends before a server can send without end."""
 
@@ -216,7 +199,7 @@ class _Metered(httpcore2.AsyncNetworkStream):
         self._left -= len(read)
         if self._left < 0:
             reason = f"{self._host} sent {MAX_TRAFFIC:,} bytes and had not finished: use another address."
-            raise Refused(reason, code="unexpected_result")
+            raise TooMuch(reason, code="unexpected_result")
         return read
 
     async def write(self, buffer: bytes, timeout: float | None = None) -> None:  # noqa: ASYNC109  # httpcore2's signature

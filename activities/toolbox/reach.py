@@ -40,7 +40,7 @@ class Reach:
         """
         names, networks = set[str](), list[IPv4Network | IPv6Network]()
         for entry in allowed:
-            name = _plain(entry)
+            name = plain(entry)
             try:
                 networks.append(ip_network(name.strip("[]"), strict=False))
             except ValueError:
@@ -54,10 +54,19 @@ class Reach:
 
     def allows(self, host: str, address: str) -> bool:
         """Whether a call of `host` may connect to `address`, one of those that the name stands for."""
-        if _plain(host) in self.names:
+        if plain(host) in self.names:
             return True
         found = _reached(ip_address(address))
         return is_public(found) or any(found in network for network in self.networks)
+
+
+def read_host(text: str) -> str | None:
+    """The name or the address of one host, as it is compared; None when it is neither."""
+    name = plain(text)
+    try:
+        return str(ip_address(name[1:-1] if name.startswith("[") and name.endswith("]") else name))
+    except ValueError:
+        return name if _NAME.fullmatch(name) else None
 
 
 def is_public(address: IPv4Address | IPv6Address) -> bool:
@@ -77,5 +86,6 @@ def _reached(address: IPv4Address | IPv6Address) -> IPv4Address | IPv6Address:
     return address.ipv4_mapped or address.sixtofour or address
 
 
-def _plain(name: str) -> str:
+def plain(name: str) -> str:
+    """A host's name as it is compared."""
     return name.strip().lower().removesuffix(".")

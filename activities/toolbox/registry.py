@@ -8,6 +8,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from activities.store import spoken
 from activities.toolbox.kind import Kind, describe
 from activities.toolbox.tool import Tool
 from workflows.plan import nearest
@@ -69,7 +70,7 @@ class Registry(Mapping[str, Kind]):
         """Companions that are tools, but not of this worker."""
         mistakes = []
         for kind in self._kinds.values():
-            companions = [one.kind for one in (kind.spec.observe, kind.spec.undo) if one]
+            companions = [one.kind for one in (kind.spec.observe, kind.spec.reconcile, kind.spec.undo) if one]
             named = [*companions, kind.spec.fallback]
             for other in filter(None, named):
                 if other not in self._kinds:
@@ -91,9 +92,11 @@ def _lines(kind: Kind) -> str:
     first = f"{spec.kind:<16} {spec.effect:<14} {kind.description.splitlines()[0]}"
     more = [f"{name}: {_type(part)}" for name, part in kind.args_schema.get("properties", {}).items()]
     more += [f"observe={spec.observe.kind}"] if spec.observe else []
+    more += [f"reconcile={spec.reconcile.kind}, settle={spec.settle:g} s"] if spec.reconcile else []
     more += [f"undo={spec.undo.kind}"] if spec.undo else []
     more += [f"fallback={spec.fallback}"] if spec.fallback else []
     more += [f"ensure={spec.ensure}"] if spec.ensure else []
+    more += [f"datasource={spoken(kind.datasource.url)}"] if kind.datasource else []
     return f"{first}\n{'':<16} {', '.join(more)}; {spec.retry}, {spec.timeout:g} s"
 
 

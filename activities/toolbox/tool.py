@@ -11,6 +11,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Generic, Literal, ParamSpec, TypeVar, overload
 
+from sqlalchemy.ext.asyncio import AsyncEngine
+
 from workflows.catalogue import Effect
 
 P = ParamSpec("P")
@@ -19,7 +21,7 @@ R = TypeVar("R")
 
 @dataclass(frozen=True)
 class Companion:
-    """Another tool and where its arguments come from: paths over `args` and `result`, else `args` by name."""
+    """Another tool and where its arguments come from: paths over `args`, `result` and `key`, else `args` by name."""
 
     tool: "Tool[..., Any]"
     paths: dict[str, str] = field(default_factory=dict)
@@ -30,11 +32,14 @@ class Options:
     """What a decorator was told."""
 
     observe: "Tool[..., Any] | Companion | None" = None
+    reconcile: "Tool[..., Any] | Companion | None" = None
+    settle: float | None = None
     undo: "Tool[..., Any] | Companion | None" = None
     fallback: "Tool[..., Any] | None" = None
     ensure: str | None = None
     retry: str = "standard"
     timeout: float = 30.0
+    datasource: AsyncEngine | None = None
 
 
 class Tool(Generic[P, R]):
@@ -75,11 +80,14 @@ class _Declare:
         self,
         *,
         observe: Tool[..., Any] | Companion | None = None,
+        reconcile: Tool[..., Any] | Companion | None = None,
+        settle: float | None = None,
         undo: Tool[..., Any] | Companion | None = None,
         fallback: Tool[..., Any] | None = None,
         ensure: str | None = None,
         retry: Literal["standard", "patient", "once"] = "standard",
         timeout: float = 30.0,
+        datasource: AsyncEngine | None = None,
     ) -> Callable[[Callable[P, R]], Tool[P, R]]: ...
 
     def __call__(
@@ -87,19 +95,24 @@ class _Declare:
         function: Callable[..., Any] | None = None,
         *,
         observe: Tool[..., Any] | Companion | None = None,
+        reconcile: Tool[..., Any] | Companion | None = None,
+        settle: float | None = None,
         undo: Tool[..., Any] | Companion | None = None,
         fallback: Tool[..., Any] | None = None,
         ensure: str | None = None,
         retry: Literal["standard", "patient", "once"] = "standard",
         timeout: float = 30.0,
+        datasource: AsyncEngine | None = None,
         **unknown: Any,
     ) -> Any:
-        """Declare a tool: `observe` looks again after a refusal, `undo` takes its effect back, `fallback` takes over
-        when retries are used up, `ensure` is a condition over `args` and `result` that every result keeps, `retry`
-        names a profile of `workflows/routing.py`, `timeout` is in seconds an attempt. An `unknown` option is refused
-        when a worker loads the tool, beside all its other mistakes.
+        """Declare a tool: `observe` looks again after a refusal, `reconcile` finds out whether an effect happened, and
+        is believed that it did not `settle` seconds after the last attempt, `undo` takes the effect back, `fallback`
+        takes over when retries are used up, `ensure` is a condition over `args` and `result` that every result keeps,
+        `retry` names a profile of `workflows/routing.py`, `timeout` is in seconds an attempt, `datasource` is the
+        database of its `Transaction`. An `unknown` option is refused when a worker loads the tool, beside all its
+        other mistakes.
         """
-        options = Options(observe=observe, undo=undo, fallback=fallback, ensure=ensure, retry=retry, timeout=timeout)
+        options = Options(observe, reconcile, settle, undo, fallback, ensure, retry, timeout, datasource)
         if function is not None:
             return Tool(function, self._effect, options, tuple(unknown))
         return lambda chosen: Tool(chosen, self._effect, options, tuple(unknown))

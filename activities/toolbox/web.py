@@ -9,8 +9,9 @@ import httpx2
 from pydantic import BaseModel, Field
 
 from activities.toolbox import html
+from activities.toolbox.address import MAX_URL
 from activities.toolbox.errors import Refused
-from activities.toolbox.network import MAX_URL, Web
+from activities.toolbox.network import Web
 from activities.toolbox.tool import tool
 
 MAX_BODY = 5_000_000

@@ -7,7 +7,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-import httpx2
 import pytest
 from pydantic import JsonValue
 from sqlalchemy import text
@@ -18,10 +17,11 @@ from temporalio.exceptions import ApplicationError
 from temporalio.testing import ActivityEnvironment
 
 from activities.boundary import Boundary
-from activities.store import open_store
-from activities.toolbox import Tool
+from activities.store import open_store, sqlite_url
+from activities.toolbox import Tool, deadline
 from activities.toolbox.injection import Resources
 from activities.toolbox.registry import Registry
+from activities.toolbox.services import Services
 from workflows.faults import Fault
 from workflows.plan import StepReturn
 
@@ -77,12 +77,14 @@ async def bench(
     *,
     workspace: Path | None = None,
     allow_hosts: Sequence[str] = (),
+    store: str | None = None,
+    services: Services | None = None,
 ) -> AsyncIterator[Bench]:
-    """A bench with a store in `folder`, which has a table `notes (word)`."""
-    engine = await open_store(f"sqlite+aiosqlite:///{folder / 'store.db'}")
+    """A bench with a store, in `folder` unless its URL is given, which has a table `notes (word)`."""
+    engine = await open_store(store or sqlite_url(folder))
     async with engine.begin() as connection:
         await connection.execute(text("CREATE TABLE notes (word TEXT PRIMARY KEY)"))
-    async with httpx2.AsyncClient(trust_env=False) as http:
-        resources = Resources(engine, http, documents, workspace=workspace, allow_hosts=allow_hosts)
+    async with deadline.client(trust_env=False) as http:
+        resources = Resources(engine, http, documents, workspace=workspace, allow_hosts=allow_hosts, services=services)
         yield Bench(engine, Boundary(resources))
     await engine.dispose()

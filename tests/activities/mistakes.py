@@ -1,4 +1,4 @@
-"""Fifteen mistakes that authors of tools make, each with the sentence that a worker says."""
+"""Seventeen mistakes that authors of tools make, each with the sentence that a worker says."""
 
 from activities.toolbox.injection import INJECTABLE
 
@@ -64,12 +64,19 @@ PLANTED = {
     "looking must change nothing.",
     tool("falling", "@tool.read(fallback=helper)"): "falling: fallback=helper is no tool: "
     "decorate it, e.g. with @tool.read.",
-    tool("optional", "@tool.read(retries=3)"): "optional: there is no option 'retries': did you mean retry?: "
-    "use observe, undo, fallback, ensure, retry, timeout.",
+    tool(
+        "optional", "@tool.read(retries=3)"
+    ): "optional: there is no option 'retries': did you mean retry or reconcile?: "
+    "use observe, reconcile, settle, undo, fallback, ensure, retry, timeout, datasource.",
     tool("risky", "@tool.read(fallback=write)"): "risky: fallback=write changes something, "
     "and a @tool.read must not: name another @tool.read.",
     tool("counted", "@tool.read(ensure='result.free.count() > 0')"): "counted: ensure='result.free.count() > 0' "
     "is no condition: there is no method 'count': use comparisons, in, and abs, len, max, min, round, sqrt.",
+    tool("guessing", "@tool.idempotent(reconcile=write)"): "guessing: reconcile=write must be a @tool.read with a "
+    "model: looking must change nothing.",
+    tool(
+        "elsewhere", "@tool.transactional(datasource='sqlite:///bank.db')", "(args: Slot, tx: Transaction) -> Free"
+    ): "elsewhere: datasource= is of type str, not an AsyncEngine: write create_async_engine(URL).",
     tool("amiss", "@tool.read(ensure='len(result.fre) > 0')"): "amiss: ensure reads 'result.fre': "
     "did you mean free?: Free has ['free'].",
 }

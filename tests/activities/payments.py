@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
+from urllib.parse import parse_qs, urlsplit
 
 
 @dataclass
@@ -53,11 +54,20 @@ def payments() -> Iterator[Payments]:
             self.end_headers()
             self.wfile.write(answer)
 
+        def do_GET(self) -> None:
+            wanted = parse_qs(urlsplit(self.path).query).get("reference")
+            found = [one for one in service.charges if [one["key"]] == wanted]
+            answer = json.dumps(found[0] if found else {}).encode()
+            self.send_response(200 if found else 404)
+            self.send_header("content-length", str(len(answer)))
+            self.end_headers()
+            self.wfile.write(answer)
+
         def log_message(self, format: str, *args: object) -> None:
             """Stay silent."""
 
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
         service.url = f"http://127.0.0.1:{server.server_port}/charges"
-        threading.Thread(target=server.serve_forever, daemon=True).start()
+        threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
         yield service
         server.shutdown()

@@ -1,7 +1,8 @@
-"""The SQL border, against real SQLite files: locks wait, constraints answer, wrong SQL is a bug."""
+"""The SQL border, against real databases: locks wait, constraints answer, wrong SQL is a bug."""
 
 import sqlite3
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -28,15 +29,29 @@ def file(tmp_path: Path) -> Path:
     return tmp_path / "store.db"
 
 
-@pytest.fixture
-async def engine(file: Path) -> AsyncIterator[AsyncEngine]:
+@asynccontextmanager
+async def seats(url: str) -> AsyncIterator[AsyncEngine]:
     """A store with two seats."""
-    engine = await open_store(f"sqlite+aiosqlite:///{file}")
+    engine = await open_store(url)
     async with engine.begin() as connection:
         for statement in SCHEMA:
             await connection.execute(text(statement))
     yield engine
     await engine.dispose()
+
+
+@pytest.fixture
+async def engine(store_url: str) -> AsyncIterator[AsyncEngine]:
+    """A store with two seats, on each database."""
+    async with seats(store_url) as engine:
+        yield engine
+
+
+@pytest.fixture
+async def embedded(file: Path) -> AsyncIterator[AsyncEngine]:
+    """A store with two seats in a file."""
+    async with seats(f"sqlite+aiosqlite:///{file}") as engine:
+        yield engine
 
 
 async def fault_of(engine: AsyncEngine, *statements: str, **values: Any) -> Fault:
@@ -92,29 +107,29 @@ async def test_reading_does_not_bind_who_comes_after(engine: AsyncEngine) -> Non
     for number in range(3, 13):
         await fails_reading(engine, "DELETE FROM seats")
         async with writing(engine).begin() as connection:
-            await connection.execute(text("INSERT INTO seats VALUES (:id, :id)"), {"id": number})
+            await connection.execute(text("INSERT INTO seats VALUES (:id, :name)"), {"id": number, "name": str(number)})
     async with reading(engine).begin() as connection:
         assert await connection.scalar(text("SELECT count(*) FROM seats")) == 12
 
 
-async def test_a_lock_held_by_another_writer_is_busy(engine: AsyncEngine, file: Path) -> None:
+async def test_a_lock_held_by_another_writer_is_busy(embedded: AsyncEngine, file: Path) -> None:
     """Two connections, one writes: the other's write is to be tried again."""
     other = sqlite3.connect(file, isolation_level=None)
     try:
         other.execute("BEGIN IMMEDIATE")
-        fault = await fault_of(engine, "PRAGMA busy_timeout = 20", "INSERT INTO seats VALUES (3, 'eve')")
+        fault = await fault_of(embedded, "PRAGMA busy_timeout = 20", "INSERT INTO seats VALUES (3, 'eve')")
     finally:
         other.close()
 
     assert fault.code is Code.BUSY
 
 
-async def test_a_read_that_has_become_stale_is_busy(engine: AsyncEngine, file: Path) -> None:
+async def test_a_read_that_has_become_stale_is_busy(embedded: AsyncEngine, file: Path) -> None:
     """A transaction that read and then wants to write, while another one wrote: begin again."""
     other = sqlite3.connect(file, isolation_level=None)
     try:
         with pytest.raises(exc.OperationalError) as raised:
-            async with engine.begin() as connection:
+            async with embedded.begin() as connection:
                 await connection.execute(text("SELECT * FROM seats"))
                 other.execute("INSERT INTO seats VALUES (3, 'eve')")
                 await connection.execute(text("INSERT INTO seats VALUES (4, 'dan')"))
@@ -129,11 +144,11 @@ async def test_a_read_that_has_become_stale_is_busy(engine: AsyncEngine, file: P
     [("PRAGMA max_page_count = 1", Code.QUOTA_EXHAUSTED), ("PRAGMA query_only = 1", Code.FORBIDDEN)],
     ids=["full", "read-only"],
 )
-async def test_what_only_a_person_can_mend_is_not_retried(engine: AsyncEngine, pragma: str, code: Code) -> None:
+async def test_what_only_a_person_can_mend_is_not_retried(embedded: AsyncEngine, pragma: str, code: Code) -> None:
     """A full disk and a database that may not be written stay so."""
     insert = "INSERT INTO seats VALUES (3, :name)"
 
-    assert (await fault_of(engine, pragma, insert, name="x" * 100_000)).code is code
+    assert (await fault_of(embedded, pragma, insert, name="x" * 100_000)).code is code
 
 
 @pytest.mark.parametrize(
@@ -166,7 +181,9 @@ async def test_values_of_a_statement_stay_out_of_the_reason(engine: AsyncEngine)
         ("SELECT * FROM nowhere", Code.BUG),
     ],
 )
-async def test_sqlite_used_directly_means_the_same(engine: AsyncEngine, file: Path, statement: str, code: Code) -> None:
+async def test_sqlite_used_directly_means_the_same(
+    embedded: AsyncEngine, file: Path, statement: str, code: Code
+) -> None:
     """A plain tool may use the standard library."""
     connection = sqlite3.connect(file)
     try:
@@ -178,7 +195,7 @@ async def test_sqlite_used_directly_means_the_same(engine: AsyncEngine, file: Pa
     assert classify(raised.value).code is code
 
 
-async def test_a_lock_met_directly_is_busy(engine: AsyncEngine, file: Path) -> None:
+async def test_a_lock_met_directly_is_busy(embedded: AsyncEngine, file: Path) -> None:
     """`database is locked` without SQLAlchemy."""
     holder, waiter = (sqlite3.connect(file, isolation_level=None, timeout=0.02) for _ in range(2))
     try:

@@ -1,21 +1,28 @@
 """`--break KIND=FAULT[:N]`: what is no break is one sentence with its remedy, and none shows what could not be."""
 
+import os
+import signal
+import subprocess
+import sys
+
 import pytest
 
-from activities.breaking import BadBreak, Breaks
-from workflows.catalogue import Effect, ToolSpec
+from activities.breaking import BadBreak, Breaks, Point
+from tests.processes import ROOT
+from workflows.catalogue import Companion, Effect, ToolSpec
 from workflows.faults import Code
 
 SPECS = {
     "weather": ToolSpec(kind="weather", effect=Effect.READ),
     "save": ToolSpec(kind="save", effect=Effect.IDEMPOTENT),
     "book": ToolSpec(kind="book", effect=Effect.UNKEYED),
+    "pay": ToolSpec(kind="pay", effect=Effect.UNKEYED, reconcile=Companion(kind="weather")),
 }
 WRONG = {
     "weather": "--break weather: write KIND=FAULT or KIND=FAULT:TIMES, e.g. weather=503:2.",
     "": "--break : write KIND=FAULT or KIND=FAULT:TIMES, e.g. search=503:2.",
     "wether=503": "--break wether=503: there is no kind 'wether': did you mean weather?",
-    "nope=503": "--break nope=503: there is no kind 'nope': there are book, save, weather.",
+    "nope=503": "--break nope=503: there is no kind 'nope': there are book, pay, save, weather.",
     "weather=503:0": "--break weather=503:0: '0' is no number of times: write weather=503:1.",
     "weather=503:": "--break weather=503:: '' is no number of times: write weather=503:1.",
     "weather=503:-1": "'-1' is no number of times",
@@ -23,8 +30,11 @@ WRONG = {
     "weather=conflit": "there is no fault 'conflit': did you mean conflict?: use an HTTP status or lost, 429,",
     "weather=": "there is no fault '': use an HTTP status",
     "weather=200": "there is no fault '200'",
-    "book=lost": "book is unkeyed, and after that nobody could say whether its effect happened: use",
-    "book=worker_lost:1": "book is unkeyed, and after that nobody could say whether its effect happened",
+    "book=lost": "book is unkeyed and has no reconcile, so after that nobody could say whether its effect happened",
+    "book=worker_lost:1": "book is unkeyed and has no reconcile",
+    "book=die": "there is no point '': write die@ and one of before_claim, after_claim, before_commit, after_commit.",
+    "book=freeze@before_comit:1": "there is no point 'before_comit': write freeze@ and one of before_claim,",
+    "book=die@after_claim:0": "'0' is no number of times: write book=die@after_claim:1.",
 }
 
 
@@ -56,3 +66,43 @@ def test_a_break_happens_as_often_as_it_says() -> None:
     breaks = Breaks(["weather=503:2"], SPECS)
 
     assert [breaks.next("weather", after=False) is not None for _ in range(3)] == [True, True, False]
+
+
+@pytest.mark.parametrize("fault", ["lost", "worker_lost"])
+def test_an_answer_may_be_lost_where_somebody_can_find_out(fault: str) -> None:
+    """An unkeyed kind with a reconcile shows how its unknown effect is found out."""
+    breaks = Breaks([f"pay={fault}:1"], SPECS)
+
+    assert breaks.next("pay", after=fault == "lost") is not None
+
+
+SCRIPT = """
+import sys
+from activities.breaking import Breaks, Point
+from workflows.catalogue import Effect, ToolSpec
+breaks = Breaks([sys.argv[1]], {"book": ToolSpec(kind="book", effect=Effect.UNKEYED)})
+for point in Point:
+    print(point, flush=True)
+    breaks.reach("book", point)
+"""
+
+
+@pytest.mark.parametrize("point", Point)
+def test_a_worker_dies_where_it_was_told(point: Point) -> None:
+    """SIGKILL to itself: nothing after the point runs, not even a `finally`."""
+    command = [sys.executable, "-c", SCRIPT, f"book=die@{point}"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=60)
+
+    assert (done.returncode, done.stdout.split()) == (-signal.SIGKILL, [*Point][: [*Point].index(point) + 1])
+
+
+def test_a_frozen_worker_goes_on_from_the_same_point() -> None:
+    """SIGSTOP to itself, and after SIGCONT all the rest, once."""
+    command = [sys.executable, "-c", SCRIPT, f"book=freeze@{Point.AFTER_CLAIM}:1"]
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:
+        _, status = os.waitpid(process.pid, os.WUNTRACED)
+        process.send_signal(signal.SIGCONT)
+        output, _ = process.communicate(timeout=60)
+
+    assert os.WIFSTOPPED(status)
+    assert (process.returncode, output.split()) == (0, [*Point])

@@ -50,9 +50,9 @@ def service() -> Iterator[Payments]:
 
 
 @pytest.fixture
-async def calls(tmp_path: Path) -> AsyncIterator[Bench]:
+async def calls(tmp_path: Path, store_url: str) -> AsyncIterator[Bench]:
     """A boundary with a store."""
-    async with bench(tmp_path) as opened:
+    async with bench(tmp_path, store=store_url) as opened:
         yield opened
 
 
@@ -137,7 +137,7 @@ async def test_what_comes_before_the_effect_may_be_tried_again(calls: Bench, url
     fault, error = await calls.fails(transfer, run="r", url=url, amount=amount)
 
     assert (fault.code, fault.effect, error.non_retryable) == (Code.UNREACHABLE, Applied.NONE, False)
-    assert await calls.rows("SELECT key FROM ledger") == []
+    assert await calls.rows("SELECT key FROM replan_ledger") == []
 
 
 @pytest.mark.parametrize(("trouble", "code"), [("409", Code.CONFLICT), ("401", Code.UNAUTHORIZED)])

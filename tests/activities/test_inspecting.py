@@ -130,7 +130,7 @@ async def asked(inquiry: Inquiry, folder: Path) -> Findings:
     """The answer of a worker with the built-in tools."""
     async with store(folder) as engine:
         inspecting = Inspecting(
-            Registry(builtin.TOOLS), "offline", Host(engine, {}, KEYS, "1.2.3"), Vault(engine), engine
+            Registry(builtin.TOOLS), "offline", Host(engine, {}, KEYS, "1.2.3"), Vault(engine), [engine]
         )
         return await ActivityEnvironment().run(inspecting.inspect, inquiry)
 

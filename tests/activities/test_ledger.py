@@ -10,7 +10,7 @@ from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from activities.ledger import Entry, OtherArguments, effects, once
-from activities.store import open_store, sqlite_url, writing
+from activities.store import open_store, writing
 from activities.toolbox import Refused, Transaction, tool
 from tests.activities.bench import Bench, bench
 from workflows.faults import Code
@@ -19,9 +19,9 @@ ENTRY = Entry("run/step", "task", "step", "add", "abc")
 
 
 @pytest.fixture
-async def engine(tmp_path: Path) -> AsyncIterator[AsyncEngine]:
-    """A store on disk with a table of words."""
-    opened = await open_store(sqlite_url(tmp_path))
+async def engine(store_url: str) -> AsyncIterator[AsyncEngine]:
+    """A store with a table of words."""
+    opened = await open_store(store_url)
     async with opened.begin() as tx:
         await tx.execute(text("CREATE TABLE words (word TEXT)"))
     yield opened
@@ -124,9 +124,9 @@ async def note(args: Word, tx: Transaction) -> Count:
 
 
 @pytest.fixture
-async def calls(tmp_path: Path) -> AsyncIterator[Bench]:
+async def calls(tmp_path: Path, store_url: str) -> AsyncIterator[Bench]:
     """A boundary with a store."""
-    async with bench(tmp_path) as opened:
+    async with bench(tmp_path, store=store_url) as opened:
         yield opened
 
 
@@ -143,7 +143,7 @@ async def test_a_refused_call_leaves_nothing(calls: Bench) -> None:
     """Neither the effect nor a row that would answer a later call."""
     await calls.fails(note, run="r", word="no")
 
-    assert await calls.rows("SELECT key FROM ledger") == []
+    assert await calls.rows("SELECT key FROM replan_ledger") == []
 
 
 async def test_a_key_that_is_used_with_other_arguments_is_a_conflict(calls: Bench) -> None:

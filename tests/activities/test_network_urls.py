@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from activities.toolbox.network import MAX_REDIRECTS, MAX_URL
+from activities.toolbox.address import MAX_URL
+from activities.toolbox.network import MAX_REDIRECTS
 from tests.activities.pages import PAGE, fails_with, fault_of, fetch, offline, whole
 from tests.loopback import endlessly, reply, serving, streaming
 from workflows.faults import Code, Fault, Quadrant

@@ -274,11 +274,11 @@ async def test_a_condition_that_cannot_be_decided_is_broken(
 
 @pytest.mark.parametrize(
     ("lying", "effect"),
-    [(quote, Applied.NONE), (charge, Applied.UNKNOWN), (write, Applied.NONE)],
+    [(quote, Applied.NONE), (charge, Applied.APPLIED), (write, Applied.NONE)],
     ids=["read", "idempotent", "transactional"],
 )
-async def test_a_lie_leaves_open_what_a_call_did(calls: Bench, lying: Tool[..., Any], effect: Applied) -> None:
-    """Only a read, and a transaction that was rolled back, have surely changed nothing."""
+async def test_a_lie_does_not_hide_that_the_call_happened(calls: Bench, lying: Tool[..., Any], effect: Applied) -> None:
+    """It answered, so it happened; only a read, and a transaction that was rolled back, have changed nothing."""
     fault, _ = await calls.fails(lying, amount=7)
 
     assert (fault.code, fault.effect) == (Code.UNEXPECTED_RESULT, effect)

@@ -7,10 +7,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from pydantic import BaseModel
+from pydantic import BaseModel, JsonValue
 
 from activities.toolbox import tool
 from activities.toolbox.registry import Registry, ToolMistakes, load
+from workflows.plan import pick
 
 ROOT = Path(__file__).parents[2]
 
@@ -116,6 +117,13 @@ def book(
     return f'{decorator}\nasync def book({arguments}){result}:\n    """{doc}"""\n'
 
 
+ENGINE = """from sqlalchemy.ext.asyncio import create_async_engine
+
+BANK = create_async_engine("sqlite+aiosqlite:///bank.db")
+
+"""
+"""The datasource of a tools file."""
+
 MISTAKES = {
     "bare decorator": (book("@tool"), "does not say what a call changes: use one of tool.read, tool.idempotent"),
     "no docstring": (book(doc=" "), "has no docstring, which is what a planner reads"),
@@ -188,6 +196,80 @@ MISTAKES = {
         book("@tool.read(observe=look.using(day='args.day.name'))"),
         "day='args.day.name' leads nowhere: 'args.day' has no fields",
     ),
+    "reconcile writes": (
+        book("@tool.idempotent(reconcile=write)"),
+        "book: reconcile=write must be a @tool.read with a model: looking must change nothing",
+    ),
+    "reconcile no tool": (book("@tool.idempotent(reconcile=undecorated)"), "reconcile=undecorated is no tool"),
+    "reconcile in words": (book("@tool.idempotent(reconcile='look')"), "reconcile='look' is no tool: decorate it"),
+    "reconcile of a read": (
+        book("@tool.read(reconcile=look)"),
+        "book: is a @tool.read, so there is no effect to find out about: leave reconcile= out",
+    ),
+    "reconcile over result": (
+        book("@tool.idempotent(reconcile=look.using(day='result.day'))"),
+        "day='result.day' must be a path over args or key, e.g. args.day",
+    ),
+    "reconcile below the key": (
+        book("@tool.idempotent(reconcile=look.using(day='key.id'))"),
+        "day='key.id' leads nowhere: 'key' has no fields",
+    ),
+    "reconcile unknown field": (
+        book("@tool.idempotent(reconcile=look.using(day='args.date'))"),
+        "day='args.date' leads nowhere: did you mean at or day?: Slot has ['at', 'day']",
+    ),
+    "reconcile key as a number": (
+        book("@tool.idempotent(reconcile=look.using(at='key'))"),
+        "book: the key is a text, and 'at' of look is none: give it an argument of type str",
+    ),
+    "reconcile lacks": (
+        book("@tool.idempotent(reconcile=look_at)"),
+        "book: look_at needs 'city': write reconcile=look_at.using(city=",
+    ),
+    "reconcile finds another model": (
+        book("@tool.idempotent(reconcile=look)", result=" -> Place"),
+        "book: what reconcile=look finds becomes its result, and Free lacks ['city'] of Place: give both one model",
+    ),
+    "reconcile finds another type": (
+        book("@tool.idempotent(reconcile=look)", result=" -> list[Free]"),
+        "what reconcile=look finds becomes its result, and that is of another type: give both one model",
+    ),
+    "reconcile finds fields of another type": (
+        "class Count(BaseModel):\n    free: int\n\n\n" + book("@tool.idempotent(reconcile=look)", result=" -> Count"),
+        "and 'free' of Free is a list, of Count a number: give both one model",
+    ),
+    "key in observe": (
+        book("@tool.read(observe=look.using(day='key'))"),
+        "book: day='key' must be a path over args, e.g. args.key",
+    ),
+    "key in undo": (
+        book("@tool.idempotent(undo=write.using(day='key'))"),
+        "book: day='key' must be a path over args or result, e.g. args.key",
+    ),
+    "settle alone": (
+        book("@tool.idempotent(settle=5)"),
+        "book: settle=5 says when reconcile= is believed, and there is none: leave it out",
+    ),
+    "settle before": (
+        book("@tool.idempotent(reconcile=look, settle=-1)"),
+        "book: settle=-1 must be a number of seconds from 0 to a day",
+    ),
+    "settle in words": (book("@tool.idempotent(reconcile=look, settle='5')"), "settle='5' must be a number of seconds"),
+    "settle NaN": (book("@tool.idempotent(reconcile=look, settle=float('nan'))"), "settle=nan must be a number of"),
+    "settle for days": (book("@tool.idempotent(reconcile=look, settle=86401)"), "settle=86401 must be a number of"),
+    "datasource as a URL": (
+        book("@tool.transactional(datasource='sqlite+aiosqlite://me:secret@/x')", "args: Slot, tx: Transaction"),
+        "book: datasource= is of type str, not an AsyncEngine: write create_async_engine(URL)",
+    ),
+    "datasource that blocks": (
+        "from sqlalchemy import create_engine\n\n\n"
+        + book("@tool.transactional(datasource=create_engine('sqlite://'))", "args: Slot, tx: Transaction"),
+        "book: datasource= is of type Engine, not an AsyncEngine: write create_async_engine(URL)",
+    ),
+    "datasource without a transaction": (
+        ENGINE + book("@tool.idempotent(datasource=BANK)"),
+        "book: has a datasource but takes no Transaction: add a parameter tx: Transaction",
+    ),
     "fallback no tool": (book("@tool.read(fallback=undecorated)"), "fallback=undecorated is no tool: decorate it"),
     "fallback of a read": (
         book("@tool.read(fallback=write)"),
@@ -195,7 +277,7 @@ MISTAKES = {
     ),
     "unknown option": (
         book("@tool.read(retries=3)"),
-        "book: there is no option 'retries': did you mean retry?: use observe, undo, fallback, ensure, retry, timeout",
+        "book: there is no option 'retries': did you mean retry or reconcile?: use observe, reconcile, settle, undo,",
     ),
     "unknown option beside others": (
         book("@tool.read(cache=True)", result=""),
@@ -323,6 +405,77 @@ def test_what_is_taken_by_name_is_written_out(loaded: Loaded) -> None:
     assert observe is not None and (observe.kind, observe.args) == ("look", {"day": "args.day", "at": "args.at"})
 
 
+def test_the_spec_says_how_to_find_out_about_an_effect(loaded: Loaded) -> None:
+    """The workflow needs no more than this to reconcile: paths over `args` and `key`, and when to believe it."""
+    spec = loaded(book("@tool.idempotent(reconcile=look.using(day='key'), settle=2)"))["book"].spec
+
+    assert spec.reconcile is not None
+    assert (spec.reconcile.kind, spec.reconcile.args, spec.settle) == ("look", {"day": "key", "at": "args.at"}, 2)
+
+
+def test_every_path_of_a_companion_can_be_followed() -> None:
+    """The path `key` leads to the key of the call, as `args.day` leads into its arguments."""
+    call: JsonValue = {"args": {"day": "Friday"}, "key": "run/pay"}
+
+    assert [pick(call, path, "the call") for path in ("key", "args.day")] == ["run/pay", "Friday"]
+
+
+FINDS_MORE = """
+class Found(Free):
+    at: int
+
+
+@tool.read
+async def find(args: Slot) -> Found:
+    \"\"\"Find one.\"\"\"
+
+
+@tool.read
+async def find_free(args: Slot) -> Free:
+    \"\"\"Find one.\"\"\"
+
+
+class Booked(BaseModel):
+    free: list[str]
+    note: str = ""
+
+
+"""
+
+
+@pytest.mark.parametrize(("finder", "result"), [("find", "Free"), ("find_free", "Booked"), ("find_free", "Free")])
+def test_what_is_found_may_be_more_than_the_result(loaded: Loaded, finder: str, result: str) -> None:
+    """One model for both, a child of it, or one with all its required fields."""
+    kinds = loaded(FINDS_MORE + book(f"@tool.idempotent(reconcile={finder})", result=f" -> {result}"))
+
+    assert kinds["book"].spec.reconcile is not None
+
+
+def test_a_reconcile_of_another_file_has_to_be_loaded_too(loaded: Loaded, tmp_path: Path) -> None:
+    """A read that no worker knows finds nothing out."""
+    (tmp_path / "finders.py").write_text(HEADER + book().replace("def book", "def glance"))
+
+    with pytest.raises(ToolMistakes, match=r"book: names 'glance', which no tools file defines.*: load it too"):
+        loaded("import finders\nFree = finders.Free\n" + book("@tool.idempotent(reconcile=finders.glance)"))
+
+
+def test_a_tool_has_a_database_of_its_own(loaded: Loaded) -> None:
+    """The worker knows it, the workflow does not: where a bank lies is nothing for a history."""
+    kind = loaded(ENGINE + book("@tool.transactional(datasource=BANK)", "args: Slot, tx: Transaction"))["book"]
+
+    assert kind.datasource is not None and kind.datasource.url.database == "bank.db"
+    assert "bank.db" not in kind.spec.model_dump_json()
+
+
+def test_the_catalogue_shows_no_password(loaded: Loaded) -> None:
+    """What belongs to a tool is named; of a database's URL what may be said, without its query."""
+    source = ENGINE.replace("sqlite+aiosqlite:///bank.db", "sqlite+aiosqlite:///bank.db?uri=true&mode=ro")
+    decorator = "@tool.transactional(datasource=BANK, reconcile=look, settle=0)"
+    line = loaded(source + book(decorator, "args: Slot, tx: Transaction")).catalogue().splitlines()[-1]
+
+    assert "reconcile=look, settle=0 s, datasource=sqlite+aiosqlite:///bank.db;" in line
+
+
 def test_a_path_may_lead_into_an_argument(loaded: Loaded) -> None:
     """`args.where.city` follows a nested model."""
     nested = "class Trip(BaseModel):\n    where: Place\n\n\n"
@@ -353,6 +506,8 @@ PROMISES = {
     "the profile": (book("@tool.read(retry='once')"), False),
     "observe": (book("@tool.read(observe=look)"), False),
     "fallback": (book("@tool.read(fallback=look)"), False),
+    "reconcile": (book("@tool.idempotent(reconcile=look)"), False),
+    "settle": (book("@tool.idempotent(reconcile=look, settle=1)"), False),
     "ensure": (book("@tool.read(ensure='len(result.free) > 0')"), False),
 }
 

@@ -2,10 +2,9 @@
 
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 
 import pytest
-from sqlalchemy import func, select, text
+from sqlalchemy import func, select, update
 from sqlalchemy.ext.asyncio import AsyncEngine
 from temporalio.api.common.v1 import Payload
 from temporalio.converter import (
@@ -15,7 +14,7 @@ from temporalio.converter import (
     StorageDriverWorkflowInfo,
 )
 
-from activities.store import open_store, sqlite_url
+from activities.store import open_store
 from activities.vault import PAYLOADS, PayloadLost, Vault
 
 HERE = StorageDriverRetrieveContext()
@@ -32,9 +31,9 @@ def payload(text: str) -> Payload:
 
 
 @pytest.fixture
-async def engine(tmp_path: Path) -> AsyncIterator[AsyncEngine]:
-    """A store on disk."""
-    opened = await open_store(sqlite_url(tmp_path))
+async def engine(store_url: str) -> AsyncIterator[AsyncEngine]:
+    """A store."""
+    opened = await open_store(store_url)
     yield opened
     await opened.dispose()
 
@@ -73,8 +72,9 @@ async def test_what_is_not_there_is_named(engine: AsyncEngine) -> None:
 async def test_what_was_changed_is_not_believed(engine: AsyncEngine) -> None:
     """The digest is checked on the way out."""
     claims = await Vault(engine).store(of("task"), [payload("100.00 EUR")])
+    forged = payload("900.00 EUR").SerializeToString(deterministic=True)
     async with engine.begin() as tx:
-        await tx.execute(text("UPDATE payloads SET data = CAST(replace(data, '100.00', '900.00') AS BLOB)"))
+        await tx.execute(update(PAYLOADS).values(data=forged))
 
     with pytest.raises(PayloadLost, match="is not what was stored: restore the store"):
         await Vault(engine).retrieve(HERE, claims)

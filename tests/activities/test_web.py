@@ -6,7 +6,8 @@ import zlib
 
 import pytest
 
-from activities.toolbox.network import MAX_URL, Web
+from activities.toolbox.address import MAX_URL
+from activities.toolbox.network import Web
 from activities.toolbox.reach import Reach
 from activities.toolbox.web import KEPT_FROM_US, MAX_TEXT, PageAddress, fetch_page
 from runtime.dev_server import free_port

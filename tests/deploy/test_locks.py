@@ -14,9 +14,10 @@ from packaging.utils import canonicalize_name
 from tests.processes import ROOT
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+EXTRAS = PROJECT["project"]["optional-dependencies"]
 ASKED = {
-    "runtime": PROJECT["project"]["dependencies"],
-    "dev": [one for extra in PROJECT["project"]["optional-dependencies"].values() for one in extra],
+    "runtime": [*PROJECT["project"]["dependencies"], *EXTRAS["postgresql"]],  # the image can have its store there
+    "dev": [one for extra in EXTRAS.values() for one in extra],
     "build": PROJECT["build-system"]["requires"],
 }
 """Lock to the requirements that it answers."""

@@ -19,10 +19,9 @@ from platformdirs import user_cache_path
 from runtime.child import end, exited, last_line, spawn
 from runtime.temporal_cli import BUILD_SECONDS, SAY_EVERY_SECONDS, Say, find_cli, spoken
 from tests.deploy.composition import services
+from tests.postgres import MISSING, find_postgresql
 
 PACKAGES = ("go.temporal.io/server/cmd/server", "go.temporal.io/server/cmd/tools/sql")
-DEBIAN = Path("/usr/lib/postgresql")
-"""Where Debian keeps PostgreSQL, a folder for each major version; its programs are not on PATH."""
 
 
 class ProgramMissing(RuntimeError):
@@ -49,15 +48,10 @@ async def find_programs(say: Say) -> Programs:
 
 
 def _postgresql() -> Path:
-    on_path = shutil.which("initdb")
-    if on_path:
-        return Path(on_path).resolve().parent
-    versions = sorted(DEBIAN.glob("*/bin/initdb"), key=lambda file: int(file.parts[-3]))
-    if not versions:
-        raise ProgramMissing(
-            "PostgreSQL is not installed: `apt-get install postgresql`, or put its `initdb` on PATH, then again."
-        )
-    return versions[-1].parent
+    found = find_postgresql()
+    if found is None:
+        raise ProgramMissing(MISSING)
+    return found
 
 
 async def _built(say: Say) -> Path:

@@ -8,8 +8,9 @@ from contextlib import AsyncExitStack, asynccontextmanager
 
 from runtime.child import POLL_SECONDS, end, last_line, spawn
 from runtime.client import answers
+from tests import postgres
 from tests.deploy.composition import Service, services
-from tests.stack import image, postgres
+from tests.stack import image
 from tests.stack.places import SERVER, Places
 
 START_SECONDS = 120

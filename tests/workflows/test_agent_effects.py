@@ -121,8 +121,7 @@ async def test_a_refusal_after_a_lost_answer_and_a_durable_wait_is_not_believed(
             while not service.charges:
                 await asyncio.sleep(0.05)
     service.plan = ["409"]
-    (tmp_path / "next").mkdir()
-    async with staged(client, tmp_path / "next", [pay], script, queue=stage.queue):
+    async with staged(client, tmp_path, [pay], script, queue=stage.queue):
         ended = await outcome(handle)
 
     assert (ended.status, ended.faults[-1].code, ended.faults[-1].effect) == (
@@ -131,3 +130,26 @@ async def test_a_refusal_after_a_lost_answer_and_a_durable_wait_is_not_believed(
         Applied.UNKNOWN,
     )
     assert (len(service.charges), len(set(seen)), ended.replans) == (1, 1, 0)
+
+
+async def test_a_worker_with_another_store_does_nothing(client: Client, tmp_path: Path, service: Payments) -> None:
+    """Its ledger knows nothing of what the task did: a person has to start the right worker."""
+    ready = asyncio.Event()
+
+    @tool.read
+    async def wait(args: Charge) -> Receipt:
+        """Wait until the first worker is gone."""
+        ready.set()
+        await asyncio.sleep(0 if service.plan else 60)
+        return Receipt(id=0)
+
+    script: Proposals = [plan(step("w", "wait", url=""), step("pay", "charge", "w", url=service.url)), DONE]
+    async with staged(client, tmp_path, [charge, wait], script) as stage:
+        handle = await stage.start()
+        await ready.wait()
+    service.plan = ["go on"]
+    (tmp_path / "other").mkdir()
+    async with staged(client, tmp_path / "other", [charge, wait], script, queue=stage.queue):
+        ended = await outcome(handle)
+
+    assert (ended.status, ended.code, service.charges) == (TaskStatus.ESCALATED, "wrong_store", [])

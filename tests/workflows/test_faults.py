@@ -5,9 +5,10 @@ from itertools import product
 import pytest
 
 from workflows import routing
-from workflows.catalogue import SAFE, Effect, ToolSpec
-from workflows.decision import Decision, Escalate, Left, Replan, UseFallback, Wait, decide
+from workflows.catalogue import SAFE, Companion, Effect, ToolSpec
+from workflows.decision import Decision, Escalate, Left, Reconcile, Replan, UseFallback, Wait, decide
 from workflows.faults import (
+    DEFERRED,
     QUADRANT,
     Applied,
     Code,
@@ -23,11 +24,16 @@ LEFTS = [
 SPECS = [ToolSpec(kind="k", effect=effect, fallback=fallback) for effect in Effect for fallback in (None, "other")]
 RETRY_AFTERS = (None, 60.0, 61.0)
 TRANSIENT = [code for code in Code if QUADRANT[code].is_transient]
-EXHAUSTED = [code for code in TRANSIENT if code not in (Code.WORKER_SHUTDOWN, Code.CIRCUIT_OPEN)]
+EXHAUSTED = [code for code in TRANSIENT if code not in DEFERRED]
 PERSISTENT_INFRA = [
     code for code in Code if QUADRANT[code] is Quadrant.PERSISTENT_INFRASTRUCTURAL and code is not Code.MISSING_TOOL
 ]
 PERSISTENT_SEMANTIC = [code for code in Code if QUADRANT[code] is Quadrant.PERSISTENT_SEMANTIC]
+RECONCILED = [
+    ToolSpec(kind="k", effect=effect, reconcile=Companion(kind="look"))
+    for effect in Effect
+    if effect is not Effect.READ
+]
 READ = ToolSpec(kind="k", effect=Effect.READ)
 WITH_FALLBACK = READ.model_copy(update={"fallback": "other"})
 
@@ -38,8 +44,8 @@ def fault(code: Code, effect: Applied = Applied.NONE, retry_after: float | None 
 
 
 def known(spec: ToolSpec, effect: Applied) -> bool:
-    """Whether planning may go on: the effect is known, or doing it again is harmless."""
-    return effect is not Applied.UNKNOWN or spec.effect is Effect.IDEMPOTENT
+    """Whether planning may go on: nothing happened, or it may happen twice."""
+    return effect is Applied.NONE or (effect is Applied.APPLIED and spec.effect is Effect.IDEMPOTENT)
 
 
 def decisions(code: Code, effects: tuple[Applied, ...] = tuple(Applied)) -> list[Decision]:
@@ -80,13 +86,19 @@ def test_a_fault_gets_the_quadrant_of_its_code(code: Code) -> None:
 def test_every_fault_has_a_decision(code: Code, effect: Applied) -> None:
     """`decide` is total: whatever is left, whatever the kind promises."""
     for after, spec, left in product(RETRY_AFTERS, SPECS, LEFTS):
-        assert decide(fault(code, effect, after), spec, left).action in ("wait", "fallback", "replan", "escalate")
+        assert decide(fault(code, effect, after), spec, left).action in (
+            "wait",
+            "fallback",
+            "replan",
+            "reconcile",
+            "escalate",
+        )
 
 
 @pytest.mark.parametrize("code", Code)
 def test_a_call_that_may_have_happened_is_for_a_person_before_all_else(code: Code) -> None:
     """Effect unknown: never called again blindly, never planned around, unless repeating is harmless or found out."""
-    specs = [spec for spec in SPECS if spec.effect not in (Effect.IDEMPOTENT, *SAFE)]
+    specs = [spec for spec in SPECS if spec.effect not in SAFE]
 
     assert {
         type(decide(fault(code, Applied.UNKNOWN, after), spec, left))
@@ -96,8 +108,8 @@ def test_a_call_that_may_have_happened_is_for_a_person_before_all_else(code: Cod
 
 @pytest.mark.parametrize("code", Code)
 def test_what_may_have_happened_and_is_safe_to_repeat_is_asked_again_or_goes_to_a_person(code: Code) -> None:
-    """Ledger or key make two calls one, as long as there are attempts; it is never planned around either."""
-    specs = [spec for spec in SPECS if spec.effect in SAFE]
+    """A key makes two calls one, as long as there are attempts; it is never planned around either."""
+    specs = [spec for spec in SPECS if spec.effect is Effect.KEYED]
     made = {
         type(decide(fault(code, Applied.UNKNOWN, after), spec, left))
         for after, spec, left in product(RETRY_AFTERS, specs, LEFTS)
@@ -105,6 +117,51 @@ def test_what_may_have_happened_and_is_safe_to_repeat_is_asked_again_or_goes_to_
 
     assert specs and made <= {Wait, Escalate}
     assert (Wait in made) is QUADRANT[code].is_transient
+
+
+@pytest.mark.parametrize("code", TRANSIENT)
+def test_what_is_harmless_twice_is_planned_around_when_its_attempts_are_used_up(code: Code) -> None:
+    """A PUT without an answer may have happened: whoever goes another way does no harm by it."""
+    put = ToolSpec(kind="k", effect=Effect.IDEMPOTENT)
+    used_up = Left(attempts=0)
+
+    assert decide(fault(code, Applied.UNKNOWN), put, used_up) == decide(fault(code), put, used_up)
+
+
+@pytest.mark.parametrize("code", PERSISTENT_SEMANTIC)
+@pytest.mark.parametrize("effect", [Effect.IDEMPOTENT, Effect.KEYED, Effect.UNKEYED])
+def test_a_refusal_that_may_be_an_echo_is_for_a_person(code: Code, effect: Effect) -> None:
+    """A file that is gone after a deletion without an answer, is no reason for another plan."""
+    spec = ToolSpec(kind="k", effect=effect)
+
+    assert decide(fault(code, Applied.UNKNOWN), spec, Left(attempts=3)) == Escalate()
+
+
+@pytest.mark.parametrize("code", Code)
+def test_the_ledger_is_asked_before_a_person(code: Code) -> None:
+    """Whether a transaction committed stands in the ledger: no spec has to say how to find out."""
+    spec, unknown = ToolSpec(kind="k", effect=Effect.TRANSACTIONAL), fault(code, Applied.UNKNOWN)
+
+    assert decide(unknown, spec, Left(attempts=0)) in (Reconcile(), Wait(seconds=0))
+
+
+@pytest.mark.parametrize(("code", "spec"), list(product(Code, RECONCILED)), ids=str)
+def test_what_can_be_found_out_is_found_out_before_anybody_is_asked(code: Code, spec: ToolSpec) -> None:
+    """Only what is safe to repeat is repeated first; what could not be told is for a person."""
+    unknown, asked = fault(code, Applied.UNKNOWN), decide(fault(code, Applied.UNKNOWN), spec, Left(attempts=0))
+    is_deferred = code in DEFERRED and spec.effect in SAFE
+
+    assert decide(unknown, spec, Left(attempts=3)) == Reconcile() or (spec.effect in SAFE and code in TRANSIENT)
+    assert asked == Reconcile() or is_deferred
+    assert decide(unknown, spec, Left(attempts=0, reconcile=False)) != Reconcile()
+
+
+@pytest.mark.parametrize(("code", "effect"), list(product(Code, [*SAFE, Effect.UNKEYED])))
+def test_what_happened_is_never_done_by_another_plan(code: Code, effect: Effect) -> None:
+    """A charge that was made, and whose receipt breaks its promise, is for a person; harmless is what may be twice."""
+    decision = decide(fault(code, Applied.APPLIED), ToolSpec(kind="k", effect=effect), Left(attempts=3))
+
+    assert decision == Escalate() or effect is Effect.IDEMPOTENT
 
 
 @pytest.mark.parametrize("code", PERSISTENT_INFRA)

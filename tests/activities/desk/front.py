@@ -1,10 +1,9 @@
-"""A front desk for tests: a real store on disk, one transaction a call."""
+"""A front desk for tests: a real store, one transaction a call."""
 
 import hashlib
 from collections.abc import Coroutine
 from dataclasses import dataclass
 from datetime import date
-from pathlib import Path
 from typing import Any, TypeVar
 
 import pytest
@@ -12,7 +11,7 @@ from pydantic import BaseModel
 from sqlalchemy import select
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from activities.store import open_store, sqlite_url, writing
+from activities.store import open_store, writing
 from activities.toolbox import Refused, Tool
 from activities.toolbox.desk.world import TABLES, seed
 from activities.toolbox.injection import Transaction
@@ -56,8 +55,8 @@ class Desk:
         return hashlib.sha256(repr(await self.rows()).encode()).hexdigest()
 
 
-async def open_desk(folder: Path, rows: int = 1000) -> Desk:
-    """The demo world in a store in `folder`; whoever opens it disposes of the engine."""
-    desk = Desk(await open_store(sqlite_url(folder)))
+async def open_desk(store: str, rows: int = 1000) -> Desk:
+    """The demo world in the store of this URL; whoever opens it disposes of the engine."""
+    desk = Desk(await open_store(store))
     await seed(desk.engine, TODAY, rows)
     return desk

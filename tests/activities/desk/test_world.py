@@ -34,7 +34,7 @@ async def test_it_has_a_thousand_rows_over_all_tables(desk: Desk) -> None:
 
 async def test_it_is_the_same_for_everybody(desk: Desk, tmp_path_factory: pytest.TempPathFactory) -> None:
     """The same day gives the same rows, so that figures can be compared."""
-    twin = await open_desk(tmp_path_factory.mktemp("twin"))
+    twin = await open_desk(sqlite_url(tmp_path_factory.mktemp("twin")))
     digest = await twin.digest()
     await twin.engine.dispose()
 
@@ -42,18 +42,18 @@ async def test_it_is_the_same_for_everybody(desk: Desk, tmp_path_factory: pytest
 
 
 @pytest.mark.parametrize("rows", [400, 1000, 5000])
-async def test_its_size_can_be_chosen(tmp_path: Path, rows: int) -> None:
+async def test_its_size_can_be_chosen(store_url: str, rows: int) -> None:
     """What is not calendar or document grows and shrinks."""
-    chosen = await open_desk(tmp_path, rows)
+    chosen = await open_desk(store_url, rows)
     there = await count(chosen)
     await chosen.engine.dispose()
 
     assert there == rows
 
 
-async def test_the_smallest_one_still_has_something_of_everything(tmp_path: Path) -> None:
+async def test_the_smallest_one_still_has_something_of_everything(store_url: str) -> None:
     """A world that cannot be worked in helps nobody."""
-    smallest = await open_desk(tmp_path, rows=1)
+    smallest = await open_desk(store_url, rows=1)
     rows = await smallest.rows()
     await smallest.engine.dispose()
 
@@ -116,9 +116,9 @@ async def test_seeding_again_does_nothing(desk: Desk) -> None:
     ("table", "row"),
     [(SLOTS, {"day": TODAY, "at": time(7)}), (PAPERS, {"name": "mine", "title": "Mine", "text": "…"})],
 )
-async def test_a_world_of_ones_own_is_left_alone(tmp_path: Path, table: Table, row: Mapping[str, Any]) -> None:
+async def test_a_world_of_ones_own_is_left_alone(store_url: str, table: Table, row: Mapping[str, Any]) -> None:
     """One row is enough to show that somebody uses it."""
-    own = Desk(await open_store(sqlite_url(tmp_path)))
+    own = Desk(await open_store(store_url))
     async with writing(own.engine).begin() as tx:
         await tx.execute(insert(table), row)
     await seed(own.engine, TODAY)
@@ -128,9 +128,9 @@ async def test_a_world_of_ones_own_is_left_alone(tmp_path: Path, table: Table, r
     assert there == 1
 
 
-async def test_workers_may_seed_at_the_same_time(tmp_path: Path) -> None:
+async def test_workers_may_seed_at_the_same_time(store_url: str) -> None:
     """Two workers on one store start together: the world is made once."""
-    shared = Desk(await open_store(sqlite_url(tmp_path)))
+    shared = Desk(await open_store(store_url))
     made = await asyncio.gather(*(seed(shared.engine, TODAY) for _ in range(4)))
     there = await count(shared)
     await shared.engine.dispose()
@@ -146,9 +146,9 @@ def script(*words: str) -> tuple[int, str]:
     return done.returncode, done.stdout + done.stderr
 
 
-def test_the_script_says_what_it_made_and_makes_it_once(tmp_path: Path) -> None:
+def test_the_script_says_what_it_made_and_makes_it_once(store_url: str) -> None:
     """Also a store that no worker serves can be given a world."""
-    first, again = (script("--store", sqlite_url(tmp_path), "--rows", "600") for _ in range(2))
+    first, again = (script("--store", store_url, "--rows", "600") for _ in range(2))
 
     assert first == (0, "Made 600 rows: 224 slots, 84 bookings, 40 papers, 42 articles, 126 customers, 84 orders.\n")
     assert again == (0, "There is a world already: nothing was made.\n")

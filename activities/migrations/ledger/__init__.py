@@ -1,0 +1,1 @@
+"""The ledger, where a tool's effects are."""

@@ -1,0 +1,167 @@
+"""The databases that tools brought: adopted when a worker starts, each with a ledger of its own."""
+
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import BaseModel
+from sqlalchemy import text
+from sqlalchemy.exc import DBAPIError
+from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
+from temporalio.testing import ActivityEnvironment
+
+from activities.datasources import Datasources, adopt
+from activities.host import Host
+from activities.ledger import LEDGER
+from activities.store import StoreUnavailable, open_store, sqlite_url
+from activities.toolbox import Tool, Transaction, tool
+from activities.toolbox.registry import Registry
+from tests.activities.test_store import differences
+
+
+class Amount(BaseModel):
+    """An argument and a result."""
+
+    amount: int
+
+
+def paying(bank: AsyncEngine | None) -> Tool[..., Any]:
+    """A tool on a database of its own."""
+
+    @tool.transactional(datasource=bank)
+    async def pay(args: Amount, tx: Transaction) -> Amount:
+        """Pay an amount."""
+        return args
+
+    return pay
+
+
+def kinds(*banks: AsyncEngine | None) -> Registry:
+    """A kind for each of these databases."""
+    tools = [paying(bank) for bank in banks]
+    for number, one in enumerate(tools):
+        one.__name__ = f"pay_{number}"
+    return Registry(tools)
+
+
+@pytest.fixture
+async def store(tmp_path: Path) -> AsyncIterator[AsyncEngine]:
+    """The store."""
+    opened = await open_store(sqlite_url(tmp_path))
+    yield opened
+    await opened.dispose()
+
+
+@pytest.fixture
+async def bank(store_url: str, tmp_path: Path) -> AsyncIterator[AsyncEngine]:
+    """A tool's database with a table `ledger` of its own."""
+    is_file = store_url.startswith("sqlite")
+    engine = create_async_engine(f"sqlite+aiosqlite:///{tmp_path}/bank.db" if is_file else store_url)
+    async with engine.begin() as tx:
+        await tx.execute(text("CREATE TABLE ledger (account TEXT)"))
+    yield engine
+    await engine.dispose()
+
+
+async def test_an_adopted_database_has_a_ledger(bank: AsyncEngine) -> None:
+    """As the code says that it is, beside the tables of the database's owner; and nothing else of ours."""
+    await adopt(bank)
+    async with bank.connect() as connection:
+        found = await connection.run_sync(differences)
+
+    assert {str(one[1].name) for one in found if isinstance(one, tuple)} == {"replan_store", "replan_payloads"}
+
+
+async def test_an_adopted_database_is_used_as_the_store_is(bank: AsyncEngine) -> None:
+    """Also by connections that were opened before."""
+    await adopt(bank)
+    asked = {"sqlite": ("PRAGMA journal_mode", "wal"), "postgresql": ("SHOW lock_timeout", "5s")}
+    question, answer = asked[bank.dialect.name]
+    async with bank.begin() as tx:
+        assert await tx.scalar(text(question)) == answer
+
+
+async def test_values_stay_out_of_the_messages_of_an_adopted_database(bank: AsyncEngine) -> None:
+    """They go to the log."""
+    await adopt(bank)
+    with pytest.raises(DBAPIError) as failed:
+        async with bank.begin() as tx:
+            await tx.execute(text("INSERT INTO nowhere VALUES (:word)"), {"word": "sk-word"})
+
+    assert "sk-word" not in str(failed.value)
+
+
+async def test_a_database_may_be_adopted_again(bank: AsyncEngine) -> None:
+    """By each worker that starts, and twice by one."""
+    for _ in range(2):
+        await adopt(bank)
+    async with bank.begin() as tx:
+        assert await tx.scalar(text("SELECT count(*) FROM replan_ledger")) == 0
+
+
+async def test_each_database_is_there_once_and_the_store_is_first(store: AsyncEngine, bank: AsyncEngine) -> None:
+    """However many kinds and engines lead to it."""
+    again = create_async_engine(bank.url)
+    found = list(Datasources(store, kinds(bank, bank, None, again).values()))
+    await again.dispose()
+
+    assert found == [store, bank]
+
+
+async def test_a_kind_without_a_datasource_uses_the_store(store: AsyncEngine, bank: AsyncEngine) -> None:
+    """One with a datasource uses that."""
+    there = kinds(bank, None)
+    datasources = Datasources(store, there.values())
+
+    assert [datasources.engine_of(kind) for kind in there.values()] == [bank, store]
+
+
+async def test_opening_makes_every_ledger(store: AsyncEngine, bank: AsyncEngine) -> None:
+    """At the start of the worker, not at the first call."""
+    async with AsyncExitStack() as opened:
+        datasources = Datasources(store, kinds(bank).values())
+        await datasources.open(opened)
+        for engine in datasources:
+            async with engine.begin() as tx:
+                assert (await tx.execute(LEDGER.select())).all() == []
+
+
+@pytest.mark.parametrize(
+    ("url", "words"),
+    [
+        ("sqlite+aiosqlite:////no/such/folder/bank.db", "(OperationalError)"),
+        ("postgresql+psycopg://me:sk-secret@127.0.0.1:1/bank", "(nothing listens there)"),
+    ],
+)
+async def test_one_that_cannot_be_opened_is_a_sentence(store: AsyncEngine, url: str, words: str) -> None:
+    """Which one, why, and where it was named; without its password."""
+    with pytest.raises(StoreUnavailable) as refused:
+        async with AsyncExitStack() as opened:
+            await Datasources(store, kinds(create_async_engine(url)).values()).open(opened)
+
+    assert str(refused.value).startswith("The datasource ") and words in str(refused.value)
+    assert "check its URL in the tools file" in str(refused.value) and "sk-secret" not in str(refused.value)
+
+
+async def test_a_datasource_of_a_newer_replan_is_refused(bank: AsyncEngine) -> None:
+    """With both revisions."""
+    await adopt(bank)
+    async with bank.begin() as tx:
+        await tx.execute(text("UPDATE replan_ledger_revision SET version_num = '9999'"))
+
+    with pytest.raises(StoreUnavailable, match=r"is of a newer Replan .*9999.*0001.*start a newer Replan"):
+        await adopt(bank)
+
+
+async def test_a_worker_says_how_its_datasources_are(store: AsyncEngine, bank: AsyncEngine) -> None:
+    """Beside its store, without their passwords; one without a ledger has a problem."""
+    host = Host(store, {}, {}, "1.2.3", Datasources(store, kinds(bank).values()))
+    before = await ActivityEnvironment().run(host.card)
+    await adopt(bank)
+    after = await ActivityEnvironment().run(host.card)
+
+    assert [one.name for one in before.places] == ["store", "datasource"]
+    assert before.places[1].problem == "it lacks the tables replan_ledger" and after.places[1].problem is None
+    assert "sk-secret" not in before.model_dump_json()

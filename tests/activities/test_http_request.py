@@ -1,0 +1,503 @@
+"""`http_request`: what it sends, whereto it does not, and what each answer means."""
+
+import asyncio
+import json
+import time
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import JsonValue
+
+from activities.borders.http import STATUS
+from activities.toolbox import Key, deadline
+from activities.toolbox.deadline import DeadlinePassed
+from activities.toolbox.http_request import MAX_JSON, MAX_READ, MAX_TEXT, HttpRequest, http_request
+from activities.toolbox.network import Patience, Resolve, Web, resolve
+from activities.toolbox.reach import Reach
+from activities.toolbox.services import Services
+from activities.toolbox.tool import Options, Tool
+from runtime.dev_server import free_port
+from tests.activities.bench import Bench, bench
+from tests.activities.pages import HERE, offline, stands_for, whole
+from tests.activities.payments import Payments, payments
+from tests.loopback import SILENCE, endlessly, reply, serving, streaming
+from workflows.faults import Applied, Code, Fault
+from workflows.plan import StepReturn
+
+UNSAFE = ("POST", "PUT", "PATCH", "DELETE")
+JSON = {"content_type": "application/json"}
+
+
+def services(
+    *allowed: str,
+    headers: Sequence[str] = (),
+    environment: dict[str, str] | None = None,
+    private: Sequence[str] = HERE,
+    resolve: Resolve = resolve,
+) -> Services:
+    """What a worker with these options may send to."""
+    return Services.of(allowed, headers, environment or {}, Web(Reach.of(private), resolve))
+
+
+@asynccontextmanager
+async def sending(folder: Path, given: Services) -> AsyncIterator[Bench]:
+    """Calls of the tool by a worker with these services."""
+    async with bench(folder, services=given) as calls:
+        yield calls
+
+
+@pytest.fixture
+async def calls(tmp_path: Path) -> AsyncIterator[Bench]:
+    """Calls by a worker that may send to this machine."""
+    async with sending(tmp_path, services(*HERE)) as ready:
+        yield ready
+
+
+@pytest.fixture
+def service() -> Iterator[Payments]:
+    """A payment service."""
+    with payments() as running:
+        yield running
+
+
+async def post(calls: Bench, url: str, **more: Any) -> StepReturn:
+    """Send one POST."""
+    return await calls.call(http_request, **{"method": "POST", "url": url, **more})
+
+
+async def fault_of(calls: Bench, url: str, **more: Any) -> Fault:
+    """How a POST fails."""
+    fault, _ = await calls.fails(http_request, **{"method": "POST", "url": url, **more})
+    return fault
+
+
+async def answered(calls: Bench, *answers: bytes | None, **more: Any) -> Any:
+    """What comes of a POST that is answered so."""
+    async with serving(*answers) as url:
+        return (await post(calls, url, **more)).result
+
+
+async def refused(calls: Bench, *answers: bytes | None, **more: Any) -> Fault:
+    """The fault of a POST that is answered so."""
+    async with serving(*answers) as url:
+        return await fault_of(calls, url, **more)
+
+
+async def test_what_is_sent_is_what_was_given(calls: Bench, service: Payments) -> None:
+    """Body and key arrive, and the answer comes back as JSON."""
+    back = await post(calls, service.url, run="r", body={"amount": "24.50", "note": "für A-17"})
+    charge = {"id": 1, "key": "r/a", "amount": "24.50", "note": "für A-17"}
+
+    assert service.charges == [charge]
+    assert back.result == {"status": 200, "headers": {}, "body": json.dumps(charge), "cut": ""}
+
+
+async def test_the_key_is_the_same_over_attempts(calls: Bench, service: Payments) -> None:
+    """An answer that was lost is asked for again, and the second call is the first."""
+    service.plan = ["503", "drop"]
+    faults = [await fault_of(calls, service.url, run="r", attempt=attempt, body={}) for attempt in (1, 2)]
+    await post(calls, service.url, run="r", attempt=3, body={})
+
+    assert [(fault.code, fault.effect) for fault in faults] == [
+        (Code.SERVER_ERROR, Applied.UNKNOWN),
+        (Code.UNREACHABLE, Applied.UNKNOWN),
+    ]
+    assert [charge["key"] for charge in service.charges] == ["r/a"]
+
+
+@pytest.mark.parametrize("method", UNSAFE)
+async def test_each_method_that_changes_something_sends_the_key(calls: Bench, method: str) -> None:
+    """One header, whatever the method; a body is announced as JSON."""
+    async with streaming(lambda _head: whole(reply(200))) as server:
+        await calls.call(http_request, run="r", method=method, url=f"{server.url}/a?b=c", body={"a": 1})
+
+    head = server.requests[0].decode().lower()
+    assert head.startswith(f"{method.lower()} /a?b=c http/1.1\r\n")
+    assert "idempotency-key: r/a\r\n" in head and "content-type: application/json\r\n" in head
+
+
+async def test_a_get_sends_neither_key_nor_body(calls: Bench) -> None:
+    """It changes nothing."""
+    async with streaming(lambda _head: whole(reply(200, b"[1]", **JSON))) as server:
+        back = await calls.call(http_request, method="GET", url=server.url)
+
+    assert isinstance(back.result, dict) and back.result["body"] == [1]
+    head = server.requests[0].lower()
+    assert not [word for word in (b"idempotency-key", b"content-length", b"content-type") if word in head]
+
+
+async def test_headers_arrive(calls: Bench) -> None:
+    """Those of the plan, by the side of ours; JSON has more than one media type."""
+    given: JsonValue = {"If-Match": '"v1"', "Content-Type": "application/merge-patch+json"}
+    async with streaming(lambda _head: whole(reply(200))) as server:
+        await calls.call(http_request, method="PATCH", url=server.url, headers=given, body={})
+
+    head = server.requests[0].decode()
+    assert 'if-match: "v1"\r\n' in head and "content-type: application/merge-patch+json\r\n" in head
+    assert head.lower().count("content-type") == 1
+
+
+FORBIDDEN_HEADERS = {
+    "authorization": "may carry a secret, which no plan may hold",
+    "Cookie": "may carry a secret, which no plan may hold",
+    "Proxy-Authorization": "may carry a secret, which no plan may hold",
+    "X-Api-Key": "may carry a secret, which no plan may hold",
+    "X-Auth-Token": "may carry a secret, which no plan may hold",
+    "host": "is not yours to write: leave it out",
+    "Connection": "is not yours to write: leave it out",
+    "Transfer-Encoding": "is not yours to write: leave it out",
+    "Content-Length": "is not yours to write: leave it out",
+    "Idempotency-Key": "is not yours to write: leave it out",
+}
+
+
+@pytest.mark.parametrize(("name", "words"), FORBIDDEN_HEADERS.items())
+async def test_a_header_that_no_plan_may_write_is_refused(calls: Bench, name: str, words: str) -> None:
+    """Nothing is sent; the value, which may be a secret, is not repeated."""
+    async with streaming(lambda _head: whole(reply(200))) as server:
+        fault = await fault_of(calls, server.url, headers={name: "hunter2"})
+
+    assert (fault.code, fault.effect, server.requests) == (Code.INVALID_INPUT, Applied.NONE, [])
+    assert words in fault.reason and "hunter2" not in fault.model_dump_json()
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"x": "a\r\nidempotency-key: b"},
+        {"x": "a\nb"},
+        {"x": "a\rb"},
+        {"x": "a\x00b"},
+        {"x\r\ny": "a"},
+        {"x y": "a"},
+        {"": "a"},
+        {"x": "a\n"},
+        {"x:": "a"},
+        {"x": "ü"},
+    ],
+)
+async def test_a_header_cannot_become_two(calls: Bench, headers: dict[str, JsonValue]) -> None:
+    """Ends of lines and everything else that could begin another header are refused before anything is sent."""
+    async with streaming(lambda _head: whole(reply(200))) as server:
+        fault = await fault_of(calls, server.url, headers=headers)
+
+    assert (fault.code, server.requests) == (Code.INVALID_INPUT, [])
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"method": "TRACE"},
+        {"method": "post"},
+        {"method": "GET", "body": {}},
+        {"headers": {"content-type": "text/plain"}},
+        {"url": "file:///etc/passwd"},
+        {"url": "http://127.0.0.1:99999/"},
+        {"url": "no address"},
+        {"url": "http://me:secret@127.0.0.1/"},
+        {"url": "http://127.0.0.1/\r\nx: y"},
+    ],
+    ids=str,
+)
+async def test_what_is_no_request_is_refused(calls: Bench, more: dict[str, Any]) -> None:
+    """The planner learns that its arguments are wrong, and that nothing happened."""
+    fault = await fault_of(calls, **{"url": f"http://127.0.0.1:{free_port()}/", **more})
+
+    assert (fault.code, fault.effect) == (Code.INVALID_INPUT, Applied.NONE)
+
+
+FORBIDDEN_HOSTS = {
+    "another host": (("api.example",), "http://other.example/"),
+    "none at all": ((), "http://127.0.0.1/"),
+    "below it": (("api.example",), "http://www.api.example/"),
+    "around it": (("api.example",), "http://api.example.other.example/"),
+    "another port": (("api.example:8443",), "http://api.example/"),
+    "an address spelt otherwise": (("127.0.0.1",), "http://2130706433/"),
+}
+
+
+@pytest.mark.parametrize(("allowed", "url"), FORBIDDEN_HOSTS.values(), ids=FORBIDDEN_HOSTS)
+async def test_a_host_that_nobody_named_is_for_a_person(tmp_path: Path, allowed: tuple[str, ...], url: str) -> None:
+    """By default nothing may be sent anywhere; the sentence says what would allow it."""
+    async with sending(tmp_path, services(*allowed, resolve=stands_for("127.0.0.1"))) as calls:
+        fault = await fault_of(calls, url)
+
+    assert (fault.code, fault.effect) == (Code.FORBIDDEN, Applied.NONE)
+    assert "start it with --allow-request" in fault.reason
+
+
+@pytest.mark.parametrize("allowed", ["site.example", "Site.Example.", "site.example:{port}"])
+async def test_a_host_that_was_named_is_reached(tmp_path: Path, allowed: str) -> None:
+    """With or without its port, in any spelling of its letters."""
+    async with streaming(lambda _head: whole(reply(201))) as server:
+        given = services(allowed.format(port=server.port), resolve=offline)
+        async with sending(tmp_path, given) as calls:
+            back = await post(calls, f"http://site.example:{server.port}/")
+
+    assert isinstance(back.result, dict) and back.result["status"] == 201
+
+
+async def test_a_name_that_leads_inside_is_refused(tmp_path: Path) -> None:
+    """A host that was named is still checked where it leads, as a page is: nobody's DNS opens this network."""
+    given = services("api.example", private=(), resolve=stands_for("10.0.0.1"))
+    async with sending(tmp_path, given) as calls:
+        fault = await fault_of(calls, "https://api.example/")
+
+    assert (fault.code, fault.effect) == (Code.INVALID_INPUT, Applied.NONE)
+    assert "--allow-host" in fault.reason
+
+
+async def test_nobody_there_means_that_nothing_happened(calls: Bench) -> None:
+    """A connection that was refused proves it, so that the call may simply be repeated."""
+    fault = await fault_of(calls, f"http://127.0.0.1:{free_port()}/")
+
+    assert (fault.code, fault.effect) == (Code.UNREACHABLE, Applied.NONE)
+
+
+REFUSALS = [status for status in range(400, 500) if status != 408]
+
+
+async def test_every_refusal_means_what_the_table_says(calls: Bench) -> None:
+    """And that nothing happened, as long as it is the only attempt."""
+    faults = {status: await refused(calls, reply(status)) for status in REFUSALS}
+
+    assert {status: fault.code for status, fault in faults.items()} == {
+        status: STATUS[status][0] if status in STATUS else Code.REFUSED for status in REFUSALS
+    }
+    assert {fault.effect for fault in faults.values()} == {Applied.NONE}
+
+
+@pytest.mark.parametrize(
+    ("status", "code"),
+    [
+        (500, Code.SERVER_ERROR),
+        (501, Code.MALFORMED_SCHEMA),
+        (503, Code.SERVER_ERROR),
+        (599, Code.SERVER_ERROR),
+        (302, Code.UNEXPECTED_RESULT),
+        (304, Code.UNEXPECTED_RESULT),
+    ],
+)
+async def test_another_answer_leaves_open_what_happened(calls: Bench, status: int, code: Code) -> None:
+    """The service took the request, and did not say that it refused it."""
+    fault = await refused(calls, reply(status, location="/there"))
+
+    assert (fault.code, fault.effect) == (code, Applied.UNKNOWN)
+
+
+async def test_a_refusal_says_what_would_be_possible(calls: Bench) -> None:
+    """Its JSON is what the replan sees."""
+    fault = await refused(calls, reply(409, b'{"free": ["14:30"]}', **JSON))
+
+    assert (fault.code, fault.observed) == (Code.CONFLICT, {"free": ["14:30"]})
+
+
+async def test_a_busy_service_says_when(calls: Bench) -> None:
+    """Retry-After is honoured."""
+    fault = await refused(calls, reply(503, retry_after="7"))
+
+    assert fault.retry_after == 7
+
+
+@pytest.mark.parametrize("status", [301, 307, 308])
+async def test_an_effect_is_not_sent_on(calls: Bench, status: int) -> None:
+    """The service did nothing; the planner learns where the thing is now."""
+    fault = await refused(calls, reply(status, location="/there"))
+
+    assert (fault.code, fault.effect) == (Code.UNEXPECTED_RESULT, Applied.NONE)
+    assert isinstance(fault.observed, dict) and str(fault.observed["location"]).endswith("/there")
+
+
+async def test_see_other_is_a_result(calls: Bench) -> None:
+    """303 says that it was done and where to read what came of it (RFC 9110, section 15.4.4)."""
+    result = await answered(calls, reply(303, location="/orders/7"))
+
+    assert (result["status"], result["headers"]["location"]) == (303, "/orders/7")
+
+
+@pytest.mark.parametrize(
+    ("body", "headers", "read"),
+    [
+        (b"", {}, None),
+        (b'{"id": 7}', JSON, {"id": 7}),
+        (b"null", JSON, None),
+        (b'{"id": 7}', {"content_type": "application/problem+json; charset=utf-8"}, {"id": 7}),
+        (b"done", {"content_type": "text/plain"}, "done"),
+        (b'{"id": 7', JSON, '{"id": 7'),
+        (b"NaN", JSON, "NaN"),
+        (b'"\\ud800"', JSON, '"\\ud800"'),
+        (b"[" * 100 + b"]" * 100, JSON, "[" * 100 + "]" * 100),
+        (b"[" * 9000, JSON, "[" * 9000),
+        (b"9" * 6000, JSON, "9" * 6000),
+        (b"\xff\xfe\x00garbage\x1b[31m", JSON, None),
+        (b"caf\xe9", {"content_type": "text/plain; charset=latin-1"}, "café"),
+        (b"caf\xe9", {"content_type": "text/plain; charset=no-such"}, "caf\ufffd"),
+        (b"no gzip", {**JSON, "content_encoding": "gzip"}, None),
+    ],
+    ids=lambda value: str(value)[:24],
+)
+async def test_whatever_is_answered_is_a_result(
+    calls: Bench, body: bytes, headers: dict[str, str], read: JsonValue
+) -> None:
+    """The effect happened: JSON as JSON, and what is none as text."""
+    result = await answered(calls, reply(200, body, **headers))
+
+    assert result["status"] == 200
+    assert read is None or result["body"] == read
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        json.dumps(["x" * MAX_JSON]).encode(),
+        json.dumps(["\U0001f388" * MAX_JSON], ensure_ascii=False).encode(),
+        b'"' * MAX_READ * 4,
+        b"\\" * MAX_READ,
+        b"[" + b"1," * MAX_READ,
+    ],
+    ids=lambda value: str(value)[:12],
+)
+@pytest.mark.parametrize("media", ["application/json", "text/plain"])
+async def test_a_huge_answer_is_cut(calls: Bench, media: str, body: bytes) -> None:
+    """It fits into what an effect may return, and says that it is not all."""
+    result = await answered(calls, reply(200, body, content_type=media, etag="e" * 9000))
+
+    assert len(result["body"]) == MAX_TEXT and result["cut"].startswith("cut after")
+    assert len(result["headers"]["etag"]) == 300
+
+
+async def test_an_answer_without_end_is_cut(calls: Bench) -> None:
+    """No more is read than is wanted."""
+    head = b"HTTP/1.1 200 OK\r\ncontent-type: text/plain\r\n\r\n"
+    async with streaming(lambda _head: endlessly(head, b"x" * 60_000)) as server:
+        back = await post(calls, server.url)
+
+    assert isinstance(back.result, dict) and back.result["cut"] == f"cut after {MAX_READ:,} bytes"
+
+
+async def test_a_service_that_never_answers_leaves_the_effect_open(calls: Bench) -> None:
+    """It went on sending, and nobody can say what it did with the request."""
+    endless = b"HTTP/1.1 100 Continue\r\nx: " + b"y" * 60_000 + b"\r\n\r\n"
+    async with streaming(lambda _head: endlessly(b"", endless)) as server:
+        fault = await fault_of(calls, server.url)
+
+    assert (fault.code, fault.effect) == (Code.UNREACHABLE, Applied.UNKNOWN)
+
+
+HASTY = Tool(http_request.function, http_request.effect, Options(timeout=0.5))
+
+
+async def test_a_slow_answer_ends_with_the_attempt(calls: Bench) -> None:
+    """The request was sent, so that nobody knows what became of it."""
+    async with serving(SILENCE) as url:
+        fault, _ = await calls.fails(HASTY, method="POST", url=url)
+
+    assert (fault.code, fault.effect) == (Code.TIMEOUT, Applied.UNKNOWN)
+
+
+async def test_nothing_is_sent_after_the_deadline() -> None:
+    """A process that was frozen while it looked up the host goes on too late, and sends nothing."""
+
+    async def frozen(host: str, port: int) -> Sequence[str]:
+        time.sleep(0.3)  # noqa: ASYNC251  # neither does anything else of the process go on
+        return HERE
+
+    async with streaming(lambda _head: whole(reply(200))) as server:
+        args = HttpRequest(method="POST", url=f"http://site.example:{server.port}/")
+        with deadline.within(0.2), pytest.raises(DeadlinePassed):
+            await http_request(args, Key("r/a"), services("site.example", resolve=frozen))
+
+    assert server.requests == []
+
+
+async def test_an_answer_that_takes_its_time_is_waited_for(tmp_path: Path) -> None:
+    """A service that works on a change may take longer than a page may: until the attempt ends."""
+
+    async def working(_head: bytes) -> AsyncIterator[bytes]:
+        await asyncio.sleep(0.5)
+        yield reply(200)
+
+    impatient = Web(Reach.of(HERE), patience=Patience(silence=0.2))
+    async with sending(tmp_path, Services.of(HERE, (), {}, impatient)) as calls, streaming(working) as server:
+        back = await post(calls, server.url)
+        fault, _ = await calls.fails(http_request, method="GET", url=server.url)
+
+    assert isinstance(back.result, dict) and back.result["status"] == 200
+    assert (fault.code, fault.effect) == (Code.TIMEOUT, Applied.NONE)
+
+
+@pytest.mark.parametrize("answer", [reply(503), reply(429), reply(302), reply(599), b"garbage\r\n\r\n", b""])
+async def test_a_get_never_leaves_an_effect_open(calls: Bench, answer: bytes) -> None:
+    """Whatever goes wrong with it, nothing happened."""
+    async with serving(answer) as url:
+        fault, _ = await calls.fails(http_request, method="GET", url=url)
+
+    assert fault.effect is Applied.NONE
+
+
+async def test_a_get_follows_redirects(calls: Bench) -> None:
+    """As often as a page does."""
+    async with serving(reply(302, location="/there"), reply(200, b"[1]", **JSON)) as url:
+        back = await calls.call(http_request, method="GET", url=url)
+
+    assert isinstance(back.result, dict) and back.result["body"] == [1]
+
+
+async def test_a_get_follows_no_redirect_to_a_host_that_nobody_named(tmp_path: Path) -> None:
+    """The host is refused before it is looked up, and no person is asked for what a service made up."""
+    given = services("site.example", resolve=offline)
+    async with sending(tmp_path, given) as calls, serving(reply(302, location="http://169.254.169.254/")) as url:
+        port = url.rpartition(":")[2]
+        fault, _ = await calls.fails(http_request, method="GET", url=f"http://site.example:{port}/")
+
+    assert (fault.code, fault.effect) == (Code.UNEXPECTED_RESULT, Applied.NONE)
+    assert "redirects to where this worker sends nothing" in fault.reason
+
+
+async def test_a_get_ends_after_some_redirects(calls: Bench) -> None:
+    """A circle is no answer."""
+    async with serving(reply(302, location="/again")) as url:
+        fault, _ = await calls.fails(http_request, method="GET", url=url)
+
+    assert fault.code is Code.UNEXPECTED_RESULT and "more than 5 times" in fault.reason
+
+
+async def test_a_header_of_the_worker_is_sent_to_its_host(tmp_path: Path) -> None:
+    """The value comes from the environment: no argument, no result and no history has it."""
+    option, environment = "127.0.0.1=Authorization:SHOP", {"SHOP": "Bearer hunter2"}
+    given = services(*HERE, headers=[option], environment=environment)
+    async with sending(tmp_path, given) as calls, streaming(lambda _head: whole(reply(200))) as server:
+        back = await post(calls, server.url)
+
+    assert b"authorization: Bearer hunter2\r\n" in server.requests[0]
+    assert "hunter2" not in repr(back) + repr(given)
+
+
+async def test_a_header_of_one_host_is_not_sent_to_another(tmp_path: Path) -> None:
+    """Not even when the host sends us there."""
+    given = services(
+        *("127.0.0.1", "site.example"),
+        headers=["127.0.0.1=Authorization:SHOP"],
+        environment={"SHOP": "Bearer hunter2"},
+        resolve=offline,
+    )
+    async with streaming(lambda _head: whole(reply(200, b"[]", **JSON))) as other:
+        redirect = reply(302, location=f"http://site.example:{other.port}/")
+        async with sending(tmp_path, given) as calls, serving(redirect) as url:
+            await calls.call(http_request, method="GET", url=url, headers={"X-Note": "mine"})
+
+    assert len(other.requests) == 1 and b"hunter2" not in other.requests[0] and b"mine" not in other.requests[0]
+
+
+async def test_a_header_of_the_worker_needs_https(tmp_path: Path) -> None:
+    """A plan that writes http:// does not spell the secret out to the network."""
+    given = services(
+        "site.example", headers=["site.example=Authorization:SHOP"], environment={"SHOP": "x"}, resolve=offline
+    )
+    async with sending(tmp_path, given) as calls, streaming(lambda _head: whole(reply(200))) as server:
+        fault = await fault_of(calls, f"http://site.example:{server.port}/")
+
+    assert (fault.code, server.requests) == (Code.INVALID_INPUT, []) and "https://" in fault.reason

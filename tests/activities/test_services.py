@@ -1,0 +1,67 @@
+"""`--allow-request` and `--http-header`: what they may say, and the sentence for what they may not."""
+
+import pytest
+
+from activities.toolbox.reach import BadReach
+from activities.toolbox.services import Place, Services
+
+
+@pytest.mark.parametrize(
+    ("text", "place"),
+    [
+        ("api.example", Place("api.example", None)),
+        ("API.Example.", Place("api.example", None)),
+        ("api.example:8443", Place("api.example", 8443)),
+        ("localhost", Place("localhost", None)),
+        ("127.0.0.1:80", Place("127.0.0.1", 80)),
+        ("::1", Place("::1", None)),
+        ("[::1]", Place("::1", None)),
+        ("[::1]:8080", Place("::1", 8080)),
+    ],
+)
+def test_a_host_may_have_a_port(text: str, place: Place) -> None:
+    """Names and addresses, as they are written in an address."""
+    assert Services.of([text], (), {}).places == {place}
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", " ", "http://api.example", "api.example/", "api.example:", "a:0", "a:65536", "a:b", "*", "*.example", "a b",
+     "10.0.0.0/8", "1.2.3", "[::1", "a@b"],
+)  # fmt: skip
+def test_what_is_no_host_is_refused_by_name(text: str) -> None:
+    """A typing error must not silently allow nothing: the sentence quotes it and shows what would do."""
+    with pytest.raises(BadReach, match="is no host, such as") as wrong:
+        Services.of([text], (), {})
+
+    assert repr(text) in str(wrong.value)
+
+
+MISTAKES = {
+    "no host": ("Authorization:SHOP", "is not HOST=NAME:VARIABLE, such as"),
+    "no variable": ("api.example=Authorization", "is not HOST=NAME:VARIABLE, such as"),
+    "no name": ("api.example=:SHOP", "is not HOST=NAME:VARIABLE, such as"),
+    "a name in two lines": ("api.example=a\nb:SHOP", "is not HOST=NAME:VARIABLE, such as"),
+    "another host": ("other.example=Authorization:SHOP", "give --allow-request other.example, too"),
+    "not set": ("api.example=Authorization:SHOPP", "the environment has no SHOPP: set it"),
+    "empty": ("api.example=Authorization:EMPTY", "the environment has no EMPTY: set it"),
+    "two lines": ("api.example=Authorization:LINES", "LINES has what no header can"),
+    "an end of line": ("api.example=Authorization:ENDED", "ENDED has what no header can"),
+}
+ENVIRONMENT = {"SHOP": "hunter2", "EMPTY": "", "LINES": "hunter2\r\nx: y", "ENDED": "hunter2\n"}
+
+
+@pytest.mark.parametrize(("text", "words"), MISTAKES.values(), ids=MISTAKES)
+def test_a_header_that_cannot_be_sent_is_refused_when_the_worker_starts(text: str, words: str) -> None:
+    """The sentence has the remedy, and never the secret."""
+    with pytest.raises(BadReach) as wrong:
+        Services.of(["api.example"], [text], ENVIRONMENT)
+
+    assert words in str(wrong.value) and "hunter2" not in str(wrong.value)
+
+
+def test_a_header_is_read_from_the_environment() -> None:
+    """Under its name in small letters, so that none stands twice."""
+    given = Services.of(["api.example:8443"], ["API.example=Authorization:SHOP"], ENVIRONMENT)
+
+    assert given.headers == {"api.example": {"authorization": "hunter2"}}

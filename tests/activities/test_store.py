@@ -1,0 +1,110 @@
+"""The store: opened by its URL, migrated under a lock, and itself wherever it goes, on both databases."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+from alembic.autogenerate import compare_metadata
+from alembic.runtime.migration import MigrationContext
+from sqlalchemy import MetaData, text
+from sqlalchemy.engine import Connection
+
+from activities.ledger import LEDGER
+from activities.migrations import Stream
+from activities.store import OWN, StoreUnavailable, open_store, sqlite_url, store_id, writing
+from activities.vault import PAYLOADS
+
+
+async def change(url: str, *statements: str) -> None:
+    """Change a store behind Replan's back."""
+    engine = await open_store(url)
+    async with writing(engine).begin() as tx:
+        for statement in statements:
+            await tx.execute(text(statement))
+    await engine.dispose()
+
+
+async def test_a_store_stays_itself(store_url: str) -> None:
+    """Whoever opens it, and whenever."""
+    first, second = await open_store(store_url), await open_store(store_url)
+    ids = {await store_id(first), await store_id(second)}
+    await first.dispose()
+    await second.dispose()
+
+    assert len(ids) == 1
+
+
+async def test_another_store_is_another_one(tmp_path: Path) -> None:
+    """Also where it has the same tables."""
+    ids = list[str]()
+    for name in ("one", "two"):
+        (tmp_path / name).mkdir()
+        engine = await open_store(sqlite_url(tmp_path / name))
+        ids.append(await store_id(engine))
+        await engine.dispose()
+
+    assert ids[0] != ids[1]
+
+
+async def test_workers_may_open_a_new_store_at_the_same_moment(store_url: str) -> None:
+    """One of them makes the tables, the others wait for it."""
+    opened = await asyncio.gather(*(open_store(store_url) for _ in range(4)))
+    ids = {await store_id(engine) for engine in opened}
+    for engine in opened:
+        await engine.dispose()
+
+    assert len(ids) == 1
+
+
+def differences(connection: Connection) -> list[object]:
+    """What Alembic would change to make our tables what the code says they are."""
+    ours = MetaData()
+    for table in (LEDGER, PAYLOADS, *OWN.tables.values()):
+        if table.name not in ours.tables:
+            table.to_metadata(ours)
+    options = {"include_name": lambda name, what, _parents: what != "table" or name in ours.tables}
+    return list(compare_metadata(MigrationContext.configure(connection, opts=options), ours))
+
+
+async def test_migrations_make_the_tables_of_the_code(store_url: str) -> None:
+    """Column by column, with types, nulls and indexes: whoever changes one must write a migration."""
+    engine = await open_store(store_url)
+    async with engine.connect() as connection:
+        found = await connection.run_sync(differences)
+    await engine.dispose()
+
+    assert found == []
+
+
+async def test_the_comparison_sees_a_difference(store_url: str) -> None:
+    """Else the test above could not fail."""
+    await change(store_url, "ALTER TABLE replan_ledger ADD COLUMN more VARCHAR(10)")
+    engine = await open_store(store_url)
+    async with engine.connect() as connection:
+        found = await connection.run_sync(differences)
+    await engine.dispose()
+
+    assert len(found) == 1 and "more" in str(found[0])
+
+
+@pytest.mark.parametrize("stream", Stream)
+async def test_a_store_of_a_newer_replan_is_refused(store_url: str, stream: Stream) -> None:
+    """With both revisions and the remedy, and without a password."""
+    await change(store_url, f"UPDATE {stream.table} SET version_num = '9999'")  # noqa: S608  # our name
+
+    with pytest.raises(StoreUnavailable) as refused:
+        await open_store(store_url)
+    assert f"its {stream} is at revision 9999, this one knows up to 0001" in str(refused.value)
+    assert str(refused.value).endswith("start a newer Replan, or another --store.")
+    assert "sk-secret" not in str(refused.value)
+
+
+async def test_a_store_from_before_the_migrations_is_adopted(tmp_path: Path) -> None:
+    """Tables of other names do not disturb."""
+    (tmp_path / "store.db").touch()
+    await change(sqlite_url(tmp_path), "CREATE TABLE ledger (key TEXT)", "CREATE TABLE payloads (task TEXT)")
+    engine = await open_store(sqlite_url(tmp_path))
+    id = await store_id(engine)
+    await engine.dispose()
+
+    assert id

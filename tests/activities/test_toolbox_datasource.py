@@ -1,0 +1,109 @@
+"""`datasource=`: a tool's transactions happen in its own database, and the ledger's row with them."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from pydantic import BaseModel
+from sqlalchemy import text
+from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
+
+from activities.datasources import adopt
+from activities.toolbox import Key, Refused, Tool, Transaction, tool
+from activities.toolbox.tool import Options
+from tests.activities.bench import Bench
+from workflows.catalogue import Effect
+from workflows.faults import Code
+
+
+class Word(BaseModel):
+    """An argument and a result."""
+
+    word: str
+
+
+@pytest.fixture
+async def bank(tmp_path: Path) -> AsyncIterator[AsyncEngine]:
+    """A database apart from the store, adopted as a worker does it, with a table `words`."""
+    engine = create_async_engine(f"sqlite+aiosqlite:///{tmp_path}/bank.db")
+    await adopt(engine)
+    async with engine.begin() as connection:
+        await connection.execute(text("CREATE TABLE words (word TEXT PRIMARY KEY)"))
+    yield engine
+    await engine.dispose()
+
+
+async def write(args: Word, tx: Transaction) -> Word:
+    """Write a word down."""
+    await tx.execute(text("INSERT INTO words VALUES (:word)"), args.model_dump())
+    if args.word == "no":
+        raise Refused("No.")
+    return args
+
+
+async def look(args: Word, tx: Transaction) -> Word:
+    """Find a word."""
+    return Word(word=(await tx.execute(text("SELECT word FROM words"))).scalar_one())
+
+
+async def send(args: Word, key: Key, tx: Transaction) -> Word:
+    """Write a word down on the way to another system."""
+    return await write(args, tx)
+
+
+async def found(engine: AsyncEngine, statement: str) -> list[object]:
+    """The first column of what a query finds."""
+    async with engine.begin() as connection:
+        return [row[0] for row in await connection.execute(text(statement))]
+
+
+async def test_words_and_ledger_commit_there(calls: Bench, bank: AsyncEngine) -> None:
+    """And nothing in the store, where a table `words` does not even exist."""
+    await calls.call(Tool(write, Effect.TRANSACTIONAL, Options(datasource=bank)), run="r", word="one")
+
+    assert await found(bank, "SELECT word FROM words") == ["one"]
+    assert await found(bank, "SELECT key FROM replan_ledger") == ["r/a"]
+    assert await found(calls.engine, "SELECT key FROM replan_ledger") == []
+
+
+async def test_a_second_call_is_given_what_the_first_came_to(calls: Bench, bank: AsyncEngine) -> None:
+    """The ledger that knows it is the one there."""
+    writer = Tool(write, Effect.TRANSACTIONAL, Options(datasource=bank))
+    first, second = [await calls.call(writer, run="r", word="one") for _ in range(2)]
+
+    assert (first.replayed, second.replayed, second.result) == (False, True, {"word": "one"})
+
+
+async def test_what_fails_leaves_nothing_there(calls: Bench, bank: AsyncEngine) -> None:
+    """Neither a word nor a row of the ledger."""
+    await calls.fails(Tool(write, Effect.TRANSACTIONAL, Options(datasource=bank)), word="no")
+
+    assert await found(bank, "SELECT word FROM words UNION SELECT key FROM replan_ledger") == []
+
+
+async def test_a_read_reads_there_and_cannot_write(calls: Bench, bank: AsyncEngine) -> None:
+    """What it says that it does is what it can do, in any database."""
+    await calls.call(Tool(write, Effect.TRANSACTIONAL, Options(datasource=bank)), word="one")
+    seen = await calls.call(Tool(look, Effect.READ, Options(datasource=bank)), word="any")
+    fault, _ = await calls.fails(Tool(write, Effect.READ, Options(datasource=bank)), word="two")
+
+    assert (seen.result, fault.code) == ({"word": "one"}, Code.BUG)
+    assert await found(bank, "SELECT word FROM words") == ["one"]
+
+
+async def test_another_effect_has_its_transaction_there_too(calls: Bench, bank: AsyncEngine) -> None:
+    """A tool with a key that also takes a Transaction."""
+    await calls.call(Tool(send, Effect.KEYED, Options(datasource=bank)), word="one")
+
+    assert await found(bank, "SELECT word FROM words") == ["one"]
+
+
+@tool.read
+async def in_store(args: Word, tx: Transaction) -> Word:
+    """Find a word in the store."""
+    return Word(word=str((await tx.execute(text("SELECT count(*) FROM notes"))).scalar_one()))
+
+
+async def test_without_a_datasource_it_is_the_store(calls: Bench, bank: AsyncEngine) -> None:
+    """Whatever other tools have."""
+    assert (await calls.call(in_store, word="any")).result == {"word": "0"}

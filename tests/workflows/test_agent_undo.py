@@ -1,0 +1,205 @@
+"""Rollback, on a real server: what a task did is taken back, the newest first, and what cannot be is named."""
+
+import asyncio
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel
+from sqlalchemy import Column, Integer, String, Table, delete, insert, select
+from sqlalchemy.ext.asyncio import create_async_engine
+from temporalio.client import Client
+
+from activities.store import metadata
+from activities.toolbox import Key, NeedsPerson, Refused, Tool, Transaction, tool
+from tests.harness import DONE, Stage, outcome, plan, staged, step
+from workflows.agent import AgentWorkflow
+from workflows.plan import NewSteps, Step
+from workflows.task import Outcome, StepStatus, Task, TaskStatus, UndoRecord
+from workflows.undo import Undo, UndoWorkflow
+
+NOTES = Table("undo_notes", metadata, Column("id", Integer, primary_key=True), Column("word", String(20)))
+
+
+class Word(BaseModel):
+    """One word."""
+
+    word: str
+
+
+class Note(BaseModel):
+    """A note that was made."""
+
+    id: int
+
+
+class Done(BaseModel):
+    """That something was done."""
+
+    done: bool = True
+
+
+class Nothing(BaseModel):
+    """No arguments."""
+
+
+def tools(sent: list[str]) -> Sequence[Tool[..., Any]]:
+    """Notes in the store, letters that go out with a key, and what needs a person."""
+
+    @tool.transactional
+    async def remove(args: Note, tx: Transaction) -> Done:
+        """Remove a note."""
+        if not (await tx.execute(delete(NOTES).where(NOTES.c.id == args.id))).rowcount:
+            raise Refused("There is no such note.", code="not_found")
+        return Done()
+
+    @tool.transactional(undo=remove.using(id="result.id"))
+    async def write(args: Word, tx: Transaction) -> Note:
+        """Write a note."""
+        return Note(id=await tx.scalar(insert(NOTES).values(word=args.word).returning(NOTES.c.id)))
+
+    @tool.keyed
+    async def recall(args: Word, key: Key) -> Done:
+        """Recall a letter."""
+        sent.append(f"recall {args.word}")
+        return Done()
+
+    @tool.keyed(undo=recall)
+    async def send(args: Word, key: Key) -> Done:
+        """Send a letter."""
+        sent.append(f"send {args.word}")
+        return Done()
+
+    @tool.unkeyed
+    async def shout(args: Word) -> Done:
+        """Shout, which cannot be taken back."""
+        sent.append(f"shout {args.word}")
+        return Done()
+
+    @tool.read
+    async def person(args: Nothing) -> Done:
+        """Need a person."""
+        raise NeedsPerson("Somebody has to look.")
+
+    @tool.read(timeout=60)
+    async def wait(args: Nothing) -> Done:
+        """Wait."""
+        await asyncio.sleep(60)
+        return Done()
+
+    return [remove, write, recall, send, shout, person, wait]
+
+
+def three(last: str) -> NewSteps:
+    """Three effects, then what ends the task."""
+    return plan(
+        step("a", "write", word="x"),
+        step("b", "send", "a", word="y"),
+        step("c", "write", "b", word="z"),
+        step("last", last, "c"),
+    )
+
+
+async def notes(folder: Path) -> list[str]:
+    """The words in the store."""
+    engine = create_async_engine(f"sqlite+aiosqlite:///{folder / 'store.db'}")
+    async with engine.connect() as connection:
+        found = list(await connection.scalars(select(NOTES.c.word)))
+    await engine.dispose()
+    return found
+
+
+def statuses(ended: Outcome) -> dict[str, StepStatus]:
+    """The status of each step."""
+    return {one.id: one.status for one in ended.steps}
+
+
+async def test_an_escalated_task_is_rolled_back_where_that_is_wanted(client: Client, tmp_path: Path) -> None:
+    """In reverse order, each by the kind that its spec names; the task stays escalated and says what was undone."""
+    sent = list[str]()
+    async with staged(client, tmp_path, tools(sent), [three("person"), DONE]) as stage:
+        ended = await stage.run(Task(text="a task", on_escalation="undo"))
+
+    assert (ended.status, [one.step_id for one in ended.undo]) == (TaskStatus.ESCALATED, ["c", "b", "a"])
+    assert [statuses(ended)[id] for id in "abc"] == [StepStatus.UNDONE] * 3
+    assert (await notes(tmp_path), sent) == ([], ["send y", "recall y"])
+    assert ended.reason.endswith("Undone: c, b, a.")
+
+
+async def test_an_escalated_task_keeps_what_it_did_otherwise(client: Client, tmp_path: Path) -> None:
+    """By default nothing is undone behind anybody's back."""
+    async with staged(client, tmp_path, tools([]), [three("person"), DONE]) as stage:
+        ended = await stage.run()
+
+    assert (ended.undo, await notes(tmp_path)) == ((), ["x", "z"])
+
+
+async def test_what_cannot_be_undone_is_named(client: Client, tmp_path: Path) -> None:
+    """A kind without an undo, and an undo that is refused: the others are undone all the same."""
+    sent = list[str]()
+    steps = plan(
+        step("a", "write", word="x"),
+        step("b", "shout", "a", word="y"),
+        step("c", "write", "b", word="z"),
+        Step(id="gone", kind="remove", args={"id": 2}, needs=("c",)),
+        step("last", "person", "gone"),
+    )
+    async with staged(client, tmp_path, tools(sent), [steps, DONE]) as stage:
+        ended = await stage.run(Task(text="a task", on_escalation="undo"))
+
+    assert ended.undo == (
+        UndoRecord(step_id="gone", reason="remove has no undo"),
+        UndoRecord(step_id="c", kind="remove", reason="There is no such note."),
+        UndoRecord(step_id="b", reason="shout has no undo"),
+        UndoRecord(step_id="a", kind="remove", done=True),
+    )
+    assert await notes(tmp_path) == []
+    assert "Not undone: gone (remove has no undo); c (There is no such note)" in ended.reason
+
+
+async def test_a_cancelled_task_is_rolled_back_when_it_was_asked_to(client: Client, tmp_path: Path) -> None:
+    """The signal, then Temporal's own cancel: Canceled, with everything undone."""
+    async with staged(client, tmp_path, tools([]), [three("wait"), DONE]) as stage:
+        ended = await cancelled(stage, tmp_path, undo=True)
+
+    assert (ended.status, [one.done for one in ended.undo]) == (TaskStatus.CANCELLED, [True] * 3)
+    assert await notes(tmp_path) == []
+
+
+async def test_a_cancelled_task_keeps_what_it_did_otherwise(client: Client, tmp_path: Path) -> None:
+    """A plain cancel undoes nothing."""
+    async with staged(client, tmp_path, tools([]), [three("wait"), DONE]) as stage:
+        ended = await cancelled(stage, tmp_path, undo=False)
+
+    assert (ended.status, await notes(tmp_path)) == (TaskStatus.CANCELLED, ["x", "z"])
+
+
+async def cancelled(stage: Stage, folder: Path, *, undo: bool) -> Outcome:
+    """A task that was cancelled at its last step."""
+    handle = await stage.start()
+    async with asyncio.timeout(20):
+        while not (folder / "store.db").exists() or await notes(folder) != ["x", "z"]:
+            await asyncio.sleep(0.05)
+    if undo:
+        await handle.signal("undo_when_cancelled")
+    await handle.cancel()
+    return await outcome(handle)
+
+
+async def test_a_closed_task_is_undone_by_a_workflow_of_its_own_as_often_as_one_likes(
+    client: Client, tmp_path: Path
+) -> None:
+    """The keys are those of the task, so the second rollback finds everything done and does nothing again."""
+    sent = list[str]()
+    async with staged(client, tmp_path, tools(sent), [three("person"), DONE]) as stage:
+        handle = await stage.start()
+        await outcome(handle)
+        progress = await handle.query(AgentWorkflow.progress)
+        given = Undo(progress=progress.model_copy(update={"origin": handle.first_execution_run_id}))
+        twice = [
+            await client.execute_workflow(UndoWorkflow.run, given, id=f"undo-{handle.id}", task_queue=stage.queue)
+            for _ in range(2)
+        ]
+
+    assert [[one.done for one in ended.undo] for ended in twice] == [[True] * 3] * 2
+    assert (await notes(tmp_path), sent) == ([], ["send y", "recall y"])

@@ -1,0 +1,109 @@
+"""Finding out whether a call happened that may have: reconciliation, as payment systems do it.
+
+The kind's `reconcile` read looks for the effect. What it finds is the result of the call. That it finds nothing is
+believed only when no attempt can be under way any more: `settle` seconds after the last one was over or, where nobody
+saw its end, had to be.
+"""
+
+from collections.abc import Callable
+from contextlib import suppress
+from datetime import datetime, timedelta
+from enum import StrEnum
+from typing import NamedTuple
+
+from pydantic import JsonValue
+from temporalio import workflow
+
+from workflows import routing
+from workflows.call import key_of
+from workflows.catalogue import Catalogue, Companion, Effect, ToolSpec
+from workflows.decision import Decision, Escalate
+from workflows.details import summary
+from workflows.faults import Applied, Code, Fault
+from workflows.plan import Unresolved, pick
+from workflows.reading import read
+from workflows.task import Progress, StepRecord, StepStatus
+
+UNSEEN = (Code.WORKER_LOST, Code.TIMEOUT)
+"""What an attempt ends with that may still be under way."""
+
+
+LEDGER_LOOK = Companion(kind=routing.FIND_EFFECT.kind, args={"key": "key"})
+"""Whether a transactional call happened stands in the ledger."""
+
+
+class Verdict(StrEnum):
+    """What was found out about a call of unknown effect."""
+
+    APPLIED = "applied"
+    NOT_APPLIED = "not_applied"
+    CANNOT_TELL = "cannot_tell"
+
+
+class Finding(NamedTuple):
+    """A verdict and what it rests on."""
+
+    verdict: Verdict
+    result: JsonValue = None
+    """Of the call, where it happened."""
+    because: str = ""
+    """Why it cannot be told, in a few words."""
+
+
+async def reconcile(
+    progress: Progress, catalogue: Catalogue, record: StepRecord, fault: Fault, changed: Callable[[], None]
+) -> Finding:
+    """Find out whether the call of `record` that ended with `fault` happened; `changed` is called while it waits.
+
+    Raises:
+        CancelledError: the task was cancelled.
+    """
+    spec = catalogue.specs[record.kind]
+    look = spec.reconcile or (LEDGER_LOOK if spec.effect is Effect.TRANSACTIONAL else None)
+    reads = {**catalogue.specs, routing.FIND_EFFECT.kind: routing.FIND_EFFECT}
+    if look is None or look.kind not in reads:
+        return Finding(Verdict.CANNOT_TELL, because=f"{record.kind} has no read that finds out (reconcile)")
+    over = over_at(spec, fault, workflow.now())
+    id, title = f"{record.call_id}:reconcile", f"did {record.step.id} happen?"
+    args = _args(look, record, key_of(record.call_id, progress.origin))
+    while True:
+        asked = workflow.now()  # its answer may arrive much later, and says nothing of that time
+        back = await read(progress, reads[look.kind], args, id=id, title=title, revision=record.revision)
+        if not isinstance(back, Fault):
+            return Finding(Verdict.APPLIED, back.result)
+        if back.code is not Code.NOT_FOUND:
+            return Finding(Verdict.CANNOT_TELL, because=f"{look.kind} ended with {back.code}")
+        if asked >= over:
+            return Finding(Verdict.NOT_APPLIED)
+        record.status = StepStatus.WAITING
+        changed()
+        why = f"{record.step.id} waits: its last attempt may be under way"
+        await workflow.sleep(max(over - workflow.now(), timedelta()), summary=summary(why))
+        record.status = StepStatus.RUNNING
+        changed()
+
+
+def over_at(spec: ToolSpec, fault: Fault, now: datetime) -> datetime:
+    """From when on no attempt of a call can be under way that ended with `fault` not later than `now`."""
+    unseen = spec.timeout if fault.code in UNSEEN else 0.0
+    return now + timedelta(seconds=unseen + spec.settle)
+
+
+def told(fault: Fault, decision: Decision, record: StepRecord, key: str, finding: Finding | None) -> Fault:
+    """The fault as a person has to read it: exactly what may have happened, and by which key it can be looked for."""
+    if not isinstance(decision, Escalate) or fault.effect is Applied.NONE:
+        return fault
+    if fault.effect is Applied.APPLIED:
+        return fault.model_copy(update={"reason": f"{record.kind} happened (key {key}), but: {fault.reason}"})
+    cannot = f" It could not be found out: {finding.because}." if finding and finding.because else ""
+    what = f"{record.kind} may have happened (key {key}): {fault.reason}{cannot}"
+    return fault.model_copy(update={"reason": f"{what} Find out before it is done again."})
+
+
+def _args(look: Companion, record: StepRecord, key: str) -> dict[str, JsonValue]:
+    known: dict[str, JsonValue] = {"args": record.args or {}, "key": key}
+    args = dict[str, JsonValue]()
+    for name, path in look.args.items():
+        with suppress(Unresolved):  # left out, and so left to the default of the look
+            args[name] = pick(known, path, "the call")
+    return args

@@ -1,0 +1,109 @@
+"""Taking back what a task has done: compensation, as in sagas (Garcia-Molina and Salem, 1987).
+
+What is in doubt is found out first. Then each effect is undone by the kind that its spec names, the newest first, each
+by a call with a key of its own, so that a rollback that is done again does nothing twice.
+"""
+
+from collections.abc import Callable
+from datetime import datetime
+
+from pydantic import JsonValue
+from temporalio import workflow
+
+from workflows.catalogue import Catalogue, Companion, Effect
+from workflows.execution import Execution
+from workflows.faults import Applied, Code, Fault
+from workflows.plan import Step, Unresolved, pick
+from workflows.reconciling import Verdict, reconcile
+from workflows.task import Progress, StepRecord, StepStatus, UndoRecord
+
+CALLS = 10
+"""Tool calls that each step may take to be undone, beyond what the task could spend."""
+BEGAN = (StepStatus.FAILED, StepStatus.CANCELLED, StepStatus.RUNNING, StepStatus.WAITING)
+"""Steps that may have changed the world without being completed."""
+
+
+async def roll_back(progress: Progress, catalogue: Catalogue, changed: Callable[[], None]) -> None:
+    """Undo the effects of a task that does nothing else any more; `progress.undo` says what became of each.
+
+    Raises:
+        CancelledError: it was cancelled.
+    """
+    for record in progress.with_status(StepStatus.PENDING):
+        record.status = StepStatus.SKIPPED
+    effects = [record for record in progress.records if record.effect is not Effect.READ and not record.undoes]
+    progress.budget.allow(CALLS * len(effects))
+    for record in effects:
+        if record.started is not None and record.status in BEGAN:
+            await _settle(progress, catalogue, record, changed)
+    done = [record for record in effects if record.status is StepStatus.COMPLETED]
+    for record in sorted(done, key=_ended, reverse=True):
+        progress.undo.append(await _undo(progress, catalogue, record, changed))
+        changed()
+
+
+def _ended(record: StepRecord) -> datetime:
+    return record.ended or workflow.now()
+
+
+async def _settle(progress: Progress, catalogue: Catalogue, record: StepRecord, changed: Callable[[], None]) -> None:
+    """Find out whether a step happened that did not complete; where it did, it counts as completed from now on."""
+    fault = _last(progress, record)
+    if fault.effect is Applied.NONE:
+        return
+    if fault.effect is Applied.APPLIED:
+        record.status, record.result = StepStatus.COMPLETED, fault.observed
+        return
+    before = StepStatus.FAILED if record.status is StepStatus.FAILED else StepStatus.CANCELLED
+    finding = await reconcile(progress, catalogue, record, fault, changed)
+    record.status = before
+    match finding.verdict:
+        case Verdict.APPLIED:
+            record.status, record.result = StepStatus.COMPLETED, finding.result
+        case Verdict.CANNOT_TELL:
+            reason = f"nobody knows whether it happened: {finding.because}"
+            progress.undo.append(UndoRecord(step_id=record.step.id, reason=reason))
+
+
+def _last(progress: Progress, record: StepRecord) -> Fault:
+    """What a step ended with; one that was cut off in the middle may have happened."""
+    faults = [fault for fault in progress.faults if fault.step_id == record.step.id]
+    if faults and record.status is StepStatus.FAILED:
+        return faults[-1]
+    return Fault.of(Code.TIMEOUT, "It was cut off.", effect=Applied.UNKNOWN, source=record.kind)
+
+
+async def _undo(
+    progress: Progress, catalogue: Catalogue, record: StepRecord, changed: Callable[[], None]
+) -> UndoRecord:
+    companion = catalogue.specs[record.kind].undo if record.kind in catalogue.specs else None
+    if companion is None or companion.kind not in catalogue.specs:
+        return UndoRecord(step_id=record.step.id, reason=f"{record.kind} has no undo")
+    try:
+        args = _args(companion, record)
+    except Unresolved as missing:
+        return UndoRecord(
+            step_id=record.step.id, kind=companion.kind, reason=f"its arguments cannot be made: {missing}"
+        )
+    step = Step(id=f"undo:{record.step.id}", kind=companion.kind, args=args, title=f"undo {record.step.id}")
+    effect = catalogue.specs[companion.kind].effect
+    undo = StepRecord(step=step, revision=progress.revision, effect=effect, kind=companion.kind, undoes=record.step.id)
+    progress.records.append(undo)
+    await Execution(progress, catalogue, changed).run()
+    if undo.status is not StepStatus.COMPLETED:
+        reason = _last(progress, undo).reason if undo.started else "it could not be tried"
+        return UndoRecord(step_id=record.step.id, kind=companion.kind, reason=reason)
+    record.status = StepStatus.UNDONE
+    return UndoRecord(step_id=record.step.id, kind=companion.kind, done=True)
+
+
+def _args(companion: Companion, record: StepRecord) -> dict[str, JsonValue]:
+    """The arguments of the undo; unlike those of a look, none may be left out.
+
+    Raises:
+        Unresolved: the call or its result does not have what one of them is made of.
+    """
+    if record.left_out:
+        raise Unresolved("the result is too large to be kept")
+    known: dict[str, JsonValue] = {"args": record.args or record.step.args, "result": record.result}
+    return {name: pick(known, path, "the call") for name, path in companion.args.items()}
