@@ -1,0 +1,62 @@
+"""Killing workers just when a long task goes on in a new run."""
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from temporalio.client import WorkflowHandle
+
+from runtime.client import connect
+from runtime.dev_server import DevServer, ServerSpec, find_cli, free_port
+from tests.crash.test_crash import Workers, chain, start
+from tests.harness import DONE, outcome
+from tests.workflows.history import calls
+from tests.workflows.test_agent_long import EARLY, runs
+from workflows import attributes
+from workflows.agent import AgentWorkflow
+from workflows.task import Outcome, TaskStatus
+
+WORDS = [f"w{number}" for number in range(8)]
+KILLS = 3
+
+
+@pytest.fixture
+async def early_server(tmp_path: Path) -> AsyncIterator[DevServer]:
+    """A server that suggests a new run after about two proposals."""
+    spec = ServerSpec(
+        tmp_path / "server", port=free_port(), ui_port=free_port(), attributes=attributes.TYPES, dynamic=EARLY
+    )
+    async with DevServer(spec, await find_cli(lambda _: None)) as running:
+        yield running
+
+
+async def another_run(handle: WorkflowHandle[AgentWorkflow, Outcome], known: set[str | None]) -> None:
+    """Wait until the task goes on in a run that is not among the known ones, and add that."""
+    while (run := (await handle.describe()).run_id) in known:
+        await asyncio.sleep(0.01)
+    known.add(run)
+
+
+@pytest.mark.timeout(180)
+async def test_a_worker_killed_as_a_new_run_begins_loses_nothing(early_server: DevServer, tmp_path: Path) -> None:
+    """Three times, at the first sign of the new run: the task completes, no step is scheduled twice."""
+    notes = tmp_path / "notes"
+    client = await connect(address=early_server.address, plain=True)
+    plans = [chain(notes, word, seconds=0.1) for word in WORDS]
+    workers = Workers(early_server.address, tmp_path, [*plans, DONE])
+    handle = await start(client, workers.queue)
+    known: set[str | None] = {handle.first_execution_run_id}
+    latest = client.get_workflow_handle_for(AgentWorkflow.run, handle.id)
+    for _ in range(KILLS):
+        with workers.one() as worker:
+            await another_run(latest, known)
+            worker.kill()
+    with workers.one():
+        ended = await outcome(latest)
+    parts = await runs(client, handle)
+    scheduled = Counter([call.id for part in parts for call in await calls(part) if call.kind == "note"])
+
+    assert (ended.status, len(ended.steps)) == (TaskStatus.COMPLETED, len(WORDS))
+    assert scheduled == dict.fromkeys(WORDS, 1) and len(parts) > KILLS

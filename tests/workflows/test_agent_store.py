@@ -1,0 +1,130 @@
+"""A store that is away, on a real server: the step waits on a durable timer, and nothing is lost or done twice."""
+
+import asyncio
+import sqlite3
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import BaseModel
+from sqlalchemy import Column, Integer, String, Table, insert
+from temporalio.client import Client
+
+from activities.store import metadata
+from activities.toolbox import Tool, Transaction, tool
+from tests.harness import DONE, Stage, outcome, plan, staged, step
+from tests.workflows.history import timers
+from workflows.task import StepStatus, TaskStatus
+
+ROWS = Table("away_rows", metadata, Column("id", Integer, primary_key=True), Column("word", String(20)))
+
+
+class Word(BaseModel):
+    """One word."""
+
+    word: str
+
+
+class Row(BaseModel):
+    """A row that was written."""
+
+    id: int
+
+
+@tool.transactional
+async def write(args: Word, tx: Transaction) -> Row:
+    """Write a row."""
+    return Row(id=await tx.scalar(insert(ROWS).values(word=args.word).returning(ROWS.c.id)))
+
+
+@tool.unkeyed
+async def shout(args: Word) -> Word:
+    """Shout: the claim on its key lies in the store."""
+    return args
+
+
+TOOLS: Sequence[Tool[..., Any]] = (write, shout)
+
+
+def rows(folder: Path) -> list[str]:
+    """The words in the store."""
+    with sqlite3.connect(folder / "store.db") as store:
+        return [word for (word,) in store.execute("SELECT word FROM away_rows ORDER BY id")]
+
+
+@pytest.mark.parametrize("kind", ["write", "shout"])
+async def test_a_locked_store_is_waited_for(client: Client, tmp_path: Path, kind: str) -> None:
+    """Locked for longer than SQLite waits: a timer of the task, no attempt lost, and then the step is done."""
+    async with staged(client, tmp_path, TOOLS, [plan(step("a", kind, word="x")), DONE]) as stage:
+        with sqlite3.connect(tmp_path / "store.db", isolation_level=None) as other:
+            other.execute("BEGIN IMMEDIATE")
+            handle = await stage.start()
+            async with asyncio.timeout(20):
+                while not (waited := await timers(handle)):
+                    await asyncio.sleep(0.1)
+            other.execute("ROLLBACK")
+        ended = await outcome(handle)
+
+    assert waited[0].summary == "a waits: store_unavailable, then again"
+    assert (ended.status, ended.steps[0].attempts, rows(tmp_path)) == (
+        TaskStatus.COMPLETED,
+        1,
+        ["x"] if kind == "write" else [],
+    )
+
+
+async def test_a_store_that_is_gone_is_waited_for(client: Client, tmp_path: Path) -> None:
+    """Its file is moved away between two steps, and comes back."""
+    async with staged(client, tmp_path, TOOLS, [plan(step("a", "write", word="x")), *two()]) as stage:
+        ended = await away(stage, tmp_path)
+
+    assert (ended, rows(tmp_path)) == (TaskStatus.COMPLETED, ["x", "y"])
+
+
+def two() -> Sequence[Any]:
+    """The second step, and the end."""
+    return [plan(step("b", "write", word="y")), DONE]
+
+
+async def away(stage: Stage, folder: Path) -> TaskStatus:
+    """Run the task while the file of its store is elsewhere for a moment."""
+    files = list(folder.glob("store.db*"))
+    (folder / "elsewhere").mkdir()
+    for file in files:
+        file.rename(folder / "elsewhere" / file.name)
+    handle = await stage.start()
+    async with asyncio.timeout(30):
+        while not await timers(handle):
+            await asyncio.sleep(0.1)
+    for file in files:
+        (folder / "elsewhere" / file.name).rename(file)
+    return (await outcome(handle)).status
+
+
+@pytest.mark.parametrize("trouble", ["full", "another version"])
+async def test_what_time_cannot_cure_is_for_a_person(client: Client, tmp_path: Path, trouble: str) -> None:
+    """A full disk, and tables of another version: no retry, no new plan, a sentence; what was finished stays."""
+
+    @tool.transactional
+    async def spoil(args: Word, tx: Transaction) -> Row:
+        """Meet the trouble."""
+        await tx.exec_driver_sql("PRAGMA max_page_count = 1")  # never less than there are
+        return Row(id=await tx.scalar(insert(ROWS).values(word="y" * 100_000).returning(ROWS.c.id)))
+
+    @tool.read
+    async def upgrade(args: Word) -> Word:
+        """Do as a newer worker might."""
+        with sqlite3.connect(tmp_path / "store.db") as store:
+            store.execute("ALTER TABLE replan_ledger RENAME COLUMN digest TO sum")
+        return args
+
+    then = [step("b", "spoil", "a", word="y")]
+    if trouble != "full":
+        then = [step("up", "upgrade", "a", word="y"), step("b", "write", "up", word="y")]
+    async with staged(client, tmp_path, [*TOOLS, spoil, upgrade], [plan(step("a", "write", word="x"), *then)]) as stage:
+        ended = await stage.run()
+
+    assert (ended.status, ended.replans, ended.faults[-1].attempt) == (TaskStatus.ESCALATED, 0, 1)
+    assert (ended.steps[0].status, rows(tmp_path)) == (StepStatus.COMPLETED, ["x"])
+    assert ended.code == {"full": "quota_exhausted", "another version": "wrong_store"}[trouble]
