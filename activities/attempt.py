@@ -29,7 +29,7 @@ from activities.borders import classify
 from activities.toolbox.kind import Kind
 from workflows import routing
 from workflows.call import HEADER, Call
-from workflows.catalogue import ECHOES, SAFE, ToolSpec
+from workflows.catalogue import ECHOES, SAFE, Effect, ToolSpec
 from workflows.faults import MAX_TEXT, Applied, Code, Fault, readable
 
 log = structlog.get_logger("replan.step")
@@ -78,9 +78,18 @@ class Attempt:
 
     @property
     def is_haunted(self) -> bool:
-        """Whether an attempt before this one may have changed the world: it said so, or left without a word."""
+        """Whether an attempt before this one may have changed the world: it said so, or left without a word.
+
+        After a reset there may have been some of which nobody here knows; that one of what is harmless twice was
+        refused is believed then, unless it can be found out.
+        """
+        is_guarded = self.spec.effect is Effect.KEYED or self.spec.reconcile is not None
         left_without_a_word = self.number - 1 > len(self.earlier)
-        return left_without_a_word or any(fault.get("effect") == Applied.UNKNOWN for fault in self.earlier)
+        return (
+            left_without_a_word
+            or (self.call.is_reset and is_guarded)
+            or any(fault.get("effect") == Applied.UNKNOWN for fault in self.earlier)
+        )
 
 
 @contextlib.asynccontextmanager

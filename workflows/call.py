@@ -56,6 +56,8 @@ class Call(BaseModel):
     """The store that the task works with; None where it does not matter."""
     claim: int = 0
     """How often the effect was found not to have happened: an older claim on the key stands for nothing any more."""
+    is_reset: bool = False
+    """Whether the run was made by a reset, so that the call may have happened in the life before."""
     undoes: Undoes | None = None
     """The effect that this call takes back."""
     task: str | None = None
@@ -64,12 +66,22 @@ class Call(BaseModel):
     @classmethod
     def of(cls, id: str, spec: ToolSpec, revision: int, *, origin: str | None = None, **more: Any) -> "Call":
         """The header of the call `id` of the running task, or of the one whose first run is `origin`."""
-        return cls(key=key_of(id, origin), revision=revision, digest=spec.digest, **more)
+        key = key_of(id, origin)
+        return cls(key=key, revision=revision, digest=spec.digest, is_reset=_is_reset(), **more)
 
 
 def key_of(id: str, origin: str | None = None) -> str:
     """The idempotency key of the call `id` of the running task, or of the one whose first run is `origin`."""
     return f"{origin or workflow.info().first_execution_run_id}/{id}"
+
+
+def _is_reset() -> bool:
+    """Whether this run was made by a reset; what follows from it must be decided by activities, and so be history.
+
+    The workflow itself may not: it replays what happened before the reset as if that had happened in this run.
+    """
+    info = workflow.info()
+    return info.continued_run_id is None and info.run_id != info.first_execution_run_id
 
 
 _CALL: ContextVar[Call] = ContextVar("replan_call")
