@@ -1,11 +1,14 @@
 """How every database is used: durably, with bounded waits for locks, and never by writing where only reading is due."""
 
 import os
+import sqlite3
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from sqlalchemy import event
 from sqlalchemy.engine import Connection, ExceptionContext
+from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 BUSY_TIMEOUT = 5.0
@@ -50,6 +53,7 @@ def tune(engine: AsyncEngine) -> None:
     if engine.dialect.name == "sqlite":
         event.listen(sync, "connect", _set_up_sqlite)
         event.listen(sync, "begin", _begin_sqlite)
+        event.listen(sync, "invalidate", _roll_back)
     if engine.dialect.name == "postgresql":
         event.listen(sync, "connect", _set_up_postgresql)
 
@@ -102,14 +106,28 @@ def _set_up_sqlite(connection: Any, _record: Any) -> None:
     """Write-ahead logging, full durability, foreign keys, and transactions that begin when we say."""
     connection.isolation_level = None
     cursor = connection.cursor()
-    for pragma in (
-        "journal_mode=WAL",
-        "synchronous=FULL",
-        "foreign_keys=ON",
-        f"busy_timeout={int(BUSY_TIMEOUT * 1000)}",
-    ):
-        cursor.execute(f"PRAGMA {pragma}")
-    cursor.close()
+    try:
+        for pragma in (
+            "journal_mode=WAL",
+            "synchronous=FULL",
+            "foreign_keys=ON",
+            f"busy_timeout={int(BUSY_TIMEOUT * 1000)}",
+        ):
+            cursor.execute(f"PRAGMA {pragma}")
+        cursor.close()
+    except BaseException:
+        connection.close()  # the pool forgets it, and its thread would stay
+        raise
+
+
+def _roll_back(connection: Any, _record: Any, _error: BaseException | None) -> None:
+    """Free the lock of a connection that is given up, as after a cancel in the middle of a statement.
+
+    SQLite closes no connection, and so ends no transaction, as long as somebody holds the statement's cursor.
+    """
+    if connection is not None:
+        with suppress(sqlite3.Error, DBAPIError, ValueError):  # it is closed, or there is nothing to roll back
+            connection.rollback()
 
 
 def _begin_sqlite(connection: Connection) -> None:
