@@ -56,7 +56,7 @@ test-stack: ## the stack of docker-compose.yml, run without containers: demo, cr
 lock: $(PACKAGES) ## requirements/*.txt anew from pyproject.toml; with UPGRADE=--upgrade all of them to the newest
 	@$(PY) -m pip --disable-pip-version-check install --quiet --editable ".[maintenance]"
 	$(COMPILE) --all-extras --output-file=requirements/dev.txt pyproject.toml
-	$(COMPILE) --constraint=requirements/dev.txt --output-file=requirements/runtime.txt pyproject.toml
+	$(COMPILE) --extra=postgresql --constraint=requirements/dev.txt --output-file=requirements/runtime.txt pyproject.toml
 	$(COMPILE) --constraint=requirements/dev.txt --output-file=requirements/build.txt requirements/build.in
 
 audit: $(PACKAGES) ## what is known against the locked packages

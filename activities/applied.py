@@ -1,6 +1,9 @@
 """Whether a failed call may have changed the world, as far as its kind, and what was raised, can tell."""
 
+import httpx2
+
 from activities.borders import http
+from activities.toolbox import deadline
 from activities.toolbox.errors import ToolError
 from workflows.catalogue import Effect
 from workflows.faults import Applied, Fault
@@ -24,5 +27,10 @@ def applied(
         case Effect.IDEMPOTENT if not fault.quadrant.is_transient:  # refused: what it would have changed is unchanged
             return fault.effect
         case _:
-            is_proven = isinstance(error, ToolError) or http.had_no_effect(error)
+            is_proven = isinstance(error, ToolError) or (http.had_no_effect(error) and _is_alone(error))
             return Applied.UNKNOWN if called and not is_proven else Applied.NONE
+
+
+def _is_alone(error: BaseException) -> bool:
+    """Whether no request before the one that failed may have changed something."""
+    return deadline.is_alone(error.request.method if isinstance(error, httpx2.HTTPStatusError) else None)

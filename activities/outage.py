@@ -25,6 +25,8 @@ _CAUSES: Mapping[str, str] = {
     "SQLITE_BUSY": "another process has it locked",
     "SQLITE_READONLY": "it may not be written",
     "SQLITE_FULL": "its disk is full",
+    "SQLITE_CORRUPT": "it is damaged",
+    "SQLITE_NOTADB": "it is no database",
     "25006": "it may not be written",
     "28": "user or password are refused",
     "3D000": "the server has no such database",

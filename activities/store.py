@@ -143,6 +143,10 @@ class StoreAway(Exception):
     """A database cannot be reached, or is locked, before anything has happened."""
 
 
+DATABASE_ERRORS = (SQLAlchemyError, sqlite3.Error, OSError, FileGone, StoreAway)
+"""What the use of a database raises."""
+
+
 @contextmanager
 def reached() -> Iterator[None]:
     """Say StoreAway of what fails because a database is away.
@@ -152,7 +156,7 @@ def reached() -> Iterator[None]:
     """
     try:
         yield
-    except (SQLAlchemyError, sqlite3.Error, OSError, FileGone) as error:
+    except DATABASE_ERRORS as error:
         if is_away(error):
             raise StoreAway from error
         raise

@@ -22,7 +22,8 @@ class Processes:
     @property
     def _environment(self) -> dict[str, str]:
         state = str(self.folder / "state")
-        return {**os.environ, "TEMPORAL_ADDRESS": self.address, "REPLAN_STATE": state, **self.environment}
+        ours = {name: value for name, value in os.environ.items() if not name.startswith(("ANTHROPIC_", "OPENAI_"))}
+        return {**ours, "TEMPORAL_ADDRESS": self.address, "REPLAN_STATE": state, **self.environment}
 
     @contextmanager
     def worker(self, *options: str) -> Iterator[subprocess.Popen[str]]:

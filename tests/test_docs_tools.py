@@ -180,10 +180,33 @@ def test_a_charge_whose_answers_are_lost_is_found(paying: tuple[Processes, Payme
     service.plan[:] = ["drop"] * 4
     ended = json.loads(run(processes, CHARGE).stdout)
     [step] = ended["steps"]
-    [charge] = service.charges
+    [charge] = [one for one in service.charges if one["id"] == step["result"]["id"]]
 
     assert (ended["status"], step["attempts"]) == ("completed", 4)
-    assert step["result"] == {"id": charge["id"], "amount": "24.50"} and charge["key"].endswith("/call")
+    assert (charge["amount"], charge["key"].endswith("/call")) == (step["result"]["amount"], True)
+
+
+def test_a_charge_that_is_not_found_did_not_happen(paying: tuple[Processes, Payments]) -> None:
+    """Four answers that say nothing, and no charge under the key when `settle` is over: now it is known."""
+    processes, service = paying
+    before, service.plan[:] = len(service.charges), ["500"] * 4
+    ended = json.loads(run(processes, CHARGE).stdout)
+    last = ended["faults"][-1]
+
+    assert (last["reconciled"], last["effect"]) == ("not_applied", "none")
+    assert len(service.charges) == before
+
+
+def test_a_charge_is_paid_back_once(paying: tuple[Processes, Payments]) -> None:
+    """Undone twice: one refund, of the charge that its result names, with a key of its own."""
+    processes, service = paying
+    ended = json.loads(run(processes, CHARGE).stdout)
+    [charge] = [step["result"]["id"] for step in ended["steps"]]
+    for _ in range(2):
+        run(processes, f"python starter.py undo {ended['task_id']}").check_returncode()
+    [refund], keys = service.refunds, {one["key"] for one in service.charges}
+
+    assert refund["charge"] == charge and refund["key"] not in keys
 
 
 def test_what_belongs_to_a_tool_is_shown(paying: tuple[Processes, Payments]) -> None:

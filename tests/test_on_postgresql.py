@@ -1,5 +1,6 @@
 """A worker whose store is on PostgreSQL, as a user starts it."""
 
+import asyncio
 import json
 from pathlib import Path
 
@@ -35,3 +36,28 @@ def test_tasks_run_and_their_effects_are_there(commands: Processes, url: str, tm
     assert "postgresql+psycopg://replan:***@127.0.0.1" in doctor.stdout
     log = (tmp_path / "worker.log").read_text()
     assert "sk-secret" not in done.stdout + doctor.stdout + log and "alembic" not in log
+
+
+async def test_a_task_waits_for_a_database_that_stopped(
+    commands: Processes, postgresql: Cluster, tmp_path: Path
+) -> None:
+    """The step is not lost and costs no attempt; worker and starter are those of before."""
+    (tmp_path / "plan.json").write_text(json.dumps(PLAN))
+    with commands.worker("--queue", "pg", "--tools", "examples/guestbook.py"):
+        await postgresql.stop()
+        try:
+            words = ("start", "--queue", "pg", "--plan", str(tmp_path / "plan.json"), "--id", "on-stopped-pg")
+            commands.starter(*words, "--detach")
+            await logged(tmp_path / "worker.log", '"code": "store_unavailable"')
+        finally:
+            await postgresql.start()
+        shown = commands.starter("show", "on-stopped-pg", "--follow", "--json", "--queue", "pg")
+
+    ended = json.loads(shown.stdout)
+    assert (ended["status"], ended["steps"][0]["attempts"]) == ("completed", 1)
+
+
+async def logged(log: Path, words: str) -> None:
+    """Wait until a worker has logged something."""
+    while words not in log.read_text():
+        await asyncio.sleep(0.1)

@@ -28,9 +28,14 @@ _OTHER_VERSION = always(
     "Replan's own tables are missing there, or of another version than this worker: start a worker of that version on"
     " it, or start this one again, which brings older tables along.",
 )
-_WROTE = always(Code.BUG, "The tool is a @tool.read but writes to the database: declare it @tool.transactional.")
+_WROTE = always(
+    Code.BUG,
+    "The tool writes to a database where it may only read, as a @tool.read everywhere and a @tool.unkeyed in the store:"
+    " declare it @tool.transactional.",
+)
 _FULL = always(Code.QUOTA_EXHAUSTED, "The disk of the database is full: make room.")
 _CLOSED = always(Code.FORBIDDEN, "The database may not be written by us: give the worker the permission.")
+_DAMAGED = always(Code.NEEDS_PERSON, "The database is damaged, or is none: restore it from a backup.")
 
 _BY_CODE: Mapping[str, Entry] = {
     "SQLITE_BUSY": _LOCKED,
@@ -39,6 +44,8 @@ _BY_CODE: Mapping[str, Entry] = {
     "SQLITE_READONLY": _CLOSED,
     "SQLITE_PERM": _CLOSED,
     "SQLITE_AUTH": _CLOSED,
+    "SQLITE_CORRUPT": _DAMAGED,
+    "SQLITE_NOTADB": _DAMAGED,
     "SQLITE_ERROR": _BUG,
     "SQLITE_MISUSE": _BUG,
     "40001": _LOCKED,  # serialization failure
@@ -52,6 +59,8 @@ _BY_CODE: Mapping[str, Entry] = {
     "57P": _AWAY,  # shutdown, crash, not started yet
     "08": _AWAY,  # connection exceptions
     "22": _VALUE,  # data exceptions
+    "XX001": _DAMAGED,
+    "XX002": _DAMAGED,  # an index
 }
 """By the beginning of SQLite's result code (https://sqlite.org/rescode.html) or of the SQLSTATE (PostgreSQL's manual,
 appendix A), since most errors of asyncpg have no class in SQLAlchemy.
@@ -96,7 +105,7 @@ TABLE: Table = {
     StaleDataError: always(Code.PRECONDITION_FAILED, "The row has changed since it was read: read it again."),
     exc.TimeoutError: always(Code.BUSY, "All connections to the database are in use."),
     exc.EmulatedDBAPIException: _BUG,
-    sqlite3.Error: _BUG,
+    sqlite3.Error: lambda error: _by_code(error, _BUG)(error),
     sqlite3.Warning: _BUG,
     sqlite3.OperationalError: lambda error: _by_code(error, _AWAY)(error),
     sqlite3.IntegrityError: _CONSTRAINT,

@@ -29,9 +29,7 @@ class Deadline:
     at: float
     """In seconds of `clock`."""
     sent: int = 0
-    """Requests that may have changed something: with one of them a refusal, or no connection, is proof of no effect;
-    after an earlier one it is none.
-    """
+    """Requests that may have changed something."""
 
 
 class DeadlinePassed(Unreachable):
@@ -79,6 +77,15 @@ def sent() -> int:
     """Requests of this attempt that may have changed something; those of other HTTP clients are not counted."""
     deadline = _DEADLINE.get()
     return deadline.sent if deadline else 0
+
+
+def is_alone(method: str | None) -> bool:
+    """Whether no request of this attempt may have changed something but the last one; `method` is its, if it was sent.
+
+    Only then does its refusal prove that nothing happened.
+    """
+    own = 1 if method is not None and method.encode() not in _HARMLESS else 0
+    return sent() <= own
 
 
 async def before_request(request: httpx2.Request) -> None:

@@ -115,7 +115,7 @@ class Resources:
 
     async def _give(self, wanted: type, kind: "Kind", call: Call, stack: AsyncExitStack) -> Any:
         if wanted is Transaction:
-            engine = _meant_for(kind.spec.effect, kind.datasource or self.engine)
+            engine = _meant_for(kind, kind.datasource or self.engine)
             return await stack.enter_async_context(begun(engine))
         if wanted is Key:
             return Key(call.key)
@@ -136,10 +136,12 @@ class Resources:
         return Workspace(self._workspace / folder_of(task))
 
 
-def _meant_for(effect: Effect, engine: AsyncEngine) -> AsyncEngine:
+def _meant_for(kind: "Kind", engine: AsyncEngine) -> AsyncEngine:
     """The same engine for transactions that may do no more than the effect of their tool."""
-    match effect:
+    match kind.spec.effect:
         case Effect.READ:
+            return reading(engine)
+        case Effect.UNKEYED if kind.datasource is None:  # the row of its claim would wait there for the tool
             return reading(engine)
         case Effect.TRANSACTIONAL:
             return writing(engine)

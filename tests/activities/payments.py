@@ -16,6 +16,7 @@ class Payments:
 
     url: str = ""
     charges: list[dict[str, Any]] = field(default_factory=list)
+    refunds: list[dict[str, Any]] = field(default_factory=list)
     plan: list[str] = field(default_factory=list)
     """`503`: refused before; `402`: a refusal; `drop`: charged, and the answer is lost."""
     keys: bool = True
@@ -23,10 +24,17 @@ class Payments:
 
     def charge(self, key: str | None, body: dict[str, Any]) -> dict[str, Any]:
         """Charge, or return the charge that this key has made."""
-        known = next((one for one in self.charges if key and one["key"] == key), None) if self.keys else None
+        return self._made(self.charges, key, body)
+
+    def refund(self, key: str | None, body: dict[str, Any]) -> dict[str, Any]:
+        """Pay back, or return what this key has paid back."""
+        return self._made(self.refunds, key, body)
+
+    def _made(self, before: list[dict[str, Any]], key: str | None, body: dict[str, Any]) -> dict[str, Any]:
+        known = next((one for one in before if key and one["key"] == key), None) if self.keys else None
         if known is None:
-            known = {"id": len(self.charges) + 1, "key": key, **body}
-            self.charges.append(known)
+            known = {"id": len(before) + 1, "key": key, **body}
+            before.append(known)
         return known
 
 
@@ -44,11 +52,12 @@ def payments() -> Iterator[Payments]:
                 self.send_header("content-length", "0")
                 self.end_headers()
                 return
-            charge = service.charge(self.headers.get("idempotency-key"), body)
+            act = service.refund if self.path.endswith("/refunds") else service.charge
+            made = act(self.headers.get("idempotency-key"), body)
             if trouble == "drop":
                 self.close_connection = True
                 return
-            answer = json.dumps(charge).encode()
+            answer = json.dumps(made).encode()
             self.send_response(200)
             self.send_header("content-length", str(len(answer)))
             self.end_headers()

@@ -11,14 +11,17 @@ from typing import Any
 
 import httpx2
 import pytest
+from pydantic import BaseModel, JsonValue
 
 from activities.borders import classify
-from activities.toolbox import deadline
+from activities.toolbox import deadline, tool
 from activities.toolbox.deadline import DeadlinePassed
 from activities.toolbox.errors import ToolError
+from runtime.dev_server import free_port
+from tests.activities.bench import Bench
 from tests.activities.pages import PAGE, fetch, whole
 from tests.loopback import reply, serving, streaming
-from workflows.faults import Code, Quadrant
+from workflows.faults import Applied, Code, Quadrant
 
 ROOT = Path(__file__).parents[2]
 
@@ -169,3 +172,54 @@ async def test_a_process_that_was_frozen_sends_nothing_when_it_wakes_up() -> Non
 
     assert "The time of this attempt was over before anything was sent" in said
     assert server.requests == []
+
+
+class Asked(BaseModel):
+    """Which methods, in turn."""
+
+    url: str
+    methods: list[str]
+
+
+@tool.unkeyed
+async def ask(args: Asked, http: httpx2.AsyncClient) -> Asked:
+    """Send several requests."""
+    for method in args.methods:
+        (await http.request(method, args.url, json={})).raise_for_status()
+    return args
+
+
+OK, REFUSED = reply(200), reply(409)
+SEVERAL = {
+    "the only one refused": (["POST"], [REFUSED], Applied.NONE),
+    "refused after a look": (["GET", "POST"], [OK, REFUSED], Applied.NONE),
+    "refused after another": (["POST", "POST"], [OK, REFUSED], Applied.UNKNOWN),
+    "a look refused after another": (["POST", "GET"], [OK, REFUSED], Applied.UNKNOWN),
+}
+
+
+@pytest.mark.parametrize(("methods", "answers", "effect"), SEVERAL.values(), ids=SEVERAL)
+async def test_a_refusal_proves_nothing_of_requests_before(
+    calls: Bench, methods: list[JsonValue], answers: list[bytes], effect: Applied
+) -> None:
+    """What a service took before it refused something else has happened, and is not done again."""
+    async with serving(*answers) as url:
+        fault, _ = await calls.fails(ask, url=url, methods=methods)
+
+    assert (fault.code, fault.effect) == (Code.CONFLICT, effect)
+
+
+async def test_no_connection_proves_nothing_of_requests_before(calls: Bench) -> None:
+    """The first one was taken; then the service was gone."""
+    async with streaming(answering) as server:
+        fault, _ = await calls.fails(sequel, url=server.url, methods=["POST", "POST"])
+
+    assert (fault.code, fault.effect) == (Code.UNREACHABLE, Applied.UNKNOWN)
+
+
+@tool.unkeyed
+async def sequel(args: Asked, http: httpx2.AsyncClient) -> Asked:
+    """Send one request, and one to a port where nobody listens."""
+    for method, url in zip(args.methods, (args.url, f"http://127.0.0.1:{free_port()}"), strict=True):
+        (await http.request(method, url, json={})).raise_for_status()
+    return args

@@ -93,13 +93,13 @@ async def test_a_store_without_its_tables_is_noticed(tmp_path: Path) -> None:
 
 
 async def test_a_store_that_is_no_database_is_noticed(tmp_path: Path) -> None:
-    """What kind of error, and none of its words."""
+    """In words of ours, and none of the driver's."""
     (tmp_path / "store.db").write_text("no database" * 100)
     engine = create_async_engine(sqlite_url(tmp_path))
     seen = await place("store", engine)
     await engine.dispose()
 
-    assert seen.problem == "it cannot be read (DatabaseError)"
+    assert seen.problem == "The database is damaged, or is none: restore it from a backup"
 
 
 @pytest.mark.parametrize(

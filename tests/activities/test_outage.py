@@ -228,6 +228,15 @@ async def test_a_full_disk_is_for_a_person(embedded: AsyncEngine) -> None:
     assert await store_id(embedded)
 
 
+async def test_a_damaged_file_is_for_a_person(embedded: AsyncEngine, tmp_path: Path) -> None:
+    """Also where a new connection finds it so, which leaves nothing open."""
+    await embedded.dispose()
+    with (tmp_path / "store.db").open("r+b") as file:
+        file.write(b"no database" * 100)
+
+    assert (await fault_of(embedded)).code is Code.NEEDS_PERSON
+
+
 @pytest.mark.parametrize(
     "change",
     [

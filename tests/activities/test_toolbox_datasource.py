@@ -98,6 +98,28 @@ async def test_another_effect_has_its_transaction_there_too(calls: Bench, bank: 
     assert await found(bank, "SELECT word FROM words") == ["one"]
 
 
+async def test_an_unkeyed_tool_writes_in_its_own_database(calls: Bench, bank: AsyncEngine) -> None:
+    """Its claim lies in the store, so that neither waits for the other."""
+    await calls.call(Tool(write, Effect.UNKEYED, Options(datasource=bank)), run="r", word="one")
+
+    assert await found(bank, "SELECT word FROM words") == ["one"]
+    assert await found(calls.engine, "SELECT key FROM replan_ledger WHERE result IS NOT NULL") == ["r/a"]
+
+
+async def jot(args: Word, tx: Transaction) -> Word:
+    """Write a word down in the store."""
+    await tx.execute(text("INSERT INTO notes VALUES (:word)"), args.model_dump())
+    return args
+
+
+async def test_an_unkeyed_tool_does_not_write_in_the_store(calls: Bench) -> None:
+    """The row of its claim would have to wait for it; what it writes there commits with the ledger when it says so."""
+    fault, _ = await calls.fails(Tool(jot, Effect.UNKEYED, Options()), word="one")
+
+    assert fault.code is Code.BUG and "declare it @tool.transactional" in fault.reason
+    assert await found(calls.engine, "SELECT word FROM notes") == []
+
+
 @tool.read
 async def in_store(args: Word, tx: Transaction) -> Word:
     """Find a word in the store."""

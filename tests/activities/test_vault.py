@@ -2,9 +2,10 @@
 
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 import pytest
-from sqlalchemy import func, select, update
+from sqlalchemy import func, select, text, update
 from sqlalchemy.ext.asyncio import AsyncEngine
 from temporalio.api.common.v1 import Payload
 from temporalio.converter import (
@@ -14,8 +15,9 @@ from temporalio.converter import (
     StorageDriverWorkflowInfo,
 )
 
-from activities.store import open_store
+from activities.store import open_store, sqlite_url, writing
 from activities.vault import PAYLOADS, PayloadLost, Vault
+from workflows.faults import Code
 
 HERE = StorageDriverRetrieveContext()
 
@@ -78,6 +80,34 @@ async def test_what_was_changed_is_not_believed(engine: AsyncEngine) -> None:
 
     with pytest.raises(PayloadLost, match="is not what was stored: restore the store"):
         await Vault(engine).retrieve(HERE, claims)
+
+
+async def test_a_store_that_cannot_be_used_is_a_fault_in_our_own_words(engine: AsyncEngine) -> None:
+    """This is what histories get, so no word of the driver's is in it."""
+    async with writing(engine).begin() as tx:
+        await tx.execute(text("ALTER TABLE replan_payloads RENAME COLUMN data TO content"))
+    with pytest.raises(PayloadLost) as lost:
+        await Vault(engine).store(of("task"), [payload("x")])
+
+    [fault] = lost.value.details
+    assert (fault.code, lost.value.type, lost.value.__cause__) == (Code.WRONG_STORE, fault.quadrant.value, None)
+    assert "SQL" not in str(lost.value) and "content" not in str(lost.value)
+
+
+async def test_a_store_that_is_away_is_waited_for(tmp_path: Path) -> None:
+    """Keeping and fetching both say so, with the code that a task waits for."""
+    engine = await open_store(sqlite_url(tmp_path))
+    vault = Vault(engine)
+    claims = await vault.store(of("task"), [payload("x")])
+    (tmp_path / "store.db").rename(tmp_path / "elsewhere.db")
+    codes = list[Code]()
+    for use in (vault.store(of("task"), [payload("y")]), vault.retrieve(HERE, claims)):
+        with pytest.raises(PayloadLost) as lost:
+            await use
+        codes.append(lost.value.details[0].code)
+    await engine.dispose()
+
+    assert codes == [Code.STORE_UNAVAILABLE] * 2
 
 
 async def test_only_what_is_older_is_pruned(engine: AsyncEngine) -> None:

@@ -78,7 +78,7 @@ def test_check_says_everything_that_is_wrong_with_a_file(nobody: Processes, sour
 BAD_OPTIONS = {
     "fresh alone": (["--fresh"], 2, "need --dev"),
     "no tools file": (["--tools", "nowhere.py"], 2, "There is no tools file nowhere.py: check --tools."),
-    "planner": (["--planner", "oracle"], 2, "There is no planner 'oracle': use offline, or scripted:FILE."),
+    "planner": (["--planner", "oracle"], 2, "There is no planner 'oracle': use offline, anthropic:MODEL,"),
     "no script": (["--planner", "scripted:"], 2, "There is no planner 'scripted:'"),
     "missing script": (["--planner", "scripted:no.json"], 2, "The script 'no.json' cannot be used (No such file"),
     "broken script": (["--planner", "scripted:README.md"], 2, "cannot be used (it is no JSON list of proposals)"),
