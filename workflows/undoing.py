@@ -40,6 +40,9 @@ async def roll_back(progress: Progress, catalogue: Catalogue, changed: Callable[
     for record in sorted(done, key=_ended, reverse=True):
         progress.undo.append(await _undo(progress, catalogue, record, changed))
         changed()
+    if progress.folded.effects:
+        reason = f"{progress.folded.effects} of a long task are not kept any more: `effects` lists them"
+        progress.undo.append(UndoRecord(step_id="earlier steps", reason=reason))
 
 
 def _ended(record: StepRecord) -> datetime:

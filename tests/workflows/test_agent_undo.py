@@ -5,17 +5,18 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import pytest
 from pydantic import BaseModel
 from sqlalchemy import Column, Integer, String, Table, delete, insert, select
 from sqlalchemy.ext.asyncio import create_async_engine
-from temporalio.client import Client
+from temporalio.client import Client, WorkflowFailureError
 
 from activities.store import metadata
 from activities.toolbox import Key, NeedsPerson, Refused, Tool, Transaction, tool
 from tests.harness import DONE, Stage, outcome, plan, staged, step
 from workflows.agent import AgentWorkflow
 from workflows.plan import NewSteps, Step
-from workflows.task import Outcome, StepStatus, Task, TaskStatus, UndoRecord
+from workflows.task import Folded, Outcome, StepStatus, Task, TaskStatus, UndoRecord
 from workflows.undo import Undo, UndoWorkflow
 
 NOTES = Table("undo_notes", metadata, Column("id", Integer, primary_key=True), Column("word", String(20)))
@@ -203,3 +204,18 @@ async def test_a_closed_task_is_undone_by_a_workflow_of_its_own_as_often_as_one_
 
     assert [[one.done for one in ended.undo] for ended in twice] == [[True] * 3] * 2
     assert (await notes(tmp_path), sent) == ([], ["send y", "recall y"])
+
+
+async def test_effects_that_are_not_kept_any_more_are_named(client: Client, tmp_path: Path) -> None:
+    """A long task folds its oldest steps away: nobody is told that all was undone."""
+    async with staged(client, tmp_path, tools([]), [plan(step("a", "write", word="x")), DONE]) as stage:
+        handle = await stage.start()
+        await outcome(handle)
+        progress = await handle.query(AgentWorkflow.progress)
+        more = {"origin": handle.first_execution_run_id, "folded": Folded(effects=2)}
+        given = Undo(progress=progress.model_copy(update=more))
+        with pytest.raises(WorkflowFailureError) as failed:
+            await client.execute_workflow(UndoWorkflow.run, given, id=f"undo-{handle.id}", task_queue=stage.queue)
+
+    assert "earlier steps (2 of a long task are not kept any more" in str(failed.value.cause)
+    assert await notes(tmp_path) == []
