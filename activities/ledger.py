@@ -16,13 +16,13 @@ from sqlalchemy import Column, ColumnElement, Integer, String, Table, Text, dele
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
-from activities.store import Moment, begun, insert_new, metadata, reached, reading, writing
+from activities.store import OWN, Moment, begun, insert_new, reached, reading, writing
 
 log = structlog.get_logger("replan.ledger")
 
 LEDGER = Table(
     "replan_ledger",
-    metadata,
+    OWN,
     Column("key", String(1200), primary_key=True),
     Column("task", String(1000), nullable=False, index=True),
     Column("step", String(200), nullable=False),

@@ -239,6 +239,10 @@ def readable(faults: Iterable[JsonValue]) -> tuple[Fault, ...]:
 
 
 def _from_application_error(cause: ApplicationError, spec: ToolSpec, attempts: int) -> Fault:
+    inner = cause.cause
+    if cause.type is None and isinstance(inner, ApplicationError) and inner.type in set(Quadrant):
+        fault = _from_application_error(inner, spec, attempts)  # the arguments could not be fetched: nothing was called
+        return fault.model_copy(update={"effect": Applied.NONE, "attempt": 0, "source": spec.kind})
     if cause.type == "NotFoundError":
         reason = f"No worker on the queue knows the kind {spec.kind!r}: start one with the tools file that defines it."
         return Fault.of(Code.MISSING_TOOL, reason, source=spec.kind, attempt=1)

@@ -168,3 +168,13 @@ def test_the_faults_of_the_attempts_before_come_along() -> None:
 def test_earlier_faults_that_cannot_be_read_are_left_out(cause: BaseException | None) -> None:
     """They are for people to read: a tool's own heartbeat or a newer worker's code must not stop the task."""
     assert earlier_faults(ended(cause)) == ()
+
+
+def test_arguments_that_could_not_be_fetched_cost_nothing() -> None:
+    """The SDK wraps what the storage of large arguments said: the tool was not called, and the store is waited for."""
+    away = Fault.of(Code.STORE_UNAVAILABLE, "The store is away.")
+    wrapped = ApplicationError("Failed decoding arguments")
+    wrapped.__cause__ = ApplicationError(away.reason, away.model_dump(mode="json"), type=away.quadrant.value)
+    found = from_activity_error(ended(wrapped), ToolSpec(kind="k", effect=Effect.UNKEYED), GIVEN)
+
+    assert (found.code, found.effect, found.taken) == (Code.STORE_UNAVAILABLE, Applied.NONE, 0)
