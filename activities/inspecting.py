@@ -9,14 +9,15 @@ from temporalio import activity
 from temporalio.converter import StorageDriver, StorageDriverClaim, StorageDriverRetrieveContext
 
 from activities.attempt import attempt
+from activities.borders import classify
 from activities.host import Host
 from activities.ledger import effects
-from activities.store import begun, reading
+from activities.store import DATABASE_ERRORS, begun, reading, spoken
 from activities.toolbox.errors import NeedsPerson
 from activities.toolbox.kind import Kind
 from activities.vault import PayloadLost, Vault
 from workflows import routing
-from workflows.inspect import Findings, Inquiry, ToolCard
+from workflows.inspect import Findings, Inquiry, Place, ToolCard
 
 
 class Inspecting:
@@ -53,7 +54,7 @@ class Inspecting:
             if inquiry.claim is not None:
                 return self._findings(payload=await self._payload(inquiry.driver, inquiry.claim))
             if inquiry.task_id is not None:
-                return self._findings(effects=await self._effects(inquiry.task_id))
+                return await self._effects(inquiry.task_id)
             if inquiry.before is not None:
                 return self._findings(pruned=await self._vault.prune(inquiry.before))
             wanted = [kind for name, kind in self._kinds.items() if inquiry.kind in (None, name)]
@@ -63,12 +64,17 @@ class Inspecting:
     def _findings(self, **found: Any) -> Findings:
         return Findings.model_validate({"planner": self._planner, "tools": (), **found})
 
-    async def _effects(self, task: str) -> Sequence[Mapping[str, Any]]:
-        found = list[Mapping[str, Any]]()
+    async def _effects(self, task: str) -> Findings:
+        """What the ledgers know; one that cannot be read is named, and the others are read."""
+        found, unread = list[Mapping[str, Any]](), list[Place]()
         for engine in self._ledgers:
-            async with begun(reading(engine)) as tx:
-                found += await effects(tx, task)
-        return sorted(found, key=lambda effect: effect["at"])
+            try:
+                async with begun(reading(engine)) as tx:
+                    found += await effects(tx, task)
+            except DATABASE_ERRORS as error:
+                problem = classify(error).reason.rstrip(".")
+                unread.append(Place(name="ledger", where=spoken(engine.url), problem=problem))
+        return self._findings(effects=sorted(found, key=lambda effect: effect["at"]), unread=unread)
 
     async def _payload(self, driver: str, claim: dict[str, str]) -> JsonValue:
         """What a step returned, from where the history says that it lies.

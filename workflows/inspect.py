@@ -115,6 +115,8 @@ class Findings(BaseModel):
     payload: JsonValue = None
     pruned: Pruned | None = None
     effects: tuple[EffectCard, ...] | None = None
+    unread: tuple[Place, ...] = ()
+    """Ledgers that could not be read, so that there may be effects that nobody knows of."""
 
 
 @workflow.defn(name="InspectWorkflow")

@@ -10,6 +10,7 @@ from temporalio.testing import ActivityEnvironment
 
 from activities.host import Host
 from activities.inspecting import Inspecting
+from activities.ledger import Entry, once
 from activities.store import open_store, spoken, sqlite_url
 from activities.toolbox import builtin, desk
 from activities.toolbox.registry import Registry
@@ -154,3 +155,23 @@ async def test_one_tool_may_be_asked_for(tmp_path: Path) -> None:
     found = await asked(Inquiry(kind="search"), tmp_path)
 
     assert [card.spec.kind for card in found.tools] == ["search"]
+
+
+async def test_a_ledger_that_cannot_be_read_is_named_beside_what_the_others_know(tmp_path: Path) -> None:
+    """Nobody is told that a task did nothing where only half of the ledgers were looked into."""
+    gone = create_async_engine("postgresql+psycopg://postgres:sk-secret@127.0.0.1:1/bank")
+    async with store(tmp_path) as engine:
+        tx_entry = Entry("run/a", "task-1", "a", "write", "digest")
+        async with engine.begin() as tx:
+            await once(tx, tx_entry, _nothing)
+        inspecting = Inspecting({}, "offline", Host(engine, {}, KEYS, "1.2.3"), Vault(engine), [engine, gone])
+        found = await ActivityEnvironment().run(inspecting.inspect, Inquiry(about="effects", task_id="task-1"))
+    await gone.dispose()
+
+    assert [effect.step for effect in found.effects or ()] == ["a"]
+    assert [str(one.where).endswith("127.0.0.1:1/bank") for one in found.unread] == [True]
+    assert "sk-secret" not in found.model_dump_json()
+
+
+async def _nothing() -> None:
+    """Do nothing."""
