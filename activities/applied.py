@@ -6,7 +6,7 @@ from activities.borders import http
 from activities.toolbox import deadline
 from activities.toolbox.errors import ToolError
 from workflows.catalogue import Effect
-from workflows.faults import Applied, Fault
+from workflows.faults import Applied, Fault, Quadrant
 
 
 def applied(
@@ -24,11 +24,17 @@ def applied(
             return Applied.UNKNOWN if committing else Applied.NONE
         case _ if returned:
             return Applied.APPLIED
-        case Effect.IDEMPOTENT if not fault.quadrant.is_transient:  # refused: what it would have changed is unchanged
+        case Effect.IDEMPOTENT if fault.quadrant is Quadrant.PERSISTENT_SEMANTIC:  # what was refused is as it was
             return fault.effect
         case _:
-            is_proven = isinstance(error, ToolError) or (http.had_no_effect(error) and _is_alone(error))
-            return Applied.UNKNOWN if called and not is_proven else Applied.NONE
+            return Applied.UNKNOWN if called and not _is_proven(error) else Applied.NONE
+
+
+def _is_proven(error: BaseException) -> bool:
+    """Whether what was raised proves that nothing happened: the author's word, or the only request that was made."""
+    if isinstance(error, ToolError):
+        return error.requests is None or deadline.sent() <= error.requests
+    return http.had_no_effect(error) and _is_alone(error)
 
 
 def _is_alone(error: BaseException) -> bool:

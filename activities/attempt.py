@@ -39,10 +39,11 @@ _CALL: ContextVar[Call | None] = ContextVar("replan_boundary_call", default=None
 class FaultRaised(Exception):
     """Carries a fault that the boundary itself found out of a call."""
 
-    def __init__(self, fault: Fault) -> None:
-        """Carry it."""
+    def __init__(self, fault: Fault, *, is_certain: bool = False) -> None:
+        """Carry it; one that `is_certain` is no echo of an earlier attempt: the ledger says so."""
         super().__init__(fault.reason)
         self.fault = fault
+        self.is_certain = is_certain
 
 
 @dataclass
@@ -181,8 +182,10 @@ def _failure(this: Attempt, fault: Fault, began: float, error: BaseException) ->
 def _effect(this: Attempt, fault: Fault, error: BaseException) -> Applied:
     """Whether this attempt, or one before it, may have changed the world."""
     effect = this.applied(fault, error)
-    if effect is Applied.NONE and this.spec.effect in ECHOES and not fault.quadrant.is_transient and this.is_haunted:
-        return Applied.UNKNOWN  # a refusal may be the echo of what an earlier attempt did
+    is_certain = error.is_certain if isinstance(error, FaultRaised) else getattr(error, "is_harmless", False)
+    doubtful = SAFE if fault.quadrant.is_transient else ECHOES  # a refusal may be the echo of an earlier attempt
+    if effect is Applied.NONE and not is_certain and this.spec.effect in doubtful and this.is_haunted:
+        return Applied.UNKNOWN
     return effect
 
 

@@ -8,7 +8,7 @@ row: an effect that has happened is not repeated, its result comes back.
 import asyncio
 import functools
 import math
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
 from typing import Any
@@ -18,21 +18,18 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from temporalio import activity
 from temporalio.common import RawValue
 
-from activities import ledger
 from activities.attempt import Attempt, FaultRaised, attempt, shape
-from activities.borders import classify, validation
+from activities.borders import validation
 from activities.breaking import Breaks, Point
-from activities.ledger import Entry, Once, OtherArguments, Unanswered, Undone, claimed, once, undone_by
+from activities.effects import Effects
+from activities.ledger import Once
 from activities.toolbox import deadline, postcondition
 from activities.toolbox.condition import Condition
 from activities.toolbox.injection import Resources, Transaction
 from activities.toolbox.kind import Kind
-from workflows.call import Call, Undoes
 from workflows.catalogue import Effect, ToolSpec
 from workflows.faults import Applied, Code, Fault
 from workflows.plan import StepReturn, canonical, digest
-
-Work = Callable[[], Awaitable[JsonValue]]
 
 MAX_RESULT = 1024 * 1024
 """Bytes of a result as JSON; a large one lies in the store."""
@@ -60,8 +57,7 @@ class Boundary:
         """
         self._resources = resources
         self._breaks = breaks or Breaks((), {})
-        self._store = store
-        self._ledgers = tuple(ledgers) or (resources.engine,)
+        self._effects = Effects(resources.engine, store, ledgers)
         self._threads = ThreadPoolExecutor(MAX_THREADS, thread_name_prefix="tool")
 
     def activities(self, kinds: Mapping[str, Kind]) -> list[Callable[..., Any]]:
@@ -79,89 +75,59 @@ class Boundary:
         return activity.defn(name=kind.spec.kind)(run)
 
     async def _run(self, kind: Kind, payload: RawValue, this: Attempt) -> StepReturn:
-        args = _decode(kind, payload, this)
-        self._check_store(kind, this)
-        if this.call.undoes and await undone_by(self._ledgers, this.call.undoes.key) == this.call.key:
+        value, args = _decode(kind, payload, this)
+        self._effects.check_store(this)
+        if await self._effects.is_undone_by(this):
             this.replayed = True
             return StepReturn(result=None, attempt=this.number, replayed=True)
-        asked = postcondition.seen(args.model_dump) if kind.ensure else None
-        name, is_committed = kind.spec.kind, kind.spec.effect is Effect.TRANSACTIONAL
         self._break(kind, after=False)
-        self._breaks.reach(name, Point.BEFORE_CLAIM)
-        async with (
-            asyncio.timeout(kind.spec.timeout),
-            self._resources.given(kind, this.call) as given,
-        ):
-
-            async def work() -> JsonValue:
-                self._breaks.reach(name, Point.AFTER_CLAIM)
-                deadline.check()
-                this.called = True
-                value = await self._invoke(kind, args, given)
-                if not is_committed:
-                    self._break(kind, after=True)
-                this.returned = True
-                result = _encode(kind, asked, value)
-                self._breaks.reach(name, Point.BEFORE_COMMIT)
-                return result
-
-            done = await self._once(kind, this, args, given, work)
-            this.committing, this.replayed = True, done.replayed
-        if this.call.undoes is not None:
-            await self._mark(this.call.undoes, this.call)
-        self._breaks.reach(name, Point.AFTER_COMMIT)
-        if is_committed:
+        self._breaks.reach(kind.spec.kind, Point.BEFORE_CLAIM)
+        async with asyncio.timeout(kind.spec.timeout):
+            done = await self._once(kind, this, args, digest(kind.spec.kind, value))
+        this.committing, this.replayed = True, done.replayed
+        await self._effects.mark(this)
+        self._breaks.reach(kind.spec.kind, Point.AFTER_COMMIT)
+        if kind.spec.effect is Effect.TRANSACTIONAL:
             self._break(kind, after=True)
         earlier = tuple(this.earlier)
         return StepReturn(result=done.result, attempt=this.number, replayed=done.replayed, earlier=earlier)
 
-    async def _once(
-        self,
-        kind: Kind,
-        this: Attempt,
-        args: BaseModel,
-        given: Mapping[str, Any],
-        work: Callable[[], Awaitable[JsonValue]],
-    ) -> Once:
-        """The result of a call; of one that the ledger knows, the result that it had."""
-        info, name = activity.info(), kind.spec.kind
-        asked = digest(name, args.model_dump(mode="json", by_alias=True))
-        task = this.call.task or info.workflow_id or ""
-        entry = Entry(this.call.key, task, info.activity_id, name, asked, this.call.claim)
-        try:
-            match kind.spec.effect:
-                case Effect.TRANSACTIONAL:
-                    tx = next(given[parameter] for parameter, type in kind.injected.items() if type is Transaction)
-                    return await once(tx, entry, work)
-                case Effect.UNKEYED:
-                    return await claimed(self._resources.engine, entry, work, functools.partial(_happened_not, this))
-                case Effect.KEYED if await undone_by([self._resources.engine], entry.key):
-                    raise Undone(entry.key)
-                case _:
-                    return Once(await work(), replayed=False)
-        except Undone:
-            reason = f"The step {info.activity_id!r} was done and then undone: to do it once more, give it another id."
-            raise FaultRaised(Fault.of(Code.CONFLICT, reason)) from None
-        except OtherArguments:
-            reason = f"The step {info.activity_id!r} has called {name} before with other arguments: give it another id."
-            raise FaultRaised(Fault.of(Code.CONFLICT, reason)) from None
-        except Unanswered:
-            this.called = True  # by the attempt that claimed the key
-            reason = f"An earlier attempt of {name} left no answer: find out whether it happened before it is repeated."
-            raise FaultRaised(Fault.of(Code.WORKER_LOST, reason, effect=Applied.UNKNOWN)) from None
+    async def _once(self, kind: Kind, this: Attempt, args: BaseModel, asked: str) -> Once:
+        """Call the tool as often as its effect allows: the ledger is part of its transaction, or stands around it."""
+        if kind.spec.effect is Effect.TRANSACTIONAL:
+            async with self._resources.given(kind, this.call) as given:
+                tx = next(given[name] for name, type in kind.injected.items() if type is Transaction)
+                work = functools.partial(self._call, kind, this, args, given)
+                try:
+                    done = await self._effects.once(kind.spec, this, asked, work, tx)
+                except BaseException:
+                    this.committing = not tx.in_transaction()  # a tool that commits for itself
+                    raise
+                this.committing = True
+            return done
 
-    async def _mark(self, undone: Undoes, call: Call) -> None:
-        """Write down that an effect was taken back, so that nobody is given its result any more."""
-        task = call.task or activity.info().workflow_id or ""
-        await ledger.undo(self._ledgers, Entry(undone.key, task, undone.step, undone.kind, digest=""), by=call.key)
+        async def work_alone() -> JsonValue:
+            async with self._resources.given(kind, this.call) as given:
+                result = await self._call(kind, this, args, given)
+                this.returned = Transaction not in kind.injected.values()  # else its commit is still to come
+            this.returned = True
+            return result
 
-    def _check_store(self, kind: Kind, this: Attempt) -> None:
-        """Let no effect happen beside a ledger that knows nothing of what the task has done."""
-        wanted = this.call.store
-        if wanted and self._store and wanted != self._store and kind.spec.effect is not Effect.READ:
-            reason = f"The task works with the store {wanted}, and this worker with {self._store}: nothing was done."
-            remedy = "Start the worker with the --store or --state of the task, and end this one."
-            raise FaultRaised(Fault.of(Code.WRONG_STORE, f"{reason} {remedy}"))
+        return await self._effects.once(kind.spec, this, asked, work_alone, None)
+
+    async def _call(self, kind: Kind, this: Attempt, args: BaseModel, given: dict[str, Any]) -> JsonValue:
+        """Call the tool and check what it returns."""
+        asked = postcondition.seen(args.model_dump) if kind.ensure else None
+        self._breaks.reach(kind.spec.kind, Point.AFTER_CLAIM)
+        deadline.check()
+        this.called = True
+        value = await self._invoke(kind, args, given)
+        if kind.spec.effect is not Effect.TRANSACTIONAL:
+            self._break(kind, after=True)
+        this.returned = True
+        result = _encode(kind, asked, value)
+        self._breaks.reach(kind.spec.kind, Point.BEFORE_COMMIT)
+        return result
 
     def _break(self, kind: Kind, *, after: bool) -> None:
         fault = self._breaks.next(kind.spec.kind, after=after)
@@ -173,12 +139,6 @@ class Boundary:
             return await kind.function(args, **given)
         call = functools.partial(copy_context().run, kind.function, args, **given)
         return await asyncio.get_running_loop().run_in_executor(self._threads, call)
-
-
-def _happened_not(this: Attempt, error: Exception) -> bool:
-    """Whether what was raised proves that the effect did not happen."""
-    fault = error.fault if isinstance(error, FaultRaised) else classify(error)
-    return this.applied(fault, error) is Applied.NONE
 
 
 def _unknown_kind() -> Callable[..., Any]:
@@ -193,7 +153,8 @@ def _unknown_kind() -> Callable[..., Any]:
     return activity.defn(dynamic=True)(run)
 
 
-def _decode(kind: Kind, payload: RawValue, this: Attempt) -> BaseModel:
+def _decode(kind: Kind, payload: RawValue, this: Attempt) -> tuple[JsonValue, BaseModel]:
+    """The arguments as they were sent, and as the tool takes them."""
     try:
         value = activity.payload_converter().from_payload(payload.payload)
     except Exception as error:
@@ -201,7 +162,7 @@ def _decode(kind: Kind, payload: RawValue, this: Attempt) -> BaseModel:
         raise FaultRaised(Fault.of(Code.UNDECODABLE, reason)) from error
     this.shape = shape(value, kind)
     try:
-        return kind.parse(value)
+        return value, kind.parse(value)
     except ValidationError as error:
         wrong = validation.fields(error.errors(include_url=False, include_context=False, include_input=False))
         raise FaultRaised(Fault.of(Code.INVALID_INPUT, f"{kind.spec.kind} cannot take this: {wrong}.")) from None

@@ -13,10 +13,9 @@ from typing import Any, NamedTuple
 import structlog
 from pydantic import JsonValue
 from sqlalchemy import Column, ColumnElement, Integer, String, Table, Text, delete, select, update
-from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
-from activities.store import OWN, Moment, begun, insert_new, reached, reading, writing
+from activities.store import DATABASE_ERRORS, OWN, Moment, begun, insert_new, reached, reading, writing
 
 log = structlog.get_logger("replan.ledger")
 
@@ -79,15 +78,19 @@ async def once(tx: AsyncConnection, entry: Entry, effect: Callable[[], Awaitable
         Undone: it happened and was taken back.
         StoreAway: the datasource cannot be reached; nothing happened.
     """
-    if not await _claim(tx, entry):
-        return await _happened(tx, entry)
+    while not await _claim(tx, entry):
+        if happened := await _happened(tx, entry):
+            return happened
     result = await effect()
     await _write(tx, entry, result)
     return Once(result, replayed=False)
 
 
 async def claimed(
-    engine: AsyncEngine, entry: Entry, effect: Callable[[], Awaitable[JsonValue]], is_none: Callable[[Exception], bool]
+    engine: AsyncEngine,
+    entry: Entry,
+    effect: Callable[[], Awaitable[JsonValue]],
+    is_none: Callable[[BaseException], bool],
 ) -> Once:
     """Let `effect` happen at the most once: its key is claimed, and that is committed, before it begins.
 
@@ -100,11 +103,12 @@ async def claimed(
         StoreAway: the store cannot be reached; nothing happened.
     """
     async with begun(writing(engine)) as tx:
-        if not await _claim(tx, entry):
-            return await _happened(tx, entry)
+        while not await _claim(tx, entry):
+            if happened := await _happened(tx, entry):
+                return happened
     try:
         result = await effect()
-    except Exception as error:
+    except BaseException as error:
         if is_none(error):
             async with writing(engine).begin() as tx:
                 await tx.execute(delete(LEDGER).where(*_mine(entry)))
@@ -112,7 +116,7 @@ async def claimed(
     try:
         async with writing(engine).begin() as tx:
             await _write(tx, entry, result)
-    except SQLAlchemyError as error:  # history keeps what it came to, and the claim alone keeps it from happening again
+    except DATABASE_ERRORS as error:  # history keeps what it came to, and the claim alone keeps it from happening again
         log.warning("ledger_behind", task=entry.task, step=entry.step, kind=entry.kind, error=type(error).__name__)
     return Once(result, replayed=False)
 
@@ -128,11 +132,19 @@ async def undone_by(ledgers: Sequence[AsyncEngine], key: str) -> str | None:
 
 
 async def find(engine: AsyncEngine, key: str) -> Once | None:
-    """What the effect of `key` came to; None where it did not happen, was undone, or has no answer yet."""
+    """What the effect of `key` came to; None where it did not happen, or was undone.
+
+    Raises:
+        Unanswered: it has a row without a result.
+    """
     what = select(LEDGER.c.result).where(LEDGER.c.key == key, LEDGER.c.undone_at.is_(None))
     async with begun(reading(engine)) as tx:
-        result = await tx.scalar(what)
-    return None if result is None else Once(json.loads(result), replayed=True)
+        row = (await tx.execute(what)).first()
+    if row is None:
+        return None
+    if row.result is None:
+        raise Unanswered(key)
+    return Once(json.loads(row.result), replayed=True)
 
 
 async def undo(ledgers: Sequence[AsyncEngine], entry: Entry, by: str) -> None:
@@ -178,9 +190,12 @@ def _mine(entry: Entry) -> tuple[ColumnElement[bool], ...]:
     return LEDGER.c.key == entry.key, LEDGER.c.claim == entry.claim
 
 
-async def _happened(tx: AsyncConnection, entry: Entry) -> Once:
+async def _happened(tx: AsyncConnection, entry: Entry) -> Once | None:
+    """What the call came to that has the key; None where its claim was given up in this moment."""
     what = select(LEDGER.c.digest, LEDGER.c.result, LEDGER.c.undone_at).where(LEDGER.c.key == entry.key)
-    row = (await tx.execute(what)).one()
+    row = (await tx.execute(what)).one_or_none()
+    if row is None:
+        return None
     if row.undone_at is not None:
         raise Undone(entry.key)
     if row.digest != entry.digest:

@@ -35,7 +35,7 @@ def activities(
     planning = Planning(planner, registry, searchable=searchable, documents=resources.documents, store=store)
     return [
         *planning.activities(),
-        *Finding(known).activities(),
+        *Finding(known, store).activities(),
         *Inspecting(registry, planner.name, host, vault, known, elsewhere).activities(),
         *Boundary(resources, breaks, store=store, ledgers=known).activities(registry),
     ]

@@ -22,6 +22,8 @@ T = TypeVar("T")
 UNREADABLE = (ValueError, LookupError, RuntimeError)
 """What decoding raises for payloads that a codec which is not here has written, or another client."""
 
+SINGLE = (Effect.KEYED, Effect.TRANSACTIONAL, Effect.UNKEYED)
+"""Effects of which a second call with the same key makes no second one."""
 OWN = {spec.kind: spec for spec in routing.OWN}
 
 
@@ -45,6 +47,8 @@ class Call:
     """The event of the workflow task that scheduled it."""
     closed: int | None
     change: Change
+    is_single: bool = False
+    """Whether a second call with its key changes nothing: a ledger or the service itself knows the first."""
 
 
 @dataclass(frozen=True)
@@ -61,12 +65,14 @@ class Calls:
     def undone_by(self, call: Call) -> list[Call]:
         """What going back to before `call` would do again although it is, or may be, done.
 
-        A call that was scheduled before and ended after that point is called again as well.
+        A call that was scheduled before and ended after that point is called again as well. What a key protects is
+        called again and does nothing: it returns what it came to, or says that it was undone.
         """
         return [
             other
             for other in self.all
-            if other.change is not Change.NONE and (other.closed is None or other.closed > call.task)
+            if other.change is not Change.NONE
+            and (other.closed is None or (other.closed > call.task and not other.is_single))
         ]
 
 
@@ -94,6 +100,7 @@ async def read(events: Sequence[HistoryEvent], converter: DataConverter) -> Call
                 task=given.workflow_task_completed_event_id,
                 closed=end.event_id if end else None,
                 change=await _change(specs.get(kind), event, end, converter),
+                is_single=kind in specs and specs[kind].effect in SINGLE,
             )
         )
     return Calls(calls, tuple(planned))

@@ -111,9 +111,8 @@ def lacks(spec: ToolSpec, undoing: Collection[str]) -> list[str]:
     if spec.effect is Effect.READ:
         return []
     needed = ["observe"] if spec.kind in undoing else ["observe", "undo"]
-    may_reconcile = "reconcile" in type(spec).model_fields
-    needed += ["reconcile"] if may_reconcile and spec.effect in (Effect.KEYED, Effect.UNKEYED) else []
-    return [name for name in needed if getattr(spec, name, None) is None]
+    needed += ["reconcile"] if spec.effect in (Effect.KEYED, Effect.UNKEYED) else []
+    return [name for name in needed if getattr(spec, name) is None]
 
 
 def _lacking_tools(specs: Sequence[ToolSpec]) -> Iterator[Check]:
@@ -138,9 +137,17 @@ def _planner(found: Findings) -> Check:
     return Check("planner", Status.OK, found.planner)
 
 
+def _needed(planner: str) -> str | None:
+    """The key that the first of several planners needs; one's own server in OpenAI's place, at a host, wants none."""
+    first = planner.partition(",")[0]
+    if first.startswith("openai") and "@" in first:
+        return None
+    return next((key for begins, key in KEY_OF.items() if first.startswith(begins)), None)
+
+
 def _keys(planner: str, keys: Mapping[str, bool]) -> Check:
     found = ", ".join(f"{name} {'set' if is_set else 'not set'}" for name, is_set in keys.items()) or "none is known"
-    needed = next((key for begins, key in KEY_OF.items() if planner.startswith(begins)), None)
+    needed = _needed(planner)
     if needed is None:
         return Check("keys", Status.OK, f"{found}; the {planner} planner needs none")
     if keys.get(needed):

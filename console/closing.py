@@ -14,6 +14,7 @@ MAX_REASON = 600
 """Cells of the reason for an end."""
 CLOSED = "closed"
 """The code of a task that was closed from outside."""
+HELPED = (StepStatus.COMPLETED, StepStatus.UNDONE)
 LOST = (StepStatus.FAILED, StepStatus.SKIPPED, StepStatus.CANCELLED)
 
 
@@ -50,7 +51,7 @@ def _retries(outcome: Outcome) -> list[str]:
     counted = _count(len(of), "retry", "retries")
     if not of:
         return [counted]
-    helped, wasted = of.count(StepStatus.COMPLETED), sum(one in LOST for one in of)
+    helped, wasted = sum(one in HELPED for one in of), sum(one in LOST for one in of)
     return [f"{counted} ({_helped(helped, len(of))})", f"{wasted} wasted"]
 
 

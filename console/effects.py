@@ -1,12 +1,20 @@
-"""`effects`: what a task did to the world, with keys, from a worker's ledger."""
+"""`effects`: what a task did to the world, with keys: from its history, and from a worker's ledgers."""
+
+from collections.abc import Sequence
 
 from temporalio.client import Client
+from temporalio.service import RPCError, RPCStatusCode
 
-from console import document, tools
-from console.cells import cut, one_line
+from console import document, known, tools, watching
+from console.cells import cut, one_line, printable
+from console.explaining import words
+from console.explaining.runs import history
+from console.explaining.story import Story
+from console.known import Known, KnownEffect
 from console.options import Common
 from console.outcome import Handle
 from console.problem import Exit, Problem
+from console.shown import ROLLBACK_OF, rollback_id
 from workflows.inspect import Inquiry
 from workflows.plan import canonical
 
@@ -15,22 +23,61 @@ MAX_RESULT = 400
 
 
 async def effects(client: Client, handle: Handle, common: Common) -> int:
-    """Print the effects of the task's transactional steps, the oldest first.
+    """Print every effect of a task that happened or may have, the oldest first.
 
     Raises:
         Problem: no worker answers, or it is too old to have a ledger.
     """
-    found = (await tools.ask(client, common, Inquiry(about="effects", task_id=handle.id))).effects
-    if found is None:
+    answer = await tools.ask(client, common, Inquiry(about="effects", task_id=handle.id))
+    if answer.effects is None:
         remedy = "restart it on the version of this console"
         raise Problem("old_worker", "The worker is too old to list effects", remedy, Exit.FAILED)
+    story = Story(await history(client, handle))
+    found = known.effects(story, await _rollback(client, handle.id, story.history.first_run), answer.effects)
     if common.json:
-        cards = [card.model_dump(mode="json") for card in found]
-        print(document.of_anything({"task_id": handle.id, "effects": cards}))
+        told = [one.model_dump(mode="json") for one in found]
+        unread = [one.model_dump(mode="json") for one in answer.unread]
+        print(document.of_anything({"task_id": handle.id, "effects": told, "unread": unread}))
         return Exit.COMPLETED
-    for card in found:
-        print(f"{card.at:%Y-%m-%d %H:%M:%S}  {card.step}  {card.kind}  key {card.key}")
-        print(f"  {cut(one_line(canonical(card.result)), MAX_RESULT)}")
-    if not found:
-        print(f"The ledger of this worker's store has no effect of {handle.id}.")
+    for one in found:
+        for line in _lines(one, found):
+            watching.say(printable(line))
+    for ledger in answer.unread:
+        watching.say(
+            printable(f"The ledger {ledger.where} cannot be read ({ledger.problem}): what it has is not listed.")
+        )
+    if not found and not answer.unread:
+        watching.say(
+            printable(f"{handle.id} has changed nothing: neither its history nor a ledger has an effect of it.")
+        )
     return Exit.COMPLETED
+
+
+async def _rollback(client: Client, id: str, first_run: str) -> Story | None:
+    """What the newest rollback of a task did; None where there was none, or it was of another task with this id."""
+    handle: Handle = client.get_workflow_handle(rollback_id(id))
+    try:
+        of = await (await handle.describe()).memo_value(ROLLBACK_OF, None)
+        return Story(await history(client, handle)) if of == first_run else None
+    except RPCError as error:
+        if error.status is not RPCStatusCode.NOT_FOUND:
+            raise
+        return None
+
+
+def _lines(one: KnownEffect, all: Sequence[KnownEffect]) -> list[str]:
+    effect = f" ({one.effect})" if one.effect else ""
+    said = [f"{words.moment(one.at)}  {one.step}  {one.kind}{effect}  {_standing(one, all)}", f"    key {one.key}"]
+    if one.result is not None:
+        said.append(f"    {cut(one_line(canonical(one.result)), MAX_RESULT)}")
+    return said
+
+
+def _standing(one: KnownEffect, all: Sequence[KnownEffect]) -> str:
+    """Whether it stands, in words."""
+    if one.known is Known.MAY:
+        return "may have happened"
+    if one.known is Known.HAPPENED:
+        return f"happened, and took back {one.undoes}" if one.undoes else "happened"
+    by = next((f"{other.step} ({other.kind})" for other in all if other.key == one.undone_by), one.undone_by)
+    return f"undone at {words.moment(one.undone_at)} by {by}" if one.undone_at else f"undone by {by}"

@@ -2,113 +2,11 @@
 
 from dataclasses import dataclass, field
 from datetime import datetime
-from enum import StrEnum
-from typing import NamedTuple
 
-from pydantic import JsonValue
-
+from console.call import Call, Event, Failing
 from workflows import routing
 from workflows.catalogue import Catalogue, Effect, ToolSpec
-from workflows.faults import Code, Fault, Quadrant
-from workflows.plan import Proposed
-from workflows.task import Outcome, Situation, Task
-
-PLANNING = (routing.PLAN.kind, routing.REPLAN.kind)
-OWN = frozenset(spec.kind for spec in routing.OWN)
-LOOK = ":look"
-"""What follows a step's id in the id of the observation that was made for it."""
-
-
-class Event(NamedTuple):
-    """Where something is written: the run of the task, from 1, and the event's id in it."""
-
-    run: int
-    id: int
-
-
-class Closed(StrEnum):
-    """How a call ended."""
-
-    COMPLETED = "completed"
-    FAILED = "failed"
-    CANCELLED = "cancelled"
-
-
-@dataclass(frozen=True)
-class Failing:
-    """A fault as far as the history tells."""
-
-    reason: str
-    quadrant: Quadrant | None = None
-    fault: Fault | None = None
-
-    @classmethod
-    def of(cls, fault: Fault) -> "Failing":
-        """A fault that is known in full."""
-        return cls(fault.reason, fault.quadrant, fault)
-
-    @property
-    def code(self) -> Code | None:
-        """What happened; None where it cannot be read."""
-        return self.fault.code if self.fault else None
-
-
-@dataclass
-class Call:
-    """One scheduling of an activity, with all its attempts."""
-
-    id: str
-    kind: str
-    at: datetime
-    scheduled: Event
-    args: JsonValue = None
-    allowed: int = 1
-    """Attempts that it was granted; 0 means no limit."""
-    situation: Situation | None = None
-    """What a planner was told."""
-    started: Event | None = None
-    started_at: datetime | None = None
-    """When its last attempt began."""
-    attempt: int = 0
-    """The number of its last attempt, as far as it is written down."""
-    last: Failing | None = None
-    """What ended the attempt before the last one."""
-    earlier: tuple[Fault, ...] = ()
-    """The faults of the attempts before the last one, as far as a worker lived to tell."""
-    ended: Event | None = None
-    ended_at: datetime | None = None
-    closed: Closed | None = None
-    """How it ended; None while it has not."""
-    result: JsonValue = None
-    replayed: bool = False
-    proposed: Proposed | None = None
-    """What a planner returned."""
-    failing: Failing | None = None
-
-    @property
-    def events(self) -> tuple[Event, ...]:
-        """All that is written about it."""
-        return tuple(one for one in (self.scheduled, self.started, self.ended) if one)
-
-    @property
-    def step(self) -> str:
-        """The step for which it was made."""
-        return self.id.removesuffix(LOOK)
-
-    @property
-    def is_look(self) -> bool:
-        """Whether it looked at the world again after a refusal."""
-        return self.id.endswith(LOOK)
-
-    @property
-    def is_planning(self) -> bool:
-        """Whether it asked for a proposal."""
-        return self.kind in PLANNING
-
-    @property
-    def is_step(self) -> bool:
-        """Whether it carried out a step of a plan."""
-        return not self.is_look and self.kind not in OWN
+from workflows.task import Outcome, Task
 
 
 @dataclass
@@ -167,6 +65,8 @@ class History:
 
     task_id: str
     runs: int = 1
+    first_run: str = ""
+    """The id that the keys of its calls begin with."""
     task: Task | None = None
     started_at: datetime | None = None
     last: Event | None = None
@@ -176,6 +76,8 @@ class History:
     timers: list[Timer] = field(default_factory=list)
     cancels: list[Event] = field(default_factory=list)
     """Requests to cancel the task."""
+    undo_asked: list[Event] = field(default_factory=list)
+    """Requests to undo it when it is cancelled."""
     resets: list[Reset] = field(default_factory=list)
     due: datetime | None = None
     """Since when a workflow task waits for a worker."""
@@ -188,6 +90,8 @@ class History:
     began: bool = False
     """Whether a worker ever took it."""
     end: End | None = None
+    rollback: str | None = None
+    """How the workflow stands, in the server's word, that undoes the task after its end."""
     pending: dict[str, Pending] = field(default_factory=dict)
     """By activity id."""
     unreadable: list[Unreadable] = field(default_factory=list)
@@ -203,8 +107,12 @@ class History:
         return [call for call in self.calls if call.is_planning]
 
     def of_step(self, id: str) -> list[Call]:
-        """The schedulings of one step, in order."""
-        return [call for call in self.calls if call.is_step and call.id == id]
+        """The schedulings of one step, or of the call that undoes one, in order."""
+        return [call for call in self.calls if call.id == id and not call.is_own]
+
+    def reconciles(self, id: str) -> list[Call]:
+        """The reads that found out whether a call had happened, in order."""
+        return [call for call in self.calls if call.is_reconcile and call.owner == id]
 
     def looks(self, id: str) -> list[Call]:
         """The observations that were made for one step."""

@@ -22,7 +22,8 @@ class Lines(View):
         self._width = width
         self._plans = 0
         self._steps = set[tuple[str, int]]()
-        self._began = False
+        self._stays = 0
+        self._began = self._undoing = False
 
     def see(self, sight: Sight) -> None:
         """Tell what is new."""
@@ -55,11 +56,24 @@ class Lines(View):
                 self._say(line)
             self._plans = revision.number
         self._tell_steps(outcome, columns, before=self._plans + 1)
+        self._tell_stays(outcome)
 
     def _tell_steps(self, outcome: Outcome, columns: Columns, before: int) -> None:
         for step in outcome.steps:
             told = (step.id, step.revision)
             if tree.has_ended(step) and step.revision < before and told not in self._steps:
                 self._steps.add(told)
+                self._begin_undo(wanted=tree.is_undo(step))
                 for line in tree.step_lines(outcome, step, columns):
                     self._say(line)
+
+    def _tell_stays(self, outcome: Outcome) -> None:
+        for one in tree.not_tried(outcome)[self._stays :]:
+            self._begin_undo(wanted=True)
+            self._stays += 1
+            self._say(tree.stays_line(one))
+
+    def _begin_undo(self, *, wanted: bool) -> None:
+        if wanted and not self._undoing:
+            self._undoing = True
+            self._say(tree.UNDO_HEADING)

@@ -43,14 +43,19 @@ async def ended(handle: Handle) -> Outcome:
         return await _closed_from_outside(handle)
 
 
-async def progress(handle: Handle) -> Outcome | None:
-    """How far a running task is, by query, which adds nothing to its history; None when no worker answers."""
+async def account(handle: Handle) -> Progress | None:
+    """All that a worker knows of a task, by query, which adds nothing to its history; None when none answers."""
     try:
         async with asyncio.timeout(QUERY_TIMEOUT.total_seconds()):  # the SDK tries again for longer than people wait
-            answer = await handle.query(AgentWorkflow.progress, rpc_timeout=QUERY_TIMEOUT)
+            return await handle.query(AgentWorkflow.progress, rpc_timeout=QUERY_TIMEOUT)
     except (RPCError, WorkflowQueryFailedError, TimeoutError):
         return None
-    return answer.outcome(datetime.now(UTC))
+
+
+async def progress(handle: Handle) -> Outcome | None:
+    """How far a running task is; None when no worker answers."""
+    answer = await account(handle)
+    return answer.outcome(datetime.now(UTC)) if answer else None
 
 
 async def _closed_from_outside(handle: Handle) -> Outcome:

@@ -50,7 +50,7 @@ def fit(lines: Sequence[str], width: int, height: int) -> list[str]:
 
 
 def _standing(outcome: Outcome, at: datetime) -> str:
-    steps = [step for step in outcome.steps if step.status is not StepStatus.SKIPPED]
+    steps = [step for step in outcome.steps if step.status is not StepStatus.SKIPPED and not tree.is_undo(step)]
     done = sum(tree.has_ended(step) for step in steps)
     counts = f"{done} of {len(steps)} steps, {outcome.spent.tool_calls} tool calls"
     status = outcome.status.capitalize()

@@ -52,7 +52,7 @@ def starter(*words: str) -> list[str]:
 
 @contextmanager
 def _worker(environment: Mapping[str, str], log: Path, options: tuple[str, ...]) -> Iterator[str]:
-    command = [sys.executable, str(ROOT / "worker.py"), "--dev", "--fresh", *options]
+    command = [sys.executable, str(ROOT / "worker.py"), "--dev", "--fresh", "--planner", "offline", *options]
     with log.open("w") as errors:
         process = subprocess.Popen(  # noqa: S603  # our own script
             command, env=environment, stdout=subprocess.PIPE, stderr=errors, text=True

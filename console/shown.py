@@ -1,4 +1,4 @@
-"""Command lines that are shown to be copied."""
+"""Command lines that are shown to be copied, and names."""
 
 import shlex
 
@@ -8,3 +8,12 @@ from console.cells import printable
 def starter(*words: str) -> str:
     """`python starter.py WORDS`, quoted for a shell where a word, such as an id, needs it."""
     return printable(f"python starter.py {shlex.join(words)}")
+
+
+ROLLBACK_OF = "origin"
+"""The memo of a rollback: the first run of the task that it undoes."""
+
+
+def rollback_id(task: str) -> str:
+    """The id of the workflow that undoes a closed task."""
+    return f"undo-{task}"

@@ -10,6 +10,7 @@ from temporalio.client import Client, WorkflowExecutionDescription, WorkflowExec
 from temporalio.exceptions import ApplicationError, FailureError
 from temporalio.service import RPCError, RPCStatusCode
 
+from console.call import RECONCILE
 from console.outcome import QUERY_TIMEOUT, Handle, progress
 from console.step_lines import Attempt, Now
 from workflows import routing
@@ -27,6 +28,7 @@ OWN = {
     routing.CATALOGUE.kind: "asking what the worker can do",
     routing.PLAN.kind: "asking the planner",
     routing.REPLAN.kind: "asking the planner for a new plan",
+    routing.FIND_EFFECT.kind: "asking the ledger whether a call happened",
 }
 
 
@@ -38,7 +40,7 @@ class Sight:
     attempts: Mapping[str, Attempt] = field(default_factory=dict)
     """Of the running steps, by id."""
     doing: tuple[str, ...] = ()
-    """What goes on beside the steps: planning, looking again."""
+    """What goes on beside the steps: planning, looking again, finding out what happened."""
 
     def now(self) -> Now:
         """What is known beside the Outcome, at this moment."""
@@ -91,6 +93,8 @@ async def _sight(client: Client, outcome: Outcome, seen: WorkflowExecutionDescri
             doing.append(OWN[kind])
         elif step := running.get(activity.activity_id):
             attempts[step.id] = await _attempt(client, step, activity)
+        elif activity.activity_id.endswith(RECONCILE):
+            doing.append(f"finding out with {kind} whether a call happened")
         else:
             doing.append(f"looking at the world again with {kind}")
     return Sight(outcome, attempts, tuple(dict.fromkeys(doing)))

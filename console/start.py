@@ -93,7 +93,13 @@ def check(id: str | None, *, detach: bool, dry_run: bool) -> None:
         raise Problem("usage", reason, remedy)
 
 
-def wanted(text: str | None, plan: Path | None, documents: str | None, limits: dict[str, Any]) -> Task:
+def wanted(
+    text: str | None,
+    plan: Path | None,
+    documents: str | None,
+    limits: dict[str, Any],
+    on_escalation: Literal["end", "undo"] = "end",
+) -> Task:
     """What the options ask for.
 
     Raises:
@@ -106,7 +112,8 @@ def wanted(text: str | None, plan: Path | None, documents: str | None, limits: d
     if not words:
         raise Problem("no_task", "There is nothing to do", 'give --task "..." or --plan FILE')
     try:
-        return Task(text=words, plan=steps, documents=folder, limits=Limits(**limits))
+        more: dict[str, Any] = {"limits": Limits(**limits), "on_escalation": on_escalation}
+        return Task(text=words, plan=steps, documents=folder, **more)
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         field = {"text": "task"}.get(str(first["loc"][-1]), str(first["loc"][-1]).replace("_", "-"))

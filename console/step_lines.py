@@ -8,7 +8,7 @@ from rich.cells import cell_len
 
 from console.cells import cut, one_line, pad, printable
 from workflows.details import SIGNS
-from workflows.faults import Code
+from workflows.faults import Applied, Code
 from workflows.task import FaultRecord, Outcome, OutcomeStep, StepStatus
 
 FOLLOWS = {
@@ -16,8 +16,23 @@ FOLLOWS = {
     "end": "the same call would fail again: no retry",
     "wait": "waiting, then the same step again",
     "fallback": "another kind takes over",
+    "reconcile": "it may have happened -> finding that out before anything else",
     "escalate": "neither time nor another plan can help -> a person, no retry",
 }
+FOUND = {
+    "replan": "it had not happened -> a new plan",
+    "end": "it had not happened",
+    "wait": "it had not happened -> the same step again",
+    "fallback": "it had not happened -> another kind takes over",
+    "reconcile": "it had happened: its result was found, nothing was done again",
+    "escalate": "it had not happened, but neither time nor another plan can help -> a person",
+}
+"""What followed where it was found out first whether the call had happened."""
+TO_A_PERSON = {
+    Applied.APPLIED: "it happened, so it is not done once more -> a person",
+    Applied.UNKNOWN: "nobody knows whether it happened -> a person, no second call",
+}
+"""Why a person has to act on a call that changed the world, or may have."""
 WIDTH = 80
 """Columns of a terminal that nobody asked for its size."""
 MAX_REASON = 400
@@ -104,16 +119,20 @@ def without_word(outcome: Outcome, step: OutcomeStep) -> int:
     ]
     counted = [fault.decision for fault in told if fault.code is not Code.WORKER_SHUTDOWN]
     retried = counted.count("retry")
-    last = step.status in (StepStatus.COMPLETED, StepStatus.CANCELLED)
+    was_found = bool(told) and told[-1].reconciled == "applied"
+    last = step.status in (StepStatus.COMPLETED, StepStatus.CANCELLED, StepStatus.UNDONE) and not was_found
     return max(0, step.attempts - retried - max(1, len(counted) - retried + last))
 
 
 def _follows(outcome: Outcome, fault: FaultRecord) -> str:
     """What followed a fault; a task that ended before a new plan came had none."""
     replanned = any(revision.number > fault.revision for revision in outcome.revisions)
+    if fault.decision == "escalate" and fault.effect in TO_A_PERSON:
+        return TO_A_PERSON[fault.effect]
+    known = FOUND if fault.reconciled in ("applied", "not_applied") else FOLLOWS
     if fault.decision == "replan" and outcome.ended_at and not replanned:
-        return FOLLOWS["end"]
-    return FOLLOWS[fault.decision]
+        return known["end"]
+    return known[fault.decision]
 
 
 def kind(step: OutcomeStep) -> str:
@@ -141,7 +160,8 @@ def _widest(outcome: Outcome, name: Callable[[OutcomeStep], str], most: int) -> 
 def _state(step: OutcomeStep, attempt: Attempt | None) -> str:
     if attempt:
         return attempt.words
-    if step.status in (StepStatus.PENDING, StepStatus.WAITING, StepStatus.SKIPPED) or not step.attempts:
+    as_it_is = (StepStatus.PENDING, StepStatus.WAITING, StepStatus.SKIPPED, StepStatus.UNDONE)
+    if step.status in as_it_is or not step.attempts:
         return step.status.value
     return f"{step.attempts} attempt{'' if step.attempts == 1 else 's'}"
 

@@ -1,4 +1,4 @@
-"""`cancel`: ask a task to stop."""
+"""`cancel`: ask a task to stop, and to undo what it has done where that is wanted."""
 
 from temporalio.client import Client, WorkflowExecutionStatus
 
@@ -8,10 +8,11 @@ from console.options import Common
 from console.outcome import Handle
 from console.problem import Exit, Problem
 from console.shown import starter
+from workflows.agent import AgentWorkflow
 
 
-async def cancel(client: Client, handle: Handle, common: Common) -> int:
-    """Ask a running task to stop; it ends when the steps that run have ended.
+async def cancel(client: Client, handle: Handle, common: Common, *, undo: bool = False) -> int:
+    """Ask a running task to stop; it ends when the steps that run have ended and, with `undo`, are taken back.
 
     Raises:
         Problem: it has ended already.
@@ -20,8 +21,14 @@ async def cancel(client: Client, handle: Handle, common: Common) -> int:
     if seen.status is not WorkflowExecutionStatus.RUNNING:
         how = seen.status.name.lower() if seen.status else "closed"
         reason = f"Task {handle.id!r} has ended already ({how})"
-        raise Problem("closed", reason, f"`{starter('show', handle.id)}` shows how", Exit.FAILED)
+        shows = f"`{starter('show', handle.id)}` shows how"
+        remedy = f"`{starter('undo', handle.id)}` takes back what it did" if undo else shows
+        raise Problem("closed", reason, remedy, Exit.FAILED)
+    if undo:
+        await handle.signal(AgentWorkflow.undo_when_cancelled)
     await handle.cancel()
-    asked = f"{printable(handle.id)} was asked to stop. See what is done: {starter('show', handle.id)}"
-    print(document.of_anything({"task_id": handle.id, "cancel_requested": True}) if common.json else asked)
+    said = f"{printable(handle.id)} was asked to stop{' and to undo what it has done' if undo else ''}."
+    asked = f"{said} See what is done: {starter('show', handle.id)}"
+    fields = {"task_id": handle.id, "cancel_requested": True, "undo": undo}
+    print(document.of_anything(fields) if common.json else asked)
     return Exit.COMPLETED

@@ -152,8 +152,9 @@ def _head(card: ToolCard) -> None:
 def _more(card: ToolCard) -> list[str]:
     """What a tool goes with, what it takes and returns."""
     spec, lines = card.spec, list[str]()
-    related = {"looks again with": spec.observe, "is undone by": spec.undo}
+    related = {"looks again with": spec.observe, "is reconciled by": spec.reconcile, "is undone by": spec.undo}
     lines += [f"  {words} {other.kind}" for words, other in related.items() if other]
+    lines += [f"  settles within {spec.settle:g} s"] if spec.reconcile else []
     lines += [f"  falls back to {spec.fallback}"] if spec.fallback else []
     lines += [f"  retries: {spec.retry}; {spec.timeout:g} s an attempt", "  takes"]
     for name, part in card.args_schema.get("properties", {}).items():

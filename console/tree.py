@@ -4,15 +4,17 @@ from dataclasses import dataclass
 
 from console import closing as last
 from console import step_lines as steps
+from console.call import UNDO
 from console.cells import cut
 from console.cells import one_line as one_line
 from console.cells import printable as printable
 from console.cells import wrapped as wrapped
 from console.step_lines import Columns, Now
-from workflows.task import Outcome, OutcomeStep, Revision, StepStatus
+from workflows.task import Outcome, OutcomeStep, Revision, StepStatus, UndoRecord
 
 MAX_BECAUSE = 400
 """Cells of a planner's reason."""
+UNDO_HEADING = "Undo  the newest first"
 
 
 @dataclass(frozen=True)
@@ -55,9 +57,35 @@ def blocks(outcome: Outcome, columns: Columns, now: Now | None = None) -> list[B
     for revision in outcome.revisions:
         found.append(Block(plan_lines(revision), revision.number))
         for step in outcome.steps:
-            if step.revision == revision.number and step.status is not StepStatus.SKIPPED:
+            if step.revision == revision.number and step.status is not StepStatus.SKIPPED and not is_undo(step):
                 found.append(Block(steps.lines(outcome, step, columns, now), revision.number, step))
-    return found
+    return found + _undo(outcome, columns, now)
+
+
+def _undo(outcome: Outcome, columns: Columns, now: Now | None) -> list[Block]:
+    """What was taken back, the newest first, and what stays, below all plans."""
+    undos, stays = [step for step in outcome.steps if is_undo(step)], not_tried(outcome)
+    if not undos and not stays:
+        return []
+    last = outcome.revisions[-1].number if outcome.revisions else 0
+    found = [Block([UNDO_HEADING, *map(stays_line, stays)], last)]
+    return found + [Block(steps.lines(outcome, step, columns, now), last, step) for step in undos]
+
+
+def is_undo(step: OutcomeStep) -> bool:
+    """Whether a step is none of a plan but takes one back."""
+    return step.id.startswith(UNDO)
+
+
+def not_tried(outcome: Outcome) -> list[UndoRecord]:
+    """What was to be undone and has no call that could have done it."""
+    tried = {step.id for step in outcome.steps}
+    return [one for one in outcome.undo if not one.done and f"{UNDO}{one.step_id}" not in tried]
+
+
+def stays_line(stays: UndoRecord) -> str:
+    """A step that nothing takes back."""
+    return f"    {printable(stays.step_id)} stays: {cut(one_line(stays.reason), steps.MAX_REASON)}"
 
 
 def body(outcome: Outcome, ui_url: str | None, width: int = steps.WIDTH, now: Now | None = None) -> list[str]:
@@ -78,7 +106,7 @@ def whole(outcome: Outcome, ui_url: str | None, width: int = steps.WIDTH, now: N
 
 def has_ended(step: OutcomeStep) -> bool:
     """Whether a step will not change any more, and did something."""
-    return step.status in (StepStatus.COMPLETED, StepStatus.FAILED, StepStatus.CANCELLED)
+    return step.status in (StepStatus.COMPLETED, StepStatus.FAILED, StepStatus.CANCELLED, StepStatus.UNDONE)
 
 
 def _kept(ids: tuple[str, ...]) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 from pydantic import BaseModel, JsonValue, ValidationError
 
 from console.placeholders import Placeholders
-from workflows.call import Call
+from workflows.call import Call, Undoes
 from workflows.catalogue import Catalogue, Companion, ToolSpec
 from workflows.faults import Fault
 from workflows.guard import RepeatGuard
@@ -25,6 +25,7 @@ from workflows.task import (
     Situation,
     StepRecord,
     Task,
+    UndoRecord,
 )
 
 KEPT: Mapping[type[BaseModel], frozenset[str]] = {
@@ -34,21 +35,23 @@ KEPT: Mapping[type[BaseModel], frozenset[str]] = {
     Companion: frozenset({"kind", "args"}),
     Ending: frozenset({"code"}),
     Fault: frozenset({"source"}),
-    FaultRecord: frozenset({"source", "step_id", "decision"}),
+    FaultRecord: frozenset({"source", "step_id", "decision", "reconciled"}),
     GiveUp: frozenset({"type"}),
     NewSteps: frozenset({"type"}),
     Observation: frozenset({"step_id", "kind"}),
     Outcome: frozenset({"code", "planner", "strategy"}),
     OutcomeStep: frozenset({"id", "kind", "needs"}),
-    Progress: frozenset({"planner", "down", "folded"}),
+    Progress: frozenset({"planner", "down", "folded", "origin"}),
     Proposed: frozenset({"planner"}),
     Question: frozenset({"type"}),
     Revision: frozenset({"refused", "kept", "looked"}),
     Situation: frozenset({"down"}),
     Step: frozenset({"id", "kind", "needs"}),
-    StepRecord: frozenset({"kind"}),
-    Task: frozenset({"strategy"}),
+    StepRecord: frozenset({"kind", "undoes"}),
+    Task: frozenset({"strategy", "on_escalation"}),
     ToolSpec: frozenset({"kind", "retry", "fallback", "digest"}),
+    UndoRecord: frozenset({"step_id", "kind"}),
+    Undoes: frozenset({"key", "step", "kind"}),
 }
 """The strings of our models that decide; an enum, a time and a number of a model's own stay without being named."""
 

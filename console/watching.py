@@ -11,6 +11,7 @@ from console import document, tree
 from console.cells import printable
 from console.connection import ui_url
 from console.events import Events
+from console.explaining import runs, words
 from console.follow import Follower
 from console.lines import Lines
 from console.live import Live
@@ -67,12 +68,14 @@ async def show(client: Client, handle: Handle, common: Common) -> int:
         Problem: it runs and no worker answers, or the server does not.
     """
     outcome, now = await _standing(client, handle, common)
+    rolled_back = await runs.rollback(client, handle.id, outcome.ended_at) if outcome.ended_at else None
     if common.json:
         print(await _document(client, handle, outcome))
         return exit_code(outcome)
     place, live = _place(client, handle), sys.stdout.isatty()
     width = size(sys.stdout)[0] if live else WIDTH
     body, closing = tree.body(outcome, place, width, now), tree.closing(outcome)
+    closing += [printable(words.rolled_back(handle.id, rolled_back))] if rolled_back else []
     for line in Paint.of(sys.stdout).whole(body, closing, width) if live else body + closing:
         print(line)
     return exit_code(outcome)

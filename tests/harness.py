@@ -98,7 +98,7 @@ async def staged(
         store = await store_id(engine)
         planning = Planning(chosen, registry, searchable=True, documents=folder, store=store, patience=patience)
         boundary = Boundary(Resources(engine, http, folder), store=store, ledgers=datasources)
-        activities = [*planning.activities(), *Finding(datasources).activities(), *boundary.activities(registry)]
+        activities = [*planning.activities(), *Finding(datasources, store).activities(), *boundary.activities(registry)]
         async with worker(client, name, activities, workflow):
             yield Stage(client, name)
     await engine.dispose()

@@ -129,3 +129,47 @@ def test_a_write_whose_answer_is_lost_happens_once(tmp_path: Path) -> None:
 
     assert (card["step"], card["kind"], card["result"]) == ("call", "purchase", step["result"])
     assert (found[0], found.count(step["result"]["id"])) == (step["result"]["id"], 1)
+
+
+UNKEYED = '''
+from pathlib import Path
+
+from pydantic import BaseModel
+
+from activities.toolbox import Refused, tool
+
+FILE = Path({file!r})
+
+
+class Words(BaseModel):
+    words: str
+
+
+@tool.read
+async def find_line(args: Words) -> Words:
+    """Look whether a line is there."""
+    if args.words not in FILE.read_text().splitlines():
+        raise Refused("There is no such line.", code="not_found")
+    return args
+
+
+@tool.unkeyed(reconcile=find_line.using(words="args.words"), settle=0)
+async def add_line(args: Words) -> Words:
+    """Add a line."""
+    with FILE.open("a") as file:
+        file.write(args.words + "\\n")
+    return args
+'''
+
+
+def test_an_unkeyed_call_whose_answer_is_lost_is_found_out(tmp_path: Path) -> None:
+    """`lost` on an unkeyed tool with a reconcile: what was done is found, and not done again; nobody is asked."""
+    file, tools = tmp_path / "lines", tmp_path / "my_tools.py"
+    tools.write_text(UNKEYED.format(file=str(file)))
+    processes = Processes(f"localhost:{free_port()}", tmp_path)
+    with processes.worker("--dev", "--tools", str(tools), "--break", "add_line=lost:1"):
+        done = processes.starter("call", "add_line", '{"words": "hello"}', "--json")
+    document: dict[str, Any] = json.loads(done.stdout)
+
+    assert (done.returncode, file.read_text()) == (0, "hello\n"), done.stdout
+    assert [one["decision"] for one in document["faults"]] == ["reconcile"]

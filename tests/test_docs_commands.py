@@ -47,6 +47,8 @@ SHOWN = {
     "start --detach": "start --detach --task 'calculate 1 + 1'",
     "start --dry-run": "start --dry-run --task 'calculate 1 + 1'",
     "explain": "explain book-a-slot",
+    "effects": "effects book-a-slot",
+    "undo": "undo book-a-slot",
     "tools": "tools calculate",
     "cancel": "cancel unwanted",
     "reset": "reset book-a-slot --to price",

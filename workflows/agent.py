@@ -12,7 +12,7 @@ from temporalio.exceptions import ApplicationError
 
 from workflows import attributes, routing
 from workflows.budget import Budget
-from workflows.call import Stuck, ask, raise_if_cancelled
+from workflows.call import Stuck, ask, made_by_reset, raise_if_cancelled
 from workflows.catalogue import Catalogue
 from workflows.details import details
 from workflows.execution import Execution
@@ -20,7 +20,18 @@ from workflows.folding import can_be_carried, fold
 from workflows.observing import observe
 from workflows.plan import Answer, GiveUp, NewSteps, Question
 from workflows.proposing import propose
-from workflows.task import Ending, Ends, FaultRecord, Outcome, Progress, Revision, StepRecord, Task, TaskStatus
+from workflows.task import (
+    Ending,
+    Ends,
+    FaultRecord,
+    Outcome,
+    Progress,
+    Revision,
+    StepRecord,
+    Task,
+    TaskStatus,
+    UndoRecord,
+)
 from workflows.undoing import roll_back
 
 MAX_FRUITLESS = 2
@@ -72,6 +83,7 @@ class AgentWorkflow:
             with suppress(asyncio.CancelledError):  # all is being cancelled already
                 await workflow.wait([work])
         if ending is None:
+            self._progress.was_reset = self._progress.was_reset or made_by_reset()
             workflow.continue_as_new(self._progress.slim())
         if self._is_to_be_undone(ending):
             ending = await self._roll_back(ending)
@@ -90,11 +102,14 @@ class AgentWorkflow:
     async def _roll_back(self, ending: Ending) -> Ending:
         """Undo what was done, whoever cancels meanwhile; the ending with what became of it."""
         progress = self._progress
-        undoing = asyncio.create_task(roll_back(progress, self._catalogue, self._show))
+        undoing = asyncio.create_task(self._undo())
         while not undoing.done():
             with suppress(asyncio.CancelledError):  # half a rollback would help nobody
                 await workflow.wait([undoing])
-        undoing.result()
+        try:
+            undoing.result()
+        except Ends as early:
+            progress.undo.append(UndoRecord(step_id="all steps", reason=early.ending.reason))
         undone = ", ".join(one.step_id for one in progress.undo if one.done)
         told = [f"Undone: {undone}."] if undone else []
         told += [f"Not undone: {progress.not_undone}."] if progress.not_undone else []
@@ -131,6 +146,11 @@ class AgentWorkflow:
         fold(progress)
         is_suggested = workflow.info().is_continue_as_new_suggested() and progress.turn > self._took_over
         return is_suggested and can_be_carried(progress.slim())
+
+    async def _undo(self) -> None:
+        if not self._catalogue.specs and self._progress.records:
+            await self._read_catalogue()
+        await roll_back(self._progress, self._catalogue, self._show)
 
     async def _read_catalogue(self) -> None:
         what = "what this worker can do"

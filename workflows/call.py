@@ -64,10 +64,22 @@ class Call(BaseModel):
     """The task whose effect it is; None for that of the workflow itself."""
 
     @classmethod
-    def of(cls, id: str, spec: ToolSpec, revision: int, *, origin: str | None = None, **more: Any) -> "Call":
-        """The header of the call `id` of the running task, or of the one whose first run is `origin`."""
-        key = key_of(id, origin)
-        return cls(key=key, revision=revision, digest=spec.digest, is_reset=_is_reset(), **more)
+    def of(
+        cls,
+        id: str,
+        spec: ToolSpec,
+        revision: int,
+        *,
+        origin: str | None = None,
+        was_reset: bool = False,
+        **more: Any,
+    ) -> "Call":
+        """The header of the call `id` of the running task, or of the one whose first run is `origin`.
+
+        `was_reset` is whether an earlier run was made by a reset.
+        """
+        is_reset = was_reset or made_by_reset()
+        return cls(key=key_of(id, origin), revision=revision, digest=spec.digest, is_reset=is_reset, **more)
 
 
 def key_of(id: str, origin: str | None = None) -> str:
@@ -75,13 +87,13 @@ def key_of(id: str, origin: str | None = None) -> str:
     return f"{origin or workflow.info().first_execution_run_id}/{id}"
 
 
-def _is_reset() -> bool:
+def made_by_reset() -> bool:
     """Whether this run was made by a reset; what follows from it must be decided by activities, and so be history.
 
     The workflow itself may not: it replays what happened before the reset as if that had happened in this run.
     """
     info = workflow.info()
-    return info.continued_run_id is None and info.run_id != info.first_execution_run_id
+    return info.run_id != info.original_execution_run_id
 
 
 _CALL: ContextVar[Call] = ContextVar("replan_call")

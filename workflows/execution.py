@@ -11,7 +11,7 @@ from temporalio.exceptions import ActivityError, is_cancelled_exception
 
 from workflows import routing
 from workflows.call import Call, Undoes, call, key_of, raise_if_cancelled
-from workflows.catalogue import ECHOES, Catalogue, Effect, ToolSpec
+from workflows.catalogue import ECHOES, SAFE, Catalogue, Effect, ToolSpec
 from workflows.decision import Decision, Escalate, Left, Reconcile, Replan, UseFallback, Wait, decide
 from workflows.details import summary
 from workflows.faults import (
@@ -23,7 +23,7 @@ from workflows.faults import (
     readable,
 )
 from workflows.plan import Step, StepReturn, Unresolved, canonical, ready, resolve
-from workflows.reconciling import Finding, Verdict, reconcile, told
+from workflows.reconciling import Finding, Verdict, is_haunted, reconcile, told
 from workflows.task import FaultRecord, Progress, StepRecord, StepStatus
 
 MAX_ARGS = 512 * 1024
@@ -90,6 +90,7 @@ class Execution:
         try:
             await self._carry_out(record)
         except asyncio.CancelledError:
+            record.was_waiting = record.status is StepStatus.WAITING
             record.status = StepStatus.CANCELLED
         record.ended = workflow.now()
 
@@ -137,6 +138,8 @@ class Execution:
 
     def _prepare(self, record: StepRecord) -> Fault | None:
         """Put the results of other steps into the arguments; refuse what is known to fail."""
+        if record.undoes is not None:
+            return None  # its arguments are made already, of what is data
         try:
             args = resolve(record.step.args, self._progress.results)
         except Unresolved as missing:
@@ -200,7 +203,7 @@ class Execution:
             return from_activity_error(error, spec, granted)
 
     def _header(self, record: StepRecord, spec: ToolSpec) -> Call:
-        progress, more = self._progress, dict[str, Any]()
+        progress, more = self._progress, dict[str, Any](was_reset=self._progress.was_reset)
         if spec.effect is not Effect.READ:
             more |= {"store": progress.store, "claim": record.claim}
         if progress.origin is not None:
@@ -213,15 +216,16 @@ class Execution:
         return Call.of(record.call_id, spec, record.revision, origin=progress.origin, documents=documents, **more)
 
     def _doubted(self, record: StepRecord, fault: Fault) -> Fault:
-        """A refusal, unless an earlier scheduling of the step may have happened: then it may be the echo of that."""
+        """The fault, or, where an earlier scheduling of the step may have happened, one of unknown effect.
+
+        A refusal may be the echo of that scheduling, and a fault that time cures says nothing of it.
+        """
         spec = self._spec(record)
-        if spec.effect not in ECHOES or fault.quadrant.is_transient or fault.effect is Applied.APPLIED:
+        doubtful = SAFE if fault.quadrant.is_transient else ECHOES
+        if spec.effect not in doubtful or fault.effect is not Applied.NONE:
             return fault
-        is_haunted = False
-        for one in self._progress.faults:
-            if one.step_id == record.step.id and one.source == spec.kind:
-                is_haunted = (is_haunted and not one.reconciled) or one.effect is Applied.UNKNOWN
-        return fault.model_copy(update={"effect": Applied.UNKNOWN}) if is_haunted else fault
+        before = [one for one in self._progress.faults if one.step_id == record.step.id and one.source == spec.kind]
+        return fault.model_copy(update={"effect": Applied.UNKNOWN}) if is_haunted(before) else fault
 
     def _spec(self, record: StepRecord) -> ToolSpec:
         return self._catalogue.specs[record.kind]

@@ -146,7 +146,7 @@ QUADRANT: Mapping[Code, Quadrant] = {
 
 DEFERRED = frozenset({Code.WORKER_SHUTDOWN, Code.CIRCUIT_OPEN, Code.STORE_UNAVAILABLE})
 """Transient, but not the RetryPolicy's: none of them may cost an attempt, so the workflow schedules the step again."""
-_UNCOUNTED = DEFERRED | {Code.MISSING_TOOL}
+UNCOUNTED = DEFERRED | {Code.MISSING_TOOL}
 
 
 class Applied(StrEnum):
@@ -186,14 +186,14 @@ class Fault(BaseModel):
     @property
     def taken(self) -> int:
         """Attempts of this scheduling that count: those in which the tool was called and no shutdown ended it."""
-        return max(0, self.attempt - (self.code in _UNCOUNTED))
+        return max(0, self.attempt - (self.code in UNCOUNTED))
 
     def retryable(self, *, is_safe: bool = False) -> bool:
         """Whether Temporal's RetryPolicy may run the same activity again, within `routing`'s longest backoff.
 
-        An effect that may have happened is repeated only where that `is_safe`.
+        An effect that happened, or may have, is repeated only where that `is_safe`.
         """
-        if not self.quadrant.is_transient or (self.effect is Applied.UNKNOWN and not is_safe):
+        if not self.quadrant.is_transient or (self.effect is not Applied.NONE and not is_safe):
             return False
         if self.code in DEFERRED:
             return False

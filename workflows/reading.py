@@ -15,9 +15,18 @@ from workflows.task import Progress
 
 
 async def read(
-    progress: Progress, spec: ToolSpec, args: dict[str, JsonValue], *, id: str, title: str, revision: int
+    progress: Progress,
+    spec: ToolSpec,
+    args: dict[str, JsonValue],
+    *,
+    id: str,
+    title: str,
+    revision: int,
+    store: str | None = None,
 ) -> StepReturn | Fault:
     """Run the read `spec` as the activity `id`, paid from the task's budget, and return what came of it.
+
+    Where a `store` is named, only a worker that works with it may answer.
 
     Raises:
         CancelledError: the task was cancelled.
@@ -29,7 +38,8 @@ async def read(
         return Fault.of(Code.QUOTA_EXHAUSTED, "The tool calls of the task are used up.", source=spec.kind, attempt=0)
     taken = 1
     try:
-        header = Call.of(id, spec, revision, origin=progress.origin, documents=progress.task.documents)
+        more = {"origin": progress.origin, "documents": progress.task.documents, "store": store}
+        header = Call.of(id, spec, revision, was_reset=progress.was_reset, **more)
         title = summary(f"plan {revision}: {title}")
         back = await call(routing.route(spec, granted), args, StepReturn, id=id, summary=title, header=header)
         taken = back.attempt

@@ -5,11 +5,11 @@ believed only when no attempt can be under way any more: `settle` seconds after 
 saw its end, had to be.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from datetime import datetime, timedelta
 from enum import StrEnum
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from pydantic import JsonValue
 from temporalio import workflow
@@ -19,10 +19,10 @@ from workflows.call import key_of
 from workflows.catalogue import Catalogue, Companion, Effect, ToolSpec
 from workflows.decision import Decision, Escalate
 from workflows.details import summary
-from workflows.faults import Applied, Code, Fault
+from workflows.faults import UNCOUNTED, Applied, Code, Fault
 from workflows.plan import Unresolved, pick
 from workflows.reading import read
-from workflows.task import Progress, StepRecord, StepStatus
+from workflows.task import FaultRecord, Progress, StepRecord, StepStatus
 
 UNSEEN = (Code.WORKER_LOST, Code.TIMEOUT)
 """What an attempt ends with that may still be under way."""
@@ -58,17 +58,20 @@ async def reconcile(
     Raises:
         CancelledError: the task was cancelled.
     """
-    spec = catalogue.specs[record.kind]
+    spec = catalogue.specs.get(record.kind)
+    if spec is None:
+        return Finding(Verdict.CANNOT_TELL, because=f"no worker knows {record.kind}")
     look = spec.reconcile or (LEDGER_LOOK if spec.effect is Effect.TRANSACTIONAL else None)
     reads = {**catalogue.specs, routing.FIND_EFFECT.kind: routing.FIND_EFFECT}
     if look is None or look.kind not in reads:
         return Finding(Verdict.CANNOT_TELL, because=f"{record.kind} has no read that finds out (reconcile)")
-    over = over_at(spec, fault, workflow.now())
+    over = over_at(spec, _unseen(progress, record, fault), workflow.now())
     id, title = f"{record.call_id}:reconcile", f"did {record.step.id} happen?"
     args = _args(look, record, key_of(record.call_id, progress.origin))
+    where: dict[str, Any] = {"revision": record.revision, "store": progress.store}
     while True:
         asked = workflow.now()  # its answer may arrive much later, and says nothing of that time
-        back = await read(progress, reads[look.kind], args, id=id, title=title, revision=record.revision)
+        back = await read(progress, reads[look.kind], args, id=id, title=title, **where)
         if not isinstance(back, Fault):
             return Finding(Verdict.APPLIED, back.result)
         if back.code is not Code.NOT_FOUND:
@@ -83,10 +86,24 @@ async def reconcile(
         changed()
 
 
-def over_at(spec: ToolSpec, fault: Fault, now: datetime) -> datetime:
-    """From when on no attempt of a call can be under way that ended with `fault` not later than `now`."""
-    unseen = spec.timeout if fault.code in UNSEEN else 0.0
-    return now + timedelta(seconds=unseen + spec.settle)
+def over_at(spec: ToolSpec, is_unseen: bool, now: datetime) -> datetime:
+    """From when on no attempt of a call can be under way; `is_unseen` is whether one ended, if it did, unseen by us."""
+    return now + timedelta(seconds=(spec.timeout if is_unseen else 0.0) + spec.settle)
+
+
+def is_haunted(faults: Iterable[FaultRecord]) -> bool:
+    """Whether one of the calls that ended with these faults may have happened, as far as was found out since."""
+    haunted = False
+    for one in faults:
+        haunted = (haunted and not one.reconciled) or one.effect is not Applied.NONE
+    return haunted
+
+
+def _unseen(progress: Progress, record: StepRecord, fault: Fault) -> bool:
+    """Whether some attempt of the call left without a word, or timed out, and so may still be under way."""
+    notes = [one for one in progress.faults if one.step_id == record.step.id and one.source == record.kind]
+    seen = [one for one in notes if one.code not in UNCOUNTED]
+    return any(one.code in UNSEEN for one in (fault, *notes)) or len(seen) < record.used
 
 
 def told(fault: Fault, decision: Decision, record: StepRecord, key: str, finding: Finding | None) -> Fault:

@@ -87,6 +87,8 @@ class StepRecord(BaseModel):
     replayed: bool = False
     claim: int = 0
     """How often it was found that the call had not happened although it might have."""
+    was_waiting: bool = False
+    """Whether it was cancelled between two calls, not in the middle of one."""
     undoes: str | None = None
     """The step whose effect it takes back."""
 
@@ -314,6 +316,8 @@ class Progress(BaseModel):
     folded: Folded = Field(default_factory=Folded)
     undo_when_cancelled: bool = False
     undo: list[UndoRecord] = Field(default_factory=list)
+    was_reset: bool = False
+    """Whether an earlier run of the task was made by a reset."""
     origin: str | None = None
     """The first run of the task, for whoever works on it from outside; the keys of its calls begin with it."""
 

@@ -14,7 +14,7 @@ from workflows.catalogue import Catalogue, Companion, Effect
 from workflows.execution import Execution
 from workflows.faults import Applied, Code, Fault
 from workflows.plan import Step, Unresolved, pick
-from workflows.reconciling import Verdict, reconcile
+from workflows.reconciling import Verdict, is_haunted, reconcile
 from workflows.task import Progress, StepRecord, StepStatus, UndoRecord
 
 CALLS = 10
@@ -36,6 +36,8 @@ async def roll_back(progress: Progress, catalogue: Catalogue, changed: Callable[
     for record in effects:
         if record.started is not None and record.status in BEGAN:
             await _settle(progress, catalogue, record, changed)
+    for record in effects:
+        _name_first_kind(progress, record)
     done = [record for record in effects if record.status is StepStatus.COMPLETED]
     for record in sorted(done, key=_ended, reverse=True):
         progress.undo.append(await _undo(progress, catalogue, record, changed))
@@ -43,6 +45,14 @@ async def roll_back(progress: Progress, catalogue: Catalogue, changed: Callable[
     if progress.folded.effects:
         reason = f"{progress.folded.effects} of a long task are not kept any more: `effects` lists them"
         progress.undo.append(UndoRecord(step_id="earlier steps", reason=reason))
+
+
+def _name_first_kind(progress: Progress, record: StepRecord) -> None:
+    """A fallback took over from a call that may have happened, too: nobody undoes that."""
+    first = [one for one in progress.faults if one.step_id == record.step.id and one.source == record.step.kind]
+    if record.is_fallback and is_haunted(first):
+        reason = f"it may have happened as {record.step.kind} before {record.kind} took over"
+        progress.undo.append(UndoRecord(step_id=record.step.id, kind=record.step.kind, reason=reason))
 
 
 def _ended(record: StepRecord) -> datetime:
@@ -71,7 +81,7 @@ async def _settle(progress: Progress, catalogue: Catalogue, record: StepRecord, 
 def _last(progress: Progress, record: StepRecord) -> Fault:
     """What a step ended with; one that was cut off in the middle may have happened."""
     faults = [fault for fault in progress.faults if fault.step_id == record.step.id]
-    if faults and record.status is StepStatus.FAILED:
+    if faults and (record.status in (StepStatus.FAILED, StepStatus.WAITING) or record.was_waiting):
         return faults[-1]
     return Fault.of(Code.TIMEOUT, "It was cut off.", effect=Applied.UNKNOWN, source=record.kind)
 
@@ -88,9 +98,11 @@ async def _undo(
         return UndoRecord(
             step_id=record.step.id, kind=companion.kind, reason=f"its arguments cannot be made: {missing}"
         )
-    step = Step(id=f"undo:{record.step.id}", kind=companion.kind, args=args, title=f"undo {record.step.id}")
+    step = Step(id=f"undo:{record.step.id}", kind=companion.kind, title=f"undo {record.step.id}")
     effect = catalogue.specs[companion.kind].effect
-    undo = StepRecord(step=step, revision=progress.revision, effect=effect, kind=companion.kind, undoes=record.step.id)
+    undo = StepRecord(
+        step=step, revision=progress.revision, effect=effect, kind=companion.kind, undoes=record.step.id, args=args
+    )
     progress.records.append(undo)
     await Execution(progress, catalogue, changed).run()
     if undo.status is not StepStatus.COMPLETED:

@@ -2,7 +2,7 @@
 
 import httpx2
 
-from activities.toolbox.errors import Refused
+from activities.toolbox.errors import Refused, unsent
 
 MAX_URL = 2000
 """Characters of an address, which is what browsers and servers agree on."""
@@ -32,4 +32,4 @@ def checked(url: httpx2.URL) -> httpx2.URL:
         reason = f"The address has more than {MAX_URL} characters: use a shorter one."
     else:
         return url
-    raise Refused(reason, code="invalid_input")
+    raise unsent(Refused(reason, code="invalid_input"))

@@ -10,7 +10,7 @@ Most tools raise none of them: the HTTP, SQL, pydantic and OS tables know what t
 table knows is `bug`, which goes to a person.
 """
 
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
 from pydantic_core import to_jsonable_python
 
@@ -37,6 +37,10 @@ class ToolError(Exception):
 
     quadrant: ClassVar[Quadrant]
     default: ClassVar[Code]
+    is_harmless = False
+    """Whether no attempt of the call can have changed anything, whatever its tool may do with other arguments."""
+    requests: int | None = None
+    """How many sent requests it speaks of, where it is not the author's word on the whole call."""
 
     def __init__(
         self, reason: str, *, code: str | None = None, observed: Any = None, retry_after: float | None = None
@@ -64,6 +68,21 @@ class ToolError(Exception):
     def codes(cls) -> list[str]:
         """The codes that belong to this class, by name."""
         return sorted(code.value for code, cell in QUADRANT.items() if cell is cls.quadrant and code not in OWN)
+
+
+E = TypeVar("E", bound=ToolError)
+
+
+def unsent(error: E) -> E:
+    """The same error, said of one request, which was not sent; of those before it that says nothing."""
+    error.requests = 0
+    return error
+
+
+def answered(error: E) -> E:
+    """The same error, said of the last request, which did nothing; of those before it that says nothing."""
+    error.requests = 1
+    return error
 
 
 class Refused(ToolError):

@@ -110,7 +110,9 @@ def _without_effect(error: Exception) -> Exception:
     fault = classify(error)
     for chosen in ToolError.__subclasses__():
         if fault.code in chosen.codes():
-            return chosen(fault.reason, code=fault.code, observed=fault.observed, retry_after=fault.retry_after)
+            said = chosen(fault.reason, code=fault.code, observed=fault.observed, retry_after=fault.retry_after)
+            said.is_harmless = True
+            return said
     return error
 
 

@@ -14,7 +14,7 @@ import httpx2
 
 from activities.toolbox.address import checked, joined
 from activities.toolbox.deadline import Guard
-from activities.toolbox.errors import Refused, Unreachable
+from activities.toolbox.errors import Refused, Unreachable, unsent
 from activities.toolbox.reach import Reach
 from workflows import routing
 
@@ -150,24 +150,25 @@ class _CheckedNetwork(httpcore2.AsyncNetworkBackend):
             except (httpcore2.ConnectError, httpcore2.ConnectTimeout):
                 continue
             return _Metered(stream, _name(host))
-        raise Unreachable(f"{_name(host)} takes no connection at port {port}; nothing was sent.")
+        raise unsent(Unreachable(f"{_name(host)} takes no connection at port {port}; nothing was sent."))
 
     async def _addresses(self, host: str, port: int) -> Sequence[str]:
         try:
             async with asyncio.timeout(self._patience.silence):
                 addresses = await self._resolve(host, port)
         except TimeoutError:
-            raise Unreachable(f"Looking up {_name(host)} took too long; nothing was sent.") from None
+            raise unsent(Unreachable(f"Looking up {_name(host)} took too long; nothing was sent.")) from None
         except UnicodeError:
-            raise Refused(f"{_name(host)} cannot be the name of a host: use another.", code="invalid_input") from None
+            reason = f"{_name(host)} cannot be the name of a host: use another."
+            raise unsent(Refused(reason, code="invalid_input")) from None
         except socket.gaierror as error:
-            raise _unknown(host, error) from None
+            raise unsent(_unknown(host, error)) from None
         if not all(self._reach.allows(host, address) for address in addresses):
             reason = (
                 f"{_name(host)} is not on the public internet, and besides that this worker reaches only what its "
                 "--allow-host names: use a public address."
             )
-            raise Refused(reason, code="invalid_input")
+            raise unsent(Refused(reason, code="invalid_input"))
         return addresses
 
 
@@ -219,7 +220,7 @@ class _Metered(httpcore2.AsyncNetworkStream):
         except httpcore2.ConnectError as error:
             if isinstance(error.__cause__, ssl.SSLCertVerificationError):
                 reason = f"The certificate of {self._host} cannot be verified: use another address."
-                raise Refused(reason) from None
+                raise unsent(Refused(reason)) from None
             raise
         return _Metered(stream, self._host)
 

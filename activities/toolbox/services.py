@@ -13,7 +13,7 @@ from typing import NamedTuple
 import httpx2
 
 from activities.toolbox.address import checked, joined
-from activities.toolbox.errors import NeedsPerson, Refused
+from activities.toolbox.errors import NeedsPerson, Refused, answered, unsent
 from activities.toolbox.network import MAX_REDIRECTS, TooMuch, Web
 from activities.toolbox.reach import BadReach, plain, read_host
 
@@ -101,7 +101,7 @@ class Services:
                 there = checked(joined(here, answer.headers["location"]))
             if method != "GET":
                 reason = f"{here.host} says that this is somewhere else ({answer.status_code}): use that address."
-                raise Refused(reason, code="unexpected_result", observed={"location": str(there)})
+                raise answered(Refused(reason, code="unexpected_result", observed={"location": str(there)}))
             here, headers = self._follows(here, there), headers if _origin(here) == _origin(there) else {}
         reason = f"The address redirects more than {MAX_REDIRECTS} times: use another one."
         raise Refused(reason, code="unexpected_result")
@@ -111,9 +111,10 @@ class Services:
         if not self._names(url):
             at = host if len(host) <= 100 else f"{host[:100]}…"
             reason = f"This worker may send nothing to {at}: start it with --allow-request {at}, if it should."
-            raise NeedsPerson(reason, code="forbidden")
+            raise unsent(NeedsPerson(reason, code="forbidden"))
         if url.scheme != "https" and host in self.headers and not _is_here(host):
-            raise Refused(f"{host} is told who we are, so it needs an address with https://.", code="invalid_input")
+            reason = f"{host} is told who we are, so it needs an address with https://."
+            raise unsent(Refused(reason, code="invalid_input"))
         return url
 
     def _names(self, url: httpx2.URL) -> bool:

@@ -1,4 +1,4 @@
-"""The commands that say how a task goes on: `cancel`, `reset`."""
+"""The commands that say how a task goes on, or back: `cancel`, `undo`, `reset`."""
 
 from typing import Annotated
 
@@ -7,12 +7,25 @@ import typer
 from console.options import Common, TaskId, command
 
 
-async def cancel(*, id: TaskId = None, common: Common) -> int:
-    """Ask a task to stop; what is done stays done."""
+async def cancel(
+    *,
+    id: TaskId = None,
+    undo: Annotated[bool, typer.Option("--undo", help="And to take back what it has done.")] = False,
+    common: Common,
+) -> int:
+    """Ask a task to stop; what is done stays done, unless it is to be undone."""
     from console import finding, stopping
 
     client = await common.connected()
-    return await stopping.cancel(client, await finding.task(client, id), common)
+    return await stopping.cancel(client, await finding.task(client, id), common, undo=undo)
+
+
+async def undo(*, id: TaskId = None, common: Common) -> int:
+    """Take back what a closed task did, the newest first; as often as you like, nothing is undone twice."""
+    from console import finding, undoing
+
+    client = await common.connected()
+    return await undoing.undo(client, await finding.task(client, id), common)
 
 
 async def reset(
@@ -31,5 +44,6 @@ async def reset(
 
 COMMANDS = {
     "cancel": (command(cancel), "python starter.py cancel book-a-slot"),
+    "undo": (command(undo), "python starter.py undo book-a-slot"),
     "reset": (command(reset), "python starter.py reset book-a-slot --to price"),
 }

@@ -57,7 +57,7 @@ async def explain(
 
 
 async def effects(*, id: TaskId = None, common: Common) -> int:
-    """List what a task did to the world, with keys, from a worker's ledger."""
+    """List what a task did to the world, or may have, with keys; a worker looks into its ledgers."""
     from console import effects as listing
     from console import finding
 

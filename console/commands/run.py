@@ -1,7 +1,7 @@
 """The commands that do something: `start`, `call`."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -18,6 +18,10 @@ async def start(
     tool_calls: Annotated[int, typer.Option(min=1, help="Calls of tools that the task may make.")] = 100,
     replans: Annotated[int, typer.Option(min=0, help="New plans that the task may make.")] = 2,
     deadline: Annotated[float | None, typer.Option(help="Seconds after which the task ends.")] = None,
+    on_escalation: Annotated[
+        Literal["end", "undo"],
+        typer.Option(help="What becomes of its effects when it needs a person: stay, or undone."),
+    ] = "end",
     detach: Annotated[bool, typer.Option("--detach", help="Start it and return at once.")] = False,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Show the plan and what it would change, run nothing; JSON for --plan.")
@@ -32,7 +36,7 @@ async def start(
     watching.check(common, jsonl=jsonl, follows=not (detach or dry_run))
     starting.check(id, detach=detach, dry_run=dry_run)
     limits = {"tool_calls": tool_calls, "replans": replans, "deadline": deadline}
-    wanted = starting.wanted(task, plan, documents, limits)
+    wanted = starting.wanted(task, plan, documents, limits, on_escalation)
     client = await common.connected()
     if dry_run:
         from console import dry_run as looking

@@ -2,9 +2,9 @@
 
 from collections.abc import Sequence
 
+from console.call import Call, Failing
 from console.explaining import words
 from console.explaining.item import Cost, Item, Sentence
-from console.history import Call, Failing
 from workflows import routing
 from workflows.faults import Code, Fault
 
@@ -44,12 +44,14 @@ def name(call: Call) -> str:
         return f"The planner (request {call.id.removeprefix('plan:')})"
     if call.kind == routing.CATALOGUE.kind:
         return "The catalogue"
+    if call.is_undo:
+        return f"Undoing {call.step} ({call.kind})"
     return f"{call.step} ({call.kind})"
 
 
 def steps(call: Call) -> tuple[str, ...]:
     """The steps that a call concerns."""
-    return (call.step,) if call.is_step or call.is_look else ()
+    return () if call.is_own else (call.step,)
 
 
 def retried(call: Call) -> Item:

@@ -2,10 +2,11 @@
 
 from collections.abc import Iterator
 
-from console.explaining import words
+from console.call import Call, Closed
+from console.explaining import reconciling, words
 from console.explaining.item import Item, Sentence
 from console.explaining.story import Story
-from console.history import Call, Closed, End, Reset
+from console.history import End, Reset
 from workflows.budget import Limits
 
 TOLD_ELSEWHERE = ("plan_refused", "proposals_rejected", "question", "gave_up", "replans", "no_progress")
@@ -36,15 +37,17 @@ def _escalated_by_fault(story: Story, end: End) -> bool:
     """Whether a fault is what the task escalated for."""
     if end.status != "escalated":
         return False
-    return any(call.closed is Closed.FAILED and not call.is_look for call in story.history.calls)
+    asked = [call for call in story.history.calls if call.is_step or call.is_own]
+    return any(call.closed is Closed.FAILED for call in asked)
 
 
 def _what(story: Story, end: End) -> Sentence:
     reason = words.sentence(end.outcome.reason if end.outcome else end.reason or "no reason is written down")
     match (end.status, end.outcome.code if end.outcome else None):
         case ("cancelled", _):
-            proof = (*story.history.cancels, end.event)
-            return Sentence(text="Somebody asked the task to stop, and it was cancelled.", events=proof)
+            proof = (*story.history.undo_asked, *story.history.cancels, end.event)
+            what = "to stop and to undo what it had done" if story.history.undo_asked else "to stop"
+            return Sentence(text=f"Somebody asked the task {what}, and it was cancelled.", events=proof)
         case (_, "deadline"):
             fired = [timer.ended for timer in story.history.timers if timer.fired and timer.summary == DEADLINE]
             return Sentence(text=reason, events=tuple(event for event in (*fired, end.event) if event))
@@ -61,6 +64,8 @@ def _why(story: Story, end: End) -> Sentence | None:
         return Sentence(
             text=f"It may make {words.count(limits.tool_calls, 'tool call')}, and the next step needed one."
         )
+    if end.status == "cancelled" and story.history.undo_asked:
+        return Sentence(text="What may have happened is found out first; what happened is undone, the newest first.")
     if end.status == "cancelled":
         return Sentence(text="What was finished stays; nothing is undone.")
     return None
@@ -71,11 +76,17 @@ def _interrupted(story: Story) -> tuple[Sentence, ...]:
     cut = [call for call in story.history.calls if call.is_step and call.closed in (None, Closed.CANCELLED)]
     if not cut:
         return ()
-    doubtful = [call.id for call in cut if story.history.changes_world(call.kind) is not False]
+    found = [reconciling.of(story, call) for call in cut]
+    doubtful = [
+        call.id
+        for call, inquest in zip(cut, found, strict=True)
+        if story.history.changes_world(call.kind) is not False and inquest is None
+    ]
     doubt = f"; whether {words.listed(doubtful)} changed the world is not known" if doubtful else ""
     verb = "was" if len(cut) == 1 else "were"
     text = f"{words.listed(call.id for call in cut)} {verb} stopped while running{doubt}."
-    return (Sentence(text=text, events=tuple(event for call in cut for event in call.events)),)
+    told = Sentence(text=text, events=tuple(event for call in cut for event in call.events))
+    return (told, *(sentence for one in found if one for sentence in one.sentences("end")))
 
 
 def now(story: Story) -> list[Sentence]:
@@ -108,6 +119,7 @@ def now(story: Story) -> list[Sentence]:
 def _running(story: Story, call: Call) -> Sentence:
     """A call that has not ended; the server knows of its attempts what no event tells yet."""
     what = "The planner" if call.is_planning else f"{call.id} ({call.kind})"
+    what = f"The look whether {call.owner} happened ({call.kind})" if call.is_reconcile else what
     pending = story.history.pending.get(call.id)
     if pending is None:
         return Sentence(text=f"{what} has been called and has not answered yet.", events=(call.scheduled,))

@@ -5,17 +5,19 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict
 
+from console.call import Call
 from console.explaining import attempts, endings, faults, proposals, remedies, unattended, words, world
 from console.explaining.item import Cost, Item, Sentence
 from console.explaining.revisions import Diff, diffs
 from console.explaining.story import Story
-from console.history import Call, History
+from console.history import History
 from workflows.task import TaskStatus
 
 COUNTED = {
     "retry": ("retried call", "retried calls"),
     "wait": ("wait", "waits"),
     "fallback": ("fallback", "fallbacks"),
+    "reconcile": ("call that was looked for", "calls that were looked for"),
     "replan": ("fault that called for a new plan", "faults that called for a new plan"),
     "send_back": ("rejected proposal", "rejected proposals"),
     "escalate": ("escalation", "escalations"),
@@ -51,7 +53,7 @@ class Explanation(BaseModel):
 def of(history: History) -> Explanation:
     """Explain a task from its history alone."""
     story = Story(history)
-    found = [item for id in story.step_ids for item in faults.of_step(story, id)]
+    found = [item for id in (*story.step_ids, *story.undo_ids) for item in faults.of_step(story, id)]
     found += [*proposals.items(story), *endings.items(story)]
     items = tuple(sorted(found, key=lambda item: item.at))
     return Explanation(
@@ -101,7 +103,7 @@ def _summary(story: Story, items: Sequence[Item]) -> str:
     else:
         how = status(history).replace("_", " ")
         took = f"{how} after {words.seconds((end.at - (history.started_at or end.at)).total_seconds())}"
-    done = len({call.id for call in story.done})
+    done = len({call.step for call in story.done})
     plans = words.count(len(story.plans), "plan") if story.plans else "no plan in force"
     steps = f", {done} of {words.count(len(story.step_ids), 'step')} finished" if story.step_ids else ""
     calls = words.count(tool_calls(story), "tool call")
@@ -123,7 +125,7 @@ def tool_calls(story: Story) -> int:
     """Attempts of tools, observations included: as the task counted them or, while it runs, as they are written."""
     if story.history.outcome is not None:
         return story.history.outcome.spent.tool_calls
-    return sum(_taken(call) for call in story.history.calls if call.is_step or call.is_look)
+    return sum(_taken(call) for call in story.history.calls if not call.is_own)
 
 
 def _taken(call: Call) -> int:
@@ -163,22 +165,36 @@ def _step(story: Story, id: str) -> dict[str, Any]:
     return {
         "id": id,
         "kind": last.kind if last else story.steps[id].kind,
-        "status": standing(last),
+        "status": standing(story, id),
         "attempts": sum(call.attempt for call in calls),
         "events": [event.id for call in calls for event in call.events],
     }
 
 
-def standing(last: Call | None) -> str:
-    """How a step stands whose last call is this one."""
-    if last is None:
+def standing(story: Story, id: str) -> str:
+    """How a step stands."""
+    calls = story.history.of_step(id)
+    if id in (call.step for call in story.undone):
+        return "undone"
+    if id in (call.step for call in story.done):
+        return "completed"
+    if not calls:
         return "not started"
-    return last.closed.value if last.closed else "running"
+    return calls[-1].closed.value if calls[-1].closed else "running"
 
 
 def finished(story: Story, call: Call) -> Sentence:
     """That a step finished, and what it returned."""
+    if call.is_reconcile:
+        text = words.stop(f"{call.step} had happened, as {call.kind} found: {words.value(call.result)}")
+        return Sentence(text=text, events=call.events)
     again = " (it had been done before; this is its first result)" if call.replayed else ""
     at = "at its first attempt" if call.attempt <= 1 else f"at attempt {call.attempt}"
     text = words.stop(f"{attempts.name(call)} finished {at}{again} and returned: {words.value(call.result)}")
     return Sentence(text=text, events=tuple(event for event in (call.ended,) if event))
+
+
+def undone(call: Call) -> Sentence:
+    """That a step was taken back."""
+    again = " (that had happened before)" if call.replayed else ""
+    return Sentence(text=f"{call.step} was undone with {call.kind}{again}.", events=call.events)

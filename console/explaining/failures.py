@@ -6,7 +6,8 @@ from temporalio.api.failure.v1 import Failure
 from temporalio.exceptions import ActivityError, ApplicationError
 from temporalio.exceptions import TimeoutError as TemporalTimeout
 
-from console.history import Call, Failing, History
+from console.call import Call, Failing
+from console.history import History
 from workflows.catalogue import Effect, ToolSpec
 from workflows.faults import Code, Fault, Quadrant, earlier_faults, from_activity_error, readable
 from workflows.task import Outcome

@@ -2,10 +2,11 @@
 
 from collections.abc import Iterator
 
-from console.explaining import attempts, following, words
+from console.call import Call, Closed, Event, Failing
+from console.explaining import attempts, following, reconciling, words
 from console.explaining.item import Cost, Decision, Item, Sentence
 from console.explaining.story import Story
-from console.history import Call, Closed, Event, Failing
+from workflows.reconciling import Verdict
 from workflows.task import FaultRecord
 
 
@@ -16,24 +17,31 @@ def of_step(story: Story, id: str) -> Iterator[Item]:
         if call.closed is Closed.COMPLETED and call.attempt > 1:
             yield attempts.retried(call)
         if call.closed is Closed.FAILED and call.failing is not None:
-            yield of_call(story, call, call.failing, _decision(story, call, _recorded(records, call.failing)))
+            record = _recorded(records, call.failing)
+            yield of_call(story, call, call.failing, _decision(story, call, record), record)
     for record in records:
         if record.attempt == 0:
             yield _uncalled(story, id, record)
 
 
-def of_call(story: Story, call: Call, failing: Failing, decision: Decision) -> Item:
+def of_call(story: Story, call: Call, failing: Failing, decision: Decision, record: FaultRecord | None = None) -> Item:
     """Why a call failed for good, and what followed."""
     after = call.ended or call.scheduled
     spent = Cost(failed_attempts=max(1, call.attempt), waited=attempts.waited(call), lost=attempts.lost(call))
     then, cost = following.followed(story, call.id, call, after, decision)
+    found = reconciling.of(story, call, record)
+    why = (
+        words.why_doubted(failing, is_over=found.verdict is not None)
+        if found
+        else _why(call, failing, decision, is_over=_is_over(story, after))
+    )
     return Item(
         steps=attempts.steps(call),
         what=_what(call, failing),
-        why=Sentence(text=_why(call, failing, decision, is_over=_is_over(story, after)) + "."),
+        why=Sentence(text=why + "."),
         decision=decision,
-        then=then,
-        cost=spent + cost,
+        then=(*found.sentences(decision), *then) if found else then,
+        cost=spent + cost + (found.cost if found else Cost()),
     )
 
 
@@ -70,6 +78,9 @@ def _decision(story: Story, call: Call, record: FaultRecord | None) -> Decision:
 
 
 def _derived(story: Story, call: Call) -> Decision:
+    found = reconciling.of(story, call)
+    if found is not None and found.verdict in (None, Verdict.APPLIED):
+        return "reconcile"
     other = following.next_call(story, call)
     if other is not None:
         return "wait" if other.kind == call.kind else "fallback"
@@ -78,7 +89,9 @@ def _derived(story: Story, call: Call) -> Decision:
         return "wait"
     if any(look.scheduled > after for look in story.history.looks(call.id)) or following.replan_after(story, after):
         return "replan"
-    return "escalate" if story.history.end and story.history.end.status == "escalated" else "undecided"
+    is_rolled_back = call.is_undo or any(other.is_undo for other in story.history.calls)
+    is_escalated = story.history.end is not None and story.history.end.status == "escalated"
+    return "escalate" if is_rolled_back or is_escalated else "undecided"
 
 
 def _is_over(story: Story, after: Event) -> bool:
@@ -94,6 +107,8 @@ def _why(call: Call, failing: Failing, decision: Decision, *, is_over: bool) -> 
             return f"The attempts of {call.kind} were used up, and it names another kind that takes over then"
         case "replan":
             return words.why_replanned(failing, call.kind, planned=not is_over)
+        case "escalate" if call.is_undo:
+            return "Nobody plans a rollback anew: what cannot be undone is left to a person"
         case "escalate":
             return words.why_escalated(failing)
         case _:

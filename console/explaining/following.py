@@ -1,13 +1,16 @@
 """What followed a fault, where the history shows it, and what that cost."""
 
+from console.call import Call, Closed, Event
 from console.explaining import words
 from console.explaining.item import Cost, Decision, Sentence
 from console.explaining.revisions import Change, diff
 from console.explaining.story import Plan, Story, Turn
-from console.history import Call, Closed, Event, Timer
+from console.history import Timer
 
 LIMITS = ("replans", "no_progress")
 """How a task ends that may not replan any more."""
+SETTLING = "waits: its last attempt may be under way"
+"""How the summary of a timer goes on that lets a call settle before its effect is looked for again."""
 
 
 def followed(
@@ -20,6 +23,8 @@ def followed(
         return (_fallen_back(next_call(story, call)),), Cost()
     if decision == "replan":
         return _replanned(story, id, after)
+    if decision == "escalate" and call is not None and call.is_undo:
+        return (Sentence(text=f"So {call.step} stays as it is, and what is left is undone all the same."),), Cost()
     if decision == "escalate":
         return _escalated(story), Cost()
     return (), Cost()
@@ -76,7 +81,8 @@ def _first_refused(story: Story, turn: Turn) -> str | None:
     failed = [call for call in story.history.calls if call.is_step and call.closed is Closed.FAILED]
     led = [call for call in failed if call.ended and since < call.ended < turn.call.scheduled]
     last = {call.id: call for call in led}
-    alone = [call for call in last.values() if next_call(story, call) is None]
+    done = {one.step for one in story.done}
+    alone = [call for call in last.values() if next_call(story, call) is None and call.step not in done]
     return min(alone, key=lambda call: call.ended or call.scheduled).id if alone else None
 
 
@@ -119,6 +125,8 @@ def _no_plan(story: Story) -> Sentence:
 
 def _escalated(story: Story) -> tuple[Sentence, ...]:
     end = story.history.end
+    if end is None and any(call.is_undo for call in story.history.calls):
+        return (Sentence(text="Nobody can answer a task yet, so what it did is being undone; then it ends."),)
     if end is None:
         return (Sentence(text="Steps that run may still finish; then the task ends as escalated."),)
     how = end.status.replace("_", " ")
@@ -135,10 +143,15 @@ def timer_of(story: Story, call: Call) -> Timer | None:
     """The timer on which a call waits to be made again."""
     following, after = next_call(story, call), call.ended or call.scheduled
     for timer in story.history.timers:
-        own = timer.summary.startswith(f"{call.id} waits") or timer.summary.startswith(f"{call.kind} waits")
+        own = timer.summary.startswith((f"{call.id} waits", f"{call.kind} waits")) and not is_settling(timer, call)
         if own and timer.started > after and (following is None or timer.started < following.scheduled):
             return timer
     return None
+
+
+def is_settling(timer: Timer, call: Call) -> bool:
+    """Whether a timer waits until no attempt of a call can be under way any more."""
+    return timer.summary.startswith(f"{call.owner} {SETTLING}")
 
 
 def replan_after(story: Story, after: Event) -> Turn | None:

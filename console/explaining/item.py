@@ -4,9 +4,9 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict
 
-from console.history import Event
+from console.call import Event
 
-Decision = Literal["retry", "wait", "fallback", "replan", "escalate", "send_back", "end", "undecided"]
+Decision = Literal["retry", "wait", "fallback", "replan", "reconcile", "escalate", "send_back", "end", "undecided"]
 
 
 class _Frozen(BaseModel):
@@ -26,7 +26,7 @@ class Cost(_Frozen):
     failed_attempts: int = 0
     """Attempts of calls that ended in a fault."""
     observations: int = 0
-    """Attempts of looking at the world again."""
+    """Attempts of looking at the world again, or for an effect that may have happened."""
     planning_calls: int = 0
     """Requests for a proposal that were needed in addition."""
     waited: float = 0.0

@@ -9,7 +9,6 @@ from console.explaining.explanation import Explanation
 from console.explaining.item import Cost, Item, Sentence
 from console.explaining.page import INDENT, Row
 from console.explaining.revisions import Diff
-from console.history import Closed
 from console.problem import Problem
 from workflows.plan import nearest
 
@@ -68,13 +67,12 @@ def _heading(one: OneStep) -> Sentence:
     kinds = dict.fromkeys(
         [*([story.steps[one.id].kind] if one.id in story.steps else []), *(call.kind for call in calls)]
     )
-    standing = explanation.standing(calls[-1] if calls else None)
+    standing = explanation.standing(story, one.id)
     tried = (
         f" after {words.count(sum(call.attempt for call in calls), 'attempt')}" if calls and calls[-1].closed else ""
     )
-    got = ""
-    if calls and calls[-1].closed is Closed.COMPLETED:
-        got = f" It returned: {words.stop(words.value(calls[-1].result))}"
+    done = [call for call in story.done if call.step == one.id]
+    got = f" It returned: {words.stop(words.value(done[-1].result))}" if done else ""
     text = f"{one.id} ({', then '.join(kinds)}) of {story.history.task_id}: {standing}{tried}.{got}"
     return Sentence(text=text, events=tuple(event for call in calls for event in call.events))
 

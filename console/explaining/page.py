@@ -5,13 +5,13 @@ from collections.abc import Iterable, Iterator, Sequence
 from rich.cells import cell_len
 
 from console import cells
+from console.call import Event
 from console.cells import one_line
 from console.explaining import explanation, words, world
 from console.explaining.explanation import Explanation
 from console.explaining.item import Cost, Item, Sentence
 from console.explaining.revisions import Diff, Planned
 from console.explaining.story import Story
-from console.history import Event
 
 MAX_SPANS = 6
 """Groups of events that one citation names."""
@@ -124,12 +124,15 @@ def _renamed(before: str, after: str) -> str:
 
 
 def _finished(explained: Explanation) -> Iterator[tuple[Event, Row]]:
-    """The steps that no item tells of."""
+    """The steps that were finished or undone and that no item tells of."""
     story = explained.story
     told = {event for item in explained.items for event in item.events}
     for call in story.done:
         if call.ended and call.ended not in told:
             yield call.ended, ("  +  ", explanation.finished(story, call))
+    for call in story.undone:
+        if call.ended and call.ended not in told:
+            yield call.ended, ("  -  ", explanation.undone(call))
 
 
 def _closing(explained: Explanation) -> Iterator[Row]:

@@ -2,17 +2,17 @@
 
 from collections.abc import Iterator
 
+from console.call import Call, Closed
 from console.explaining import attempts, faults, following, words
 from console.explaining.item import Cost, Decision, Item, Sentence
 from console.explaining.story import Story, Turn, Verdict
-from console.history import Call, Closed
 from workflows.plan import GiveUp, Question
 
 
 def items(story: Story) -> Iterator[Item]:
     """The items of all requests for a proposal, and of the catalogue."""
     for call in story.history.calls:
-        if not call.is_step and not call.is_look:
+        if call.is_own:
             yield from _troubles(story, call)
     for turn in story.turns:
         if turn.verdict is Verdict.REJECTED:

@@ -8,17 +8,20 @@ from temporalio.api.failure.v1 import Failure
 from temporalio.api.history.v1 import HistoryEvent
 from temporalio.converter import DataConverter
 
+from console.call import PLANNING, Call, Closed, Event, Failing
 from console.explaining import failures
 from console.explaining.payloads import Payloads
-from console.history import PLANNING, Call, Closed, End, Event, Failing, History, Pending, Reset, Timer
+from console.history import End, History, Pending, Reset, Timer
 from workflows import routing
-from workflows.agent import OUTCOME_MEMO
+from workflows.agent import OUTCOME_MEMO, AgentWorkflow
 from workflows.catalogue import Catalogue
 from workflows.faults import readable
 from workflows.plan import Proposed, StepReturn
 from workflows.task import Outcome, Situation, Task
 
 SUFFIX = "_event_attributes"
+UNDO_WHEN_CANCELLED = AgentWorkflow.undo_when_cancelled.__name__
+"""The signal."""
 RESET = WorkflowTaskFailedCause.WORKFLOW_TASK_FAILED_CAUSE_RESET_WORKFLOW
 
 Take = Callable[[HistoryEvent], Awaitable[None]]
@@ -66,6 +69,7 @@ class Reading:
         return {
             "workflow_execution_started": self._started,
             "workflow_execution_cancel_requested": self._cancel_requested,
+            "workflow_execution_signaled": self._signaled,
             "workflow_properties_modified": self._memo_written,
             "workflow_execution_completed": self._completed,
             "workflow_execution_failed": self._failed,
@@ -95,11 +99,16 @@ class Reading:
         of = event.workflow_execution_started_event_attributes
         if self._run == 1:
             self.history.started_at = _when(event)
+            self.history.first_run = of.first_execution_run_id
             self.history.task = await self._payloads.model(event.event_id, "input", of.input.payloads, Task)
         self.history.end = None
 
     async def _cancel_requested(self, event: HistoryEvent) -> None:
         self.history.cancels.append(self._at(event.event_id))
+
+    async def _signaled(self, event: HistoryEvent) -> None:
+        if event.workflow_execution_signaled_event_attributes.signal_name == UNDO_WHEN_CANCELLED:
+            self.history.undo_asked.append(self._at(event.event_id))
 
     async def _memo_written(self, event: HistoryEvent) -> None:
         fields = event.workflow_properties_modified_event_attributes.upserted_memo.fields

@@ -1,14 +1,17 @@
 """Fetching a task's history from the server: page by page, over all its runs."""
 
 from collections.abc import AsyncIterator
+from datetime import datetime
 
 from temporalio.api.enums.v1 import PendingActivityState
 from temporalio.api.history.v1 import HistoryEvent
 from temporalio.client import Client, WorkflowHistoryEventAsyncIterator
+from temporalio.service import RPCError, RPCStatusCode
 
 from console.explaining.reading import Reading
 from console.history import History
 from console.outcome import Handle
+from console.shown import rollback_id
 
 SCHEDULED = PendingActivityState.PENDING_ACTIVITY_STATE_SCHEDULED
 
@@ -26,7 +29,24 @@ async def history(client: Client, handle: Handle) -> History:
     for one in seen.raw_description.pending_activities:
         failure = one.last_failure if one.HasField("last_failure") else None
         await reading.pending(one.activity_id, one.attempt, failure, running=one.state != SCHEDULED)
+    if reading.history.end is not None:
+        reading.history.rollback = await rollback(client, handle.id, reading.history.end.at)
     return reading.history
+
+
+async def rollback(client: Client, id: str, ended: datetime) -> str | None:
+    """How the workflow stands, in the server's word, that undoes a task since its end; None where there is none.
+
+    Raises:
+        RPCError: the server does not answer.
+    """
+    try:
+        seen = await client.get_workflow_handle(rollback_id(id)).describe()
+    except RPCError as error:
+        if error.status is not RPCStatusCode.NOT_FOUND:
+            raise
+        return None
+    return seen.status.name.lower() if seen.status and seen.start_time >= ended else None
 
 
 async def _all_runs(client: Client, id: str, newest: str) -> AsyncIterator[HistoryEvent]:

@@ -4,7 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from console.history import Call, Closed, Event, History
+from console.call import Call, Closed, Event
+from console.history import History
 from workflows import routing
 from workflows.plan import Answer, GiveUp, NewSteps, Question, Step
 from workflows.task import FaultRecord
@@ -78,14 +79,28 @@ class Story:
         return list(dict.fromkeys([*self.steps, *called]))
 
     @property
+    def undo_ids(self) -> list[str]:
+        """The ids of the calls that took a step back, in order."""
+        return list(dict.fromkeys(call.id for call in self.history.calls if call.is_undo))
+
+    @property
     def done(self) -> list[Call]:
-        """The calls that finished a step, in order."""
-        done = [call for call in self.history.calls if call.is_step and call.closed is Closed.COMPLETED]
+        """The calls that finished a step, or found that it was finished, in order."""
+        return self._completed([call for call in self.history.calls if call.is_step or _is_found_step(call)])
+
+    @property
+    def undone(self) -> list[Call]:
+        """The calls that took a step back, or found that it was taken back, in order."""
+        about = [call for call in self.history.calls if call.owner in self.undo_ids]
+        return self._completed(about)
+
+    def _completed(self, calls: Sequence[Call]) -> list[Call]:
+        done = [call for call in calls if call.closed is Closed.COMPLETED]
         return sorted(done, key=lambda call: call.ended or call.scheduled)
 
     def done_before(self, event: Event) -> list[str]:
         """The steps that were finished before an event."""
-        return [call.id for call in self.done if call.ended and call.ended < event]
+        return [call.step for call in self.done if call.ended and call.ended < event]
 
     def plan_of(self, event: Event) -> Plan | None:
         """The plan that was in force at an event."""
@@ -110,6 +125,10 @@ class Story:
     def decisions(self, step: str) -> list[FaultRecord]:
         """The recorded faults of a step that came back to the workflow, in order."""
         return [fault for fault in self.faults() if fault.step_id == step and fault.decision != "retry"]
+
+
+def _is_found_step(call: Call) -> bool:
+    return call.is_reconcile and call.owner == call.step
 
 
 def _turns(history: History) -> list[Turn]:

@@ -5,9 +5,10 @@ from datetime import UTC, datetime
 
 from pydantic import JsonValue
 
+from console.call import Failing
 from console.cells import one_line
 from console.explaining.revisions import Change
-from console.history import Failing
+from console.shown import rollback_id, starter
 from workflows.details import brief
 from workflows.faults import Applied, Code, Quadrant
 from workflows.plan import canonical
@@ -31,6 +32,8 @@ WAIT_BECAUSE: Mapping[Code | None, str] = {
     "count as an attempt",
     Code.RATE_LIMITED: "The tool said later, and for longer than a retry waits",
     Code.BUSY: "The tool said later, and for longer than a retry waits",
+    Code.STORE_UNAVAILABLE: "The store was away before anything was done, which says nothing about the call: it does "
+    "not count as an attempt",
 }
 WAIT_ANYWAY = "Time can cure this, and the step had attempts left"
 
@@ -70,6 +73,8 @@ def observed(failing: Failing) -> str:
 
 def why_escalated(failing: Failing) -> str:
     """Why a person has to act."""
+    if failing.fault and failing.fault.effect is Applied.APPLIED:
+        return "The call changed the world and what it returned is not right: a new plan would do it once more"
     if failing.fault and failing.fault.effect is Applied.UNKNOWN:
         return "Nobody knows whether the call changed the world; such a call is neither repeated nor planned around"
     if failing.code is Code.MISSING_TOOL:
@@ -77,6 +82,16 @@ def why_escalated(failing: Failing) -> str:
     if failing.quadrant in (Quadrant.TRANSIENT_INFRASTRUCTURAL, Quadrant.TRANSIENT_SEMANTIC):
         return "Its attempts were used up, it has no fallback, and no new plan was allowed any more"
     return "Neither time nor another plan can cure this, so there was no retry and no new plan: a person must act"
+
+
+def why_doubted(failing: Failing, *, is_over: bool) -> str:
+    """Why it had to be found out, or has to be, whether a call had happened."""
+    that = "that was found out" if is_over else "that has to be found out"
+    if failing.quadrant in (Quadrant.PERSISTENT_SEMANTIC, Quadrant.PERSISTENT_INFRASTRUCTURAL) and not (
+        failing.fault and failing.fault.code is Code.BUG
+    ):
+        return f"An earlier attempt may have happened, and this be its echo: {that} before the refusal is believed"
+    return f"Nobody could know whether the call had happened: {that} before anything else"
 
 
 def why_replanned(failing: Failing, kind: str, *, planned: bool) -> str:
@@ -87,6 +102,16 @@ def why_replanned(failing: Failing, kind: str, *, planned: bool) -> str:
         )
     answer = "no retry, but a new plan" if planned else "no retry"
     return f"The world said no, and the same call would be refused again: {answer}"
+
+
+def rolled_back(task: str, stands: str) -> str:
+    """That a workflow of its own undid, or undoes, what a task did; `stands` is the server's word for its status."""
+    how = {
+        "running": "is being undone",
+        "completed": "was undone after its end, all of it",
+        "failed": "was undone after its end, and something stays",
+    }.get(stands, f"was to be undone after its end, but that was {stands.replace('_', ' ')}")
+    return f"What it did {how} (workflow {rollback_id(task)}): `{starter('effects', task)}` says what stands."
 
 
 def sentence(text: str) -> str:

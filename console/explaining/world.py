@@ -4,11 +4,12 @@ from collections.abc import Sequence
 
 from pydantic import BaseModel, ConfigDict
 
-from console.explaining import words
+from console.call import Call, Closed, Event
+from console.explaining import reconciling, words
 from console.explaining.item import Sentence
 from console.explaining.story import Story
-from console.history import Call, Closed, Event
 from workflows.faults import Applied
+from workflows.reconciling import Verdict
 
 
 class Changed(BaseModel):
@@ -22,6 +23,8 @@ class Changed(BaseModel):
     """False where the call may have changed the world and nobody knows."""
     replayed: bool
     """Whether it had been done before, so that nothing was done twice."""
+    undone: bool
+    """Whether the task took it back."""
     events: tuple[int, ...]
 
 
@@ -32,7 +35,7 @@ def kept(story: Story) -> dict[str, list[str]]:
     for call in story.done:
         plan = story.plan_of(call.scheduled)
         if plan and call.ended and any(call.ended < event for event in replanned):
-            by_plan.setdefault(str(plan.number), []).append(call.id)
+            by_plan.setdefault(str(plan.number), []).append(call.step)
     return by_plan
 
 
@@ -45,12 +48,28 @@ def left(story: Story) -> list[Sentence]:
     never = never_started(story)
     said += [Sentence(text=f"Never started: {words.listed(never)}.")] if never else []
     changed = changes(story)
-    sure, perhaps = [one for one in changed if one.sure], [one for one in changed if not one.sure]
+    sure = [one for one in changed if one.sure and not one.undone]
+    perhaps = [one for one in changed if not one.sure]
     certain = " for certain" if perhaps and not sure else ""
-    said.append(
-        Sentence(text=f"Changed in the world: {_named(sure) or 'nothing'}{certain}.", events=_proof(story, sure))
-    )
-    return said + _doubtful(story, perhaps)
+    nothing = "nothing that still stands" if any(one.undone for one in changed) else "nothing"
+    said.append(Sentence(text=f"Changed in the world: {_named(sure) or nothing}{certain}.", events=_proof(story, sure)))
+    return said + _doubtful(story, perhaps) + _undone(story, changed) + _rolled_back(story)
+
+
+def _rolled_back(story: Story) -> list[Sentence]:
+    """That a workflow of its own undid, or undoes, what the task did."""
+    rollback = story.history.rollback
+    return [Sentence(text=words.rolled_back(story.history.task_id, rollback))] if rollback else []
+
+
+def _undone(story: Story, changed: Sequence[Changed]) -> list[Sentence]:
+    """What was changed and taken back, and what stays although it was to be taken back."""
+    back = [one for one in changed if one.undone]
+    proof = tuple(event for call in story.undone for event in call.events[-1:])
+    said = [Sentence(text=f"Changed and undone: {_named(back)}.", events=proof)] if back else []
+    outcome = story.history.outcome
+    stays = [f"{one.step_id} ({one.reason.rstrip('.')})" for one in outcome.undo if not one.done] if outcome else []
+    return [*said, *([Sentence(text=f"Was to be undone and stays: {words.listed(stays)}.")] if stays else [])]
 
 
 def _doubtful(story: Story, perhaps: Sequence[Changed]) -> list[Sentence]:
@@ -78,7 +97,7 @@ def _named(changed: Sequence[Changed]) -> str:
 
 
 def _ended(story: Story, ids: Sequence[str]) -> tuple[Event, ...]:
-    return tuple(call.ended for call in story.done if call.ended and call.id in ids)
+    return tuple(call.ended for call in story.done if call.ended and call.step in ids)
 
 
 def _proof(story: Story, changed: Sequence[Changed]) -> tuple[Event, ...]:
@@ -87,18 +106,22 @@ def _proof(story: Story, changed: Sequence[Changed]) -> tuple[Event, ...]:
 
 
 def changes(story: Story) -> list[Changed]:
-    """Every call that changed the world or may have, in order."""
-    found = [(call, _changed(story, call)) for call in story.history.calls if call.is_step]
+    """Every step that changed the world or may have, by the kind that did it, in order."""
+    undone, found = {call.step for call in story.undone}, dict[tuple[str, str], list[tuple[Call, bool]]]()
+    for call in story.history.calls:
+        sure = _changed(story, call) if call.is_step else None
+        if sure is not None:
+            found.setdefault((call.id, call.kind), []).append((call, sure))
     return [
         Changed(
-            step_id=call.id,
-            kind=call.kind,
-            sure=sure,
-            replayed=call.replayed,
-            events=tuple(event.id for event in call.events),
+            step_id=id,
+            kind=kind,
+            sure=any(sure for _, sure in calls),
+            replayed=calls[-1][0].replayed,
+            undone=id in undone and any(sure for _, sure in calls),
+            events=tuple(event.id for call, _ in calls for event in call.events),
         )
-        for call, sure in found
-        if sure is not None
+        for (id, kind), calls in found.items()
     ]
 
 
@@ -107,6 +130,9 @@ def _changed(story: Story, call: Call) -> bool | None:
     effect = story.history.changes_world(call.kind)
     if effect is False:
         return None
+    inquest = reconciling.of(story, call)
+    if inquest is not None and inquest.verdict in (Verdict.APPLIED, Verdict.NOT_APPLIED):
+        return True if inquest.verdict is Verdict.APPLIED else None
     match call.closed:
         case Closed.COMPLETED:
             return bool(effect)

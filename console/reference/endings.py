@@ -49,7 +49,9 @@ ENDINGS: Mapping[str, Ended] = {
     "replans": Ended((TaskStatus.OVER_BUDGET,), "The new plans are used up.", "give more with `--replans`."),
     "deadline": Ended((TaskStatus.OVER_BUDGET,), "The deadline passed.", "give more time with `--deadline`."),
     "cancelled": Ended(
-        (TaskStatus.CANCELLED,), "Somebody cancelled it; what was finished stays.", "start it again if need be."
+        (TaskStatus.CANCELLED,),
+        "Somebody cancelled it; what was finished stays, unless it was asked to undo it.",
+        "start it again if need be.",
     ),
     "closed": Ended(
         (TaskStatus.FAILED, TaskStatus.CANCELLED),

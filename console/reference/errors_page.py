@@ -32,8 +32,10 @@ FAULTS_BEGIN = """\
 ## Faults of a step
 
 Four cells; the cell decides what follows. One rule comes before: when nobody knows whether a call changed the world
-(`"effect": "unknown"`) it is never made again and never planned around. A person looks whether it happened, and starts
-a new task for what is left. Only `@tool.idempotent` tools are exempt: for them twice is the same as once.
+(`"effect": "unknown"`), it is not planned around, and it is made again only where that is safe: by its key, by the
+ledger, or because twice is the same as once. When its attempts are used up, and at once for `@tool.unkeyed`, the tool's
+`reconcile=` finds out: what had happened is the result of the step, what had not may be done. Where nobody can tell, a
+person looks (`python starter.py effects ID` has the key). [guarantees.md](guarantees.md) says what holds when.
 """
 CELLS: Mapping[Quadrant, str] = {
     Quadrant.TRANSIENT_INFRASTRUCTURAL: "Transient, infrastructural: the way to the tool failed",

@@ -30,6 +30,10 @@ FAULTS: Mapping[Code, Entry] = {
     Code.CIRCUIT_OPEN: Entry(
         "A breaker keeps calls away from a service that failed too often.", "see what is wrong with the service."
     ),
+    Code.STORE_UNAVAILABLE: Entry(
+        "The store, or the tool's own database, was locked or did not answer before anything was done.",
+        f"{NOTHING}; then see who holds it, whether its server runs, and whether its file is there.",
+    ),
     Code.RATE_LIMITED: Entry(
         "The service wants fewer requests (HTTP 429).", f"{NOTHING}; then ask for a larger quota."
     ),
@@ -70,7 +74,8 @@ FAULTS: Mapping[Code, Entry] = {
         "The tool returned what cannot be written as JSON.", "return a pydantic model of plain values."
     ),
     Code.WRONG_STORE: Entry(
-        "The worker's store is not the one that the task began with.", "give all workers of a queue the same `--store`."
+        "The worker's store is not the one that the task began with; nothing was done.",
+        "give all workers of a queue the same `--store`.",
     ),
     Code.NEEDS_PERSON: Entry("The tool itself asked for a person.", "do what its sentence says."),
     Code.BUG: Entry(
@@ -79,7 +84,8 @@ FAULTS: Mapping[Code, Entry] = {
     ),
     Code.NOT_FOUND: Entry("There is no such thing (HTTP 404, no such row or file).", "if no plan helps, name another."),
     Code.CONFLICT: Entry(
-        "What is there now contradicts the call (HTTP 409, a unique row, several rows that fit): somebody was faster.",
+        "What is there now contradicts the call (HTTP 409, a unique row, several rows that fit): somebody was "
+        "faster. Or the step was done and then undone, or done with other arguments.",
         "if no plan helps, ask for something else.",
     ),
     Code.GONE: Entry("It was there and is gone for good (HTTP 410).", "if no plan helps, do without it."),
@@ -93,7 +99,8 @@ FAULTS: Mapping[Code, Entry] = {
     ),
     Code.NO_RESULTS: Entry("The search was right and found nothing.", "if no plan helps, ask for something else."),
     Code.UNEXPECTED_RESULT: Entry(
-        "The answer is a lie: not the promised shape, no JSON, a redirect, or it breaks the tool's `ensure=`.",
+        "The answer is a lie: not the promised shape, no JSON, a redirect, or it breaks the tool's `ensure=`. After a "
+        "`keyed` or `unkeyed` effect, which has happened then, a person.",
         "if it stays, mend the tool's model, or its `ensure=`.",
     ),
     Code.REPEATED_CALL: Entry(

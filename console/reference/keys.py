@@ -23,7 +23,9 @@ _FAULT: Mapping[str, str] = {
     "waited": "seconds of backoff before the next attempt",
     "step_id": "the step",
     "revision": "the plan",
-    "decision": "what followed: `retry`, `wait`, `fallback`, `replan`, `escalate`",
+    "decision": "what followed: `retry`, `wait`, `fallback`, `replan`, `reconcile`, `escalate`",
+    "reconciled": "what was found out about an unknown effect: `applied`, `not_applied`, `cannot_tell`; null before; "
+    "`effect` is then what is known now",
     "at": "when",
 }
 _STEP: Mapping[str, str] = {
@@ -44,6 +46,12 @@ _STEP: Mapping[str, str] = {
     "result_omitted": "whether the result was left out, because the document would be too large",
     "result_bytes": "its size where it was left out; `show ID --result STEP` prints it",
     "fault": "its last fault, or null",
+}
+_UNDO: Mapping[str, str] = {
+    "step_id": "the step whose effect was to be taken back",
+    "kind": "the tool that undoes it; empty where there is none",
+    "done": "whether it is undone",
+    "reason": "why not",
 }
 _REVISION: Mapping[str, str] = {
     "number": "from 1",
@@ -76,6 +84,7 @@ _TASK: Mapping[str, str] = {
     "steps": "the steps",
     "faults": "all faults, in order",
     "omitted": "finished steps of a long task that are not among `steps` any more",
+    "undo": "what became of each effect, where they were to be taken back, the newest first",
     "spent": "the account",
     "started_at": "when, in UTC",
     "ended_at": "when, or null",
@@ -86,6 +95,7 @@ TASK: Mapping[str, Mapping[str, str]] = {
     "steps[]": _STEP,
     "faults[]": _FAULT,
     "revisions[]": _REVISION,
+    "undo[]": _UNDO,
     "spent": _SPENT,
 }
 """Key to words, by the place of the object in the document."""
@@ -105,7 +115,16 @@ OTHERS: Mapping[str, Mapping[str, Sequence[str]]] = {
         **dict.fromkeys(("kept", "changed", "cost", "steps", "never_started", "now", "todo", "notes", "result"), ()),
     },
     "tools": {"tools": ("spec", "description", "args_schema", "result_schema")},
-    "cancel": {"task_id": (), "cancel_requested": ()},
+    "effects": {
+        **dict.fromkeys(("task_id", "unread"), ()),
+        "effects": ("key", "step", "kind", "effect", "known", "at", "result", "undone_at", "undone_by", "undoes"),
+    },
+    "cancel": {"task_id": (), "cancel_requested": (), "undo": ()},
+    "undo": {
+        **dict.fromkeys(("task_id", "undo_id", "undone"), ()),
+        "undo": ("step_id", "kind", "done", "reason"),
+        "ui_url": (),
+    },
     "reset": dict.fromkeys(("task_id", "run_id", "to", "event", "ui_url"), ()),
     "doctor": {"checks": ("name", "status", "found", "remedy")},
     "export": dict.fromkeys(("task_id", "run_id", "redacted", "explain", "events"), ()),

@@ -30,6 +30,8 @@ PROBLEMS: Mapping[str, Stopped] = {
         (Exit.FAILED, Exit.BAD_USAGE),
         "The task has ended: `cancel` cannot stop it (1), `start` needs `--again` (2).",
     ),
+    "still_running": Stopped(FAILED, "`undo` takes back what a closed task did, and this one runs."),
+    "not_undone": Stopped((Exit.NEEDS_PERSON,), "The rollback ended before it could say what it had undone."),
     "unknown_status": Stopped(USAGE, "`--status` is none of the statuses."),
     "bad_query": Stopped(USAGE, "The server cannot read `--query`."),
     "unknown_step": Stopped(USAGE, "The task has no such step."),

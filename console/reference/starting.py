@@ -17,7 +17,10 @@ STARTING: Mapping[str, tuple[Exit, Entry]] = {
         Exit.BAD_USAGE,
         Entry("the store cannot be opened", "check `--store`, `REPLAN_STORE`, `--state`, and that its driver is there"),
     ),
-    "UnknownPlanner": (Exit.BAD_USAGE, Entry("`--planner` names none", "`offline`, or `scripted:FILE`")),
+    "UnknownPlanner": (
+        Exit.BAD_USAGE,
+        Entry("`--planner` names none, or its key is missing", "[models.md](models.md)"),
+    ),
     "NotConnected": (
         Exit.UNREACHABLE,
         Entry("no server answers, or it refuses the namespace or the credentials", "`python starter.py doctor`"),

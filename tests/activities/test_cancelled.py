@@ -1,4 +1,4 @@
-"""A call that is cancelled in the middle of a statement: the database is free again as soon as the statement is over."""
+"""A call that is cancelled in the middle of a statement: the database is free as soon as the statement is over."""
 
 import asyncio
 import sqlite3

@@ -15,12 +15,6 @@ NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 LOOK = Companion(kind="look")
 
 
-class Reconciled(ToolSpec):
-    """A spec that has a `reconcile`."""
-
-    reconcile: Companion | None = None
-
-
 LACKING = [
     (ToolSpec(kind="a", effect=Effect.READ), []),
     (ToolSpec(kind="a", effect=Effect.IDEMPOTENT), ["observe", "undo"]),
@@ -29,10 +23,10 @@ LACKING = [
     (ToolSpec(kind="a", effect=Effect.TRANSACTIONAL, observe=LOOK, undo=LOOK), []),
     (ToolSpec(kind="back", effect=Effect.TRANSACTIONAL, observe=LOOK), []),
     (ToolSpec(kind="back", effect=Effect.TRANSACTIONAL), ["observe"]),
-    (ToolSpec(kind="a", effect=Effect.KEYED, observe=LOOK, undo=LOOK), []),
-    (Reconciled(kind="a", effect=Effect.UNKEYED), ["observe", "undo", "reconcile"]),
-    (Reconciled(kind="a", effect=Effect.UNKEYED, observe=LOOK, undo=LOOK), ["reconcile"]),
-    (Reconciled(kind="a", effect=Effect.KEYED, observe=LOOK, undo=LOOK, reconcile=LOOK), []),
+    (ToolSpec(kind="a", effect=Effect.KEYED, observe=LOOK, undo=LOOK), ["reconcile"]),
+    (ToolSpec(kind="a", effect=Effect.UNKEYED), ["observe", "undo", "reconcile"]),
+    (ToolSpec(kind="a", effect=Effect.UNKEYED, observe=LOOK, undo=LOOK), ["reconcile"]),
+    (ToolSpec(kind="a", effect=Effect.KEYED, observe=LOOK, undo=LOOK, reconcile=LOOK), []),
 ]
 
 

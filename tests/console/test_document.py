@@ -9,11 +9,11 @@ from console import document
 from console.outcome import exit_code
 from console.problem import Exit, Problem
 from tests.console.outcomes import fault, outcome, step
-from workflows.task import Revision, TaskStatus
+from workflows.task import Revision, TaskStatus, UndoRecord
 
 TASK = [
     *("schema", "task_id", "run_id", "task", "status", "reason", "code", "result", "question", "planner", "strategy"),
-    *("revisions", "replans", "steps", "faults", "omitted", "spent", "started_at", "ended_at", "ui_url"),
+    *("revisions", "replans", "steps", "faults", "omitted", "undo", "spent", "started_at", "ended_at", "ui_url"),
 ]
 STEP = [
     *("id", "title", "kind", "args", "revision", "needs", "status", "attempts", "effect", "is_fallback", "replayed"),
@@ -21,17 +21,18 @@ STEP = [
 ]
 FAULT = [
     *("quadrant", "code", "reason", "observed", "retry_after", "effect", "source", "attempt", "waited"),
-    *("step_id", "revision", "decision", "at"),
+    *("step_id", "revision", "decision", "reconciled", "at"),
 ]
 REVISION = ["number", "because", "refused", "kept", "looked"]
+UNDO = ["step_id", "kind", "done", "reason"]
 SPENT = ["tool_calls", "model_calls", "tokens", "usd", "seconds"]
 
 
 @pytest.fixture
 def told() -> dict[str, Any]:
     """The document of a task with one of everything."""
-    refused = fault()
-    whole = outcome(steps=(step(fault=refused),), faults=(refused,), revisions=(Revision(number=1),))
+    refused, undo = fault(), UndoRecord(step_id="book", kind="cancel_booking", done=True)
+    whole = outcome(steps=(step(fault=refused),), faults=(refused,), revisions=(Revision(number=1),), undo=(undo,))
     read: dict[str, Any] = json.loads(document.of_task(whole, "a-run", "http://localhost:8233/x"))
     return read
 
@@ -44,6 +45,7 @@ def told() -> dict[str, Any]:
         (("steps", 0, "fault"), FAULT),
         (("faults", 0), FAULT),
         (("revisions", 0), REVISION),
+        (("undo", 0), UNDO),
         (("spent",), SPENT),
     ],
     ids=lambda value: ".".join(map(str, value)) if isinstance(value, tuple) else None,

@@ -3,9 +3,9 @@
 import pytest
 from rich.cells import cell_len
 
+from console.call import Event
 from console.explaining import explanation, page
 from console.explaining.page import cite, set_sentence
-from console.history import Event
 from tests.console import histories
 from tests.console.histories import NAMES, explained
 

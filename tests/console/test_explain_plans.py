@@ -4,10 +4,11 @@ from datetime import UTC, datetime
 
 import pytest
 
+from console.call import Call, Closed, Event
 from console.explaining.page import difference_lines
 from console.explaining.revisions import Diff, diff
 from console.explaining.story import Plan, Story, Turn, Verdict
-from console.history import Call, Closed, Event, History
+from console.history import History
 from tests.harness import step
 from workflows.plan import Step
 

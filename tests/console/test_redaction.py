@@ -8,13 +8,16 @@ from typing import Any
 
 import pytest
 from pydantic import JsonValue
-from temporalio.client import WorkflowHistory
+from temporalio.client import Client, WorkflowHistory
 
+from console.explaining import explanation, page
 from console.placeholders import LONG, Placeholders
 from console.redaction import Redaction
 from console.values import Values
+from tests.console.deeds import World, bank
+from tests.console.histories import history
 from tests.console.replaying import HISTORIES, replay
-from tests.harness import step
+from tests.harness import DONE, outcome, plan, step
 from workflows.catalogue import Effect
 from workflows.plan import canonical, digest
 from workflows.task import Observation, Progress, StepRecord, Task
@@ -22,8 +25,8 @@ from workflows.task import Observation, Progress, StepRecord, Task
 
 def redacted(file: Path) -> dict[str, Any]:
     """A saved history, redacted."""
-    history = WorkflowHistory.from_json(file.stem, file.read_text())
-    return WorkflowHistory(file.stem, Redaction().events(history.events)).to_json_dict()
+    saved = WorkflowHistory.from_json(file.stem, file.read_text())
+    return WorkflowHistory(file.stem, Redaction().events(saved.events)).to_json_dict()
 
 
 @pytest.fixture
@@ -100,6 +103,24 @@ def test_a_long_value_keeps_its_size(value: str) -> None:
     assert len(canonical(Placeholders().data(value)).encode()) == len(canonical(value).encode())
 
 
+async def test_a_rollback_and_what_was_found_out_replay_redacted(client: Client, tmp_path: Path) -> None:
+    """What was undone, what was found, and what stays can still be told; no word of it is left."""
+    world = World(["lost", "paid"])
+    steps = plan(step("a", "pay", amount=47110815), step("b", "tell", "a"), step("last", "person", "b"))
+    async with bank(client, tmp_path, world, [steps, DONE]) as stage:
+        handle = await stage.start(Task(text="kestrel", on_escalation="undo"))
+        await outcome(handle)
+        events = Redaction().events((await handle.fetch_history()).events)
+    file = tmp_path / "redacted.json"
+    file.write_text(json.dumps(WorkflowHistory(handle.id, events).to_json_dict()))
+    told = "\n".join(page.lines(explanation.of(await history(events)), None))
+
+    assert replay(file).returncode == 0
+    assert "It had happened: its result was found" in told and "Changed and undone: a (pay)." in told
+    assert "Was to be undone and stays: b (" in told
+    assert "47110815" not in told and "kestrel" not in file.read_text()
+
+
 def test_references_between_steps_stay() -> None:
     """In a plan's arguments; the same shape in a tool's answer is a value."""
     reference: JsonValue = {"$from": "a", "path": "hits.0.x@y.z"}
@@ -127,10 +148,10 @@ def test_a_continued_task_still_refuses_to_repeat_a_call() -> None:
 
 def test_what_a_codec_wrote_is_left_and_counted(tmp_path: Path) -> None:
     """Nobody here can read it, nor redact it."""
-    history = WorkflowHistory.from_json("x", HISTORIES[0].read_text())
-    payload = history.events[0].workflow_execution_started_event_attributes.input.payloads[0]
+    saved = WorkflowHistory.from_json("x", HISTORIES[0].read_text())
+    payload = saved.events[0].workflow_execution_started_event_attributes.input.payloads[0]
     payload.metadata["encoding"] = b"binary/encrypted"
     redaction = Redaction()
-    after = redaction.events(history.events)[0].workflow_execution_started_event_attributes.input.payloads[0]
+    after = redaction.events(saved.events)[0].workflow_execution_started_event_attributes.input.payloads[0]
 
     assert (after, redaction.opaque) == (payload, 1)

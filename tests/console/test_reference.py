@@ -23,7 +23,7 @@ from console.view import Silent
 from tests.console.outcomes import fault, outcome, step
 from tests.processes import ROOT
 from workflows.faults import Code
-from workflows.task import Revision, TaskStatus
+from workflows.task import Revision, TaskStatus, UndoRecord
 
 
 class Said(NamedTuple):
@@ -180,10 +180,11 @@ def test_every_exit_code_is_explained() -> None:
 def test_every_key_of_the_document_is_explained() -> None:
     """In the order of the document."""
     refused = fault()
-    whole = outcome(steps=(step(fault=refused),), faults=(refused,), revisions=(Revision(number=1),))
+    undone = UndoRecord(step_id="book")
+    whole = outcome(steps=(step(fault=refused),), faults=(refused,), revisions=(Revision(number=1),), undo=(undone,))
     told = json.loads(document.of_task(whole, None, None))
     parts = {"": told, "spent": told["spent"]} | {
-        f"{name}[]": told[name][0] for name in ("steps", "faults", "revisions")
+        f"{name}[]": told[name][0] for name in ("steps", "faults", "revisions", "undo")
     }
 
     assert {place: list(part) for place, part in parts.items()} == {place: list(of) for place, of in keys.TASK.items()}

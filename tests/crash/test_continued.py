@@ -48,7 +48,7 @@ async def test_a_worker_killed_as_a_new_run_begins_loses_nothing(early_server: D
     workers = Workers(early_server.address, tmp_path, [*plans, DONE])
     handle = await start(client, workers.queue)
     known: set[str | None] = {handle.first_execution_run_id}
-    latest = client.get_workflow_handle_for(AgentWorkflow.run, handle.id)
+    latest: WorkflowHandle[AgentWorkflow, Outcome] = client.get_workflow_handle(handle.id, result_type=Outcome)
     for _ in range(KILLS):
         with workers.one() as worker:
             await another_run(latest, known)

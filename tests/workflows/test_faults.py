@@ -257,13 +257,13 @@ def test_a_missing_tool_is_waited_for_as_long_as_the_patience_lasts(
     [
         *[(fault(code), code in EXHAUSTED) for code in Code],
         (fault(Code.TIMEOUT, Applied.UNKNOWN), False),
-        (fault(Code.TIMEOUT, Applied.APPLIED), True),
+        (fault(Code.TIMEOUT, Applied.APPLIED), False),
         (fault(Code.RATE_LIMITED, retry_after=60), True),
         (fault(Code.RATE_LIMITED, retry_after=60.1), False),
     ],
 )
 def test_only_what_time_can_cure_is_retried(one: Fault, expected: bool) -> None:
-    """Transient, with a known effect, within a minute; a breaker and a shutdown must not burn attempts."""
+    """Transient, without an effect, within a minute; a breaker and a shutdown must not burn attempts."""
     assert one.retryable() is expected
 
 

@@ -1,0 +1,96 @@
+"""How often a call may change the world, and what is known of calls that did: the ledger, seen from the boundary."""
+
+import functools
+from collections.abc import Awaitable, Callable, Iterable
+
+from pydantic import JsonValue
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
+from temporalio import activity
+
+from activities import ledger
+from activities.attempt import Attempt, FaultRaised
+from activities.borders import classify
+from activities.ledger import Entry, Once, OtherArguments, Unanswered, Undone
+from workflows.catalogue import ECHOES, Effect, ToolSpec
+from workflows.faults import Applied, Code, Fault
+
+
+class Effects:
+    """Lets each effect happen once."""
+
+    def __init__(self, engine: AsyncEngine, store: str | None = None, ledgers: Iterable[AsyncEngine] = ()) -> None:
+        """Keep claims in `engine`, the store, whose name is `store`; `ledgers` are all that this worker has."""
+        self._engine = engine
+        self._store = store
+        self._ledgers = tuple(ledgers) or (engine,)
+
+    def check_store(self, this: Attempt) -> None:
+        """Let no effect happen, and be looked for, beside a ledger that knows nothing of what the task has done.
+
+        Raises:
+            FaultRaised: the task works with another store than this worker.
+        """
+        wanted = this.call.store
+        if wanted and self._store and wanted != self._store:
+            reason = f"The task works with the store {wanted}, and this worker with {self._store}: nothing was done."
+            remedy = "Start the worker with the --store or --state of the task, and end this one."
+            raise FaultRaised(Fault.of(Code.WRONG_STORE, f"{reason} {remedy}"))
+
+    async def is_undone_by(self, this: Attempt) -> bool:
+        """Whether this call was to take an effect back and has done so."""
+        undoes = this.call.undoes
+        return undoes is not None and await ledger.undone_by(self._ledgers, undoes.key) == this.call.key
+
+    async def mark(self, this: Attempt) -> None:
+        """Write down what this call took back, if anything, so that nobody is given its result any more."""
+        undone, task = this.call.undoes, this.call.task or activity.info().workflow_id or ""
+        if undone is not None:
+            entry = Entry(undone.key, task, undone.step, undone.kind, digest="")
+            await ledger.undo(self._ledgers, entry, by=this.call.key)
+
+    async def once(
+        self,
+        spec: ToolSpec,
+        this: Attempt,
+        asked: str,
+        work: Callable[[], Awaitable[JsonValue]],
+        tx: AsyncConnection | None,
+    ) -> Once:
+        """What the call with arguments of the digest `asked` comes to; of one that the ledger knows, what it came to.
+
+        `tx` is the transaction of a transactional call.
+
+        Raises:
+            FaultRaised: it may not be made, or nobody knows whether it was.
+        """
+        info = activity.info()
+        task = this.call.task or info.workflow_id or ""
+        entry = Entry(this.call.key, task, info.activity_id, spec.kind, asked, this.call.claim)
+        try:
+            if tx is not None:
+                return await ledger.once(tx, entry, work)
+            if spec.effect is Effect.UNKEYED:
+                return await ledger.claimed(self._engine, entry, work, functools.partial(_happened_not, this))
+            if spec.effect in ECHOES and await ledger.undone_by([self._engine], entry.key):
+                raise Undone(entry.key)
+            return Once(await work(), replayed=False)
+        except Undone:
+            reason = f"The step {info.activity_id!r} was done and then undone: to do it once more, give it another id."
+            raise FaultRaised(Fault.of(Code.CONFLICT, reason), is_certain=True) from None
+        except OtherArguments:
+            what = f"The step {info.activity_id!r} has called {spec.kind} before with other arguments"
+            raise FaultRaised(Fault.of(Code.CONFLICT, f"{what}: give it another id."), is_certain=True) from None
+        except Unanswered:
+            this.called = True  # by the attempt that claimed the key
+            reason = f"An earlier attempt of {spec.kind} left no answer: find out whether it happened."
+            raise FaultRaised(Fault.of(Code.WORKER_LOST, reason, effect=Applied.UNKNOWN)) from None
+
+
+def _happened_not(this: Attempt, error: BaseException) -> bool:
+    """Whether what was raised proves that the effect did not happen."""
+    if not this.called:
+        return True
+    if not isinstance(error, Exception):  # cancelled in the middle
+        return False
+    fault = error.fault if isinstance(error, FaultRaised) else classify(error)
+    return this.applied(fault, error) is Applied.NONE

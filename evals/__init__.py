@@ -1,0 +1,1 @@
+"""Measured from outside: what holds when things break, run with `python -m evals.NAME`."""

@@ -1,0 +1,1 @@
+"""What holds while workers, servers, connections and databases are killed: `python -m evals.chaos`."""

@@ -1,0 +1,97 @@
+"""A small run of the chaos harness, the same for everybody: every promise is kept while things are killed."""
+
+import json
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from activities.breaking import Point
+from evals.chaos.databases import Store
+from evals.chaos.lives import lives
+from evals.chaos.placed import AFTER_ANSWER, Hit, Placed, hits
+from evals.chaos.races import TWICE, frozen, late, twice
+from evals.chaos.stage import Stage, staged
+from tests.processes import ROOT
+
+SEED = 3
+HITS = {
+    ("transfer", Point.BEFORE_COMMIT),
+    ("transfer", Point.AFTER_COMMIT),
+    ("pay", Point.BEFORE_COMMIT),
+    ("pay_once", Point.BEFORE_COMMIT),
+    ("pay_blindly", Point.AFTER_CLAIM),
+    ("set_limit", AFTER_ANSWER),
+}
+"""One for each effect; `python -m evals.chaos` has all."""
+
+
+@pytest.fixture(scope="module")
+async def stage(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Stage]:
+    """A server, a bank and a payment service of the module's own."""
+    folder = tmp_path_factory.mktemp("chaos")
+    troubles = {name: met for hit in chosen() for name, met in hit.job.troubles.items()}
+    async with staged(folder, Store.SQLITE, troubles) as running:
+        yield running
+
+
+def chosen() -> list[Hit]:
+    """The kills in chosen places."""
+    return [hit for hit in hits(SEED, times=1) if (hit.kind, hit.point) in HITS]
+
+
+@pytest.mark.timeout(240)
+def test_nothing_is_done_twice_or_lost_while_things_are_killed(tmp_path: Path) -> None:
+    """Workers, server and connections are killed, tasks reset: all end, every effect is single, no cent is lost."""
+    command = [sys.executable, "-m", "evals.chaos", "--tasks", "16", "--seed", str(SEED), "--no-placed"]
+    blows = ["--kills", "4", "--restarts", "1", "--drops", "1", "--json", str(tmp_path / "report.json")]
+    done = subprocess.run([*command, *blows], cwd=ROOT, capture_output=True, text=True, check=False, timeout=220)
+    report: dict[str, Any] = json.loads((tmp_path / "report.json").read_text())
+
+    assert (done.returncode, report["broken"]) == (0, []), done.stdout + done.stderr
+    assert sum(report["account"]["tasks"].values()) == 16 and report["workers"]["killed"] >= 4
+
+
+@pytest.mark.timeout(240)
+async def test_a_worker_may_die_anywhere(stage: Stage) -> None:
+    """Each effect at one of its points: the table is right."""
+    cells = await Placed(stage, lambda: None).run(chosen(), chains=2)
+
+    assert [str(cell) for cell in cells if not cell.is_right] == []
+    assert len(cells) == len(HITS)
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("kind", [*TWICE])
+async def test_two_workers_with_one_activity_make_one_effect(stage: Stage, kind: str) -> None:
+    """Both go on at the same moment: one effect, and the answers are the same."""
+    cell = await twice(stage, SEED, kind)
+
+    assert cell.is_right, str(cell)
+
+
+async def test_a_task_has_effects_once_in_all_its_lives(stage: Stage) -> None:
+    """After Temporal's own reset every effect stays single; a new task under the id of a closed one has its own."""
+    cells = await lives(stage, SEED, lambda: None, ["transfer", "pay_strictly"])
+
+    assert [str(cell) for cell in cells if not cell.is_right] == []
+    assert len(cells) == 8
+
+
+@pytest.mark.timeout(120)
+async def test_a_call_that_wakes_up_late_is_not_sent(stage: Stage) -> None:
+    """A worker frozen after its claim, until another one has made the call: it looks at the clock before it sends."""
+    cell = await late(stage, SEED, Point.AFTER_CLAIM)
+
+    assert cell.is_right, str(cell)
+
+
+@pytest.mark.timeout(120)
+async def test_a_call_stopped_between_check_and_send_is_the_limit(stage: Stage) -> None:
+    """Nothing can hold what is under way: the task ends as completed, and the effect may be there twice."""
+    cell = await frozen(stage, SEED)
+
+    assert cell.is_apart and cell.is_right, str(cell)

@@ -1,0 +1,104 @@
+"""`effects`: everything that a task did to the world or may have done, from its history and from the ledgers."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from runtime.dev_server import DevServer
+from tests.console.rollback import Rollbacks, document
+
+ALL = ("note", "deposit", "send", "put", "shout:lost")
+
+
+@pytest.fixture
+def desk(server: DevServer, tmp_path: Path) -> Iterator[Rollbacks]:
+    """Commands, and a worker that runs."""
+    desk = Rollbacks(server.address, tmp_path)
+    with desk.one():
+        yield desk
+
+
+def effects(desk: Rollbacks, task: str) -> list[dict[str, object]]:
+    """What the command says, for programs."""
+    told: list[dict[str, object]] = document(desk.starter("effects", task, "--json"))["effects"]
+    return told
+
+
+def test_every_effect_is_listed_with_what_is_known(desk: Rollbacks) -> None:
+    """Those of ledgers and those that only the history has, the oldest first, each with its key."""
+    task = desk.run_task(*ALL)
+    told = effects(desk, task)
+
+    assert [(one["step"], one["effect"], one["known"]) for one in told] == [
+        ("note", "transactional", "happened"),
+        ("deposit", "transactional", "happened"),
+        ("send", "keyed", "happened"),
+        ("put", "idempotent", "happened"),
+        ("shout", "unkeyed", "may_have_happened"),
+    ]
+    assert [str(one["key"]).partition("/")[2] for one in told] == [kind.partition(":")[0] for kind in ALL]
+
+
+def test_an_undone_effect_says_by_what(desk: Rollbacks) -> None:
+    """By a rollback after the end: when, by which call; and what that call did is an effect, too."""
+    task = desk.run_task(*ALL)
+    desk.starter("undo", task)
+    told = {str(one["step"]): one for one in effects(desk, task)}
+    lines = desk.starter("effects", task).stdout
+
+    assert [told[id]["known"] for id in ("note", "deposit", "send", "put")] == ["undone"] * 4
+    assert (told["send"]["undone_by"], told["undo:send"]["undoes"]) == (told["undo:send"]["key"], "send")
+    assert "by undo:send (recall)" in lines and "shout (unkeyed)  may have happened" in lines
+
+
+def test_an_effect_that_the_task_undid_itself_says_so(desk: Rollbacks) -> None:
+    """From its own history."""
+    task = desk.run_task("note", "put", "person", options=("--on-escalation", "undo"))
+
+    assert [one["known"] for one in effects(desk, task)] == ["undone", "undone", "happened", "happened"]
+
+
+def test_a_ledger_that_cannot_be_read_is_named(desk: Rollbacks) -> None:
+    """What the history and the other ledgers know is listed all the same, and nobody is told that this is all."""
+    task = desk.run_task("note", "deposit")
+    bank = desk.folder / "bank.db"
+    away = bank.rename(desk.folder / "away.db")
+    told = document(desk.starter("effects", task, "--json"))
+    lines = desk.starter("effects", task).stdout
+    away.rename(bank)
+
+    assert [one["step"] for one in told["effects"]] == ["note", "deposit"]
+    assert "bank.db" in told["unread"][0]["where"] and "what it has is not listed" in lines
+
+
+def test_reads_are_no_effects(desk: Rollbacks) -> None:
+    """A clear sentence when nothing changed."""
+    task = desk.run_task("person")
+
+    said = f"{task} has changed nothing: neither its history nor a ledger has an effect of it.\n"
+    assert desk.starter("effects", task).stdout == said
+
+
+def test_a_new_task_under_an_old_id_has_effects_of_its_own(desk: Rollbacks) -> None:
+    """The keys begin with the first run, so what the task before did, and that it was undone, is not among them."""
+    task = desk.run_task("note")
+    [before] = effects(desk, task)
+    desk.starter("undo", task)
+    desk.run_task("note", id=task, options=("--again",))
+    [after] = effects(desk, task)
+
+    assert (before["step"], after["step"], desk.rows()) == ("note", "note", 1)
+    assert (before["key"] != after["key"], after["known"]) == (True, "happened")
+    assert "undone" not in desk.starter("show", task).stdout
+
+
+def test_what_a_ledger_has_of_a_run_that_was_reset_is_listed(desk: Rollbacks) -> None:
+    """The run that did it does not count any more, and its effect stands: it is done once, and listed once."""
+    task = desk.run_task("note", "send", "shout", "person")
+    reset = desk.starter("reset", task, "--to", "note")
+    desk.starter("show", task, "--follow")
+    told = effects(desk, task)
+
+    assert (reset.returncode, [one["known"] for one in told], desk.rows()) == (0, ["happened"] * 3, 1)
+    assert desk.calls().count("shout shout") == 1

@@ -1,0 +1,156 @@
+"""What `explain`, `show` and `--jsonl` say of effects that may have happened, and of those that were undone."""
+
+from pathlib import Path
+
+import pytest
+from temporalio.client import Client
+
+from console import tree
+from console.explaining import explanation, one_step, page, world
+from console.explaining.explanation import Explanation
+from console.explaining.runs import history
+from tests.console.deeds import World, bank
+from tests.console.made import call, lost, story
+from tests.harness import DONE, Proposals, outcome, plan, step
+from workflows.plan import NewSteps
+from workflows.task import Outcome, Task
+
+ONE = plan(step("one", "pay"))
+KEYED = plan(step("one", "charge"))
+
+
+async def told(
+    client: Client, folder: Path, world: World, *script: NewSteps, task: Task | None = None
+) -> tuple[Explanation, Outcome]:
+    """A task of this world, run to its end and explained."""
+    proposals: Proposals = [*script, DONE]
+    async with bank(client, folder, world, proposals) as stage:
+        handle = await stage.start(task or "a task")
+        ended = await outcome(handle)
+        return explanation.of(await history(client, handle)), ended
+
+
+def said(explained: Explanation) -> str:
+    """What is said, a sentence a line."""
+    return "\n".join(page.lines(explained, None))
+
+
+FOUND_OUT = [
+    (["lost"], ONE, "It had happened: its result was found, nothing was done again.", "reconcile"),
+    (["dead", "paid"], ONE, "It had not happened, so the call could be made again.", "wait"),
+    (["dead", "refused"], KEYED, "It had not happened, so a new plan could be made.", "replan"),
+]
+
+
+@pytest.mark.parametrize(("calls", "first", "found", "decision"), FOUND_OUT, ids=["happened", "did not", "refused"])
+async def test_what_was_found_out_is_explained(
+    client: Client, tmp_path: Path, calls: list[str], first: NewSteps, found: str, decision: str
+) -> None:
+    """The read that was asked, the wait before it is believed, the verdict, and what followed."""
+    explained, _ = await told(client, tmp_path, World(calls), first, plan(step("two", "pay")))
+    [item] = [one for one in explained.items if one.steps == ("one",) and one.decision != "retry"]
+
+    assert (found in [one.text for one in item.then], item.decision) == (True, decision)
+    assert item.events and item.cost.observations >= 1
+
+
+async def test_the_wait_until_nothing_can_be_under_way_is_told_with_its_events(client: Client, tmp_path: Path) -> None:
+    """Not found, a timer, found: each with the events that prove it; the timer is no wait for a retry."""
+    explained, _ = await told(client, tmp_path, World(["late"]), ONE)
+    then = explained.items[0].then
+
+    assert [one.text.partition(" was asked")[0][:9] for one in then] == ["find", "It waited", "find", "It had ha"]
+    assert [len(one.events) for one in then] == [3, 2, 3, 3]
+
+
+async def test_a_step_that_was_found_is_completed_and_changed_the_world(client: Client, tmp_path: Path) -> None:
+    """Although its own call failed: it counts as finished, with the result that was found."""
+    explained, _ = await told(client, tmp_path, World(["lost"]), ONE)
+    text, step_text = said(explained), "\n".join(row.text for _, row in one_step.rows(one_step.of(explained, "one")))
+
+    assert "1 of 1 step finished" in text and "Changed in the world: one (pay)." in text
+    assert "completed after 1 attempt. It returned: id: 1." in step_text
+
+
+async def test_nobody_can_tell(client: Client, tmp_path: Path) -> None:
+    """A person has to look, and is told where the key is."""
+    explained, _ = await told(client, tmp_path, World(["lost"], is_closed=True), ONE)
+    text = said(explained)
+
+    assert "It could not be found out: a person has to look." in text
+    assert "May have changed the world, nobody knows: one (pay)." in text
+    assert "starter.py effects" in text and "goes on from there" not in text
+
+
+async def test_the_reads_are_no_steps(client: Client, tmp_path: Path) -> None:
+    """What was asked on the way is neither a step of a plan nor an item of its own."""
+    explained, ended = await told(client, tmp_path, World(["dead", "paid"]), ONE)
+
+    assert (explained.story.step_ids, len(explained.items)) == (["one"], 1)
+    assert explanation.tool_calls(explained.story) == ended.spent.tool_calls
+
+
+async def test_the_tree_says_what_was_found_out(client: Client, tmp_path: Path) -> None:
+    """Below the step's row, in the place of what followed."""
+    _, ended = await told(client, tmp_path, World(["lost"]), ONE)
+
+    assert "    it had happened: its result was found, nothing was done again" in tree.body(ended, None)
+
+
+def test_asking_the_ledger_is_told_as_that() -> None:
+    """A transactional call that may have committed: not a step, nor a tool of anybody's, but the ledger."""
+    told = story(call(1, "a", "transactional", lost()), call(2, "a:reconcile", "find_effect"))
+    [item] = explanation.of(told.history).items
+
+    assert item.then[0].text.startswith("The ledger was asked whether it had happened, and had it")
+    assert (item.decision, told.step_ids, [one.step_id for one in world.changes(told)]) == ("reconcile", ["a"], ["a"])
+
+
+def test_what_is_being_found_out_is_told_as_it_stands() -> None:
+    """While the read runs, and nothing is decided yet."""
+    told = story(call(1, "a", "unkeyed", lost()), call(2, "a:reconcile", "read", closed=None))
+    explained = explanation.of(told.history)
+
+    assert [one.text for one in explained.now] == [
+        "The look whether a happened (read) has been called and has not answered yet."
+    ]
+    assert "that has to be found out before anything else" in said(explained)
+
+
+PAID_TWICE = plan(step("a", "charge"), step("b", "tell", "a"), step("c", "charge", "b"), step("last", "person", "c"))
+
+
+async def test_a_rollback_is_explained(client: Client, tmp_path: Path) -> None:
+    """What was undone with what, the newest first, and what stays and why; none of it is a step of a plan."""
+    task = Task(text="a task", on_escalation="undo")
+    explained, _ = await told(client, tmp_path, World(), PAID_TWICE, task=task)
+    lines = page.lines(explained, None)
+    back = [line.strip().partition(" [")[0].strip() for line in lines if line.startswith("  -  ")]
+
+    assert back == ["-  c was undone with refund.", "-  a was undone with refund."]
+    assert "Changed and undone: a (charge) and c (charge)." in said(explained)
+    assert "Was to be undone and stays: b (tell has no undo)." in said(explained)
+    assert explained.story.step_ids == ["a", "b", "c", "last"]
+
+
+async def test_an_undo_that_fails_is_explained(client: Client, tmp_path: Path) -> None:
+    """Refused: the step stays as it is, nobody plans anew, and what is left is undone all the same."""
+    task = Task(text="a task", on_escalation="undo")
+    world = World(["paid", "paid", "refused", "paid"])
+    explained, _ = await told(client, tmp_path, world, PAID_TWICE, task=task)
+    [item] = [one for one in explained.items if one.steps == ("c",)]
+
+    assert item.what.text.startswith("Undoing c (refund) was refused (conflict): It was paid already.")
+    assert [one.text for one in item.then] == ["So c stays as it is, and what is left is undone all the same."]
+    assert "a was undone with refund." in said(explained)
+
+
+async def test_the_tree_shows_a_rollback_below_the_plans(client: Client, tmp_path: Path) -> None:
+    """Each undone step with its sign, the calls that undid them, and what stays."""
+    task = Task(text="a task", on_escalation="undo")
+    _, ended = await told(client, tmp_path, World(), PAID_TWICE, task=task)
+    lines = tree.body(ended, None)
+    below = lines[lines.index(tree.UNDO_HEADING) :]
+
+    assert [line.split()[:2] for line in lines if "↶" in line] == [["↶", "a"], ["↶", "c"]]
+    assert [line.split()[1] for line in below[1:]] == ["stays:", "undo:c", "undo:a"]

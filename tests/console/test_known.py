@@ -1,0 +1,121 @@
+"""What is known of effects, step by step through a history of our own making."""
+
+from datetime import timedelta
+
+import pytest
+
+from console import known
+from console.call import Call, Closed
+from tests.console.made import BEGAN, call, lost, refused, story
+from workflows.faults import Applied, Fault
+from workflows.inspect import EffectCard
+
+
+def card(id: str, kind: str, **more: object) -> EffectCard:
+    """A row of a ledger."""
+    given = {"key": f"run/{id}", "step": id, "kind": kind, "at": BEGAN, "result": None, **more}
+    return EffectCard.model_validate(given)
+
+
+CALLS = [
+    ("nothing", [call(1, "a", "keyed", lost(Applied.NONE))], []),
+    ("unknown", [call(1, "a", "keyed", lost())], ["may_have_happened"]),
+    ("unknown, then done", [call(1, "a", "keyed", lost()), call(2, "a", "keyed")], ["happened"]),
+    ("done, and refused", [call(1, "a", "keyed", lost(Applied.APPLIED))], ["happened"]),
+    ("runs", [call(1, "a", "unkeyed", closed=None)], ["may_have_happened"]),
+    ("stopped", [call(1, "a", "unkeyed", closed=Closed.CANCELLED)], ["may_have_happened"]),
+    ("found", [call(1, "a", "unkeyed", lost()), call(2, "a:reconcile", "read")], ["happened"]),
+    ("not found", [call(1, "a", "unkeyed", lost()), call(2, "a:reconcile", "read", refused())], []),
+    ("cannot tell", [call(1, "a", "unkeyed", lost()), call(2, "a:reconcile", "read", lost())], ["may_have_happened"]),
+    ("undone", [call(1, "a", "keyed"), call(2, "undo:a", "keyed")], ["undone", "happened"]),
+    ("not undone", [call(1, "a", "keyed"), call(2, "undo:a", "keyed", refused())], ["happened"]),
+    ("perhaps undone", [call(1, "a", "keyed"), call(2, "undo:a", "keyed", lost())], ["happened", "may_have_happened"]),
+    ("a read", [call(1, "a", "read")], []),
+]
+
+
+@pytest.mark.parametrize(("calls", "expected"), [given[1:] for given in CALLS], ids=[given[0] for given in CALLS])
+def test_a_history_tells_what_is_known(calls: list[Call], expected: list[str]) -> None:
+    """What was sure stays sure, what had not happened is forgotten, and what nobody knows is said to be so."""
+    assert [one.known for one in known.effects(story(*calls), None, [])] == expected
+
+
+CARDS = [
+    ("transactional, unknown, committed", "transactional", lost(), {"result": {"id": 1}}, "happened"),
+    ("unkeyed, unknown, claimed", "unkeyed", lost(), {}, "may_have_happened"),
+    ("unkeyed, unknown, answered", "unkeyed", lost(), {"result": {"id": 1}}, "happened"),
+    ("keyed, done, undone later", "keyed", None, {"undone_at": BEGAN, "undone_by": "run/undo:a"}, "undone"),
+]
+
+
+@pytest.mark.parametrize(
+    ("kind", "fault", "row", "expected"), [given[1:] for given in CARDS], ids=[given[0] for given in CARDS]
+)
+def test_a_ledger_knows_better(kind: str, fault: Fault | None, row: dict[str, object], expected: str) -> None:
+    """Its row decides, but a claim says no more than the history."""
+    [one] = known.effects(story(call(1, "a", kind, fault)), None, [card("a", kind, **row)])
+
+    assert one.known == expected
+
+
+def test_a_row_of_another_task_is_not_of_this_one() -> None:
+    """Its key begins with another run."""
+    assert known.effects(story(), None, [card("a", "keyed", key="other/a")]) == []
+
+
+def test_an_undo_that_was_wanted_twice_happened_when_it_did() -> None:
+    """The second rollback only heard of it; the ledger knows the moment."""
+    undone = card("a", "keyed", undone_at=BEGAN + timedelta(seconds=2), undone_by="run/undo:a")
+    found = known.effects(story(call(1, "a", "keyed")), story(call(60, "undo:a", "keyed")), [undone])
+
+    assert [one.at for one in found] == [BEGAN + timedelta(seconds=1), BEGAN + timedelta(seconds=2)]
+
+
+def test_what_a_rollback_found_not_to_have_happened_is_forgotten() -> None:
+    """Nobody knew at the end of the task; the rollback looked for it."""
+    task, rollback = story(call(1, "a", "unkeyed", lost())), story(call(2, "a:reconcile", "read", refused()))
+
+    assert known.effects(task, rollback, []) == []
+
+
+def test_what_a_rollback_found_happened() -> None:
+    """Whether or not it could take it back."""
+    task, rollback = story(call(1, "a", "unkeyed", lost())), story(call(2, "a:reconcile", "read"))
+
+    assert [one.known for one in known.effects(task, rollback, [])] == ["happened"]
+
+
+def test_a_call_that_never_began_did_nothing() -> None:
+    """It was stopped while it waited for a worker."""
+    stopped = call(1, "a", "unkeyed", closed=Closed.CANCELLED)
+    stopped.started = None
+
+    assert known.effects(story(stopped), None, []) == []
+
+
+def test_what_cannot_be_read_may_have_been_an_effect() -> None:
+    """Without the catalogue nobody knows what a kind changes."""
+    told = story(call(1, "a", "keyed"))
+    told.history.catalogue = None
+
+    assert [(one.known, one.effect) for one in known.effects(told, None, [])] == [("may_have_happened", None)]
+
+
+def test_a_step_named_undo_is_no_rollback() -> None:
+    """Its key begins as those of the calls that undo others."""
+    told = story(
+        call(1, "undo", "keyed"), call(2, "a", "keyed"), call(3, "undo:undo", "keyed"), call(4, "undo:a", "keyed")
+    )
+    found = {one.key: one.known for one in known.effects(told, None, [])}
+
+    assert found == {"run/undo": "undone", "run/a": "undone", "run/undo:undo": "happened", "run/undo:a": "happened"}
+
+
+def test_a_rollback_after_the_end_counts() -> None:
+    """Its calls are of another workflow, with the keys of the task."""
+    found = known.effects(story(call(1, "a", "keyed")), story(call(2, "undo:a", "keyed")), [])
+
+    assert [(one.key, one.known, one.undone_by) for one in found] == [
+        ("run/a", "undone", "run/undo:a"),
+        ("run/undo:a", "happened", None),
+    ]

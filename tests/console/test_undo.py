@@ -1,0 +1,186 @@
+"""`undo`, `cancel --undo` and `start --on-escalation`: what a task did is taken back, once, and what stays is named."""
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from runtime.dev_server import DevServer
+from tests.console.rollback import Rollbacks, document
+
+ALL = ("note", "deposit", "send", "shout", "put")
+"""One step of each effect; each has an undo."""
+BACK = ["drop put", "whisper shout", "recall send", "withdraw 1", "remove 1"]
+"""What undoes them, the newest first."""
+
+
+@pytest.fixture
+def desk(server: DevServer, tmp_path: Path) -> Rollbacks:
+    """Commands and worker processes."""
+    return Rollbacks(server.address, tmp_path)
+
+
+@pytest.fixture
+def served(desk: Rollbacks) -> Iterator[Rollbacks]:
+    """The same with a worker that runs."""
+    with desk.one():
+        yield desk
+
+
+def test_every_effect_is_undone_once_however_often_it_is_wanted(served: Rollbacks) -> None:
+    """Rows in the store and in the bank, letters, shouts, files: the newest first; again, nothing happens twice."""
+    task = served.run_task(*ALL)
+    first, calls = served.starter("undo", task), served.calls()[-5:]
+    second = served.starter("undo", task)
+
+    assert (first.returncode, calls, served.rows()) == (0, BACK, 0)
+    assert "  ↶ put (put) undone with drop" in first.stdout and f"5 of 5 effects of {task} undone." in first.stdout
+    assert (second.returncode, served.calls()[-5:], served.calls().count("recall send")) == (0, BACK, 1)
+
+
+def test_what_cannot_be_undone_is_named(served: Rollbacks) -> None:
+    """No undo, and nobody knows: the exit code says that a person has to look, and what can be undone is."""
+    task = served.run_task("note", "engrave", "shout:lost")
+    undone = served.starter("undo", task, "--json")
+    told = document(undone)
+
+    assert (undone.returncode, told["undone"], served.rows()) == (3, False, 0)
+    assert [(one["step_id"], one["done"]) for one in told["undo"]] == [
+        ("shout", False),
+        ("engrave", False),
+        ("note", True),
+    ]
+    assert "nobody knows whether it happened" in told["undo"][0]["reason"]
+
+
+def test_a_worker_may_be_killed_in_the_middle(desk: Rollbacks) -> None:
+    """Each effect is undone once all the same, and `undo` a second time follows the rollback that runs already."""
+    with desk.one():
+        task = desk.run_task(*ALL)
+    with desk.hanging(), desk.one() as doomed:
+        first = threading.Thread(target=desk.starter, args=("undo", task))
+        first.start()
+        desk.called("recall send")
+        doomed.kill()
+    with desk.one():
+        second = desk.starter("undo", task, "--json")
+    first.join()
+    recalls = [line for line in (desk.folder / "calls").read_text().splitlines() if line.startswith("recall")]
+
+    assert (second.returncode, document(second)["undone"], desk.rows()) == (0, True, 0)
+    assert len(set(recalls)) == 1
+    assert [desk.calls().count(one) for one in BACK if one != "recall send"] == [1, 1, 1, 1]
+
+
+def test_a_running_task_is_not_undone_but_can_be_cancelled_so(served: Rollbacks) -> None:
+    """`undo` names `cancel --undo`, which ends it as cancelled with everything taken back."""
+    task = served.run_task("note", "linger", options=("--detach",))
+    served.called("linger")
+    refused = served.starter("undo", task, "--json")
+    asked = served.starter("cancel", task, "--undo", "--json")
+    ended = served.starter("show", task, "--follow", "--json")
+
+    assert (refused.returncode, document(refused)["error"]["code"]) == (1, "still_running")
+    assert f"cancel {task} --undo" in document(refused)["error"]["remedy"]
+    assert document(asked) == {"schema": 1, "task_id": task, "cancel_requested": True, "undo": True}
+    assert (ended.returncode, document(ended)["undo"][0]["done"], served.rows()) == (5, True, 0)
+
+
+def test_a_closed_task_cannot_be_cancelled_but_undone(served: Rollbacks) -> None:
+    """`cancel --undo` comes too late and names `undo`."""
+    task = served.run_task("note")
+    late = served.starter("cancel", task, "--undo", "--json")
+
+    assert (late.returncode, document(late)["error"]["code"]) == (1, "closed")
+    assert f"undo {task}" in document(late)["error"]["remedy"]
+
+
+def test_a_cancelled_task_that_was_not_asked_keeps_what_it_did(served: Rollbacks) -> None:
+    """A plain `cancel`; `undo` takes it back afterwards."""
+    task = served.run_task("note", "linger", options=("--detach",))
+    served.called("linger")
+    served.starter("cancel", task)
+    served.starter("show", task, "--follow")
+    kept = served.rows()
+
+    assert (kept, served.starter("undo", task).returncode, served.rows()) == (1, 0, 0)
+
+
+@pytest.mark.parametrize(("how", "rows"), [("end", 1), ("undo", 0)])
+def test_an_escalated_task_keeps_or_undoes(served: Rollbacks, how: str, rows: int) -> None:
+    """As `--on-escalation` says."""
+    served.run_task("note", "person", options=("--on-escalation", how))
+
+    assert served.rows() == rows
+
+
+def test_there_is_no_other_way_to_escalate(desk: Rollbacks) -> None:
+    """What is not there yet is not offered."""
+    wrong = desk.starter("start", "--task", "x", "--on-escalation", "wait")
+
+    assert wrong.returncode == 2
+    assert "'wait' is not one of 'end', 'undo'" in wrong.stderr
+
+
+def test_nothing_is_undone_where_nothing_was_done(served: Rollbacks) -> None:
+    """A sentence, and success."""
+    task = served.run_task("person")
+    undone = served.starter("undo", task)
+
+    assert undone.returncode == 0
+    assert undone.stdout == f"There is nothing to undo: {task} has changed nothing that still stands.\n"
+
+
+def test_whoever_looks_at_an_undone_task_is_told(served: Rollbacks) -> None:
+    """Its own history knows nothing of a rollback after its end; `show` and `explain` do."""
+    task = served.run_task("note", "engrave")
+    before = served.starter("explain", task).stdout
+    served.starter("undo", task)
+    said = f"What it did was undone after its end, and something stays (workflow undo-{task})"
+
+    assert said not in before
+    assert said in served.starter("explain", task).stdout and said in served.starter("show", task).stdout
+
+
+def test_without_a_worker_nobody_knows_what_to_undo(desk: Rollbacks) -> None:
+    """Said in a sentence, with the remedy."""
+    with desk.one():
+        task = desk.run_task("note")
+    refused = desk.starter("undo", task, "--json")
+
+    assert (refused.returncode, document(refused)["error"]["code"]) == (6, "no_worker")
+    assert f"python worker.py --queue {desk.queue}" in document(refused)["error"]["remedy"]
+
+
+def test_a_rollback_is_no_task(served: Rollbacks) -> None:
+    """`list` has the task alone, and the newest task is still that one."""
+    task = served.run_task("note")
+    served.starter("undo", task)
+    listed = document(served.starter("list", "--json", "--query", f"TaskQueue = '{served.queue}'"))["tasks"]
+
+    assert [one["task_id"] for one in listed] == [task]
+
+
+def test_a_task_that_goes_back_to_before_an_undone_effect_meets_a_conflict(served: Rollbacks) -> None:
+    """The step is called again with its key, which was undone: no second effect, and not the old result either."""
+    task = served.run_task("note", "person")
+    served.starter("undo", task)
+    assert served.starter("reset", task, "--to", "note").returncode == 0
+    ended = document(served.starter("show", task, "--follow", "--json"))
+    note = next(step for step in ended["steps"] if step["id"] == "note")
+
+    assert (note["fault"]["code"], note["result"], served.rows()) == ("conflict", None, 0)
+    assert "was done and then undone" in note["fault"]["reason"]
+
+
+def test_a_rollback_is_left_alone_by_ctrl_c(served: Rollbacks) -> None:
+    """It goes on, and the command says how to come back."""
+    task = served.run_task("send")
+    with served.hanging(), served.begin("undo", task) as left:
+        served.called("recall send")
+        left.send_signal(2)
+        said = left.communicate(timeout=30)[1]
+
+    assert (left.returncode, f"Follow: python starter.py undo {task}" in said) == (130, True)
+    assert served.starter("undo", task).returncode == 0

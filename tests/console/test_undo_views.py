@@ -1,0 +1,100 @@
+"""How a rollback, and what was found out, look in lines: pure functions of an Outcome."""
+
+from typing import Any, get_args
+
+import pytest
+
+from console import step_lines, tree
+from console.explaining import words
+from console.lines import Lines
+from console.options import Common
+from console.sight import Sight
+from tests.console.outcomes import fault, outcome, step
+from workflows.faults import DEFERRED, Applied, Code
+from workflows.task import FaultRecord, Outcome, StepStatus, UndoRecord
+
+DECISIONS = {*get_args(FaultRecord.model_fields["decision"].annotation)} - {"retry"}
+
+
+def rolled_back() -> Outcome:
+    """A step that was undone, one whose undo failed, and one that has none."""
+    steps = (
+        step("book", status=StepStatus.UNDONE),
+        step("pay"),
+        step("tell"),
+        step("undo:pay", kind="refund", status=StepStatus.FAILED, title="undo pay"),
+        step("undo:book", kind="cancel_booking", title="undo book"),
+    )
+    undo = (
+        UndoRecord(step_id="tell", reason="tell has\nno undo"),
+        UndoRecord(step_id="pay", kind="refund", reason="The bank is closed."),
+        UndoRecord(step_id="book", kind="cancel_booking", done=True),
+    )
+    return outcome(steps=steps, undo=undo)
+
+
+def test_a_rollback_has_a_heading_of_its_own_below_the_plans() -> None:
+    """With what stays and no call could take back, and the calls that were made; none of them is a step of the plan."""
+    lines = [" ".join(line.split()[:3]) for line in tree.body(rolled_back(), None)[1:]]
+
+    assert lines == [
+        "Plan 1",
+        "↶ book book_slot",
+        "✓ pay book_slot",
+        "✓ tell book_slot",
+        "Undo the newest",
+        "tell stays: tell",
+        "✗ undo:pay refund",
+        "✓ undo:book cancel_booking",
+    ]
+
+
+def test_a_rollback_is_told_line_by_line_once() -> None:
+    """The plain view says the heading before the first of it, and each line once however often it looks."""
+    said = list[str]()
+    view = Lines(Common(), None, said.append)
+    for _ in range(2):
+        view.see(Sight(rolled_back()))
+    view.end(rolled_back())
+
+    assert said.count(tree.UNDO_HEADING) == 1
+    assert [line for line in said if "stays:" in line] == ["    tell stays: tell has no undo"]
+    assert sum("undo:" in line for line in said) == 2
+
+
+FOLLOWED = [
+    ({"decision": "reconcile"}, "it may have happened -> finding that out before anything else"),
+    ({"decision": "reconcile", "reconciled": "applied"}, "it had happened: its result was found"),
+    ({"decision": "wait", "reconciled": "not_applied"}, "it had not happened -> the same step again"),
+    ({"decision": "escalate", "effect": Applied.UNKNOWN}, "nobody knows whether it happened -> a person"),
+    ({"decision": "escalate", "effect": Applied.APPLIED}, "it happened, so it is not done once more -> a person"),
+    ({"decision": "escalate"}, "neither time nor another plan can help -> a person"),
+]
+
+
+@pytest.mark.parametrize(("given", "expected"), FOLLOWED, ids=lambda given: given if isinstance(given, str) else None)
+def test_what_was_found_out_stands_below_the_step(given: dict[str, Any], expected: str) -> None:
+    """In the place of what followed."""
+    met = fault(Code.UNREACHABLE, **given)
+    failed = step(status=StepStatus.FAILED)
+    whole = outcome(faults=(met,), steps=(failed,))
+    told = step_lines.lines(whole, failed, step_lines.Columns(whole))
+
+    assert told[-1].strip().startswith(expected)
+
+
+def test_attempts_that_left_no_word_are_counted_where_the_call_was_found() -> None:
+    """Three attempts, of which the last told a fault: two left no word although the step is completed."""
+    found = fault(Code.WORKER_LOST, "reconcile", reconciled="applied", effect=Applied.APPLIED, attempt=3)
+
+    assert step_lines.without_word(outcome(faults=(found,)), step(attempts=3)) == 2
+
+
+def test_every_decision_has_its_words() -> None:
+    """A new one cannot be forgotten; `end` is a new plan that never came."""
+    assert set(step_lines.FOLLOWS) == set(step_lines.FOUND) == {*DECISIONS, "end"}
+
+
+def test_what_costs_no_attempt_is_explained() -> None:
+    """Each has a sentence of its own."""
+    assert set(words.WAIT_BECAUSE) >= DEFERRED

@@ -1,0 +1,80 @@
+"""docs/guarantees.md: each promise names a test that is there, and nothing that needs a promise is left out."""
+
+import ast
+from typing import NamedTuple, get_args
+
+import pytest
+
+from tests.processes import ROOT
+from workflows.catalogue import Effect
+from workflows.task import FaultRecord
+
+PAGE = ROOT / "docs" / "guarantees.md"
+HEADING = ["When", "Holds", "Does not hold", "Shown by"]
+
+
+class Row(NamedTuple):
+    """One promise."""
+
+    when: str
+    holds: str
+    lacks: str
+    shown: str
+
+    @property
+    def tests(self) -> list[str]:
+        """`path::name` of each test that shows it."""
+        return self.shown.split()
+
+
+def cells(line: str) -> list[str]:
+    """The cells of a line of a table."""
+    return [cell.strip() for cell in line.strip().strip("|").split("|")]
+
+
+def rows() -> list[Row]:
+    """All promises of the page."""
+    lines = [cells(line) for line in PAGE.read_text(encoding="utf-8").splitlines() if line.startswith("|")]
+    return [Row(*line) for line in lines if line != HEADING and set("".join(line)) != {"-"}]
+
+
+def functions_in(path: str) -> frozenset[str]:
+    """The names of the test functions in a file."""
+    found = ast.walk(ast.parse((ROOT / path).read_text(encoding="utf-8")))
+    return frozenset(one.name for one in found if isinstance(one, ast.FunctionDef | ast.AsyncFunctionDef))
+
+
+NAMED = sorted({test for row in rows() for test in row.tests})
+
+
+@pytest.mark.parametrize("test", NAMED)
+def test_a_named_test_is_there(test: str) -> None:
+    """A promise without a test is a hope."""
+    path, _, name = test.partition("::")
+
+    assert path.startswith("tests/") and name.startswith("test_")
+    assert name in functions_in(path), f"{path} has no {name}"
+
+
+@pytest.mark.parametrize("row", rows(), ids=lambda row: row.when)
+def test_a_promise_is_whole(row: Row) -> None:
+    """What fails, what holds, and what shows it."""
+    assert row.when and row.holds
+    assert row.tests
+
+
+EFFECTS = [effect.value for effect in Effect]
+DECISIONS = get_args(FaultRecord.model_fields["decision"].annotation)
+
+
+@pytest.mark.parametrize("word", [*EFFECTS, *DECISIONS])
+def test_every_effect_and_every_decision_has_a_promise(word: str) -> None:
+    """A new one cannot be forgotten."""
+    assert [row for row in rows() if row.when.startswith(f"`{word}`:")]
+
+
+def test_the_hole_is_named() -> None:
+    """What cannot be promised stands in the table, with what closes it."""
+    [hole] = [row for row in rows() if "The hole" in row.when]
+
+    assert "twice" in hole.lacks and "a key at the service does" in hole.lacks
