@@ -62,7 +62,8 @@ def main(
     store: options.Store = None,
     payloads: options.Payloads = None,
     queue: options.Queue = DEFAULT_QUEUE,
-    planner: options.Planner = "offline",
+    planner: options.Planner = None,
+    base_url: options.BaseUrl = None,
     break_: options.Break = None,
     log: options.Log = None,
 ) -> None:
@@ -79,7 +80,7 @@ def main(
         if check:
             typer.echo(registry.catalogue())
         else:
-            asyncio.run(run(settings, registry, breaks, planner_named(planner)))
+            asyncio.run(run(settings, registry, breaks, planner_named(planner, os.environ, base_url)))
     except (*BAD_USAGE, *UNREACHABLE) as wrong:
         typer.echo(wrong, err=True)
         leave(2 if isinstance(wrong, BAD_USAGE) else 6)
@@ -126,7 +127,7 @@ async def run(settings: Settings, registry: Registry, breaks: Breaks, planner: P
             ),
             interceptors=[CallInterceptor(), HeaderInterceptor()],
         )
-        typer.echo(serve.ready_line(server.client, server.local, settings, tools=len(registry)))
+        typer.echo(serve.ready_line(server.client, server.local, settings, planner.name, tools=len(registry)))
         await serve.serve(worker, stop)
         typer.echo(await serve.goodbye(server.client, settings.queue))
 

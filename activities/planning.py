@@ -41,8 +41,13 @@ class Planner(Protocol):
     def name(self) -> str:
         """How people call it."""
 
-    async def propose(self, situation: Situation, kinds: Mapping[str, Kind]) -> NewSteps | Answer | Question | GiveUp:
-        """Propose what comes next; the same situation may be asked about again after a crash."""
+    async def propose(
+        self, situation: Situation, kinds: Mapping[str, Kind]
+    ) -> NewSteps | Answer | Question | GiveUp | Proposed:
+        """Propose what comes next; the same situation may be asked about again after a crash.
+
+        A planner that has more to say returns a Proposed: who answered, what it cost, why the answer cannot be used.
+        """
 
 
 class Planning:
@@ -110,8 +115,10 @@ class Planning:
         async with attempt(spec):
             if situation.plan is not None:
                 return _checked(NewSteps(steps=situation.plan), self._kinds, self._planner.name)
-            proposal = await self._planner.propose(situation, self._kinds)
-            return _checked(proposal, self._kinds, self._planner.name)
+            said = await self._planner.propose(situation, self._kinds)
+            if not isinstance(said, Proposed):
+                return _checked(said, self._kinds, self._planner.name)
+            return said if said.rejected else _costing(said, _checked(said.proposal, self._kinds, said.planner))
 
 
 def check(proposal: NewSteps | Answer | Question | GiveUp, kinds: Mapping[str, Kind]) -> list[str]:
@@ -131,6 +138,11 @@ def _checked(proposal: NewSteps | Answer | Question | GiveUp, kinds: Mapping[str
     reasons = check(proposal, kinds)
     sent = proposal if _size(proposal) <= MAX_BYTES else GiveUp(reason=reasons[0])
     return Proposed(proposal=sent, rejected=tuple(reasons), planner=planner)
+
+
+def _costing(said: Proposed, checked: Proposed) -> Proposed:
+    """What was checked, with what the planner says that it cost."""
+    return checked.model_copy(update={"model_calls": said.model_calls, "tokens": said.tokens})
 
 
 def _size(proposal: NewSteps | Answer | Question | GiveUp) -> int:

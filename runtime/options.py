@@ -33,7 +33,17 @@ Payloads = Annotated[
     typer.Option(envvar="REPLAN_PAYLOADS", metavar="s3://BUCKET", help="Large payloads there, not in the store."),
 ]
 Queue = Annotated[str, typer.Option(help="The task queue to serve.")]
-Planner = Annotated[str, typer.Option(help="Who plans: offline, or scripted:FILE.")]
+Planner = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NAME[,NAME]",
+        help="Who plans: anthropic:MODEL, openai:MODEL, offline, several in the order to try, or scripted:FILE. Without"
+        " it a model, where its provider's key is set.",
+    ),
+]
+BaseUrl = Annotated[
+    str | None, typer.Option("--base-url", metavar="URL", help="A server that speaks as OpenAI does, for openai:MODEL.")
+]
 Log = Annotated[Style | None, typer.Option(help="How to log; JSON where stderr is no terminal.")]
 Break = Annotated[
     list[str] | None,

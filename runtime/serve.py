@@ -88,7 +88,7 @@ async def serve(worker: Worker, stop: Stop) -> None:
         await stop.wait()
 
 
-def ready_line(client: Client, local: LocalServer | None, settings: Settings, *, tools: int) -> str:
+def ready_line(client: Client, local: LocalServer | None, settings: Settings, planner: str, *, tools: int) -> str:
     """The one line that says where everything is; it begins with `ready`."""
     whose = "" if local is None else " (ours)" if local.ours else " (was running already, not ours)"
     words = [
@@ -98,6 +98,7 @@ def ready_line(client: Client, local: LocalServer | None, settings: Settings, *,
         f"state {settings.state}",
         f"queue {settings.queue}",
         f"{tools} tools",
+        f"planner {planner}",
     ]
     return "  ".join(["ready", *words])
 

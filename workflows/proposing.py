@@ -30,7 +30,7 @@ async def propose(progress: Progress, catalogue: Catalogue) -> Proposal:
         rejected = _all_reasons(proposed, check(proposed.proposal, progress, catalogue))
         if not rejected:
             return proposed.proposal
-        workflow.logger.info("decision", extra={"decision": "proposal_rejected", "reasons": list(rejected)})
+        workflow.logger.info("decision", extra={"decision": "proposal_rejected", "reasons": len(rejected)})
         if by_hand:
             raise Ends(TaskStatus.FAILED, f"The plan was refused: {'; '.join(rejected)}.", "plan_refused")
     if not progress.budget.free:

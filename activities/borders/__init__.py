@@ -4,15 +4,19 @@ A table maps an exception class to what makes a Fault of it. Reasons are written
 message, which may carry secrets or instructions.
 """
 
+import importlib
 from collections.abc import Mapping
 from typing import Any
 
 from activities.borders import http, os, sql, validation
-from activities.borders.table import Table
+from activities.borders.table import Entry, Table
 from activities.toolbox.errors import ToolError
 from workflows.faults import Code, Fault
 
 TABLES: Mapping[str, Table] = {"http": http.TABLE, "sql": sql.TABLE, "validation": validation.TABLE, "os": os.TABLE}
+
+MODEL_SDKS = ("anthropic", "openai")
+"""Libraries whose tables are read when one of them raises: loading them takes a worker without models seconds."""
 
 _ALL: Table = {name: entry for table in TABLES.values() for name, entry in table.items()}
 
@@ -24,10 +28,18 @@ def classify(error: BaseException) -> Fault:
     if isinstance(error, ToolError):
         return error.fault
     for parent in type(error).__mro__:
-        entry = _ALL.get(parent)
+        entry = _ALL.get(parent) or _of_model_sdk(parent)
         if entry is not None:
             return entry(error)
     return Fault.of(Code.BUG, f"The tool raised {type(error).__name__}, which no table knows: mend the tool.")
 
 
-__all__: list[Any] = ["TABLES", "classify"]
+def _of_model_sdk(raised: type) -> Entry | None:
+    package = raised.__module__.partition(".")[0]
+    if package not in MODEL_SDKS:
+        return None
+    table: Table = importlib.import_module(f"activities.borders.{package}").TABLE
+    return table.get(raised)
+
+
+__all__: list[Any] = ["MODEL_SDKS", "TABLES", "classify"]

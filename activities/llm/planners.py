@@ -1,31 +1,113 @@
-"""Who proposes: the planners, chosen by name."""
+"""Who proposes: the planners, chosen by name, or by the keys that the environment has."""
 
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from pydantic import ValidationError
 
+from activities.llm import anthropic, openai
+from activities.llm.endpoint import Endpoint
+from activities.llm.failover import Failover
+from activities.llm.language_model import LanguageModel
+from activities.llm.modelled import ModelPlanner
 from activities.llm.offline import OfflinePlanner
 from activities.llm.scripted import ScriptedPlanner
 from activities.planning import Planner
 
 
 class UnknownPlanner(ValueError):
-    """No planner has this name; the message says which there are."""
+    """No planner has this name, or it cannot be used; the message says what to do."""
 
 
-def planner_named(name: str) -> Planner:
-    """The planner that `--planner` means: `offline`, or `scripted:FILE`.
+@dataclass(frozen=True)
+class Provider:
+    """A provider of models, and the names by which its own client finds key and address."""
+
+    model: Callable[[str, Endpoint], LanguageModel]
+    default: str
+    """The model where none is named."""
+    key: str
+    url: str
+
+
+PROVIDERS: Mapping[str, Provider] = {
+    "anthropic": Provider(anthropic.AnthropicModel, anthropic.DEFAULT, "ANTHROPIC_API_KEY", "ANTHROPIC_BASE_URL"),
+    "openai": Provider(openai.OpenAIModel, openai.DEFAULT, "OPENAI_API_KEY", "OPENAI_BASE_URL"),
+}
+"""In the order in which they are taken where no planner is named."""
+NO_KEY = "none"
+"""What is sent to a server of one's own where there is no key: most want none, and the client sends something."""
+
+
+def planner_named(names: str | None, environment: Mapping[str, str], base_url: str | None = None) -> Planner:
+    """The planner that `--planner` means: one, or several with commas between them, of which the first that can plans.
+
+    `offline`, `anthropic:MODEL`, `openai:MODEL` (without `:MODEL` the default one), or `scripted:FILE` alone. Where
+    none is named, the first provider with a key in the environment plans, else the offline planner. `base_url` is
+    where the server for `openai` is.
 
     Raises:
-        UnknownPlanner: there is no such planner, or its file cannot be used.
+        UnknownPlanner: there is no such planner, its key is missing, or its file or address cannot be used.
     """
-    which, _, rest = name.partition(":")
-    if which == "offline" and not rest:
+    chosen = names if names is not None else _default(environment, base_url)
+    if chosen.startswith("scripted:"):
+        return _scripted(chosen)
+    listed = [name.strip() for name in chosen.split(",")]
+    if base_url and not any(name.partition(":")[0] == "openai" for name in listed):
+        raise UnknownPlanner("--base-url is for a server that speaks as OpenAI does: add --planner openai:MODEL.")
+    planners = [_planner(name, environment, base_url) for name in listed]
+    return planners[0] if len(planners) == 1 else Failover(planners)
+
+
+def _default(environment: Mapping[str, str], base_url: str | None) -> str:
+    if base_url:
+        return "openai"
+    return next((name for name, one in PROVIDERS.items() if environment.get(one.key, "").strip()), "offline")
+
+
+def _planner(name: str, environment: Mapping[str, str], base_url: str | None) -> Planner:
+    which, _, model = name.partition(":")
+    if name == "offline":
         return OfflinePlanner()
-    if which != "scripted" or not rest:
+    provider = PROVIDERS.get(which)
+    if provider is None or name.endswith(":"):
+        there = "use offline, anthropic:MODEL, openai:MODEL, or scripted:FILE alone"
+        raise UnknownPlanner(f"There is no planner {name!r}: {there}.")
+    url = (base_url if which == "openai" else None) or environment.get(provider.url, "").strip() or None
+    endpoint = Endpoint(_key(name, provider, environment, url), _checked(url, provider))
+    return ModelPlanner(provider.model(model or provider.default, endpoint))
+
+
+def _key(name: str, provider: Provider, environment: Mapping[str, str], url: str | None) -> str:
+    key = environment.get(provider.key, "").strip()
+    if not key and url and provider is PROVIDERS["openai"]:
+        return NO_KEY
+    if not key:
+        raise UnknownPlanner(f"The planner {name!r} needs {provider.key} in the environment of the worker.")
+    if not (key.isascii() and key.isprintable()) or " " in key:
+        raise UnknownPlanner(f"{provider.key} holds characters that no key has: set it again.")
+    return key
+
+
+def _checked(url: str | None, provider: Provider) -> str | None:
+    try:
+        usable = url is None or (urlsplit(url).scheme in ("http", "https") and bool(urlsplit(url).hostname))
+    except ValueError:
+        usable = False
+    if not usable:
+        option = "--base-url or " if provider is PROVIDERS["openai"] else ""
+        raise UnknownPlanner(f"{option}{provider.url} is no address: give one like http://localhost:11434/v1.")
+    return url
+
+
+def _scripted(name: str) -> ScriptedPlanner:
+    file = name.removeprefix("scripted:")
+    if not file:
         raise UnknownPlanner(f"There is no planner {name!r}: use offline, or scripted:FILE.")
     try:
-        return ScriptedPlanner.read(Path(rest))
+        return ScriptedPlanner.read(Path(file))
     except (OSError, ValidationError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is no JSON list of proposals"
-        raise UnknownPlanner(f"The script {rest!r} cannot be used ({reason}): give a file of proposals.") from error
+        raise UnknownPlanner(f"The script {file!r} cannot be used ({reason}): give a file of proposals.") from error

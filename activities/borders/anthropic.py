@@ -1,0 +1,89 @@
+"""Anthropic's SDK (`anthropic`): what was refused is told by `error_code` and `type`; class and status are coarser.
+
+Spend limits are children of RateLimitError and an organisation on hold one of BadRequestError, so neither class says
+whether time helps.
+"""
+
+from collections.abc import Mapping
+
+import anthropic
+from anthropic import _exceptions as inner
+from anthropic import _response
+
+from activities.borders import model_api
+from activities.borders.model_api import Row
+from activities.borders.table import Entry, Table
+from workflows.faults import Fault
+
+PROVIDER = "Anthropic's API"
+
+BY_CODE: Mapping[str, Row] = {
+    "contract_spend_limit_reached": model_api.SPENT,
+    "enforced_spend_limit_reached": model_api.SPENT,
+    "linked_organization_spend_limit_reached": model_api.SPENT,
+    "linked_organization_billing_unavailable": model_api.QUOTA,
+    "storage_quota_exceeded": model_api.QUOTA,
+    "organization_on_hold": model_api.HOLD,
+    "organization_type_not_supported": model_api.FORBIDDEN,
+    "organization_not_enrolled_in_beta": model_api.FORBIDDEN,
+    "parent_organization_required": model_api.FORBIDDEN,
+    "workspace_policy_violation": model_api.FORBIDDEN,
+    "cmek_key_disabled": model_api.FORBIDDEN,
+    "cmek_key_network_blocked": model_api.FORBIDDEN,
+    "request_body_timeout": model_api.LATE,
+    "request_body_too_large_after_decoding": model_api.TOO_LONG,
+}
+"""By `error.details.error_code`; a code that is not here is what its `type` is."""
+
+BY_TYPE: Mapping[str, Row] = {
+    "authentication_error": model_api.KEY,
+    "billing_error": model_api.QUOTA,
+    "permission_error": model_api.FORBIDDEN,
+    "not_found_error": model_api.NO_MODEL,
+    "request_too_large": model_api.TOO_LONG,
+    "rate_limit_error": model_api.SLOW_DOWN,
+    "timeout_error": model_api.LATE,
+    "api_error": model_api.BROKEN,
+    "overloaded_error": model_api.OVERLOADED,
+    "conflict_error": model_api.BUSY,
+}
+"""By `error.type`; `invalid_request_error` says less than its status."""
+
+BY_WORDS: Mapping[str, Row] = {
+    "credit balance": model_api.QUOTA,
+    "prompt is too long": model_api.TOO_LONG,
+    "exceed context limit": model_api.TOO_LONG,
+}
+"""What a 400 that has no code says in its message, which is compared and never repeated."""
+
+
+def _status(error: anthropic.APIStatusError) -> Fault:
+    row = BY_CODE.get(error.error_code or "") or BY_TYPE.get(error.type or "") or _by_words(error)
+    if row is model_api.BROKEN:  # `api_error` is also the type of what has a status of its own
+        row = model_api.by_status(error.status_code) if error.status_code >= 500 else row
+    return model_api.fault(PROVIDER, row or model_api.by_status(error.status_code), error)
+
+
+def _by_words(error: anthropic.APIStatusError) -> Row | None:
+    said = str(error.api_message or "").lower() if error.status_code == 400 else ""
+    return next((row for words, row in BY_WORDS.items() if words in said), None)
+
+
+def _always(row: Row) -> Entry:
+    return lambda error: model_api.fault(PROVIDER, row, error)
+
+
+TABLE: Table = {
+    anthropic.AnthropicError: _always(model_api.MISUSED),
+    anthropic.APIError: _always(model_api.BROKEN),
+    anthropic.APIStatusError: _status,
+    anthropic.APIConnectionError: _always(model_api.CUT),
+    anthropic.APITimeoutError: _always(model_api.SILENT),
+    anthropic.APIResponseValidationError: _always(model_api.GARBLED),
+    inner.APIWebhookValidationError: _always(model_api.MISUSED),
+    inner.RetryableError: _always(model_api.CUT),
+    inner.CredentialsError: _always(model_api.KEY),
+    anthropic.WorkloadIdentityError: _always(model_api.KEY),
+    _response.MissingStreamClassError: _always(model_api.MISUSED),
+}
+"""Every class with a status is an APIStatusError."""

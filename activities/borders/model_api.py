@@ -1,0 +1,89 @@
+"""What model providers have in common: what a status means where it is a model that was asked, and how long to wait.
+
+The same status means something else than to a tool: nothing in the world refused anything, so 404 is a wrong name of a
+model and 409 is worth another try.
+"""
+
+from collections.abc import Mapping
+
+import httpx2
+
+from activities.borders.http import seconds
+from workflows.faults import QUADRANT, Code, Fault
+
+Row = tuple[Code, str]
+
+QUOTA: Row = (Code.QUOTA_EXHAUSTED, "has no credit left for us: pay or raise the limit in its console")
+SPENT: Row = (Code.QUOTA_EXHAUSTED, "has reached the limit that was set for spending: raise it in its console")
+KEY: Row = (Code.UNAUTHORIZED, "does not accept the worker's key: mend the key in its environment and restart it")
+FORBIDDEN: Row = (
+    Code.FORBIDDEN,
+    "does not permit this to the worker's key: ask for the permission, or use another key",
+)
+HOLD: Row = (Code.FORBIDDEN, "has put the organisation of the key on hold: settle it in its console")
+NO_MODEL: Row = (
+    Code.NEEDS_PERSON,
+    "knows no such model, or has nothing at this address: check the worker's --planner and where it sends requests",
+)
+OURS: Row = (Code.MALFORMED_SCHEMA, "says that Replan's request is malformed: report it, or use another model")
+TOO_LONG: Row = (Code.TOO_LARGE, "finds the conversation too long for this model: split the task, or use a larger one")
+SLOW_DOWN: Row = (Code.RATE_LIMITED, "wants fewer requests")
+BUSY: Row = (Code.BUSY, "was busy with a request that stood in the way of this one")
+OVERLOADED: Row = (Code.OVERLOADED, "is overloaded")
+BROKEN: Row = (Code.SERVER_ERROR, "had an error of its own")
+LATE: Row = (Code.TIMEOUT, "gave up on the request")
+FILTERED: Row = (Code.REFUSED, "holds the request against its rules: say the task in other words")
+CUT: Row = (Code.UNREACHABLE, "could not be reached, or the connection broke")
+SILENT: Row = (Code.TIMEOUT, "gave no answer in time")
+GARBLED: Row = (Code.SERVER_ERROR, "answered what is no reply; a proxy may have answered in its place")
+MISUSED: Row = (Code.BUG, "is asked in a way that its client does not permit: report it")
+
+OWN_HOSTS: Mapping[str, str] = {"Anthropic's API": "api.anthropic.com", "OpenAI's API": "api.openai.com"}
+
+STATUS: Mapping[int, Row] = {
+    400: OURS,
+    401: KEY,
+    402: QUOTA,
+    403: FORBIDDEN,
+    404: NO_MODEL,
+    408: LATE,
+    409: BUSY,
+    413: TOO_LONG,
+    425: BUSY,
+    429: SLOW_DOWN,
+    431: TOO_LONG,
+    499: CUT,
+    501: OURS,
+    503: OVERLOADED,
+    504: LATE,
+    529: OVERLOADED,
+}
+"""What a status means; other 5xx are `server_error`, and everything else is a request that we should not have made."""
+
+
+def by_status(status: int) -> Row:
+    """What a status alone says."""
+    return STATUS.get(status) or (BROKEN if status >= 500 else OURS)
+
+
+def fault(provider: str, row: Row, error: Exception) -> Fault:
+    """The fault of a row, with what the provider asked us to wait; its own words may quote keys and prompts."""
+    code, says = row
+    response = getattr(error, "response", None) if QUADRANT[code].is_transient else None
+    wait = _wait(response) if isinstance(response, httpx2.Response) else None
+    return Fault.of(code, f"{_who(provider, error)} {says}.", retry_after=wait)
+
+
+def _who(provider: str, error: Exception) -> str:
+    """The provider, or the server that stands in its place."""
+    request = getattr(error, "request", None)
+    host = request.url.host if isinstance(request, httpx2.Request) else OWN_HOSTS[provider]
+    return provider if host == OWN_HOSTS[provider] else f"The model server at {host}"
+
+
+def _wait(response: httpx2.Response) -> float | None:
+    """Seconds that an answer asks for: to the millisecond where the provider says so."""
+    exact = response.headers.get("retry-after-ms", "")
+    if exact.strip().isdecimal():
+        return min(float(exact) / 1000, 86_400.0)
+    return seconds(response.headers.get("retry-after"))

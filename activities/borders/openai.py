@@ -1,0 +1,68 @@
+"""OpenAI's SDK (`openai`): what was refused is told by `code` and `type`; class and status are coarser.
+
+A used-up quota is a RateLimitError, and a conversation that is too long a BadRequestError.
+"""
+
+from collections.abc import Mapping
+
+import openai
+from openai import _exceptions as inner
+from openai import _legacy_response, _response
+
+from activities.borders import model_api
+from activities.borders.model_api import Row
+from activities.borders.table import Entry, Table
+from workflows.faults import Fault
+
+PROVIDER = "OpenAI's API"
+
+BY_CODE: Mapping[str, Row] = {
+    "insufficient_quota": model_api.QUOTA,
+    "billing_not_active": model_api.QUOTA,
+    "billing_hard_limit_reached": model_api.SPENT,
+    "invalid_api_key": model_api.KEY,
+    "invalid_organization": model_api.KEY,
+    "mismatched_organization": model_api.KEY,
+    "account_deactivated": model_api.HOLD,
+    "access_terminated": model_api.HOLD,
+    "unsupported_country_region_territory": model_api.FORBIDDEN,
+    "model_not_found": model_api.NO_MODEL,
+    "context_length_exceeded": model_api.TOO_LONG,
+    "string_above_max_length": model_api.TOO_LONG,
+    "rate_limit_exceeded": model_api.SLOW_DOWN,
+    "content_filter": model_api.FILTERED,
+    "content_policy_violation": model_api.FILTERED,
+    "server_error": model_api.BROKEN,
+}
+"""By `error.code`, and by `error.type` where that is not known."""
+
+
+def _status(error: openai.APIStatusError) -> Fault:
+    row = BY_CODE.get(error.code or "") or BY_CODE.get(error.type or "")
+    if row is model_api.BROKEN:  # also the code of what has a status of its own
+        row = model_api.by_status(error.status_code) if error.status_code >= 500 else row
+    return model_api.fault(PROVIDER, row or model_api.by_status(error.status_code), error)
+
+
+def _always(row: Row) -> Entry:
+    return lambda error: model_api.fault(PROVIDER, row, error)
+
+
+TABLE: Table = {
+    openai.OpenAIError: _always(model_api.MISUSED),
+    openai.APIError: _always(model_api.BROKEN),
+    openai.APIStatusError: _status,
+    openai.OAuthError: _always(model_api.KEY),
+    openai.APIConnectionError: _always(model_api.CUT),
+    openai.APITimeoutError: _always(model_api.SILENT),
+    openai.APIResponseValidationError: _always(model_api.GARBLED),
+    openai.LengthFinishReasonError: _always(model_api.MISUSED),
+    openai.ContentFilterFinishReasonError: _always(model_api.MISUSED),
+    openai.InvalidWebhookSignatureError: _always(model_api.MISUSED),
+    openai.WebSocketConnectionClosedError: _always(model_api.CUT),
+    openai.WebSocketQueueFullError: _always(model_api.MISUSED),
+    inner.SubjectTokenProviderError: _always(model_api.KEY),
+    _response.MissingStreamClassError: _always(model_api.MISUSED),
+    _legacy_response.MissingStreamClassError: _always(model_api.MISUSED),
+}
+"""Every class with a status is an APIStatusError."""

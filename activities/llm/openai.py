@@ -1,0 +1,107 @@
+"""OpenAI's Chat Completions, and every server that speaks it: Ollama, vLLM, llama.cpp."""
+
+import asyncio
+import importlib
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from activities.llm.endpoint import Endpoint
+from activities.llm.language_model import Offer, Request
+from activities.llm.reply import Reply, Stop, Usage
+from activities.llm.turns import AssistantTurn, ToolCall, Turn
+from activities.llm.wire import NO_REPLY, NOT_JSON, call, reading
+from workflows import routing
+from workflows.plan import canonical
+
+if TYPE_CHECKING:
+    from openai.types import CompletionUsage
+    from openai.types.chat import ChatCompletion
+
+PROVIDER = "OpenAI's API"
+DEFAULT = "gpt-6.1-sol"
+STOPS: Mapping[str | None, Stop] = {
+    "stop": Stop.DONE,
+    "tool_calls": Stop.CALLS,
+    "function_call": Stop.CALLS,
+    "length": Stop.CUT,
+    "content_filter": Stop.REFUSED,
+}
+
+
+class OpenAIModel:
+    """One of OpenAI's models, or one behind a server that speaks as OpenAI does."""
+
+    def __init__(self, model: str, endpoint: Endpoint) -> None:
+        """Ask `model` at `endpoint`; nothing is loaded or connected before the first request."""
+        self.name = endpoint.name("openai", model)
+        self._model = model
+        self._endpoint = endpoint
+
+    async def reply(self, request: Request) -> Reply:
+        """Ask once."""
+        sdk = await asyncio.to_thread(importlib.import_module, "openai")  # takes a second, the first time
+        given = self._endpoint.client(routing.PLAN.timeout)
+        async with sdk.AsyncOpenAI(**given) as client:
+            with reading(PROVIDER, NOT_JSON):
+                completion = await client.chat.completions.create(
+                    model=self._model,
+                    max_completion_tokens=request.max_output,
+                    tools=[_tool(offer) for offer in request.offers],
+                    messages=list(_messages(request)),
+                )
+        with reading(PROVIDER, NO_REPLY):
+            return _reply(completion)
+
+
+def _tool(offer: Offer) -> dict[str, Any]:
+    function = {"name": offer.name, "description": offer.description, "parameters": dict(offer.schema)}
+    return {"type": "function", "function": function}
+
+
+def _messages(request: Request) -> Iterator[dict[str, Any]]:
+    yield {"role": "system", "content": request.system}
+    for turn in request.turns[:-1]:
+        yield from _turn(turn)
+    *before, last = [*_turn(request.turns[-1])]
+    yield from before
+    if last["role"] == "user" and request.closing:
+        yield {"role": "user", "content": f"{last['content']}\n\n{request.closing}"}
+        return
+    yield last
+    if request.closing:
+        yield {"role": "user", "content": request.closing}
+
+
+def _turn(turn: Turn) -> Iterator[dict[str, Any]]:
+    if isinstance(turn, AssistantTurn):
+        calls = {"tool_calls": [_tool_call(one) for one in turn.calls]} if turn.calls else {}
+        yield {"role": "assistant", "content": turn.text or None, **calls}
+        return
+    for result in turn.results:
+        yield {"role": "tool", "tool_call_id": result.call_id, "content": result.text}
+    if turn.text:
+        yield {"role": "user", "content": turn.text}
+
+
+def _tool_call(one: ToolCall) -> dict[str, Any]:
+    return {"id": one.id, "type": "function", "function": {"name": one.name, "arguments": canonical(one.args)}}
+
+
+def _reply(completion: "ChatCompletion") -> Reply:
+    choice = completion.choices[0]
+    message = choice.message
+    functions = [(one.id, getattr(one, "function", None)) for one in message.tool_calls or ()]
+    calls = tuple(call(id, one.name, one.arguments) for id, one in functions if one)  # no other kind was offered
+    stop = Stop.REFUSED if message.refusal else STOPS.get(choice.finish_reason, Stop.DONE)
+    return Reply(AssistantTurn(message.content or "", calls), _usage(completion.usage), stop)
+
+
+def _usage(used: "CompletionUsage | None") -> Usage:
+    """What was used; a compatible server may say nothing of it."""
+    if used is None:
+        return Usage()
+    details = used.prompt_tokens_details
+    read = (details.cached_tokens if details else 0) or 0
+    written = (details.cache_write_tokens if details else 0) or 0
+    whole = used.prompt_tokens - read - written
+    return Usage(input=max(0, whole), output=used.completion_tokens, cache_read=read, cache_write=written)

@@ -1,0 +1,37 @@
+"""One question to a model, and what comes of it."""
+
+import pytest
+
+from activities.llm.language_model import Offer, Request
+from activities.llm.reply import Reply
+from activities.llm.turns import ToolCall, Turn, UserTurn
+from tests.providers.api import KEY, ModelApi, running
+from tests.providers.planning import api_of, model_of
+from tests.providers.script import Move
+
+WEATHER = Offer(
+    "weather",
+    "Say the weather of a place.",
+    {"type": "object", "properties": {"place": {"type": "string"}}, "required": ["place"]},
+)
+PARIS, ROME = ToolCall("call_a", "weather", {"place": "Paris"}), ToolCall("call_b", "weather", {"place": "Rome"})
+ASKED: list[Turn] = [UserTurn("Where is it warmer?")]
+
+
+def request(turns: list[Turn]) -> Request:
+    """What a model is told."""
+    return Request("You know the weather.", [WEATHER], turns, closing="It is noon.")
+
+
+async def ask(provider: str, *script: Move, turns: list[Turn] = ASKED, key: str = KEY) -> tuple[ModelApi, Reply]:
+    """One reply."""
+    async with running(api_of(provider, *script)) as api:
+        return api, await model_of(provider, api, key).reply(request(turns))
+
+
+async def failing(provider: str, move: Move, key: str = KEY) -> tuple[ModelApi, Exception]:
+    """What one request raises."""
+    async with running(api_of(provider, move)) as api:
+        with pytest.raises(Exception) as raised:  # which class is the SDK's business
+            await model_of(provider, api, key).reply(request(ASKED))
+    return api, raised.value

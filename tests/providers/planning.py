@@ -1,0 +1,35 @@
+"""Both providers, and a planner that asks the one which a test has prepared."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from activities.llm.anthropic import AnthropicModel
+from activities.llm.endpoint import Endpoint
+from activities.llm.language_model import LanguageModel
+from activities.llm.modelled import ModelPlanner
+from activities.llm.openai import OpenAIModel
+from tests.providers.anthropic_api import AnthropicApi
+from tests.providers.api import KEY, MODEL, ModelApi, running
+from tests.providers.openai_api import OpenAIApi
+from tests.providers.script import Move
+
+PROVIDERS = ("anthropic", "openai")
+
+
+def api_of(provider: str, *script: Move) -> ModelApi:
+    """A server of this provider, not started."""
+    return AnthropicApi([*script]) if provider == "anthropic" else OpenAIApi([*script])
+
+
+def model_of(provider: str, api: ModelApi, key: str = KEY) -> LanguageModel:
+    """The adapter for a server that runs."""
+    if provider == "anthropic":
+        return AnthropicModel(MODEL, Endpoint(key, api.url))
+    return OpenAIModel(MODEL, Endpoint(key, f"{api.url}/v1"))
+
+
+@asynccontextmanager
+async def planning(provider: str, *script: Move, key: str = KEY) -> AsyncIterator[tuple[ModelApi, ModelPlanner]]:
+    """A server with a script, and a planner that asks it."""
+    async with running(api_of(provider, *script)) as api:
+        yield api, ModelPlanner(model_of(provider, api, key))

@@ -1,0 +1,156 @@
+"""A worker with a key in its environment, as a user starts it, and the task that its model plans."""
+
+import asyncio
+import json
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import get_args
+
+import anthropic.types.model
+import openai.types.shared.chat_model
+import pytest
+from anthropic.resources.messages.messages import DEPRECATED_MODELS
+from temporalio.client import Client
+
+from activities.llm import anthropic as anthropic_adapter
+from activities.llm import openai as openai_adapter
+from activities.llm.fence import MAX_SHOWN
+from activities.llm.language_model import MAX_OUTPUT
+from runtime import serve
+from runtime.dev_server import DevServer
+from runtime.settings import Settings
+from tests.processes import ROOT, Processes
+from tests.providers.api import KEY, ModelApi, running
+from tests.providers.planning import PROVIDERS, api_of
+from tests.providers.script import Fails, Says, finishes, proposes, step
+from workflows import routing
+
+PROMPT = "planted-prompt-1f0e"
+DEFAULTS = {"anthropic": anthropic_adapter.DEFAULT, "openai": openai_adapter.DEFAULT}
+SUM = proposes(step("sum", "calculate", expression="18% of 2450"), step("page", "calculate", expression="1 + 1"))
+
+
+def environment(provider: str, api: ModelApi) -> dict[str, str]:
+    """What a user sets."""
+    names = {"anthropic": ("ANTHROPIC_API_KEY", "ANTHROPIC_BASE_URL"), "openai": ("OPENAI_API_KEY", "OPENAI_BASE_URL")}
+    key, url = names[provider]
+    return {key: api.key, url: api.url if provider == "anthropic" else f"{api.url}/v1"}
+
+
+@asynccontextmanager
+async def prepared(provider: str, *script: Says | Fails) -> AsyncIterator[ModelApi]:
+    """A server for the provider's default model."""
+    api = api_of(provider, *script)
+    api.model = DEFAULTS[provider]
+    async with running(api):
+        yield api
+
+
+async def done(processes: Processes, *words: str) -> subprocess.CompletedProcess[str]:
+    """A command of the console, while the servers of this process go on."""
+    return await asyncio.to_thread(processes.starter, *words)
+
+
+@pytest.mark.parametrize("provider", PROVIDERS)
+async def test_with_a_key_a_model_plans(server: DevServer, tmp_path: Path, provider: str) -> None:
+    """Without any option: `worker.py --dev`, then `starter.py --task`; no rule of the protocol is broken.
+
+    Neither the key nor what was asked stands in a log line, and the key in no history.
+    """
+    quoting = Fails(529, "overloaded_error", f"no room for {PROMPT} of {KEY}")
+    async with prepared(provider, quoting, SUM, finishes("It is 441.")) as api:
+        processes = Processes(server.address, tmp_path, environment(provider, api))
+        with processes.worker("--dev", "--queue", f"models-{provider}", "--log", "json"):
+            run = await done(
+                processes, "--task", PROMPT, "--id", f"by-{provider}", "--queue", f"models-{provider}", "--json"
+            )
+            await done(processes, "export", f"by-{provider}", str(tmp_path / "history.json"))
+    document, log = json.loads(run.stdout), (tmp_path / "worker.log").read_text()
+    asked = [line["task"] for line in map(json.loads, log.splitlines()) if line["event"] in ("model", "model_failed")]
+
+    assert (document["status"], document["result"], api.violations) == ("completed", "It is 441.", [])
+    assert document["planner"].startswith(f"{provider}:{DEFAULTS[provider]}@127.0.0.1")
+    assert document["spent"]["model_calls"] == 2 and PROMPT in json.dumps(api.bodies)
+    assert asked == [f"by-{provider}"] * 3 and not any(secret in log for secret in (KEY, PROMPT, "It is 441"))
+    assert KEY not in (tmp_path / "history.json").read_text() + run.stdout + run.stderr
+
+
+async def test_a_wrong_key_is_a_person_s_and_shown_nowhere(server: DevServer, tmp_path: Path) -> None:
+    """The provider quotes the key in its refusal; the task says which variable of the environment to mend."""
+    async with prepared("openai", finishes()) as api:
+        given = {**environment("openai", api), "OPENAI_API_KEY": "sk-wrong-0123456789abcdef"}
+        processes = Processes(server.address, tmp_path, given)
+        with processes.worker("--dev", "--queue", "wrong-key"):
+            run = await done(processes, "--task", "calculate 1 + 1", "--id", "wrong-key", "--queue", "wrong-key")
+            why = await done(processes, "explain", "wrong-key")
+    said = run.stdout + run.stderr + why.stdout + (tmp_path / "worker.log").read_text()
+
+    assert (run.returncode, len(api.bodies)) == (3, 1)
+    assert "does not accept the worker's key" in said and "sk-wrong" not in said
+
+
+async def test_the_ready_line_says_who_plans(client: Client, tmp_path: Path) -> None:
+    """The model and, in a list, all of them in their order."""
+    settings = Settings(tmp_path, None, None, "whose")
+    line = serve.ready_line(client, None, settings, "openai:qwen3@localhost:11434, offline", tools=3)
+
+    assert line.endswith("  3 tools  planner openai:qwen3@localhost:11434, offline")
+
+
+async def test_doctor_says_who_plans(server: DevServer, tmp_path: Path) -> None:
+    """With the order of the list, and with the address of one's own server, which needs no key."""
+    async with prepared("openai", finishes()) as api:
+        processes = Processes(server.address, tmp_path)
+        command = ["--queue", "whose", "--planner", "openai:qwen3,offline", "--base-url", f"{api.url}/v1"]
+        with processes.worker("--dev", *command):
+            found = await done(processes, "doctor", "--queue", "whose", "--json")
+    checks = {check["name"]: check for check in json.loads(found.stdout)["checks"]}
+    host = api.url.removeprefix("http://")
+
+    assert checks["planner"]["found"] == f"openai:qwen3@{host}, offline"
+    assert checks["keys"]["status"] == "ok"
+
+
+WRONG: dict[str, tuple[list[str], dict[str, str], str]] = {
+    "no key": (["--planner", "anthropic"], {}, "needs ANTHROPIC_API_KEY in the environment of the worker."),
+    "blank key": (["--planner", "openai:x"], {"OPENAI_API_KEY": " "}, "needs OPENAI_API_KEY"),
+    "odd key": (["--planner", "openai:x"], {"OPENAI_API_KEY": "sk-\u2026"}, "OPENAI_API_KEY holds characters"),
+    "second of a list": (["--planner", "offline,anthropic:x"], {}, "'anthropic:x' needs ANTHROPIC_API_KEY"),
+    "no model": (["--planner", "openai:"], {"OPENAI_API_KEY": "x"}, "There is no planner 'openai:'"),
+    "empty place": (["--planner", "offline,"], {}, "There is no planner ''"),
+    "address": (["--planner", "openai", "--base-url", "here:1"], {}, "--base-url or OPENAI_BASE_URL is no address"),
+    "base url alone": (["--planner", "offline", "--base-url", "http://localhost:1"], {}, "--base-url is for a server"),
+}
+
+
+@pytest.mark.parametrize(("options", "given", "words"), WRONG.values(), ids=WRONG)
+def test_a_planner_that_cannot_be_used_is_a_sentence(
+    tmp_path: Path, options: list[str], given: Mapping[str, str], words: str
+) -> None:
+    """Before anything is started; a key is never repeated."""
+    processes = Processes("localhost:1", tmp_path, dict(given))
+    run = processes.run([sys.executable, str(ROOT / "worker.py"), *options])
+
+    assert (run.returncode, run.stdout, run.stderr.count("\n")) == (2, "", 1)
+    assert words in run.stderr and "sk-" not in run.stderr
+
+
+def test_the_default_models_are_known_to_the_sdks() -> None:
+    """A default that a provider takes out of service fails here with the SDK that says so."""
+    known = {*get_args(get_args(anthropic.types.model.Model)[0]), *get_args(openai.types.shared.chat_model.ChatModel)}
+
+    assert set(DEFAULTS.values()) <= known
+    assert not set(DEFAULTS.values()) & DEPRECATED_MODELS.keys()
+
+
+def test_the_page_says_what_is_so() -> None:
+    """Names and numbers that a reader relies on."""
+    page = (ROOT / "docs" / "models.md").read_text(encoding="utf-8")
+    attempts = routing.PROFILES[routing.PLAN.retry].attempts
+
+    assert all(f"`{model}`" in page for model in DEFAULTS.values())
+    assert f"{MAX_OUTPUT:,} tokens" in page and f"{MAX_SHOWN:,} characters" in page
+    assert (attempts, routing.PLAN.timeout) == (4, 120) and "four attempts" in page and "take two minutes" in page
