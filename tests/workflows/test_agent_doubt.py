@@ -1,0 +1,285 @@
+"""What is doubted and what is believed, on a real server, where a step has had more than one life."""
+
+import asyncio
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import BaseModel, JsonValue
+from sqlalchemy import text
+from sqlalchemy.ext.asyncio import create_async_engine
+from temporalio.client import Client, WorkflowFailureError
+
+from activities.toolbox import Busy, Key, NeedsPerson, Refused, Tool, Transaction, Unreachable, tool
+from tests.harness import DONE, outcome, plan, staged, step
+from tests.workflows.test_agent_reset import again
+from workflows.agent import AgentWorkflow
+from workflows.catalogue import Effect
+from workflows.faults import Applied, Code, Fault
+from workflows.plan import Step
+from workflows.task import FaultRecord, Progress, StepRecord, StepStatus, Task, TaskStatus
+from workflows.undo import Undo, UndoWorkflow
+
+UNDONE = Task(text="a task", on_escalation="undo")
+
+
+class Pay(BaseModel):
+    """What to pay."""
+
+    amount: int = 1
+
+
+class Done(BaseModel):
+    """That it was done."""
+
+    ok: bool = True
+
+
+class Anything(BaseModel):
+    """Some data."""
+
+    id: dict[str, JsonValue]
+
+
+@tool.read
+async def person(args: Pay) -> Done:
+    """Need a person."""
+    raise NeedsPerson("Somebody has to look.")
+
+
+def pays(world: list[str], *, keyed: bool) -> Sequence[Tool[..., Any]]:
+    """A payment that is undone, with and without a key."""
+
+    @tool.read
+    async def find(args: Pay) -> Done:
+        """Find the payment."""
+        if "pay" not in world:
+            raise Refused("There is none.", code="not_found")
+        return Done()
+
+    @tool.idempotent
+    async def refund(args: Pay) -> Done:
+        """Take it back."""
+        world.append("refund")
+        return Done()
+
+    if keyed:
+
+        @tool.keyed(undo=refund, reconcile=find, settle=0.1)
+        async def pay(args: Pay, key: Key) -> Done:
+            """Pay with a key."""
+            world.append("pay")
+            return Done()
+
+        return [find, refund, pay, person]
+
+    @tool.idempotent(undo=refund)
+    async def pay_again(args: Pay) -> Done:
+        """Pay, which is harmless twice."""
+        world.append("pay")
+        return Done()
+
+    return [find, refund, pay_again, person]
+
+
+async def test_a_call_that_may_have_happened_has_no_substitute(client: Client, tmp_path: Path) -> None:
+    """Its last attempt surely did nothing, but its first one may have: no fallback, no new plan, a person."""
+    paid = list[str]()
+
+    @tool.keyed
+    async def other(args: Pay, key: Key) -> Done:
+        """Pay elsewhere."""
+        paid.append("other")
+        return Done()
+
+    @tool.keyed(fallback=other)
+    async def pay(args: Pay, key: Key) -> Done:
+        """Pay, lose the answer, and then reach nobody."""
+        if not paid:
+            paid.append("pay")
+            raise ConnectionResetError("lost")
+        raise Unreachable("The bank takes no connection.")
+
+    async with staged(client, tmp_path, [pay, other], [plan(step("a", "pay")), DONE]) as stage:
+        ended = await stage.run()
+
+    assert (ended.status, paid, ended.faults[-1].effect) == (TaskStatus.ESCALATED, ["pay"], Applied.UNKNOWN)
+
+
+@pytest.mark.parametrize("kind", ["pay", "pay_again"])
+async def test_what_was_undone_is_not_reported_after_a_reset(client: Client, tmp_path: Path, kind: str) -> None:
+    """The step of the new run is a conflict: neither its old result, nor an effect that nobody would undo."""
+    world = list[str]()
+    steps = plan(step("a", kind, amount=1), step("b", "person", "a"))
+    async with staged(client, tmp_path, pays(world, keyed=kind == "pay"), [steps, DONE]) as stage:
+        handle = await stage.start(UNDONE)
+        await outcome(handle)
+        second = await again(stage, client.get_workflow_handle_for(AgentWorkflow.run, handle.id), "a")
+
+    assert (second.steps[0].status, second.faults[0].code) == (StepStatus.FAILED, Code.CONFLICT)
+    assert world == ["pay", "refund"]
+
+
+async def test_a_commit_that_failed_is_no_effect(client: Client, tmp_path: Path) -> None:
+    """The tool had returned, and its own transaction was refused at the end: after a reset it is not `done` either."""
+    bank = create_async_engine(f"sqlite+aiosqlite:///{tmp_path / 'bank.db'}")
+    async with bank.begin() as tx:
+        await tx.execute(text("CREATE TABLE a (id INTEGER PRIMARY KEY)"))
+        await tx.execute(text("CREATE TABLE b (a INTEGER REFERENCES a (id) DEFERRABLE INITIALLY DEFERRED)"))
+
+    @tool.unkeyed(datasource=bank)
+    async def pay(args: Pay, tx: Transaction) -> Done:
+        """Pay into an account that is not there."""
+        await tx.execute(text("INSERT INTO b VALUES (99)"))
+        return Done()
+
+    async with staged(client, tmp_path, [pay], [plan(step("a", "pay")), DONE]) as stage:
+        handle = await stage.start()
+        first = await outcome(handle)
+        second = await again(stage, client.get_workflow_handle_for(AgentWorkflow.run, handle.id), "a")
+
+    assert (first.faults[-1].effect, second.status) == (Applied.UNKNOWN, TaskStatus.ESCALATED)
+
+
+async def test_a_bug_in_the_middle_of_a_harmless_call_may_have_changed_something(
+    client: Client, tmp_path: Path
+) -> None:
+    """A rollback names it, instead of passing it over as if nothing had happened."""
+
+    @tool.idempotent
+    async def pay(args: Pay) -> Done:
+        """Fail after the effect."""
+        raise KeyError("id")
+
+    async with staged(client, tmp_path, [pay], [plan(step("a", "pay")), DONE]) as stage:
+        ended = await stage.run(UNDONE)
+
+    assert [(one.step_id, one.done) for one in ended.undo] == [("a", False)]
+
+
+async def test_the_first_kind_of_a_fallback_is_named(client: Client, tmp_path: Path) -> None:
+    """It may have happened before the other took over, and only the other is undone."""
+    world = list[str]()
+
+    @tool.idempotent
+    async def other_back(args: Pay) -> Done:
+        """Take the other back."""
+        world.append("other back")
+        return Done()
+
+    @tool.idempotent(undo=other_back)
+    async def other(args: Pay) -> Done:
+        """Pay elsewhere."""
+        world.append("other")
+        return Done()
+
+    @tool.idempotent(fallback=other, retry="once")
+    async def pay(args: Pay) -> Done:
+        """Pay, and lose the answer."""
+        world.append("pay")
+        raise ConnectionResetError("lost")
+
+    steps = plan(step("a", "pay", amount=1), step("b", "person", "a"))
+    async with staged(client, tmp_path, [pay, other, other_back, person], [steps, DONE]) as stage:
+        ended = await stage.run(UNDONE)
+
+    assert world == ["pay", "other", "other back"]
+    assert [one.reason for one in ended.undo if not one.done] == ["it may have happened as pay before other took over"]
+
+
+async def test_a_step_that_was_only_waiting_needs_no_undo(client: Client, tmp_path: Path) -> None:
+    """Cancelled between two calls of which none did anything."""
+    called = asyncio.Event()
+
+    @tool.keyed
+    async def pay(args: Pay, key: Key) -> Done:
+        """Be busy for minutes."""
+        called.set()
+        raise Busy("Not now.", retry_after=120)
+
+    async with staged(client, tmp_path, [pay], [plan(step("a", "pay")), DONE]) as stage:
+        handle = await stage.start()
+        await called.wait()
+        while (await handle.query(AgentWorkflow.progress)).records[0].status is not StepStatus.WAITING:
+            await asyncio.sleep(0.05)
+        await handle.signal("undo_when_cancelled")
+        await handle.cancel()
+        ended = await outcome(handle)
+
+    assert (ended.status, ended.undo) == (TaskStatus.CANCELLED, ())
+
+
+async def test_the_arguments_of_an_undo_are_data(client: Client, tmp_path: Path) -> None:
+    """What the world returned is passed on as it is, also where it looks like a reference to another step."""
+    got = list[dict[str, JsonValue]]()
+
+    @tool.read
+    async def secret(args: Pay) -> Anything:
+        """Return a secret."""
+        return Anything(id={"secret": 1})
+
+    @tool.keyed
+    async def recall(args: Anything, key: Key) -> Done:
+        """Note what is to be recalled."""
+        got.append(args.id)
+        return Done()
+
+    @tool.keyed(undo=recall.using(id="result.id"))
+    async def send(args: Pay, key: Key) -> Anything:
+        """Return what looks like a reference."""
+        return Anything(id={"$from": "s", "path": "id"})
+
+    steps = plan(step("s", "secret"), step("a", "send", "s"), step("b", "person", "a"))
+    async with staged(client, tmp_path, [secret, recall, send, person], [steps, DONE]) as stage:
+        await stage.run(UNDONE)
+
+    assert got == [{"$from": "s", "path": "id"}]
+
+
+def of_old(status: StepStatus, kind: str, **more: Any) -> Progress:
+    """A task with one step."""
+    now = datetime.now(UTC)
+    record = StepRecord(
+        step=Step(id="a", kind=kind),
+        revision=1,
+        effect=Effect.IDEMPOTENT,
+        kind=kind,
+        status=status,
+        started=now,
+        ended=now,
+    )
+    return Progress(task=Task(text="a task"), task_id="t", started_at=now, records=[record], **more)
+
+
+async def test_a_kind_that_no_worker_knows_any_more_is_named(client: Client, tmp_path: Path) -> None:
+    """A rollback under a newer tools file: no workflow task fails over it."""
+    fault = Fault.of(Code.TIMEOUT, "Late.", effect=Applied.UNKNOWN, source="old")
+    note = {"step_id": "a", "revision": 1, "decision": "escalate", "at": datetime.now(UTC)}
+    progress = of_old(StepStatus.FAILED, "old", origin="r")
+    progress.faults.append(FaultRecord.model_validate({**fault.model_dump(), **note}))
+    async with staged(client, tmp_path, [person], [DONE]) as stage:
+        undo = client.execute_workflow(
+            UndoWorkflow.run, Undo(progress=progress), id=f"undo-{stage.queue}", task_queue=stage.queue
+        )
+        with pytest.raises(WorkflowFailureError) as failed:
+            await asyncio.wait_for(undo, 20)
+
+    assert "no worker knows old" in str(failed.value.cause)
+
+
+async def test_a_run_that_is_cancelled_before_it_has_a_catalogue_reads_one_to_undo(
+    client: Client, tmp_path: Path
+) -> None:
+    """A continued run knows what was done from its input, and how to undo it from a worker."""
+    world, queue = list[str](), f"queue-{tmp_path.name}-{datetime.now(UTC).timestamp()}"
+    progress = of_old(StepStatus.COMPLETED, "pay_again", turn=1)
+    progress.records[0].args, progress.records[0].result = {"amount": 1}, {"ok": True}
+    handle = await client.start_workflow(AgentWorkflow.run, progress, id=queue, task_queue=queue)
+    await handle.signal("undo_when_cancelled")
+    await handle.cancel()
+    async with staged(client, tmp_path, pays(world, keyed=False), [DONE], queue=queue):
+        ended = await outcome(handle)
+
+    assert (ended.status, world) == (TaskStatus.CANCELLED, ["refund"])
