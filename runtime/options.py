@@ -47,5 +47,9 @@ BaseUrl = Annotated[
 Log = Annotated[Style | None, typer.Option(help="How to log; JSON where stderr is no terminal.")]
 Break = Annotated[
     list[str] | None,
-    typer.Option("--break", metavar="KIND=FAULT[:N]", help="With --dev: break a tool on purpose, e.g. search=503:2, or pay=die@after_commit:1."),
+    typer.Option(
+        "--break",
+        metavar="KIND=FAULT[:N]",
+        help="With --dev: break a tool on purpose, e.g. search=503:2, or pay=die@after_commit:1.",
+    ),
 ]
