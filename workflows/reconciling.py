@@ -65,7 +65,7 @@ async def reconcile(
     reads = {**catalogue.specs, routing.FIND_EFFECT.kind: routing.FIND_EFFECT}
     if look is None or look.kind not in reads:
         return Finding(Verdict.CANNOT_TELL, because=f"{record.kind} has no read that finds out (reconcile)")
-    over = over_at(spec, _unseen(progress, record, fault), workflow.now())
+    over = over_at(spec, is_unseen(progress, record, fault), workflow.now())
     id, title = f"{record.call_id}:reconcile", f"did {record.step.id} happen?"
     args = _args(look, record, key_of(record.call_id, progress.origin))
     where: dict[str, Any] = {"revision": record.revision, "store": progress.store}
@@ -99,7 +99,7 @@ def is_haunted(faults: Iterable[FaultRecord]) -> bool:
     return haunted
 
 
-def _unseen(progress: Progress, record: StepRecord, fault: Fault) -> bool:
+def is_unseen(progress: Progress, record: StepRecord, fault: Fault) -> bool:
     """Whether some attempt of the call left without a word, or timed out, and so may still be under way."""
     notes = [one for one in progress.faults if one.step_id == record.step.id and one.source == record.kind]
     seen = [one for one in notes if one.code not in UNCOUNTED]

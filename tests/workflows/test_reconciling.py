@@ -1,0 +1,44 @@
+"""How long nothing that is found proves nothing."""
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from workflows.catalogue import Effect, ToolSpec
+from workflows.faults import Applied, Code, Fault
+from workflows.plan import Step
+from workflows.reconciling import is_unseen, over_at
+from workflows.task import FaultRecord, Progress, StepRecord, Task
+
+NOW = datetime(2026, 11, 21, tzinfo=UTC)
+SPEC = ToolSpec(kind="pay", effect=Effect.KEYED, timeout=600, settle=10)
+
+
+@pytest.mark.parametrize(("unseen", "seconds"), [(False, 10), (True, 610)])
+def test_an_attempt_that_nobody_saw_end_may_send_until_its_deadline(unseen: bool, seconds: int) -> None:
+    """Frozen or cut off, it wakes up at the last moment, and then `settle` begins."""
+    assert over_at(SPEC, unseen, NOW) == NOW + timedelta(seconds=seconds)
+
+
+@pytest.mark.parametrize(
+    ("codes", "used", "expected"),
+    [
+        ([Code.UNREACHABLE], 1, False),
+        ([Code.WORKER_LOST], 1, True),
+        ([Code.TIMEOUT], 1, True),
+        ([Code.UNREACHABLE] * 4, 4, False),
+        ([Code.UNREACHABLE] * 3, 4, True),
+        ([Code.TIMEOUT, Code.UNREACHABLE], 2, True),
+        ([Code.WORKER_SHUTDOWN, Code.UNREACHABLE], 2, True),
+    ],
+    ids=lambda given: ",".join(given) if isinstance(given, list) else str(given),
+)
+def test_every_attempt_of_a_call_counts(codes: list[Code], used: int, expected: bool) -> None:
+    """Also one before the last, and one of which no fault is known at all."""
+    record = StepRecord(step=Step(id="a", kind="pay"), revision=1, effect=Effect.KEYED, kind="pay", used=used)
+    faults = [Fault.of(code, "It failed.", effect=Applied.UNKNOWN, source="pay") for code in codes]
+    more = {"step_id": "a", "revision": 1, "decision": "retry", "at": NOW}
+    notes = [FaultRecord.model_validate({**fault.model_dump(), **more}) for fault in faults]
+    progress = Progress(task=Task(text="a task"), task_id="t", started_at=NOW, records=[record], faults=notes)
+
+    assert is_unseen(progress, record, faults[-1]) is expected
