@@ -34,8 +34,9 @@ def build(
 ) -> Worker:
     """A worker with our settings.
 
-    One that `is_watched` runs workflow code in the SDK's sandbox, as all tests do. A user's worker runs none but ours,
-    which `workflows/ruff.toml` and those tests hold to be the same on replay: there it would cost 1.6 ms a step.
+    One that `is_watched` runs workflow code in the SDK's sandbox, as the workers that tests build do. A user's worker
+    runs none but ours, which `workflows/ruff.toml` and those tests hold to be the same on replay: there it would cost
+    1.6 ms a step.
     """
     return Worker(
         client,

@@ -65,9 +65,11 @@ async def reconcile(
     reads = {**catalogue.specs, routing.FIND_EFFECT.kind: routing.FIND_EFFECT}
     if look is None or look.kind not in reads:
         return Finding(Verdict.CANNOT_TELL, because=f"{record.kind} has no read that finds out (reconcile)")
+    if record.args is None and any(path.startswith("args") for path in look.args.values()):
+        return Finding(Verdict.CANNOT_TELL, because="its arguments are too large to be kept")
     over = over_at(spec, is_unseen(progress, record, fault), workflow.now())
     id, title = f"{record.call_id}:reconcile", f"did {record.step.id} happen?"
-    args = _args(look, record, key_of(record.call_id, progress.origin))
+    args = _args(look, record.args or {}, key_of(record.call_id, progress.origin))
     where: dict[str, Any] = {"revision": record.revision, "store": progress.store}
     while True:
         asked = workflow.now()  # its answer may arrive much later, and says nothing of that time
@@ -117,8 +119,8 @@ def told(fault: Fault, decision: Decision, record: StepRecord, key: str, finding
     return fault.model_copy(update={"reason": f"{what} Find out before it is done again."})
 
 
-def _args(look: Companion, record: StepRecord, key: str) -> dict[str, JsonValue]:
-    known: dict[str, JsonValue] = {"args": record.args or {}, "key": key}
+def _args(look: Companion, made: dict[str, JsonValue], key: str) -> dict[str, JsonValue]:
+    known: dict[str, JsonValue] = {"args": made, "key": key}
     args = dict[str, JsonValue]()
     for name, path in look.args.items():
         with suppress(Unresolved):  # left out, and so left to the default of the look

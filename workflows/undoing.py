@@ -6,6 +6,7 @@ by a call with a key of its own, so that a rollback that is done again does noth
 
 from collections.abc import Callable
 from datetime import datetime
+from typing import assert_never
 
 from pydantic import JsonValue
 from temporalio import workflow
@@ -76,6 +77,10 @@ async def _settle(progress: Progress, catalogue: Catalogue, record: StepRecord, 
         case Verdict.CANNOT_TELL:
             reason = f"nobody knows whether it happened: {finding.because}"
             progress.undo.append(UndoRecord(step_id=record.step.id, reason=reason))
+        case Verdict.NOT_APPLIED:
+            pass  # there is nothing to undo
+        case unreachable:
+            assert_never(unreachable)
 
 
 def _last(progress: Progress, record: StepRecord) -> Fault:
@@ -118,7 +123,7 @@ def _args(companion: Companion, record: StepRecord) -> dict[str, JsonValue]:
     Raises:
         Unresolved: the call or its result does not have what one of them is made of.
     """
-    if record.left_out:
-        raise Unresolved("the result is too large to be kept")
-    known: dict[str, JsonValue] = {"args": record.args or record.step.args, "result": record.result}
+    if record.left_out or record.args is None:
+        raise Unresolved("the call or its result is too large to be kept")
+    known: dict[str, JsonValue] = {"args": record.args, "result": record.result}
     return {name: pick(known, path, "the call") for name, path in companion.args.items()}

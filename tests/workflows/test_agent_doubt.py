@@ -269,6 +269,29 @@ async def test_a_kind_that_no_worker_knows_any_more_is_named(client: Client, tmp
     assert "no worker knows old" in str(failed.value.cause)
 
 
+@pytest.mark.parametrize(
+    ("status", "said"),
+    [
+        (StepStatus.COMPLETED, "the call or its result is too large to be kept"),
+        (StepStatus.CANCELLED, "its arguments are too large to be kept"),
+    ],
+)
+async def test_arguments_that_are_not_kept_are_not_guessed(
+    client: Client, tmp_path: Path, status: StepStatus, said: str
+) -> None:
+    """Long ones are left out of what is carried on: neither an undo nor a look is made from the plan's own words."""
+    progress = of_old(status, "pay", origin="r")
+    world = list[str]()
+    async with staged(client, tmp_path, pays(world, keyed=True), [DONE]) as stage:
+        undo = client.execute_workflow(
+            UndoWorkflow.run, Undo(progress=progress), id=f"undo-{stage.queue}", task_queue=stage.queue
+        )
+        with pytest.raises(WorkflowFailureError) as failed:
+            await asyncio.wait_for(undo, 20)
+
+    assert (said in str(failed.value.cause), world) == (True, [])
+
+
 async def test_a_run_that_is_cancelled_before_it_has_a_catalogue_reads_one_to_undo(
     client: Client, tmp_path: Path
 ) -> None:

@@ -74,7 +74,9 @@ async def test_arguments_that_cannot_be_read_are_a_typed_fault_after_one_attempt
     queue = f"queue-{uuid.uuid4().hex}"
     async with httpx2.AsyncClient() as http:
         activities = Boundary(Resources(engine, http, None)).activities(Registry([echo]))
-        async with serve.build(client, queue, workflows=[SendsPayload], activities=activities, interceptors=[]):
+        async with serve.build(
+            client, queue, workflows=[SendsPayload], activities=activities, interceptors=[], is_watched=True
+        ):
             found = await client.execute_workflow(
                 SendsPayload.run, args=[encoding, data], id=f"send-{uuid.uuid4().hex}", task_queue=queue
             )
