@@ -17,6 +17,10 @@ class Limits(BaseModel):
     tool_calls: int = Field(default=100, ge=1)
     """Attempts of tools, observations included."""
     replans: int = Field(default=2, ge=0)
+    tokens: int | None = Field(default=None, ge=1)
+    """Tokens of models, as the providers count them."""
+    usd: float | None = Field(default=None, gt=0)
+    """US dollars that models may cost."""
     deadline: float | None = Field(default=None, gt=0, le=MAX_DEADLINE)
     """Seconds from the task's start."""
 
@@ -28,7 +32,9 @@ class Spent(BaseModel):
     model_calls: int = 0
     tokens: int = 0
     usd: float | None = None
-    """US dollars; None while no priced model was called."""
+    """US dollars; None while no priced model was called, and as soon as one without a known price was."""
+    unpriced: int = 0
+    """Calls of models whose price is not known."""
     seconds: float = 0.0
 
 

@@ -58,8 +58,23 @@ class ToolSpec(BaseModel):
     """The kind that takes over, with the same arguments, when the retries of this one are used up."""
     ensure: str | None = None
     """The condition over `args` and `result` that every result keeps."""
+    untrusted: bool = False
+    """Whether its results are text that anybody may have written."""
+    tokens: int = 0
+    """Tokens of a model that one call may use; 0 for a kind that asks none."""
     digest: str = ""
     """Digest of everything that the tool promises, schemas included."""
+
+
+class Price(BaseModel):
+    """What a model's tokens cost, in US dollars for a million."""
+
+    model_config = ConfigDict(frozen=True)
+
+    input: float
+    output: float
+    cache_read: float
+    cache_write: float
 
 
 class Catalogue(BaseModel):
@@ -77,3 +92,7 @@ class Catalogue(BaseModel):
     """Which store the worker works with; a worker with another one carries out no effect of the task."""
     refused: str | None = None
     """Why this worker cannot take the task at all."""
+    converses: bool = False
+    """Whether the planner keeps the conversation in the store, so that it is told only what is new."""
+    price: Price | None = None
+    """What the planner's tokens cost, at the most; None where that is not known, or they cost nothing."""

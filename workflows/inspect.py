@@ -21,11 +21,13 @@ class Inquiry(BaseModel):
 
     about: str = "tools"
     """`tools`; `worker`: the tools and how the worker stands; `plan`: what it would do for `task`; `payload`: what a
-    history only refers to; `prune`: to delete old payloads; `effects`: what `task_id` did to the world."""
+    history only refers to; `prune`: to delete old payloads; `effects`: what `task_id` did to the world; `transcript`:
+    what the planner of the task whose first run is `run` was told, and said."""
     kind: str | None = None
     """One kind only."""
     task: Task | None = None
     task_id: str | None = None
+    run: str | None = None
     claim: dict[str, str] | None = None
     """Where the payload lies, as the history says."""
     driver: str = ""
@@ -93,6 +95,52 @@ class EffectCard(BaseModel):
     """The key of the call that took it back."""
 
 
+class CallCard(BaseModel):
+    """A call that a model made, and what it was told of it."""
+
+    model_config = ConfigDict(frozen=True)
+
+    id: str
+    """The provider's."""
+    name: str
+    args: dict[str, JsonValue]
+
+
+class ResultCard(BaseModel):
+    """What a model was told of one of its calls."""
+
+    model_config = ConfigDict(frozen=True)
+
+    call_id: str
+    text: str
+    is_error: bool = False
+
+
+class TurnCard(BaseModel):
+    """One turn of a conversation: what the planner was told, and what it said."""
+
+    model_config = ConfigDict(frozen=True)
+
+    turn: int
+    branch: int = 0
+    task: str
+    """The first run of the task that the turn belongs to: a task may carry on another one's conversation."""
+    planner: str
+    at: datetime
+    results: tuple[ResultCard, ...] = ()
+    told: str = ""
+    closing: str = ""
+    """The words at the end that are not repeated in later requests."""
+    said: str = ""
+    calls: tuple[CallCard, ...] = ()
+    stop: str = ""
+    tokens: int = 0
+    rejected: tuple[str, ...] = ()
+    """Why what it said could not be used."""
+    upto: int = 0
+    """For a summary: the last turn that it stands for; 0 for a turn."""
+
+
 class Pruned(BaseModel):
     """What was deleted of the payloads that a store keeps for histories."""
 
@@ -115,6 +163,7 @@ class Findings(BaseModel):
     payload: JsonValue = None
     pruned: Pruned | None = None
     effects: tuple[EffectCard, ...] | None = None
+    transcript: tuple[TurnCard, ...] | None = None
     unread: tuple[Place, ...] = ()
     """Ledgers that could not be read, so that there may be effects that nobody knows of."""
 

@@ -37,6 +37,8 @@ class Step(_Frozen):
     needs: tuple[str, ...] = ()
     title: str = ""
     """A few words for people; made from the arguments where it is empty."""
+    provider_call: str = ""
+    """The id by which a model's provider pairs the call with its result, where a model called the kind itself."""
 
     @property
     def dependencies(self) -> frozenset[str]:
@@ -82,6 +84,14 @@ class GiveUp(_Frozen):
 Proposal = Annotated[NewSteps | Answer | Question | GiveUp, Field(discriminator="type")]
 
 
+class PassedOver(_Frozen):
+    """A planner that could not be used, so that the next one was asked."""
+
+    planner: str
+    code: str
+    reason: str
+
+
 class Proposed(_Frozen):
     """What a planning activity returns."""
 
@@ -91,6 +101,18 @@ class Proposed(_Frozen):
     planner: str = ""
     model_calls: int = 0
     tokens: int = 0
+    usd: float | None = None
+    """US dollars; None where the price is not known, or no model was asked."""
+    lost: int = 0
+    """Requests of earlier attempts whose answers were lost, so that nobody knows what they cost."""
+    branch: int = 0
+    """The branch of the conversation that the turn belongs to; a new one where a reset task is told something else."""
+    context: int = 0
+    """Tokens of the conversation with this turn; 0 where no model was asked."""
+    compact: int = 0
+    """The turns up to this one are to be summarised before the model can be asked; 0 where it was asked."""
+    passed_over: tuple[PassedOver, ...] = ()
+    """Planners that could not be used for this turn, in their order."""
 
 
 class StepReturn(BaseModel):
@@ -105,6 +127,11 @@ class StepReturn(BaseModel):
     """Whether the effect had happened before and this is its first result."""
     earlier: tuple[JsonValue, ...] = ()
     """The faults of the attempts before, as far as they are known."""
+    model_calls: int = 0
+    tokens: int = 0
+    """What a model used that did the step, or a part of it."""
+    usd: float | None = None
+    """US dollars; None where the price is not known, or no model was asked."""
 
 
 class Unresolved(ValueError):

@@ -10,7 +10,7 @@ from workflows.budget import Budget, Limits, Spent
 from workflows.catalogue import Effect
 from workflows.faults import Fault
 from workflows.guard import RepeatGuard
-from workflows.plan import Step, canonical
+from workflows.plan import PassedOver, Step, canonical
 
 MAX_OUTCOME = 512 * 1024
 """Bytes of step results that an Outcome carries; beyond it the largest are left out."""
@@ -59,6 +59,14 @@ class Task(BaseModel):
     limits: Limits = Limits()
     on_escalation: Literal["end", "undo"] = "end"
     """What becomes of the effects of a task that nobody can help."""
+    planner: str | None = None
+    """Who is to plan it, as `--planner` names it; None for the worker's own planner."""
+    allow: tuple[str, ...] = ()
+    """Kinds that may change the world even if no plan named them before untrusted text was read."""
+    result_schema: dict[str, JsonValue] | None = None
+    """The JSON schema of the final answer; None for a text."""
+    continues: str | None = None
+    """The first run of the task whose conversation this one carries on."""
 
 
 class StepRecord(BaseModel):
@@ -158,6 +166,27 @@ class Observation(BaseModel):
     """Whether this is the fault's own observation, because looking again failed or the kind has no `observe`."""
 
 
+class Compaction(BaseModel):
+    """Older turns of a conversation that were summarised, because the whole would be too long for the model."""
+
+    model_config = ConfigDict(frozen=True)
+
+    turn: int
+    """Before which turn."""
+    upto: int
+    """The last turn that the summary stands for."""
+    planner: str
+    before: int
+    """Tokens of the conversation."""
+    after: int
+
+
+class Failover(PassedOver):
+    """A planner that could not be used at one turn."""
+
+    turn: int
+
+
 class Revision(BaseModel):
     """One accepted plan."""
 
@@ -171,6 +200,8 @@ class Revision(BaseModel):
     """Ids of the steps that were finished before."""
     looked: tuple[str, ...] = ()
     """Kinds that looked at the world again."""
+    planner: str = ""
+    """Who proposed it."""
 
 
 class Situation(BaseModel):
@@ -198,6 +229,15 @@ class Situation(BaseModel):
     calls_left: int = 0
     omitted: int = 0
     """Finished steps of a long task that are not among `records` any more."""
+    strategy: Literal["plan", "react"] = "plan"
+    result_schema: dict[str, JsonValue] | None = None
+    continues: str | None = None
+    branch: int = 0
+    """The branch of the conversation; a planner that keeps it is told only what is new since its last turn."""
+    is_last: bool = False
+    """Whether the budget is used up, so that the answer must be given from what is there."""
+    max_output: int | None = None
+    """Tokens that the reply may have; None for as many as usual."""
 
 
 class OutcomeStep(BaseModel):
@@ -250,6 +290,8 @@ class Outcome(BaseModel):
     """Finished steps of a long task that are not among `steps` any more."""
     undo: tuple[UndoRecord, ...] = ()
     """What became of each effect, where they were to be taken back."""
+    compactions: tuple[Compaction, ...] = ()
+    failovers: tuple[Failover, ...] = ()
     spent: Spent
     started_at: datetime
     ended_at: datetime | None
@@ -320,6 +362,15 @@ class Progress(BaseModel):
     """Whether an earlier run of the task was made by a reset."""
     origin: str | None = None
     """The first run of the task, for whoever works on it from outside; the keys of its calls begin with it."""
+    branch: int = 0
+    """The branch of the conversation."""
+    told: int = 0
+    """The plan whose outcome the planner was told last."""
+    context: int = 0
+    """Tokens of the conversation so far."""
+    compactions: list[Compaction] = Field(default_factory=list)
+    failovers: list[Failover] = Field(default_factory=list)
+    """The newest."""
 
     @property
     def not_undone(self) -> str:
@@ -394,6 +445,8 @@ class Progress(BaseModel):
             faults=tuple(self.faults),
             omitted=len(self.folded.ids),
             undo=tuple(self.undo),
+            compactions=tuple(self.compactions),
+            failovers=tuple(self.failovers),
             spent=spent,
             started_at=self.started_at,
             ended_at=self.ended_at,
