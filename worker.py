@@ -6,9 +6,12 @@ packages.require()
 
 import asyncio
 import os
+from collections.abc import Callable
 from contextlib import AsyncExitStack
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import typer
 from temporalio.service import RPCError
@@ -17,8 +20,9 @@ from activities.attempt import HeaderInterceptor
 from activities.breaking import BadBreak, Breaks
 from activities.datasources import Datasources
 from activities.host import Host
-from activities.llm.planners import UnknownPlanner, planner_named
-from activities.planning import Planner
+from activities.llm.planners import model_named, planner_named
+from activities.llm.prices import Rates
+from activities.planner import Planner, UnknownPlanner
 from activities.registration import activities
 from activities.store import StoreUnavailable, open_store, sqlite_url, store_id
 from activities.toolbox import builtin, deadline, desk
@@ -37,13 +41,14 @@ from runtime.joining import joined
 from runtime.payloads import storing
 from runtime.s3 import s3
 from runtime.settings import DEFAULT_QUEUE, DEFAULT_STATE, BadSetting, Settings
+from runtime.settings_file import BadSettings, SettingsFile
 from workflows.agent import AgentWorkflow
 from workflows.attributes import TYPES
 from workflows.call import CallInterceptor
 from workflows.inspect import InspectWorkflow
 from workflows.undo import UndoWorkflow
 
-BAD_USAGE = (ToolMistakes, BadBreak, BadReach, BadSetting, StoreUnavailable, UnknownPlanner)
+BAD_USAGE = (ToolMistakes, BadBreak, BadReach, BadSetting, BadSettings, StoreUnavailable, UnknownPlanner)
 UNREACHABLE = (NotConnected, ServerUnavailable, RPCError)
 EXAMPLES = Path(__file__).parent / "examples" / "documents"
 
@@ -65,6 +70,7 @@ def main(
     planner: options.Planner = None,
     base_url: options.BaseUrl = None,
     break_: options.Break = None,
+    settings_file: options.SettingsFile = None,
     log: options.Log = None,
 ) -> None:
     """Serve tasks until Ctrl-C; a second Ctrl-C quits at once."""
@@ -75,12 +81,18 @@ def main(
         hosts = {"allow_hosts": allow_host or (), "allow_requests": allow_request or ()}
         more = {"breaks": break_ or (), "http_headers": http_header or (), **hosts}
         settings = Settings(state, store, chosen, queue, dev, fresh, workspace=files, payloads=payloads, **more)
-        registry = Registry(load_all(tools or ()), builtin=builtin.TOOLS, demo=desk.TOOLS if settings.demo else ())
+        models = SettingsFile.read(settings_file).models
+        rates = Rates(models.known_prices, models.windows, models.compact_at)
+        model = model_named(planner, os.environ, base_url)
+        given = {"builtin": builtin.tools(has_model=model is not None), "demo": desk.TOOLS if settings.demo else ()}
+        registry = Registry(load_all(tools or ()), **given, has_model=model is not None)
         breaks = Breaks(settings.breaks, {name: kind.spec for name, kind in registry.items()})
         if check:
             typer.echo(registry.catalogue())
         else:
-            asyncio.run(run(settings, registry, breaks, planner_named(planner, os.environ, base_url)))
+            asked = {"model": model, "price": rates.price_of(model.name) if model else None}
+            named = partial(planner_named, environment=os.environ, base_url=base_url, rates=rates)
+            asyncio.run(run(settings, registry, breaks, asked, named(planner), named))
     except (*BAD_USAGE, *UNREACHABLE) as wrong:
         typer.echo(wrong, err=True)
         leave(2 if isinstance(wrong, BAD_USAGE) else 6)
@@ -89,7 +101,14 @@ def main(
     leave(0)
 
 
-async def run(settings: Settings, registry: Registry, breaks: Breaks, planner: Planner) -> None:
+async def run(
+    settings: Settings,
+    registry: Registry,
+    breaks: Breaks,
+    asked: dict[str, Any],
+    planner: Planner,
+    named: Callable[[str], Planner],
+) -> None:
     """Open what the worker needs, say `ready`, serve, and close everything in order."""
     stop = serve.Stop()
     settings.prepare()
@@ -102,10 +121,10 @@ async def run(settings: Settings, registry: Registry, breaks: Breaks, planner: P
         datasources = Datasources(engine, registry.values())
         await datasources.open(opened)
         http = await opened.enter_async_context(deadline.client())
-        folders = {"documents": settings.documents, "workspace": settings.workspace}
+        folders: dict[str, Any] = {"documents": settings.documents, "workspace": settings.workspace}
         web = Web(Reach.of(settings.allow_hosts))
         services = Services.of(settings.allow_requests, settings.http_headers, os.environ, web)
-        resources = Resources(engine, http, **folders, allow_hosts=settings.allow_hosts, services=services)
+        resources = Resources(engine, http, **folders, allow_hosts=settings.allow_hosts, services=services, **asked)
         host = Host(engine, {"state": settings.state, **folders}, keys.given(), packages.version(), datasources)
         vault = Vault(engine)
         elsewhere = [await opened.enter_async_context(s3(settings.payloads))] if settings.payloads else []
@@ -124,6 +143,7 @@ async def run(settings: Settings, registry: Registry, breaks: Breaks, planner: P
                 store=await store_id(engine),
                 breaks=breaks,
                 searchable=server.searchable,
+                named=named,
             ),
             interceptors=[CallInterceptor(), HeaderInterceptor()],
         )

@@ -7,7 +7,7 @@ import threading
 import time
 from collections.abc import AsyncIterator
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
 
@@ -26,6 +26,7 @@ from temporalio.worker import (
 from activities import scrub
 from activities.applied import applied
 from activities.borders import classify
+from activities.llm.metered import Meter
 from activities.toolbox.kind import Kind
 from workflows import routing
 from workflows.call import HEADER, Call
@@ -65,6 +66,8 @@ class Attempt:
     """Whether the effect may have happened even if what follows fails."""
     replayed: bool = False
     """Whether the effect had happened in an earlier attempt, whose result is returned."""
+    meter: Meter = field(default_factory=Meter)
+    """What the call used of models."""
 
     def applied(self, fault: Fault, error: BaseException) -> Applied:
         """Whether this attempt may have changed the world before it ended with `error`."""
@@ -157,7 +160,7 @@ def _unasked() -> Fault | None:
 def _failure(this: Attempt, fault: Fault, began: float, error: BaseException) -> ApplicationError:
     """The form in which a fault leaves the activity: class names never cross, data does."""
     fault = _bounded(fault).model_copy(
-        update={"source": this.spec.kind, "attempt": this.number, "effect": _effect(this, fault, error)}
+        update={"source": this.spec.kind, "attempt": this.number, "effect": _effect(this, fault, error), **_use(this)}
     )
     delay = None
     may_repeat = fault.retryable(is_safe=this.spec.effect in SAFE)
@@ -177,6 +180,11 @@ def _failure(this: Attempt, fault: Fault, began: float, error: BaseException) ->
         if fault.quadrant.is_semantic
         else ApplicationErrorCategory.UNSPECIFIED,
     )
+
+
+def _use(this: Attempt) -> dict[str, Any]:
+    """What the attempt used of models, for a kind that may use them."""
+    return {"model_use": this.meter.known} if this.spec.tokens else {}
 
 
 def _effect(this: Attempt, fault: Fault, error: BaseException) -> Applied:

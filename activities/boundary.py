@@ -23,6 +23,8 @@ from activities.borders import validation
 from activities.breaking import Breaks, Point
 from activities.effects import Effects
 from activities.ledger import Once
+from activities.llm.language_model import LanguageModel
+from activities.llm.metered import MeteredModel
 from activities.toolbox import deadline, postcondition
 from activities.toolbox.condition import Condition
 from activities.toolbox.injection import Resources, Transaction
@@ -89,13 +91,20 @@ class Boundary:
         self._breaks.reach(kind.spec.kind, Point.AFTER_COMMIT)
         if kind.spec.effect is Effect.TRANSACTIONAL:
             self._break(kind, after=True)
-        earlier = tuple(this.earlier)
-        return StepReturn(result=done.result, attempt=this.number, replayed=done.replayed, earlier=earlier)
+        return StepReturn(
+            result=done.result,
+            attempt=this.number,
+            replayed=done.replayed,
+            earlier=tuple(this.earlier),
+            model_calls=len(this.meter.answers),
+            tokens=this.meter.tokens,
+            usd=this.meter.usd,
+        )
 
     async def _once(self, kind: Kind, this: Attempt, args: BaseModel, asked: str) -> Once:
         """Call the tool as often as its effect allows: the ledger is part of its transaction, or stands around it."""
         if kind.spec.effect is Effect.TRANSACTIONAL:
-            async with self._resources.given(kind, this.call) as given:
+            async with self._resources.given(kind, this.call, self._model(this)) as given:
                 tx = next(given[name] for name, type in kind.injected.items() if type is Transaction)
                 work = functools.partial(self._call, kind, this, args, given)
                 try:
@@ -107,13 +116,18 @@ class Boundary:
             return done
 
         async def work_alone() -> JsonValue:
-            async with self._resources.given(kind, this.call) as given:
+            async with self._resources.given(kind, this.call, self._model(this)) as given:
                 result = await self._call(kind, this, args, given)
                 this.returned = Transaction not in kind.injected.values()  # else its commit is still to come
             this.returned = True
             return result
 
         return await self._effects.once(kind.spec, this, asked, work_alone, None)
+
+    def _model(self, this: Attempt) -> LanguageModel | None:
+        """The worker's model for one attempt, which pays for what it uses."""
+        model, this.meter.price = self._resources.model, self._resources.price
+        return MeteredModel(model, this.meter) if model else None
 
     async def _call(self, kind: Kind, this: Attempt, args: BaseModel, given: dict[str, Any]) -> JsonValue:
         """Call the tool and check what it returns."""

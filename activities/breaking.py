@@ -1,7 +1,7 @@
-"""`worker.py --dev --break KIND=FAULT[:N]`: breaks a tool on purpose, to see what Replan makes of it.
+"""`worker.py --dev --break KIND=FAULT[:N]`: breaks a tool, or the planner, on purpose, to see what Replan makes of it.
 
-`KIND=die@POINT[:N]` kills the worker there, as the kernel would, and `KIND=freeze@POINT[:N]` stops it until somebody
-sends SIGCONT.
+KIND is a tool's, or `plan`, `replan` and `compact`, by which the planner is asked. `KIND=die@POINT[:N]` kills the
+worker there, as the kernel would, and `KIND=freeze@POINT[:N]` stops it until somebody sends SIGCONT.
 """
 
 import os
@@ -12,6 +12,7 @@ from enum import StrEnum
 from typing import TypeVar
 
 from activities.borders.http import STATUS
+from workflows import routing
 from workflows.catalogue import SAFE, Effect, ToolSpec
 from workflows.faults import Code, Fault
 from workflows.plan import nearest
@@ -28,8 +29,15 @@ STOPS: Mapping[str, signal.Signals] = {"die": signal.SIGKILL, "freeze": signal.S
 """What happens to the whole worker, and the signal that does it."""
 
 
+PLANNER = (routing.PLAN, routing.REPLAN, routing.COMPACT)
+"""What can be broken beside the tools."""
+
+
 class Point(StrEnum):
-    """Where in a call a worker can be stopped; a kind without claim or commit has them where they would be."""
+    """Where in a call a worker can be stopped; a kind without claim or commit has them where they would be.
+
+    The planner has the transcript for a ledger: its turn is looked up there, asked for, and written down.
+    """
 
     BEFORE_CLAIM = "before_claim"
     """Before the ledger is asked."""
@@ -64,8 +72,9 @@ class Breaks:
             BadBreak: there is no such kind, fault or point, or the kind's answer may not be lost.
         """
         self._breaks = dict[str, Break]()
+        known = {**specs, **{spec.kind: spec for spec in PLANNER}}
         for one in wanted:
-            kind, found = _read(one, specs)
+            kind, found = _read(one, known)
             if kind in self._breaks:
                 raise BadBreak(f"--break {one}: {kind} is broken already: give each kind one --break.")
             self._breaks[kind] = found

@@ -1,53 +1,30 @@
 """The planner's activities: `catalogue`, `plan` and `replan`, with the checks that need the kinds' schemas."""
 
-import re
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
-from pydantic import JsonValue, ValidationError
+from pydantic import JsonValue
 from temporalio import activity
 
-from activities.attempt import attempt
-from activities.borders import validation
-from activities.lookalike import lookalikes
+from activities.attempt import Attempt, FaultRaised, attempt
+from activities.breaking import Breaks, Point
+from activities.llm.conversing import Conversing
+from activities.llm.prices import dearest
+from activities.planner import Planner, UnknownPlanner
+from activities.proposal_check import checked
+from activities.recording import Recording, is_clean
+from activities.refusing import refusal
 from activities.toolbox.errors import NeedsPerson
-from activities.toolbox.injection import folder
 from activities.toolbox.kind import Kind
+from activities.transcript import Transcript
 from workflows import routing
-from workflows.catalogue import Catalogue, ToolSpec
-from workflows.plan import (
-    MAX_BYTES,
-    MAX_DEPTH,
-    MAX_STEPS,
-    STEP_ID,
-    Answer,
-    GiveUp,
-    NewSteps,
-    Proposed,
-    Question,
-    Step,
-    depth,
-    nearest,
-    references,
-)
+from workflows.catalogue import Catalogue, Price, ToolSpec
+from workflows.faults import Code
+from workflows.plan import NewSteps, Proposed
 from workflows.task import Situation
-
-
-class Planner(Protocol):
-    """Whoever proposes: a model, rules, or a script."""
-
-    @property
-    def name(self) -> str:
-        """How people call it."""
-
-    async def propose(
-        self, situation: Situation, kinds: Mapping[str, Kind]
-    ) -> NewSteps | Answer | Question | GiveUp | Proposed:
-        """Propose what comes next; the same situation may be asked about again after a crash.
-
-        A planner that has more to say returns a Proposed: who answered, what it cost, why the answer cannot be used.
-        """
 
 
 class Planning:
@@ -62,10 +39,16 @@ class Planning:
         documents: Path | None = None,
         store: str | None = None,
         patience: float = routing.MISSING_TOOL_PATIENCE,
+        transcript: Transcript | None = None,
+        named: Callable[[str], Planner] | None = None,
+        breaks: Breaks | None = None,
+        asked: Mapping[str, Price | None] | None = None,
     ) -> None:
         """Offer `kinds`; `searchable` says whether the namespace has our search attributes, `documents` is the root.
 
-        `store` says which store the worker works with.
+        `store` says which store the worker works with, and `transcript` keeps its conversations; without one every
+        planner is told the whole situation each time. `named` makes the planner that a task names; `breaks` fail on
+        purpose. `asked` are the models that steps may ask, by name, with their prices.
         """
         self._planner = planner
         self._kinds = kinds
@@ -73,33 +56,68 @@ class Planning:
         self._documents = documents
         self._store = store
         self._patience = patience
+        self._recording = Recording(transcript) if transcript else None
+        self._named = named
+        self._breaks = breaks or Breaks((), {})
+        self._asked = (asked or {}) if any(kind.spec.tokens for kind in kinds.values()) else {}
 
     def activities(self) -> list[Callable[..., Any]]:
         """What the worker registers."""
-        return [self.catalogue, self.plan, self.replan]
+        return [self.catalogue, self.plan, self.replan, self.compact]
 
     @activity.defn(name=routing.CATALOGUE.kind)
-    async def catalogue(self, wanted: dict[str, str | None]) -> Catalogue:
+    async def catalogue(self, wanted: dict[str, JsonValue]) -> Catalogue:
         """What this worker can do, as far as the workflow decides by it, and whether it can take the task."""
         async with attempt(routing.CATALOGUE):
-            return Catalogue(
-                specs={name: kind.spec for name, kind in self._kinds.items()},
-                planner=self._planner.name,
-                searchable=self._searchable,
-                patience=self._patience,
-                store=self._store,
-                refused=self._refuses(wanted.get("documents")),
-            )
+            promised: dict[str, Any] = {
+                "specs": {name: kind.spec for name, kind in self._kinds.items()},
+                "searchable": self._searchable,
+                "patience": self._patience,
+                "store": self._store,
+            }
+            try:
+                planner = self._of(wanted.get("planner"))
+            except UnknownPlanner as unknown:
+                return Catalogue(**promised, planner=str(wanted["planner"]), refused=str(unknown))
+            known, continues = self._prices(planner), wanted.get("continues")
+            carried = await self._recording.of(continues) if self._recording and continues else None
+            promised |= {
+                "planner": planner.name,
+                "price": dearest(known.values()),
+                "refused": refusal(wanted, planner, self._kinds, known, self._documents, carried),
+            }
+            if not isinstance(planner, Conversing) or self._recording is None:
+                return Catalogue(**promised)
+            more = {"preamble": planner.preamble(self._kinds), "is_clean": bool(carried) and is_clean(carried or ())}
+            return Catalogue(**promised, converses=True, **more)
 
-    def _refuses(self, documents: str | None) -> str | None:
-        """Say why a task with this folder of documents could not be done here."""
-        if documents is None:
-            return None
+    def _prices(self, planner: Planner) -> dict[str, Price | None]:
+        """What each model costs that a task of this planner may use, by name."""
+        plans = {planner.name: planner.price} if isinstance(planner, Conversing) else {}
+        return {**plans, **self._asked}
+
+    def _of(self, name: JsonValue) -> Planner:
+        """The planner that a task names, or the worker's own.
+
+        Raises:
+            UnknownPlanner: this worker cannot make it.
+        """
+        if name is None:
+            return self._planner
+        if self._named is None:
+            raise UnknownPlanner(f"This worker makes no planner {str(name)[:80]!r}: leave --planner out.")
+        return self._named(str(name))
+
+    def _for(self, situation: Situation) -> Planner:
+        """The planner of a task that some worker has taken.
+
+        Raises:
+            NeedsPerson: this one cannot make it.
+        """
         try:
-            folder(self._documents, documents)
-        except NeedsPerson as missing:
-            return str(missing)
-        return None
+            return self._of(situation.planner)
+        except UnknownPlanner as unknown:
+            raise NeedsPerson(str(unknown)) from unknown
 
     @activity.defn(name=routing.PLAN.kind)
     async def plan(self, situation: Situation) -> Proposed:
@@ -111,90 +129,59 @@ class Planning:
         """A proposal for a world that has changed."""
         return await self._propose(situation, routing.REPLAN)
 
+    @activity.defn(name=routing.COMPACT.kind)
+    async def compact(self, situation: Situation) -> Proposed:
+        """A summary of the oldest turns of the conversation, in the place of these; of the proposal only its cost."""
+        async with self._attempt(routing.COMPACT) as this:
+            planner = self._for(situation)
+            if not isinstance(planner, Conversing) or self._recording is None:
+                raise NeedsPerson(f"{planner.name} keeps no conversation: start a worker with the planner of the task.")
+            reach = partial(self._breaks.reach, routing.COMPACT.kind)
+            found, was_recorded = await self._recording.summarise(planner, situation, _task(this), reach)
+            return _costing(found, this, was_recorded)
+
     async def _propose(self, situation: Situation, spec: ToolSpec) -> Proposed:
-        async with attempt(spec):
+        async with self._attempt(spec) as this:
+            planner = self._for(situation)
+            if self._recording is not None and isinstance(planner, Conversing) and situation.converses:
+                reach = partial(self._breaks.reach, spec.kind)
+                found = await self._recording.propose(
+                    planner, situation, self._kinds, _task(this), check=self._checked, reach=reach
+                )
+                return _costing(found[0], this, found[1])
             if situation.plan is not None:
-                return _checked(NewSteps(steps=situation.plan), self._kinds, self._planner.name)
-            said = await self._planner.propose(situation, self._kinds)
-            if not isinstance(said, Proposed):
-                return _checked(said, self._kinds, self._planner.name)
-            return said if said.rejected else _costing(said, _checked(said.proposal, self._kinds, said.planner))
+                return self._checked(Proposed(proposal=NewSteps(steps=situation.plan), planner=planner.name))
+            said = await planner.propose(situation, self._kinds)
+            if isinstance(said, Proposed):
+                return self._checked(said)
+            return self._checked(Proposed(proposal=said, planner=planner.name))
+
+    @asynccontextmanager
+    async def _attempt(self, spec: ToolSpec) -> AsyncIterator[Attempt]:
+        """One attempt, which breaks where somebody wants that."""
+        async with attempt(spec) as this:
+            self._break(spec, Point.BEFORE_CLAIM)
+            yield this
+            self._break(spec, Point.AFTER_COMMIT)
+
+    def _break(self, spec: ToolSpec, point: Point) -> None:
+        self._breaks.reach(spec.kind, point)
+        fault = self._breaks.next(spec.kind, after=point is Point.AFTER_COMMIT)
+        if fault is not None:
+            raise FaultRaised(fault)
+
+    def _checked(self, proposed: Proposed) -> Proposed:
+        return checked(proposed, self._kinds)
 
 
-def check(proposal: NewSteps | Answer | Question | GiveUp, kinds: Mapping[str, Kind]) -> list[str]:
-    """Say what is wrong with a proposal as such; how it fits the task is the workflow's to check."""
-    if _size(proposal) > MAX_BYTES:
-        return [f"the proposal has {_size(proposal)} bytes, more than {MAX_BYTES}: propose less at once"]
-    if not isinstance(proposal, NewSteps):
-        return []
-    if len(proposal.steps) > MAX_STEPS:
-        return [f"the plan has {len(proposal.steps)} steps, more than {MAX_STEPS}: propose the first of them"]
-    ids = {id for step in proposal.steps for id in (step.id, *step.needs)}
-    return [reason for step in proposal.steps for reason in _check_step(step, kinds, ids)]
+def _task(this: Attempt) -> str:
+    """The first run of the task, with which all its keys begin."""
+    return this.call.key.partition("/")[0]
 
 
-def _checked(proposal: NewSteps | Answer | Question | GiveUp, kinds: Mapping[str, Kind], planner: str) -> Proposed:
-    """The proposal with what is wrong with it; one that is too large stays here, or the server would refuse it."""
-    reasons = check(proposal, kinds)
-    sent = proposal if _size(proposal) <= MAX_BYTES else GiveUp(reason=reasons[0])
-    return Proposed(proposal=sent, rejected=tuple(reasons), planner=planner)
-
-
-def _costing(said: Proposed, checked: Proposed) -> Proposed:
-    """What was checked, with what the planner says that it cost."""
-    return checked.model_copy(update={"model_calls": said.model_calls, "tokens": said.tokens})
-
-
-def _size(proposal: NewSteps | Answer | Question | GiveUp) -> int:
-    return len(proposal.model_dump_json().encode())
-
-
-def _check_step(step: Step, kinds: Mapping[str, Kind], ids: Collection[str]) -> list[str]:
-    if not re.fullmatch(STEP_ID, step.id):
-        return [f"step id {step.id[:80]!r} must be a letter, then letters, digits, - or _, 64 at most"]
-    if step.kind not in kinds:
-        there = nearest(step.kind, kinds) or f": there are {', '.join(sorted(kinds))}"
-        return [f"step {step.id!r}: there is no kind {step.kind[:80]!r}{there}"]
-    if depth(step.args) > MAX_DEPTH:
-        return [f"step {step.id!r}: its arguments are nested deeper than {MAX_DEPTH}: make them flat"]
-    kind, others = kinds[step.kind], set(ids) - {step.id}
-    wrong = _unknown_arguments(step, kind) or "; ".join(lookalikes(step.args, others)) or _wrong_arguments(step, kind)
-    return [f"step {step.id!r}: {step.kind}: {wrong}"] if wrong else []
-
-
-def _unknown_arguments(step: Step, kind: Kind) -> str:
-    """Names that the kind would silently ignore: `limt=3` is a mistake of whoever planned it."""
-    schema = kind.args_schema
-    known = {*schema.get("properties", ()), *kind.args.model_fields}
-    if _is_reference(step.args) or schema.get("additionalProperties"):
-        return ""
-    takes = f": it takes {', '.join(schema.get('properties', ())) or 'none'}"
-    unknown = [name for name in step.args if name not in known][: validation.MAX_NAMED]
-    return "; ".join(f"has no argument {name[:40]!r}{nearest(name, known) or takes}" for name in unknown)
-
-
-def _wrong_arguments(step: Step, kind: Kind) -> str:
-    """What the kind's model has against the arguments, but for values that are not known yet."""
-    try:
-        kind.parse(step.args)
-    except ValidationError as error:
-        found = error.errors(include_url=False, include_context=False, include_input=False)
-        known = [one for one in found if not _is_open(step.args, one["loc"], one["type"])]
-        return validation.fields(known)
-    return ""
-
-
-def _is_open(value: JsonValue, loc: Sequence[int | str], mistake: str) -> bool:
-    """Whether a reference stands at this place of the arguments or above it; a name is known before its value is."""
-    for part in loc:
-        if _is_reference(value):
-            return True
-        if isinstance(value, dict) and part in value:
-            value = value[str(part)]
-        elif isinstance(value, list) and isinstance(part, int) and part < len(value):
-            value = value[part]  # any other part names a member of a union, which is no place
-    return mistake not in ("missing", "extra_forbidden") and any(references(value))
-
-
-def _is_reference(value: JsonValue) -> bool:
-    return isinstance(value, dict) and "$from" in value and value.keys() <= {"$from", "path"}
+def _costing(proposed: Proposed, this: Attempt, was_recorded: bool) -> Proposed:
+    """The proposal with the requests whose answers were lost: an attempt that was ended may have cost as much."""
+    silent = this.number - 1 - len(this.earlier)
+    cut = (Code.TIMEOUT, Code.UNREACHABLE)
+    late = sum(fault.get("code") in cut and not fault.get("unsent") for fault in this.earlier)
+    return proposed.model_copy(update={"lost": max(0, silent + late - was_recorded)})

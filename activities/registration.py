@@ -11,9 +11,12 @@ from activities.breaking import Breaks
 from activities.finding import Finding
 from activities.host import Host
 from activities.inspecting import Inspecting
-from activities.planning import Planner, Planning
+from activities.llm.conversing import Conversing
+from activities.planner import Planner
+from activities.planning import Planning
 from activities.toolbox.injection import Resources
 from activities.toolbox.registry import Registry
+from activities.transcript import Transcript
 from activities.vault import Vault
 
 
@@ -29,13 +32,22 @@ def activities(
     store: str,
     breaks: Breaks | None,
     searchable: bool,
+    named: Callable[[str], Planner] | None = None,
 ) -> list[Callable[..., Any]]:
-    """One activity for each kind, the planner's, and those that look into the ledgers or answer the console."""
-    known = tuple(ledgers)
-    planning = Planning(planner, registry, searchable=searchable, documents=resources.documents, store=store)
+    """One activity for each kind, the planner's, and those that look into the ledgers or answer the console.
+
+    `named` makes the planner that a task names.
+    """
+    known, transcript = tuple(ledgers), Transcript(resources.engine)
+    more: dict[str, Any] = {"documents": resources.documents, "searchable": searchable, "named": named}
+    more["asked"] = {resources.model.name: resources.price} if resources.model else {}
+    more["breaks"] = breaks
+    planning = Planning(planner, registry, store=store, transcript=transcript, **more)
+    told: dict[str, Any] = {"transcript": transcript, "left_out": registry.left_out}
+    told |= {"converses": True, "price": planner.price} if isinstance(planner, Conversing) else {}
     return [
         *planning.activities(),
         *Finding(known, store).activities(),
-        *Inspecting(registry, planner.name, host, vault, known, elsewhere).activities(),
+        *Inspecting(registry, planner.name, host, vault, known, elsewhere, **told).activities(),
         *Boundary(resources, breaks, store=store, ledgers=known).activities(registry),
     ]

@@ -44,6 +44,10 @@ Planner = Annotated[
 BaseUrl = Annotated[
     str | None, typer.Option("--base-url", metavar="URL", help="A server that speaks as OpenAI does, for openai:MODEL.")
 ]
+SettingsFile = Annotated[
+    Path | None,
+    typer.Option("--settings", envvar="REPLAN_SETTINGS", metavar="FILE", help="Prices of models; else replan.toml."),
+]
 Log = Annotated[Style | None, typer.Option(help="How to log; JSON where stderr is no terminal.")]
 Break = Annotated[
     list[str] | None,

@@ -16,17 +16,21 @@ from activities.attempt import HeaderInterceptor
 from activities.boundary import Boundary
 from activities.datasources import Datasources
 from activities.finding import Finding
+from activities.llm.language_model import LanguageModel
 from activities.llm.scripted import ScriptedPlanner
-from activities.planning import Planner, Planning
+from activities.planner import Planner
+from activities.planning import Planning
 from activities.store import open_store, store_id
 from activities.toolbox import deadline
 from activities.toolbox.injection import Resources
 from activities.toolbox.registry import Registry
 from activities.toolbox.tool import Tool
+from activities.transcript import Transcript
 from runtime import serve
 from workflows.agent import AgentWorkflow
 from workflows.budget import Limits
 from workflows.call import CallInterceptor
+from workflows.catalogue import Price
 from workflows.plan import Answer, GiveUp, NewSteps, Question, Step
 from workflows.task import Outcome, Task
 from workflows.undo import UndoWorkflow
@@ -86,8 +90,10 @@ async def staged(
     queue: str | None = None,
     patience: float = 60,
     workflow: type = AgentWorkflow,
+    model: LanguageModel | None = None,
+    price: Price | None = None,
 ) -> AsyncIterator[Stage]:
-    """A worker with these tools and this planner, or prepared proposals."""
+    """A worker with these tools and this planner, or prepared proposals; `model` is for tools that ask one."""
     name = queue or f"queue-{uuid.uuid4().hex[:12]}"
     engine = await open_store(f"sqlite+aiosqlite:///{folder / 'store.db'}")
     chosen = ScriptedPlanner(planner) if isinstance(planner, Sequence) else planner
@@ -96,8 +102,11 @@ async def staged(
         datasources = Datasources(engine, registry.values())
         await datasources.open(opened)
         store = await store_id(engine)
-        planning = Planning(chosen, registry, searchable=True, documents=folder, store=store, patience=patience)
-        boundary = Boundary(Resources(engine, http, folder), store=store, ledgers=datasources)
+        given: dict[str, Any] = {"documents": folder, "store": store, "transcript": Transcript(engine)}
+        given["asked"] = {model.name: price} if model else {}
+        planning = Planning(chosen, registry, searchable=True, patience=patience, **given)
+        resources = Resources(engine, http, folder, model=model, price=price)
+        boundary = Boundary(resources, store=store, ledgers=datasources)
         activities = [*planning.activities(), *Finding(datasources, store).activities(), *boundary.activities(registry)]
         async with worker(client, name, activities, workflow):
             yield Stage(client, name)

@@ -7,18 +7,24 @@ import asyncio
 import json
 import re
 import tempfile
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from pydantic import BaseModel
 
+from activities.llm.failover import Failover
+from activities.planner import Planner
 from activities.toolbox import Busy, Refused, Tool, Unreachable, tool
 from runtime.client import connect
 from runtime.dev_server import DevServer, ServerSpec, find_cli, free_port
 from runtime.ending import leave
 from tests.harness import DONE, Proposals, Stage, outcome, plan, staged, step
+from tests.providers.planning import planning
+from tests.providers.script import Call, Fails, Move, Says, calls, finishes, proposes
+from tests.providers.script import step as written
 from workflows import attributes
 from workflows.plan import Step
 from workflows.task import Task
@@ -60,7 +66,12 @@ def tools() -> list[Tool[..., Any]]:
             raise Busy("The line is busy.")
         return Said(said=args.word)
 
-    @tool.idempotent(observe=say)
+    @tool.idempotent
+    async def put_back(args: Word) -> Said:
+        """Give a word back."""
+        return Said(said=args.word)
+
+    @tool.idempotent(observe=say, undo=put_back)
     async def pick(args: Word) -> Said:
         """Take a word that is not taken."""
         if args.word == "taken":
@@ -78,7 +89,7 @@ def tools() -> list[Tool[..., Any]]:
         await asyncio.sleep(60)
         return Said(said=args.word)
 
-    return [say, down, flaky, pick, broken, slow]
+    return [say, down, flaky, put_back, pick, broken, slow]
 
 
 @dataclass(frozen=True)
@@ -90,10 +101,23 @@ class Scenario:
     limits: dict[str, Any] = field(default_factory=dict)
     by_hand: tuple[Step, ...] | None = None
     cancel: bool = False
+    more: dict[str, Any] = field(default_factory=dict)
+    """Other fields of the task."""
+    says: tuple[Move, ...] = ()
+    """What a model says, where one plans."""
+    after_another: bool = False
+    """Whether another model is asked first, which cannot be used."""
 
 
 PICK = plan(step("a", "pick", word="taken"), step("b", "say", word="kept"), step("c", "say", "a", word="later"))
 AGAIN = plan(step("a-2", "pick", word="free"), step("c", "say", "a-2", word="later"), because="a was taken")
+
+REACT: dict[str, Any] = {"strategy": "react"}
+SAID = calls(Call("say", {"word": "x"}))
+SAID_TWICE = calls(Call("say", {"word": "y"}), Call("say", {"word": "z"}))
+TAKEN = calls(Call("pick", {"word": "taken"}))
+TEXT = Says(text="That was all.")
+TOO_LONG = Fails(400, "invalid_request_error", "prompt is too long: 1 tokens > 0 maximum")
 
 SCENARIOS: Sequence[Scenario] = (
     Scenario(
@@ -108,12 +132,21 @@ SCENARIOS: Sequence[Scenario] = (
     Scenario("deadline", [plan(step("a", "slow", word="x"))], limits={"deadline": 1}),
     Scenario("replans_used_up", [PICK], limits={"replans": 0}),
     Scenario("plan_refused", by_hand=(step("a", "say", "b"), step("b", "say", "a"))),
+    Scenario(
+        "undone",
+        [plan(step("a", "pick", word="free"), step("b", "broken", "a", word="x"))],
+        more={"on_escalation": "undo"},
+    ),
+    Scenario("turns", says=(SAID_TWICE, TAKEN, calls(Call("pick", {"word": "free"})), TEXT), more=REACT),
+    Scenario("compacted", says=(*(SAID,) * 4, TOO_LONG, Says(text="x was said four times"), TEXT), more=REACT),
+    Scenario("failed_over", says=(proposes(written("a", "say", word="x")), finishes()), after_another=True),
+    Scenario("last_answer", says=(SAID, SAID_TWICE, SAID_TWICE, TEXT), more=REACT, limits={"tool_calls": 1}),
 )
 
 
 async def record(stage: Stage, scenario: Scenario) -> str:
     """Run a scenario to its end and return its history as JSON."""
-    task = Task(text=f"a saved history: {scenario.name}", plan=scenario.by_hand)
+    task = Task(text=f"a saved history: {scenario.name}", plan=scenario.by_hand, **scenario.more)
     task = task.model_copy(update={"limits": task.limits.model_copy(update=scenario.limits)})
     handle = await stage.start(task)
     if scenario.cancel:
@@ -133,6 +166,17 @@ def _anonymous(value: Any) -> Any:
     return [_anonymous(item) for item in value] if isinstance(value, list) else value
 
 
+@asynccontextmanager
+async def planner_of(scenario: Scenario) -> AsyncIterator[Planner | Proposals]:
+    """Who plans a scenario."""
+    if not scenario.says:
+        yield scenario.proposals
+        return
+    refusal = Fails(401, "authentication_error", "invalid x-api-key")
+    async with planning("anthropic", *scenario.says) as (_, planner), planning("anthropic", refusal) as (_, other):
+        yield Failover([other, planner]) if scenario.after_another else planner
+
+
 async def main() -> None:
     """Record what is not there yet."""
     FOLDER.mkdir(exist_ok=True)
@@ -144,7 +188,10 @@ async def main() -> None:
             for scenario in SCENARIOS:
                 file = FOLDER / f"{scenario.name}.json"
                 if not file.exists():
-                    async with staged(client, folder, tools(), scenario.proposals, queue="replan") as stage:
+                    async with (
+                        planner_of(scenario) as planner,
+                        staged(client, folder, tools(), planner, queue="replan") as stage,
+                    ):
                         file.write_text(await record(stage, scenario) + "\n")
                     print(f"saved {file.name}")
 

@@ -75,7 +75,14 @@ def run(processes: Processes, command: str) -> subprocess.CompletedProcess[str]:
 
 def test_the_page_has_files_and_commands() -> None:
     """The other tests look at something."""
-    assert set(FILES) == {"my_tools.py", "my_payments.py", "my_lists.py", "test_my_tools.py", "my_plan.json"}
+    assert set(FILES) == {
+        "my_tools.py",
+        "my_judge.py",
+        "my_payments.py",
+        "my_lists.py",
+        "test_my_tools.py",
+        "my_plan.json",
+    }
     assert len(COMMANDS) == 8
 
 

@@ -6,7 +6,6 @@ from contextlib import suppress
 from datetime import timedelta
 from typing import assert_never
 
-from pydantic import JsonValue
 from temporalio import workflow
 from temporalio.exceptions import ApplicationError
 
@@ -17,9 +16,11 @@ from workflows.catalogue import Catalogue
 from workflows.details import details
 from workflows.execution import Execution
 from workflows.folding import can_be_carried, fold
+from workflows.grants import Grants
 from workflows.observing import observe
 from workflows.plan import Answer, GiveUp, NewSteps, Question
 from workflows.proposing import propose
+from workflows.spending import used_up
 from workflows.task import (
     Ending,
     Ends,
@@ -32,6 +33,7 @@ from workflows.task import (
     TaskStatus,
     UndoRecord,
 )
+from workflows.turns import last_answer
 from workflows.undoing import roll_back
 
 MAX_FRUITLESS = 2
@@ -56,6 +58,7 @@ class AgentWorkflow:
         self._progress = given if isinstance(given, Progress) else _opened(given)
         self._catalogue = Catalogue(specs={}, planner="", searchable=False, patience=0)
         self._took_over = self._progress.turn
+        self._published: attributes.Standing = ()
 
     @workflow.query
     def progress(self) -> Progress:
@@ -72,7 +75,7 @@ class AgentWorkflow:
             await workflow.wait_condition(work.done, timeout=deadline, timeout_summary="the task's deadline")
             ending = work.result()
         except TimeoutError:
-            reason = f"The deadline of {limit:g} s passed before the task was done."
+            reason = used_up(self._progress.budget.limits, "deadline")
             ending = Ending(status=TaskStatus.OVER_BUDGET, reason=reason, code="deadline")
         except asyncio.CancelledError:
             stays = "is undone" if self._progress.undo_when_cancelled else "stays"
@@ -137,8 +140,14 @@ class AgentWorkflow:
                     case _:
                         assert_never(proposal)
         except Ends as early:
-            return early.ending
+            return await self._answered(early.ending)
         return None
+
+    async def _answered(self, ending: Ending) -> Ending:
+        """The ending, with what a model answers from what is there where the budget is used up."""
+        if ending.status is not TaskStatus.OVER_BUDGET:
+            return ending
+        return ending.model_copy(update={"result": await last_answer(self._progress, self._catalogue)})
 
     def _is_long(self) -> bool:
         """Whether the server suggests a new run, and this one has got somewhere; no step runs at this point."""
@@ -154,13 +163,15 @@ class AgentWorkflow:
 
     async def _read_catalogue(self) -> None:
         what = "what this worker can do"
-        wanted: JsonValue = {"documents": self._progress.task.documents}
+        wanted = self._progress.task.wanted
         try:
             self._catalogue = await ask(routing.CATALOGUE, wanted, Catalogue, id="catalogue", summary=what, revision=0)
         except Stuck as stuck:
             raise Ends(TaskStatus.ESCALATED, f"The catalogue: {stuck.fault.reason}", stuck.fault.code) from None
         self._progress.planner, self._progress.searchable = self._catalogue.planner, self._catalogue.searchable
         self._progress.store = self._progress.store or self._catalogue.store
+        if not self._progress.turn:
+            self._progress.grants.is_tainted = self._progress.task.is_tainted(self._catalogue.is_clean)
         self._publish()
         if self._catalogue.refused:
             raise Ends(TaskStatus.FAILED, self._catalogue.refused, "task_refused")
@@ -176,9 +187,8 @@ class AgentWorkflow:
         for fault in faults:
             if fault.decision == "escalate":
                 raise Ends(TaskStatus.ESCALATED, f"{fault.step_id}: {fault.reason}", fault.code)
-        if execution.over_budget:
-            limit = progress.budget.limits.tool_calls
-            raise Ends(TaskStatus.OVER_BUDGET, f"All {limit} tool calls are used up.", "tool_calls")
+        if execution.short:
+            raise Ends(TaskStatus.OVER_BUDGET, used_up(progress.budget.limits, execution.short), execution.short)
         order = [record.step.id for record in progress.records]
         refused = [fault for fault in faults if fault.decision == "replan"]
         refused.sort(key=lambda fault: order.index(fault.step_id))
@@ -198,6 +208,7 @@ class AgentWorkflow:
             refused=tuple(dict.fromkeys(one.step_id for one in seen)),
             kept=tuple(progress.results)[-MAX_KEPT:],
             looked=tuple(dict.fromkeys(one.kind for one in seen if not one.stale)),
+            planner=progress.planner,
         )
         records = [
             StepRecord(step=step, revision=revision.number, effect=specs[step.kind].effect, kind=step.kind)
@@ -217,7 +228,8 @@ class AgentWorkflow:
         if progress.task.plan_only and not limit:
             raise Ends(TaskStatus.FAILED, last, refused[-1].code)
         if progress.replans >= limit:
-            raise Ends(TaskStatus.OVER_BUDGET, f"All {limit} replans are used up; the last fault was {last}", "replans")
+            reason = f"{used_up(progress.budget.limits, 'replans')} The last fault was {last}"
+            raise Ends(TaskStatus.OVER_BUDGET, reason, "replans")
         progress.replans += 1
 
     def _finish(self, ending: Ending) -> Outcome:
@@ -243,11 +255,17 @@ class AgentWorkflow:
         workflow.set_current_details(details(self._progress))
 
     def _publish(self) -> None:
-        attributes.publish(self._progress)
+        """Show how the task stands; with a model, which may take many turns, only what is new costs an event."""
+        stands = attributes.standing(self._progress)
+        if not self._catalogue.converses or stands != self._published:
+            attributes.publish(self._progress)
+        self._published = stands
         self._show()
 
 
 def _opened(task: Task) -> Progress:
     info = workflow.info()
     budget = Budget(limits=task.limits)
-    return Progress(task=task, task_id=info.workflow_id, started_at=info.workflow_start_time, budget=budget)
+    grants = Grants(is_tainted=task.is_tainted(is_clean=False))
+    began = info.workflow_start_time
+    return Progress(task=task, task_id=info.workflow_id, started_at=began, budget=budget, grants=grants)

@@ -26,6 +26,15 @@ TYPES: Mapping[str, str] = {
 """Name and type of each, for whoever registers them."""
 
 
+Standing = tuple[object, ...]
+
+
+def standing(progress: Progress) -> Standing:
+    """All that the attributes say of a task."""
+    last = progress.faults[-1].code if progress.faults else None
+    return progress.status, progress.task.strategy, progress.planner, progress.replans, last
+
+
 def publish(progress: Progress) -> None:
     """Set the attributes to how the task stands; nothing where the namespace does not have them."""
     if not progress.searchable:

@@ -23,6 +23,7 @@ from workflows.catalogue import ToolSpec
 from workflows.decision import Left, Wait, decide
 from workflows.faults import Fault, from_activity_error
 from workflows.routing import Route
+from workflows.sparse import Sparse
 
 HEADER = "replan-call"
 
@@ -40,7 +41,7 @@ class Undoes(BaseModel):
     kind: str
 
 
-class Call(BaseModel):
+class Call(Sparse):
     """What the boundary must know beside the arguments, which the web UI shows alone."""
 
     model_config = ConfigDict(frozen=True)

@@ -62,6 +62,8 @@ class ToolSpec(BaseModel):
     """Whether its results are text that anybody may have written."""
     tokens: int = 0
     """Tokens of a model that one call may use; 0 for a kind that asks none."""
+    tokens_beside: int | None = None
+    """Of these, all but those of the arguments; None where the model reads more than what the arguments hold."""
     digest: str = ""
     """Digest of everything that the tool promises, schemas included."""
 
@@ -75,6 +77,11 @@ class Price(BaseModel):
     output: float
     cache_read: float
     cache_write: float
+    long_from: int | None = None
+    """Tokens that a request may have at these prices; with more, all of it costs more."""
+    long_input: float = 1.0
+    """How many times as much input, cache reads and cache writes then cost."""
+    long_output: float = 1.0
 
 
 class Catalogue(BaseModel):
@@ -94,5 +101,10 @@ class Catalogue(BaseModel):
     """Why this worker cannot take the task at all."""
     converses: bool = False
     """Whether the planner keeps the conversation in the store, so that it is told only what is new."""
+    is_clean: bool = False
+    """Whether the conversation that the task carries on is known, and nothing was read in it that anybody may have
+    written."""
     price: Price | None = None
     """What the planner's tokens cost, at the most; None where that is not known, or they cost nothing."""
+    preamble: int = 0
+    """Tokens of what a model is told before the task, instructions and kinds; an estimate."""

@@ -61,25 +61,51 @@ def details(progress: Progress) -> str:
     head = [_headline(progress), ""]
     if progress.ending is not None and progress.ending.result is not None:
         head += [f"**Result:** {escape(brief(_text(progress.ending.result), 600))}", ""]
+    if told := _planning(progress):
+        head += [*told, ""]
     current = [record for record in progress.records if _is_current(progress, record)]
     if len(current) > MANY:
         current.sort(key=lambda record: -record.revision)
     faults = [fault for fault in progress.faults if fault.decision != "retry"]
     steps = (_step_line(progress, record) for record in current)
-    lines = chain(head, steps, [""], (f"- {_fault_line(fault)}" for fault in faults))
+    lines = chain(head, steps, [""], (f"- {_fault_line(progress, fault)}" for fault in faults))
     return _fit(lines, len(head) + len(current) + 1 + len(faults))
 
 
 def _headline(progress: Progress) -> str:
     limits, spent = progress.budget.limits, progress.budget.spent
+    what = f"Turn {progress.turn}" if _is_turns(progress) else f"Plan {progress.revision}"
     counts = (
-        f"Plan {progress.revision}, {progress.replans} of {limits.replans} replans, "
-        f"{spent.tool_calls} of {limits.tool_calls} tool calls"
+        f"{what}, {progress.replans} of {limits.replans} replans, {_of(spent.tool_calls, limits.tool_calls)} tool calls"
     )
+    counts += f", {_of(spent.tokens, limits.tokens)} tokens" if spent.model_calls or limits.tokens else ""
+    counts += f", {_of(spent.usd, limits.usd)} USD" if spent.usd is not None else ""
     status = progress.status.replace("_", " ").capitalize()
     ending = progress.ending
     reason = f": {escape(brief(ending.reason, 400)).rstrip('.')}" if ending and ending.reason else ""
     return f"**{status}**{reason}. {counts}. Planner: {escape(progress.planner or 'not known yet')}."
+
+
+def _of(spent: float, limit: float | None) -> str:
+    """`7 of 25`, `48,120`, `0.31 of 2.00`."""
+    form = ",.2f" if isinstance(spent, float) else ","
+    return f"{spent:{form}}" if limit is None else f"{spent:{form}} of {limit:{form}}"
+
+
+def _is_turns(progress: Progress) -> bool:
+    """Whether a model makes one move at a time, so that the ids of steps say when they came."""
+    return progress.task.strategy == "react"
+
+
+def _planning(progress: Progress) -> list[str]:
+    """Planners that could not be used, once for each reason, and how often the conversation was shortened."""
+    passed = {(one.planner, one.code): one.reason for one in reversed(progress.failovers)}
+    told = [
+        f"- {escape(brief(planner, 80))} could not be used: {escape(code)}. {escape(brief(reason, 200))}"
+        for (planner, code), reason in reversed(passed.items())
+    ]
+    summed = progress.compactions[-1:]
+    return told + [f"- The oldest {one.turns} turns were summarised at turn {one.turn}." for one in summed]
 
 
 def _is_current(progress: Progress, record: StepRecord) -> bool:
@@ -103,13 +129,13 @@ def _step_line(progress: Progress, record: StepRecord) -> str:
 def _notes(progress: Progress, record: StepRecord) -> str:
     notes = [f"{record.attempts} attempts"] if record.attempts > 1 else []
     notes += [f"instead of {escape(record.step.kind)}"] if record.is_fallback else []
-    if record.revision < progress.revision:
+    if record.revision < progress.revision and not _is_turns(progress):
         kept = "kept from " if record.status is StepStatus.COMPLETED else ""
         notes.append(f"{kept}plan {record.revision}")
     return f" ({', '.join(notes)})" if notes else ""
 
 
-def _fault_line(fault: FaultRecord) -> str:
+def _fault_line(progress: Progress, fault: FaultRecord) -> str:
     follows = {
         "replan": "the world changed, so a new plan and no retry",
         "wait": "waiting, then again",
@@ -123,9 +149,8 @@ def _fault_line(fault: FaultRecord) -> str:
         "escalate": "a person has to act",
         "retry": "tried again",
     }[fault.decision]
-    return (
-        f"Plan {fault.revision}, {escape(fault.step_id)}: {fault.code}. {escape(brief(fault.reason, 200))} → {follows}"
-    )
+    where = "" if _is_turns(progress) else f"Plan {fault.revision}, "
+    return f"{where}{escape(fault.step_id)}: {fault.code}. {escape(brief(fault.reason, 200))} → {follows}"
 
 
 def _text(value: JsonValue) -> str:

@@ -1,12 +1,13 @@
 """A plan that is only looked at: the proposal that a task would begin with, checked as in the task itself."""
 
-from pydantic import BaseModel, ConfigDict, JsonValue
+from pydantic import BaseModel, ConfigDict
 from temporalio import workflow
 
 from workflows import routing
 from workflows.budget import Budget
 from workflows.call import Stuck, ask
 from workflows.catalogue import Catalogue, ToolSpec
+from workflows.grants import Grants
 from workflows.plan import NewSteps, Proposal
 from workflows.proposing import propose
 from workflows.task import Ending, Ends, Progress, Task, TaskStatus
@@ -29,12 +30,12 @@ class Draft(BaseModel):
 async def draft(task: Task) -> Draft:
     """Ask for the first proposal of `task` and run no step of it."""
     info = workflow.info()
-    progress = Progress(
-        task=task, task_id=info.workflow_id, started_at=info.workflow_start_time, budget=Budget(limits=task.limits)
-    )
+    began, budget = info.workflow_start_time, Budget(limits=task.limits)
+    progress = Progress(task=task, task_id=info.workflow_id, started_at=began, budget=budget)
     try:
         catalogue = await _catalogue(task)
         progress.planner = catalogue.planner
+        progress.grants = Grants(is_tainted=task.is_tainted(catalogue.is_clean))
         proposal = await propose(progress, catalogue)
     except Ends as early:
         return Draft(planner=progress.planner, ending=early.ending)
@@ -44,10 +45,9 @@ async def draft(task: Task) -> Draft:
 
 
 async def _catalogue(task: Task) -> Catalogue:
-    wanted: JsonValue = {"documents": task.documents}
     what = "what this worker can do"
     try:
-        catalogue = await ask(routing.CATALOGUE, wanted, Catalogue, id="catalogue", summary=what, revision=0)
+        catalogue = await ask(routing.CATALOGUE, task.wanted, Catalogue, id="catalogue", summary=what, revision=0)
     except Stuck as stuck:
         raise Ends(TaskStatus.ESCALATED, f"The catalogue: {stuck.fault.reason}", stuck.fault.code) from None
     if catalogue.refused:

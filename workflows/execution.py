@@ -9,9 +9,10 @@ from pydantic import JsonValue
 from temporalio import workflow
 from temporalio.exceptions import ActivityError, is_cancelled_exception
 
-from workflows import routing
+from workflows import routing, spending
 from workflows.call import Call, Undoes, call, key_of, raise_if_cancelled
 from workflows.catalogue import ECHOES, SAFE, Catalogue, Effect, ToolSpec
+from workflows.cost import sized
 from workflows.decision import Decision, Escalate, Left, Reconcile, Replan, UseFallback, Wait, decide
 from workflows.details import summary
 from workflows.faults import (
@@ -24,6 +25,7 @@ from workflows.faults import (
 )
 from workflows.plan import Step, StepReturn, Unresolved, canonical, ready, resolve
 from workflows.reconciling import Finding, Verdict, is_haunted, reconcile, told
+from workflows.spending import Limit
 from workflows.task import FaultRecord, Progress, StepRecord, StepStatus
 
 MAX_ARGS = 512 * 1024
@@ -41,8 +43,8 @@ class Execution:
         self._catalogue = catalogue
         self._changed = changed
         self._draining = False
-        self.over_budget = False
-        """Whether a step could not start because the tool calls are used up."""
+        self.short: Limit | None = None
+        """The limit that a step could not start by."""
 
     async def run(self) -> None:
         """Start what is ready until nothing is left, or until a fault: then only let the running steps finish.
@@ -77,6 +79,7 @@ class Execution:
             records.append(pending[step.id])
         for record in records:
             record.status, record.started = StepStatus.RUNNING, workflow.now()
+            self._progress.grants.begin(self._spec(record))
         return records
 
     async def _stop(self, running: list[asyncio.Task[None]]) -> None:
@@ -113,6 +116,7 @@ class Execution:
                 case UseFallback():
                     record.kind, record.used = decision.kind, 0
                     record.effect = self._spec(record).effect
+                    self._progress.grants.begin(self._spec(record))
                 case Replan() | Escalate():
                     self._fail(record, fault, decision)
                     return
@@ -166,27 +170,30 @@ class Execution:
     async def _attempt(self, record: StepRecord) -> Fault | None:
         """Schedule the step's kind once (which may be several attempts); None when there is nothing more to do."""
         raise_if_cancelled()
-        spec, budget = self._spec(record), self._progress.budget
-        while not (granted := budget.reserve(spec, record.used)) and budget.reserved:
-            await workflow.wait_condition(lambda: budget.is_open(spec, record.used))
+        spec = sized(self._spec(record), record.args)
+        account = (self._progress, self._catalogue, spec)
+        while not (granted := spending.reserve_step(*account, record.used)) and spending.may_come_back(*account):
+            await workflow.wait_condition(lambda: spending.is_open(*account, record.used))
         if not granted:
-            self.over_budget = self._draining = True
+            self.short, self._draining = spending.step_short_of(*account), True
             record.status = StepStatus.FAILED if record.attempts else StepStatus.SKIPPED
             return None
-        came_back = await self._call(spec, granted, record)
-        taken = came_back.taken if isinstance(came_back, Fault) else came_back.attempt
-        budget.settle(spec, granted, taken, record.used)
+        came_back, earlier = await self._call(spec, granted, record)
+        taken = spending.settle_step(*account, granted, came_back, earlier, record.used)
         record.attempts, record.used = record.attempts + taken, record.used + taken
         if isinstance(came_back, Fault):
             return came_back
         self._complete(record, came_back)
         return None
 
-    async def _call(self, spec: ToolSpec, granted: int, record: StepRecord) -> StepReturn | Fault:
+    async def _call(
+        self, spec: ToolSpec, granted: int, record: StepRecord
+    ) -> tuple[StepReturn | Fault, Sequence[Fault]]:
+        """What came of it, and the faults of the attempts before the last one."""
         step, revision = record.step, record.revision
         title = f"plan {revision}: {step.label}" + (f" (instead of {step.kind})" if record.is_fallback else "")
         try:
-            return await call(
+            back = await call(
                 routing.route(spec, granted),
                 record.args,
                 StepReturn,
@@ -194,13 +201,16 @@ class Execution:
                 summary=summary(title),
                 header=self._header(record, spec),
             )
+            return back, readable(back.earlier)
         except ActivityError as error:
             if is_cancelled_exception(error):
-                self._progress.budget.settle(spec, granted, 1, record.used)
+                cut_off, used = spending.cut_off(spec), record.used
+                spending.settle_step(self._progress, self._catalogue, spec, granted, cut_off, used=used)
                 record.attempts += 1
                 raise asyncio.CancelledError from None
-            self._retried(record, earlier_faults(error))
-            return from_activity_error(error, spec, granted)
+            earlier = earlier_faults(error)
+            self._retried(record, earlier)
+            return from_activity_error(error, spec, granted), earlier
 
     def _header(self, record: StepRecord, spec: ToolSpec) -> Call:
         progress, more = self._progress, dict[str, Any](was_reset=self._progress.was_reset)
@@ -256,7 +266,15 @@ class Execution:
 
     def _complete(self, record: StepRecord, back: StepReturn) -> None:
         record.status, record.result, record.replayed = StepStatus.COMPLETED, back.result, back.replayed
+        record.unchanged = self._is_unchanged(record)
         self._retried(record, readable(back.earlier))
+
+    def _is_unchanged(self, record: StepRecord) -> bool:
+        progress = self._progress
+        if progress.task.strategy != "react" or record.args is None:
+            return False
+        now = {"revision": record.revision, "changes": progress.effects}
+        return progress.loops.note(record.step.kind, record.args, record.result, record.effect, **now)
 
     def _fail(self, record: StepRecord, fault: Fault, decision: Replan | Escalate) -> None:
         record.status = StepStatus.FAILED

@@ -157,6 +157,17 @@ class Applied(StrEnum):
     UNKNOWN = "unknown"
 
 
+class ModelUse(BaseModel):
+    """What an attempt used of models, as their providers count it."""
+
+    model_config = ConfigDict(frozen=True)
+
+    calls: int = 0
+    tokens: int = 0
+    usd: float | None = None
+    """US dollars; None where the price is not known, or no model answered."""
+
+
 class Fault(BaseModel):
     """A typed error as data: the only form in which an error crosses the border between activity and workflow."""
 
@@ -177,6 +188,10 @@ class Fault(BaseModel):
     """The attempt of this scheduling that failed; 0 when nothing was called."""
     waited: float | None = None
     """Seconds of backoff that followed, where an attempt of the same scheduling followed."""
+    unsent: bool = False
+    """Whether the connection was never made, so that a model that was to be asked used nothing."""
+    model_use: ModelUse | None = None
+    """What the attempt used of models, where every question was answered before it failed; None where nobody knows."""
 
     @classmethod
     def of(cls, code: Code, reason: str, **more: Any) -> "Fault":

@@ -9,7 +9,7 @@ from temporalio.exceptions import ApplicationError
 
 from workflows import routing
 from workflows.call import Stuck, ask
-from workflows.catalogue import ToolSpec
+from workflows.catalogue import Price, ToolSpec
 from workflows.drafting import Draft, draft
 from workflows.task import Task
 
@@ -28,6 +28,8 @@ class Inquiry(BaseModel):
     task: Task | None = None
     task_id: str | None = None
     run: str | None = None
+    skip: int = 0
+    """The turns of the transcript, from its beginning, that are known already."""
     claim: dict[str, str] | None = None
     """Where the payload lies, as the history says."""
     driver: str = ""
@@ -129,8 +131,6 @@ class TurnCard(BaseModel):
     at: datetime
     results: tuple[ResultCard, ...] = ()
     told: str = ""
-    closing: str = ""
-    """The words at the end that are not repeated in later requests."""
     said: str = ""
     calls: tuple[CallCard, ...] = ()
     stop: str = ""
@@ -138,7 +138,7 @@ class TurnCard(BaseModel):
     rejected: tuple[str, ...] = ()
     """Why what it said could not be used."""
     upto: int = 0
-    """For a summary: the last turn that it stands for; 0 for a turn."""
+    """For a summary: how many of the oldest turns it stands for; 0 for a turn."""
 
 
 class Pruned(BaseModel):
@@ -149,6 +149,8 @@ class Pruned(BaseModel):
     payloads: int
     size: int
     """Bytes."""
+    turns: int = 0
+    """Of conversations."""
 
 
 class Findings(BaseModel):
@@ -158,12 +160,20 @@ class Findings(BaseModel):
 
     planner: str
     tools: tuple[ToolCard, ...]
+    left_out: tuple[str, ...] = ()
+    """Kinds that ask a model, which the worker does not have."""
     worker: WorkerCard | None = None
+    converses: bool = False
+    """Whether the planner is a model."""
+    price: Price | None = None
+    """What the planner's tokens cost, at the most; None where that is not known, or it is no model."""
     draft: Draft | None = None
     payload: JsonValue = None
     pruned: Pruned | None = None
     effects: tuple[EffectCard, ...] | None = None
     transcript: tuple[TurnCard, ...] | None = None
+    more: bool = False
+    """Whether the transcript goes on; an answer must not be too large for the server."""
     unread: tuple[Place, ...] = ()
     """Ledgers that could not be read, so that there may be effects that nobody knows of."""
 

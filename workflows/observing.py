@@ -6,7 +6,7 @@ from contextlib import suppress
 from pydantic import JsonValue
 from temporalio import workflow
 
-from workflows.catalogue import Catalogue, ToolSpec
+from workflows.catalogue import Catalogue
 from workflows.faults import Fault
 from workflows.plan import Unresolved, pick
 from workflows.reading import read
@@ -26,7 +26,7 @@ async def observe(progress: Progress, catalogue: Catalogue, faults: Sequence[Fau
         record = next(record for record in progress.records if record.step.id == fault.step_id)
         look = _look(progress, catalogue, record)
         known = next((one for one in seen if look and (one.kind, one.args) == look and not one.stale), None)
-        fresh = known or (await _observe(progress, catalogue.specs[look[0]], record, look[1]) if look else None)
+        fresh = known or (await _observe(progress, catalogue, look[0], record, look[1]) if look else None)
         seen.append(fresh.model_copy(update={"step_id": record.step.id}) if fresh else _stale(fault, record))
         if fresh:
             made = record.args or {}
@@ -35,14 +35,14 @@ async def observe(progress: Progress, catalogue: Catalogue, faults: Sequence[Fau
 
 
 async def _observe(
-    progress: Progress, spec: ToolSpec, record: StepRecord, args: dict[str, JsonValue]
+    progress: Progress, catalogue: Catalogue, kind: str, record: StepRecord, args: dict[str, JsonValue]
 ) -> Observation | None:
-    """Run the read `spec`; None when it fails or may not be called."""
+    """Run the read `kind`; None when it fails or may not be called."""
     id, title = f"{record.step.id}:look", f"look again, {record.step.id} was refused"
-    back = await read(progress, spec, args, id=id, title=title, revision=record.revision)
+    back = await read(progress, catalogue, catalogue.specs[kind], args, id=id, title=title, revision=record.revision)
     if isinstance(back, Fault):
         return None
-    return Observation(step_id=record.step.id, kind=spec.kind, args=args, value=back.result, at=workflow.now())
+    return Observation(step_id=record.step.id, kind=kind, args=args, value=back.result, at=workflow.now())
 
 
 def _look(progress: Progress, catalogue: Catalogue, record: StepRecord) -> tuple[str, dict[str, JsonValue]] | None:

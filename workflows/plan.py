@@ -9,9 +9,11 @@ import hashlib
 import json
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from graphlib import CycleError, TopologicalSorter
-from typing import Annotated, Literal, TypeGuard
+from typing import Annotated, Any, Literal, TypeGuard
 
-from pydantic import BaseModel, ConfigDict, Field, JsonValue
+from pydantic import BaseModel, ConfigDict, Field, JsonValue, SerializerFunctionWrapHandler, field_serializer
+
+from workflows.sparse import Sparse, without_defaults
 
 MAX_STEPS = 50
 MAX_BYTES = 64 * 1024
@@ -21,6 +23,8 @@ MAX_SHOWN = 300
 MAX_EXACT = 2**53
 """Up to here a float holds every whole number."""
 STEP_ID = r"^[A-Za-z][A-Za-z0-9_-]{0,63}$"
+TURN_ID = r"^t\d+\.c\d+(\.b\d+)?$"
+"""The id of a step that a model called itself: its turn, its place there and, after a reset, its branch."""
 
 
 class _Frozen(BaseModel):
@@ -51,7 +55,11 @@ class Step(_Frozen):
         return self.title or ", ".join(_brief(value) for value in self.args.values())[:80]
 
 
-class NewSteps(_Frozen):
+class _Recorded(_Frozen, Sparse):
+    """What a planner said, in as few bytes as it can be read from."""
+
+
+class NewSteps(_Recorded):
     """A proposal to run these steps; those of the task that are finished stay."""
 
     type: Literal["steps"] = "steps"
@@ -59,22 +67,26 @@ class NewSteps(_Frozen):
     because: str = ""
     """Why the planner chose them, in one sentence."""
 
+    @field_serializer("steps", mode="wrap")
+    def _sparsely(self, steps: tuple[Step, ...], write: SerializerFunctionWrapHandler) -> list[dict[str, Any]]:
+        return [without_defaults(step, written) for step, written in zip(steps, write(steps), strict=True)]
 
-class Answer(_Frozen):
+
+class Answer(_Recorded):
     """A proposal to end the task with this result."""
 
     type: Literal["answer"] = "answer"
     result: JsonValue
 
 
-class Question(_Frozen):
+class Question(_Recorded):
     """A proposal to ask the user."""
 
     type: Literal["question"] = "question"
     text: str
 
 
-class GiveUp(_Frozen):
+class GiveUp(_Recorded):
     """A proposal to end the task, because no plan can reach its goal."""
 
     type: Literal["give_up"] = "give_up"
@@ -92,7 +104,7 @@ class PassedOver(_Frozen):
     reason: str
 
 
-class Proposed(_Frozen):
+class Proposed(_Recorded):
     """What a planning activity returns."""
 
     proposal: Proposal
@@ -110,12 +122,12 @@ class Proposed(_Frozen):
     context: int = 0
     """Tokens of the conversation with this turn; 0 where no model was asked."""
     compact: int = 0
-    """The turns up to this one are to be summarised before the model can be asked; 0 where it was asked."""
+    """So many of the oldest turns are to be summarised before the model can be asked; 0 where it was asked."""
     passed_over: tuple[PassedOver, ...] = ()
     """Planners that could not be used for this turn, in their order."""
 
 
-class StepReturn(BaseModel):
+class StepReturn(Sparse):
     """What a step's activity returns."""
 
     model_config = ConfigDict(frozen=True)

@@ -4,17 +4,15 @@ from collections.abc import Sequence
 
 from temporalio import workflow
 
-from workflows import routing
-from workflows.call import Stuck, ask
 from workflows.catalogue import Catalogue
-from workflows.details import summary
+from workflows.grants import refusal
 from workflows.plan import NewSteps, Proposal, Proposed, Step, Unresolved, check_graph, resolve
-from workflows.task import Ends, FaultRecord, Progress, Situation, TaskStatus
+from workflows.spending import used_up
+from workflows.task import Ends, Progress, TaskStatus
+from workflows.turns import take_turn
 
 MAX_REJECTIONS = 2
 """How often a rejected proposal goes back to the planner before a person is asked."""
-MAX_SITUATION = 1024 * 1024
-"""Bytes; the server would terminate a workflow that schedules an activity with 2 MB."""
 
 
 async def propose(progress: Progress, catalogue: Catalogue) -> Proposal:
@@ -26,20 +24,28 @@ async def propose(progress: Progress, catalogue: Catalogue) -> Proposal:
     rejected: Sequence[str] = ()
     for _ in range(1 + MAX_REJECTIONS):
         by_hand = progress.turn == 0 and progress.task.plan is not None
-        proposed = await _request(progress, rejected)
+        proposed = await take_turn(progress, catalogue, rejected)
         rejected = _all_reasons(proposed, check(proposed.proposal, progress, catalogue))
         if not rejected:
+            _grant(proposed.proposal, progress, catalogue)
             return proposed.proposal
         workflow.logger.info("decision", extra={"decision": "proposal_rejected", "reasons": len(rejected)})
         if by_hand:
             raise Ends(TaskStatus.FAILED, f"The plan was refused: {'; '.join(rejected)}.", "plan_refused")
+        if progress.task.strategy == "react" and not isinstance(proposed.proposal, NewSteps):
+            progress.budget.spent.tool_calls += 1  # a turn without a call or an answer must not go on for ever, either
+        if catalogue.converses and not progress.budget.free:
+            break
     if not progress.budget.free:
-        limit = progress.budget.limits.tool_calls
-        raise Ends(
-            TaskStatus.OVER_BUDGET, f"All {limit} tool calls are used up, and the planner asks for more.", "tool_calls"
-        )
+        reason = f"The planner asks for more. {used_up(progress.budget.limits, 'tool_calls')}"
+        raise Ends(TaskStatus.OVER_BUDGET, reason, "tool_calls")
     reason = f"The planner made {1 + MAX_REJECTIONS} proposals that cannot be run; the last: {'; '.join(rejected)}."
     raise Ends(TaskStatus.ESCALATED, reason, "proposals_rejected")
+
+
+def _grant(proposal: Proposal, progress: Progress, catalogue: Catalogue) -> None:
+    if isinstance(proposal, NewSteps):
+        progress.grants.plan([step.kind for step in proposal.steps], catalogue.specs)
 
 
 def _all_reasons(proposed: Proposed, ours: Sequence[str]) -> list[str]:
@@ -67,6 +73,8 @@ def _check_step(step: Step, progress: Progress, catalogue: Catalogue) -> list[st
         return [f"step {step.id!r}: this task has no kind {step.kind!r}"]
     if step.kind in progress.down:
         return [f"step {step.id!r}: {step.kind} is down, its retries are used up: use another kind"]
+    if progress.grants.withholds(catalogue.specs[step.kind], progress.task.named):
+        return [f"step {step.id!r}: {refusal(step.kind)}"]
     if not step.dependencies <= set(progress.results):
         return []  # its arguments are known, and so checked again, when it starts
     try:
@@ -75,57 +83,7 @@ def _check_step(step: Step, progress: Progress, catalogue: Catalogue) -> list[st
         return [f"step {step.id!r}: {missing}"]
     if isinstance(args, dict) and progress.guard.refuses(step.kind, args, progress.effects):
         return [f"step {step.id!r} repeats a call that failed, and nothing has changed since: change the call"]
+    now = {"revision": progress.revision, "changes": progress.effects}
+    if isinstance(args, dict) and progress.loops.refuses(step.kind, args, **now):
+        return [f"step {step.id!r} makes the same call for the third time, and nothing changes: do something else"]
     return []
-
-
-async def _request(progress: Progress, rejected: Sequence[str]) -> Proposed:
-    progress.turn += 1
-    spec = routing.REPLAN if progress.replanning else routing.PLAN
-    situation = _situation(progress, rejected)
-    if len(situation.model_dump_json().encode()) > MAX_SITUATION:
-        reason = "What the planner would have to be told is too large: split the task, or let its tools return less."
-        raise Ends(TaskStatus.ESCALATED, reason, "too_large")
-    id, payload = f"plan:{progress.turn}", situation.model_dump(mode="json")
-    what = summary(_purpose(progress, rejected))
-    try:
-        proposed = await ask(spec, payload, Proposed, id=id, summary=what, revision=progress.revision + 1)
-    except Stuck as stuck:
-        raise Ends(TaskStatus.ESCALATED, f"The planner: {stuck.fault.reason}", stuck.fault.code) from None
-    progress.planner = proposed.planner or progress.planner
-    progress.budget.spent.model_calls += proposed.model_calls
-    progress.budget.spent.tokens += proposed.tokens
-    return proposed
-
-
-def _purpose(progress: Progress, rejected: Sequence[str]) -> str:
-    """What a request asks for, for the timeline of the web UI."""
-    if rejected:
-        return f"the proposal was rejected: {rejected[0]}"
-    if progress.replanning:
-        refused = [
-            f"{fault.step_id} was refused ({fault.code})" for fault in progress.faults if _is_latest(progress, fault)
-        ]
-        return f"a new plan, because {', '.join(refused)}"
-    return f"plan {progress.revision} is done: what next?" if progress.revision else "a plan"
-
-
-def _is_latest(progress: Progress, fault: FaultRecord) -> bool:
-    return fault.decision == "replan" and fault.revision == progress.revision
-
-
-def _situation(progress: Progress, rejected: Sequence[str]) -> Situation:
-    task = progress.task
-    return Situation(
-        text=task.text,
-        plan=task.plan if progress.turn == 1 else None,
-        turn=progress.turn,
-        now=workflow.now(),
-        documents=task.documents,
-        records=tuple(progress.slim().records),
-        faults=tuple(fault for fault in progress.faults if fault.decision == "replan"),
-        observations=tuple(progress.observations),
-        rejected=tuple(rejected),
-        down=tuple(progress.down),
-        calls_left=progress.budget.free,
-        omitted=len(progress.folded.ids),
-    )

@@ -1,21 +1,24 @@
 """One call of a read that the workflow itself wants: to look again, or to find out what happened."""
 
 import asyncio
+from collections.abc import Sequence
 
 from pydantic import JsonValue
 from temporalio.exceptions import ActivityError, is_cancelled_exception
 
-from workflows import routing
+from workflows import routing, spending
 from workflows.call import Call, call, raise_if_cancelled
-from workflows.catalogue import ToolSpec
+from workflows.catalogue import Catalogue, ToolSpec
+from workflows.cost import sized
 from workflows.details import summary
-from workflows.faults import Code, Fault, from_activity_error
+from workflows.faults import Code, Fault, earlier_faults, from_activity_error, readable
 from workflows.plan import StepReturn
 from workflows.task import Progress
 
 
 async def read(
     progress: Progress,
+    catalogue: Catalogue,
     spec: ToolSpec,
     args: dict[str, JsonValue],
     *,
@@ -32,23 +35,24 @@ async def read(
         CancelledError: the task was cancelled.
     """
     raise_if_cancelled()
-    budget = progress.budget
-    granted = budget.reserve(spec)
+    account = (progress, catalogue, sized(spec, args))
+    granted = spending.reserve_step(*account)
     if not granted:
-        return Fault.of(Code.QUOTA_EXHAUSTED, "The tool calls of the task are used up.", source=spec.kind, attempt=0)
-    taken = 1
+        reason = spending.used_up(progress.budget.limits, spending.step_short_of(*account))
+        return Fault.of(Code.QUOTA_EXHAUSTED, reason, source=spec.kind, attempt=0)
+    progress.grants.begin(spec)
+    came_back: StepReturn | Fault = spending.cut_off(spec)
+    earlier: Sequence[Fault] = ()
     try:
         more = {"origin": progress.origin, "documents": progress.task.documents, "store": store}
         header = Call.of(id, spec, revision, was_reset=progress.was_reset, **more)
         title = summary(f"plan {revision}: {title}")
-        back = await call(routing.route(spec, granted), args, StepReturn, id=id, summary=title, header=header)
-        taken = back.attempt
+        came_back = await call(routing.route(spec, granted), args, StepReturn, id=id, summary=title, header=header)
+        earlier = readable(came_back.earlier)
     except ActivityError as error:
         if is_cancelled_exception(error):
             raise asyncio.CancelledError from None
-        fault = from_activity_error(error, spec, granted)
-        taken = fault.taken
-        return fault
+        came_back, earlier = from_activity_error(error, spec, granted), earlier_faults(error)
     finally:
-        budget.settle(spec, granted, taken)
-    return back
+        spending.settle_step(*account, granted, came_back, earlier)
+    return came_back

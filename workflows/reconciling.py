@@ -73,7 +73,7 @@ async def reconcile(
     where: dict[str, Any] = {"revision": record.revision, "store": progress.store}
     while True:
         asked = workflow.now()  # its answer may arrive much later, and says nothing of that time
-        back = await read(progress, reads[look.kind], args, id=id, title=title, **where)
+        back = await read(progress, catalogue, reads[look.kind], args, id=id, title=title, **where)
         if not isinstance(back, Fault):
             return Finding(Verdict.APPLIED, back.result)
         if back.code is not Code.NOT_FOUND:

@@ -51,12 +51,13 @@ PROFILES: Mapping[str, Profile] = {
 }
 
 
-PLAN = ToolSpec(kind="plan", effect=Effect.READ, timeout=120)
-REPLAN = ToolSpec(kind="replan", effect=Effect.READ, timeout=120)
+PLAN = ToolSpec(kind="plan", effect=Effect.READ, timeout=300)
+REPLAN = ToolSpec(kind="replan", effect=Effect.READ, timeout=300)
+COMPACT = ToolSpec(kind="compact", effect=Effect.READ, timeout=300)
 CATALOGUE = ToolSpec(kind="catalogue", effect=Effect.READ, timeout=30)
 INSPECT = ToolSpec(kind="inspect", effect=Effect.READ, timeout=10)
 FIND_EFFECT = ToolSpec(kind="find_effect", effect=Effect.READ, timeout=10)
-OWN = (PLAN, REPLAN, CATALOGUE, INSPECT, FIND_EFFECT)
+OWN = (PLAN, REPLAN, COMPACT, CATALOGUE, INSPECT, FIND_EFFECT)
 """Our own activities, routed like any kind; no tool may take their names."""
 
 

@@ -9,7 +9,9 @@ from pydantic import BaseModel, ConfigDict, Field, JsonValue
 from workflows.budget import Budget, Limits, Spent
 from workflows.catalogue import Effect
 from workflows.faults import Fault
+from workflows.grants import Grants
 from workflows.guard import RepeatGuard
+from workflows.loops import LoopGuard
 from workflows.plan import PassedOver, Step, canonical
 
 MAX_OUTCOME = 512 * 1024
@@ -67,6 +69,29 @@ class Task(BaseModel):
     """The JSON schema of the final answer; None for a text."""
     continues: str | None = None
     """The first run of the task whose conversation this one carries on."""
+    remains: "Remains | None" = None
+    """What that conversation was not told of its end."""
+
+    @property
+    def named(self) -> frozenset[str]:
+        """The kinds that whoever gave the task named, and so may change the world at any time."""
+        return frozenset(self.allow) | {step.kind for step in self.plan or ()}
+
+    def is_tainted(self, is_clean: bool) -> bool:
+        """Whether it begins with text that anybody may have written.
+
+        `is_clean` is whether a worker found none in the conversation that it carries on.
+        """
+        rest = self.remains is not None and self.remains.is_tainted
+        return self.continues is not None and (rest or not is_clean)
+
+    @property
+    def wanted(self) -> dict[str, JsonValue]:
+        """What a worker is asked to say of itself for this task: whether it can take it."""
+        told = {"planner", "allow", "result_schema", "continues", "strategy", "limits"}
+        asked = self.model_dump(mode="json", include=told, exclude_defaults=True)
+        limits = asked.pop("limits", {})
+        return {"documents": self.documents, **asked, **({"usd": limits["usd"]} if limits.get("usd") else {})}
 
 
 class StepRecord(BaseModel):
@@ -93,6 +118,8 @@ class StepRecord(BaseModel):
     left_out: int = 0
     """Bytes of the result where it was left out because the whole would be too large."""
     replayed: bool = False
+    unchanged: bool = False
+    """Whether the turn before made the same call with the same result, and nothing changed between."""
     claim: int = 0
     """How often it was found that the call had not happened although it might have."""
     was_waiting: bool = False
@@ -166,6 +193,22 @@ class Observation(BaseModel):
     """Whether this is the fault's own observation, because looking again failed or the kind has no `observe`."""
 
 
+class Remains(BaseModel):
+    """What the planner of a task was not told before the task ended, for the one that carries its conversation on."""
+
+    model_config = ConfigDict(frozen=True)
+
+    records: tuple[StepRecord, ...] = ()
+    """The steps of its last plan, where no answer came after them."""
+    faults: tuple[FaultRecord, ...] = ()
+    """Of these steps."""
+    is_tainted: bool = True
+    """Whether it read text that anybody may have written."""
+
+
+Task.model_rebuild()
+
+
 class Compaction(BaseModel):
     """Older turns of a conversation that were summarised, because the whole would be too long for the model."""
 
@@ -173,12 +216,11 @@ class Compaction(BaseModel):
 
     turn: int
     """Before which turn."""
-    upto: int
-    """The last turn that the summary stands for."""
+    turns: int
+    """How many of the oldest turns the summary stands for."""
     planner: str
-    before: int
-    """Tokens of the conversation."""
-    after: int
+    tokens: int
+    """Of the conversation before it."""
 
 
 class Failover(PassedOver):
@@ -209,7 +251,8 @@ class Situation(BaseModel):
 
     model_config = ConfigDict(frozen=True)
 
-    text: str
+    text: str = ""
+    """What was asked; a planner that keeps the conversation is told it in the first turn alone."""
     plan: tuple[Step, ...] | None = None
     """A hand-written plan that is to be the proposal."""
     turn: int
@@ -226,18 +269,28 @@ class Situation(BaseModel):
     """Why the proposal before this one was refused."""
     down: tuple[str, ...] = ()
     """Kinds that may not be used any more."""
+    withheld: tuple[str, ...] = ()
+    """Kinds that change the world and may not be planned since text was read that anybody may have written."""
+    is_tainted: bool = False
+    """Whether such text was read in the task, or in the conversation that it carries on."""
     calls_left: int = 0
     omitted: int = 0
     """Finished steps of a long task that are not among `records` any more."""
     strategy: Literal["plan", "react"] = "plan"
     result_schema: dict[str, JsonValue] | None = None
     continues: str | None = None
+    converses: bool = False
+    """Whether this is only what is new since the planner's last turn, because it keeps the conversation."""
     branch: int = 0
-    """The branch of the conversation; a planner that keeps it is told only what is new since its last turn."""
+    """The branch of the conversation."""
     is_last: bool = False
     """Whether the budget is used up, so that the answer must be given from what is there."""
     max_output: int | None = None
     """Tokens that the reply may have; None for as many as usual."""
+    planner: str | None = None
+    """Who is asked, as `--planner` names it; None for the worker's own planner."""
+    compact: int = 0
+    """How many of the oldest turns are to be summarised, where nothing else is asked."""
 
 
 class OutcomeStep(BaseModel):
@@ -292,6 +345,8 @@ class Outcome(BaseModel):
     """What became of each effect, where they were to be taken back."""
     compactions: tuple[Compaction, ...] = ()
     failovers: tuple[Failover, ...] = ()
+    is_tainted: bool = False
+    """Whether it read text that anybody may have written."""
     spent: Spent
     started_at: datetime
     ended_at: datetime | None
@@ -352,6 +407,8 @@ class Progress(BaseModel):
     observations: list[Observation] = Field(default_factory=list)
     down: list[str] = Field(default_factory=list)
     guard: RepeatGuard = Field(default_factory=RepeatGuard)
+    loops: LoopGuard = Field(default_factory=LoopGuard)
+    grants: Grants = Field(default_factory=Grants)
     budget: Budget = Field(default_factory=Budget)
     replanning: bool = False
     """Whether the plan in force met a fault that a new plan has to answer."""
@@ -366,6 +423,8 @@ class Progress(BaseModel):
     """The branch of the conversation."""
     told: int = 0
     """The plan whose outcome the planner was told last."""
+    is_opened: bool = False
+    """Whether the planner was told the task."""
     context: int = 0
     """Tokens of the conversation so far."""
     compactions: list[Compaction] = Field(default_factory=list)
@@ -447,6 +506,7 @@ class Progress(BaseModel):
             undo=tuple(self.undo),
             compactions=tuple(self.compactions),
             failovers=tuple(self.failovers),
+            is_tainted=self.grants.is_tainted,
             spent=spent,
             started_at=self.started_at,
             ended_at=self.ended_at,

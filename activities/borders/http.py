@@ -139,4 +139,9 @@ def had_no_effect(error: BaseException) -> bool:
     """Whether an exception proves that the request changed nothing: it was not sent, or the server refused it (4xx)."""
     if isinstance(error, httpx2.HTTPStatusError):
         return 400 <= error.response.status_code < 500
+    return is_unsent(error)
+
+
+def is_unsent(error: BaseException | None) -> bool:
+    """Whether an exception proves that the request never left."""
     return isinstance(error, _NOTHING_SENT)

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 import httpx2
 
-from activities.borders.http import seconds
+from activities.borders.http import is_unsent, seconds
 from workflows.faults import QUADRANT, Code, Fault
 
 Row = tuple[Code, str]
@@ -24,6 +24,10 @@ HOLD: Row = (Code.FORBIDDEN, "has put the organisation of the key on hold: settl
 NO_MODEL: Row = (
     Code.NEEDS_PERSON,
     "knows no such model, or has nothing at this address: check the worker's --planner and where it sends requests",
+)
+NO_TOOLS: Row = (
+    Code.NEEDS_PERSON,
+    "takes no tools from this model in Chat Completions: choose another one, e.g. openai:gpt-5.4-mini",
 )
 OURS: Row = (Code.MALFORMED_SCHEMA, "says that Replan's request is malformed: report it, or use another model")
 TOO_LONG: Row = (Code.TOO_LARGE, "finds the conversation too long for this model: split the task, or use a larger one")
@@ -71,7 +75,7 @@ def fault(provider: str, row: Row, error: Exception) -> Fault:
     code, says = row
     response = getattr(error, "response", None) if QUADRANT[code].is_transient else None
     wait = _wait(response) if isinstance(response, httpx2.Response) else None
-    return Fault.of(code, f"{_who(provider, error)} {says}.", retry_after=wait)
+    return Fault.of(code, f"{_who(provider, error)} {says}.", retry_after=wait, unsent=is_unsent(error.__cause__))
 
 
 def _who(provider: str, error: Exception) -> str:

@@ -7,18 +7,20 @@ from typing import TYPE_CHECKING, Any
 
 from activities.llm.endpoint import Endpoint
 from activities.llm.language_model import Offer, Request
+from activities.llm.pairing import paired
 from activities.llm.reply import Reply, Stop, Usage
 from activities.llm.turns import AssistantTurn, ToolCall, ToolResult, Turn
 from activities.llm.wire import NO_REPLY, NOT_JSON, reading
 from workflows import routing
 
 if TYPE_CHECKING:
-    from anthropic.types import Message
+    from anthropic.types import ContentBlock, Message
 
 PROVIDER = "Anthropic's API"
 DEFAULT = "claude-sonnet-5-5"
 KEEP: Mapping[str, Any] = {"cache_control": {"type": "ephemeral"}}
 """Marks the end of a prefix that the next request begins with, too."""
+THOUGHTS = ("thinking", "redacted_thinking")
 STOPS: Mapping[str | None, Stop] = {
     "end_turn": Stop.DONE,
     "stop_sequence": Stop.DONE,
@@ -48,35 +50,44 @@ class AnthropicModel:
                 message = await client.messages.create(
                     model=self._model,
                     max_tokens=request.max_output,
-                    system=[{"type": "text", "text": request.system, **KEEP}],
-                    tools=_tools(request.offers),
-                    messages=_messages(request.turns, request.closing),
+                    system=[{"type": "text", "text": request.system, **_kept(request)}],
+                    messages=_messages(request, self.name),
+                    **_tools(request),
                 )
         with reading(PROVIDER, NO_REPLY):
-            return _reply(message)
+            return _reply(message, self.name)
 
 
-def _tools(offers: Sequence[Offer]) -> list[dict[str, Any]]:
-    tools = [
-        {"name": offer.name, "description": offer.description, "input_schema": dict(offer.schema)} for offer in offers
-    ]
-    return [*tools[:-1], {**tools[-1], **KEEP}]
+def _tools(request: Request) -> dict[str, Any]:
+    """What is offered; a call is never forced, which newer models refuse."""
+    if not request.offers:
+        return {}
+    tools = [_tool(offer) for offer in request.offers]
+    offered = {"tools": [*tools[:-1], {**tools[-1], **_kept(request)}]}
+    return offered if request.may_call else {**offered, "tool_choice": {"type": "none"}}
 
 
-def _messages(turns: Sequence[Turn], closing: str) -> list[dict[str, Any]]:
-    """The turns; the end of what stays the same is marked, what follows it is not."""
-    messages = [_message(turn) for turn in turns]
+def _tool(offer: Offer) -> dict[str, Any]:
+    return {"name": offer.name, "description": offer.description, "input_schema": dict(offer.schema)}
+
+
+def _kept(request: Request) -> Mapping[str, Any]:
+    """The mark at the end of a part with which the next request begins, too."""
+    return {} if request.is_once else KEEP
+
+
+def _messages(request: Request, model: str) -> list[dict[str, Any]]:
+    messages = [_message(turn, model) for turn in paired(request.turns, model)]
     last = messages[-1]["content"]
-    last[-1] = {**last[-1], **KEEP}
-    if closing:
-        last.append({"type": "text", "text": closing})
+    last[-1] = {**last[-1], **_kept(request)}
     return messages
 
 
-def _message(turn: Turn) -> dict[str, Any]:
-    words = [{"type": "text", "text": turn.text}] if turn.text else []
+def _message(turn: Turn, model: str) -> dict[str, Any]:
+    words = [{"type": "text", "text": turn.text}] if turn.text.strip() else []
     if isinstance(turn, AssistantTurn):
-        return {"role": "assistant", "content": [*words, *map(_tool_use, turn.calls)]}
+        own = turn.by == model and turn.blocks
+        return {"role": "assistant", "content": [*turn.blocks] if own else [*words, *map(_tool_use, turn.calls)]}
     return {"role": "user", "content": [*map(_tool_result, turn.results), *words]}
 
 
@@ -89,7 +100,7 @@ def _tool_result(result: ToolResult) -> dict[str, Any]:
     return {**plain, "is_error": True} if result.is_error else plain
 
 
-def _reply(message: "Message") -> Reply:
+def _reply(message: "Message", model: str) -> Reply:
     blocks = list(message.content)
     text = "\n".join(block.text for block in blocks if block.type == "text")
     calls = tuple(ToolCall(block.id, block.name, _object(block.input)) for block in blocks if block.type == "tool_use")
@@ -100,7 +111,15 @@ def _reply(message: "Message") -> Reply:
         cache_read=used.cache_read_input_tokens or 0,
         cache_write=used.cache_creation_input_tokens or 0,
     )
-    return Reply(AssistantTurn(text, calls), usage, STOPS.get(message.stop_reason, Stop.DONE))
+    turn = AssistantTurn(text, calls, _unchanged(blocks), model)
+    return Reply(turn, usage, STOPS.get(message.stop_reason, Stop.DONE))
+
+
+def _unchanged(blocks: Sequence["ContentBlock"]) -> tuple[dict[str, Any], ...]:
+    """The blocks as they came, where the model thought: its thoughts are signed, and it wants them back."""
+    if not any(block.type in THOUGHTS for block in blocks):
+        return ()
+    return tuple(block.model_dump(mode="json", exclude_unset=True) for block in blocks)
 
 
 def _object(value: object) -> dict[str, Any]:

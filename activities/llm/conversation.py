@@ -1,86 +1,112 @@
-"""The conversation of a task as far as its steps tell it: each plan a call, what became of its steps the result.
+"""The conversation of a task, made of its transcript: what stands in it never changes, so that a cache finds it again.
 
-It is made anew from the situation, the same each time: what stands before the newest turn never changes while the
-steps are kept, so that a provider's cache finds it again.
+Where older turns were summarised, it begins with the goal and the summary; pairs of call and result stay together.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-
-from pydantic import JsonValue
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 
 from activities import prompts
+from activities.llm.exchange import Past
 from activities.llm.fence import fenced, visible
-from activities.llm.proposal_schema import PROPOSE
-from activities.llm.turns import AssistantTurn, ToolCall, ToolResult, Turn, UserTurn
-from workflows.task import FaultRecord, Observation, Situation, StepRecord, StepStatus
+from activities.llm.news import news, said
+from activities.llm.turns import Turn, UserTurn
+from workflows.plan import canonical
+from workflows.task import Situation
 
-MAX_ARGS = 2_000
-"""Characters of what an observation was asked with."""
-STATES: Mapping[StepStatus, str] = {
-    StepStatus.SKIPPED: "never started, because the plan ended before",
-    StepStatus.CANCELLED: "was cancelled",
-    StepStatus.UNDONE: "was finished, and then undone",
-    StepStatus.FAILED: "failed",
-}
-
-
-def turns(situation: Situation) -> list[Turn]:
-    """All turns so far; the last one is the user's."""
-    found: list[Turn] = [UserTurn(visible(prompts.goal(situation)))]
-    faults = {fault.step_id: fault for fault in situation.faults}
-    for revision, records in _by_revision(situation.records).items():
-        call = ToolCall(f"plan_{revision}", PROPOSE, {"steps": [_step(record) for record in records]})
-        became = "\n".join(_became(record, faults.get(record.step.id)) for record in records)
-        failed = any(record.status is StepStatus.FAILED for record in records)
-        found += [AssistantTurn(calls=(call,)), UserTurn(results=(ToolResult(call.id, became, failed),))]
-    return found
+WHOLE = 1_000_000
+"""Characters: a summary is never cut."""
+VERBATIM = 2
+"""Turns that are never summarised: the newest."""
+KEPT = 0.4
+"""The part of the conversation that a summary leaves as it is, at the most."""
 
 
-def seen(observations: Iterable[Observation]) -> Iterator[str]:
-    """What the world looked like after the newest refusal."""
-    for one in observations:
-        how = "As it was at the refusal" if one.stale else f"Seen at {one.at:%H:%M:%S %Z}, after the refusal"
-        asked = f" of {fenced('arguments', one.args, MAX_ARGS)}" if one.args else ""
-        yield f"{how} of {one.step_id}, with {one.kind}{asked}:\n{fenced(one.kind, one.value)}"
+def turns(past: Sequence[Past], situation: Situation) -> list[Turn]:
+    """All turns; the last one is the user's and tells the situation."""
+    return [*_before(past, situation), news(_last(past), situation)]
 
 
-def _by_revision(records: Sequence[StepRecord]) -> dict[int, list[StepRecord]]:
-    found = dict[int, list[StepRecord]]()
-    for record in sorted(records, key=lambda record: record.revision):
-        found.setdefault(record.revision, []).append(record)
-    return found
+def cut(past: Sequence[Past]) -> int:
+    """How many of the oldest turns a summary should stand for; 0 where too few are left to summarise."""
+    kept = _kept(past)
+    sizes = [size(_told(past, index)) + size(said(one)) for index, one in kept]
+    left, room = len(kept), KEPT * sum(sizes)
+    while left > 1 and (len(kept) - left < VERBATIM or sum(sizes[left - 1 :]) <= room):
+        left -= 1
+    return kept[left][0] if 0 < left <= len(kept) - VERBATIM else 0
 
 
-def _step(record: StepRecord) -> JsonValue:
-    step = record.step
-    needs: list[JsonValue] = list(step.needs)
-    return {"id": step.id, "kind": step.kind, "args": step.args, **({"needs": needs} if needs else {})}
+def retold(past: Sequence[Past], oldest: int) -> str:
+    """The `oldest` turns and what came of them as one text, for whoever summarises them."""
+    closings = {prompts.closing(one.situation) for one in past[: oldest + 1]}
+    turns = [*_before(past[:oldest]), _told(past, oldest)]
+    return "\n\n".join(line for turn in turns for line in _lines(_without(turn, closings)))
 
 
-def _became(record: StepRecord, fault: FaultRecord | None) -> str:
-    id = record.step.id
-    if record.status is StepStatus.COMPLETED:
-        return f"{id} is finished{_how(record)}. {_result(record)}"
-    if record.status is StepStatus.FAILED and fault is not None:
-        return _refused(id, fault)
-    return f"{id} {STATES.get(record.status, 'is not finished')}."
+def _before(past: Sequence[Past], news: Situation | None = None) -> Iterator[Turn]:
+    summarised = max((index for index, one in enumerate(past) if one.is_summary), default=-1)
+    for number, (index, one) in enumerate(_kept(past)):
+        told = _told(past, index)
+        is_opening = summarised >= 0 and not number
+        yield _opening(past[summarised], told, _goal(past, index, news)) if is_opening else told
+        # What the provider signed belongs to the conversation as it was before the summary.
+        yield replace(said(one), blocks=()) if index < summarised else said(one)
 
 
-def _how(record: StepRecord) -> str:
-    return f" (by {record.kind}, in place of {record.step.kind})" if record.is_fallback else ""
+def _kept(past: Sequence[Past]) -> list[tuple[int, Past]]:
+    """The turns that the newest summary does not stand for, with their places."""
+    first = max((one.upto for one in past), default=0)
+    return [(index, one) for index, one in enumerate(past) if index >= first and not one.is_summary]
 
 
-def _result(record: StepRecord) -> str:
-    if record.left_out:
-        return f"Its result of {record.left_out} bytes is too large to be shown; steps cannot refer to it."
-    return f"Its result:\n{fenced(record.step.id, record.result)}"
+def _told(past: Sequence[Past], index: int) -> UserTurn:
+    one = past[index]
+    return one.exchange.told if one.exchange else news(_last(past[:index]), one.situation)
 
 
-def _refused(id: str, fault: FaultRecord) -> str:
-    """What was refused, what was seen, what may be tried."""
-    told = f"{id} was refused ({fault.code}). The reason:\n{fenced(id, fault.reason)}"
-    if fault.observed is not None:
-        told += f"\nWhat it saw:\n{fenced(id, fault.observed)}"
-    if fault.quadrant.is_transient:
-        return f"{told}\nIts retries are used up: use another kind, or do without it."
-    return f"{told}\nThe same call would be refused again: change it by what was seen, or use another kind."
+def _last(past: Sequence[Past]) -> Past | None:
+    return next((one for one in reversed(past) if not one.is_summary), None)
+
+
+def _goal(past: Sequence[Past], index: int, news: Situation | None) -> Situation | None:
+    """The situation with the goal, where no turn from this place on tells it."""
+    later = [*(one.situation for one in past[index:]), *([news] if news else [])]
+    if any(one.text for one in later):
+        return None
+    return next(one.situation for one in reversed(past[:index]) if one.situation.text)
+
+
+def _opening(summary: Past, told: UserTurn, goal: Situation | None) -> UserTurn:
+    """The goal, the summary, and what was open when it was made, word for word."""
+    words = summary.exchange.said.text if summary.exchange else ""
+    still = [result.text for result in told.results if result.is_error]
+    parts = [
+        *([visible(prompts.goal(goal))] if goal else []),
+        f"{prompts.SUMMARISED}\n{fenced('summary', words, WHOLE)}",
+        *([prompts.STILL_OPEN, *still] if still else []),
+        told.text,
+    ]
+    return UserTurn("\n".join(filter(None, parts)))
+
+
+def size(turn: Turn) -> int:
+    """Characters."""
+    if isinstance(turn, UserTurn):
+        return len(turn.text) + sum(len(result.text) for result in turn.results)
+    return len(turn.text) + sum(len(canonical(call.args)) for call in turn.calls)
+
+
+def _without(turn: Turn, closings: Iterable[str]) -> Turn:
+    """The turn without the words that say what is true at its moment, and matters no more."""
+    closing = next((words for words in closings if turn.text.endswith(words)), "")
+    return replace(turn, text=turn.text.removesuffix(closing).strip())
+
+
+def _lines(turn: Turn) -> Iterator[str]:
+    if isinstance(turn, UserTurn):
+        yield from (f"Result: {result.text}" for result in turn.results)
+    else:
+        yield from (f"Call: {fenced(call.name, call.args)}" for call in turn.calls)
+    if turn.text:
+        yield f"Told: {turn.text}" if isinstance(turn, UserTurn) else f"Said: {fenced('words', turn.text)}"

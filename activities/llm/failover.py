@@ -1,17 +1,25 @@
 """Several planners in an order: where one cannot be used, and time will not change that, the next one takes over."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import TypeVar
 
 import structlog
 
 from activities.borders import classify
-from activities.planning import Planner
+from activities.llm import prices
+from activities.llm.conversing import Conversing
+from activities.llm.exchange import Past, Said
+from activities.llm.retold import whole
+from activities.planner import Planner
 from activities.toolbox.kind import Kind
+from workflows.catalogue import Price
 from workflows.faults import Code, Fault, Quadrant
-from workflows.plan import Answer, GiveUp, NewSteps, Proposed, Question
+from workflows.plan import PassedOver, Proposed
 from workflows.task import Situation
 
 log = structlog.get_logger("replan.planner")
+
+Asked = TypeVar("Asked", bound=Planner)
 
 
 class Failover:
@@ -22,27 +30,71 @@ class Failover:
         self._planners = tuple(planners)
         self.name = ", ".join(planner.name for planner in planners)
 
+    @property
+    def price(self) -> Price | None:
+        """The highest of each; None as soon as one is not known."""
+        return prices.dearest(planner.price for planner in self._planners if isinstance(planner, Conversing))
+
+    def preamble(self, kinds: Mapping[str, Kind]) -> int:
+        """The longest."""
+        told = (planner.preamble(kinds) for planner in self._planners if isinstance(planner, Conversing))
+        return max(told, default=0)
+
     async def propose(self, situation: Situation, kinds: Mapping[str, Kind]) -> Proposed:
         """What the first planner says that can be used; its name stands in the proposal.
 
         Raises:
             Exception: what the last one raised, or the first that raised what time or a mended program can cure.
         """
-        *others, last = self._planners
+
+        async def ask(planner: Planner) -> Said:
+            return _said(await planner.propose(situation, kinds), planner)
+
+        return (await self._first(self._planners, ask)).proposed
+
+    async def converse(
+        self, situation: Situation, kinds: Mapping[str, Kind], past: Sequence[Past], *, task: str, branch: int
+    ) -> Said:
+        """The same; a planner without a conversation is told the whole of the task."""
+
+        async def ask(planner: Planner) -> Said:
+            if isinstance(planner, Conversing):
+                return await planner.converse(situation, kinds, past, task=task, branch=branch)
+            return _said(await planner.propose(whole(past, task, situation), kinds), planner)
+
+        return await self._first(self._planners, ask)
+
+    async def summarise(self, past: Sequence[Past], oldest: int) -> Said:
+        """The summary of the first planner that can make one."""
+
+        async def ask(planner: Conversing) -> Said:
+            return await planner.summarise(past, oldest)
+
+        return await self._first([one for one in self._planners if isinstance(one, Conversing)], ask)
+
+    async def _first(self, planners: Sequence[Asked], ask: Callable[[Asked], Awaitable[Said]]) -> Said:
+        *others, last = planners
+        passed = list[PassedOver]()
         for planner in others:
             try:
-                return _signed(await planner.propose(situation, kinds), planner)
+                return _after(passed, await ask(planner))
             except Exception as error:  # total: whatever the borders call persistent and not ours
                 fault = classify(error)
                 if not _is_unusable(fault):
                     raise
                 log.warning("planner_unusable", planner=planner.name, code=fault.code.value, reason=fault.reason)
-        return _signed(await last.propose(situation, kinds), last)
+                passed.append(PassedOver(planner=planner.name, code=fault.code.value, reason=fault.reason))
+        return _after(passed, await ask(last))
 
 
 def _is_unusable(fault: Fault) -> bool:
     return fault.quadrant is Quadrant.PERSISTENT_INFRASTRUCTURAL and fault.code is not Code.BUG
 
 
-def _signed(said: NewSteps | Answer | Question | GiveUp | Proposed, planner: Planner) -> Proposed:
-    return said if isinstance(said, Proposed) else Proposed(proposal=said, planner=planner.name)
+def _said(answer: object, planner: Planner) -> Said:
+    proposed = answer if isinstance(answer, Proposed) else Proposed.model_validate({"proposal": answer})
+    return Said(proposed.model_copy(update={"planner": proposed.planner or planner.name}))
+
+
+def _after(passed: Sequence[PassedOver], said: Said) -> Said:
+    return Said(said.proposed.model_copy(update={"passed_over": tuple(passed)}), said.exchange)

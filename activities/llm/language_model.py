@@ -6,9 +6,9 @@ from typing import Any, Protocol
 
 from activities.llm.reply import Reply
 from activities.llm.turns import Turn
+from workflows.spending import MAX_OUTPUT
 
-MAX_OUTPUT = 16_000
-"""Tokens of one reply: fifty steps with long arguments, and what the model thinks before."""
+__all__ = ["MAX_OUTPUT", "LanguageModel", "Offer", "Request"]
 
 
 @dataclass(frozen=True)
@@ -23,16 +23,19 @@ class Offer:
 
 @dataclass(frozen=True)
 class Request:
-    """Everything that a model is told; all but `closing` begins the next request of the same task, too."""
+    """Everything that a model is told."""
 
     system: str
     offers: Sequence[Offer]
+    """None where the model has only to say something."""
     turns: Sequence[Turn]
     """The first and the last are the user's; each result belongs to a call of the turn before it."""
-    closing: str = ""
-    """The last words of the last turn, which are different each time: no cache is asked to keep them."""
     max_output: int = MAX_OUTPUT
     """Tokens."""
+    may_call: bool = True
+    """Whether it may call what is offered; where not, the offers still belong to the calls of earlier turns."""
+    is_once: bool = False
+    """Whether no other request begins with this one, so that no cache needs to keep it."""
 
 
 class LanguageModel(Protocol):

@@ -1,143 +1,138 @@
-"""A planner that asks a model: it tells the whole situation, and reads the one call that comes back."""
+"""A planner that asks a model: it tells what is new, and reads what comes back."""
 
-import asyncio
-import re
-from collections.abc import Mapping
-from dataclasses import asdict
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
 from typing import Any
 
-import structlog
-from pydantic import JsonValue, ValidationError
-from temporalio import activity
-
 from activities import prompts
-from activities.borders import validation
-from activities.llm import conversation
-from activities.llm.language_model import LanguageModel, Request
-from activities.llm.proposal_schema import ASK, FINISH, GIVE_UP, PROPOSE, offers
+from activities.borders import classify
+from activities.llm import conversation, prices
+from activities.llm.asking import ask
+from activities.llm.ends import Unusable
+from activities.llm.exchange import Exchange, Past, Said
+from activities.llm.horizon import Horizon
+from activities.llm.language_model import MAX_OUTPUT, LanguageModel, Request
 from activities.llm.reply import Reply, Stop
-from activities.llm.turns import ToolCall
+from activities.llm.retold import split
+from activities.llm.shortlist import shown
+from activities.llm.turn_by_turn import TurnByTurn
+from activities.llm.turns import Turn, UserTurn
+from activities.llm.whole_plans import WholePlans
 from activities.toolbox.errors import Unreachable
 from activities.toolbox.kind import Kind
 from workflows import routing
-from workflows.plan import Answer, GiveUp, NewSteps, Proposed, Question, nearest
+from workflows.catalogue import Price
+from workflows.faults import Code
+from workflows.plan import Answer, GiveUp, Proposed, canonical
 from workflows.task import Situation
 
-log = structlog.get_logger("replan.planner")
-
-NAME = re.compile(r"[A-Za-z0-9_]{1,60}")
-ENDS: Mapping[str, tuple[type[Answer] | type[Question] | type[GiveUp], str, str]] = {
-    FINISH: (Answer, "result", "result"),
-    ASK: (Question, "question", "text"),
-    GIVE_UP: (GiveUp, "reason", "reason"),
-}
-"""What each of them proposes, and how its argument is called there and here."""
-
-
-class Unusable(Exception):
-    """A reply is no proposal; the message tells the model exactly why."""
+HORIZONS: Mapping[str, Horizon] = {"plan": WholePlans(), "react": TurnByTurn()}
+_NOTHING = Situation(turn=0, now=datetime(2026, 1, 1, tzinfo=UTC))
+CHARACTERS = 3
+"""Characters of JSON for a token, at the least: an estimate that is rather too high."""
+MAX_SUMMARY, SUMMARY_PART = 4_000, 8
+"""Tokens of a summary; in a small window it is no more than such a part of it."""
+COMPACT_AT = 0.8
+"""The part of a model's window that a conversation may fill before it is summarised."""
 
 
 class ModelPlanner:
     """Asks once for each proposal; what the model did wrong goes back to it through the workflow, with the reason."""
 
-    def __init__(self, model: LanguageModel, patience: float = routing.PLAN.timeout) -> None:
-        """Ask `model`, and wait for it at most `patience` seconds."""
+    def __init__(
+        self,
+        model: LanguageModel,
+        patience: float = routing.PLAN.timeout,
+        *,
+        price: Price | None = None,
+        window: int | None = None,
+        compact_at: float = COMPACT_AT,
+    ) -> None:
+        """Ask `model`, and wait for it at most `patience` seconds.
+
+        A conversation that would fill more than the part `compact_at` of its `window`, in tokens, is summarised first;
+        where the window is not known, as soon as the provider refuses it.
+        """
         self._model = model
         self._patience = patience
+        self._summary = min(MAX_SUMMARY, window // SUMMARY_PART) if window else MAX_SUMMARY
+        self._room = window * compact_at - self._summary if window else None
         self.name = model.name
+        self.price = price
+
+    def preamble(self, kinds: Mapping[str, Kind]) -> int:
+        """Tokens of instructions and kinds."""
+        return max(_tokens(_request(horizon, _NOTHING, kinds, ())) for horizon in HORIZONS.values())
 
     async def propose(self, situation: Situation, kinds: Mapping[str, Kind]) -> Proposed:
+        """Ask what comes next of a task that is told as a whole, as if it had been told turn by turn."""
+        past, news = split(situation)
+        return (await self.converse(news, kinds, past, task="", branch=0)).proposed
+
+    async def converse(
+        self, situation: Situation, kinds: Mapping[str, Kind], past: Sequence[Past], *, task: str, branch: int
+    ) -> Said:
         """Ask the model what comes next.
 
         Raises:
             Exception: the provider refused or could not be reached, for the tables of `activities.borders`.
         """
-        reply = await self._ask(_request(situation, kinds))
-        used: dict[str, Any] = {"planner": self.name, "model_calls": 1, "tokens": reply.usage.tokens}
+        horizon, kinds = HORIZONS[situation.strategy], shown(kinds, past, situation)
+        turns = conversation.turns(past, situation)
+        request = _request(horizon, situation, kinds, turns)
+        oldest = conversation.cut(past)
+        if oldest and self._room is not None and _tokens(request) > self._room:
+            return self._too_long(oldest)
         try:
-            return Proposed(proposal=read(reply, kinds), **used)
-        except Unusable as wrong:
-            return Proposed(proposal=GiveUp(reason=str(wrong)), rejected=(str(wrong),), **used)
-
-    async def _ask(self, request: Request) -> Reply:
-        try:
-            async with asyncio.timeout(self._patience):  # the SDKs' own timeouts begin anew with each byte
-                reply = await self._model.reply(request)
-        except TimeoutError:
-            raise Unreachable(f"{self.name} gave no answer within {self._patience:g} s.", code="timeout") from None
-        except Exception as error:
-            log.warning("model_failed", **_where(), planner=self.name, error=type(error).__name__, **_named(error))
+            reply = await ask(self._model, request, self._patience, "planner")
+        except Exception as error:  # total: what the provider holds too long is summarised, all else goes on
+            if oldest and classify(error).code is Code.TOO_LARGE:
+                return self._too_long(oldest)
             raise
-        log.info("model", **_where(), planner=self.name, stop=reply.stop.value, **asdict(reply.usage))
-        return reply
+        told = turns[-1]
+        exchange = Exchange(told if isinstance(told, UserTurn) else UserTurn(), reply.turn, reply.stop, reply.usage)
+        used = self._used(reply)
+        try:
+            return Said(Proposed(proposal=horizon.read(reply, situation, kinds, branch), **used), exchange)
+        except Unusable as wrong:
+            return Said(Proposed(proposal=GiveUp(reason=str(wrong)), rejected=(str(wrong),), **used), exchange)
+
+    async def summarise(self, past: Sequence[Past], oldest: int) -> Said:
+        """Ask the model for a summary of the `oldest` turns.
+
+        Raises:
+            Unreachable: it gave none.
+            Exception: the provider refused or could not be reached.
+        """
+        told = UserTurn(conversation.retold(past, oldest))
+        request = Request(prompts.SUMMARY, (), (told,), self._summary, is_once=True)
+        reply = await ask(self._model, request, self._patience, "compaction")
+        if reply.stop is not Stop.DONE or not reply.turn.text.strip():
+            raise Unreachable(f"{self.name} gave no whole summary.", code="server_error")
+        exchange = Exchange(told, reply.turn, reply.stop, reply.usage)
+        return Said(Proposed(proposal=Answer(result=None), **self._used(reply)), exchange)
+
+    def _too_long(self, oldest: int) -> Said:
+        reason = "The conversation is too long for the model: it is summarised first."
+        return Said(Proposed(proposal=GiveUp(reason=reason), planner=self.name, compact=oldest))
+
+    def _used(self, reply: Reply) -> dict[str, Any]:
+        tokens = reply.usage.tokens
+        cost = prices.usd(reply.usage, self.price)
+        return {"planner": self.name, "model_calls": 1, "tokens": tokens, "usd": cost, "context": tokens}
 
 
-def _where() -> dict[str, str]:
-    """For whom the model was asked."""
-    if not activity.in_activity():
-        return {}
-    info = activity.info()
-    return {"task": info.workflow_id or "", "step": info.activity_id}
-
-
-def _named(error: Exception) -> dict[str, str]:
-    """What a provider's support asks for; its words may quote keys and prompts, so only what is a name is kept."""
-    found = {
-        name: str(getattr(error, name, None) or "")
-        for name in ("status_code", "type", "code", "error_code", "request_id")
-    }
-    return {name: value for name, value in found.items() if NAME.fullmatch(value)}
-
-
-def _request(situation: Situation, kinds: Mapping[str, Kind]) -> Request:
+def _request(horizon: Horizon, situation: Situation, kinds: Mapping[str, Kind], turns: Sequence[Turn]) -> Request:
     return Request(
-        system=prompts.system(kinds),
-        offers=offers(kinds),
-        turns=conversation.turns(situation),
-        closing=prompts.closing(situation, conversation.seen(situation.observations)),
+        system=horizon.system(situation, kinds),
+        offers=horizon.offers(situation, kinds),
+        turns=turns,
+        max_output=situation.max_output or MAX_OUTPUT,
+        may_call=not situation.is_last,
     )
 
 
-def read(reply: Reply, kinds: Mapping[str, Kind]) -> NewSteps | Answer | Question | GiveUp:
-    """The proposal that a reply is.
-
-    Raises:
-        Unusable: it is none; a call that was cut off is never read, however whole it looks.
-    """
-    if reply.stop is Stop.REFUSED:
-        raise Unusable(prompts.DECLINED)
-    if reply.stop is Stop.CUT:
-        raise Unusable(prompts.CUT)
-    calls = reply.turn.calls
-    if not calls:
-        raise Unusable(prompts.TEXT if reply.turn.text.strip() else prompts.EMPTY)
-    if len(calls) > 1:
-        raise Unusable(prompts.many(len(calls)))
-    return _called(calls[0], kinds)
-
-
-def _called(call: ToolCall, kinds: Mapping[str, Kind]) -> NewSteps | Answer | Question | GiveUp:
-    if call.name != PROPOSE and call.name not in ENDS:
-        raise Unusable(prompts.unknown(call.name, nearest(call.name, [PROPOSE, *ENDS]), kinds))
-    if call.broken:
-        raise Unusable(prompts.broken(call.name, call.broken))
-    if call.name == PROPOSE:
-        return _parsed(NewSteps, PROPOSE, call.args)
-    form, theirs, ours = ENDS[call.name]
-    if not call.args.get(theirs):
-        raise Unusable(prompts.missing(call.name, theirs))
-    return _parsed(form, call.name, {ours: call.args[theirs]})
-
-
-def _parsed(
-    form: type[NewSteps | Answer | Question | GiveUp], name: str, args: Mapping[str, JsonValue]
-) -> NewSteps | Answer | Question | GiveUp:
-    try:
-        proposal = form.model_validate(args)
-    except ValidationError as error:
-        found = validation.fields(error.errors(include_url=False, include_context=False, include_input=False))
-        raise Unusable(prompts.misfit(name, found)) from None
-    if isinstance(proposal, NewSteps) and not proposal.steps:
-        raise Unusable(prompts.NO_STEPS)
-    return proposal
+def _tokens(request: Request) -> int:
+    """Tokens of a request; an estimate."""
+    offers = sum(len(offer.description) + len(canonical(dict(offer.schema))) for offer in request.offers)
+    return (len(request.system) + offers + sum(map(conversation.size, request.turns))) // CHARACTERS

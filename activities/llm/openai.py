@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from activities.llm.endpoint import Endpoint
 from activities.llm.language_model import Offer, Request
+from activities.llm.pairing import paired
 from activities.llm.reply import Reply, Stop, Usage
 from activities.llm.turns import AssistantTurn, ToolCall, Turn
 from activities.llm.wire import NO_REPLY, NOT_JSON, call, reading
@@ -18,7 +19,8 @@ if TYPE_CHECKING:
     from openai.types.chat import ChatCompletion
 
 PROVIDER = "OpenAI's API"
-DEFAULT = "gpt-6.1-sol"
+DEFAULT = "gpt-5.4-mini"
+"""One that may call functions in Chat Completions, as not all newer ones may."""
 STOPS: Mapping[str | None, Stop] = {
     "stop": Stop.DONE,
     "tool_calls": Stop.CALLS,
@@ -46,11 +48,18 @@ class OpenAIModel:
                 completion = await client.chat.completions.create(
                     model=self._model,
                     max_completion_tokens=request.max_output,
-                    tools=[_tool(offer) for offer in request.offers],
-                    messages=list(_messages(request)),
+                    messages=list(_messages(request, self.name)),
+                    **_tools(request),
                 )
         with reading(PROVIDER, NO_REPLY):
-            return _reply(completion)
+            return _reply(completion, self.name)
+
+
+def _tools(request: Request) -> dict[str, Any]:
+    if not request.offers:
+        return {}
+    offered = {"tools": [_tool(offer) for offer in request.offers]}
+    return offered if request.may_call else {**offered, "tool_choice": "none"}
 
 
 def _tool(offer: Offer) -> dict[str, Any]:
@@ -58,18 +67,10 @@ def _tool(offer: Offer) -> dict[str, Any]:
     return {"type": "function", "function": function}
 
 
-def _messages(request: Request) -> Iterator[dict[str, Any]]:
+def _messages(request: Request, model: str) -> Iterator[dict[str, Any]]:
     yield {"role": "system", "content": request.system}
-    for turn in request.turns[:-1]:
+    for turn in paired(request.turns, model):
         yield from _turn(turn)
-    *before, last = [*_turn(request.turns[-1])]
-    yield from before
-    if last["role"] == "user" and request.closing:
-        yield {"role": "user", "content": f"{last['content']}\n\n{request.closing}"}
-        return
-    yield last
-    if request.closing:
-        yield {"role": "user", "content": request.closing}
 
 
 def _turn(turn: Turn) -> Iterator[dict[str, Any]]:
@@ -87,13 +88,14 @@ def _tool_call(one: ToolCall) -> dict[str, Any]:
     return {"id": one.id, "type": "function", "function": {"name": one.name, "arguments": canonical(one.args)}}
 
 
-def _reply(completion: "ChatCompletion") -> Reply:
+def _reply(completion: "ChatCompletion", model: str) -> Reply:
     choice = completion.choices[0]
     message = choice.message
-    functions = [(one.id, getattr(one, "function", None)) for one in message.tool_calls or ()]
+    functions = [(one.id or "", getattr(one, "function", None)) for one in message.tool_calls or ()]
     calls = tuple(call(id, one.name, one.arguments) for id, one in functions if one)  # no other kind was offered
     stop = Stop.REFUSED if message.refusal else STOPS.get(choice.finish_reason, Stop.DONE)
-    return Reply(AssistantTurn(message.content or "", calls), _usage(completion.usage), stop)
+    turn = AssistantTurn(message.content or "", calls, by=model)
+    return Reply(turn, _usage(completion.usage), stop)
 
 
 def _usage(used: "CompletionUsage | None") -> Usage:

@@ -6,6 +6,7 @@ from datetime import date, timedelta
 from pydantic import JsonValue
 
 from activities.toolbox.calculate import Calculation, plain
+from activities.toolbox.compose import Composition
 from activities.toolbox.desk.bookings import Booking, Entries, Entry, Slots, clock
 from activities.toolbox.desk.customers import Customer, Customers
 from activities.toolbox.desk.papers import Listing, Paper
@@ -73,6 +74,10 @@ def _summarised(result: JsonValue, _today: date) -> str:
     return f"In short: {Summary.model_validate(result).summary}"
 
 
+def _composed(result: JsonValue, _today: date) -> str:
+    return Composition.model_validate(result).text
+
+
 def _saved(result: JsonValue, _today: date) -> str:
     file = Written.model_validate(result)
     return f"Saved {file.path} ({file.bytes:,} bytes)."
@@ -129,6 +134,8 @@ PHRASES: Mapping[str, Callable[[JsonValue, date], str]] = {
     "read_document": _read,
     "fetch_page": _fetched,
     "summarise": _summarised,
+    "key_sentences": _summarised,
+    "compose": _composed,
     "write_file": _saved,
     "get_price": _priced,
     "purchase": _bought,

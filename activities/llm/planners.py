@@ -13,12 +13,9 @@ from activities.llm.failover import Failover
 from activities.llm.language_model import LanguageModel
 from activities.llm.modelled import ModelPlanner
 from activities.llm.offline import OfflinePlanner
+from activities.llm.prices import Rates
 from activities.llm.scripted import ScriptedPlanner
-from activities.planning import Planner
-
-
-class UnknownPlanner(ValueError):
-    """No planner has this name, or it cannot be used; the message says what to do."""
+from activities.planner import Planner, UnknownPlanner
 
 
 @dataclass(frozen=True)
@@ -41,12 +38,14 @@ NO_KEY = "none"
 """What is sent to a server of one's own where there is no key: most want none, and the client sends something."""
 
 
-def planner_named(names: str | None, environment: Mapping[str, str], base_url: str | None = None) -> Planner:
+def planner_named(
+    names: str | None, environment: Mapping[str, str], base_url: str | None = None, rates: Rates | None = None
+) -> Planner:
     """The planner that `--planner` means: one, or several with commas between them, of which the first that can plans.
 
     `offline`, `anthropic:MODEL`, `openai:MODEL` (without `:MODEL` the default one), or `scripted:FILE` alone. Where
     none is named, the first provider with a key in the environment plans, else the offline planner. `base_url` is
-    where the server for `openai` is.
+    where the server for `openai` is, and `rates` what is known of the models' prices.
 
     Raises:
         UnknownPlanner: there is no such planner, its key is missing, or its file or address cannot be used.
@@ -57,8 +56,21 @@ def planner_named(names: str | None, environment: Mapping[str, str], base_url: s
     listed = [name.strip() for name in chosen.split(",")]
     if base_url and not any(name.partition(":")[0] == "openai" for name in listed):
         raise UnknownPlanner("--base-url is for a server that speaks as OpenAI does: add --planner openai:MODEL.")
-    planners = [_planner(name, environment, base_url) for name in listed]
+    planners = [_planner(name, environment, base_url, rates or Rates()) for name in listed]
     return planners[0] if len(planners) == 1 else Failover(planners)
+
+
+def model_named(names: str | None, environment: Mapping[str, str], base_url: str | None = None) -> LanguageModel | None:
+    """The model that steps may ask: the first one of the planner that `--planner` means; None where it has none.
+
+    Raises:
+        UnknownPlanner: there is no such planner, its key is missing, or its address cannot be used.
+    """
+    chosen = names if names is not None else _default(environment, base_url)
+    if chosen.startswith("scripted:"):
+        return None
+    listed = [name.strip() for name in chosen.split(",")]
+    return next((_model(name, environment, base_url) for name in listed if name != OfflinePlanner.name), None)
 
 
 def _default(environment: Mapping[str, str], base_url: str | None) -> str:
@@ -67,17 +79,23 @@ def _default(environment: Mapping[str, str], base_url: str | None) -> str:
     return next((name for name, one in PROVIDERS.items() if environment.get(one.key, "").strip()), "offline")
 
 
-def _planner(name: str, environment: Mapping[str, str], base_url: str | None) -> Planner:
-    which, _, model = name.partition(":")
-    if name == "offline":
+def _planner(name: str, environment: Mapping[str, str], base_url: str | None, rates: Rates) -> Planner:
+    if name == OfflinePlanner.name:
         return OfflinePlanner()
+    asked = _model(name, environment, base_url)
+    price, window = rates.price_of(asked.name), rates.window_of(asked.name)
+    return ModelPlanner(asked, price=price, window=window, compact_at=rates.compact_at)
+
+
+def _model(name: str, environment: Mapping[str, str], base_url: str | None) -> LanguageModel:
+    which, _, model = name.partition(":")
     provider = PROVIDERS.get(which)
     if provider is None or name.endswith(":"):
         there = "use offline, anthropic:MODEL, openai:MODEL, or scripted:FILE alone"
         raise UnknownPlanner(f"There is no planner {name!r}: {there}.")
     url = (base_url if which == "openai" else None) or environment.get(provider.url, "").strip() or None
     endpoint = Endpoint(_key(name, provider, environment, url), _checked(url, provider))
-    return ModelPlanner(provider.model(model or provider.default, endpoint))
+    return provider.model(model or provider.default, endpoint)
 
 
 def _key(name: str, provider: Provider, environment: Mapping[str, str], url: str | None) -> str:

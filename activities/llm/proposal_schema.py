@@ -1,20 +1,18 @@
-"""The tools that a planning model is offered: `propose_plan`, whose schema is made from the catalogue, and the ends."""
+"""The tool `propose_plan`, whose schema is made from the catalogue."""
 
 from collections.abc import Mapping
 from typing import Any
 
 from activities import prompts
+from activities.llm.ends import PROPOSE, Schema, only
 from activities.llm.language_model import Offer
 from activities.toolbox.kind import Kind
 from workflows.plan import MAX_STEPS
 
-PROPOSE, FINISH, ASK, GIVE_UP = "propose_plan", "finish", "ask", "give_up"
 REFERENCE = "reference"
 DEFINITIONS = "#/$defs/"
 
 DESCRIBING = ("description", "title", "default")
-
-Schema = dict[str, Any]
 
 SHARED: Mapping[str, Schema] = {
     "id": {"type": "string", "description": "A letter, then letters, digits, - or _; new in this task."},
@@ -31,18 +29,9 @@ SHARED: Mapping[str, Schema] = {
 """What steps of all kinds have."""
 
 
-def offers(kinds: Mapping[str, Kind]) -> list[Offer]:
-    """The four, in an order that stays the same."""
-    return [
-        Offer(PROPOSE, prompts.PROPOSE, _plan(kinds)),
-        Offer(FINISH, prompts.FINISH, _text("result", "The answer for the user.")),
-        Offer(ASK, prompts.ASK, _text("question", "One question, which the user can answer in a sentence.")),
-        Offer(GIVE_UP, prompts.GIVE_UP, _text("reason", "Why, in one sentence.")),
-    ]
-
-
-def _text(name: str, description: str) -> Schema:
-    return _object({name: {"type": "string", "description": description}}, required=[name])
+def propose_plan(kinds: Mapping[str, Kind]) -> Offer:
+    """The call that carries a plan of steps of these kinds."""
+    return Offer(PROPOSE, prompts.PROPOSE, _plan(kinds))
 
 
 def _plan(kinds: Mapping[str, Kind]) -> Schema:
@@ -53,14 +42,14 @@ def _plan(kinds: Mapping[str, Kind]) -> Schema:
         definitions[f"{name}.arguments"] = _arguments(kind)
     steps = {"type": "array", "minItems": 1, "maxItems": MAX_STEPS, "items": {"anyOf": [_step(name) for name in kinds]}}
     because = {"type": "string", "description": "Why these steps, in one sentence, for the people who watch."}
-    return {**_object({"because": because, "steps": steps}, required=["steps"]), "$defs": definitions}
+    return {**only({"because": because, "steps": steps}, required=["steps"]), "$defs": definitions}
 
 
 def _step(kind: str) -> Schema:
     """A step of one kind, whole in itself: servers that hold a model to a schema read each choice alone."""
     shared = {name: {"$ref": f"{DEFINITIONS}{name}"} for name in ("id", "title", "needs")}
     own = {"kind": {"type": "string", "enum": [kind]}, "args": {"$ref": f"{DEFINITIONS}{kind}.arguments"}}
-    return _object({**shared, **own}, required=["id", "kind", "args"])
+    return only({**shared, **own}, required=["id", "kind", "args"])
 
 
 def _arguments(kind: Kind) -> Schema:
@@ -95,7 +84,3 @@ def _or_reference(schema: Schema) -> Schema:
     about: Schema = {name: schema[name] for name in DESCRIBING if name in schema}
     plain = {name: part for name, part in schema.items() if name not in about}
     return {**about, "anyOf": [plain, {"$ref": f"{DEFINITIONS}{REFERENCE}"}]}
-
-
-def _object(properties: Schema, required: list[str]) -> Schema:
-    return {"type": "object", "properties": properties, "required": required, "additionalProperties": False}

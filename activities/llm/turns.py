@@ -40,6 +40,10 @@ class AssistantTurn:
 
     text: str = ""
     calls: tuple[ToolCall, ...] = ()
+    blocks: tuple[dict[str, JsonValue], ...] = ()
+    """The turn as the provider wrote it, which the same model is to be sent unchanged; empty where it does not care."""
+    by: str = ""
+    """The model that said it."""
 
 
 Turn = UserTurn | AssistantTurn

@@ -2,7 +2,9 @@
 
 from typing import Any
 
+from activities.toolbox import reasoning
 from activities.toolbox.calculate import calculate
+from activities.toolbox.compose import compose
 from activities.toolbox.http_request import http_request
 from activities.toolbox.read_document import read_document
 from activities.toolbox.search import search
@@ -11,5 +13,22 @@ from activities.toolbox.tool import Tool
 from activities.toolbox.web import fetch_page
 from activities.toolbox.write_file import write_file
 
-TOOLS: tuple[Tool[..., Any], ...] = (calculate, search, read_document, summarise, fetch_page, http_request, write_file)
-"""The built-in tools, in the order in which people see them."""
+TOOLS: tuple[Tool[..., Any], ...] = (
+    calculate,
+    search,
+    read_document,
+    summarise,
+    compose,
+    fetch_page,
+    http_request,
+    write_file,
+)
+"""The built-in tools of a worker without a model, in the order in which people see them."""
+
+
+def tools(*, has_model: bool) -> tuple[Tool[..., Any], ...]:
+    """The built-in tools; with a model those that reason take the places of their plain twins."""
+    if not has_model:
+        return TOOLS
+    taken = {one.__name__ for one in reasoning.TOOLS}
+    return (*(one for one in TOOLS if one.__name__ not in taken), *reasoning.TOOLS)

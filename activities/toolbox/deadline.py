@@ -73,6 +73,12 @@ def check() -> None:
         raise TimeoutError if deadline.sent else DeadlinePassed
 
 
+def left() -> float | None:
+    """Seconds that are left; none below zero, and None outside an attempt."""
+    deadline = _DEADLINE.get()
+    return max(0.0, deadline.at - clock()) if deadline else None
+
+
 def sent() -> int:
     """Requests of this attempt that may have changed something; those of other HTTP clients are not counted."""
     deadline = _DEADLINE.get()

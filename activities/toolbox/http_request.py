@@ -72,7 +72,7 @@ class HttpReply(BaseModel):
     """Why `body` is not the whole answer; empty when it is."""
 
 
-@tool.keyed
+@tool.keyed(untrusted=True)
 async def http_request(args: HttpRequest, key: Key, services: Services) -> HttpReply:
     """Send one HTTP request with a JSON body to a service that this worker may use; for web pages use fetch_page."""
     headers = _headers(args, key)

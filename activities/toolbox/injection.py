@@ -11,6 +11,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection as Transaction
 from sqlalchemy.ext.asyncio import AsyncEngine
 from temporalio import activity
 
+from activities.llm.language_model import LanguageModel
 from activities.store import begun, reading, writing
 from activities.toolbox.errors import NeedsPerson
 from activities.toolbox.library import Libraries, Library
@@ -19,12 +20,22 @@ from activities.toolbox.reach import Reach
 from activities.toolbox.services import Services
 from activities.toolbox.workspace import Workspace, folder_of
 from workflows.call import Call
-from workflows.catalogue import Effect
+from workflows.catalogue import Effect, Price
 
 if TYPE_CHECKING:
     from activities.toolbox.kind import Kind  # which asks here what can be given
 
-__all__ = ["INJECTABLE", "Documents", "Key", "Resources", "Services", "Transaction", "Web", "Workspace"]
+__all__ = [
+    "INJECTABLE",
+    "Documents",
+    "Key",
+    "LanguageModel",
+    "Resources",
+    "Services",
+    "Transaction",
+    "Web",
+    "Workspace",
+]
 
 
 class Key(str):
@@ -66,10 +77,11 @@ INJECTABLE: Mapping[type, str] = {
     Services: "Services",
     Documents: "Documents",
     Workspace: "Workspace",
+    LanguageModel: "LanguageModel",
 }
 """The types that a parameter may have, with the name that messages use."""
 
-ASYNC_ONLY = (Transaction, httpx2.AsyncClient, Web, Services)
+ASYNC_ONLY = (Transaction, httpx2.AsyncClient, Web, Services, LanguageModel)
 """The types that a plain `def`, which runs in a thread, cannot use."""
 
 
@@ -85,12 +97,15 @@ class Resources:
         workspace: Path | None = None,
         allow_hosts: Iterable[str] = (),
         services: Services | None = None,
+        model: LanguageModel | None = None,
+        price: Price | None = None,
     ) -> None:
         """Share one engine and one HTTP client among all calls; `documents` is the root that `--documents` named.
 
         `workspace` is the root below which each task gets a folder to write in, named by `--workspace`.
         `allow_hosts` are the names, addresses and networks that `Web` may reach although they are not public;
-        `services` are those that may be sent to, by default none.
+        `services` are those that may be sent to, by default none. `model` is for tools that ask one, and
+        `price` what its tokens cost.
 
         Raises:
             ValueError: one of them is none of these.
@@ -102,18 +117,22 @@ class Resources:
         self._workspace = workspace
         self._web = Web(Reach.of(allow_hosts))
         self._services = services or Services(self._web)
+        self.model = model
+        self.price = price
 
     @asynccontextmanager
-    async def given(self, kind: "Kind", call: Call) -> AsyncIterator[dict[str, Any]]:
-        """Provide the parameters of one call.
+    async def given(self, kind: "Kind", call: Call, model: LanguageModel | None) -> AsyncIterator[dict[str, Any]]:
+        """Provide the parameters of one call, which may ask `model`.
 
         A transaction, which is one of the kind's datasource or else of the store, commits when the block ends without
         an exception.
         """
         async with AsyncExitStack() as stack:
-            yield {name: await self._give(type, kind, call, stack) for name, type in kind.injected.items()}
+            yield {name: await self._give(type, kind, call, model, stack) for name, type in kind.injected.items()}
 
-    async def _give(self, wanted: type, kind: "Kind", call: Call, stack: AsyncExitStack) -> Any:
+    async def _give(
+        self, wanted: type, kind: "Kind", call: Call, model: LanguageModel | None, stack: AsyncExitStack
+    ) -> Any:
         if wanted is Transaction:
             engine = _meant_for(kind, kind.datasource or self.engine)
             return await stack.enter_async_context(begun(engine))
@@ -128,12 +147,20 @@ class Resources:
             return self._web
         if wanted is Services:
             return self._services
+        if wanted is LanguageModel:
+            return _there(model)
         return self._http
 
     def _workspace_of(self, task: str) -> Workspace:
         if self._workspace is None:
             raise NeedsPerson("This worker has no workspace: start it with --workspace DIR.")
         return Workspace(self._workspace / folder_of(task))
+
+
+def _there(model: LanguageModel | None) -> LanguageModel:
+    if model is None:
+        raise NeedsPerson("This worker has no model: set a key in its environment, or name one with --planner.")
+    return model
 
 
 def _meant_for(kind: "Kind", engine: AsyncEngine) -> AsyncEngine:

@@ -12,7 +12,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from activities.toolbox import companions, postcondition
 from activities.toolbox.condition import Condition
-from activities.toolbox.injection import ASYNC_ONLY, INJECTABLE, Key, Transaction
+from activities.toolbox.injection import ASYNC_ONLY, INJECTABLE, Key, LanguageModel, Transaction
 from activities.toolbox.tool import DECORATORS, Options, Tool
 from workflows import routing
 from workflows.catalogue import Effect, ToolSpec
@@ -44,6 +44,11 @@ class Kind:
         """Whether it runs on the event loop; otherwise in a thread."""
         return inspect.iscoroutinefunction(self.function)
 
+    @property
+    def asks_model(self) -> bool:
+        """Whether it takes a model, which not every worker has."""
+        return LanguageModel in self.injected.values()
+
     @cached_property
     def args_schema(self) -> dict[str, Any]:
         """The JSON schema of its arguments."""
@@ -74,6 +79,7 @@ def describe(tool: Tool[..., Any]) -> tuple[Kind | None, list[str]]:
         return None, [*mistakes, f"{tool.__name__}: an annotation cannot be resolved ({error}): import what it names."]
     parameters = list(inspect.signature(tool.function).parameters)
     mistakes += [*_parameter_mistakes(tool, parameters, hints), *_datasource_mistakes(tool, hints)]
+    mistakes += _tokens_mistakes(tool, hints)
     if parameters and companions.is_model(hints.get(parameters[0])):
         args, result = hints[parameters[0]], hints.get("return")
         mistakes += companions.mistakes(tool, args, result)
@@ -101,6 +107,9 @@ def _build(tool: Tool[..., Any], hints: Mapping[str, Any], parameters: list[str]
         "undo": companions.as_data(options.undo, args),
         "fallback": options.fallback.__name__ if options.fallback else None,
         "ensure": options.ensure,
+        "untrusted": options.untrusted,
+        "tokens": options.tokens,
+        "tokens_beside": options.tokens_beside,
         **({} if options.settle is None else {"settle": options.settle}),
     }
     description = inspect.cleandoc(tool.__doc__ or "")
@@ -136,6 +145,8 @@ def _own_mistakes(tool: Tool[..., Any]) -> list[str]:
         )
     if not isinstance(options.timeout, int | float) or not 0 < options.timeout <= DAY:
         mistakes.append(f"{name}: timeout={options.timeout!r} must be a number of seconds above 0, a day at most.")
+    if not isinstance(options.untrusted, bool):
+        mistakes.append(f"{name}: untrusted={options.untrusted!r} must be True or False.")
     return [*mistakes, *_settle_mistakes(name, options)]
 
 
@@ -147,6 +158,20 @@ def _settle_mistakes(name: str, options: Options) -> list[str]:
         return [f"{name}: settle={settle!r} says when reconcile= is believed, and there is none: leave it out."]
     if not isinstance(settle, int | float) or not 0 <= settle <= DAY:
         return [f"{name}: settle={settle!r} must be a number of seconds from 0 to a day."]
+    return []
+
+
+def _tokens_mistakes(tool: Tool[..., Any], hints: Mapping[str, Any]) -> list[str]:
+    """What is wrong with what a tool may use of a model: without a promise nothing could be set aside for it."""
+    name, tokens, beside = tool.__name__, tool.options.tokens, tool.options.tokens_beside
+    if not isinstance(tokens, int) or isinstance(tokens, bool) or tokens < 0:
+        return [f"{name}: tokens={tokens!r} must be a whole number: what one call may use of a model, both ways."]
+    if beside is not None and (not isinstance(beside, int) or not 0 <= beside <= tokens):
+        return [f"{name}: tokens_beside={beside!r} must be a whole number, and no more than tokens={tokens}."]
+    if tokens and LanguageModel not in hints.values():
+        return [f"{name}: has tokens={tokens} but takes no LanguageModel: leave it out."]
+    if not tokens and LanguageModel in hints.values():
+        return [f"{name}: takes a LanguageModel: say how many tokens one call may use, e.g. tokens=10_000."]
     return []
 
 

@@ -46,7 +46,7 @@ class Text(BaseModel):
     """What `text` does not hold, and how to get it."""
 
 
-@tool.read(timeout=60)
+@tool.read(timeout=60, untrusted=True)
 def read_document(args: Wanted, documents: Documents) -> Text:
     """Read one of the task's documents (Markdown, text, HTML, PDF) by its name; long ones page by page."""
     return from_folder(args, documents)

@@ -3,12 +3,14 @@
 import importlib.util
 import sys
 import traceback
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 from activities.store import spoken
+from activities.toolbox.find_tools import MAX_SHOWN, find_tools_among
+from activities.toolbox.find_tools import NAME as FIND_TOOLS
 from activities.toolbox.kind import Kind, describe
 from activities.toolbox.tool import Tool
 from workflows.plan import nearest
@@ -32,13 +34,18 @@ class Registry(Mapping[str, Kind]):
         *,
         builtin: Iterable[Tool[..., Any]] = (),
         demo: Iterable[Tool[..., Any]] = (),
+        has_model: bool = True,
     ) -> None:
         """Check every tool; one of the `demo` world gives way to a user's, and takes the place of a built-in one.
+
+        Without a model those that ask one are left out. Among many kinds there is one more, which finds the others.
 
         Raises:
             ToolMistakes: some of them cannot be used.
         """
         self._kinds: dict[str, Kind] = {}
+        self.left_out: list[str] = []
+        """The kinds that ask a model, in a worker that has none."""
         mistakes, names, own = list[str](), set[str](), list(tools)
         world = _without(demo, own)
         for tool in [*_without(builtin, world), *own, *world]:
@@ -47,8 +54,11 @@ class Registry(Mapping[str, Kind]):
             if tool.__name__ in names:
                 mistakes.append(f"{tool.__name__}: another tool has this name already: rename the function.")
             names.add(tool.__name__)
-            if kind is not None:
+            if kind is not None and kind.asks_model and not has_model:
+                self.left_out.append(tool.__name__)
+            elif kind is not None:
                 self._kinds[tool.__name__] = kind
+        mistakes += self._add_finder(names)
         mistakes += [] if mistakes else self._missing_companions()
         if mistakes:
             raise ToolMistakes(mistakes)
@@ -63,8 +73,19 @@ class Registry(Mapping[str, Kind]):
         return len(self._kinds)
 
     def catalogue(self) -> str:
-        """The kinds for people: one line each, and one for their arguments."""
-        return "\n".join(_lines(kind) for kind in self._kinds.values())
+        """The kinds for people: one line each, and one for their arguments; then those that are left out."""
+        missing = [f"Not offered, since this worker has no model: {', '.join(self.left_out)}"] if self.left_out else []
+        return "\n".join([*map(_lines, self._kinds.values()), *missing])
+
+    def _add_finder(self, taken: Collection[str]) -> list[str]:
+        """Add what finds kinds where they are too many to be shown at once; a mistake where its name is taken."""
+        if FIND_TOOLS in taken:
+            return [f"{FIND_TOOLS}: is the tool that finds kinds where there are many: rename the function."]
+        if len(self._kinds) <= MAX_SHOWN:
+            return []
+        finder, wrong = describe(find_tools_among(self._kinds))
+        self._kinds |= {FIND_TOOLS: finder} if finder else {}
+        return wrong
 
     def _missing_companions(self) -> list[str]:
         """Companions that are tools, but not of this worker."""
@@ -73,7 +94,12 @@ class Registry(Mapping[str, Kind]):
             companions = [one.kind for one in (kind.spec.observe, kind.spec.reconcile, kind.spec.undo) if one]
             named = [*companions, kind.spec.fallback]
             for other in filter(None, named):
-                if other not in self._kinds:
+                if other in self.left_out:
+                    mistakes.append(
+                        f"{kind.spec.kind}: names {other!r}, which asks a model, and this worker has none: set a key or"
+                        " --planner, or leave it out."
+                    )
+                elif other not in self._kinds:
                     near = nearest(other, self._kinds)
                     mistakes.append(
                         f"{kind.spec.kind}: names {other!r}, which no tools file defines{near}: load it too."
@@ -97,6 +123,8 @@ def _lines(kind: Kind) -> str:
     more += [f"fallback={spec.fallback}"] if spec.fallback else []
     more += [f"ensure={spec.ensure}"] if spec.ensure else []
     more += [f"datasource={spoken(kind.datasource.url)}"] if kind.datasource else []
+    more += ["untrusted"] if spec.untrusted else []
+    more += [f"tokens={spec.tokens}"] if spec.tokens else []
     return f"{first}\n{'':<16} {', '.join(more)}; {spec.retry}, {spec.timeout:g} s"
 
 

@@ -49,7 +49,7 @@ class Found(BaseModel):
     """Files that were not read, and why."""
 
 
-@tool.read(timeout=60)
+@tool.read(timeout=60, untrusted=True)
 def search(args: Query, documents: Documents) -> Found:
     """Search the task's documents (Markdown, text, HTML, PDF); returns the best passages with file, page and line."""
     library, terms = documents.library, _terms(args.query)
@@ -61,7 +61,7 @@ def search(args: Query, documents: Documents) -> Found:
 
 
 _TERM = re.compile(r"[^\W_]+(?:[-.'\u2019][^\W_]+)*")
-_FILLER = re.compile(
+FILLER = re.compile(
     "an?|and|any|are|as|at|be|by|can|do|does|for|from|how|i|in|is|it|me|my|of|on|or|our|the|their|to|us|was|we|what|"
     "when|where|which|who|will|with|you|your"
 )
@@ -70,7 +70,7 @@ _FILLER = re.compile(
 def _terms(query: str) -> list[str]:
     """The words that count; whatever else a query holds has no meaning to the index."""
     words = list(dict.fromkeys(_TERM.findall(unicodedata.normalize("NFC", query).lower())))
-    return ([word for word in words if not _FILLER.fullmatch(word)] or words)[:MAX_TERMS]
+    return ([word for word in words if not FILLER.fullmatch(word)] or words)[:MAX_TERMS]
 
 
 def _hit(found: Match) -> Hit:

@@ -20,6 +20,7 @@ MAX_HEADING = 6
 """Words of a line without a full stop that is taken for a heading."""
 SIGNIFICANT = 0.05
 """The part of a text's words that can be significant, if they are repeated."""
+NOTHING = "There is nothing to summarise: give the text itself."
 
 
 class Lengthy(BaseModel):
@@ -42,11 +43,16 @@ class Summary(BaseModel):
 @tool.read
 def summarise(args: Lengthy) -> Summary:
     """Summarise an English text by its most telling sentences, word for word."""
-    sentences = list(dict.fromkeys(_sentences(_prose(args.text)) or _sentences(args.text.split("\n"))))
-    if not sentences:
-        raise Refused("There is nothing to summarise: give the text itself.", code="invalid_input")
-    chosen = _chosen(sentences, args.sentences) if len(sentences) > args.sentences else sentences
-    return Summary(summary=" ".join(chosen), sentences=len(chosen), of=len(sentences))
+    there = sentences(args.text)
+    if not there:
+        raise Refused(NOTHING, code="invalid_input")
+    chosen = _chosen(there, args.sentences) if len(there) > args.sentences else there
+    return Summary(summary=" ".join(chosen), sentences=len(chosen), of=len(there))
+
+
+def sentences(text: str) -> list[str]:
+    """The sentences of a text, each once, without headings, tables and code where it has anything else."""
+    return list(dict.fromkeys(_sentences(_prose(text)) or _sentences(text.split("\n"))))
 
 
 def _chosen(sentences: Sequence[str], count: int) -> list[str]:

@@ -40,6 +40,9 @@ class Options:
     retry: str = "standard"
     timeout: float = 30.0
     datasource: AsyncEngine | None = None
+    untrusted: bool = False
+    tokens: int = 0
+    tokens_beside: int | None = None
 
 
 class Tool(Generic[P, R]):
@@ -88,6 +91,9 @@ class _Declare:
         retry: Literal["standard", "patient", "once"] = "standard",
         timeout: float = 30.0,
         datasource: AsyncEngine | None = None,
+        untrusted: bool = False,
+        tokens: int = 0,
+        tokens_beside: int | None = None,
     ) -> Callable[[Callable[P, R]], Tool[P, R]]: ...
 
     def __call__(
@@ -103,16 +109,34 @@ class _Declare:
         retry: Literal["standard", "patient", "once"] = "standard",
         timeout: float = 30.0,
         datasource: AsyncEngine | None = None,
+        untrusted: bool = False,
+        tokens: int = 0,
+        tokens_beside: int | None = None,
         **unknown: Any,
     ) -> Any:
         """Declare a tool: `observe` looks again after a refusal, `reconcile` finds out whether an effect happened, and
         is believed that it did not `settle` seconds after the last attempt, `undo` takes the effect back, `fallback`
         takes over when retries are used up, `ensure` is a condition over `args` and `result` that every result keeps,
         `retry` names a profile of `workflows/routing.py`, `timeout` is in seconds an attempt, `datasource` is the
-        database of its `Transaction`. An `unknown` option is refused when a worker loads the tool, beside all its
-        other mistakes.
+        database of its `Transaction`; of an `untrusted` one anybody may have written what it returns, so that nothing
+        which a task plans afterwards may change the world in new ways; `tokens` is how many of a model one call may
+        use, and `tokens_beside` how many of these are not for reading the arguments, where nothing else is read. An
+        `unknown` option is refused when a worker loads the tool, beside all its other mistakes.
         """
-        options = Options(observe, reconcile, settle, undo, fallback, ensure, retry, timeout, datasource)
+        options = Options(
+            observe,
+            reconcile,
+            settle,
+            undo,
+            fallback,
+            ensure,
+            retry,
+            timeout,
+            datasource,
+            untrusted,
+            tokens,
+            tokens_beside,
+        )
         if function is not None:
             return Tool(function, self._effect, options, tuple(unknown))
         return lambda chosen: Tool(chosen, self._effect, options, tuple(unknown))

@@ -59,7 +59,7 @@ class _Body(NamedTuple):
     cut: str
 
 
-@tool.read
+@tool.read(untrusted=True)
 async def fetch_page(args: PageAddress, web: Web) -> Page:
     """Fetch one web page or text file by its http(s) address; returns its title and its text, cut when it is long."""
     async with web.get(args.url) as answer:

@@ -17,11 +17,13 @@ from temporalio.exceptions import ApplicationError
 from temporalio.testing import ActivityEnvironment
 
 from activities.boundary import Boundary
+from activities.llm.language_model import LanguageModel
 from activities.store import open_store, sqlite_url
 from activities.toolbox import Tool, deadline
 from activities.toolbox.injection import Resources
 from activities.toolbox.registry import Registry
 from activities.toolbox.services import Services
+from workflows.catalogue import Price
 from workflows.faults import Fault
 from workflows.plan import StepReturn
 
@@ -52,7 +54,7 @@ class Bench:
             info, activity_id="a", workflow_id="a-task", workflow_run_id=run or f"run-{next(self.calls)}"
         )
         payload = RawValue(chosen.payload_converter.to_payload(args))
-        kind = Registry([tool])[tool.__name__]
+        kind = Registry([tool, *filter(None, [tool.options.fallback])])[tool.__name__]
         back: StepReturn = await chosen.run(self.boundary.activity(kind), payload)
         return back
 
@@ -79,12 +81,15 @@ async def bench(
     allow_hosts: Sequence[str] = (),
     store: str | None = None,
     services: Services | None = None,
+    model: LanguageModel | None = None,
+    price: Price | None = None,
 ) -> AsyncIterator[Bench]:
     """A bench with a store, in `folder` unless its URL is given, which has a table `notes (word)`."""
     engine = await open_store(store or sqlite_url(folder))
     async with engine.begin() as connection:
         await connection.execute(text("CREATE TABLE notes (word TEXT PRIMARY KEY)"))
     async with deadline.client(trust_env=False) as http:
-        resources = Resources(engine, http, documents, workspace=workspace, allow_hosts=allow_hosts, services=services)
+        asked: dict[str, Any] = {"services": services, "model": model, "price": price}
+        resources = Resources(engine, http, documents, workspace=workspace, allow_hosts=allow_hosts, **asked)
         yield Bench(engine, Boundary(resources))
     await engine.dispose()

@@ -67,7 +67,8 @@ PLANTED = {
     tool(
         "optional", "@tool.read(retries=3)"
     ): "optional: there is no option 'retries': did you mean retry or reconcile?: "
-    "use observe, reconcile, settle, undo, fallback, ensure, retry, timeout, datasource.",
+    "use observe, reconcile, settle, undo, fallback, ensure, retry, timeout, datasource, untrusted, tokens, "
+    "tokens_beside.",
     tool("risky", "@tool.read(fallback=write)"): "risky: fallback=write changes something, "
     "and a @tool.read must not: name another @tool.read.",
     tool("counted", "@tool.read(ensure='result.free.count() > 0')"): "counted: ensure='result.free.count() > 0' "

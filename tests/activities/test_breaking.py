@@ -22,7 +22,7 @@ WRONG = {
     "weather": "--break weather: write KIND=FAULT or KIND=FAULT:TIMES, e.g. weather=503:2.",
     "": "--break : write KIND=FAULT or KIND=FAULT:TIMES, e.g. search=503:2.",
     "wether=503": "--break wether=503: there is no kind 'wether': did you mean weather?",
-    "nope=503": "--break nope=503: there is no kind 'nope': there are book, pay, save, weather.",
+    "nope=503": "--break nope=503: there is no kind 'nope': there are book, compact, pay, plan,",
     "weather=503:0": "--break weather=503:0: '0' is no number of times: write weather=503:1.",
     "weather=503:": "--break weather=503:: '' is no number of times: write weather=503:1.",
     "weather=503:-1": "'-1' is no number of times",

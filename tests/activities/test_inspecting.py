@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -11,11 +12,17 @@ from temporalio.testing import ActivityEnvironment
 from activities.host import Host
 from activities.inspecting import Inspecting
 from activities.ledger import Entry, once
+from activities.llm.exchange import Exchange, Past
+from activities.llm.reply import Stop, Usage
+from activities.llm.turns import AssistantTurn, UserTurn
 from activities.store import open_store, spoken, sqlite_url
 from activities.toolbox import builtin, desk
 from activities.toolbox.registry import Registry
+from activities.transcript import Transcript
 from activities.vault import Vault
 from workflows.inspect import Findings, Inquiry, Place, WorkerCard
+from workflows.plan import Answer, Proposed
+from workflows.task import Situation
 
 KEYS = {"ANTHROPIC_API_KEY": True, "OPENAI_API_KEY": False}
 
@@ -150,11 +157,52 @@ async def test_a_question_about_tools_looks_at_nothing_else(tmp_path: Path) -> N
     assert (await asked(Inquiry(about="the weather"), tmp_path)).worker is None
 
 
+async def test_what_is_not_offered_is_named(tmp_path: Path) -> None:
+    """An author who looks for a kind of his file finds out why it is not there."""
+    async with store(tmp_path) as engine:
+        host, vault = Host(engine, {}, KEYS, "1.2.3"), Vault(engine)
+        inspecting = Inspecting(Registry(builtin.TOOLS), "offline", host, vault, [], left_out=["judge"])
+        found = await ActivityEnvironment().run(inspecting.inspect, Inquiry())
+
+    assert found.left_out == ("judge",)
+
+
 async def test_one_tool_may_be_asked_for(tmp_path: Path) -> None:
     """By its name."""
     found = await asked(Inquiry(kind="search"), tmp_path)
 
     assert [card.spec.kind for card in found.tools] == ["search"]
+
+
+def recorded(turn: int, told: str) -> Past:
+    """A turn of a conversation, in which a model was told this."""
+    situation = Situation(turn=turn, now=datetime(2026, 1, 2, tzinfo=UTC), text="x" if turn == 1 else "")
+    exchange = Exchange(UserTurn(told), AssistantTurn("ok"), Stop.DONE, Usage())
+    return Past("run", 0, turn, situation, Proposed(proposal=Answer(result="ok"), planner="openai:x"), exchange)
+
+
+async def test_a_transcript_is_told_page_by_page(tmp_path: Path) -> None:
+    """A server takes no answer of 2 MB; a turn is never cut, and every page has one at least."""
+    pages = list[Findings]()
+    async with store(tmp_path) as engine:
+        transcript = Transcript(engine)
+        for turn, size in enumerate((400_000, 400_000, 1_200_000, 10), 1):
+            await transcript.write(recorded(turn, "x" * size), before=0)
+        host, vault = Host(engine, {}, KEYS, "1.2.3"), Vault(engine)
+        inspecting = Inspecting({}, "openai:x", host, vault, [engine], transcript=transcript)
+        while not pages or pages[-1].more:
+            skip = sum(len(page.transcript or ()) for page in pages)
+            inquiry = Inquiry(about="transcript", run="run", skip=skip)
+            pages.append(await ActivityEnvironment().run(inspecting.inspect, inquiry))
+
+    assert [[card.turn for card in page.transcript or ()] for page in pages] == [[1, 2], [3], [4]]
+
+
+async def test_a_task_without_a_conversation_has_an_empty_transcript(tmp_path: Path) -> None:
+    """And a worker that keeps none says the same."""
+    found = await asked(Inquiry(about="transcript", run="run"), tmp_path)
+
+    assert (found.transcript, found.more) == ((), False)
 
 
 async def test_a_ledger_that_cannot_be_read_is_named_beside_what_the_others_know(tmp_path: Path) -> None:

@@ -11,7 +11,8 @@ from temporalio.exceptions import ApplicationError
 from temporalio.testing import ActivityEnvironment
 
 from activities.llm.scripted import ScriptedPlanner
-from activities.planning import Planning, check
+from activities.planning import Planning
+from activities.proposal_check import check
 from activities.toolbox import tool
 from activities.toolbox.registry import Registry
 from activities.toolbox.search import search

@@ -12,6 +12,7 @@ from sqlalchemy.engine import Connection
 from activities.ledger import LEDGER
 from activities.migrations import Stream
 from activities.store import OWN, StoreUnavailable, open_store, sqlite_url, store_id, writing
+from activities.transcript import TURNS
 from activities.vault import PAYLOADS
 
 
@@ -59,7 +60,7 @@ async def test_workers_may_open_a_new_store_at_the_same_moment(store_url: str) -
 def differences(connection: Connection) -> list[object]:
     """What Alembic would change to make our tables what the code says they are."""
     ours = MetaData()
-    for table in (LEDGER, PAYLOADS, *OWN.tables.values()):
+    for table in (LEDGER, PAYLOADS, TURNS, *OWN.tables.values()):
         if table.name not in ours.tables:
             table.to_metadata(ours)
     options = {"include_name": lambda name, what, _parents: what != "table" or name in ours.tables}
@@ -94,7 +95,8 @@ async def test_a_store_of_a_newer_replan_is_refused(store_url: str, stream: Stre
 
     with pytest.raises(StoreUnavailable) as refused:
         await open_store(store_url)
-    assert f"its {stream} is at revision 9999, this one knows up to 0001" in str(refused.value)
+    newest = {Stream.LEDGER: "0001", Stream.STORE: "0002"}[stream]
+    assert f"its {stream} is at revision 9999, this one knows up to {newest}" in str(refused.value)
     assert str(refused.value).endswith("start a newer Replan, or another --store.")
     assert "sk-secret" not in str(refused.value)
 

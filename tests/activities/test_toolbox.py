@@ -38,7 +38,7 @@ HEADER = '''
 import httpx2
 from pydantic import BaseModel, RootModel
 
-from activities.toolbox import Documents, Transaction, tool
+from activities.toolbox import Documents, LanguageModel, Transaction, tool
 
 
 class Slot(BaseModel):
@@ -279,6 +279,24 @@ MISTAKES = {
         book("@tool.read(retries=3)"),
         "book: there is no option 'retries': did you mean retry or reconcile?: use observe, reconcile, settle, undo,",
     ),
+    "untrusted no truth": (
+        book("@tool.read(untrusted='yes')"),
+        "book: untrusted='yes' must be True or False",
+    ),
+    "tokens for nothing": (book("@tool.read(tokens=100)"), "book: has tokens=100 but takes no LanguageModel"),
+    "tokens no number": (book("@tool.read(tokens='many')"), "book: tokens='many' must be a whole number"),
+    "tokens beside more than all": (
+        book("@tool.read(tokens=9, tokens_beside=10)", "args: Slot, model: LanguageModel"),
+        "book: tokens_beside=10 must be a whole number, and no more than tokens=9",
+    ),
+    "a model without tokens": (
+        book(arguments="args: Slot, model: LanguageModel"),
+        "book: takes a LanguageModel: say how many tokens one call may use, e.g. tokens=10_000",
+    ),
+    "a model in a thread": (
+        book("@tool.read(tokens=9)", "args: Slot, model: LanguageModel").replace("async def", "def"),
+        "book: a plain def runs in a thread and cannot use 'model'",
+    ),
     "unknown option beside others": (
         book("@tool.read(cache=True)", result=""),
         "book: there is no option 'cache': use",
@@ -509,6 +527,9 @@ PROMISES = {
     "reconcile": (book("@tool.idempotent(reconcile=look)"), False),
     "settle": (book("@tool.idempotent(reconcile=look, settle=1)"), False),
     "ensure": (book("@tool.read(ensure='len(result.free) > 0')"), False),
+    "untrusted": (book("@tool.read(untrusted=True)"), False),
+    "tokens": (book("@tool.read(tokens=9)", "args: Slot, model: LanguageModel"), False),
+    "tokens beside": (book("@tool.read(tokens=9, tokens_beside=4)", "args: Slot, model: LanguageModel"), False),
 }
 
 
@@ -537,6 +558,13 @@ def test_the_catalogue_is_readable(loaded: Loaded) -> None:
         f"{'book':<16} {'idempotent':<14} Book one.",
         f"{'':<16} day: string, at: integer, observe=look; standard, 30 s",
     ]
+
+
+def test_the_catalogue_names_what_is_not_to_be_trusted(loaded: Loaded) -> None:
+    """An author sees that the declaration is there."""
+    line = loaded(book("@tool.read(untrusted=True)")).catalogue().splitlines()[-1]
+
+    assert line.strip() == "day: string, at: integer, untrusted; standard, 30 s"
 
 
 async def test_a_decorated_tool_stays_callable() -> None:

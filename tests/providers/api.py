@@ -11,29 +11,45 @@ from typing import Any, ClassVar
 
 from jsonschema import Draft202012Validator  # type: ignore[import-untyped]  # ships no types
 
-from tests.providers.script import Fails, Move, Raw, Says, Slow
+from tests.providers.heard import Heard
+from tests.providers.script import Fails, Move, Raw, Says, Scripted, Slow
 
 KEY = "sk-planted-0123456789abcdef"
 MODEL = "some-model"
 Json = dict[str, Any]
+CHARACTERS = 4
+"""Of the request's JSON, for one token."""
 
 
 @dataclass
 class ModelApi(ABC):
     """A server that answers the n-th move to the n-th request, and the last one again and again."""
 
-    script: list[Move]
+    script: list[Scripted]
     key: str = KEY
     model: str = MODEL
     url: str = ""
+    window: int | None = None
+    """Tokens that the model can be told at once; what a request has is then what the usage says."""
+    repeats_ids: bool = False
+    """Whether each reply numbers its calls anew, as some compatible servers do."""
+    is_lax: bool = False
+    """Whether the model may call although the request says that it may not, as with some compatible servers."""
     bodies: list[Json] = field(default_factory=list)
     """What was asked, well-formed or not."""
     times: list[float] = field(default_factory=list)
     """When, by a clock that only goes forward."""
     violations: list[str] = field(default_factory=list)
-    """Every rule that a request broke."""
+    """Every rule that a request broke, and what a script did that no model does."""
     aborted: int = 0
     """Requests whose client went away before the answer."""
+    too_long: int = 0
+    """Requests that the window does not hold."""
+    once: set[str] = field(default_factory=set)
+    """Names of all tools that were ever offered."""
+
+    fields: set[str] = field(default_factory=set)
+    """What a request may have."""
 
     path: ClassVar[str]
 
@@ -61,16 +77,79 @@ class ModelApi(ABC):
     def refused(self) -> Fails:
         """What a wrong key gets."""
 
+    @abstractmethod
+    def no_model(self, model: str) -> Fails:
+        """What a model gets that is not there."""
+
+    @abstractmethod
+    def overlong(self, tokens: int, window: int) -> Fails:
+        """What a request gets that the window does not hold."""
+
+    @abstractmethod
+    def heard(self, body: Json) -> Heard:
+        """What a request by the rules tells the model."""
+
+    @property
+    def requests(self) -> list[Heard]:
+        """What the model was told so far; of requests by the rules."""
+        return [self.heard(body) for body in self.bodies]
+
     def answer(self, path: str, headers: Mapping[str, str], body: Json) -> Move:
         """The move for a request, or what the provider says of a request that breaks its rules."""
         if not self.authorized(headers):
             return self.refused()
         found = [f"POST {path}"] if path != self.path else []
         found += self.wrong(body, headers)
+        found += [] if found else self._unknown_calls(self.heard(body))
         self.violations += found
+        if body.get("model") != self.model:
+            return self.no_model(str(body.get("model")))
         if found:
-            return Fails(400, "invalid_request_error", "; ".join(found))
-        return self.script.pop(0) if len(self.script) > 1 else self.script[0]
+            return Fails(400, "invalid_request_error", "; ".join(found), headers={"x-should-retry": "false"})
+        if self.window is not None and self.tokens(body) > self.window:
+            self.too_long += 1
+            return self.overlong(self.tokens(body), self.window)
+        return self._next(self.heard(body))
+
+    def tokens(self, body: Json) -> int:
+        """How many the request has, more or less."""
+        told = {name: body[name] for name in ("system", "messages", "tools") if name in body}
+        return len(json.dumps(told, ensure_ascii=False)) // CHARACTERS
+
+    def used(self, said: Says) -> tuple[int, int]:
+        """Tokens of the newest request and of its reply: by their length where there is a window, else always alike."""
+        if self.window is None:
+            return 123, 7
+        written = "".join([said.text, said.thinking, *(str(call.args) for call in said.calls)])
+        return self.tokens(self.bodies[-1]), max(1, len(written) // CHARACTERS)
+
+    def id(self, prefix: str, index: int) -> str:
+        """The id of a call of the reply that is made now."""
+        return f"{prefix}_{index}" if self.repeats_ids else f"{prefix}_{len(self.bodies)}_{index}"
+
+    def _next(self, heard: Heard) -> Move:
+        """The move of the script; a model that cannot go on, or breaks a rule itself, is a mistake of the test."""
+        scripted = self.script.pop(0) if len(self.script) > 1 else self.script[0]
+        try:
+            move = scripted(heard) if callable(scripted) else scripted
+        except Exception as error:  # a failed assertion of a scripted model must not look like a broken connection
+            self.violations.append(f"the scripted model: {error!r}")
+            return Fails(400, "invalid_request_error", "the script failed")
+        said = _said(move)
+        if said.calls and not (heard.may_call or self.is_lax):
+            self.violations.append("the scripted model calls although it may not")
+        return move
+
+    def _unknown_calls(self, heard: Heard) -> Iterator[str]:
+        """Calls of tools that are not offered any more; a rule of ours, so that no model sees calls it cannot make.
+
+        A name that it made up was never offered.
+        """
+        if heard.calls and not heard.tools:
+            yield "tools: Requests which include `tool_use` or `tool_result` blocks must define tools"
+        self.once |= {*heard.tools}
+        for name in sorted(({call.name for call in heard.calls} & self.once) - {*heard.tools}):
+            yield f"tools: {name} was called before and is not offered any more"
 
     def offered(self, body: Json) -> Iterator[str]:
         """What is wrong with the schemas of the offered tools."""
@@ -82,6 +161,12 @@ class ModelApi(ABC):
 
 
 META = Draft202012Validator.META_SCHEMA
+
+
+def _said(move: Move) -> Says:
+    while isinstance(move, Slow):
+        move = move.then
+    return move if isinstance(move, Says) else Says()
 
 
 def _properties(schema: Any) -> Iterator[str]:

@@ -20,7 +20,7 @@ ASKED: list[Turn] = [UserTurn("Where is it warmer?")]
 
 def request(turns: list[Turn]) -> Request:
     """What a model is told."""
-    return Request("You know the weather.", [WEATHER], turns, closing="It is noon.")
+    return Request("You know the weather.", [WEATHER], turns)
 
 
 async def ask(provider: str, *script: Move, turns: list[Turn] = ASKED, key: str = KEY) -> tuple[ModelApi, Reply]:

@@ -62,7 +62,7 @@ async def list_free(args: Slot) -> Free:
 async def book(args: Slot) -> Booking:
     """Book a slot."""
     if args.at == time(14):
-        raise Refused("14:00 is taken.", code="conflict", observed={"free": ["14:30", "15:00"]})
+        raise Refused("14:00 is taken.", code="conflict", observed={"free": ["14:30:00", "15:00:00"]})
     return Booking(id=7, at=args.at)
 
 

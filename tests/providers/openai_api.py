@@ -3,11 +3,15 @@
 import json
 import re
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 
+from activities.llm.turns import AssistantTurn, ToolCall, ToolResult, Turn, UserTurn
 from tests.providers.api import Json, ModelApi, unknown
+from tests.providers.heard import Heard
 from tests.providers.script import Call, Fails, Says
 
-FIELDS = {"model", "messages", "tools", "max_completion_tokens"}
+FIELDS = {"model", "messages", "tools", "tool_choice", "max_completion_tokens"}
+CHOICES = ("auto", "none", "required")
 MESSAGES = {
     "system": {"role", "content"},
     "user": {"role", "content"},
@@ -17,10 +21,12 @@ MESSAGES = {
 NAME = r"[a-zA-Z0-9_-]{1,64}"
 
 
+@dataclass
 class OpenAIApi(ModelApi):
     """`POST /v1/chat/completions`."""
 
     path = "/v1/chat/completions"
+    fields: set[str] = field(default_factory=lambda: {*FIELDS})
 
     def authorized(self, headers: Mapping[str, str]) -> bool:
         """The usual header."""
@@ -31,6 +37,16 @@ class OpenAIApi(ModelApi):
         said = f"Incorrect API key provided: {self.key}. You can find your API key at the usual place."
         return Fails(401, "invalid_request_error", said, "invalid_api_key")
 
+    def no_model(self, model: str) -> Fails:
+        """As documented."""
+        said = f"The model `{model}` does not exist or you do not have access to it."
+        return Fails(404, "invalid_request_error", said, "model_not_found")
+
+    def overlong(self, tokens: int, window: int) -> Fails:
+        """By its code."""
+        said = f"This model's maximum context length is {window} tokens. However, your messages resulted in {tokens}."
+        return Fails(400, "invalid_request_error", said, "context_length_exceeded")
+
     def schemas(self, body: Json) -> Mapping[str, Json]:
         """By the functions' names."""
         functions = [tool.get("function", {}) for tool in body.get("tools", ())]
@@ -38,7 +54,7 @@ class OpenAIApi(ModelApi):
 
     def wrong(self, body: Json, headers: Mapping[str, str]) -> Iterator[str]:
         """All rules."""
-        yield from unknown("body", body, FIELDS)
+        yield from unknown("body", body, self.fields)
         if body.get("model") != self.model:
             yield f"model: {body.get('model')}"
         for tool in body.get("tools", ()):
@@ -46,14 +62,27 @@ class OpenAIApi(ModelApi):
             yield from unknown("tools", tool.get("function", {}), {"name", "description", "parameters"})
             if tool.get("type") != "function" or not re.fullmatch(NAME, tool.get("function", {}).get("name", "")):
                 yield "tools: must be functions with a name"
+        yield from _choice(body)
         yield from self.offered(body)
         yield from _messages(body.get("messages", []))
 
+    def heard(self, body: Json) -> Heard:
+        """The turns; results and the words after them are one."""
+        functions = [tool["function"] for tool in body.get("tools", ())]
+        system, *messages = body["messages"]
+        return Heard(
+            system=system["content"],
+            tools=tuple(function["name"] for function in functions),
+            may_call="tools" in body and body.get("tool_choice") != "none",
+            turns=tuple(_turns(messages)),
+            body=body,
+        )
+
     def reply(self, said: Says) -> Json:
         """A completion."""
-        number = len(self.bodies)
-        calls = [_tool_call(call, f"call_{number}_{index}") for index, call in enumerate(said.calls)]
-        message = {"role": "assistant", "content": said.text or None, "refusal": said.refusal}
+        number, (told, written) = len(self.bodies), self.used(said)
+        calls = [_tool_call(call, self.id("call", index)) for index, call in enumerate(said.calls)]
+        message: Json = {"role": "assistant", "content": said.text or None, "refusal": said.refusal, "annotations": []}
         finish = said.stop or ("tool_calls" if calls else "stop")
         choice = {"index": 0, "message": {**message, **({"tool_calls": calls} if calls else {})}, "logprobs": None}
         return {
@@ -63,11 +92,13 @@ class OpenAIApi(ModelApi):
             "model": self.model,
             "choices": [{**choice, "finish_reason": finish}],
             "usage": {
-                "prompt_tokens": 123,
-                "completion_tokens": 7,
-                "total_tokens": 130,
-                "prompt_tokens_details": {"cached_tokens": 3, "cache_write_tokens": 20},
+                "prompt_tokens": told,
+                "completion_tokens": written,
+                "total_tokens": told + written,
+                "prompt_tokens_details": {"cached_tokens": 3, "cache_write_tokens": 20, "audio_tokens": 0},
+                "completion_tokens_details": {"reasoning_tokens": 0, "audio_tokens": 0},
             },
+            "service_tier": "default",
         }
 
     def error(self, failed: Fails) -> Json:
@@ -78,6 +109,35 @@ class OpenAIApi(ModelApi):
 def _tool_call(call: Call, id: str) -> Json:
     written = call.args if isinstance(call.args, str) else json.dumps(dict(call.args))
     return {"id": id, "type": "function", "function": {"name": call.name, "arguments": written}}
+
+
+def _turns(messages: list[Json]) -> Iterator[Turn]:
+    results: list[ToolResult] = []
+    for message in messages:
+        if message["role"] == "tool":
+            results.append(ToolResult(message["tool_call_id"], message["content"]))
+            continue
+        if message["role"] == "user" or results:
+            yield UserTurn(message["content"] if message["role"] == "user" else "", tuple(results))
+        results = []
+        if message["role"] == "assistant":
+            yield AssistantTurn(message.get("content") or "", tuple(map(_call, message.get("tool_calls", ()))))
+    if results:
+        yield UserTurn(results=tuple(results))
+
+
+def _call(call: Json) -> ToolCall:
+    return ToolCall(call["id"], call["function"]["name"], json.loads(call["function"]["arguments"]))
+
+
+def _choice(body: Json) -> Iterator[str]:
+    choice = body.get("tool_choice")
+    if choice is not None and not body.get("tools"):
+        yield "'tool_choice' is only allowed when 'tools' are specified"
+    if choice is not None and choice not in CHOICES:
+        yield f"tool_choice: {choice}"
+    if body.get("tools") == []:
+        yield "'tools': [] is too short"
 
 
 def _messages(messages: list[Json]) -> Iterator[str]:

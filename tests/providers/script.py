@@ -1,10 +1,11 @@
 """What a model says in a test, whoever the provider is; and what goes wrong instead."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from activities.llm.proposal_schema import ASK, FINISH, GIVE_UP, PROPOSE
+from activities.llm.ends import ASK, FINISH, GIVE_UP, PROPOSE
+from tests.providers.heard import Heard
 
 
 @dataclass(frozen=True)
@@ -25,6 +26,8 @@ class Says:
     stop: str | None = None
     """The provider's own word; None for the usual one."""
     refusal: str | None = None
+    thinking: str = ""
+    """What it thought before, where the provider shows that: it may come back as it was, or not at all."""
     headers: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -55,9 +58,16 @@ class Slow:
 
 
 Move = Says | Fails | Raw | Slow
+Scripted = Move | Callable[[Heard], Move]
+"""A move, or a model that looks at what it is told and then makes one."""
 
 DROPPED = Raw(b"")
 """The connection is closed without a word."""
+
+
+def calls(*made: Call, text: str = "") -> Says:
+    """Calls of the kinds themselves, all in one turn."""
+    return Says(made, text=text)
 
 
 def step(id: str, kind: str, *needs: str, **args: Any) -> dict[str, Any]:

@@ -1,6 +1,7 @@
 """The servers of these tests are as strict as the providers: each broken rule is found and answered with 400."""
 
 import copy
+import json
 from collections.abc import Callable
 from typing import Any
 
@@ -8,16 +9,18 @@ import pytest
 
 from tests.providers.anthropic_api import AnthropicApi
 from tests.providers.api import KEY, MODEL, Json, ModelApi
+from tests.providers.heard import Heard
 from tests.providers.openai_api import OpenAIApi
-from tests.providers.script import Fails, Says
+from tests.providers.script import Call, Fails, Says
 
 KEEP = {"cache_control": {"type": "ephemeral"}}
 SCHEMA = {"type": "object", "properties": {"place": {"type": "string"}}}
 USE = {"type": "tool_use", "id": "toolu_1", "name": "weather", "input": {"place": "Rome"}}
 OTHER = {**USE, "id": "toolu_2"}
+WORDS = {"type": "text", "text": "It is noon.", **KEEP}
 RESULTS = [
     {"type": "tool_result", "tool_use_id": "toolu_1", "content": "12"},
-    {"type": "tool_result", "tool_use_id": "toolu_2", "content": "no", "is_error": True, **KEEP},
+    {"type": "tool_result", "tool_use_id": "toolu_2", "content": "no", "is_error": True},
 ]
 TO_ANTHROPIC: Json = {
     "model": MODEL,
@@ -27,7 +30,7 @@ TO_ANTHROPIC: Json = {
     "messages": [
         {"role": "user", "content": "Where is it warmer?"},
         {"role": "assistant", "content": [USE, OTHER]},
-        {"role": "user", "content": [*RESULTS, {"type": "text", "text": "It is noon."}]},
+        {"role": "user", "content": [*RESULTS, WORDS]},
     ],
 }
 CALL = {"id": "call_1", "type": "function", "function": {"name": "weather", "arguments": "{}"}}
@@ -52,13 +55,36 @@ def sent(api: ModelApi, body: Json) -> Any:
 
 Change = Callable[[Json], object]
 
+
+def forced(body: Json) -> None:
+    """A call is asked for, whatever the model thinks."""
+    body.update(tool_choice={"type": "any"})
+
+
+def repeated(body: Json) -> None:
+    """Both calls and both results have one id."""
+    for index, name in ((1, "id"), (2, "tool_use_id")):
+        for block in body["messages"][index]["content"][:2]:
+            block[name] = "toolu_1"
+
+
+def thought(body: Json) -> None:
+    """A thought that the model never had."""
+    body["messages"][1]["content"].insert(0, {"type": "thinking", "thinking": "Rome!", "signature": "x"})
+
+
 ANTHROPIC: dict[str, tuple[Change, str]] = {
     "unknown field": (lambda body: body.update(n=1), "body.n: Extra inputs"),
-    "model": (lambda body: body.update(model="gpt"), "model: gpt"),
     "no limit": (lambda body: body.pop("max_tokens"), "max_tokens"),
-    "one result is missing": (lambda body: body["messages"][2]["content"].pop(0), "do not answer"),
-    "other order": (lambda body: body["messages"][2]["content"].insert(0, RESULTS[1]), "do not answer"),
-    "words first": (lambda body: body["messages"][2]["content"].reverse(), "do not answer"),
+    "one result is missing": (lambda body: body["messages"][2]["content"].pop(0), "without `tool_result` blocks"),
+    "other order": (lambda body: body["messages"][2]["content"].insert(0, RESULTS[1]), "not in the order"),
+    "words first": (lambda body: body["messages"][2]["content"].insert(0, WORDS), "must come first"),
+    "a result of nothing": (lambda body: body["messages"].__delitem__(slice(0, 2)), "unexpected `tool_use_id`"),
+    "one id for two calls": (repeated, "ids must be unique"),
+    "a forced call": (forced, "is not supported by this model"),
+    "a choice without tools": (lambda body: body.update(tools=[], tool_choice={"type": "none"}), "while providing"),
+    "calls without tools": (lambda body: body.pop("tools"), "must define tools"),
+    "a thought of ours": (thought, "Invalid `signature`"),
     "no result at all": (lambda body: body["messages"].pop(), "the last must use the user role"),
     "two turns of a user": (lambda body: body["messages"].insert(0, {"role": "user", "content": "x"}), "of one role"),
     "empty text": (lambda body: body["messages"][2]["content"][2].update(text=" "), "must be non-empty"),
@@ -69,14 +95,22 @@ ANTHROPIC: dict[str, tuple[Change, str]] = {
     ),
     "union as a schema": (lambda body: body["tools"][0]["input_schema"].update(anyOf=[{}]), "no plain object"),
     "no schema": (lambda body: body["tools"][0]["input_schema"].update(required="place"), "is not of type 'array'"),
+    "name of a call": (lambda body: body["messages"][1]["content"][0].update(name="a.b"), "tool_use.name should match"),
     "name of a tool": (lambda body: body["tools"][0].update(name="a b"), "name 'a b'"),
-    "prefix not marked": (lambda body: body["system"][0].pop("cache_control"), "system: the stable prefix"),
-    "news marked": (lambda body: body["messages"][2]["content"][2].update(KEEP), "what is new each time is marked"),
+    "system not marked": (lambda body: body["system"][0].pop("cache_control"), "system: the end is not marked"),
+    "turns not marked": (lambda body: body["messages"][2]["content"][2].pop("cache_control"), "messages: the end is"),
     "too many marks": (lambda body: [block.update(KEEP) for block in body["messages"][1]["content"]], "A maximum of 4"),
 }
 OPENAI: dict[str, tuple[Change, str]] = {
+    "name of a call": (
+        lambda body: body["messages"][2]["tool_calls"][0]["function"].update(name="a.b"),
+        "need an id and a name",
+    ),
+    "a long id": (lambda body: body["messages"][2]["tool_calls"][0].update(id="x" * 41), "need an id and a name"),
+    "a choice without tools": (lambda body: body.update(tools=[], tool_choice="none"), "only allowed when"),
+    "another choice": (lambda body: body.update(tool_choice={"type": "none"}), "tool_choice"),
+    "calls without tools": (lambda body: body.pop("tools"), "must define tools"),
     "unknown field": (lambda body: body.update(max_tokens=1), "body.max_tokens: Extra inputs"),
-    "model": (lambda body: body.update(model="claude"), "model: claude"),
     "one result is missing": (lambda body: body["messages"].pop(4), "without response messages: ['call_2']"),
     "other order": (lambda body: body["messages"].insert(3, body["messages"].pop(4)), "in their order"),
     "an answer to nothing": (lambda body: body["messages"].pop(2), "must answer 'tool_calls'"),
@@ -89,6 +123,7 @@ OPENAI: dict[str, tuple[Change, str]] = {
     "error mark": (lambda body: body["messages"][3].update(is_error=True), "is_error: Extra inputs"),
     "ends with the model": (lambda body: body["messages"].append({"role": "assistant", "content": "x"}), "roles"),
 }
+BOTH = [(AnthropicApi, TO_ANTHROPIC), (OpenAIApi, TO_OPENAI)]
 BROKEN: list[tuple[type[ModelApi], Json, Change, str]] = [
     (AnthropicApi, TO_ANTHROPIC, *case) for case in ANTHROPIC.values()
 ]
@@ -106,7 +141,7 @@ def test_a_broken_rule_is_found(form: type[ModelApi], body: Json, change: Change
     assert any(says in violation for violation in api.violations), api.violations
 
 
-@pytest.mark.parametrize(("form", "body"), [(AnthropicApi, TO_ANTHROPIC), (OpenAIApi, TO_OPENAI)])
+@pytest.mark.parametrize(("form", "body"), BOTH)
 def test_a_request_by_the_rules_is_answered(form: type[ModelApi], body: Json) -> None:
     """So that the tests above find their own rule broken, and no other."""
     api = form([Says(text="Rome.")])
@@ -121,3 +156,138 @@ def test_a_wrong_key_is_refused_and_no_violation(form: type[ModelApi]) -> None:
     answer = api.answer(api.path, {"authorization": "Bearer other"}, {})
 
     assert isinstance(answer, Fails) and (answer.status, api.violations) == (401, [])
+
+
+@pytest.mark.parametrize(("form", "body"), BOTH)
+def test_another_model_is_not_there(form: type[ModelApi], body: Json) -> None:
+    """Which is no mistake in the request, but a name that nobody knows."""
+    api = form([Says(text="Rome.")])
+    answer = sent(api, {**body, "model": "other"})
+
+    assert isinstance(answer, Fails) and answer.status == 404
+    assert "other" in answer.message
+
+
+@pytest.mark.parametrize(("form", "body"), BOTH)
+def test_a_request_that_the_window_does_not_hold_is_too_long(form: type[ModelApi], body: Json) -> None:
+    """No violation, and the script waits for a shorter one."""
+    api = form([Says(text="Rome."), Says(text="Paris.")], window=40)
+    answer = sent(api, body)
+    api.window = 4_000
+
+    assert isinstance(answer, Fails) and (answer.status, api.too_long, api.violations) == (400, 1, [])
+    assert sent(api, body) == Says(text="Rome.")
+
+
+@pytest.mark.parametrize(("form", "body"), BOTH)
+def test_what_a_request_has_is_what_the_usage_says(form: type[ModelApi], body: Json) -> None:
+    """Where there is a window: a token for four characters."""
+    api = form([Says()], window=4_000)
+    api.bodies.append(body)
+    short, _ = api.used(Says())
+    api.bodies.append({**body, "messages": [*body["messages"], {"role": "user", "content": "x" * 4_000}]})
+    long, written = api.used(Says(text="y" * 400))
+
+    assert 1_000 <= long - short < 1_020 and written == 100
+
+
+def echo(heard: Heard) -> Says:
+    """A model that says what it hears."""
+    results = ",".join(f"{result.call_id}={result.text}" for result in heard.results)
+    return Says(text=f"{heard.system}|{heard.tools}|{heard.may_call}|{heard.said}|{results}|{heard.news}")
+
+
+NONE = {AnthropicApi: {"type": "none"}, OpenAIApi: "none"}
+
+
+@pytest.mark.parametrize(("form", "body"), BOTH)
+def test_a_scripted_model_hears_the_same_from_both(form: type[ModelApi], body: Json) -> None:
+    """Instructions, tools, whether it may call, how often it spoke, results with their ids, and the words after."""
+    api = form([echo])
+    answer = sent(api, {**body, "tool_choice": NONE[form]})
+    first, second = ("toolu_1", "toolu_2") if form is AnthropicApi else ("call_1", "call_2")
+
+    assert answer == Says(text=f"Plan.|('weather',)|False|1|{first}=12,{second}=no|It is noon.")
+
+
+@pytest.mark.parametrize(("form", "body"), BOTH)
+@pytest.mark.parametrize(("is_lax", "violations"), [(False, 1), (True, 0)])
+def test_a_model_that_may_not_call_does_not(form: type[ModelApi], body: Json, is_lax: bool, violations: int) -> None:
+    """A script that does it all the same is a mistake of the test; only a server that does not care lets it."""
+    api = form([Says((Call("weather", {}),))], is_lax=is_lax)
+    sent(api, {**body, "tool_choice": NONE[form]})
+
+    assert len(api.violations) == violations
+
+
+@pytest.mark.parametrize(("form", "body"), BOTH)
+def test_a_script_that_fails_is_counted(form: type[ModelApi], body: Json) -> None:
+    """It must not look as if a connection had broken."""
+    api = form([lambda heard: Says(text=heard.calls[9].name)])
+    answer = sent(api, body)
+
+    assert isinstance(answer, Fails) and "IndexError" in api.violations[0]
+
+
+def renamed(body: Json) -> Json:
+    """The request with another tool in the place of the one that was called."""
+    tool = body["tools"][0]
+    form = {"type": "function", "function": {**tool["function"], "name": "time"}} if "function" in tool else None
+    return {**body, "tools": [form or {**tool, "name": "time"}]}
+
+
+@pytest.mark.parametrize(("form", "body"), BOTH)
+def test_a_tool_that_is_gone_is_missed(form: type[ModelApi], body: Json) -> None:
+    """It was offered and called before: a model must not see calls that it cannot make any more."""
+    api = form([Says(text="Rome.")])
+    sent(api, body)
+    sent(api, renamed(body))
+
+    assert api.violations == ["tools: weather was called before and is not offered any more"]
+
+
+@pytest.mark.parametrize(("form", "body"), BOTH)
+def test_what_a_model_made_up_may_be_repeated_to_it(form: type[ModelApi], body: Json) -> None:
+    """A call of a tool that never was stays in the conversation, with what the model was told of it."""
+    api = form([Says(text="Rome.")])
+
+    assert (sent(api, renamed(body)), api.violations) == (Says(text="Rome."), [])
+
+
+IDS = [(AnthropicApi, False, "toolu_2_1"), (OpenAIApi, False, "call_2_1"), (OpenAIApi, True, "call_1")]
+
+
+@pytest.mark.parametrize(("form", "repeats_ids", "id"), IDS)
+def test_calls_have_ids(form: type[ModelApi], repeats_ids: bool, id: str) -> None:
+    """Each its own, or in each turn the same again, as some compatible servers do it."""
+    api = form([Says()], repeats_ids=repeats_ids)
+    api.bodies += [{}, {}]
+    calls = Says((Call("weather", {}), Call("weather", {})))
+
+    assert f'"{id}"' in json.dumps(api.reply(calls))
+
+
+def thoughtful() -> tuple[AnthropicApi, Json]:
+    """A model that thought before its calls, and the request that answers them."""
+    api, body = AnthropicApi([Says(text="Rome.")]), copy.deepcopy(TO_ANTHROPIC)
+    said = api.reply(Says((Call("weather", {}), Call("weather", {})), thinking="Rome?"))["content"]
+    results = body["messages"][2]["content"]
+    results[0]["tool_use_id"], results[1]["tool_use_id"] = said[1]["id"], said[2]["id"]
+    body["messages"][1]["content"] = said
+    return api, body
+
+
+def test_a_thought_comes_back_as_it_was() -> None:
+    """With its signature, before the calls that it led to."""
+    api, body = thoughtful()
+
+    assert (sent(api, body), api.violations) == (Says(text="Rome."), [])
+
+
+def test_a_thought_that_does_not_come_back_is_missed() -> None:
+    """The calls alone are not what the model said."""
+    api, body = thoughtful()
+    del body["messages"][1]["content"][0]
+    sent(api, body)
+
+    assert "cannot be modified" in api.violations[0]

@@ -6,14 +6,14 @@ import pytest
 from jsonschema import Draft202012Validator  # type: ignore[import-untyped]  # ships no types
 from pydantic import BaseModel
 
-from activities.llm.proposal_schema import offers
+from activities.llm.proposal_schema import propose_plan
 from activities.toolbox import tool
 from activities.toolbox.registry import Registry
 from tests.activities.situations import KINDS
 from tests.providers.script import step
 
 BOOK = step("book", "book_slot", day="2025-11-21", at="14:00", name="team")
-SCHEMA = offers(KINDS)[0].schema
+SCHEMA = propose_plan(KINDS).schema
 FITS = {
     "values": (BOOK, True),
     "a reference": (step("a", "calculate", expression={"$from": "price", "path": "price"}), True),
@@ -69,6 +69,6 @@ NESTED: list[tuple[dict[str, Any], bool]] = [
 @pytest.mark.parametrize(("args", "fits"), NESTED)
 def test_a_reference_may_stand_for_any_part_of_the_arguments(args: dict[str, Any], fits: bool) -> None:
     """In lists, in dictionaries, in models inside models; everything else keeps its own shape."""
-    schema = offers(Registry([check_order]))[0].schema
+    schema = propose_plan(Registry([check_order])).schema
 
     assert Draft202012Validator(schema).is_valid({"steps": [step("order", "check_order", **args)]}) is fits

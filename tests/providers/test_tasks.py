@@ -76,7 +76,7 @@ async def test_a_model_mends_its_own_mistake(
         ended = await stage.run("book a slot at 14:30")
 
     assert (ended.status, len(ended.steps), ended.spent.tool_calls) == (TaskStatus.COMPLETED, 1, 1)
-    assert reason in str(api.bodies[1]) and api.violations == []
+    assert reason in json.dumps(api.bodies[1]) and api.violations == []
 
 
 async def test_a_model_that_does_not_mend_it_leads_to_a_person(client: Client, tmp_path: Path, provider: str) -> None:

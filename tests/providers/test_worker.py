@@ -25,7 +25,7 @@ from runtime.settings import Settings
 from tests.processes import ROOT, Processes
 from tests.providers.api import KEY, ModelApi, running
 from tests.providers.planning import PROVIDERS, api_of
-from tests.providers.script import Fails, Says, finishes, proposes, step
+from tests.providers.script import Call, Fails, Says, Scripted, calls, finishes, proposes, step
 from workflows import routing
 
 PROMPT = "planted-prompt-1f0e"
@@ -41,7 +41,7 @@ def environment(provider: str, api: ModelApi) -> dict[str, str]:
 
 
 @asynccontextmanager
-async def prepared(provider: str, *script: Says | Fails) -> AsyncIterator[ModelApi]:
+async def prepared(provider: str, *script: Scripted) -> AsyncIterator[ModelApi]:
     """A server for the provider's default model."""
     api = api_of(provider, *script)
     api.model = DEFAULTS[provider]
@@ -54,27 +54,36 @@ async def done(processes: Processes, *words: str) -> subprocess.CompletedProcess
     return await asyncio.to_thread(processes.starter, *words)
 
 
+BOTH = calls(Call("calculate", {"expression": "18% of 2450"}), Call("calculate", {"expression": "1 + 1"}))
+SCRIPTS: dict[str, tuple[Says, Says]] = {
+    "plan": (SUM, finishes("It is 441.")),
+    "react": (BOTH, Says(text="It is 441.")),
+}
+
+
+@pytest.mark.parametrize("strategy", SCRIPTS)
 @pytest.mark.parametrize("provider", PROVIDERS)
-async def test_with_a_key_a_model_plans(server: DevServer, tmp_path: Path, provider: str) -> None:
+async def test_with_a_key_a_model_plans(server: DevServer, tmp_path: Path, provider: str, strategy: str) -> None:
     """Without any option: `worker.py --dev`, then `starter.py --task`; no rule of the protocol is broken.
 
     Neither the key nor what was asked stands in a log line, and the key in no history.
     """
     quoting = Fails(529, "overloaded_error", f"no room for {PROMPT} of {KEY}")
-    async with prepared(provider, quoting, SUM, finishes("It is 441.")) as api:
+    name = f"by-{provider}-{strategy}"
+    async with prepared(provider, quoting, *SCRIPTS[strategy]) as api:
         processes = Processes(server.address, tmp_path, environment(provider, api))
-        with processes.worker("--dev", "--queue", f"models-{provider}", "--log", "json"):
-            run = await done(
-                processes, "--task", PROMPT, "--id", f"by-{provider}", "--queue", f"models-{provider}", "--json"
-            )
-            await done(processes, "export", f"by-{provider}", str(tmp_path / "history.json"))
+        with processes.worker("--dev", "--queue", name, "--log", "json"):
+            more = ["--strategy", strategy] if strategy != "plan" else []  # plan is the default
+            run = await done(processes, "--task", PROMPT, "--id", name, "--queue", name, "--json", *more)
+            await done(processes, "export", name, str(tmp_path / "history.json"))
     document, log = json.loads(run.stdout), (tmp_path / "worker.log").read_text()
     asked = [line["task"] for line in map(json.loads, log.splitlines()) if line["event"] in ("model", "model_failed")]
 
     assert (document["status"], document["result"], api.violations) == ("completed", "It is 441.", [])
     assert document["planner"].startswith(f"{provider}:{DEFAULTS[provider]}@127.0.0.1")
     assert document["spent"]["model_calls"] == 2 and PROMPT in json.dumps(api.bodies)
-    assert asked == [f"by-{provider}"] * 3 and not any(secret in log for secret in (KEY, PROMPT, "It is 441"))
+    assert (document["strategy"], document["spent"]["tool_calls"]) == (strategy, 2)
+    assert asked == [name] * 3 and not any(secret in log for secret in (KEY, PROMPT, "It is 441"))
     assert KEY not in (tmp_path / "history.json").read_text() + run.stdout + run.stderr
 
 
@@ -153,4 +162,4 @@ def test_the_page_says_what_is_so() -> None:
 
     assert all(f"`{model}`" in page for model in DEFAULTS.values())
     assert f"{MAX_OUTPUT:,} tokens" in page and f"{MAX_SHOWN:,} characters" in page
-    assert (attempts, routing.PLAN.timeout) == (4, 120) and "four attempts" in page and "take two minutes" in page
+    assert (attempts, routing.PLAN.timeout) == (4, 300) and "four attempts" in page and "take five minutes" in page

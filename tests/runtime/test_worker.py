@@ -84,6 +84,8 @@ BAD_OPTIONS = {
     "broken script": (["--planner", "scripted:README.md"], 2, "cannot be used (it is no JSON list of proposals)"),
     "documents": (["--documents", "nowhere"], 2, "There is no folder 'nowhere': give --documents one that exists."),
     "documents file": (["--documents", "README.md"], 2, "There is no folder 'README.md'"),
+    "no settings": (["--settings", "no.toml"], 2, "There is no settings file 'no.toml': check --settings and REPLAN_"),
+    "bad settings": (["--settings", "README.md"], 2, "The settings file 'README.md' is no TOML ("),
     "state file": (["--state", "README.md"], 2, "The state folder 'README.md' cannot be used (File exists)"),
     "nobody there": ([], 6, "No Temporal server answers at localhost:"),
 }

@@ -151,7 +151,7 @@ async def test_a_deadline_ends_the_task_and_cancels_what_runs(client: Client, tm
     assert (ended.status, ended.code, ended.reason) == (
         TaskStatus.OVER_BUDGET,
         "deadline",
-        "The deadline of 1 s passed before the task was done.",
+        "The deadline of 1 s passed before the task was done: give more, e.g. --deadline 2.",
     )
     assert list(statuses(ended).values()) == [StepStatus.COMPLETED, StepStatus.CANCELLED, StepStatus.SKIPPED]
     assert noticed.is_set()

@@ -157,3 +157,32 @@ async def test_a_cancelled_task_in_a_later_run_keeps_what_earlier_ones_did(early
         done = await ended(early.get_workflow_handle_for(AgentWorkflow.run, handle.id))
 
     assert (done.status, len(done.steps)) == (TaskStatus.CANCELLED, 9)
+
+
+async def test_what_was_read_in_an_earlier_run_is_not_forgotten(early: Client, tmp_path: Path) -> None:
+    """Text that anybody may have written counts in every later run, and so does what was planned before it."""
+
+    @tool.read(untrusted=True)
+    async def page(args: Word) -> Said:
+        """Read a page."""
+        return Said(said=args.word)
+
+    @tool.idempotent
+    async def buy(args: Word) -> Said:
+        """Buy something."""
+        return Said(said=args.word)
+
+    @tool.idempotent
+    async def keep(args: Word) -> Said:
+        """Keep something."""
+        return Said(said=args.word)
+
+    first = plan(step("p", "page"), step("k", "keep", word="1"))
+    last = plan(step("k2", "keep", word="2")), *[plan(step("b", "buy", word="1"))] * 3
+    async with staged(early, tmp_path, [echo, page, buy, keep], [first, *chain(7), *last]) as stage:
+        handle = await stage.start()
+        done = await outcome(handle)
+        parts = await runs(early, handle)
+
+    assert len(parts) > 1 and done.code == "proposals_rejected" and "--allow buy" in done.reason
+    assert [one.id for one in done.steps if one.kind in ("keep", "buy")] == ["k", "k2"]

@@ -11,7 +11,8 @@ from temporalio.client import Client
 
 from activities.boundary import Boundary
 from activities.llm.scripted import ScriptedPlanner
-from activities.planning import Planner, Planning
+from activities.planner import Planner
+from activities.planning import Planning
 from activities.store import open_store
 from activities.toolbox import Refused, Tool, tool
 from activities.toolbox.injection import Resources

@@ -9,11 +9,23 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.harness import step
+from workflows.budget import Budget, Limits, Spent
 from workflows.catalogue import Effect
 from workflows.details import SIGNS, brief, details, escape, summary
 from workflows.faults import Code, Fault
 from workflows.plan import Step
-from workflows.task import Ending, FaultRecord, Progress, Revision, StepRecord, StepStatus, Task, TaskStatus
+from workflows.task import (
+    Compaction,
+    Ending,
+    Failover,
+    FaultRecord,
+    Progress,
+    Revision,
+    StepRecord,
+    StepStatus,
+    Task,
+    TaskStatus,
+)
 
 NOW = datetime(2026, 1, 2, tzinfo=UTC)
 LIMIT = 2500
@@ -36,8 +48,8 @@ def fault(step_id: str, reason: str, decision: str = "replan") -> FaultRecord:
 
 def progress(*records: StepRecord, **more: Any) -> Progress:
     """A task with these steps in its first plan."""
-    given = {"revisions": [Revision(number=1)], "records": list(records), **more}
-    return Progress(task=Task(text="a task"), task_id="t", started_at=NOW, **given)
+    given = {"task": Task(text="a task"), "revisions": [Revision(number=1)], "records": list(records), **more}
+    return Progress(task_id="t", started_at=NOW, **given)
 
 
 @st.composite
@@ -54,8 +66,13 @@ def anything(draw: st.DrawFn) -> Progress:
         for number in range(draw(st.integers(0, 50)))
     ]
     faults = [fault(f"s{draw(st.integers(0, 50))}", draw(WORDS)) for _ in range(draw(st.integers(0, 30)))]
+    failovers = [
+        Failover(planner=f"{number}{draw(WORDS)}", code="x", reason=draw(WORDS), turn=1)
+        for number in range(draw(st.integers(0, 20)))
+    ]
     ending = Ending(status=draw(st.sampled_from(TaskStatus)), reason=draw(WORDS) * draw(st.integers(1, 40)), result="x")
-    return progress(*records, faults=faults, ending=ending, planner=draw(WORDS) * draw(st.integers(1, 40)))
+    planner = draw(WORDS) * draw(st.integers(1, 40))
+    return progress(*records, faults=faults, ending=ending, failovers=failovers, planner=planner)
 
 
 @given(anything())
@@ -102,6 +119,8 @@ FIELDS: list[tuple[str, Progress]] = [
     ("the answer", progress(ending=Ending(status=TaskStatus.COMPLETED, result=HOSTILE))),
     ("the reason", progress(ending=Ending(status=TaskStatus.FAILED, reason=HOSTILE))),
     ("the planner", progress(planner=HOSTILE)),
+    ("the planner before", progress(failovers=[Failover(planner=HOSTILE, code="x", reason="x", turn=1)])),
+    ("why it was not used", progress(failovers=[Failover(planner="x", code="x", reason=HOSTILE, turn=1)])),
 ]
 
 
@@ -183,6 +202,35 @@ def test_the_headline_says_how_the_task_stands() -> None:
     assert details(progress(planner="scripted")).splitlines()[0] == (
         "**Running**. Plan 1, 0 of 2 replans, 0 of 100 tool calls. Planner: scripted."
     )
+
+
+def test_a_task_of_turns_says_what_models_used() -> None:
+    """The turn for the plan, tokens and money with their limits; the ids of steps say in which turn they came."""
+    task = Task(text="a task", strategy="react", limits=Limits(tokens=500_000, usd=2))
+    spent = Spent(tool_calls=1, model_calls=2, tokens=48_120, usd=0.314)
+    done = [record(step(f"t{turn}.c0", "k"), StepStatus.COMPLETED, result=1) for turn in (1, 2)]
+    more = {"turn": 3, "budget": Budget(limits=task.limits, spent=spent), "planner": "openai:x"}
+    plans = {"revisions": [Revision(number=1), Revision(number=2)], "faults": [fault("t2.c0", "Taken.")]}
+    lines = details(progress(*done, task=task, **more, **plans)).splitlines()
+
+    assert lines[0] == (
+        "**Running**. Turn 3, 0 of 2 replans, 1 of 100 tool calls, 48,120 of 500,000 tokens, 0.31 of 2.00 USD. "
+        "Planner: openai:x."
+    )
+    assert lines[2:4] == ["- ✓ **t1.c0** k → 1", "- ✓ **t2.c0** k → 1"]
+    assert lines[5] == "- t2.c0: not_found. Taken. → the world changed, so a new plan and no retry"
+
+
+def test_a_planner_that_could_not_be_used_is_told_once() -> None:
+    """Not for each turn at which it was tried; and that older turns were summarised."""
+    failed = [Failover(planner="anthropic:x", code="unauthorized", reason="No.", turn=turn) for turn in (1, 2, 3)]
+    short = [Compaction(turn=turn, turns=turn - 1, planner="openai:y", tokens=9) for turn in (20, 41)]
+    lines = details(progress(failovers=failed, compactions=short)).splitlines()
+
+    assert [line for line in lines if line.startswith("- ")] == [
+        "- anthropic:x could not be used: unauthorized. No.",
+        "- The oldest 40 turns were summarised at turn 41.",
+    ]
 
 
 def test_the_last_line_says_nothing() -> None:

@@ -66,7 +66,7 @@ async def test_a_result_over_the_servers_limits_is_a_typed_fault(client: Client,
     assert (ended.code, ended.steps[0].attempts, await failed_tasks(handle)) == ("too_large", 1, 0)
 
 
-@pytest.mark.parametrize(("count", "why"), [(MAX_STEPS + 1, f"more than {MAX_STEPS}"), (2100, "propose less at once")])
+@pytest.mark.parametrize(("count", "why"), [(MAX_STEPS + 1, f"more than {MAX_STEPS}"), (3_000, "propose less at once")])
 async def test_thousands_of_parallel_steps_are_refused_before_anything_is_scheduled(
     client: Client, tmp_path: Path, count: int, why: str
 ) -> None:

@@ -66,7 +66,7 @@ class Row(Paper):
     """When it was deleted; its text must not be shown any more."""
 
 
-@tool.read
+@tool.read(untrusted=True)
 async def list_documents(args: DocumentsOf, tx: Transaction) -> Listing:
     """List the documents that are kept, by name, with their titles; the first 50 at the most."""
     fits = or_(*(column.icontains(args.query, autoescape=True) for column in (PAPERS.c.name, PAPERS.c.title)))
@@ -75,7 +75,7 @@ async def list_documents(args: DocumentsOf, tx: Transaction) -> Listing:
     return Listing(documents=found[:MAX_LISTED], more=len(found) > MAX_LISTED)
 
 
-@tool.read(timeout=60)
+@tool.read(timeout=60, untrusted=True)
 async def read_document(args: files.Wanted, tx: Transaction, documents: Documents) -> files.Text:
     """Read a document by its name: one that is kept, or one of the task's (Markdown, text, HTML, PDF), page by page."""
     row = await read_row(args.name.strip(), tx)

@@ -1,0 +1,88 @@
+"""The kind `find_tools`, which a worker with many kinds has: a model is shown the likely ones, and finds the others."""
+
+import re
+import sqlite3
+import unicodedata
+from collections.abc import Mapping
+from contextlib import closing
+from typing import TYPE_CHECKING
+
+from pydantic import BaseModel, Field
+
+from activities.toolbox.search import FILLER
+from activities.toolbox.tool import Tool, tool
+
+if TYPE_CHECKING:
+    from activities.toolbox.kind import Kind  # the registry, which makes this tool of its kinds, describes it as one
+
+MAX_SHOWN = 30
+"""Kinds that a model is shown at once: with more it chooses badly, and pays for all of them in each request."""
+MAX_FOUND = 8
+MAX_TERMS = 100
+NAME = "find_tools"
+
+_CREATE = (
+    "CREATE VIRTUAL TABLE kinds USING fts5(name, description, arguments,"
+    " tokenize = 'porter unicode61 remove_diacritics 2')"
+)
+_FIND = "SELECT name FROM kinds WHERE kinds MATCH ? ORDER BY bm25(kinds, 6, 3, 1), rowid LIMIT ?"
+
+
+class Sought(BaseModel):
+    """What to look for."""
+
+    query: str = Field(description="What the tool should do, in a few words, e.g. refund an order", max_length=300)
+
+
+class Card(BaseModel):
+    """One tool."""
+
+    kind: str
+    description: str
+    effect: str
+    """What a call changes in the world."""
+
+
+class Cards(BaseModel):
+    """The likely tools, the most likely first."""
+
+    tools: list[Card]
+
+
+def find_tools_among(kinds: Mapping[str, "Kind"]) -> Tool[..., Cards]:
+    """The tool that finds these kinds, as far as they are known when it is called."""
+
+    @tool.read
+    def find_tools(args: Sought) -> Cards:
+        """Find more tools by what they do; those that are found can be used from then on."""
+        found = [kinds[name] for name in ranked(kinds, args.query, MAX_FOUND + 1) if name != NAME]
+        return Cards(tools=[_card(kind) for kind in found[:MAX_FOUND]])
+
+    return find_tools
+
+
+def ranked(kinds: Mapping[str, "Kind"], text: str, limit: int) -> list[str]:
+    """The kinds whose names, descriptions or arguments share words with a text, the best first; always the same."""
+    terms = _terms(text)
+    if not terms:
+        return []
+    with closing(sqlite3.connect(":memory:")) as index:
+        index.execute(_CREATE)
+        index.executemany("INSERT INTO kinds VALUES (?, ?, ?)", map(_row, kinds.items()))
+        match = " OR ".join(f'"{term}"' for term in terms)  # quoted, so that none is read as an operator
+        return [str(name) for (name,) in index.execute(_FIND, (match, limit))]
+
+
+def _row(named: tuple[str, "Kind"]) -> tuple[str, str, str]:
+    name, kind = named
+    return name, kind.description, " ".join(kind.args_schema.get("properties", ()))
+
+
+def _terms(text: str) -> list[str]:
+    words = re.findall(r"[^\W_]+", unicodedata.normalize("NFC", text).lower())
+    return [word for word in dict.fromkeys(words) if not FILLER.fullmatch(word)][:MAX_TERMS]
+
+
+def _card(kind: "Kind") -> Card:
+    description = " ".join(kind.description.split())
+    return Card(kind=kind.spec.kind, description=description, effect=kind.spec.effect.value)

@@ -1,0 +1,159 @@
+"""A JSON schema that somebody wrote into the arguments of a call: what a value lacks to keep it, in bounded time."""
+
+import re
+from collections.abc import Iterator, Mapping
+from functools import cached_property
+from itertools import islice
+from typing import Any
+
+from jsonschema import Draft202012Validator, SchemaError, validators  # type: ignore[import-untyped]  # ships no types
+from jsonschema import ValidationError as Misfit
+from pydantic import JsonValue
+from pydantic_core import SchemaError as PatternError
+from pydantic_core import SchemaValidator, ValidationError, core_schema
+from referencing import Registry
+from referencing.exceptions import Unresolvable
+from referencing.jsonschema import DRAFT202012
+
+from workflows.plan import canonical
+
+MAX_SCHEMA = 32 * 1024
+"""Bytes."""
+MAX_REFERENCES = 20_000
+"""References that are followed for one value: a few definitions that double each other would never come to an end."""
+MAX_NAMED, MAX_WORDS = 5, 200
+"""Misfits that are named at once, and characters of each."""
+NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
+"""A property that every provider of models takes."""
+UNBOUNDED = ("patternProperties", "$dynamicRef", "$recursiveRef")
+"""What is not taken: Python's expressions can run for ever, and such references lead elsewhere each time."""
+OUTER = ("$schema", "$id")
+COMBINED = ("anyOf", "oneOf", "allOf", "not", "enum", "const", "$ref")
+VALUE = "value"
+
+
+class BadSchema(ValueError):
+    """It cannot be used; the message says what is wrong with it, as the middle of a sentence."""
+
+
+class JsonSchema:
+    """A schema that was checked."""
+
+    def __init__(self, schema: Mapping[str, JsonValue]) -> None:
+        """Check it against the rules for schemas, and against those of the providers of models.
+
+        Raises:
+            BadSchema: it breaks one of them.
+        """
+        self._schema: dict[str, Any] = {name: part for name, part in schema.items() if name not in OUTER}
+        if len(canonical(self._schema).encode()) > MAX_SCHEMA:
+            raise BadSchema(f"it has more than {MAX_SCHEMA} bytes")
+        try:
+            Draft202012Validator.check_schema(self._schema)
+        except SchemaError as error:
+            where = ".".join(map(str, error.absolute_path)) or "the whole"
+            raise BadSchema(f"{where}: {error.message[:MAX_WORDS]}") from error
+        resolver = Registry().with_resource("", DRAFT202012.create_resource(self._schema)).resolver()
+        for name, part in _parts(self._schema):
+            if wrong := _wrong(name, part, resolver):
+                raise BadSchema(wrong)
+
+    @cached_property
+    def is_object(self) -> bool:
+        """Whether it is that of a plain object, as the arguments of a call are."""
+        return self._schema.get("type") == "object" and not any(name in self._schema for name in COMBINED)
+
+    @property
+    def arguments(self) -> dict[str, Any]:
+        """The schema of a call that carries such a value: the same, or one with the value as its only argument."""
+        if self.is_object:
+            return self._schema
+        inner = _moved(self._schema, f"#/properties/{VALUE}")
+        return {"type": "object", "properties": {VALUE: inner}, "required": [VALUE], "additionalProperties": False}
+
+    def value(self, args: dict[str, JsonValue]) -> JsonValue:
+        """The value that such a call carries; the arguments themselves where it has none."""
+        return args if self.is_object else args.get(VALUE, args)
+
+    def misfits(self, value: JsonValue) -> list[str]:
+        """Where a value breaks it; the first few.
+
+        Raises:
+            BadSchema: it refers to itself without end.
+        """
+        try:
+            found = islice(_validator(self._schema).iter_errors(value), MAX_NAMED)
+            return [f"{one.json_path.lstrip('$.') or 'the whole'}: {one.message[:MAX_WORDS]}" for one in found]
+        except (RecursionError, Unresolvable) as error:
+            raise BadSchema("it refers to itself without end, or is nested too deeply") from error
+
+
+def _parts(value: Any) -> Iterator[tuple[str, Any]]:
+    """Everything that has a name, wherever it stands."""
+    if isinstance(value, dict):
+        yield from value.items()
+    for item in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
+        yield from _parts(item)
+
+
+def _wrong(name: str, part: Any, resolver: Any) -> str | None:
+    if name == "$ref" and isinstance(part, str):
+        return None if part.startswith("#") and _leads(part, resolver) else f"$ref {part[:80]!r} leads nowhere in it"
+    if name == "pattern" and isinstance(part, str) and _pattern(part) is None:
+        return f"the pattern {part[:80]!r} cannot be checked: write it without looking around and back"
+    if name in UNBOUNDED and not isinstance(part, bool):
+        return f"{name} is not taken: name the properties, and refer with $ref"
+    names = part if name == "properties" and isinstance(part, dict) else ()
+    odd = next((one for one in names if not NAME.fullmatch(one)), None)
+    return None if odd is None else f"the property {odd[:80]!r} is no name of letters, digits, '_', '.' and '-' alone"
+
+
+def _leads(reference: str, resolver: Any) -> bool:
+    try:
+        resolver.lookup(reference)
+    except Unresolvable:
+        return False
+    return True
+
+
+def _pattern(written: str) -> SchemaValidator | None:
+    """What holds a text against an expression in a time that grows with the text alone."""
+    try:
+        return SchemaValidator(core_schema.str_schema(pattern=written, regex_engine="rust-regex"))
+    except PatternError:
+        return None
+
+
+def _moved(value: Any, below: str) -> Any:
+    """The schema with its references as they are where it stands below another."""
+    if isinstance(value, list):
+        return [_moved(item, below) for item in value]
+    if not isinstance(value, dict):
+        return value
+    moved = {name: _moved(part, below) for name, part in value.items()}
+    return moved | {"$ref": below + value["$ref"][1:]} if isinstance(value.get("$ref"), str) else moved
+
+
+def _validator(schema: dict[str, Any]) -> Any:
+    followed = 0
+    plain = Draft202012Validator.VALIDATORS["$ref"]
+
+    def follow(validator: Any, reference: str, value: Any, part: Any) -> Iterator[Any]:
+        nonlocal followed
+        followed += 1
+        if followed > MAX_REFERENCES:
+            raise RecursionError
+        yield from plain(validator, reference, value, part) or ()
+
+    bounded = validators.extend(Draft202012Validator, {"$ref": follow, "pattern": _match})
+    return bounded(schema, registry=Registry(), format_checker=Draft202012Validator.FORMAT_CHECKER)
+
+
+def _match(validator: Any, pattern: str, value: Any, _part: Any) -> Iterator[Any]:
+    known = _pattern(pattern)
+    if known is None or not validator.is_type(value, "string"):
+        return
+    try:
+        known.validate_python(value)
+    except ValidationError:
+        yield Misfit(f"{value!r} does not match {pattern!r}")

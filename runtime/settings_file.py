@@ -1,0 +1,135 @@
+"""The settings file, `replan.toml`: what tasks may spend, for the starter, and what models cost, for the worker."""
+
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+
+from runtime.mistake import first_mistake
+from workflows.budget import MAX_DEADLINE
+from workflows.catalogue import Price
+
+DEFAULT = Path("replan.toml")
+VARIABLE = "REPLAN_SETTINGS"
+UNLIMITED = "unlimited"
+"""What stands for no limit, since TOML has no word for nothing."""
+CHECK = f"check --settings and {VARIABLE}"
+CORRECT = "correct it, docs/models.md#budgets shows one"
+
+Profile = Literal["interactive", "background"]
+Model = Annotated[str, Field(pattern=r"^[a-z]+:\S+$")]
+"""As `--planner` names it: `provider:MODEL`, or with the host of a server of one's own `provider:MODEL@HOST`."""
+
+
+class BadSettings(ValueError):
+    """The settings file cannot be used: which, and what in it, in `reason`; what to do in `remedy`."""
+
+    def __init__(self, reason: str, remedy: str) -> None:
+        """Reason and remedy are one sentence together."""
+        super().__init__(f"{reason}: {remedy}.")
+        self.reason, self.remedy = reason, remedy
+
+
+class _Frozen(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
+
+
+def _or_unlimited(value: object) -> object:
+    return None if value == UNLIMITED else value
+
+
+class Budget(_Frozen):
+    """What a task may spend, where its command line does not say it; None for no limit."""
+
+    tool_calls: int = Field(default=0, ge=1)
+    replans: int = Field(default=0, ge=0)
+    tokens: Annotated[int | None, Field(ge=1), BeforeValidator(_or_unlimited)] = None
+    usd: Annotated[float | None, Field(gt=0), BeforeValidator(_or_unlimited)] = None
+    """US dollars."""
+    deadline: Annotated[float | None, Field(gt=0, le=MAX_DEADLINE), BeforeValidator(_or_unlimited)] = None
+    """Seconds."""
+
+    @property
+    def said(self) -> dict[str, Any]:
+        """What somebody said, by the names of a task's limits."""
+        return self.model_dump(exclude_unset=True)
+
+
+class Budgets(_Frozen):
+    """By who waits for the task: somebody at a terminal, or nobody."""
+
+    interactive: Budget = Budget()
+    background: Budget = Budget()
+
+
+USUAL: Mapping[Profile, Budget] = {
+    "interactive": Budget(tool_calls=25, tokens=50_000),
+    "background": Budget(tool_calls=200, tokens=500_000),
+}
+
+
+class ModelPrice(_Frozen):
+    """What a model's tokens cost, in US dollars for a million."""
+
+    input: float = Field(ge=0)
+    output: float = Field(ge=0)
+    cache_read: float | None = Field(default=None, ge=0)
+    """As much as input, where nobody said."""
+    cache_write: float | None = Field(default=None, ge=0)
+
+    @property
+    def price(self) -> Price:
+        """With what follows from the rest."""
+        usual = {"cache_read": self.input, "cache_write": self.input}
+        return Price.model_validate(usual | self.model_dump(exclude_none=True))
+
+
+class Models(_Frozen):
+    """What whoever runs the worker knows of its models."""
+
+    compact_at: float = Field(default=0.8, gt=0, le=1)
+    """The part of a model's window that a conversation may fill before it is summarised."""
+    prices: dict[Model, ModelPrice] = Field(default_factory=dict)
+    windows: dict[Model, Annotated[int, Field(ge=1)]] = Field(default_factory=dict)
+    """Tokens of input that a request may have."""
+
+    @property
+    def known_prices(self) -> dict[str, Price]:
+        """What the tokens of each model cost."""
+        return {name: one.price for name, one in self.prices.items()}
+
+
+class SettingsFile(_Frozen):
+    """Everything that a settings file may say."""
+
+    budgets: Budgets = Budgets()
+    models: Models = Models()
+
+    @classmethod
+    def read(cls, path: Path | None) -> "SettingsFile":
+        """Read the file at `path`; without one `replan.toml` of this folder, which need not be there.
+
+        Raises:
+            BadSettings: it cannot be read, or says something that is no setting.
+        """
+        named = path or DEFAULT
+        which = f"The settings file {str(named)!r}"
+        try:
+            return cls.model_validate(tomllib.loads(named.read_text(encoding="utf-8-sig")))
+        except FileNotFoundError:
+            if path is None:
+                return cls()
+            raise BadSettings(f"There is no settings file {str(named)!r}", CHECK) from None
+        except OSError as error:
+            raise BadSettings(f"{which} cannot be read ({error.strerror})", CHECK) from error
+        except ValidationError as error:
+            raise BadSettings(f"{which}: {first_mistake(error, cls.model_json_schema())}", CORRECT) from error
+        except ValueError as error:  # of TOML, or of UTF-8
+            raise BadSettings(f"{which} is no TOML ({error})", CORRECT) from error
+
+    def limits(self, profile: Profile, given: Mapping[str, Any]) -> dict[str, Any]:
+        """The limits of a task: as its command line says, else as this file says, else the usual ones."""
+        own: Budget = getattr(self.budgets, profile)
+        return {**USUAL[profile].said, **own.said, **{name: one for name, one in given.items() if one is not None}}

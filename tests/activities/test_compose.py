@@ -1,0 +1,56 @@
+"""`compose` without a model: the results one below the other, always the same, and nothing lost."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import JsonValue
+
+from activities.toolbox.compose import Materials, compose
+from activities.toolbox.errors import Refused
+from workflows.faults import Code
+
+
+def text(results: JsonValue) -> str:
+    """What is written from results."""
+    return compose(Materials(what="A letter.", results=results)).text
+
+
+WRITTEN: list[tuple[JsonValue, str]] = [
+    ("One.", "One."),
+    (24.5, "24.5"),
+    (True, "true"),
+    (["a", "b"], "- a\n- b"),
+    ({"total": 24.5, "paid": None}, "total: 24.5\npaid: null"),
+    ({"rows": [{"id": 1}, {"id": 2}]}, "rows:\n  -\n    id: 1\n  -\n    id: 2"),
+    ({"text": "One.\nTwo."}, "text:\n  One.\n  Two."),
+    (["", []], "-\n-"),
+]
+
+
+@pytest.mark.parametrize(("results", "expected"), WRITTEN)
+def test_results_are_written_as_a_list(results: JsonValue, expected: str) -> None:
+    """Names stand before what they name, and what belongs together stands together."""
+    assert text(results) == expected
+
+
+@given(st.lists(st.integers(10**6, 10**9), min_size=1), st.dictionaries(st.text("abc", min_size=1), st.integers()))
+def test_no_value_is_lost(numbers: list[int], named: dict[str, int]) -> None:
+    """Whatever the results are."""
+    written = text([*numbers, {**named}])
+
+    assert all(str(number) in written for number in [*numbers, *named.values()])
+
+
+@pytest.mark.parametrize("results", [None, "", [], {}])
+def test_nothing_is_written_from_nothing(results: JsonValue) -> None:
+    """A reference was forgotten, or a result is empty."""
+    with pytest.raises(Refused) as refused:
+        text(results)
+
+    assert refused.value.fault.code is Code.INVALID_INPUT
+
+
+def test_too_much_is_refused() -> None:
+    """The planner is told to refer to parts."""
+    with pytest.raises(Refused, match="refer to the parts that matter"):
+        text(["x" * 100_000])

@@ -1,0 +1,170 @@
+"""What a model is told of the turns before: unchanged, or summarised with what must stay word for word."""
+
+from typing import Any
+
+from pydantic import JsonValue
+
+from activities.llm.conversation import VERBATIM, cut, retold, turns
+from activities.llm.exchange import Exchange, Past
+from activities.llm.reply import Stop, Usage
+from activities.llm.turns import AssistantTurn, ToolCall, ToolResult, Turn, UserTurn
+from tests.activities.situations import NOW, fault, record, step
+from workflows.plan import Answer, GiveUp, NewSteps, Proposed
+from workflows.task import Situation, StepStatus
+
+THOUGHT: tuple[dict[str, JsonValue], ...] = ({"type": "thinking", "thinking": "", "signature": "s"},)
+
+
+def situation(turn: int, **more: Any) -> Situation:
+    """What is new at a turn of a model that calls tools itself."""
+    text = "find the price" if turn == 1 else ""
+    return Situation.model_validate({"turn": turn, "text": text, "now": NOW, "strategy": "react", **more})
+
+
+def past(turn: int, result: str = "", *, is_error: bool = False, task: str = "run", text: str = "") -> Past:
+    """A turn in which one call was made, after it was told the result of the one before."""
+    call = ToolCall(f"id_{turn}", "look", {"at": turn})
+    results = (ToolResult(f"id_{turn - 1}", result, is_error),) if turn > 1 else ()
+    words = f"The task:\n{text or 'find the price'}" if turn == 1 else "What comes next?"
+    exchange = Exchange(UserTurn(words, results), AssistantTurn("", (call,), THOUGHT, "m"), Stop.CALLS, Usage())
+    steps = (step(f"t{turn}.c0", "look", {"at": turn}),)
+    asked = situation(turn) if not text else situation(turn, text=text)
+    return Past(task, 0, turn, asked, Proposed(proposal=NewSteps(steps=steps)), exchange)
+
+
+def summary(turn: int, upto: int, words: str = "Eleven was too late.") -> Past:
+    """A summary of the oldest turns."""
+    said = Exchange(UserTurn("all of it"), AssistantTurn(words), Stop.DONE, Usage())
+    return Past("run", 0, turn, situation(turn, compact=upto), Proposed(proposal=Answer(result=None)), said, upto=upto)
+
+
+def user(turn: Turn) -> UserTurn:
+    """A turn of the user."""
+    assert isinstance(turn, UserTurn)
+    return turn
+
+
+def news(turn: int, **more: Any) -> Situation:
+    """A call that came back."""
+    done = record(step(f"t{turn - 1}.c0", "look", {}), StepStatus.COMPLETED, result={"price": 3})
+    return situation(turn, **{"records": (done,), **more})
+
+
+def test_the_turns_stay_as_they_were() -> None:
+    """Word for word, with what the provider signed; the news comes last."""
+    before = [past(1), past(2, "r1")]
+    told = turns(before, news(3))
+
+    assert [told[0], told[2]] == [one.exchange.told for one in before if one.exchange]
+    assert [told[1], told[3]] == [one.exchange.said for one in before if one.exchange]
+    assert user(told[4]).results[0].call_id == "id_2" and '{"price":3}' in user(told[4]).results[0].text
+
+
+def test_a_summary_stands_in_the_place_of_the_oldest_turns() -> None:
+    """With the goal before it, and the pairs of the turns that stay."""
+    told = turns([past(1), past(2, "r1"), past(3, "r2"), past(4, "r3"), summary(5, upto=2)], news(6))
+    opening = user(told[0])
+
+    assert "The task:\nfind the price" in opening.text and "Eleven was too late." in opening.text
+    assert opening.results == () and "r1" not in str(told)
+    assert [user(turn).results[0].call_id for turn in told[2::2]] == ["id_3", "id_4"]
+
+
+def test_what_is_open_stays_word_for_word() -> None:
+    """A refusal that was told with the first turn that stays."""
+    told = turns([past(1), past(2, "r1"), past(3, "taken: 14:30 is free", is_error=True), summary(4, upto=2)], news(5))
+
+    assert "taken: 14:30 is free" in user(told[0]).text
+
+
+def test_what_a_provider_signed_before_a_summary_is_left_out() -> None:
+    """It belongs to another conversation now; what it signed afterwards does not."""
+    told = turns([past(1), past(2, "r1"), past(3, "r2"), summary(4, upto=2), past(5, "r3")], news(6))
+
+    assert [turn.blocks for turn in told if isinstance(turn, AssistantTurn)] == [(), THOUGHT]
+
+
+def test_a_second_summary_takes_the_place_of_the_first() -> None:
+    """And tells its words, not the first one's."""
+    before = [past(1), past(2), past(3), summary(4, 2), past(5), past(6), summary(7, 4, "All was dear.")]
+    told = turns(before, news(8))
+
+    assert "All was dear." in user(told[0]).text and "Eleven" not in str(told)
+    assert [turn.calls[0].id for turn in told if isinstance(turn, AssistantTurn)] == ["id_5", "id_6"]
+
+
+def test_the_newest_turns_are_never_summarised() -> None:
+    """However long they are; a conversation with no others is left as it is."""
+    short = [past(turn, "r") for turn in range(1, VERBATIM + 1)]
+    long = [*short, past(VERBATIM + 1, "r" * 100_000)]
+
+    assert (cut(short), cut(long)) == (0, 1)
+
+
+def test_a_summary_leaves_the_smaller_part() -> None:
+    """Of ten turns that are all alike, the newest three; what was summarised is not counted again."""
+    turns = [past(number, "r" * 1000) for number in range(1, 11)]
+    again = [*turns, summary(11, 6), *(past(number, "r" * 1000) for number in range(12, 18))]
+
+    assert cut(turns) == 7
+    assert cut(again) > 11
+
+
+def test_what_is_summarised_has_all_of_it() -> None:
+    """Goal, calls, and the results of the last call, which is told one turn later."""
+    told = retold([past(1), past(2, "eleven is too late"), past(3, "noon is free"), past(4)], 2)
+
+    assert "find the price" in told and "eleven is too late" in told and "noon is free" in told
+    assert told.count('Call: <data from="look">') == 2
+
+
+def test_a_task_that_carries_on_is_told_its_goal() -> None:
+    """The last call of the task before is answered, and what it did not learn is told."""
+    done = record(step("t2.c0", "look", {}), StepStatus.COMPLETED, result={"price": 3})
+    told = turns([past(1), past(2, "r1")], situation(1, text="now buy it", continues="run", records=(done,)))
+    last = user(told[-1])
+
+    assert "The next task:\nnow buy it" in last.text
+    assert last.results[0].call_id == "id_2" and '{"price":3}' in last.results[0].text
+
+
+def test_a_call_of_unknown_effect_is_told_as_such() -> None:
+    """Nobody may repeat it because it looks refused."""
+    doubt = fault("t2.c0").model_copy(update={"effect": "unknown"})
+    failed = record(step("t2.c0", "look", {}), StepStatus.FAILED)
+    told = turns([past(1), past(2)], situation(1, text="go on", continues="run", records=(failed,), faults=(doubt,)))
+
+    assert "Nobody knows whether it happened" in user(told[-1]).results[0].text
+
+
+def test_what_another_planner_proposed_is_told_as_calls() -> None:
+    """A plan by hand or without a model becomes the calls that a model would have made."""
+    plan = Proposed(proposal=NewSteps(steps=(step("a", "look", {"at": 1}), step("b", "look", {"at": 2}))))
+    done = [record(step(id, "look", {}), StepStatus.COMPLETED, result=id) for id in ("a", "b")]
+    told = turns([Past("run", 0, 1, situation(1), plan)], situation(2, records=tuple(done)))
+
+    assert isinstance(told[1], AssistantTurn) and [call.name for call in told[1].calls] == ["look", "look"]
+    assert ['"a"' in user(told[2]).results[0].text, '"b"' in user(told[2]).results[1].text] == [True, True]
+
+
+def test_each_call_of_a_refused_turn_is_told_why() -> None:
+    """Its own reason, or that another call is to blame."""
+    asked = AssistantTurn("", (ToolCall("x", "look", {}), ToolCall("y", "lok", {})))
+    steps = NewSteps(steps=(step("t1.c0", "look", {}), step("t1.c1", "lok", {})))
+    before = Past(
+        "run", 0, 1, situation(1), Proposed(proposal=steps), Exchange(UserTurn("do"), asked, Stop.CALLS, Usage())
+    )
+    told = user(turns([before], situation(2, rejected=("step 't1.c1': there is no kind 'lok'",)))[-1])
+
+    assert [result.is_error for result in told.results] == [True, True]
+    assert "Not carried out" in told.results[0].text and "there is no kind 'lok'" in told.results[1].text
+
+
+def test_an_empty_answer_is_told_as_one() -> None:
+    """No provider takes a turn without words."""
+    empty = Exchange(UserTurn("do"), AssistantTurn("  "), Stop.DONE, Usage())
+    before = Past("run", 0, 1, situation(1), Proposed(proposal=GiveUp(reason="?"), rejected=("?",)), empty)
+    said, told = turns([before], situation(2, rejected=("your answer was empty",)))[1:]
+
+    assert isinstance(said, AssistantTurn) and said.text.strip()
+    assert "your answer was empty" in user(told).text

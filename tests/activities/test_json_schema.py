@@ -1,0 +1,138 @@
+"""Schemas out of a plan: what cannot be used is said before a model is asked, and no schema holds the worker up."""
+
+import time
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from jsonschema import Draft202012Validator  # type: ignore[import-untyped]  # ships no types
+from pydantic import JsonValue
+
+from activities.toolbox.json_schema import MAX_NAMED, BadSchema, JsonSchema
+
+Schema = dict[str, Any]
+
+OBJECT: Schema = {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]}
+LIST: Schema = {"type": "array", "items": {"$ref": "#/$defs/n"}, "$defs": {"n": {"type": "integer"}}}
+TREE: Schema = {"type": "array", "items": {"$ref": "#"}}
+EITHER: Schema = {"anyOf": [OBJECT, {"type": "null"}]}
+
+FITTING: list[tuple[Schema, JsonValue]] = [
+    (OBJECT, {"a": 1, "b": 2}),
+    (LIST, [1, 2]),
+    (TREE, [[], [[]]]),
+    (EITHER, None),
+    ({}, "anything"),
+    ({"type": "string", "pattern": "^[A-Z]-[0-9]+$"}, "A-17"),
+    ({"type": "string", "format": "date"}, "2025-11-21"),
+    ({"type": "object", "properties": {"pattern": {"type": "string"}}}, {"pattern": "("}),
+    ({"$schema": "http://json-schema.org/draft-07/schema#", **OBJECT}, {"a": 1}),
+]
+
+
+@pytest.mark.parametrize(("schema", "value"), FITTING)
+def test_a_value_that_keeps_the_schema_has_no_misfits(schema: Schema, value: JsonValue) -> None:
+    """Whatever the schema is of."""
+    assert JsonSchema(schema).misfits(value) == []
+
+
+MISFITS: list[tuple[Schema, JsonValue, str]] = [
+    (OBJECT, {}, "the whole: 'a' is a required property"),
+    (OBJECT, {"a": "x"}, "a: 'x' is not of type 'integer'"),
+    (LIST, [1, "x"], "[1]: 'x' is not of type 'integer'"),
+    (TREE, [[1]], "[0][0]: 1 is not of type 'array'"),
+    ({"pattern": "^[A-Z]-[0-9]+$"}, "17", "the whole: '17' does not match '^[A-Z]-[0-9]+$'"),
+    ({"type": "string", "format": "date"}, "2025-13-01", "the whole: '2025-13-01' is not a 'date'"),
+]
+
+
+@pytest.mark.parametrize(("schema", "value", "misfit"), MISFITS)
+def test_a_misfit_is_named_with_its_place(schema: Schema, value: JsonValue, misfit: str) -> None:
+    """So that a planner knows what to change."""
+    assert JsonSchema(schema).misfits(value) == [misfit]
+
+
+def test_only_the_first_misfits_are_named() -> None:
+    """A list of a thousand wrong items is no message."""
+    assert len(JsonSchema(LIST).misfits(["x"] * 1_000)) == MAX_NAMED
+
+
+UNUSABLE: list[tuple[Schema, str]] = [
+    ({"type": "objekt"}, "type: 'objekt' is not valid"),
+    ({"properties": {"a": {"type": 3}}}, "properties.a.type: 3 is not valid"),
+    ({"items": [{}]}, "items: "),
+    ({"$ref": "http://127.0.0.1:9/schema"}, "leads nowhere in it"),
+    ({"$ref": "file:///etc/passwd"}, "leads nowhere in it"),
+    ({"$ref": "#/$defs/missing"}, "leads nowhere in it"),
+    ({"$dynamicRef": "#x"}, "$dynamicRef is not taken"),
+    ({"patternProperties": {"(a+)+$": {}}}, "patternProperties is not taken"),
+    ({"pattern": "(?=a)b"}, "cannot be checked"),
+    ({"properties": {"Sum (EUR)": {}}}, "'Sum (EUR)' is no name"),
+    ({"properties": {"a" * 65: {}}}, "is no name"),
+    ({"description": "x" * 40_000}, "more than 32768 bytes"),
+]
+
+
+@pytest.mark.parametrize(("schema", "wrong"), UNUSABLE)
+def test_a_schema_that_cannot_be_used_is_named(schema: Schema, wrong: str) -> None:
+    """Before anything is asked, and without looking at anything outside."""
+    with pytest.raises(BadSchema) as bad:
+        JsonSchema(schema)
+
+    assert wrong in str(bad.value)
+
+
+DOUBLED: Schema = {f"d{n}": {"allOf": [{"$ref": f"#/$defs/d{n + 1}"}] * 2} for n in range(40)}
+ENDLESS: dict[str, tuple[Schema, JsonValue]] = {
+    "itself": ({"$ref": "#"}, 1),
+    "each other": ({"$ref": "#/$defs/a", "$defs": {"a": {"$ref": "#/$defs/b"}, "b": {"$ref": "#/$defs/a"}}}, 1),
+    "doubled": ({"$ref": "#/$defs/d0", "$defs": {**DOUBLED, "d40": {"type": "integer"}}}, 1),
+}
+
+
+@pytest.mark.parametrize(("schema", "value"), ENDLESS.values(), ids=ENDLESS)
+def test_a_schema_without_end_is_left(schema: Schema, value: JsonValue) -> None:
+    """A trillion checks would never be over."""
+    with pytest.raises(BadSchema, match="without end"):
+        JsonSchema(schema).misfits(value)
+
+
+def test_no_expression_runs_for_ever() -> None:
+    """Python's own engine would try two to the power of fifty ways."""
+    began = time.monotonic()
+    misfits = JsonSchema({"pattern": "(a+)+$"}).misfits("a" * 50 + "!")
+
+    assert len(misfits) == 1 and time.monotonic() - began < 5
+
+
+@pytest.mark.parametrize(("schema", "value"), FITTING)
+def test_the_call_that_carries_a_value_keeps_a_schema_of_its_own(schema: Schema, value: JsonValue) -> None:
+    """It is that of an object, as providers demand, and the value comes out again as it went in."""
+    read = JsonSchema(schema)
+    args: Any = value if read.is_object else {"value": value}
+
+    assert read.arguments["type"] == "object" and not read.arguments.keys() & {"anyOf", "$ref", "$schema"}
+    assert Draft202012Validator(read.arguments).is_valid(args) and read.value(args) == value
+
+
+PLAIN = st.recursive(
+    st.sampled_from([{"type": "integer"}, {"type": "string"}, {"type": "null"}]),
+    lambda inner: (
+        st.builds(lambda item: {"type": "array", "items": item}, inner)
+        | st.builds(lambda part: {"type": "object", "properties": {"a": part}, "required": ["a"]}, inner)
+        | st.builds(lambda one, other: {"anyOf": [one, other]}, inner, inner)
+    ),
+    max_leaves=6,
+)
+VALUES = st.recursive(
+    st.none() | st.integers() | st.text(max_size=3),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from("ab"), inner, max_size=2),
+    max_leaves=6,
+)
+
+
+@given(PLAIN, VALUES)
+def test_a_misfit_is_one_to_everybody(schema: Schema, value: JsonValue) -> None:
+    """The bounds change nothing of what a schema means."""
+    assert (JsonSchema(schema).misfits(value) == []) is Draft202012Validator(schema).is_valid(value)

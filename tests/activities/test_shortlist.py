@@ -1,0 +1,111 @@
+"""Many kinds: a model is shown some of them, and finds the others."""
+
+from collections.abc import Callable
+
+import pytest
+from pydantic import BaseModel
+
+from activities.llm.shortlist import found, shortlist
+from activities.toolbox import Tool, builtin, desk, tool
+from activities.toolbox.find_tools import MAX_FOUND, MAX_SHOWN, NAME, Sought
+from activities.toolbox.registry import Registry, ToolMistakes
+
+
+class Nothing(BaseModel):
+    """No arguments."""
+
+
+def made(name: str, doc: str) -> Tool[..., Nothing]:
+    """A tool of this name."""
+
+    def run(args: Nothing) -> Nothing:
+        return args
+
+    run.__name__, run.__doc__ = name, doc
+    return tool.read(run)
+
+
+def others(number: int) -> list[Tool[..., Nothing]]:
+    """Tools that nobody asks for."""
+    return [made(f"gauge_{index}", f"Read gauge {index} of the boiler.") for index in range(number)]
+
+
+WEATHER = made("weather.forecast", "Say what the weather will be.")
+MANY = Registry([*others(40), WEATHER], builtin=builtin.tools(has_model=True), demo=desk.TOOLS)
+FEW = Registry(others(MAX_SHOWN))
+
+
+def looked_for(query: str) -> list[str]:
+    """The kinds that are found."""
+    finder: Callable[[Sought], object] = MANY[NAME].function
+    return list(found([MANY[NAME].result.dump_python(finder(Sought(query=query)), mode="json")]))
+
+
+def test_a_worker_with_many_kinds_can_find_them() -> None:
+    """And only such a worker; the kind that finds is a read like any other."""
+    assert (NAME in FEW, NAME in Registry(others(MAX_SHOWN + 1))) == (False, True)
+    assert MANY[NAME].spec.effect == "read"
+
+
+def test_the_name_of_the_kind_that_finds_is_taken() -> None:
+    """Among few kinds, too: there may be more one day, and planners know the name."""
+    with pytest.raises(ToolMistakes, match="find_tools: is the tool that finds kinds where there are many"):
+        Registry([made(NAME, "Find hammers.")])
+
+
+@pytest.mark.parametrize(
+    ("query", "first"),
+    [
+        ("refund an order", "refund"),
+        ("what will the weather be?", "weather.forecast"),
+        ("Buying articles", "purchase"),
+        ('say "weather" OR NEAR(', "weather.forecast"),
+    ],
+)
+def test_a_kind_is_found_by_what_it_does(query: str, first: str) -> None:
+    """In other forms of the words, too; nothing in a query is an operator."""
+    assert looked_for(query)[0] == first
+
+
+@pytest.mark.parametrize("query", ["", "the", "zzz", "?"])
+def test_what_no_kind_does_finds_nothing(query: str) -> None:
+    """That is an answer, and no fault."""
+    assert looked_for(query) == []
+
+
+def test_no_more_are_found_than_can_be_looked_at() -> None:
+    """The best of them, and never the kind that finds."""
+    assert len(looked_for("read the gauge of the boiler")) == MAX_FOUND
+    assert NAME not in looked_for("find tools")
+
+
+def test_few_kinds_are_all_shown() -> None:
+    """There is nothing to choose."""
+    assert shortlist(FEW, "anything") == [*FEW]
+
+
+def test_of_many_kinds_those_are_shown_that_the_task_speaks_of() -> None:
+    """In the order of the catalogue, as many as can be looked at, with the kind that finds the others."""
+    shown = shortlist(MANY, "What will the weather be, and what was refunded?")
+
+    assert len(shown) == MAX_SHOWN and shown == [name for name in MANY if name in shown]
+    assert {NAME, "weather.forecast", "refund"} <= {*shown}
+
+
+def test_a_task_that_speaks_of_nothing_is_shown_the_first_kinds() -> None:
+    """A model that is shown nothing could only guess."""
+    assert shortlist(MANY, "") == [*[*MANY][: MAX_SHOWN - 1], NAME]
+
+
+def test_what_was_used_stays() -> None:
+    """The conversation goes on about it, even where it alone is too much."""
+    used = {f"gauge_{index}" for index in range(35)}
+
+    assert used < {*shortlist(MANY, "the weather", used)}
+    assert "gauge_39" in shortlist(MANY, "the weather", ["gauge_39", "gone_meanwhile"])
+
+
+@pytest.mark.parametrize("result", [None, "x", {"tools": 3}, {"tools": [{"kind": 3}, "x"]}, []])
+def test_a_result_that_names_no_kinds_finds_none(result: object) -> None:
+    """It may be of another tool."""
+    assert list(found([result])) == []  # type: ignore[list-item]  # whatever it is

@@ -1,0 +1,168 @@
+"""The transcript: a turn is recorded once, and found again by what it answered; a reset to something else branches."""
+
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from activities.llm.exchange import Exchange, Past
+from activities.llm.reply import Stop, Usage
+from activities.llm.turns import AssistantTurn, ToolCall, ToolResult, UserTurn
+from activities.store import open_store
+from activities.transcript import Transcript, identity
+from tests.activities.situations import NOW, fault, record, seen, step
+from workflows.plan import Answer, Proposed
+from workflows.task import Situation
+
+CALL = ToolCall("call_1", "book_slot", {"at": "14:00"})
+
+
+@pytest.fixture
+async def transcript(store_url: str) -> AsyncIterator[Transcript]:
+    """An empty one."""
+    engine = await open_store(store_url)
+    yield Transcript(engine)
+    await engine.dispose()
+
+
+def told(turn: int, what: str = "", **more: Any) -> Situation:
+    """What is new at a turn; the first tells the task."""
+    rejected = (what,) if what else ()
+    text = "book a slot" if turn == 1 else ""
+    return Situation.model_validate(
+        {"turn": turn, "text": text, "now": NOW, "converses": True, "rejected": rejected, **more}
+    )
+
+
+def turn(situation: Situation, *, task: str = "run", branch: int = 0, says: str = "done", **more: Any) -> Past:
+    """A turn that was answered."""
+    said = AssistantTurn(says, (CALL,), ({"type": "thinking", "signature": "x"},), "anthropic:m")
+    exchange = Exchange(UserTurn("do", (ToolResult("call_0", "it"),)), said, Stop.CALLS, Usage(1, 2, 3, 4))
+    return Past(
+        task, branch, situation.turn, situation, Proposed(proposal=Answer(result=says)), exchange=exchange, **more
+    )
+
+
+async def test_a_turn_is_read_as_it_was_written(transcript: Transcript) -> None:
+    """With the provider's own blocks, and everything that was told."""
+    past = turn(told(1))
+    await transcript.write(past, before=0)
+
+    assert (await transcript.of("run")).before(2, 0) == [past]
+
+
+async def test_a_turn_is_recorded_once(transcript: Transcript) -> None:
+    """Whoever comes second is given the first one's answer."""
+    first = await transcript.write(turn(told(1), says="first"), before=0)
+    second = await transcript.write(turn(told(1), says="second"), before=0)
+
+    assert second == first and len((await transcript.of("run")).newest()) == 1
+
+
+async def test_the_same_situation_finds_its_answer(transcript: Transcript) -> None:
+    """Later, and with another number of calls left: neither changes what was asked."""
+    await transcript.write(turn(told(1)), before=0)
+    again = told(1, now=NOW + timedelta(days=1), calls_left=3, max_output=500)
+
+    assert (await transcript.of("run")).recorded(again) == turn(told(1))
+
+
+SAME = {
+    "when a step ran": lambda at: {"records": (record(step("a"), "completed").model_copy(update={"ended": at}),)},
+    "when a fault was": lambda at: {"faults": (fault("a").model_copy(update={"at": at}),)},
+    "when it was looked": lambda at: {"observations": (seen("a", 1).model_copy(update={"at": at}),)},
+}
+
+
+@pytest.mark.parametrize("parts", SAME.values(), ids=SAME)
+def test_clocks_are_no_news(parts: Any) -> None:
+    """A reset runs the same steps at another time."""
+    assert identity(told(2, **parts(NOW))) == identity(told(2, **parts(NOW + timedelta(hours=1))))
+
+
+OTHER = {
+    "result": {"records": (record(step("a"), "completed", result=2),)},
+    "rejection": {"rejected": ("another",)},
+    "down": {"down": ("search",)},
+    "seen": {"observations": (seen("a", 2),)},
+    "last": {"is_last": True},
+}
+
+
+@pytest.mark.parametrize("news", OTHER.values(), ids=OTHER)
+def test_other_news_is_another_question(news: dict[str, Any]) -> None:
+    """Whatever a planner could answer differently to."""
+    assert identity(told(2, **news)) != identity(told(2, records=(record(step("a"), "completed", result=1),)))
+
+
+async def test_a_turn_that_is_told_something_else_begins_a_branch(transcript: Transcript) -> None:
+    """The old branch stays as it was, and the new one shares the turns before it."""
+    for past in (turn(told(1)), turn(told(2, "a"), says="old"), turn(told(3), says="older")):
+        await transcript.write(past, before=0)
+    turns = await transcript.of("run")
+    other = told(2, "b")
+    branch = turns.branch(other)
+    await transcript.write(turn(other, branch=branch, says="new"), before=0)
+    after = await transcript.of("run")
+
+    assert (turns.recorded(other), branch, turns.branch(told(4))) == (None, 1, 0)
+    assert [past.proposed.proposal for past in after.before(3, branch)] == [
+        Answer(result=one) for one in ("done", "new")
+    ]
+    assert [past.branch for past in after.before(4, 0)] == [0, 0, 0] and after.newest() == after.before(3, branch)
+
+
+async def test_a_branch_goes_on_under_its_number(transcript: Transcript) -> None:
+    """A third life after two resets has a number of its own."""
+    await transcript.write(turn(told(1)), before=0)
+    for number, what in enumerate(("a", "b", "c")):
+        turns = await transcript.of("run")
+        assert turns.branch(told(2, what)) == number
+        await transcript.write(turn(told(2, what), branch=number), before=0)
+    last = await transcript.of("run")
+
+    assert last.branch(told(3, branch=2)) == 2
+    assert last.recorded(told(2, "b")) == turn(told(2, "b"), branch=1)
+
+
+async def test_a_conversation_is_carried_on(transcript: Transcript) -> None:
+    """Over several tasks, the oldest turns first; before the first turn by what the task says."""
+    await transcript.write(turn(told(1), task="one"), before=0)
+    await transcript.write(turn(told(1, continues="one"), task="two"), before=0)
+    new = await transcript.of("three", "two")
+    await transcript.write(turn(told(1, continues="two"), task="three"), before=0)
+    later = await transcript.of("three")
+
+    assert [past.task for past in new.before(1, 0)] == ["one", "two"]
+    assert [past.task for past in later.before(2, 0)] == ["one", "two", "three"]
+
+
+async def test_a_task_that_carries_itself_on_has_an_end(transcript: Transcript) -> None:
+    """Nothing makes one, and nothing hangs where somebody does."""
+    await transcript.write(turn(told(1, continues="b"), task="a"), before=0)
+    await transcript.write(turn(told(1, continues="a"), task="b"), before=0)
+
+    assert [past.task for past in (await transcript.of("a")).newest()] == ["b", "a"]
+
+
+async def test_people_read_all_of_it(transcript: Transcript) -> None:
+    """What was told, what was said, with its calls, and which turns a summary stands for."""
+    await transcript.write(turn(told(1)), before=0)
+    await transcript.write(turn(told(2, compact=1), says="So far: nothing.", upto=1), before=0)
+    first, summary = await transcript.cards("run")
+
+    assert (first.told, first.results[0].text, first.said, first.calls[0].args) == ("do", "it", "done", CALL.args)
+    assert (first.turn, summary.said, summary.upto) == (1, "So far: nothing.", 1)
+
+
+async def test_only_conversations_that_are_over_are_pruned(transcript: Transcript) -> None:
+    """And none that a younger one carries on."""
+    await transcript.write(turn(told(1), task="old"), before=0)
+    await transcript.write(turn(told(1), task="carried on"), before=0)
+    between = datetime.now(UTC)
+    await transcript.write(turn(told(1, continues="carried on"), task="young"), before=0)
+    pruned = await transcript.prune(between)
+
+    assert (pruned, (await transcript.of("old")).newest()) == (1, [])
+    assert [past.task for past in (await transcript.of("young")).newest()] == ["carried on", "young"]

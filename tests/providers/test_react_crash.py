@@ -1,0 +1,188 @@
+"""Workers that die in the middle of a turn: what was recorded is not asked for again, all else once more."""
+
+import asyncio
+import uuid
+from collections.abc import AsyncIterator
+from contextlib import AbstractContextManager, asynccontextmanager
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+from subprocess import Popen
+
+import pytest
+from temporalio.client import Client, WorkflowHandle
+
+from activities.recording import Recording
+from activities.store import open_store
+from activities.toolbox.registry import Registry
+from activities.transcript import Transcript
+from runtime.dev_server import DevServer
+from tests.harness import outcome
+from tests.processes import Processes
+from tests.providers import planning as models
+from tests.providers.acting import reacting
+from tests.providers.api import ModelApi, running
+from tests.providers.heard import Heard, repeated
+from tests.providers.planning import api_of
+from tests.providers.plates import GOAL
+from tests.providers.script import Call, Move, Says, Scripted, Slow, calls, finishes, proposes, step
+from tests.providers.test_worker import environment
+from tests.providers.visitor import FOUND, visitor
+from workflows.agent import AgentWorkflow
+from workflows.task import Outcome, Situation, Task, TaskStatus
+
+DESK, PLATES = Path(__file__).with_name("desk.py"), Path(__file__).with_name("plates.py")
+PATIENCE = 60
+
+
+class Workers(Processes):
+    """Worker processes on one queue, whose model is behind one server."""
+
+    def __init__(self, address: str, folder: Path, provider: str, api: ModelApi, tools: Path) -> None:
+        """Work for the Temporal server at `address`, with the tools of a file."""
+        super().__init__(address, folder, environment(provider, api))
+        self._tools = tools
+        self.queue = f"turns-{uuid.uuid4().hex[:8]}"
+        self._model = f"{provider}:{api.model}"
+
+    def one(self, *breaks: str) -> AbstractContextManager[Popen[str]]:
+        """Start a worker; each of `breaks` is a `--break`."""
+        words = [word for one in breaks for word in ("--break", one)]
+        options = [
+            "--dev",
+            "--tools",
+            str(self._tools),
+            "--planner",
+            self._model,
+            "--queue",
+            self.queue,
+            "--log",
+            "json",
+        ]
+        return self.worker(*options, *words)
+
+
+@asynccontextmanager
+async def working(
+    server: DevServer, folder: Path, provider: str, *script: Scripted, tools: Path = DESK
+) -> AsyncIterator[tuple[ModelApi, Workers]]:
+    """A model API with a script, and workers for it."""
+    async with running(api_of(provider, *script)) as api:
+        yield api, Workers(server.address, folder, provider, api, tools)
+
+
+async def begun(client: Client, queue: str, task: Task) -> WorkflowHandle[AgentWorkflow, Outcome]:
+    """Start a task on the workers of a queue."""
+    return await client.start_workflow(AgentWorkflow.run, task, id=f"turn-{uuid.uuid4().hex[:12]}", task_queue=queue)
+
+
+async def dead(worker: Popen[str]) -> None:
+    """Wait until a worker has killed itself."""
+    await asyncio.to_thread(worker.wait, PATIENCE)
+
+
+async def asked(api: ModelApi, times: int) -> None:
+    """Wait until the model has been asked so often."""
+    async with asyncio.timeout(PATIENCE):
+        while len(api.bodies) < times:
+            await asyncio.sleep(0.05)
+
+
+def booking(heard: Heard) -> Move:
+    """A model that books, is refused, books another time, and says so."""
+    times = ("14:00", "14:30")
+    return calls(Call("book", {"at": times[heard.said]})) if heard.said < 2 else Says(text="At 14:30.")
+
+
+def planning(heard: Heard) -> Move:
+    """The same with whole plans."""
+    times = ("14:00", "14:30")
+    if heard.said < 2:
+        return proposes(step(f"slot-{heard.said}", "book", at=times[heard.said]))
+    return finishes("At 14:30.")
+
+
+STRATEGIES = {"plan": (planning, Task(text="book a slot")), "react": (booking, reacting("book a slot"))}
+POINTS = [
+    ("react", "plan", "before_claim", 1),
+    ("react", "plan", "after_claim", 1),
+    ("react", "plan", "before_commit", 2),
+    ("react", "plan", "after_commit", 1),
+    ("react", "replan", "after_commit", 1),
+    ("plan", "plan", "after_commit", 1),
+    ("plan", "replan", "before_commit", 2),
+]
+"""In which activity the worker dies and where; how often the model is asked for that turn in all."""
+
+
+@pytest.mark.parametrize(("strategy", "kind", "point", "times"), POINTS)
+@pytest.mark.timeout(180)
+async def test_a_turn_is_asked_for_once_if_it_was_recorded(
+    client: Client, server: DevServer, tmp_path: Path, strategy: str, kind: str, point: str, times: int
+) -> None:
+    """The worker kills itself around the request; the next one asks only for what the store does not have."""
+    model, task = STRATEGIES[strategy]
+    async with working(server, tmp_path, "anthropic", model) as (api, workers):
+        with workers.one(f"{kind}=die@{point}:1") as first:
+            handle = await begun(client, workers.queue, task)
+            await dead(first)
+        with workers.one():
+            ended = await outcome(handle)
+    broken = 0 if kind == "plan" else 1
+    counts = [count for _, count in sorted(repeated(api.requests).items())]
+
+    assert (ended.status, ended.result) == (TaskStatus.COMPLETED, "At 14:30.")
+    assert counts == [times if turn == broken else 1 for turn in range(3)]
+    assert api.violations == [] and ended.spent.tool_calls == 3  # two calls, and one look at what is free
+
+
+@pytest.mark.parametrize(("provider", "strategy"), [("anthropic", "react"), ("openai", "plan")])
+@pytest.mark.timeout(180)
+async def test_a_request_that_was_cut_off_is_made_once_more(
+    client: Client, server: DevServer, tmp_path: Path, provider: str, strategy: str
+) -> None:
+    """kill -9 while the model thinks: exactly one request more, and the lost one is counted as spent."""
+    model, task = STRATEGIES[strategy]
+    async with working(server, tmp_path, provider, Slow(PATIENCE), model) as (api, workers):
+        with workers.one() as first:
+            handle = await begun(client, workers.queue, task)
+            await asked(api, 1)
+            first.kill()
+        with workers.one():
+            ended = await outcome(handle)
+
+    assert (ended.status, len(api.bodies), api.aborted) == (TaskStatus.COMPLETED, 4, 1)
+    assert api.bodies[0] == api.bodies[1] and api.violations == []
+
+
+@pytest.mark.parametrize(("point", "more"), [("before_commit", 1), ("after_commit", 0)])
+@pytest.mark.timeout(180)
+async def test_a_summary_is_asked_for_once_if_it_was_recorded(
+    client: Client, server: DevServer, tmp_path: Path, point: str, more: int
+) -> None:
+    """As a turn is."""
+    async with working(server, tmp_path, "anthropic", visitor, tools=PLATES) as (api, workers):
+        api.window = 12_000
+        with workers.one(f"compact=die@{point}:1") as first:
+            handle = await begun(client, workers.queue, reacting(GOAL))
+            await dead(first)
+        with workers.one():
+            ended = await outcome(handle)
+    summaries = sum(not heard.tools for heard in api.requests)
+
+    assert (ended.result, summaries - len(ended.compactions), api.violations) == (FOUND, more, [])
+
+
+async def test_two_workers_that_ask_at_once_agree(store_url: str, provider: str) -> None:
+    """One that counted as lost comes back with an answer of its own: what was written down first is the turn."""
+    engine, answers = await open_store(store_url), iter((Says(text="One."), Says(text="Another.")))
+    situation = Situation(text="a task", turn=1, now=datetime.now(UTC), strategy="react", converses=True)
+    async with models.planning(provider, lambda _: Slow(0.5, next(answers))) as (api, planner):
+        recording = Recording(Transcript(engine))
+        ask = partial(recording.propose, check=lambda proposed: proposed, reach=lambda _: None)
+        first, second = await asyncio.gather(*(ask(planner, situation, Registry(()), "run") for _ in range(2)))
+        third, was_recorded = await ask(planner, situation, Registry(()), "run")
+    await engine.dispose()
+
+    assert first[0].proposal == second[0].proposal == third.proposal
+    assert (was_recorded, len(api.bodies)) == (True, 2)

@@ -1,0 +1,135 @@
+"""Budgets while a model acts: a loop that does not end itself is ended, with one last turn without tools."""
+
+from pathlib import Path
+
+import pytest
+from pydantic import BaseModel
+from temporalio.client import Client
+
+from activities.toolbox import Refused, tool
+from tests.providers.acting import acting
+from tests.providers.desk import TOOLS
+from tests.providers.heard import Heard
+from tests.providers.script import Call, Move, Says, calls
+from workflows.task import TaskStatus
+
+
+def endless(heard: Heard) -> Move:
+    """A model that asks for one price after the other as long as it may."""
+    if not heard.may_call:
+        return Says(text=f"So far I looked up {heard.told.count('amount')} prices.")
+    return calls(Call("get_price", {"sku": f"A-{heard.said}"}))
+
+
+async def test_tool_calls_that_are_used_up_end_the_loop(client: Client, tmp_path: Path, provider: str) -> None:
+    """Whoever asks for more gets one last turn to answer: its text is the result, and the status says why."""
+    async with acting(client, tmp_path, provider, endless) as one:
+        ended = await one.run(tool_calls=3)
+    last = one.api.requests[-1]
+
+    assert (ended.status, ended.code, ended.result) == (
+        TaskStatus.OVER_BUDGET,
+        "tool_calls",
+        "So far I looked up 3 prices.",
+    )
+    assert ended.spent.tool_calls == len(ended.steps) == 3
+    assert [heard.may_call for heard in one.api.requests] == [True, True, True, True, False]
+    assert last.tools == one.api.requests[0].tools and one.api.violations == []
+
+
+async def test_a_model_that_is_content_with_its_calls_completes(client: Client, tmp_path: Path, provider: str) -> None:
+    """Whoever needs as many calls as there are is not over its budget."""
+
+    def content(heard: Heard) -> Move:
+        assert heard.may_call
+        return endless(heard) if heard.said < 3 else Says(text="Three prices.")
+
+    async with acting(client, tmp_path, provider, content) as one:
+        ended = await one.run(tool_calls=3)
+
+    assert (ended.status, ended.result, one.api.violations) == (TaskStatus.COMPLETED, "Three prices.", [])
+
+
+async def test_more_calls_than_are_left_are_not_begun(client: Client, tmp_path: Path, provider: str) -> None:
+    """Never more tool calls than the limit, however many a turn asks for."""
+
+    def greedy(heard: Heard) -> Move:
+        wanted = [Call("get_price", {"sku": f"A-{heard.said}-{number}"}) for number in range(3)]
+        return calls(*wanted) if heard.may_call else Says(text="That is all.")
+
+    async with acting(client, tmp_path, provider, greedy) as one:
+        ended = await one.run(tool_calls=4)
+
+    assert ended.spent.tool_calls <= 4 and one.api.violations == []
+    assert ended.status in (TaskStatus.OVER_BUDGET, TaskStatus.ESCALATED)
+
+
+async def test_a_server_that_calls_all_the_same_gets_nothing_done(client: Client, tmp_path: Path) -> None:
+    """Some compatible servers ignore `tool_choice`: no call of a last turn is ever made."""
+    always = calls(Call("get_price", {"sku": "A-17"}), text="Let me look.")
+    many = [calls(Call("get_price", {"sku": f"A-{number}"})) for number in range(2)]
+    async with acting(client, tmp_path, "openai", *many, always, is_lax=True) as one:
+        ended = await one.run(tool_calls=2)
+
+    assert (ended.status, ended.spent.tool_calls, one.api.violations) == (TaskStatus.OVER_BUDGET, 2, [])
+
+
+async def test_a_last_turn_without_words_is_the_end_all_the_same(client: Client, tmp_path: Path, provider: str) -> None:
+    """There is no result then; what was finished is there."""
+
+    def silent(heard: Heard) -> Move:
+        return calls(Call("get_price", {"sku": f"A-{heard.said}"})) if heard.may_call else Says()
+
+    async with acting(client, tmp_path, provider, silent) as one:
+        ended = await one.run(tool_calls=2)
+
+    assert (ended.status, ended.code, ended.result) == (TaskStatus.OVER_BUDGET, "tool_calls", None)
+    assert len(ended.steps) == 2 and one.api.violations == []
+
+
+async def test_a_turn_without_call_or_answer_counts(client: Client, tmp_path: Path, provider: str) -> None:
+    """A model that says nothing again and again does not go on for ever."""
+    async with acting(client, tmp_path, provider, Says()) as one:
+        ended = await one.run()
+
+    assert (ended.status, len(one.api.bodies), one.api.violations) == (TaskStatus.ESCALATED, 3, [])
+
+
+class Door(BaseModel):
+    """A door."""
+
+    number: int
+
+
+@tool.idempotent
+async def open_door(args: Door) -> Door:
+    """Open a door."""
+    raise Refused(f"Door {args.number} is locked.", code="conflict")
+
+
+def knocking(heard: Heard) -> Move:
+    """A model that tries door after door, with something that works between them."""
+    if not heard.may_call:
+        return Says(text=f"{len(heard.calls) // 2} doors were locked.")
+    return calls(Call("open_door", {"number": heard.said}), Call("get_price", {"sku": f"A-{heard.said}"}))
+
+
+async def test_replans_that_are_used_up_end_the_loop(client: Client, tmp_path: Path, provider: str) -> None:
+    """Each refused turn is one; the last turn says what there is."""
+    async with acting(client, tmp_path, provider, knocking, tools=(*TOOLS, open_door)) as one:
+        ended = await one.run(replans=2)
+
+    assert (ended.status, ended.code, ended.result) == (TaskStatus.OVER_BUDGET, "replans", "3 doors were locked.")
+    assert (ended.replans, one.api.violations) == (2, [])
+    assert [heard.may_call for heard in one.api.requests] == [True, True, True, False]
+
+
+@pytest.mark.parametrize("tokens", [700, 1000])
+async def test_tokens_that_are_used_up_end_the_loop(client: Client, tmp_path: Path, provider: str, tokens: int) -> None:
+    """What a last turn needs was kept back."""
+    async with acting(client, tmp_path, provider, endless, window=100_000) as one:
+        ended = await one.run(tokens=tokens * 40, tool_calls=200)
+
+    assert (ended.status, ended.code) == (TaskStatus.OVER_BUDGET, "tokens")
+    assert ended.spent.tokens <= tokens * 40 and one.api.requests[-1].may_call is False
+    assert str(ended.result).startswith("So far I looked up") and one.api.violations == []

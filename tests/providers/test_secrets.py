@@ -1,0 +1,72 @@
+"""What must stand nowhere: the key in no history and on no screen; keys, prompts and documents in no line of a log."""
+
+from pathlib import Path
+
+import pytest
+
+from runtime.dev_server import DevServer
+from tests.processes import Processes
+from tests.providers.api import KEY
+from tests.providers.heard import Heard
+from tests.providers.planning import PROVIDERS
+from tests.providers.script import Call, Fails, Move, Says, calls, finishes, proposes, step
+from tests.providers.test_worker import done, environment, prepared
+
+PROMPT, DOCUMENT, SAID = "planted-prompt-1f0e", "planted-document-7c2d", "planted-answer-55aa"
+QUOTING = Fails(529, "overloaded_error", f"no room for {PROMPT} and {DOCUMENT} of {KEY}")
+DENIED = Fails(
+    400, "invalid_request_error", f"prompt is too long: {PROMPT} {DOCUMENT} {KEY}", "context_length_exceeded"
+)
+READ = {"name": "planted.md"}
+ASKED = [
+    Call("summarise", {"text": f"{DOCUMENT}. It rains.", "sentences": 1}),
+    Call("compose", {"what": PROMPT, "results": {"page": DOCUMENT}}),
+    Call("read_document", {"name": f"{DOCUMENT}.md"}),  # there is none: the refusal names it
+]
+
+
+PLAN = [
+    step(f"s{number}", call.name, **call.args) for number, call in enumerate(ASKED) if not isinstance(call.args, str)
+]
+SCRIPTS: dict[str, list[Move]] = {
+    "plan": [proposes(step("page", "read_document", **READ)), proposes(*PLAN), Says(text=DOCUMENT)],
+    "react": [calls(Call("read_document", READ)), calls(*ASKED), calls(Call("nothing", {"of": DOCUMENT}))],
+}
+"""It reads, has things summarised and composed, is refused, and makes a mistake; then its provider fails twice."""
+ENDS: dict[str, Move] = {"plan": finishes(SAID), "react": Says(text=SAID)}
+
+
+class Talkative:
+    """A model that says these things in turn, and something else where it is asked by a step, or for a summary."""
+
+    def __init__(self, strategy: str) -> None:
+        """Begin."""
+        self._moves = [*SCRIPTS[strategy], QUOTING, DENIED, ENDS[strategy]]
+
+    def __call__(self, heard: Heard) -> Move:
+        """Say the next thing."""
+        return self._moves.pop(0) if heard.tools else Says(text=f"{SAID}: {DOCUMENT}")
+
+
+@pytest.mark.parametrize("strategy", ["plan", "react"])
+@pytest.mark.parametrize("provider", PROVIDERS)
+@pytest.mark.timeout(180)
+async def test_no_secret_leaves_its_place(server: DevServer, tmp_path: Path, provider: str, strategy: str) -> None:
+    """Over documents, steps that ask a model, refusals, mistakes, summaries, failures that quote, and all screens."""
+    (tmp_path / "documents").mkdir()
+    (tmp_path / "documents" / "planted.md").write_text(f"# Planted\n\n{DOCUMENT}. It rains.\n")
+    name = f"secret-{provider}-{strategy}"
+    async with prepared(provider, Talkative(strategy)) as api:
+        processes = Processes(server.address, tmp_path, environment(provider, api))
+        with processes.worker("--dev", "--documents", str(tmp_path / "documents"), "--queue", name):
+            run = await done(processes, "--task", PROMPT, "--id", name, "--queue", name, "--strategy", strategy)
+            shown = [await done(processes, word, name) for word in ("show", "explain")]
+            shown += [await done(processes, "transcript", name, "--full", "--queue", name)]
+            history = tmp_path / "history.json"
+            await done(processes, "export", name, str(history))
+    log, screens = (tmp_path / "worker.log").read_text(), run.stdout + "".join(one.stdout for one in shown)
+
+    assert (run.returncode, api.violations) == (0, []), run.stdout + run.stderr
+    assert not [secret for secret in (KEY, PROMPT, DOCUMENT, SAID) if secret in log]
+    assert KEY not in history.read_text() + screens + run.stderr
+    assert DOCUMENT in screens and all(f'"role": "{role}"' in log for role in ("planner", "step", "compaction"))

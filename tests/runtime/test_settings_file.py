@@ -1,0 +1,176 @@
+"""The settings file: budgets by profile, models with prices of their own, and one sentence for what it gets wrong."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from activities.llm import prices
+from runtime.settings_file import BadSettings, Models, Profile, SettingsFile
+from workflows.budget import Limits
+from workflows.catalogue import Price
+
+WHOLE = """
+[budgets.interactive]
+tool_calls = 40
+replans = 4
+tokens = 80_000
+usd = 0.50
+deadline = 600
+
+[budgets.background]
+tokens = "unlimited"
+
+[models]
+compact_at = 0.5
+
+[models.prices]
+"openai:qwen3" = { input = 0, output = 0 }
+"anthropic:claude-opus-5-5" = { input = 3, output = 15, cache_read = 0.15, cache_write = 3.75 }
+
+[models.windows]
+"openai:qwen3" = 32_768
+"""
+
+
+def read(folder: Path, text: str) -> SettingsFile:
+    """What a settings file says."""
+    file = folder / "replan.toml"
+    file.write_text(text)
+    return SettingsFile.read(file)
+
+
+@pytest.mark.parametrize(
+    ("profile", "limits"),
+    [
+        ("interactive", {"tool_calls": 25, "tokens": 50_000}),
+        ("background", {"tool_calls": 200, "tokens": 500_000}),
+    ],
+)
+def test_without_a_file_each_profile_has_its_usual_budget(profile: Profile, limits: dict[str, Any]) -> None:
+    """A task that somebody waits for is small; one that nobody waits for may be larger."""
+    assert SettingsFile().limits(profile, {}) == limits
+
+
+def test_a_file_that_nobody_named_need_not_be_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`replan.toml` of the current folder is read where there is one."""
+    monkeypatch.chdir(tmp_path)
+    without = SettingsFile.read(None)
+    read(tmp_path, WHOLE)
+
+    assert without == SettingsFile()
+    assert SettingsFile.read(None).budgets.interactive.tool_calls == 40
+
+
+@pytest.mark.parametrize(
+    ("profile", "limits"),
+    [
+        ("interactive", {"tool_calls": 40, "replans": 4, "tokens": 80_000, "usd": 0.5, "deadline": 600.0}),
+        ("background", {"tool_calls": 200, "tokens": None}),
+    ],
+)
+def test_what_the_file_says_goes_before_the_usual_and_the_rest_stays(
+    tmp_path: Path, profile: Profile, limits: dict[str, Any]
+) -> None:
+    """`unlimited` takes a limit away, which TOML has no other word for."""
+    assert read(tmp_path, WHOLE).limits(profile, {}) == limits
+
+
+def test_what_the_command_line_says_goes_before_the_file(tmp_path: Path) -> None:
+    """A task overrides its profile; None is what nobody said."""
+    given = {"tool_calls": 7, "tokens": None, "usd": 9.0}
+
+    assert read(tmp_path, WHOLE).limits("interactive", given) == {
+        **{"tool_calls": 7, "replans": 4, "tokens": 80_000, "usd": 9.0, "deadline": 600.0}
+    }
+
+
+def test_the_words_of_the_limits_are_those_of_the_task() -> None:
+    """One vocabulary in flags, settings and JSON."""
+    assert set(type(SettingsFile().budgets.interactive).model_fields) == set(Limits.model_fields)
+
+
+def test_a_model_may_have_a_price_and_a_window_of_its_own(tmp_path: Path) -> None:
+    """What is not said of the cache costs as much as other input."""
+    models = read(tmp_path, WHOLE).models
+
+    assert models.known_prices == {
+        "openai:qwen3": Price(input=0, output=0, cache_read=0, cache_write=0),
+        "anthropic:claude-opus-5-5": Price(input=3, output=15, cache_read=0.15, cache_write=3.75),
+    }
+    assert (models.windows, models.compact_at) == ({"openai:qwen3": 32_768}, 0.5)
+
+
+def test_the_usual_share_of_the_window_is_that_of_the_models() -> None:
+    """It is said twice, since neither room may ask the other."""
+    assert Models().compact_at == prices.COMPACT_AT
+
+
+def test_a_mark_that_some_editors_write_in_front_does_no_harm(tmp_path: Path) -> None:
+    """A byte order mark is no setting."""
+    assert read(tmp_path, "\ufeff" + WHOLE).budgets.interactive.tool_calls == 40
+
+
+@pytest.mark.parametrize(
+    ("text", "mistake"),
+    [
+        (
+            "[budgets.interactive]\ntool_cals = 3",
+            "'budgets.interactive.tool_cals' is no setting (did you mean tool_calls?)",
+        ),
+        ("[budgets.batch]", "'budgets.batch' is no setting (there are interactive, background)"),
+        ("[budget.interactive]", "'budget' is no setting (did you mean budgets?)"),
+        ("[budgets]\ninteractive = 3", "'budgets.interactive' must be a table"),
+        (
+            "[budgets.interactive]\ntool_calls = 0",
+            "'budgets.interactive.tool_calls' cannot be 0: input should be greater",
+        ),
+        (
+            "[budgets.interactive]\ntool_calls = '3'",
+            "'budgets.interactive.tool_calls' cannot be '3': input should be a val",
+        ),
+        ("[budgets.interactive]\ntool_calls = 'unlimited'", "'budgets.interactive.tool_calls' cannot be 'unlimited'"),
+        (
+            "[budgets.interactive]\ntokens = 'none'",
+            "'budgets.interactive.tokens' cannot be 'none': input should be a valid",
+        ),
+        (
+            "[budgets.interactive]\nusd = inf",
+            "'budgets.interactive.usd' cannot be inf: input should be a finite number",
+        ),
+        ("[budgets.interactive]\ndeadline = 1e12", "'budgets.interactive.deadline' cannot be 1000000000000.0: input"),
+        (
+            "[budgets.interactive]\nreplans = true",
+            "'budgets.interactive.replans' cannot be True: input should be a valid",
+        ),
+        ("[models]\ncompact_at = 2", "'models.compact_at' cannot be 2: input should be less than or equal to 1"),
+        (
+            "[models.prices.claude]\ninput = 1\noutput = 2",
+            "'models.prices.claude' names no model (write it as --planner",
+        ),
+        ('[models.prices."a:b"]\ninput = 1', "'models.prices.a:b.output' is missing"),
+        (
+            '[models.prices."a:b"]\ninput = 1\noutput = 2\ncached = 3',
+            "'models.prices.a:b.cached' is no setting (did you",
+        ),
+        ('[models.windows]\n"a:b" = 0', "'models.windows.a:b' cannot be 0: input should be greater than or equal to 1"),
+        ("tool_calls", "is no TOML (Expected '=' after a key"),
+    ],
+)
+def test_a_mistake_is_one_sentence_with_the_place_and_a_remedy(tmp_path: Path, text: str, mistake: str) -> None:
+    """The file, the setting, what is wrong with it, and where to look."""
+    with pytest.raises(BadSettings) as wrong:
+        read(tmp_path, text)
+
+    assert str(wrong.value).startswith(f"The settings file {str(tmp_path / 'replan.toml')!r}")
+    assert mistake in str(wrong.value)
+    assert str(wrong.value).endswith(": correct it, docs/models.md#budgets shows one.")
+
+
+@pytest.mark.parametrize(("name", "said"), [("none.toml", "There is no settings file"), (".", "cannot be read (Is a")])
+def test_a_file_that_was_named_must_be_there(tmp_path: Path, name: str, said: str) -> None:
+    """Whoever names a file wants it read."""
+    with pytest.raises(BadSettings, match="check --settings and REPLAN_SETTINGS") as wrong:
+        SettingsFile.read(tmp_path / name)
+
+    assert said in str(wrong.value)

@@ -1,0 +1,63 @@
+"""The page about models: its settings file is one that is read, and its table of limits says what is so."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from console.start import REPLANS
+from runtime.settings_file import USUAL, Budget, Profile, SettingsFile
+from tests.processes import ROOT
+from workflows.budget import Limits
+from workflows.spending import MAX_OUTPUT
+
+SECTION = (ROOT / "docs" / "models.md").read_text().partition("\n## Budgets\n")[2].partition("\n## ")[0]
+ROWS = {row[0]: row[1:] for row in re.findall(r"^\| `(\w+)` \| .*? \| (.*?) \| (.*?) \|$", SECTION, re.MULTILINE)}
+EXAMPLE = SECTION.partition("```toml\n")[2].partition("```")[0]
+
+
+@pytest.fixture
+def example(tmp_path: Path) -> SettingsFile:
+    """The settings file of the page."""
+    file = tmp_path / "replan.toml"
+    file.write_text(EXAMPLE)
+    return SettingsFile.read(file)
+
+
+def test_the_settings_file_shows_everything_that_can_be_set(example: SettingsFile) -> None:
+    """Whoever copies it and changes a number has a file that works."""
+    budgets, models = example.budgets, example.models
+    shown = budgets.interactive.model_fields_set | budgets.background.model_fields_set
+
+    assert shown == set(Budget.model_fields)
+    assert models.model_fields_set == set(type(models).model_fields)
+
+
+def test_the_settings_file_means_what_its_comments_say(example: SettingsFile) -> None:
+    """A word for no limit, and prices of a server of one's own and of a contract."""
+    assert example.limits("background", {})["tokens"] is None
+    assert set(example.models.known_prices) == {"openai:qwen3@localhost:11434", "anthropic:claude-opus-5-5"}
+
+
+def test_the_table_names_every_limit() -> None:
+    """One vocabulary for limits."""
+    assert set(ROWS) == set(Limits.model_fields)
+
+
+@pytest.mark.parametrize(("column", "profile"), [(0, "interactive"), (1, "background")])
+def test_the_table_has_the_usual_limits_of_both_profiles(column: int, profile: Profile) -> None:
+    """What the page promises is what a task gets."""
+    told = {name: row[column].replace(",", "") for name, row in ROWS.items()}
+
+    assert {name: int(told[name]) for name in ("tool_calls", "tokens")} == USUAL[profile].said
+    assert (told["usd"], told["deadline"]) == ("no limit", "no limit")
+
+
+def test_the_table_has_the_usual_replans() -> None:
+    """They depend on the strategy, not on who waits."""
+    assert ROWS["replans"] == (f"{REPLANS['plan']}, with `--strategy react` {REPLANS['react']}", "the same")
+
+
+def test_the_longest_answer_is_the_one_on_the_page() -> None:
+    """The reservation of an answer begins there."""
+    assert f"from {MAX_OUTPUT:,} tokens down" in SECTION

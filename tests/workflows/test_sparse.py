@@ -1,0 +1,65 @@
+"""What history keeps of each turn is written without what goes without saying, and read as before."""
+
+import json
+
+import pytest
+from pydantic import BaseModel
+from pydantic_core import to_json
+
+from workflows.call import Call, Undoes
+from workflows.plan import Answer, GiveUp, NewSteps, PassedOver, Proposed, Question, Step, StepReturn
+
+STEP = Step(id="a", kind="echo")
+WRITTEN: list[tuple[BaseModel, object]] = [
+    (StepReturn(result=None), {"result": None}),
+    (StepReturn(result={"a": 1}, attempt=2, tokens=3), {"result": {"a": 1}, "attempt": 2, "tokens": 3}),
+    (Call(key="run/a"), {"key": "run/a"}),
+    (
+        Call(key="run/a", undoes=Undoes(key="k", step="b", kind="c"), is_reset=True),
+        {"key": "run/a", "undoes": {"key": "k", "step": "b", "kind": "c"}, "is_reset": True},
+    ),
+    (
+        Proposed(proposal=NewSteps(steps=(STEP,))),
+        {"proposal": {"type": "steps", "steps": [{"id": "a", "kind": "echo"}]}},
+    ),
+    (
+        Proposed(
+            proposal=NewSteps(steps=(Step(id="b", kind="echo", args={"x": None}, provider_call="c"),), because="")
+        ),
+        {
+            "proposal": {
+                "type": "steps",
+                "steps": [{"id": "b", "kind": "echo", "args": {"x": None}, "provider_call": "c"}],
+            }
+        },
+    ),
+    (Proposed(proposal=Answer(result=None)), {"proposal": {"type": "answer", "result": None}}),
+    (Proposed(proposal=Question(text="?"), branch=1), {"proposal": {"type": "question", "text": "?"}, "branch": 1}),
+    (
+        Proposed(proposal=GiveUp(reason="."), passed_over=(PassedOver(planner="p", code="c", reason="r"),)),
+        {
+            "proposal": {"type": "give_up", "reason": "."},
+            "passed_over": [{"planner": "p", "code": "c", "reason": "r"}],
+        },
+    ),
+]
+
+
+@pytest.mark.parametrize(("model", "written"), WRITTEN)
+def test_only_what_is_said_is_written(model: BaseModel, written: object) -> None:
+    """Alone and inside of something else, as the SDK's converter writes it."""
+    assert json.loads(to_json(model)) == written
+    assert json.loads(to_json([model])) == [written]
+
+
+@pytest.mark.parametrize("model", [model for model, _ in WRITTEN])
+def test_what_is_written_is_read_as_it_was(model: BaseModel) -> None:
+    """Nothing is lost."""
+    assert type(model).model_validate_json(model.model_dump_json()) == model
+
+
+def test_what_older_workers_wrote_is_read_too() -> None:
+    """Every field was written then."""
+    old = {"result": 1, "attempt": 1, "replayed": False, "earlier": []}
+
+    assert StepReturn.model_validate(old) == StepReturn(result=1)

@@ -1,0 +1,420 @@
+"""What models may use: reserved before each request, settled after it, never beyond a limit but by lost answers."""
+
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from hypothesis import strategies as st
+from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, initialize, invariant, multiple, rule
+
+from workflows import spending
+from workflows.budget import Budget, Limits, Spent
+from workflows.catalogue import Catalogue, Effect, Price, ToolSpec
+from workflows.cost import LAST_OUTPUT, sized
+from workflows.faults import Code, Fault, ModelUse
+from workflows.plan import GiveUp, Proposed, StepReturn
+from workflows.spending import (
+    MAX_OUTPUT,
+    MIN_LAST_OUTPUT,
+    MIN_OUTPUT,
+    Allowance,
+    reserve_step,
+    reserve_turn,
+    settle_step,
+    settle_turn,
+)
+from workflows.task import Progress, Task
+
+PRICE = Price(input=2, output=10, cache_read=0.2, cache_write=2.5)
+READ = ToolSpec(kind="read", effect=Effect.READ)
+WRITER = ToolSpec(kind="compose", effect=Effect.READ, tokens=4_000)
+"""A kind that asks a model, too."""
+CONTEXT = 3_000
+"""Tokens of the conversation so far."""
+
+
+def progress(**limits: Any) -> Progress:
+    """A task with these limits, in the middle of a conversation."""
+    account = Budget(limits=Limits(**limits))
+    now = datetime(2026, 1, 2, tzinfo=UTC)
+    return Progress(task=Task(text="a task"), task_id="t", started_at=now, budget=account, context=CONTEXT)
+
+
+def catalogue(price: Price | None = PRICE, *, converses: bool = True, preamble: int = 0) -> Catalogue:
+    """What a worker with a model says of itself."""
+    of = {"price": price, "converses": converses, "preamble": preamble}
+    return Catalogue(specs={}, planner="m", searchable=False, patience=0, **of)
+
+
+def used(tokens: int, usd: float | None = 0.01, **more: Any) -> Proposed:
+    """What a request used."""
+    return Proposed(proposal=GiveUp(reason=""), model_calls=1, tokens=tokens, usd=usd, **more)
+
+
+def turn(account: Progress, given: Catalogue, new_bytes: int = 300, **more: Any) -> Allowance:
+    """A reservation that fits."""
+    allowance = reserve_turn(account, given, new_bytes, **more)
+    assert allowance is not None
+    return allowance
+
+
+def fault(code: Code, attempt: int = 1) -> Fault:
+    """What an attempt ended with."""
+    return Fault.of(code, "", attempt=attempt)
+
+
+KNOWN = fault(Code.UNEXPECTED_RESULT).model_copy(update={"model_use": ModelUse(calls=1, tokens=700)})
+"""What failed after an answer whose cost is known."""
+
+
+def test_without_limits_nothing_is_refused_and_all_is_counted() -> None:
+    """A task that may spend what it likes is told afterwards what it spent."""
+    one = progress()
+    allowance = turn(one, catalogue())
+    settle_turn(one, allowance, used(1_200, 0.0123))
+
+    assert allowance.max_output is None
+    assert one.budget.spent == Spent(model_calls=1, tokens=1_200, usd=0.0123)
+
+
+def test_a_planner_that_is_no_model_reserves_nothing() -> None:
+    """Rules and scripts cost nothing, whatever is left."""
+    one = progress(tokens=1)
+
+    assert turn(one, catalogue(converses=False)) == Allowance(None, 0, 0.0, is_priced=False)
+
+
+def test_a_plan_that_somebody_wrote_reserves_nothing() -> None:
+    """No model is asked for it."""
+    one = progress(tokens=1)
+    one.task, one.turn = Task(text="a task", plan=()), 1
+
+    assert turn(one, catalogue()).reserved_tokens == 0
+
+
+@pytest.mark.parametrize(
+    ("tokens", "max_output"),
+    [
+        (100_000, MAX_OUTPUT),
+        (12_000, 12_000 - 2 * 3_100 - LAST_OUTPUT),
+        (2 * 3_100 + LAST_OUTPUT + MIN_OUTPUT, MIN_OUTPUT),
+        (2 * 3_100 + LAST_OUTPUT + MIN_OUTPUT - 1, None),
+    ],
+)
+def test_a_reply_may_have_what_is_left_beside_its_input_and_the_last_answer(
+    tokens: int, max_output: int | None
+) -> None:
+    """The input is the conversation and what is new at three bytes a token; the last answer reads the same again."""
+    allowance = reserve_turn(progress(tokens=tokens), catalogue(), 300)
+
+    assert (allowance.max_output if allowance else None) == max_output
+
+
+def test_the_last_answer_may_use_what_was_kept_back_for_it() -> None:
+    """Where no ordinary turn fits any more, the last one still does."""
+    one = progress(tokens=3_100 + LAST_OUTPUT)
+
+    assert reserve_turn(one, catalogue(), 300) is None
+    assert turn(one, catalogue(), is_last=True).max_output == LAST_OUTPUT
+
+
+@pytest.mark.parametrize(("left", "max_output"), [(MIN_LAST_OUTPUT, MIN_LAST_OUTPUT), (MIN_LAST_OUTPUT - 1, None)])
+def test_a_short_last_answer_is_better_than_none(left: int, max_output: int | None) -> None:
+    """Where more was used than was estimated, it may be shorter than was kept back for it."""
+    allowance = reserve_turn(progress(tokens=3_100 + left), catalogue(), 300, is_last=True)
+
+    assert (allowance.max_output if allowance else None) == max_output
+
+
+def test_the_first_request_counts_what_a_model_is_told_before_the_task() -> None:
+    """Instructions and kinds are thousands of tokens, of which the task's own words say nothing."""
+    one = progress(tokens=20_000)
+    one.context = 0
+
+    assert reserve_turn(one, catalogue(preamble=15_000), 300) is None
+    assert reserve_turn(one, catalogue(preamble=5_000), 300) is not None
+
+
+@pytest.mark.parametrize(
+    ("usd", "max_output"),
+    [(1.0, MAX_OUTPUT), (0.062505, 2_700), (0.0355, None)],
+)
+def test_money_limits_the_reply_at_the_dearest_rate_of_its_input(usd: float, max_output: int | None) -> None:
+    """3,100 tokens may all be written to the cache (0.00775 USD), twice; the last answer costs 0.02 USD more."""
+    allowance = reserve_turn(progress(usd=usd), catalogue(), 300)
+
+    assert (allowance.max_output if allowance else None) == max_output
+
+
+def test_a_long_request_is_reserved_at_the_price_of_a_long_one() -> None:
+    """Above a threshold all of a request costs more."""
+    dear = PRICE.model_copy(update={"long_from": 3_000, "long_input": 2.0, "long_output": 1.5})
+    short, long = turn(progress(), catalogue()), turn(progress(), catalogue(dear))
+
+    assert short.reserved_usd == pytest.approx(3_100 * 2.5e-6 + MAX_OUTPUT * 10e-6)
+    assert long.reserved_usd == pytest.approx(3_100 * 5e-6 + MAX_OUTPUT * 15e-6)
+
+
+def test_a_limit_of_money_without_a_price_lets_nobody_ask() -> None:
+    """What nobody knows the price of cannot be kept within a limit; the task is refused at its start already."""
+    one = progress(usd=5)
+
+    assert reserve_turn(one, catalogue(None), 300) is None
+    assert spending.short_of(one, catalogue(None), 300) == "usd"
+
+
+def test_a_step_without_a_price_does_not_start_under_a_limit_of_money() -> None:
+    """Neither may a step, whatever the planner is."""
+    one, given = progress(usd=5), catalogue(None, converses=False)
+
+    assert reserve_step(one, given, WRITER) == 0
+    assert spending.step_short_of(one, given, WRITER) == "usd"
+
+
+def test_under_a_limit_of_money_nobody_asks_any_more_once_a_price_was_unknown() -> None:
+    """Another worker may have taken over, with a model that nobody knows the price of."""
+    one = progress(usd=5)
+    settle_turn(one, turn(one, catalogue()), used(10, None))
+
+    assert reserve_turn(one, catalogue(), 300, is_last=True) is None
+
+
+@pytest.mark.parametrize(("limits", "short"), [({"tokens": 4_000}, "tokens"), ({"usd": 0.001}, "usd")])
+def test_it_is_known_which_limit_is_in_the_way(limits: dict[str, Any], short: str) -> None:
+    """The task ends with the name of the limit."""
+    one = progress(**limits)
+
+    assert reserve_turn(one, catalogue(), 300) is None
+    assert spending.short_of(one, catalogue(), 300) == short
+
+
+def test_a_lost_answer_counts_as_all_that_was_reserved_for_it() -> None:
+    """The provider counts an answer that never arrived; nobody knows how long it was."""
+    one = progress(tokens=100_000)
+    allowance = turn(one, catalogue())
+    settle_turn(one, allowance, used(1_000, 0.01, lost=2))
+
+    assert one.budget.spent.model_calls == 3
+    assert one.budget.spent.tokens == 1_000 + 2 * (3_100 + MAX_OUTPUT)
+    assert one.budget.spent.usd == pytest.approx(0.01 + 2 * allowance.reserved_usd)
+
+
+@pytest.mark.parametrize(
+    ("came_of_it", "calls"),
+    [
+        (None, 0),
+        (fault(Code.OVERLOADED, 4), 0),
+        (fault(Code.TIMEOUT, 4), 4),
+        (fault(Code.UNREACHABLE), 1),
+        (fault(Code.UNREACHABLE, 4).model_copy(update={"unsent": True}), 0),
+    ],
+    ids=["not asked", "refused", "no answer in time", "connection lost", "no connection"],
+)
+def test_a_request_without_an_answer_counts_where_the_model_may_have_given_one(
+    came_of_it: Fault | None, calls: int
+) -> None:
+    """What the provider refused costs nothing; what was cut off may have cost everything."""
+    one = progress(tokens=100_000)
+    allowance = turn(one, catalogue())
+    settle_turn(one, allowance, came_of_it)
+
+    assert one.budget.spent.tokens == calls * allowance.reserved_tokens
+    assert (one.budget.spent.model_calls, one.budget.held_tokens) == (calls, 0)
+
+
+def test_a_model_without_a_known_price_makes_the_sum_unknown_and_not_zero() -> None:
+    """One unknown price, and nobody knows any more what the task cost."""
+    one = progress()
+    settle_turn(one, turn(one, catalogue()), used(10, 0.5))
+    settle_turn(one, turn(one, catalogue()), used(10, None))
+    settle_turn(one, turn(one, catalogue()), used(10, 0.5))
+
+    assert (one.budget.spent.usd, one.budget.spent.unpriced) == (None, 1)
+
+
+def test_a_step_that_asks_a_model_reserves_its_tokens_for_each_attempt() -> None:
+    """Four attempts of 4,000 tokens; what was not used is given back."""
+    one = progress(tokens=100_000)
+    granted = reserve_step(one, catalogue(), WRITER)
+    held = one.budget.held_tokens
+    settle_step(one, catalogue(), WRITER, granted, StepReturn(result="", attempt=1, model_calls=1, tokens=900, usd=0.1))
+
+    assert (granted, held) == (4, 16_000)
+    assert (one.budget.held_tokens, one.budget.held_usd) == (0, 0.0)
+    assert one.budget.spent == Spent(tool_calls=1, model_calls=1, tokens=900, usd=0.1)
+
+
+@pytest.mark.parametrize(
+    ("beside", "args", "tokens"),
+    [
+        (None, {"text": "x" * 300}, 4_000),
+        (1_000, {"text": "x" * 289}, 1_100),
+        (1_000, {"text": "x" * 90_000}, 4_000),
+    ],
+    ids=["reads elsewhere", "reads its arguments", "reads long arguments"],
+)
+def test_a_step_whose_arguments_hold_all_that_is_read_reserves_as_much_as_they_are_long(
+    beside: int | None, args: dict[str, Any], tokens: int
+) -> None:
+    """A short text needs no more than a short text, and never more than any call of the kind."""
+    assert sized(WRITER.model_copy(update={"tokens_beside": beside}), args).tokens == tokens
+
+
+def test_a_step_gets_fewer_attempts_where_its_tokens_are_scarce() -> None:
+    """The planner's last answer (5,000 tokens here) is not for steps; 9,000 are left for two attempts."""
+    assert reserve_step(progress(tokens=14_000), catalogue(), WRITER) == 2
+
+
+@pytest.mark.parametrize(
+    ("limits", "short"),
+    [({"tokens": 8_999}, "tokens"), ({"usd": 0.01}, "usd"), ({"tool_calls": 1, "tokens": 90_000}, "tool_calls")],
+)
+def test_a_step_that_does_not_fit_says_by_which_limit(limits: dict[str, Any], short: str) -> None:
+    """Nothing is started that could go beyond a limit."""
+    one = progress(**limits)
+    one.budget.spent.tool_calls = 1
+
+    assert reserve_step(one, catalogue(), WRITER) == 0
+    assert spending.step_short_of(one, catalogue(), WRITER) == short
+
+
+def test_a_step_that_asks_no_model_needs_no_tokens() -> None:
+    """Tools go on when the tokens are used up."""
+    assert reserve_step(progress(tokens=1), catalogue(), READ) == 4
+
+
+def test_a_step_waits_for_tokens_that_a_sibling_holds_and_for_nobody_else() -> None:
+    """What siblings hold may come back; where nobody holds any, there is nothing to wait for."""
+    one, given = progress(tokens=21_000), catalogue()
+    granted = reserve_step(one, given, WRITER)
+    waits = (spending.may_come_back(one, given, WRITER), spending.is_open(one, given, WRITER))
+    settle_step(one, given, WRITER, granted, StepReturn(result="", model_calls=1, tokens=15_000, usd=0.1))
+    over = (spending.may_come_back(one, given, WRITER), spending.is_open(one, given, WRITER))
+
+    assert (granted, waits, over) == (4, (True, False), (False, True))
+
+
+@pytest.mark.parametrize(
+    ("came_back", "earlier", "calls", "tokens"),
+    [
+        (StepReturn(result="", attempt=3, model_calls=1, tokens=500), [], 3, 500 + 2 * 4_000),
+        (StepReturn(result="", attempt=2, model_calls=1, tokens=500), [fault(Code.RATE_LIMITED)], 1, 500),
+        (StepReturn(result="", attempt=2, model_calls=1, tokens=500), [fault(Code.TIMEOUT)], 2, 4_500),
+        (fault(Code.OVERLOADED, 4), [fault(Code.OVERLOADED, number) for number in (1, 2, 3)], 0, 0),
+        (fault(Code.UNEXPECTED_RESULT, 1), [], 1, 4_000),
+        (KNOWN, [], 1, 700),
+        (StepReturn(result="", attempt=2, model_calls=1, tokens=500), [KNOWN], 2, 1_200),
+        (fault(Code.INVALID_INPUT, 0), [], 0, 0),
+    ],
+    ids=[
+        "two workers died",
+        "refused, then answered",
+        "timed out, then answered",
+        "refused",
+        "bad answer",
+        "known",
+        "known, then answered",
+        "uncalled",
+    ],
+)
+def test_attempts_of_a_step_whose_answer_nobody_has_count_in_full(
+    came_back: StepReturn | Fault, earlier: list[Fault], calls: int, tokens: int
+) -> None:
+    """An attempt that a model may have answered is counted, whatever became of the answer."""
+    one = progress(tokens=100_000)
+    settle_step(one, catalogue(), WRITER, reserve_step(one, catalogue(), WRITER), came_back, earlier)
+
+    assert (one.budget.spent.model_calls, one.budget.spent.tokens) == (calls, tokens)
+
+
+@pytest.mark.parametrize(
+    ("limits", "limit", "said"),
+    [
+        ({"tool_calls": 25}, "tool_calls", "All 25 tool calls are used up: give more, e.g. --tool-calls 50."),
+        ({"replans": 0}, "replans", "All 0 replans are used up: give more, e.g. --replans 1."),
+        (
+            {"tokens": 500_000},
+            "tokens",
+            "What is left of the 500000 tokens does not do for the next request to a model:",
+        ),
+        ({"usd": 0.05}, "usd", "What is left of the 0.05 US dollars does not do for the next request to a model:"),
+        ({"deadline": 90}, "deadline", "The deadline of 90 s passed before the task was done: give more, e.g."),
+    ],
+)
+def test_the_end_names_the_limit_and_the_option_that_raises_it(
+    limits: dict[str, Any], limit: spending.Limit, said: str
+) -> None:
+    """Whoever reads it knows what to type."""
+    words = spending.used_up(Limits(**limits), limit)
+
+    assert words.startswith(said)
+    assert words.endswith(f"--{limit.replace('_', '-')} {2 * limits[limit] or 1:.12g}.")
+
+
+class Conversation(RuleBasedStateMachine):
+    """Turns and steps that ask models, in any order, with answers that are shorter than they might be, or lost."""
+
+    allowances = Bundle("allowances")
+    steps = Bundle("steps")
+
+    @initialize(tokens=st.none() | st.integers(1, 200_000), cents=st.none() | st.integers(1, 100))
+    def open(self, tokens: int | None, cents: int | None) -> None:
+        """Open an account with any limits."""
+        usd = cents / 100 if cents else None
+        self.progress, self.catalogue = progress(tokens=tokens, usd=usd), catalogue()
+        self.held = [0, 0.0]
+        self.lost = [0, 0.0]
+
+    @rule(target=allowances, new_bytes=st.integers(0, 30_000), is_last=st.booleans())
+    def ask(self, new_bytes: int, is_last: bool) -> object:
+        """Reserve a turn."""
+        allowance = reserve_turn(self.progress, self.catalogue, new_bytes, is_last=is_last)
+        if allowance is None:
+            return multiple()
+        self._hold(allowance.reserved_tokens, allowance.reserved_usd)
+        return allowance
+
+    @rule(one=consumes(allowances), part=st.floats(0, 1), lost=st.integers(0, 2))
+    def answer(self, one: Allowance, part: float, lost: int) -> None:
+        """Settle a turn that used no more than was reserved."""
+        self._hold(-one.reserved_tokens, -one.reserved_usd)
+        self.lost[0] += lost * one.reserved_tokens
+        self.lost[1] += lost * one.reserved_usd
+        said = used(int(part * one.reserved_tokens), part * one.reserved_usd, lost=lost)
+        settle_turn(self.progress, one, said)
+
+    @rule(target=steps)
+    def begin(self) -> object:
+        """Reserve a step."""
+        before = (self.progress.budget.held_tokens, self.progress.budget.held_usd)
+        granted = reserve_step(self.progress, self.catalogue, WRITER)
+        after = (self.progress.budget.held_tokens, self.progress.budget.held_usd)
+        self._hold(after[0] - before[0], after[1] - before[1])
+        return granted or multiple()
+
+    @rule(granted=consumes(steps), data=st.data())
+    def end(self, granted: int, data: st.DataObject) -> None:
+        """Settle a step, whose attempts used no more than was reserved for each."""
+        each = 4_000 * 10e-6
+        self._hold(-granted * WRITER.tokens, -granted * each)
+        attempt, tokens = data.draw(st.integers(1, granted)), data.draw(st.integers(0, WRITER.tokens))
+        back = StepReturn(result="", attempt=attempt, model_calls=1, tokens=tokens, usd=tokens * 10e-6)
+        settle_step(self.progress, self.catalogue, WRITER, granted, back)
+
+    def _hold(self, tokens: int, usd: float) -> None:
+        self.held = [self.held[0] + tokens, self.held[1] + usd]
+
+    @invariant()
+    def no_limit_is_passed_but_by_lost_answers(self) -> None:
+        """Held is what is held, and spent with it within the limits; without anything held, nothing is left over."""
+        account, limits = self.progress.budget, self.progress.budget.limits
+        assert account.held_tokens == self.held[0] >= 0
+        assert account.held_usd == pytest.approx(self.held[1], abs=1e-6)
+        assert self.held[0] or account.held_usd == 0.0
+        if limits.tokens is not None:
+            assert account.spent.tokens + account.held_tokens - self.lost[0] <= limits.tokens
+        if limits.usd is not None:
+            assert (account.spent.usd or 0) + account.held_usd - self.lost[1] <= limits.usd + 1e-6
+
+
+TestConversation = Conversation.TestCase
