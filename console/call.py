@@ -13,7 +13,9 @@ from workflows.plan import Proposed
 from workflows.task import Situation
 
 PLANNING = (routing.PLAN.kind, routing.REPLAN.kind)
-OWN = frozenset({*PLANNING, routing.CATALOGUE.kind, routing.INSPECT.kind})
+CONVERSING = (*PLANNING, routing.COMPACT.kind)
+"""What a planner is asked; the last one only shortens the conversation."""
+OWN = frozenset({*CONVERSING, routing.CATALOGUE.kind, routing.INSPECT.kind})
 LOOK = ":look"
 """What follows a step's id in the id of the observation that was made for it."""
 RECONCILE = ":reconcile"

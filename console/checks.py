@@ -100,10 +100,13 @@ def of_tools(found: Findings) -> list[Check]:
     """How many tools there are, and each that changes the world without all that belongs to it."""
     specs = [card.spec for card in found.tools]
     changing = sum(spec.effect is not Effect.READ for spec in specs)
+    untrusted = sum(spec.untrusted for spec in specs)
     if not specs:
         return [Check("tools", Status.FAIL, "the worker has none", "give it some with --tools FILE")]
     lacking = list(_lacking_tools(specs))
-    return [Check("tools", Status.OK, f"{len(specs)}, of which {changing} change the world"), *lacking]
+    returns = "returns" if untrusted == 1 else "return"
+    told = f", {untrusted} {returns} text that anybody may have written" if untrusted else ""
+    return [Check("tools", Status.OK, f"{len(specs)}, of which {changing} change the world{told}"), *lacking]
 
 
 def lacks(spec: ToolSpec, undoing: Collection[str]) -> list[str]:
@@ -134,7 +137,15 @@ def _version(card: WorkerCard, version: str, restart: str) -> Check:
 
 
 def _planner(found: Findings) -> Check:
-    return Check("planner", Status.OK, found.planner)
+    """Who plans and, of a model, what its tokens cost; a server of one's own has no price that anybody could know."""
+    if not found.converses:
+        return Check("planner", Status.OK, found.planner)
+    if found.price is not None:
+        price = f"{found.price.input:g} USD for a million tokens of input, {found.price.output:g} of output"
+        return Check("planner", Status.OK, f"{found.planner}; {price}")
+    told, is_own = f"{found.planner}; its price is not known, so --usd is refused", "@" in found.planner
+    remedy = "[models.prices] of the worker's settings file gives it"
+    return Check("planner", Status.OK if is_own else Status.WARN, told, "" if is_own else remedy)
 
 
 def _needed(planner: str) -> str | None:

@@ -3,8 +3,9 @@
 from console.cells import cut, one_line, printable
 from console.shown import starter
 from console.step_lines import duration, without_word
+from workflows.budget import Spent
 from workflows.plan import canonical
-from workflows.task import FaultRecord, Outcome, OutcomeStep, StepStatus
+from workflows.task import FaultRecord, Outcome, OutcomeStep, StepStatus, TaskStatus
 
 MAX_RESULT = 4000
 """Characters of a result that a terminal shows."""
@@ -12,6 +13,8 @@ MAX_ROWS = 60
 """Lines of it."""
 MAX_REASON = 600
 """Cells of the reason for an end."""
+FROM_WHAT_IS_THERE = "The answer from what was finished by then:"
+LEAST_USD = 0.0001
 CLOSED = "closed"
 """The code of a task that was closed from outside."""
 HELPED = (StepStatus.COMPLETED, StepStatus.UNDONE)
@@ -24,6 +27,7 @@ def lines(outcome: Outcome) -> list[str]:
     if outcome.reason:
         said.append(cut(one_line(outcome.reason), MAX_REASON))
     if outcome.result is not None:
+        said += [FROM_WHAT_IS_THERE] if outcome.status is TaskStatus.OVER_BUDGET else []
         said += _result(outcome)
     if outcome.faults:
         said.append(f"Why: {starter('explain', outcome.task_id)}")
@@ -36,10 +40,24 @@ def headline(outcome: Outcome) -> str:
     A task that was closed from outside left no account, so nothing is counted.
     """
     counts = [_count(outcome.replans, "replan"), *_retries(outcome), _count(outcome.spent.tool_calls, "tool call")]
+    counts += spent_on_models(outcome.spent)
     status = outcome.status.replace("_", " ").capitalize()
     took = "in" if outcome.ended_at else "for"
     said = f"{status} {took} {duration(outcome.spent.seconds, digits=1)}"
     return said if outcome.code == CLOSED else f"{said}: {', '.join(counts)}"
+
+
+def spent_on_models(spent: Spent) -> list[str]:
+    """`12 model calls, 48,120 tokens for 0.3104 USD`; nothing where no model was asked."""
+    if not spent.model_calls:
+        return []
+    return [_count(spent.model_calls, "model call"), f"{spent.tokens:,} tokens{_price(spent)}"]
+
+
+def _price(spent: Spent) -> str:
+    if spent.usd is not None:
+        return f" for {spent.usd:.4f} USD" if spent.usd >= LEAST_USD else f" for less than {LEAST_USD} USD"
+    return ", price unknown" if spent.unpriced else ""
 
 
 def _retries(outcome: Outcome) -> list[str]:

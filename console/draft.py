@@ -39,11 +39,12 @@ def fields(task: Task, draft: Draft, ending: Ending) -> dict[str, Any]:
         "dry_run": True,
         "task": task.text,
         "documents": task.documents,
+        "options": task.model_dump(mode="json", include={"strategy", "planner", "result_schema"}),
         "planner": draft.planner,
         "proposal": draft.proposal.type if draft.proposal else None,
         "because": draft.proposal.because if isinstance(draft.proposal, NewSteps) else "",
         **ending.model_dump(mode="json", include={"reason", "code", "question", "result"}),
-        "steps": [step.model_dump(mode="json") for step in steps],
+        "steps": [step.model_dump(mode="json", exclude={"provider_call"}) for step in steps],
         "effects": {step.id: _promise(draft.specs[step.kind]) for step in steps},
     }
 
@@ -51,6 +52,8 @@ def fields(task: Task, draft: Draft, ending: Ending) -> dict[str, Any]:
 def lines(task: Task, draft: Draft, ending: Ending) -> list[str]:
     """The plan in the order of its needs, what each step may change, and the sum; or why there is no plan."""
     who = "The plan as it was written" if task.plan is not None else f"The plan of the {draft.planner} planner"
+    if task.plan is None and task.strategy == "react":
+        who = f"The first turn of the {draft.planner} planner, which goes on from what comes back"
     match draft.proposal:
         case NewSteps(steps=steps, because=because):
             widths = [max(len(name) for name in names) for names in zip(*((s.id, s.kind) for s in steps), strict=True)]

@@ -1,9 +1,10 @@
 """The view for programs: one JSON object a line for each thing that happens, `--jsonl`.
 
 `task` once a worker knows it; `plan` for each revision; `step` whenever a step's status, attempts or kind is another
-than before; `fault` with what followed it; `worker` and `server` when one falls silent or answers again; `end` with the
-whole document of `--json`. Between two looks at a task (a quarter of a second) a status may be passed over. A command
-that cannot do what was asked ends with `error`.
+than before; `fault` with what followed it; `failover` for a planner that could not be used, `compaction` for older
+turns that were summarised; `worker` and `server` when one falls silent or answers again; `end` with the whole document
+of `--json`. Between two looks at a task (a quarter of a second) a status may be passed over. A command that cannot do
+what was asked ends with `error`.
 """
 
 from typing import TYPE_CHECKING, Any, TextIO
@@ -40,6 +41,7 @@ class Events(View):
         self._out = out
         self._began = False
         self._plans = 0
+        self._told = set[tuple[str, object]]()
         self._faults = set[tuple[Any, ...]]()
         self._steps = dict[tuple[str, int], tuple[Any, ...]]()
 
@@ -73,6 +75,10 @@ class Events(View):
         for revision in [one for one in outcome.revisions if one.number > self._plans]:
             self._plans = revision.number
             self._write("plan", **revision.model_dump(mode="json"))
+        for one in outcome.failovers:
+            self._once("failover", (one.planner, one.code), one.model_dump(mode="json"))
+        for compaction in outcome.compactions:
+            self._once("compaction", compaction.turn, compaction.model_dump(mode="json"))
         for fault in outcome.faults:
             which = (fault.step_id, fault.revision, fault.attempt, fault.decision, fault.at)
             if which not in self._faults:
@@ -85,6 +91,11 @@ class Events(View):
                 self._steps[where] = stands
                 shown = step.model_dump(mode="json", include={"id", "kind", "title", "revision", "status"})
                 self._write("step", **shown, attempts=count)
+
+    def _once(self, event: str, which: object, fields: dict[str, Any]) -> None:
+        if (event, which) not in self._told:
+            self._told.add((event, which))
+            self._write(event, **fields)
 
     def _write(self, event: str, **fields: Any) -> None:
         self._out.write(line(event, **fields) + "\n")

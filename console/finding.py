@@ -42,6 +42,17 @@ async def task(client: Client, id: str | None) -> Handle:
     return handle
 
 
+async def first_run(handle: Handle) -> str:
+    """The id of a task's first run, which stays the same over resets and continuing as new.
+
+    Raises:
+        Problem: its history was deleted meanwhile.
+    """
+    async for event in handle.fetch_history_events(page_size=1):
+        return event.workflow_execution_started_event_attributes.first_execution_run_id
+    raise Problem("unknown_id", f"Task {handle.id!r} has no history any more", "it was deleted")
+
+
 async def newest(client: Client, query: str, limit: int) -> list[WorkflowExecution]:
     """The tasks that were started last among those that `query` finds, the newest first, each with its newest run.
 

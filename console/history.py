@@ -106,6 +106,11 @@ class History:
         """The requests for a proposal."""
         return [call for call in self.calls if call.is_planning]
 
+    @property
+    def compactions(self) -> list[Call]:
+        """The calls that summarised older turns of the conversation."""
+        return [call for call in self.calls if call.kind == routing.COMPACT.kind]
+
     def of_step(self, id: str) -> list[Call]:
         """The schedulings of one step, or of the call that undoes one, in order."""
         return [call for call in self.calls if call.id == id and not call.is_own]

@@ -1,14 +1,14 @@
 """The plain view: a line for each thing that happens, once and in order, for files, pipes and simple terminals."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable, Sequence
 
-from console import closing, tree
+from console import closing, headings, notes, tree
 from console.cells import printable
 from console.options import Common
 from console.sight import Sight
 from console.step_lines import WIDTH, Columns
 from console.view import Silent, View, words, words_again
-from workflows.task import Outcome
+from workflows.task import Outcome, Revision
 
 
 class Lines(View):
@@ -22,6 +22,7 @@ class Lines(View):
         self._width = width
         self._plans = 0
         self._steps = set[tuple[str, int]]()
+        self._notes = set[Hashable]()
         self._stays = 0
         self._began = self._undoing = False
 
@@ -50,12 +51,16 @@ class Lines(View):
             self._began = True
             self._say(tree.heading(outcome, self._ui_url))
         columns = Columns(outcome, self._width)
+        for what, told in notes.failovers(outcome).items():
+            self._tell_once(what, told)
         for revision in [one for one in outcome.revisions if one.number > self._plans]:
             self._tell_steps(outcome, columns, before=revision.number)
-            for line in tree.plan_lines(revision):
+            self._tell_compactions(outcome, revision)
+            for line in headings.lines(outcome, revision):
                 self._say(line)
             self._plans = revision.number
         self._tell_steps(outcome, columns, before=self._plans + 1)
+        self._tell_compactions(outcome, None)
         self._tell_stays(outcome)
 
     def _tell_steps(self, outcome: Outcome, columns: Columns, before: int) -> None:
@@ -66,6 +71,16 @@ class Lines(View):
                 self._begin_undo(wanted=tree.is_undo(step))
                 for line in tree.step_lines(outcome, step, columns):
                     self._say(line)
+
+    def _tell_compactions(self, outcome: Outcome, before: Revision | None) -> None:
+        for one in notes.compactions_before(outcome, before):
+            self._tell_once(one, [notes.compaction(one)])
+
+    def _tell_once(self, what: Hashable, lines: Sequence[str]) -> None:
+        if what not in self._notes:
+            self._notes.add(what)
+            for line in lines:
+                self._say(line)
 
     def _tell_stays(self, outcome: Outcome) -> None:
         for one in tree.not_tried(outcome)[self._stays :]:

@@ -24,9 +24,12 @@ _OF_STATUS = {
     StepStatus.CANCELLED: "yellow",
     StepStatus.UNDONE: "yellow",
 }
-COLOURS = {SIGNS[status]: colour for status, colour in _OF_STATUS.items()}
+COLOURS = {SIGNS[status]: colour for status, colour in _OF_STATUS.items()} | {"!": "yellow", "≡": "yellow"}
 _SIGNED = re.compile(rf"(  )([{''.join(COLOURS)}])( .*)")
-_BOLD = re.compile(r"(Plan \d+)(.*)")
+_BOLD = re.compile(r"((?:Plan|Turn) \d+)(.*)")
+_OF_TURN = {">": "cyan", "←": "cyan", "<": "green", "→": "green", "✗": "red", "≡": "yellow", "·": "yellow"}
+_SPOKEN = re.compile(rf"(  )([{''.join(_OF_TURN)}] [^\n]*)(.*)", re.DOTALL)
+_TURN = re.compile(r"((?:Turn|Summary|Carried)[^\n]*?)(  .*)?", re.DOTALL)
 _ENDED = re.compile(r"(\w+(?: budget)?)( (?:in|for) .*)", re.DOTALL)
 
 
@@ -48,6 +51,14 @@ class Paint:
             return found[1] + self._styled(found[2], COLOURS[found[2]]) + found[3]
         if found := _BOLD.fullmatch(line):
             return self._styled(found[1], "bold") + found[2]
+        return line
+
+    def turn(self, line: str) -> str:
+        """A line of a conversation, which may be wrapped: who speaks has a colour, what they say has none."""
+        if found := _SPOKEN.fullmatch(line):
+            return found[1] + self._styled(found[2], _OF_TURN[found[2][0]]) + found[3]
+        if found := _TURN.fullmatch(line):
+            return self._styled(found[1], "bold") + (found[2] or "")
         return line
 
     def headline(self, line: str) -> str:

@@ -53,6 +53,7 @@ def _standing(outcome: Outcome, at: datetime) -> str:
     steps = [step for step in outcome.steps if step.status is not StepStatus.SKIPPED and not tree.is_undo(step)]
     done = sum(tree.has_ended(step) for step in steps)
     counts = f"{done} of {len(steps)} steps, {outcome.spent.tool_calls} tool calls"
+    counts += f", {outcome.spent.tokens:,} tokens" if outcome.spent.model_calls else ""
     status = outcome.status.capitalize()
     time = duration((at - outcome.started_at).total_seconds(), digits=1)
     return f"{status} for {time}: {counts}  (Ctrl-C detaches)"

@@ -24,7 +24,8 @@ async def prune(client: Client, common: Common, days: float) -> int:
     if found is None:
         remedy = "restart it on the version of this console"
         raise Problem("old_worker", "The worker is too old to prune", remedy, Exit.FAILED)
-    fields = {"pruned": found.payloads, "bytes": found.size, "before": before.isoformat()}
-    line = f"pruned {found.payloads} payloads, {found.size} bytes, that were stored before {before:%Y-%m-%d %H:%M} UTC"
+    fields = {"pruned": found.payloads, "bytes": found.size, "turns": found.turns, "before": before.isoformat()}
+    what = f"{found.payloads} payloads, {found.size} bytes, and {found.turns} turns of conversations"
+    line = f"pruned {what} that were stored before {before:%Y-%m-%d %H:%M} UTC"
     print(document.of_anything(fields) if common.json else line)
     return Exit.COMPLETED

@@ -15,6 +15,7 @@ from temporalio.api.common.v1 import Payload, SearchAttributes
 from temporalio.api.failure.v1 import ApplicationFailureInfo, Failure
 from temporalio.api.history.v1 import HistoryEvent, MarkerRecordedEventAttributes
 
+from console.call import CONVERSING
 from console.values import Values
 from workflows import attributes, routing
 from workflows.agent import OUTCOME_MEMO
@@ -65,6 +66,7 @@ RESULTS: Mapping[str, type[BaseModel]] = {
     routing.CATALOGUE.kind: Catalogue,
     routing.PLAN.kind: Proposed,
     routing.REPLAN.kind: Proposed,
+    routing.COMPACT.kind: Proposed,
 }
 READABLE = ("json/plain", "json/protobuf")
 UNREADABLE = ("binary/plain", "binary/protobuf")
@@ -104,7 +106,7 @@ class Redaction:
             case "activity_task_scheduled_event_attributes":
                 kind = event.activity_task_scheduled_event_attributes.activity_type.name
                 self._kinds[event.event_id] = kind
-                return (Situation,) if kind in (routing.PLAN.kind, routing.REPLAN.kind) else ()
+                return (Situation,) if kind in CONVERSING else ()
             case "activity_task_completed_event_attributes":
                 kind = self._kinds.get(event.activity_task_completed_event_attributes.scheduled_event_id, "")
                 return (RESULTS.get(kind, StepReturn),)

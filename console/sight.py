@@ -28,6 +28,7 @@ OWN = {
     routing.CATALOGUE.kind: "asking what the worker can do",
     routing.PLAN.kind: "asking the planner",
     routing.REPLAN.kind: "asking the planner for a new plan",
+    routing.COMPACT.kind: "summarising the older turns of the conversation",
     routing.FIND_EFFECT.kind: "asking the ledger whether a call happened",
 }
 

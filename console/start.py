@@ -2,6 +2,7 @@
 
 import re
 import secrets
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -23,8 +24,20 @@ MAX_ID = 200
 """Characters of an id that somebody chooses."""
 MAX_PLAN = 256 * 1024
 """Bytes of a plan file; the server takes no task of 2 MB."""
+REPLANS = {"plan": 2, "react": 20}
+"""New plans that a task may make where nobody says it: one move is a smaller plan than a whole one."""
 TASK_MEMO = "task"
 DIGEST_MEMO = "task_digest"
+
+
+class Options(BaseModel):
+    """What a task was asked with beside its words; None for what nobody said."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    strategy: Literal["plan", "react"] | None = None
+    planner: str | None = None
+    result_schema: dict[str, JsonValue] | None = None
 
 
 class PlanFile(BaseModel):
@@ -37,6 +50,8 @@ class PlanFile(BaseModel):
     """What the plan is for, unless `--task` says it."""
     documents: str | None = None
     """The folder of documents, unless `--documents` says it."""
+    options: Options = Options()
+    """Each unless the command line says it."""
     schema_: Literal[1] = Field(default=1, alias="schema")
     dry_run: bool = False
     planner: str = ""
@@ -93,14 +108,20 @@ def check(id: str | None, *, detach: bool, dry_run: bool) -> None:
         raise Problem("usage", reason, remedy)
 
 
+def kinds(given: Sequence[str] | None) -> tuple[str, ...]:
+    """The kinds that `--allow` names, with commas between them or in several options."""
+    named = (one.strip() for text in given or () for one in text.split(","))
+    return tuple(dict.fromkeys(filter(None, named)))
+
+
 def wanted(
     text: str | None,
     plan: Path | None,
     documents: str | None,
     limits: dict[str, Any],
-    on_escalation: Literal["end", "undo"] = "end",
+    **more: Any,
 ) -> Task:
-    """What the options ask for.
+    """What the options ask for; `more` are fields of a Task, None where nobody said anything.
 
     Raises:
         Problem: no task, a plan that cannot be used, a limit that makes no sense.
@@ -112,8 +133,11 @@ def wanted(
     if not words:
         raise Problem("no_task", "There is nothing to do", 'give --task "..." or --plan FILE')
     try:
-        more: dict[str, Any] = {"limits": Limits(**limits), "on_escalation": on_escalation}
-        return Task(text=words, plan=steps, documents=folder, **more)
+        kept = written.options.model_dump(exclude_none=True) if written else {}
+        said_more = {name: value for name, value in more.items() if value is not None}
+        chosen = {**kept, **said_more}
+        allowed = Limits(**{"replans": REPLANS[chosen.get("strategy", "plan")], **limits})
+        return Task(text=words, plan=steps, documents=folder, limits=allowed, **chosen)
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         field = {"text": "task"}.get(str(first["loc"][-1]), str(first["loc"][-1]).replace("_", "-"))

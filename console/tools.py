@@ -46,6 +46,8 @@ async def tools(client: Client, common: Common, kind: str | None) -> int:
             _head(card)
             for line in _more(card) if kind else ():
                 watching.say(printable(line))
+        if found.left_out and kind is None:
+            watching.say(f"Not offered, since this worker has no model: {printable(', '.join(found.left_out))}")
     return Exit.COMPLETED
 
 
@@ -156,6 +158,8 @@ def _more(card: ToolCard) -> list[str]:
     lines += [f"  {words} {other.kind}" for words, other in related.items() if other]
     lines += [f"  settles within {spec.settle:g} s"] if spec.reconcile else []
     lines += [f"  falls back to {spec.fallback}"] if spec.fallback else []
+    lines += ["  returns text that anybody may have written"] if spec.untrusted else []
+    lines += [f"  asks a model: {spec.tokens:,} tokens at the most"] if spec.tokens else []
     lines += [f"  retries: {spec.retry}; {spec.timeout:g} s an attempt", "  takes"]
     for name, part in card.args_schema.get("properties", {}).items():
         needed = " (required)" if name in card.args_schema.get("required", ()) else ""

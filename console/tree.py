@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from console import closing as last
+from console import headings, notes
 from console import step_lines as steps
 from console.call import UNDO
 from console.cells import cut
@@ -10,10 +11,8 @@ from console.cells import one_line as one_line
 from console.cells import printable as printable
 from console.cells import wrapped as wrapped
 from console.step_lines import Columns, Now
-from workflows.task import Outcome, OutcomeStep, Revision, StepStatus, UndoRecord
+from workflows.task import Outcome, OutcomeStep, StepStatus, UndoRecord
 
-MAX_BECAUSE = 400
-"""Cells of a planner's reason."""
 UNDO_HEADING = "Undo  the newest first"
 
 
@@ -33,17 +32,6 @@ def heading(outcome: Outcome, ui_url: str | None) -> str:
     return printable("  ".join(filter(None, [outcome.task_id, planner, ui_url])))
 
 
-def plan_lines(revision: Revision) -> list[str]:
-    """The lines above the steps of a plan."""
-    because = [f"    {cut(one_line(revision.because), MAX_BECAUSE)}"] if revision.because else []
-    if not revision.refused:
-        return [f"Plan {revision.number}", *because]
-    reasons = [f"because {', '.join(revision.refused)} {'was' if len(revision.refused) == 1 else 'were'} refused"]
-    reasons += [f"{_kept(revision.kept)} kept"] if revision.kept else []
-    reasons += [f"looked again with {', '.join(revision.looked)}"] if revision.looked else []
-    return [printable(f"Plan {revision.number}  " + "; ".join(reasons)), *because]
-
-
 def step_lines(outcome: Outcome, step: OutcomeStep, columns: Columns | None = None) -> list[str]:
     """A step, and below it what went wrong and what followed."""
     return steps.lines(outcome, step, columns or Columns(outcome))
@@ -54,11 +42,16 @@ def blocks(outcome: Outcome, columns: Columns, now: Now | None = None) -> list[B
     found = list[Block]()
     if outcome.omitted:
         found.append(Block([f"  … {outcome.omitted} earlier steps of this long task: `explain` tells of them"], 0))
+    found += [Block(told, 0) for told in notes.failovers(outcome).values()]
     for revision in outcome.revisions:
-        found.append(Block(plan_lines(revision), revision.number))
+        short = map(notes.compaction, notes.compactions_before(outcome, revision))
+        if head := [*short, *headings.lines(outcome, revision)]:
+            found.append(Block(head, revision.number))
         for step in outcome.steps:
             if step.revision == revision.number and step.status is not StepStatus.SKIPPED and not is_undo(step):
                 found.append(Block(steps.lines(outcome, step, columns, now), revision.number, step))
+    if rest := list(map(notes.compaction, notes.compactions_before(outcome, None))):
+        found.append(Block(rest, outcome.revisions[-1].number if outcome.revisions else 0))
     return found + _undo(outcome, columns, now)
 
 
@@ -107,7 +100,3 @@ def whole(outcome: Outcome, ui_url: str | None, width: int = steps.WIDTH, now: N
 def has_ended(step: OutcomeStep) -> bool:
     """Whether a step will not change any more, and did something."""
     return step.status in (StepStatus.COMPLETED, StepStatus.FAILED, StepStatus.CANCELLED, StepStatus.UNDONE)
-
-
-def _kept(ids: tuple[str, ...]) -> str:
-    return ", ".join(ids) if len(ids) <= 8 else f"{len(ids)} steps"

@@ -13,9 +13,12 @@ from workflows.call import Call, Undoes
 from workflows.catalogue import Catalogue, Companion, ToolSpec
 from workflows.faults import Fault
 from workflows.guard import RepeatGuard
-from workflows.plan import Answer, GiveUp, NewSteps, Proposed, Question, Step, digest
+from workflows.loops import LoopGuard
+from workflows.plan import Answer, GiveUp, NewSteps, PassedOver, Proposed, Question, Step, digest
 from workflows.task import (
+    Compaction,
     Ending,
+    Failover,
     FaultRecord,
     Observation,
     Outcome,
@@ -33,7 +36,9 @@ KEPT: Mapping[type[BaseModel], frozenset[str]] = {
     Call: frozenset({"key", "digest"}),
     Catalogue: frozenset({"planner"}),
     Companion: frozenset({"kind", "args"}),
+    Compaction: frozenset({"planner"}),
     Ending: frozenset({"code"}),
+    Failover: frozenset({"planner", "code"}),
     Fault: frozenset({"source"}),
     FaultRecord: frozenset({"source", "step_id", "decision", "reconciled"}),
     GiveUp: frozenset({"type"}),
@@ -41,14 +46,15 @@ KEPT: Mapping[type[BaseModel], frozenset[str]] = {
     Observation: frozenset({"step_id", "kind"}),
     Outcome: frozenset({"code", "planner", "strategy"}),
     OutcomeStep: frozenset({"id", "kind", "needs"}),
-    Progress: frozenset({"planner", "down", "folded", "origin"}),
+    PassedOver: frozenset({"planner", "code"}),
+    Progress: frozenset({"planner", "down", "folded", "grants", "origin"}),
     Proposed: frozenset({"planner"}),
     Question: frozenset({"type"}),
-    Revision: frozenset({"refused", "kept", "looked"}),
-    Situation: frozenset({"down"}),
+    Revision: frozenset({"refused", "kept", "looked", "planner"}),
+    Situation: frozenset({"down", "withheld", "strategy", "planner", "continues"}),
     Step: frozenset({"id", "kind", "needs"}),
     StepRecord: frozenset({"kind", "undoes"}),
-    Task: frozenset({"strategy", "on_escalation"}),
+    Task: frozenset({"strategy", "on_escalation", "planner", "allow", "continues"}),
     ToolSpec: frozenset({"kind", "retry", "fallback", "digest"}),
     UndoRecord: frozenset({"step_id", "kind"}),
     Undoes: frozenset({"key", "step", "kind"}),
@@ -83,7 +89,8 @@ class Values(Placeholders):
                 self._digests[digest(record.kind, args)] = digest(record.kind, self.data(args, references=True))
         for one in progress.observations:
             self._digests[digest(one.kind, one.args)] = digest(one.kind, self.data(one.args, references=True))
-        views = [one.value for one in progress.observations] + [fault.observed for fault in progress.faults]
+        views = [record.result for record in progress.records]
+        views += [one.value for one in progress.observations] + [fault.observed for fault in progress.faults]
         for value in views:
             self._digests[digest(value)] = digest(self.data(value))
 
@@ -91,12 +98,16 @@ class Values(Placeholders):
         if isinstance(it, Progress):
             self._learn(it)
         dumped, kept = it.model_dump(mode="json"), KEPT.get(type(it), frozenset())
-        return {name: dumped[name] if name in kept else self._part(name, value, dumped[name]) for name, value in it}
+        fields = {name: value for name, value in it if name in dumped}
+        return {
+            name: dumped[name] if name in kept else self._part(name, value, dumped[name])
+            for name, value in fields.items()
+        }
 
     def _part(self, name: str, value: Any, dumped: Any) -> Any:
         """A field of a model that is not kept by its name."""
         match value:
-            case RepeatGuard():
+            case RepeatGuard() | LoopGuard():
                 return _renamed(dumped, self._digests)
             case _ if name in FOREIGN:
                 return self.data(dumped, references=name == "args")

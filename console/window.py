@@ -100,7 +100,7 @@ def _where(hidden: Sequence[int], shown: Sequence[int]) -> str:
 
 def _gap(hidden: Sequence[Block], where: str) -> str:
     counts = Counter(block.step.status for block in hidden if block.step)
-    plans = sum(block.step is None for block in hidden)
+    plans = sum(block.step is None and block.lines[0].startswith("Plan") for block in hidden)
     said = [f"{plans} plan{'' if plans == 1 else 's'}"] if plans else []
     said += [f"{number} {WORDS.get(one, one.value)}" for one, number in counts.items()]
     return f"  ... {', '.join(said)}{where}"

@@ -1,4 +1,4 @@
-"""The commands that look and change nothing: `list`, `show`, `explain`, `effects`, `tools`."""
+"""The commands that look and change nothing: `list`, `show`, `explain`, `effects`, `transcript`, `tools`."""
 
 from typing import Annotated
 
@@ -66,6 +66,21 @@ async def effects(*, id: TaskId = None, common: Common) -> int:
     return await listing.effects(client, handle, await common.at(handle))
 
 
+async def transcript(
+    *,
+    id: TaskId = None,
+    full: Annotated[bool, typer.Option("--full", help="All of each turn, with the marks around foreign text.")] = False,
+    common: Common,
+) -> int:
+    """Print what a task's model was told and what it said, turn by turn; a worker has it."""
+    from console import finding
+    from console import transcript as printing
+
+    client = await common.connected()
+    handle = await finding.task(client, id)
+    return await printing.transcript(client, handle, await common.at(handle), full=full)
+
+
 async def tools(
     *,
     kind: Annotated[str | None, typer.Argument(metavar="KIND", help="One tool, with what it takes.")] = None,
@@ -82,5 +97,6 @@ COMMANDS = {
     "show": (command(show), "python starter.py show book-a-slot --follow"),
     "explain": (command(explain), "python starter.py explain book-a-slot --step book"),
     "effects": (command(effects), "python starter.py effects book-a-slot"),
+    "transcript": (command(transcript), "python starter.py transcript book-a-slot --full"),
     "tools": (command(tools), "python starter.py tools book_slot"),
 }

@@ -35,7 +35,7 @@ async def prune(
     days: Annotated[float, typer.Option("--older-than", metavar="DAYS", min=0, help="Only what is older.")] = 30,
     common: Common,
 ) -> int:
-    """Delete large payloads that closed tasks left in the store; their histories stay, and refer to nothing then."""
+    """Delete large payloads and conversations that closed tasks left in the store; histories stay without them."""
     from console import pruning
 
     return await pruning.prune(await common.connected(), common, days)

@@ -30,7 +30,8 @@ def items(story: Story) -> Iterator[Item]:
         what = Sentence(text=f"{OUTSIDE[end.status]}{because}.", events=(end.event,))
         yield Item(what=what, decision="end", then=_interrupted(story))
     elif (end.outcome is None or end.outcome.code not in TOLD_ELSEWHERE) and not _escalated_by_fault(story, end):
-        yield Item(what=_what(story, end), why=_why(story, end), decision="end", then=_interrupted(story))
+        then = (*_interrupted(story), *_last_turn(story))
+        yield Item(what=_what(story, end), why=_why(story, end), decision="end", then=then)
 
 
 def _escalated_by_fault(story: Story, end: End) -> bool:
@@ -60,6 +61,8 @@ def _why(story: Story, end: End) -> Sentence | None:
     limits = story.history.task.limits if story.history.task else Limits()
     if code == "deadline":
         return Sentence(text="A task ends at its deadline whatever it is doing; what was finished stays.")
+    if code in ("tokens", "usd"):
+        return Sentence(text="What a call may use is reserved before it is made, and there was no room for the next.")
     if code == "tool_calls":
         return Sentence(
             text=f"It may make {words.count(limits.tool_calls, 'tool call')}, and the next step needed one."
@@ -87,6 +90,16 @@ def _interrupted(story: Story) -> tuple[Sentence, ...]:
     text = f"{words.listed(call.id for call in cut)} {verb} stopped while running{doubt}."
     told = Sentence(text=text, events=tuple(event for call in cut for event in call.events))
     return (told, *(sentence for one in found if one for sentence in one.sentences("end")))
+
+
+def _last_turn(story: Story) -> Iterator[Sentence]:
+    """That the planner was asked for an answer from what was there, and what came of it."""
+    for call in story.history.planning:
+        if call.situation and call.situation.is_last:
+            has_said = story.history.outcome is not None and story.history.outcome.result is not None
+            became = "its answer is the result" if has_said else "no answer came"
+            text = f"The planner was asked once more, without tools, for an answer from what was there: {became}."
+            yield Sentence(text=text, events=call.events)
 
 
 def now(story: Story) -> list[Sentence]:

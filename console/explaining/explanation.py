@@ -6,7 +6,8 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict
 
 from console.call import Call
-from console.explaining import attempts, endings, faults, proposals, remedies, unattended, words, world
+from console.closing import spent_on_models
+from console.explaining import attempts, conversing, endings, faults, proposals, remedies, unattended, words, world
 from console.explaining.item import Cost, Item, Sentence
 from console.explaining.revisions import Diff, diffs
 from console.explaining.story import Story
@@ -20,6 +21,7 @@ COUNTED = {
     "reconcile": ("call that was looked for", "calls that were looked for"),
     "replan": ("fault that called for a new plan", "faults that called for a new plan"),
     "send_back": ("rejected proposal", "rejected proposals"),
+    "failover": ("planner that could not be used", "planners that could not be used"),
     "escalate": ("escalation", "escalations"),
     "undecided": ("fault not decided yet", "faults not decided yet"),
 }
@@ -38,6 +40,7 @@ class Explanation(BaseModel):
     plans: tuple[Diff, ...]
     now: tuple[Sentence, ...]
     resets: tuple[Sentence, ...]
+    compactions: tuple[Sentence, ...]
     todo: tuple[Sentence, ...]
     """What a person can do about its end."""
     notes: tuple[Sentence, ...]
@@ -47,14 +50,15 @@ class Explanation(BaseModel):
     @property
     def is_plain(self) -> bool:
         """Whether everything went as planned, so that there is little to explain."""
-        return self.status == "completed" and not self.items and not self.resets and not self.notes
+        told = (*self.items, *self.resets, *self.compactions, *self.notes)
+        return self.status == "completed" and not told
 
 
 def of(history: History) -> Explanation:
     """Explain a task from its history alone."""
     story = Story(history)
     found = [item for id in (*story.step_ids, *story.undo_ids) for item in faults.of_step(story, id)]
-    found += [*proposals.items(story), *endings.items(story)]
+    found += [*proposals.items(story), *conversing.failovers(story), *endings.items(story)]
     items = tuple(sorted(found, key=lambda item: item.at))
     return Explanation(
         story=story,
@@ -64,6 +68,7 @@ def of(history: History) -> Explanation:
         plans=tuple(diffs(story)),
         now=tuple(endings.now(story)),
         resets=tuple(endings.resets(story)),
+        compactions=tuple(conversing.compactions(story)),
         todo=tuple(remedies.of(story)),
         notes=tuple(unreadable(history)),
         cost=sum((item.cost for item in items), Cost(unattended=unattended.seconds(history))),
@@ -104,9 +109,10 @@ def _summary(story: Story, items: Sequence[Item]) -> str:
         how = status(history).replace("_", " ")
         took = f"{how} after {words.seconds((end.at - (history.started_at or end.at)).total_seconds())}"
     done = len({call.step for call in story.done})
-    plans = words.count(len(story.plans), "plan") if story.plans else "no plan in force"
+    plans = words.count(len(story.plans), "turn" if story.in_turns else "plan") if story.plans else "no plan in force"
     steps = f", {done} of {words.count(len(story.step_ids), 'step')} finished" if story.step_ids else ""
-    calls = words.count(tool_calls(story), "tool call")
+    spent = spent_on_models(history.outcome.spent) if history.outcome else []
+    calls = ", ".join([words.count(tool_calls(story), "tool call"), *spent])
     began = f"Started {words.moment(history.started_at)}." if history.started_at else ""
     return " ".join(filter(None, [f"{history.task_id} {took}: {plans}{steps}, {calls}.", _deviations(items), began]))
 
@@ -154,7 +160,7 @@ def document(explanation: Explanation) -> dict[str, Any]:
         "never_started": world.never_started(story),
         "now": [one.text for one in explanation.now],
         "todo": [one.text for one in explanation.todo],
-        "notes": [one.text for one in (*explanation.resets, *explanation.notes)],
+        "notes": [one.text for one in (*explanation.resets, *explanation.compactions, *explanation.notes)],
         "result": outcome.result if outcome else None,
     }
 

@@ -105,8 +105,8 @@ def _put(story: Story, id: str, plan: Plan | None) -> str:
     changes = diff(story, before, plan).changed
     for one in changes:
         if one.before.id == id:
-            return f"plan {plan.number} has {one.after.id} in its place{_difference(one)}."
-    return f"plan {plan.number} does without it."
+            return f"{plan.name} has {one.after.id} in its place{_difference(one)}."
+    return f"{plan.name} does without it."
 
 
 def _difference(change: Change) -> str:

@@ -6,7 +6,9 @@ from pydantic import BaseModel, ConfigDict
 
 from console.call import Event
 
-Decision = Literal["retry", "wait", "fallback", "replan", "reconcile", "escalate", "send_back", "end", "undecided"]
+Decision = Literal[
+    "retry", "wait", "fallback", "replan", "reconcile", "escalate", "send_back", "failover", "end", "undecided"
+]
 
 
 class _Frozen(BaseModel):

@@ -7,7 +7,8 @@ from typing import Any
 from console.explaining import explanation, page, words
 from console.explaining.explanation import Explanation
 from console.explaining.item import Cost, Item, Sentence
-from console.explaining.page import INDENT, Row
+from console.explaining.moves import Row
+from console.explaining.page import INDENT
 from console.explaining.revisions import Diff
 from console.problem import Problem
 from workflows.plan import nearest
@@ -53,7 +54,9 @@ def rows(one: OneStep) -> Iterator[Row]:
         for text in page.difference_lines(diff):
             yield (
                 INDENT,
-                Sentence(text=f"Plan {diff.number}: {text}", events=one.whole.story.plans[diff.number - 1].events),
+                Sentence(
+                    text=f"{diff.name.capitalize()}: {text}", events=one.whole.story.plans[diff.number - 1].events
+                ),
             )
     for number, item in enumerate(one.items, 1):
         yield from page.item_rows(number, item)

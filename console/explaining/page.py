@@ -7,9 +7,10 @@ from rich.cells import cell_len
 from console import cells
 from console.call import Event
 from console.cells import one_line
-from console.explaining import explanation, words, world
+from console.explaining import explanation, moves, words, world
 from console.explaining.explanation import Explanation
 from console.explaining.item import Cost, Item, Sentence
+from console.explaining.moves import Block, Row
 from console.explaining.revisions import Diff, Planned
 from console.explaining.story import Story
 
@@ -18,8 +19,6 @@ MAX_SPANS = 6
 NARROWEST = 40
 """Columns below which a sentence is not cut any more."""
 INDENT = " " * 5
-Row = tuple[str, Sentence]
-"""What stands before a sentence, and the sentence."""
 
 
 def lines(explained: Explanation, width: int | None) -> list[str]:
@@ -39,8 +38,8 @@ def _plain(explained: Explanation) -> Iterator[Row]:
     """A task that went as planned, in short: what it did step by step is what it planned."""
     story = explained.story
     yield from _head(explained)
-    for diff in explained.plans:
-        yield from plan_rows(story, diff)
+    for block in moves.folded(story, [_plan_block(story, diff) for diff in explained.plans]):
+        yield from block.rows
     yield from _closing(explained)
     yield from (("", one) for one in (*_costs(explained.cost), *world.left(story)))
 
@@ -65,14 +64,20 @@ def _story(explained: Explanation) -> Iterator[Row]:
 
 def _course(explained: Explanation) -> Iterator[Row]:
     """Plans, deviations, finished steps and resets, in the order of their events."""
-    story, blocks = explained.story, list[tuple[Event, int, list[Row]]]()
-    for plan, diff in zip(story.plans, explained.plans, strict=True):
-        blocks.append((plan.turn.call.ended or plan.turn.call.scheduled, 0, plan_rows(story, diff)))
-    blocks += [(item.at, 1, item_rows(number, item)) for number, item in enumerate(explained.items, 1)]
-    blocks += [(event, 2, [row]) for event, row in _finished(explained)]
-    blocks += [(one.events[0], 3, [("", one)]) for one in explained.resets]
-    for *_, rows in sorted(blocks, key=lambda block: block[:2]):
-        yield from rows
+    story, blocks = explained.story, list[Block]()
+    blocks += [_plan_block(story, diff) for diff in explained.plans]
+    for number, item in enumerate(explained.items, 1):
+        rank = -1 if item.decision == "failover" else 1  # who was asked comes before what they said
+        blocks.append(Block(item.at, rank, item_rows(number, item)))
+    blocks += [Block(event, 2, [row]) for event, row in _finished(explained)]
+    blocks += [Block(one.events[0], 3, [("", one)]) for one in (*explained.resets, *explained.compactions)]
+    for block in moves.folded(story, sorted(blocks, key=lambda block: (block.at, block.rank))):
+        yield from block.rows
+
+
+def _plan_block(story: Story, diff: Diff) -> Block:
+    plan = story.plans[diff.number - 1]
+    return Block(plan.turn.call.ended or plan.turn.call.scheduled, 0, plan_rows(story, diff), plan)
 
 
 def item_rows(number: int, item: Item) -> list[Row]:
@@ -85,16 +90,18 @@ def item_rows(number: int, item: Item) -> list[Row]:
 def plan_rows(story: Story, diff: Diff) -> list[Row]:
     """A plan: its steps or, for a new one, how it differs from the one before."""
     events = story.plans[diff.number - 1].events
-    if diff.number == 1:
-        steps = words.listed(map(planned, diff.added))
-        return [("", Sentence(text=f"Plan 1: {steps}.", events=events)), *_because(diff)]
+    name, move = diff.name.capitalize(), story.plans[diff.number - 1].move
+    if diff.number == 1 or move is not None:
+        steps = words.listed(planned(Planned.of(step)) for step in story.plans[diff.number - 1].steps)
+        return [("", Sentence(text=f"{name}: {steps}.", events=events)), *_because(diff)]
     how = "instead of" if diff.replan else "goes on after"
-    head = Sentence(text=f"Plan {diff.number}, {how} plan {diff.number - 1}:", events=events)
+    head = Sentence(text=f"{name}, {how} {story.plans[diff.number - 2].name}:", events=events)
     return [("", head), *_because(diff), *((INDENT, Sentence(text=text)) for text in difference_lines(diff))]
 
 
 def _because(diff: Diff) -> list[Row]:
-    return [(INDENT, Sentence(text=f"The planner's reason: {words.sentence(diff.because)}"))] if diff.because else []
+    said = "It said" if diff.is_turn else "The planner's reason"
+    return [(INDENT, Sentence(text=f"{said}: {words.sentence(diff.because)}"))] if diff.because else []
 
 
 def difference_lines(diff: Diff) -> list[str]:
@@ -104,7 +111,7 @@ def difference_lines(diff: Diff) -> list[str]:
     ]
     groups = {
         "changed": changed,
-        "added" if diff.number > 1 else "planned": [planned(one) for one in diff.added],
+        "planned" if diff.number == 1 or diff.is_turn else "added": [planned(one) for one in diff.added],
         "dropped": [one.id for one in diff.dropped],
         "planned as before": diff.unchanged,
         "kept, since finished": diff.kept if diff.replan else (),
@@ -138,7 +145,9 @@ def _finished(explained: Explanation) -> Iterator[tuple[Event, Row]]:
 def _closing(explained: Explanation) -> Iterator[Row]:
     story = explained.story
     outcome, end = story.history.outcome, story.history.end
-    if end is None or any(end.event in item.events for item in explained.items):
+    is_told = any(end is not None and end.event in item.events for item in explained.items)
+    has_last_answer = outcome is not None and outcome.status == "over_budget" and outcome.result is not None
+    if end is None or (is_told and not has_last_answer):
         return
     if outcome is not None and outcome.result is not None:
         yield "", Sentence(text=f"Result: {words.value(outcome.result, 300)}", events=(end.event,))

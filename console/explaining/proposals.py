@@ -17,7 +17,7 @@ def items(story: Story) -> Iterator[Item]:
     for turn in story.turns:
         if turn.verdict is Verdict.REJECTED:
             yield _rejected(story, turn)
-        if isinstance(turn.proposal, Question | GiveUp) and turn.verdict is Verdict.ACCEPTED:
+        if turn.verdict is Verdict.ACCEPTED and isinstance(turn.proposal, Question | GiveUp):
             yield _no_plan(story, turn, turn.proposal)
 
 
@@ -37,7 +37,7 @@ def _rejected(story: Story, turn: Turn) -> Item:
     who = "The hand-written plan" if by_hand else f"Proposal {_number(turn)} of the planner"
     why = "A proposal is checked before anything is scheduled, so nothing of it was run"
     end = story.history.end
-    after = story.turn_after(turn.call.scheduled)
+    after = _next(story, turn)
     if after is None and end is not None:
         then = Sentence(text=_given_up(story, by_hand), events=(end.event,))
     else:
@@ -51,6 +51,12 @@ def _rejected(story: Story, turn: Turn) -> Item:
     )
 
 
+def _next(story: Story, turn: Turn) -> Turn | None:
+    """The next request that was answered; where the conversation had to be shortened first, the one after that."""
+    later = (one for one in story.turns if one.call.scheduled > turn.call.scheduled)
+    return next((one for one in later if one.verdict is not Verdict.TOO_LONG), None)
+
+
 def _sent_back(story: Story, after: Turn | None) -> Sentence:
     if after is None:
         return Sentence(text="It is not decided yet what follows.")
@@ -60,9 +66,10 @@ def _sent_back(story: Story, after: Turn | None) -> Sentence:
         Verdict.UNDECIDED: "is not decided yet",
         Verdict.UNREADABLE: "cannot be read here",
         Verdict.FAILED: "never came: the planner could not be asked",
+        Verdict.TOO_LONG: "had to wait until the conversation was shortened",
     }[after.verdict]
     plan = next((plan for plan in story.plans if plan.turn.call is after.call), None)
-    became = f" as plan {plan.number}" if plan else ""
+    became = f" as {plan.name}" if plan else ""
     text = f"It went back to the planner with the reasons, and proposal {_number(after)} {answer}{became}."
     return Sentence(text=text, events=after.call.events)
 

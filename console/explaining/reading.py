@@ -8,7 +8,7 @@ from temporalio.api.failure.v1 import Failure
 from temporalio.api.history.v1 import HistoryEvent
 from temporalio.converter import DataConverter
 
-from console.call import PLANNING, Call, Closed, Event, Failing
+from console.call import CONVERSING, Call, Closed, Event, Failing
 from console.explaining import failures
 from console.explaining.payloads import Payloads
 from console.history import End, History, Pending, Reset, Timer
@@ -170,7 +170,7 @@ class Reading:
         of = event.activity_task_scheduled_event_attributes
         call = Call(of.activity_id, of.activity_type.name, _when(event), self._at(event.event_id))
         call.allowed = of.retry_policy.maximum_attempts
-        if call.kind in PLANNING:
+        if call.kind in CONVERSING:
             call.situation = await self._payloads.model(event.event_id, "input", of.input.payloads, Situation)
         else:
             call.args = await self._payloads.value(event.event_id, "input", of.input.payloads)
@@ -190,7 +190,7 @@ class Reading:
         of = event.activity_task_completed_event_attributes
         call = self._close(of.scheduled_event_id, event, Closed.COMPLETED)
         id, payloads = event.event_id, of.result.payloads
-        if call.kind in PLANNING:
+        if call.kind in CONVERSING:
             call.proposed = await self._payloads.model(id, "result", payloads, Proposed)
         elif call.kind == routing.CATALOGUE.kind:
             self.history.catalogue = await self._payloads.model(id, "result", payloads, Catalogue)

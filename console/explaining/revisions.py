@@ -58,6 +58,9 @@ class Diff(_Frozen):
     """A plan, and how it differs from the one before."""
 
     number: int
+    name: str
+    """`plan 2`; `turn 7` for what a model called for by itself in one turn."""
+    is_turn: bool
     because: str
     replan: bool
     """Whether a fault led to it; else it goes on after a finished plan."""
@@ -72,9 +75,10 @@ class Diff(_Frozen):
 
 
 def diffs(story: Story) -> list[Diff]:
-    """Every plan against the one before; the first against nothing."""
+    """Every plan against the one before; the first, and a turn that only goes on, against nothing."""
     earlier: Sequence[Plan | None] = [None, *story.plans]
-    return [diff(story, before, plan) for before, plan in zip(earlier, story.plans, strict=False)]
+    pairs = zip(earlier, story.plans, strict=False)
+    return [diff(story, before if plan.move is None or plan.turn.is_replan else None, plan) for before, plan in pairs]
 
 
 def diff(story: Story, before: Plan | None, plan: Plan) -> Diff:
@@ -86,6 +90,8 @@ def diff(story: Story, before: Plan | None, plan: Plan) -> Diff:
     taken = {one.id for _, one in changed}
     return Diff(
         number=plan.number,
+        name=plan.name,
+        is_turn=plan.move is not None,
         because=plan.because,
         replan=plan.turn.is_replan,
         kept=tuple(kept),

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from console.call import Call, Closed, Event
+from console.headings import of_turn
 from console.history import History
 from workflows import routing
 from workflows.plan import Answer, GiveUp, NewSteps, Question, Step
@@ -21,6 +22,8 @@ class Verdict(StrEnum):
     UNDECIDED = "undecided"
     UNREADABLE = "unreadable"
     FAILED = "failed"
+    TOO_LONG = "too_long"
+    """The conversation had to be shortened first, so nobody was asked."""
 
 
 @dataclass(frozen=True)
@@ -51,6 +54,13 @@ class Plan:
     turn: Turn
     steps: tuple[Step, ...]
     because: str = ""
+    move: int | None = None
+    """The number of its turn, where it is what a model called for by itself in one turn."""
+
+    @property
+    def name(self) -> str:
+        """`plan 2`, `turn 7`."""
+        return f"plan {self.number}" if self.move is None else f"turn {self.move}"
 
     @property
     def events(self) -> tuple[Event, ...]:
@@ -66,6 +76,11 @@ class Story:
         self.history = history
         self.turns = _turns(history)
         self.plans = _plans(history, self.turns)
+
+    @property
+    def in_turns(self) -> bool:
+        """Whether a model made one move at a time."""
+        return bool(self.history.task and self.history.task.strategy == "react")
 
     @property
     def steps(self) -> dict[str, Step]:
@@ -140,9 +155,11 @@ def _turns(history: History) -> list[Turn]:
 def _turn(history: History, call: Call, after: Call | None) -> Turn:
     if call.closed is not Closed.COMPLETED:
         return Turn(call, Verdict.FAILED if call.closed else Verdict.UNDECIDED)
+    if call.proposed and call.proposed.compact:
+        return Turn(call, Verdict.TOO_LONG)
     own = call.proposed.rejected if call.proposed else ()
     if after is not None:
-        reasons = after.situation.rejected if after.situation else own
+        reasons = after.situation.rejected if after.situation and not after.situation.is_last else own
         return _judged(call, reasons)
     outcome = history.outcome
     if outcome is not None and outcome.code in REFUSED_AT_THE_END:
@@ -169,7 +186,8 @@ def _plans(history: History, turns: Sequence[Turn]) -> list[Plan]:
     for turn in turns:
         proposal = turn.proposal
         if turn.verdict is Verdict.ACCEPTED and isinstance(proposal, NewSteps):
-            plans.append(Plan(len(plans) + 1, turn, proposal.steps, proposal.because))
+            move = of_turn(step.id for step in proposal.steps)
+            plans.append(Plan(len(plans) + 1, turn, proposal.steps, proposal.because, move))
         elif turn.verdict is Verdict.UNREADABLE and (steps := _called_after(history, turn)):
             plans.append(Plan(len(plans) + 1, turn, steps))
     revisions = history.outcome.revisions if history.outcome else ()

@@ -41,9 +41,15 @@ def kept(story: Story) -> dict[str, list[str]]:
 
 def left(story: Story) -> list[Sentence]:
     """What was kept, what never started, what changed in the world, each with its events."""
+    by_plan = kept(story)
+    if story.in_turns and by_plan:
+        by_plan = {"earlier turns": [id for ids in by_plan.values() for id in ids]}
     said = [
-        Sentence(text=f"Kept from plan {number}: {words.listed(ids)}.", events=_ended(story, ids))
-        for number, ids in kept(story).items()
+        Sentence(
+            text=f"Kept from {name if story.in_turns else f'plan {name}'}: {words.listed(ids)}.",
+            events=_ended(story, ids),
+        )
+        for name, ids in by_plan.items()
     ]
     never = never_started(story)
     said += [Sentence(text=f"Never started: {words.listed(never)}.")] if never else []

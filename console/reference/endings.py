@@ -33,12 +33,12 @@ ENDINGS: Mapping[str, Ended] = {
     "task_refused": Ended(
         (TaskStatus.FAILED,),
         "The worker has not got what the task needs, e.g. its folder of documents. Nothing was called.",
-        "give another `--documents`, here or to the worker.",
+        "give another `--documents`, here or to the worker, or the kinds of `--allow` as the worker calls them.",
     ),
     "proposals_rejected": Ended(
         (TaskStatus.ESCALATED,),
         f"The planner made {1 + MAX_REJECTIONS} proposals in a row that cannot be run.",
-        "write the plan by hand (`--plan FILE`), or ask for less.",
+        "allow the kind that the reason names (`--allow`), write the plan by hand (`--plan FILE`), or ask for less.",
     ),
     "no_progress": Ended(
         (TaskStatus.ESCALATED,),
@@ -47,6 +47,16 @@ ENDINGS: Mapping[str, Ended] = {
     ),
     "tool_calls": Ended((TaskStatus.OVER_BUDGET,), "The calls of tools are used up.", "give more with `--tool-calls`."),
     "replans": Ended((TaskStatus.OVER_BUDGET,), "The new plans are used up.", "give more with `--replans`."),
+    "tokens": Ended(
+        (TaskStatus.OVER_BUDGET,),
+        "What is left of the tokens does not do for the next request to a model.",
+        "give more with `--tokens`.",
+    ),
+    "usd": Ended(
+        (TaskStatus.OVER_BUDGET,),
+        "What is left of the money does not do for the next request to a model.",
+        "give more with `--usd`.",
+    ),
     "deadline": Ended((TaskStatus.OVER_BUDGET,), "The deadline passed.", "give more time with `--deadline`."),
     "cancelled": Ended(
         (TaskStatus.CANCELLED,),

@@ -21,6 +21,8 @@ _FAULT: Mapping[str, str] = {
     "source": "the kind whose call failed",
     "attempt": "the attempt that failed; 0 when nothing was called",
     "waited": "seconds of backoff before the next attempt",
+    "unsent": "whether the connection was never made",
+    "model_use": "what the attempt used of models (`calls`, `tokens`, `usd`); null where nobody knows",
     "step_id": "the step",
     "revision": "the plan",
     "decision": "what followed: `retry`, `wait`, `fallback`, `replan`, `reconcile`, `escalate`",
@@ -59,13 +61,27 @@ _REVISION: Mapping[str, str] = {
     "refused": "ids of the steps whose faults led to it",
     "kept": "ids of the steps that were finished before",
     "looked": "kinds that looked at the world again",
+    "planner": "who proposed it",
+}
+_COMPACTION: Mapping[str, str] = {
+    "turn": "at which turn",
+    "turns": "how many of the oldest turns the summary stands for",
+    "planner": "who wrote it",
+    "tokens": "of the conversation before it",
+}
+_FAILOVER: Mapping[str, str] = {
+    "planner": "which one",
+    "code": "why it could not be used: [a fault's](errors.md#faults-of-a-step)",
+    "reason": "the same in one sentence",
+    "turn": "at which turn",
 }
 _SPENT: Mapping[str, str] = {
     "tool_calls": "attempts, observations included",
     "model_calls": "requests to a model",
     "tokens": "of models",
-    "usd": "null while no priced model was called",
+    "usd": "US dollars; null while no priced model was called, and as soon as one without a known price was",
     "seconds": "since the start",
+    "unpriced": "requests to models whose price is not known",
 }
 _TASK: Mapping[str, str] = {
     "schema": "1",
@@ -85,6 +101,9 @@ _TASK: Mapping[str, str] = {
     "faults": "all faults, in order",
     "omitted": "finished steps of a long task that are not among `steps` any more",
     "undo": "what became of each effect, where they were to be taken back, the newest first",
+    "compactions": "each time that older turns of the conversation were summarised",
+    "failovers": "planners that could not be used, the newest for each turn",
+    "is_tainted": "whether it read text that anybody may have written",
     "spent": "the account",
     "started_at": "when, in UTC",
     "ended_at": "when, or null",
@@ -96,6 +115,8 @@ TASK: Mapping[str, Mapping[str, str]] = {
     "faults[]": _FAULT,
     "revisions[]": _REVISION,
     "undo[]": _UNDO,
+    "compactions[]": _COMPACTION,
+    "failovers[]": _FAILOVER,
     "spent": _SPENT,
 }
 """Key to words, by the place of the object in the document."""
@@ -104,7 +125,11 @@ LISTED = ("task_id", "run_id", "task", "status", "reason", "started_at", "ended_
 OTHERS: Mapping[str, Mapping[str, Sequence[str]]] = {
     "start --detach": dict.fromkeys(("task_id", "run_id", "status", "ui_url"), ()),
     "start --dry-run": dict.fromkeys(
-        ("dry_run", "task", "documents", "planner", "proposal", "because", "reason", "code", "result", "question"), ()
+        (
+            *("dry_run", "task", "documents", "options", "planner", "proposal"),
+            *("because", "reason", "code", "result", "question"),
+        ),
+        (),
     )
     | {"steps": ("id", "kind", "args", "needs", "title"), "effects": ()},
     "list": {"tasks": (*LISTED, "planner", "strategy", "ui_url")},
@@ -118,6 +143,13 @@ OTHERS: Mapping[str, Mapping[str, Sequence[str]]] = {
     "effects": {
         **dict.fromkeys(("task_id", "unread"), ()),
         "effects": ("key", "step", "kind", "effect", "known", "at", "result", "undone_at", "undone_by", "undoes"),
+    },
+    "transcript": {
+        **dict.fromkeys(("task_id", "run", "tasks"), ()),
+        "turns": (
+            *("turn", "branch", "task", "planner", "at", "results", "told", "said", "calls"),
+            *("stop", "tokens", "rejected", "upto"),
+        ),
     },
     "cancel": {"task_id": (), "cancel_requested": (), "undo": ()},
     "undo": {
@@ -138,6 +170,8 @@ EVENTS: Mapping[str, str] = {
     "step": "whenever a step's status, attempts or kind is another: `id`, `kind`, `title`, `revision`, `status`, "
     "`attempts`",
     "fault": "each fault: the keys of `faults[]`",
+    "failover": "a planner that could not be used, once for each reason: the keys of `failovers[]`",
+    "compaction": "older turns were summarised: the keys of `compactions[]`",
     "worker": "no worker answers (`answers`: false), or one does again",
     "server": "the same of the server",
     "end": "the last one: `document` is what `--json` prints",

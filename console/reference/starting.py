@@ -13,6 +13,10 @@ STARTING: Mapping[str, tuple[Exit, Entry]] = {
     "BadBreak": (Exit.BAD_USAGE, Entry("`--break` names no tool or no fault", "[tools.md](tools.md#break-it)")),
     "BadReach": (Exit.BAD_USAGE, Entry("`--allow-host` is no host and no network", "write a name or `10.0.0.0/8`")),
     "BadSetting": (Exit.BAD_USAGE, Entry("a folder cannot be used, or an option needs `--dev`", "choose another")),
+    "BadSettings": (
+        Exit.BAD_USAGE,
+        Entry("the settings file cannot be read, or says what is no setting", "[models.md](models.md#budgets)"),
+    ),
     "StoreUnavailable": (
         Exit.BAD_USAGE,
         Entry("the store cannot be opened", "check `--store`, `REPLAN_STORE`, `--state`, and that its driver is there"),

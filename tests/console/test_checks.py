@@ -8,7 +8,7 @@ import pytest
 
 from console.checks import Check, Status, lacks, of_attributes, of_tools, of_worker
 from workflows.attributes import TYPES
-from workflows.catalogue import Companion, Effect, ToolSpec
+from workflows.catalogue import Companion, Effect, Price, ToolSpec
 from workflows.inspect import Findings, Place, ToolCard, WorkerCard
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
@@ -55,6 +55,14 @@ def test_each_tool_that_lacks_something_is_named_with_its_remedy() -> None:
 
     assert counted == Check("tools", Status.OK, "2, of which 2 change the world")
     assert (lacking.name, lacking.status) == ("tool cancel", Status.WARN) and "observe= names" in lacking.remedy
+
+
+def test_the_tools_that_return_foreign_text_are_counted() -> None:
+    """Whoever runs a worker sees how many of its tools may carry orders of others."""
+    page = ToolSpec(kind="page", effect=Effect.READ, untrusted=True)
+    [counted] = of_tools(findings(None, "offline", page, ToolSpec(kind="add", effect=Effect.READ)))
+
+    assert counted.found == "2, of which 0 change the world, 1 returns text that anybody may have written"
 
 
 def test_a_worker_without_tools_is_a_failure() -> None:
@@ -150,3 +158,30 @@ def test_a_worker_that_is_too_old_to_speak_of_itself_is_asked_for_its_tools() ->
 
     assert (by_name["worker"].status, by_name["worker"].remedy) == (Status.WARN, "restart it: `python worker.py`")
     assert (by_name["tools"].status, by_name["store"].status) == (Status.OK, Status.SKIPPED)
+
+
+PRICE = Price(input=3, output=15, cache_read=0.3, cache_write=3.75)
+PRICES: list[tuple[str, bool, Price | None, Status, str]] = [
+    ("offline", False, None, Status.OK, "offline"),
+    ("openai:x", True, PRICE, Status.OK, "openai:x; 3 USD for a million tokens of input, 15 of output"),
+    ("openai:x", True, None, Status.WARN, "openai:x; its price is not known, so --usd is refused"),
+    (
+        "openai:x@localhost:1",
+        True,
+        None,
+        Status.OK,
+        "openai:x@localhost:1; its price is not known, so --usd is refused",
+    ),
+]
+
+
+@pytest.mark.parametrize(("planner", "converses", "price", "status", "said"), PRICES)
+def test_what_a_planner_costs_is_told(
+    planner: str, converses: bool, price: Price | None, status: Status, said: str
+) -> None:
+    """A warning where a provider's price is missing; nobody could know what a server of one's own costs."""
+    found = findings(worker(), planner).model_copy(update={"converses": converses, "price": price})
+    checks = of_worker(found, "1", restart="x", asked=NOW, answered=NOW)
+    told = next(one for one in checks if one.name == "planner")
+
+    assert (told.found, told.status, bool(told.remedy)) == (said, status, status is Status.WARN)

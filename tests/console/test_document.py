@@ -9,30 +9,48 @@ from console import document
 from console.outcome import exit_code
 from console.problem import Exit, Problem
 from tests.console.outcomes import fault, outcome, step
-from workflows.task import Revision, TaskStatus, UndoRecord
+from workflows.task import Compaction, Failover, Revision, TaskStatus, UndoRecord
 
 TASK = [
     *("schema", "task_id", "run_id", "task", "status", "reason", "code", "result", "question", "planner", "strategy"),
-    *("revisions", "replans", "steps", "faults", "omitted", "undo", "spent", "started_at", "ended_at", "ui_url"),
+    *("revisions", "replans", "steps", "faults", "omitted", "undo", "compactions", "failovers", "is_tainted"),
+    *("spent", "started_at", "ended_at", "ui_url"),
 ]
 STEP = [
     *("id", "title", "kind", "args", "revision", "needs", "status", "attempts", "effect", "is_fallback", "replayed"),
     *("started", "ended", "result", "result_omitted", "result_bytes", "fault"),
 ]
 FAULT = [
-    *("quadrant", "code", "reason", "observed", "retry_after", "effect", "source", "attempt", "waited"),
+    *(
+        "quadrant",
+        "code",
+        "reason",
+        "observed",
+        "retry_after",
+        "effect",
+        "source",
+        "attempt",
+        "waited",
+        "unsent",
+        "model_use",
+    ),
     *("step_id", "revision", "decision", "reconciled", "at"),
 ]
-REVISION = ["number", "because", "refused", "kept", "looked"]
+REVISION = ["number", "because", "refused", "kept", "looked", "planner"]
+COMPACTION = ["turn", "turns", "planner", "tokens"]
+FAILOVER = ["planner", "code", "reason", "turn"]
 UNDO = ["step_id", "kind", "done", "reason"]
-SPENT = ["tool_calls", "model_calls", "tokens", "usd", "seconds"]
+SPENT = ["tool_calls", "model_calls", "tokens", "usd", "seconds", "unpriced"]
 
 
 @pytest.fixture
 def told() -> dict[str, Any]:
     """The document of a task with one of everything."""
     refused, undo = fault(), UndoRecord(step_id="book", kind="cancel_booking", done=True)
-    whole = outcome(steps=(step(fault=refused),), faults=(refused,), revisions=(Revision(number=1),), undo=(undo,))
+    compaction = Compaction(turn=2, turns=1, planner="openai:x", tokens=9)
+    failover = Failover(planner="openai:x", code="unauthorized", reason="No.", turn=1)
+    more = {"revisions": (Revision(number=1),), "compactions": (compaction,), "failovers": (failover,)}
+    whole = outcome(steps=(step(fault=refused),), faults=(refused,), undo=(undo,), **more)
     read: dict[str, Any] = json.loads(document.of_task(whole, "a-run", "http://localhost:8233/x"))
     return read
 
@@ -46,6 +64,8 @@ def told() -> dict[str, Any]:
         (("faults", 0), FAULT),
         (("revisions", 0), REVISION),
         (("undo", 0), UNDO),
+        (("compactions", 0), COMPACTION),
+        (("failovers", 0), FAILOVER),
         (("spent",), SPENT),
     ],
     ids=lambda value: ".".join(map(str, value)) if isinstance(value, tuple) else None,

@@ -17,7 +17,8 @@ from temporalio.client import Client, WorkflowExecutionStatus
 
 from activities.attempt import HeaderInterceptor
 from activities.llm.scripted import ScriptedPlanner
-from activities.planning import Planner, Planning
+from activities.planner import Planner
+from activities.planning import Planning
 from activities.toolbox import builtin
 from activities.toolbox.kind import Kind
 from activities.toolbox.registry import Registry

@@ -15,7 +15,7 @@ from console.step_lines import Attempt
 from console.view import Silent
 from tests.console.outcomes import fault, outcome, step
 from workflows.faults import Code
-from workflows.task import Outcome, Revision, StepStatus, TaskStatus
+from workflows.task import Compaction, Failover, Outcome, Revision, StepStatus, TaskStatus
 
 
 class Told:
@@ -61,6 +61,18 @@ def test_a_task_is_told_event_by_event(told: Told) -> None:
         ("step", "running", 2),
         ("step", "completed", 2),
     ]
+
+
+def test_what_happened_to_the_planning_is_told_once(told: Told) -> None:
+    """A planner that could not be used, once for each reason; each summary of the conversation."""
+    failed = [Failover(planner="anthropic:a", code="unauthorized", reason="No.", turn=turn) for turn in (1, 2)]
+    short = [Compaction(turn=turn, turns=turn - 1, planner="openai:b", tokens=9) for turn in (5, 9)]
+    told.view.see(Sight(running(failovers=failed[:1], compactions=short[:1])))
+    told.view.end(running(failovers=failed, compactions=short))
+
+    named = [one for one in told.events if one["event"] in ("failover", "compaction")]
+    assert [(one["event"], one["turn"]) for one in named] == [("failover", 1), ("compaction", 5), ("compaction", 9)]
+    assert named[0] == {"schema": 1, "event": "failover", **failed[0].model_dump()}
 
 
 def test_a_step_is_told_with_what_names_it(told: Told) -> None:

@@ -71,7 +71,8 @@ def terminal(server: DevServer, stage: Stage) -> Following:
     """Opens a terminal in which a task is started and followed."""
 
     def opened(*words: str, size: tuple[int, int] = (80, 24), **environment: str) -> Terminal:
-        command = starter(ROOT, "--task", "x", "--queue", stage.queue, "--id", stage.queue, *words)
+        given = ("--queue", stage.queue, "--id", stage.queue, "--tool-calls", "100", *words)
+        command = starter(ROOT, "--task", "x", *given)
         return Terminal(command, {"TEMPORAL_ADDRESS": server.address, **environment}, ROOT, size)
 
     return opened

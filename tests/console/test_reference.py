@@ -4,8 +4,8 @@ import ast
 import json
 import subprocess
 import sys
-from collections.abc import Iterator
-from typing import NamedTuple
+from collections.abc import Callable, Iterator
+from typing import NamedTuple, get_args, get_type_hints
 
 import pytest
 
@@ -22,8 +22,9 @@ from console.reference.starting import STARTING
 from console.view import Silent
 from tests.console.outcomes import fault, outcome, step
 from tests.processes import ROOT
+from workflows import spending
 from workflows.faults import Code
-from workflows.task import Revision, TaskStatus, UndoRecord
+from workflows.task import Compaction, Failover, Revision, TaskStatus, UndoRecord
 
 
 class Said(NamedTuple):
@@ -32,6 +33,15 @@ class Said(NamedTuple):
     where: str
     code: str
     beside: str
+
+
+def returned(function: Callable[..., str]) -> list[str]:
+    """The words that a function may return."""
+    return list(get_args(get_type_hints(function)["return"]))
+
+
+LIMITS = {"limit": returned(spending.short_of), "execution.short": returned(spending.step_short_of)}
+"""The codes that are computed, by the names under which they end a task."""
 
 
 def calls(name: str, *rooms: str) -> Iterator[tuple[ast.Module, ast.Call, str]]:
@@ -74,6 +84,7 @@ def endings() -> list[Said]:
     for module, call, where in [*calls("Ends", "workflows", "console"), *calls("Ending", "workflows", "console")]:
         status, code = argument(call, 0, "status"), argument(call, 2, "code")
         texts = literals(module, code) if code is not None else []
+        texts = texts or (LIMITS.get(ast.unparse(code), []) if code is not None else [])
         found += [Said(where, text, ast.unparse(status) if status else "") for text in texts]
     return [one for one in found if one.code not in set(Code)]
 
@@ -181,18 +192,19 @@ def test_every_key_of_the_document_is_explained() -> None:
     """In the order of the document."""
     refused = fault()
     undone = UndoRecord(step_id="book")
-    whole = outcome(steps=(step(fault=refused),), faults=(refused,), revisions=(Revision(number=1),), undo=(undone,))
+    short = Compaction(turn=2, turns=1, planner="openai:x", tokens=9)
+    passed = Failover(planner="openai:x", code="unauthorized", reason="No.", turn=1)
+    parts_of = {"revisions": (Revision(number=1),), "undo": (undone,), "compactions": (short,), "failovers": (passed,)}
+    whole = outcome(steps=(step(fault=refused),), faults=(refused,), **parts_of)
     told = json.loads(document.of_task(whole, None, None))
-    parts = {"": told, "spent": told["spent"]} | {
-        f"{name}[]": told[name][0] for name in ("steps", "faults", "revisions", "undo")
-    }
+    parts = {"": told, "spent": told["spent"]} | {f"{name}[]": told[name][0] for name in ("steps", "faults", *parts_of)}
 
     assert {place: list(part) for place, part in parts.items()} == {place: list(of) for place, of in keys.TASK.items()}
 
 
 def test_every_event_is_explained() -> None:
     """Those that the source writes, by name or by who is silent."""
-    found = [one for name in ("self._write", "line") for one in calls(name, "console/events.py")]
+    found = [one for name in ("self._write", "self._once", "line") for one in calls(name, "console/events.py")]
     written = {text for module, call, _ in found for text in literals(module, call.args[0])}
 
     assert set(keys.EVENTS) == {*written, *Silent}

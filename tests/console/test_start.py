@@ -11,7 +11,7 @@ from temporalio.client import Client
 
 from console.connection import ui_url
 from console.problem import Problem
-from console.start import MAX_PLAN, new_id, read_plan, start, wanted
+from console.start import MAX_PLAN, kinds, new_id, read_plan, start, wanted
 from tests.harness import step
 from workflows.budget import Limits
 from workflows.task import Task
@@ -92,12 +92,47 @@ def test_options_become_a_task() -> None:
     assert given(" a task ", deadline=7) == Task(text="a task", limits=Limits(deadline=7))
 
 
+ALLOWED = [
+    (None, ()),
+    (["purchase"], ("purchase",)),
+    (["purchase, book_slot", "refund"], ("purchase", "book_slot", "refund")),
+    (["purchase,purchase,,", ""], ("purchase",)),
+]
+
+
+@pytest.mark.parametrize(("given", "named"), ALLOWED)
+def test_allowed_kinds_are_given_in_one_option_or_in_several(given: list[str] | None, named: tuple[str, ...]) -> None:
+    """With commas between them, each counted once."""
+    assert kinds(given) == named
+
+
 def test_a_plan_alone_names_the_task(tmp_path: Path) -> None:
     """Without words the file's name has to do."""
     file = tmp_path / "plan.json"
     file.write_text('{"steps": []}')
 
     assert given(None, file).text == "the plan plan.json"
+
+
+def test_what_nobody_said_is_left_to_the_task() -> None:
+    """Strategy, planner and schema are the task's own where the command line names none."""
+    said = {"strategy": "react", "planner": None, "result_schema": {"type": "string"}}
+
+    assert wanted("x", None, None, {"replans": 2}, **said) == Task(
+        text="x", strategy="react", result_schema={"type": "string"}
+    )
+
+
+@pytest.mark.parametrize(
+    ("said", "planner"), [({}, "offline"), ({"planner": "openai:x"}, "openai:x")], ids=["kept", "said anew"]
+)
+def test_a_plan_file_keeps_what_the_task_was_asked_with(tmp_path: Path, said: dict[str, Any], planner: str) -> None:
+    """What `--dry-run --json` printed is run as it was shown, but for what the command line says."""
+    file = tmp_path / "plan.json"
+    file.write_text(json.dumps({"steps": [], "options": {"strategy": "react", "planner": "offline"}}))
+    read = wanted("x", file, None, {}, **said)
+
+    assert (read.strategy, read.planner) == ("react", planner)
 
 
 @pytest.mark.parametrize(

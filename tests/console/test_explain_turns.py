@@ -1,0 +1,134 @@
+"""A task that a model does turn by turn, explained: a turn a sentence, many in one, each with its events."""
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from console.call import Call, Closed, Event, Failing
+from console.explaining import explanation, one_step, page
+from console.explaining.explanation import Explanation
+from console.history import End, History
+from tests.console import made, outcomes
+from tests.harness import plan, step
+from workflows.catalogue import Catalogue
+from workflows.plan import Answer, GiveUp, NewSteps, PassedOver, Proposed
+from workflows.task import Revision, Situation, Task
+
+LAST = Event(1, 9999)
+NO_KEY = PassedOver(planner="anthropic:a", code="unauthorized", reason="The key is wrong")
+
+
+def asked(number: int, turn: int, proposal: NewSteps | Answer | GiveUp, **more: Any) -> Call:
+    """The request of a turn, which was answered; its events are 10 to 12 for number 1."""
+    call = made.call(number, f"plan:{turn}", "plan")
+    call.situation = Situation(turn=turn, now=made.BEGAN, is_last=more.pop("is_last", False))
+    call.proposed = Proposed(proposal=proposal, **{"planner": "openai:b", **more})
+    return call
+
+
+def move(turn: int, kind: str = "read", **more: Any) -> list[Call]:
+    """A turn with one call, which completed."""
+    id, because = f"t{turn}.c0", more.pop("because", "")
+    steps = plan(step(id, kind, at=turn), because=because)
+    return [asked(2 * turn, turn, steps, **more), made.call(2 * turn + 1, id, kind)]
+
+
+def compacted(number: int, turn: int) -> Call:
+    """The oldest turns are summarised."""
+    return made.call(number, f"compact:{turn}", "compact")
+
+
+def told(*calls: Call, status: str = "completed", **more: Any) -> Explanation:
+    """A task of these calls, which ended with the answer 42."""
+    plans = sum(isinstance(call.proposed.proposal, NewSteps) for call in calls if call.proposed)
+    more = {"revisions": (Revision(number=plans),), "result": "42", **more}
+    history = History("a-task", first_run="run", calls=list(calls), last=LAST)
+    history.catalogue = Catalogue(specs=made.SPECS, planner="openai:b", patience=60)
+    history.task = Task(text="do it", strategy="react")
+    history.started_at, ended = made.BEGAN, made.BEGAN + timedelta(seconds=99)
+    history.end = End(status, LAST, ended, outcomes.outcome(strategy="react", status=status, **more))
+    return explanation.of(history)
+
+
+def said(explained: Explanation) -> list[str]:
+    """What is said after the summary and the question, a sentence a line."""
+    return page.lines(explained, None)[2:]
+
+
+def test_a_turn_is_a_sentence() -> None:
+    """What the model called for, and what it said beside; what became of it is left out where nothing was unusual."""
+    explained = told(*move(1, because="I look first"), *move(2, "idempotent"), asked(6, 3, Answer(result="42")))
+
+    assert said(explained)[:4] == [
+        "Turn 1: t1.c0 (read at=1).  [events 20-22]",
+        "     It said: I look first.",
+        "Turn 2: t2.c0 (idempotent at=2).  [events 40-42]",
+        "Result: 42  [event 9999]",
+    ]
+    assert "2 turns, 2 of 2 steps finished" in explained.summary
+
+
+def test_many_turns_are_one_sentence() -> None:
+    """How many calls of what; from the first request to the last result."""
+    turns = [call for turn in range(1, 31) for call in move(turn, "read" if turn % 3 else "idempotent")]
+
+    assert said(told(*turns))[0] == "Turns 1-30: 30 calls, of read (20) and idempotent (10).  [events 20-602]"
+
+
+def test_what_happened_among_many_turns_stands_between_them() -> None:
+    """A refusal, with the turn that answers it, parts the rows before and after."""
+    turns = [move(turn) for turn in range(1, 31)]
+    refused = turns[14][1]
+    refused.failing, refused.closed = Failing.of(made.refused()), Closed.FAILED
+    turns[15][0].kind = "replan"
+    lines = said(told(*(call for calls in turns for call in calls)))
+
+    assert lines[0].startswith("Turns 1-15: 15 calls") and lines[1].startswith(" 1.  t15.c0 (read) was refused")
+    assert "turn 16 has t16.c0 in its place (at: 15 -> 16)" in lines[3] and lines[4].startswith("Turns 16-30")
+
+
+def test_a_planner_that_could_not_be_used_is_explained_once() -> None:
+    """Where, why, who was asked in its place, and how often it was tried again."""
+    explained = told(*(call for turn in (1, 2, 3) for call in move(turn, passed_over=(NO_KEY,))))
+    [item] = explained.items
+
+    assert [one.text for one in item.sentences] == [
+        "The planner anthropic:a could not be used (unauthorized): The key is wrong.",
+        "Time does not cure this, and the list of planners names another.",
+        "So openai:b was asked in its place.",
+        "It was tried first again at 2 later requests, and could not be used either.",
+    ]
+    assert [event.id for event in item.events] == [20, 21, 22, 42, 62] and item.decision == "failover"
+
+
+@pytest.mark.parametrize(
+    ("number", "words"), [(1, "its oldest turn was summarised."), (40, "its oldest 40 turns were summarised.")]
+)
+def test_a_summary_is_told_where_it_was_made(number: int, words: str) -> None:
+    """With the request that was too long and the activity that summarised; the request is no plan and no giving up."""
+    long = asked(4, 2, GiveUp(reason="too long"), compact=number, context=61_000)
+    explained = told(*move(1), long, compacted(5, 3), *move(4))
+
+    assert f"The conversation grew too long (61,000 tokens): {words}  [events 40-42, 50-52]" in said(explained)
+    assert explained.items == () and len(explained.plans) == 2
+    assert words in " ".join(explanation.document(explained)["notes"])
+
+
+def test_the_last_answer_of_a_task_over_budget_is_explained() -> None:
+    """Who was asked for it, and the answer itself."""
+    last = asked(4, 2, Answer(result="42"), is_last=True)
+    lines = said(told(*move(1), last, status="over_budget", code="tool_calls", reason="All are used up."))
+    what = (
+        "The planner was asked once more, without tools, for an answer from what was there: its answer is the result."
+    )
+
+    assert f"     {what}  [events 40-42]" in lines
+    assert "Result: 42  [event 9999]" in lines
+
+
+def test_one_step_is_planned_by_its_turn() -> None:
+    """`--step t2.c0`."""
+    shown = "\n".join(row[1].text for row in one_step.rows(one_step.of(told(*move(1), *move(2)), "t2.c0")))
+
+    assert "Turn 2: planned: t2.c0 (read at=2)" in shown

@@ -1,0 +1,142 @@
+"""`transcript`: the conversation of a real task, with a model behind a server that holds its provider's rules."""
+
+import asyncio
+import json
+import subprocess
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from console.reference.keys import OTHERS
+from runtime.dev_server import DevServer
+from tests.console.terminal import Terminal, starter
+from tests.processes import ROOT, Processes
+from tests.providers.api import ModelApi, running
+from tests.providers.planning import PROVIDERS, api_of
+from tests.providers.script import Call, Slow, calls, finishes, proposes, step
+from tests.providers.test_worker import DEFAULTS, environment
+
+QUEUE = "transcripts"
+ACTS = calls(Call("calculate", {"expression": "6 * 7"}), Call("calculate", {"expression": "1 + 1"}), text="Both now.")
+ENDS = calls(Call("finish", {"answer": 42}))
+PLANS = proposes(step("sum", "calculate", expression="18% of 2450"))
+
+
+@pytest.fixture(params=PROVIDERS, scope="module")
+async def api(request: pytest.FixtureRequest) -> AsyncIterator[ModelApi]:
+    """Each of the two providers."""
+    api = api_of(request.param, ACTS)
+    api.model = DEFAULTS[request.param]
+    async with running(api):
+        yield api
+
+
+@pytest.fixture(scope="module")
+def desk(server: DevServer, api: ModelApi, tmp_path_factory: pytest.TempPathFactory, request: Any) -> Any:
+    """A worker whose model it is, and commands for it."""
+    provider = next(name for name in PROVIDERS if api.model == DEFAULTS[name])
+    processes = Processes(server.address, tmp_path_factory.mktemp("transcripts"), environment(provider, api))
+    with processes.worker("--queue", QUEUE):
+        yield processes
+
+
+async def done(desk: Processes, *words: str) -> subprocess.CompletedProcess[str]:
+    """A command of the console, while the model's server goes on in this process."""
+    return await asyncio.to_thread(desk.starter, *words, "--queue", QUEUE)
+
+
+async def task(desk: Processes, api: ModelApi, *script: Any, options: tuple[str, ...] = ()) -> str:
+    """Run a task that this script answers; its id."""
+    api.script = [*script]
+    ran = json.loads((await done(desk, "--task", "find the answer", "--json", *options)).stdout)
+    assert (ran["status"], api.violations) == ("completed", []), ran["reason"]
+    return str(ran["task_id"])
+
+
+async def test_a_conversation_is_printed_turn_by_turn(desk: Processes, api: ModelApi) -> None:
+    """What the model was told, said and called, and what came back: plain lines off a terminal, in their order."""
+    id = await task(desk, api, ACTS, ENDS, options=("--strategy", "react", "--result-schema", schema(desk)))
+    said = (await done(desk, "transcript", id)).stdout.splitlines()
+    told = [line for line in said if line.startswith("  ") and not line.startswith("   ")]
+
+    assert said[0].startswith(f"{id}  2 turns, ") and said[1].startswith("Turn 1  ") and "\x1b" not in "".join(said)
+    assert [line[2] for line in told] == [">", "<", "→", "→", "←", "←", ">", "→"]
+    assert "      find the answer" in said and "      Both now." in said and "      expression=6 * 7" in said
+    assert told[-1] == "  → finish" and said[-1] == "      answer=42"
+
+
+def schema(desk: Processes) -> str:
+    """A file with the schema of the answer."""
+    file = desk.folder / "schema.json"
+    file.write_text('{"type": "object", "properties": {"answer": {"type": "integer"}}, "required": ["answer"]}')
+    return str(file)
+
+
+async def test_a_conversation_is_one_document(desk: Processes, api: ModelApi) -> None:
+    """With the plan as the model wrote it, whole, and the keys that docs/console.md names."""
+    id = await task(desk, api, PLANS, finishes("441"))
+    document = json.loads((await done(desk, "transcript", id, "--json")).stdout)
+    [first, second] = document["turns"]
+
+    assert [set(document), set(first)] == [{"schema", *OTHERS["transcript"]}, {*OTHERS["transcript"]["turns"]}]
+    assert (document["task_id"], document["tasks"]) == (id, {document["run"]: id})
+    assert first["calls"][0]["args"] == {"steps": [step("sum", "calculate", expression="18% of 2450")]}
+    assert "441" in second["results"][0]["text"] and second["calls"][0]["name"] == "finish"
+
+
+async def test_a_conversation_that_is_carried_on_begins_with_the_earlier_task(desk: Processes, api: ModelApi) -> None:
+    """`start --continue`: the turns of both, and which is whose; the model was told the earlier ones, too."""
+    earlier = await task(desk, api, PLANS, finishes("441"))
+    later = await task(desk, api, finishes("still 441"), options=("--continue", earlier))
+    said = (await done(desk, "transcript", later)).stdout.splitlines()
+
+    assert said[0].startswith(f"{later}  3 turns, ") and said[0].endswith(f"; it carries on {earlier}")
+    assert said.index(f"Carried on by {later}") > said.index("      result=441")
+    assert "18% of 2450" in json.dumps(api.bodies[-1])
+
+
+async def test_what_a_cancelled_task_had_done_is_told_to_the_next(desk: Processes, api: ModelApi) -> None:
+    """The model had called for it, and died before it was told what came of it."""
+    api.script = [PLANS, Slow(60)]
+    id = f"cut-short-by-{'anthropic' if 'ANTHROPIC_API_KEY' in desk.environment else 'openai'}"
+    await done(desk, "--task", "find the answer", "--id", id, "--detach")
+    async with asyncio.timeout(60):
+        while json.loads((await done(desk, "show", id, "--json")).stdout)["spent"]["tool_calls"] == 0:
+            await asyncio.sleep(0.1)
+    await done(desk, "cancel", id)
+    await done(desk, "show", id, "--follow")
+    await task(desk, api, finishes("441"), options=("--continue", id))
+
+    assert "sum is finished" in json.dumps(api.bodies[-1])
+
+
+async def test_a_terminal_shows_it_in_colours(desk: Processes, api: ModelApi) -> None:
+    """In its width: signs and words have colours, what was said has none."""
+    id = await task(desk, api, PLANS, finishes("word " * 40))
+    shown = {"TEMPORAL_ADDRESS": desk.address}
+    with Terminal(starter(ROOT, "transcript", id), shown, desk.folder, (60, 40)) as terminal:
+        assert await terminal.ended() == 0
+
+    assert "\x1b[32m→ propose_plan\x1b[0m" in terminal.raw and "\x1b[36m> told\x1b[0m" in terminal.raw
+    assert max(map(len, terminal.shown.text)) <= 60
+
+
+async def test_a_task_that_no_model_planned_has_none(desk: Processes) -> None:
+    """One sentence and exit code 0: nothing is wrong with it."""
+    ran = json.loads((await done(desk, "--task", "calculate 1 + 1", "--planner", "offline", "--json")).stdout)
+    said = await done(desk, "transcript", ran["task_id"])
+
+    assert (said.returncode, said.stderr, said.stdout.count("\n")) == (0, "", 1)
+    assert said.stdout.startswith(f"{ran['task_id']} has no conversation in the store of its worker: no model")
+
+
+async def test_without_a_worker_it_says_so(server: DevServer, tmp_path: Path) -> None:
+    """A console never opens the store."""
+    processes = Processes(server.address, tmp_path)
+    await asyncio.to_thread(processes.starter, "--task", "x", "--id", "nobody-s", "--queue", "nobody-there", "--detach")
+    said = await asyncio.to_thread(processes.starter, "transcript", "nobody-s")
+
+    assert (said.returncode, said.stdout) == (6, "")
+    assert said.stderr.startswith("No worker answers on queue nobody-there: start one with")

@@ -1,0 +1,163 @@
+"""A task that a model does turn by turn, in the views: turns for plans, who took over, what was summarised."""
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from console import tree
+from console.lines import Lines
+from console.options import Common
+from console.paint import Paint
+from console.sight import Sight
+from console.step_lines import Columns
+from console.window import fitted
+from tests.console.outcomes import BEGAN, outcome, step
+from workflows.budget import Spent
+from workflows.task import Compaction, Failover, Outcome, OutcomeStep, Revision, StepStatus, TaskStatus
+
+
+def call(turn: int, revision: int | None = None, **more: Any) -> OutcomeStep:
+    """The one call of a turn."""
+    given = {"kind": "get_price", "title": "A-17", "ended": BEGAN + timedelta(seconds=turn), **more}
+    return step(f"t{turn}.c0", revision=revision or turn, **given)
+
+
+def reacting(turns: int, *, revisions: tuple[Revision, ...] = (), **more: Any) -> Outcome:
+    """A task of so many turns with one call each."""
+    plain = tuple(Revision(number=number) for number in range(1, turns + 1))
+    steps = tuple(call(one.number) for one in plain)
+    return outcome(**{"strategy": "react", "steps": steps, "revisions": revisions or plain, **more})
+
+
+def heads(shown: list[str]) -> list[str]:
+    """The lines that are no step's."""
+    return [line for line in shown if not line.startswith("  ✓")]
+
+
+def test_a_turn_is_called_a_turn() -> None:
+    """What the model said beside its calls stands behind its name; a plan by hand stays a plan."""
+    revisions = (Revision(number=1), Revision(number=2, because="The price\nis old."))
+    whole = reacting(2, revisions=revisions, steps=(step("price"), call(2)))
+
+    assert heads(tree.body(whole, None))[1:] == ["Plan 1", "Turn 2  The price is old."]
+
+
+def test_a_turn_has_the_number_that_its_steps_have() -> None:
+    """Turns that were sent back count, and are none of the plans."""
+    whole = reacting(2, steps=(call(1), call(4, revision=2)))
+
+    assert heads(tree.body(whole, None))[1:] == ["Turn 1", "Turn 4"]
+
+
+def test_many_turns_are_one_list() -> None:
+    """Beyond a dozen only the first, and those that answer a refusal, have a line above their steps."""
+    refused = Revision(number=20, because="Try B.", refused=("t19.c0",), kept=("t1.c0",), looked=("list_prices",))
+    revisions = tuple(refused if number == 20 else Revision(number=number) for number in range(1, 41))
+
+    assert heads(tree.body(reacting(40, revisions=revisions), None))[1:] == [
+        "Turn 1",
+        "Turn 20  because t19.c0 was refused; t1.c0 kept; looked again with list_prices",
+        "    Try B.",
+    ]
+
+
+def test_many_turns_fit_a_terminal() -> None:
+    """The newest stay, and what is left out is counted."""
+    whole = reacting(100)
+    shown = fitted(tree.blocks(whole, Columns(whole)), 10)
+
+    assert len(shown) <= 10 and shown[0] == "Turn 1" and "t100.c0" in shown[-1]
+    assert shown[1] == "  ... 92 finished above"
+
+
+FAILED = Failover(planner="anthropic:a", code="unauthorized", reason="The key is\nwrong.", turn=1)
+
+
+def test_a_planner_that_could_not_be_used_is_told_once() -> None:
+    """With the reason, and who took over; not for each turn at which it was tried."""
+    failovers = [FAILED, FAILED.model_copy(update={"turn": 2})]
+
+    assert tree.body(reacting(1, planner="openai:b", failovers=failovers), None)[1:3] == [
+        "  ! anthropic:a could not be used (unauthorized)",
+        "    The key is wrong; openai:b took over",
+    ]
+
+
+def test_another_planner_than_before_is_named_at_its_plan() -> None:
+    """Where it took over, and not again."""
+    whose = ("openai:b", "openai:b", "anthropic:a", "anthropic:a")
+    revisions = tuple(Revision(number=number, planner=one) for number, one in enumerate(whose, 1))
+
+    assert heads(tree.body(outcome(revisions=revisions), None))[1:] == [
+        "Plan 1",
+        "Plan 2",
+        "Plan 3  by anthropic:a",
+        "Plan 4",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("turn", "where"), [(2, 2), (3, 4), (9, 6)], ids=["before a turn", "before the next", "at the end"]
+)
+def test_a_summary_stands_where_it_was_made(turn: int, where: int) -> None:
+    """As a line between the turns: how much it stands for, and how long the conversation was."""
+    short = Compaction(turn=turn, turns=1, planner="openai:b", tokens=61_000)
+    shown = tree.body(reacting(3, compactions=(short,)), None)[1:]
+
+    assert shown[where] == f"  ≡ the oldest turn summarised at turn {turn}: the conversation had 61,000 tokens"
+
+
+def test_the_lines_tell_each_thing_once() -> None:
+    """However often a task is looked at."""
+    told = list[str]()
+    short = Compaction(turn=2, turns=1, planner="openai:b", tokens=9)
+    lines = Lines(Common(), None, told.append)
+    for turns in (1, 2, 2):
+        more: dict[str, Any] = {"compactions": (short,) if turns > 1 else (), "failovers": (FAILED,), "ended_at": None}
+        lines.see(Sight(reacting(turns, **more)))
+
+    assert [line for line in told if line.startswith(("  !", "  ≡", "Turn"))] == [
+        "  ! anthropic:a could not be used (unauthorized)",
+        "Turn 1",
+        "  ≡ the oldest turn summarised at turn 2: the conversation had 9 tokens",
+        "Turn 2",
+    ]
+
+
+def test_the_last_answer_of_a_task_over_budget_is_shown_as_such() -> None:
+    """It is not what was asked for, but what could be said from what was there."""
+    whole = reacting(1, status=TaskStatus.OVER_BUDGET, reason="All is used up.", result="So far 441.")
+
+    assert tree.closing(whole)[1:] == ["All is used up.", "The answer from what was finished by then:", "So far 441."]
+
+
+@pytest.mark.parametrize(
+    ("spent", "said"),
+    [
+        (Spent(tool_calls=1), "1 tool call"),
+        (Spent(tool_calls=1, model_calls=2, tokens=48_120), "1 tool call, 2 model calls, 48,120 tokens"),
+        (Spent(tool_calls=1, model_calls=1, tokens=9, unpriced=1), "1 model call, 9 tokens, price unknown"),
+    ],
+    ids=["no model", "free", "unknown"],
+)
+def test_what_models_used_is_counted(spent: Spent, said: str) -> None:
+    """Behind the calls of tools; an unknown price is never shown as nothing."""
+    assert tree.closing(outcome(spent=spent))[0].endswith(said)
+
+
+def test_turns_and_summaries_are_coloured() -> None:
+    """The sign and the number alone, by their colour."""
+    paint = Paint(on=True)
+
+    assert paint.body("Turn 7  x") == "\x1b[1mTurn 7\x1b[0m  x"
+    assert paint.body("  ≡ the oldest") == "  \x1b[33m≡\x1b[0m the oldest"
+    assert paint.turn("  > told") == "  \x1b[36m> told\x1b[0m"
+    assert paint.turn("      > told") == "      > told"
+
+
+def test_a_turn_that_was_never_carried_out_has_no_steps() -> None:
+    """What never had its turn is not listed, as in a plan."""
+    whole = reacting(1, steps=(call(1, status=StepStatus.SKIPPED),))
+
+    assert tree.body(whole, None)[1:] == ["Turn 1"]

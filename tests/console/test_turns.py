@@ -1,0 +1,183 @@
+"""A conversation as lines: who said what at a glance, foreign text harmless and folded, everything with --full."""
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from console import turns
+from workflows.inspect import CallCard, ResultCard, TurnCard
+
+AT = datetime(2026, 11, 21, 12, 4, 11, tzinfo=UTC)
+NAMES = {"run-1": "book-a-slot", "run-2": "go-on"}
+LONG = "word " * 400
+
+
+def card(turn: int = 1, **more: Any) -> TurnCard:
+    """A turn of the first task."""
+    return TurnCard.model_validate({"turn": turn, "task": "run-1", "planner": "openai:x", "at": AT, **more})
+
+
+def call(id: str, name: str, **args: Any) -> CallCard:
+    """A call that a model made."""
+    return CallCard(id=id, name=name, args=args)
+
+
+def lines(*cards: TurnCard, full: bool = False) -> list[str]:
+    """The lines of these turns."""
+    return list(turns.lines(cards, NAMES, full=full))
+
+
+def test_a_turn_says_who_said_what() -> None:
+    """What the model was told, what it said, what it called, and what became of that, each by a sign and a word."""
+    asked = card(
+        told="The task:\nbook", said="At once.", calls=(call("c1", "book_slot", at="14:00", seats=2),), tokens=9
+    )
+    refused = card(
+        2, results=(ResultCard(call_id="c1", text="It is taken.", is_error=True),), at=AT + timedelta(hours=1)
+    )
+    done = card(3, results=(ResultCard(call_id="c1", text="It is booked."),), at=AT + timedelta(days=1))
+
+    assert lines(asked, refused, done) == [
+        "Turn 1  openai:x  2026-11-21 12:04:11Z  9 tokens",
+        "  > told",
+        "      The task:",
+        "      book",
+        "  < said",
+        "      At once.",
+        "  → book_slot",
+        "      at=14:00, seats=2",
+        "Turn 2  openai:x  13:04:11Z",
+        "  ✗ book_slot failed",
+        "      It is taken.",
+        "Turn 3  openai:x  2026-11-22 12:04:11Z",
+        "  ← book_slot",
+        "      It is booked.",
+    ]
+
+
+def test_calls_of_one_kind_are_told_apart() -> None:
+    """By the provider's id, which the results have too; a provider that uses its ids again means the newest."""
+    two = card(calls=(call("c1", "get_price", sku="A"), call("c2", "get_price", sku="B")))
+    back = card(
+        2, results=(ResultCard(call_id="c2", text="9"), ResultCard(call_id="c1", text="8")), calls=two.calls[:1]
+    )
+    again = card(3, results=(ResultCard(call_id="c1", text="7"),))
+    shown = lines(two, back, again)
+
+    assert [line for line in shown if "get_price" in line] == [
+        "  → get_price  c1",
+        "  → get_price  c2",
+        "  ← get_price  c2",
+        "  ← get_price  c1",
+        "  → get_price",
+        "  ← get_price",
+    ]
+
+
+def test_a_plan_is_a_line_for_each_step() -> None:
+    """Its id, its kind, its arguments, what it needs."""
+    steps = [
+        {"id": "price", "kind": "get_price", "args": {"sku": "A-17"}},
+        {"id": "sum", "kind": "calculate", "args": {"expression": {"$from": "price"}}, "needs": ["price"]},
+    ]
+
+    assert lines(card(calls=(call("c1", "propose_plan", because="It is cheap. " * 9, steps=steps),)))[2:] == [
+        "      because=" + ("It is cheap. " * 9).strip(),
+        "      steps:",
+        "        price  get_price sku=A-17",
+        '        sum  calculate expression={"$from":"price"}, needs=["price"]',
+    ]
+
+
+def test_long_text_is_folded_and_says_how_much_there_is() -> None:
+    """By characters and by lines; `--full` shows all of it."""
+    long = card(results=(ResultCard(call_id="c1", text=LONG),), told="\n".join(map(str, range(20))))
+    folded, full = lines(long), lines(long, full=True)
+
+    assert [line for line in folded if "…" in line] == [
+        "      … 1,400 more characters of 2,000: --full",
+        "      … 34 more characters of 49: --full",
+    ]
+    assert f"      {LONG}".rstrip() in full and "      19" in full
+
+
+def test_the_marks_around_foreign_text_are_shown_with_full_only() -> None:
+    """They are for the model."""
+    told = card(told='Its result:\n<data from="page">\n"<data from=x>"\n</data>\nSeen <data from="args">\n1\n</data>:')
+
+    assert lines(told)[2:] == ["      Its result:", '      "<data from=x>"', "      Seen 1:"]
+    assert '      <data from="page">' in lines(told, full=True) and "      </data>:" in lines(told, full=True)
+
+
+@pytest.mark.parametrize("field", ["told", "said", "planner", "result", "args", "name", "id", "rejected"])
+def test_foreign_text_cannot_draw_on_the_terminal(field: str) -> None:
+    """Whoever wrote it: no colour, no bell, no cursor; and no line of it looks like one of ours."""
+    evil = "a\x1b[31m\x07\r\n  < said\n\x9b2J\u202eb"
+    given: dict[str, Any] = {
+        "result": {"results": (ResultCard(call_id="c1", text=evil),)},
+        "args": {"calls": (call("c1", "k", x=evil),)},
+        "name": {"calls": (call("c1", evil),)},
+        "id": {"results": (ResultCard(call_id=evil, text="x"),)},
+        "rejected": {"rejected": (evil,)},
+    }
+    shown = lines(card(**given.get(field, {field: evil})), full=True)
+
+    assert all(line.isprintable() for line in shown)
+    assert field == "said" or "  < said" not in shown
+
+
+def test_what_could_not_be_used_says_why() -> None:
+    """A reply that was cut off, or declined; and the reasons that the model was told."""
+    shown = lines(card(said="I would", stop="cut", rejected=("it was cut off",)), card(2, stop="refused"))
+
+    assert [line for line in shown if "✗" in line or line.startswith("      it")] == [
+        "  ✗ cut off at its limit, so nothing of it was used",
+        "  ✗ could not be used",
+        "      it was cut off",
+        "  ✗ declined to answer",
+    ]
+
+
+def test_a_turn_after_a_reset_names_its_branch() -> None:
+    """Where another branch begins."""
+    shown = lines(card(), card(2, branch=1), card(3, branch=1))
+
+    assert [line.partition("  ")[0] for line in shown if line.startswith("Turn")] == [
+        "Turn 1",
+        "Turn 2, branch 1, after a reset",
+        "Turn 3, branch 1",
+    ]
+
+
+def test_a_summary_is_marked() -> None:
+    """How many turns it stands for, what was summarised, what stands in their place."""
+    shown = lines(card(), card(41, upto=40, told="Told: much", said="It is 441."))
+
+    assert shown[2:] == [
+        "Summary of the oldest 40 turns  openai:x  12:04:11Z",
+        "  > asked to summarise",
+        "      Told: much",
+        "  ≡ in their place",
+        "      It is 441.",
+    ]
+
+
+def test_an_earlier_task_s_turns_come_first() -> None:
+    """And it is said who carried them on."""
+    shown = lines(card(said="x"), card(task="run-2", said="y"))
+
+    assert shown[3:5] == ["Carried on by go-on", "Turn 1  openai:x  12:04:11Z"]
+
+
+def test_a_turn_without_a_model_says_so() -> None:
+    """A plan by hand in the middle of a conversation."""
+    assert lines(card())[1:] == ["  · no model was asked"]
+    assert not turns.is_conversation([card()])
+
+
+def test_the_tally_counts_summaries_apart() -> None:
+    """They are no turns, and cost tokens, too."""
+    assert turns.tally([card(tokens=1000), card(2, tokens=1), card(3, upto=1, tokens=3)]) == (
+        "2 turns, 1 summary, 1,004 tokens"
+    )
