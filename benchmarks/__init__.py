@@ -1,1 +1,1 @@
-"""Speed and growth, measured from outside: `python -m benchmarks.steps`, `python -m benchmarks.growth`."""
+"""Speed and growth, measured from outside: `python -m benchmarks.steps`, `benchmarks.growth`, `benchmarks.turns`."""

@@ -5,7 +5,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -21,14 +21,16 @@ class WorkerUnavailable(RuntimeError):
     """A worker did not start; the message says what it said last."""
 
 
-async def start(words: Sequence[str], address: str, state: Path, log: Path) -> subprocess.Popen[bytes]:
-    """Run `python WORDS`, and return when it has said that it is ready.
+async def start(
+    words: Sequence[str], address: str, state: Path, log: Path, more: Mapping[str, str] | None = None
+) -> subprocess.Popen[bytes]:
+    """Run `python WORDS` with `more` in its environment, and return when it has said that it is ready.
 
     Raises:
         WorkerUnavailable: it ended, or said nothing within a minute.
     """
-    environment = {**os.environ, "TEMPORAL_ADDRESS": address, "REPLAN_STATE": str(state), "PYTHONPATH": str(ROOT)}
-    process = spawn([sys.executable, *words], log, environment=environment)
+    ours = {"TEMPORAL_ADDRESS": address, "REPLAN_STATE": str(state), "PYTHONPATH": str(ROOT)}
+    process = spawn([sys.executable, *words], log, environment={**os.environ, **ours, **(more or {})})
     deadline = time.monotonic() + START_SECONDS
     while not _is_ready(log):
         if process.poll() is not None or time.monotonic() > deadline:
@@ -43,9 +45,11 @@ def _is_ready(log: Path) -> bool:
 
 
 @asynccontextmanager
-async def running(words: Sequence[str], address: str, state: Path, log: Path) -> AsyncIterator[subprocess.Popen[bytes]]:
+async def running(
+    words: Sequence[str], address: str, state: Path, log: Path, more: Mapping[str, str] | None = None
+) -> AsyncIterator[subprocess.Popen[bytes]]:
     """The same, ended with the block."""
-    process = await start(words, address, state, log)
+    process = await start(words, address, state, log, more)
     try:
         yield process
     finally:
