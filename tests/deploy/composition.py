@@ -37,8 +37,14 @@ class Service:
 
     @property
     def environment(self) -> dict[str, str]:
-        """What its processes find, with the defaults of `${NAME:-default}`."""
-        return {name: interpolated(str(value)) for name, value in self.said.get("environment", {}).items()}
+        """What its processes find, with the defaults of `${NAME:-default}`, where nobody has set anything."""
+        given = self.said.get("environment", {}).items()
+        return {name: interpolated(str(value)) for name, value in given if value is not None}
+
+    @property
+    def passed_on(self) -> set[str]:
+        """The names that it has from the environment of whoever starts it, or from `.env`."""
+        return {name for name, value in self.said.get("environment", {}).items() if value is None}
 
     @property
     def image(self) -> tuple[str, str]:

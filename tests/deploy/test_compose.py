@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from temporalio.envconfig import ClientConfig
 
+from activities.llm.planners import PROVIDERS
 from runtime.temporal_cli import cached_binary
 from tests.deploy import composition
 from tests.deploy.composition import Service, services
@@ -169,11 +170,19 @@ def test_two_workers_share_one_state_folder() -> None:
 
 
 def test_there_is_no_secret_in_it() -> None:
-    """A password comes from .env; only the database that nobody else reaches has a default."""
+    """A password comes from .env, a key by its name alone; only the database that nobody else reaches has a default."""
     text = composition.FILE.read_text(encoding="utf-8")
     secret = re.findall(r"^ *(\w*(?:PASSWORD|PWD|KEY|TOKEN|SECRET)\w*): *(.*)$", text, flags=re.MULTILINE)
 
-    assert {value for _, value in secret} == {"${POSTGRES_PASSWORD:-temporal}"}
+    assert {value for _, value in secret} == {"${POSTGRES_PASSWORD:-temporal}", ""}
+
+
+def test_the_worker_has_the_keys_of_models_from_outside() -> None:
+    """Each that a provider's client looks for, by its name, and the example of `.env` names them, too."""
+    example = (ROOT / "deploy/compose.env.example").read_text(encoding="utf-8")
+
+    assert WORKER.passed_on == {name for one in PROVIDERS.values() for name in (one.key, one.url)}
+    assert set(re.findall(r"^# (\w+)=$", example, flags=re.MULTILINE)) == WORKER.passed_on
 
 
 def test_every_setting_is_in_the_example() -> None:
