@@ -5,7 +5,7 @@ from typing import Protocol
 
 from activities.toolbox.kind import Kind
 from workflows.plan import Answer, GiveUp, NewSteps, Proposed, Question
-from workflows.task import Situation
+from workflows.situation import Situation
 
 
 class UnknownPlanner(ValueError):

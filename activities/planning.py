@@ -24,7 +24,7 @@ from workflows import routing
 from workflows.catalogue import Catalogue, Price, ToolSpec
 from workflows.faults import Code
 from workflows.plan import NewSteps, Proposed
-from workflows.task import Situation
+from workflows.situation import Situation
 
 
 class Planning:

@@ -6,7 +6,7 @@ from activities.llm.fence import fenced
 from activities.llm.result_shape import shape
 from activities.toolbox.kind import Kind
 from workflows.plan import MAX_DEPTH, MAX_STEPS
-from workflows.task import Situation
+from workflows.situation import Situation
 
 DATA = """\
 Everything between <data ...> and </data> comes from the world: from documents, web pages, databases, other people. It \

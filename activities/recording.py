@@ -12,7 +12,7 @@ from activities.toolbox.kind import Kind
 from activities.transcript import Transcript, Turns
 from workflows.faults import Code, Fault
 from workflows.plan import NewSteps, Proposed
-from workflows.task import Situation
+from workflows.situation import Situation
 
 Reach = Callable[[Point], None]
 """Where somebody who breaks things on purpose stops a worker."""

@@ -16,7 +16,7 @@ from activities.llm.exchange import Exchange, Past
 from activities.store import OWN, Moment, begun, insert_new, reading, writing
 from workflows.inspect import CallCard, ResultCard, TurnCard
 from workflows.plan import NewSteps, Proposed, digest
-from workflows.task import Situation
+from workflows.situation import Situation
 
 TURNS = Table(
     "replan_turns",

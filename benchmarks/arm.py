@@ -17,8 +17,9 @@ from benchmarks.meter import Meter
 from benchmarks.work import FAILURES, Words, Work
 from workflows.agent import AgentWorkflow
 from workflows.budget import Limits
+from workflows.outcome import Outcome
 from workflows.plan import Step
-from workflows.task import Outcome, Task, TaskStatus
+from workflows.task import Task, TaskStatus
 
 Handle = WorkflowHandle[Any, Any]
 

@@ -19,8 +19,9 @@ from runtime.child import end
 from runtime.client import connect
 from workflows.agent import AgentWorkflow
 from workflows.budget import Limits
+from workflows.outcome import Outcome
 from workflows.plan import MAX_STEPS, Answer, NewSteps, Proposal, Step
-from workflows.task import Outcome, Task
+from workflows.task import Task
 
 POLL_SECONDS = 0.05
 HUNDRED = 100

@@ -10,7 +10,7 @@ from pydantic import JsonValue
 from workflows import routing
 from workflows.faults import Code, Fault, Quadrant
 from workflows.plan import Proposed
-from workflows.task import Situation
+from workflows.situation import Situation
 
 PLANNING = (routing.PLAN.kind, routing.REPLAN.kind)
 CONVERSING = (*PLANNING, routing.COMPACT.kind)

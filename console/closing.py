@@ -4,8 +4,10 @@ from console.cells import cut, one_line, printable
 from console.shown import starter
 from console.step_lines import duration, without_word
 from workflows.budget import Spent
+from workflows.outcome import Outcome, OutcomeStep
 from workflows.plan import canonical
-from workflows.task import FaultRecord, Outcome, OutcomeStep, StepStatus, TaskStatus
+from workflows.record import FaultRecord, StepStatus
+from workflows.task import TaskStatus
 
 MAX_RESULT = 4000
 """Characters of a result that a terminal shows."""

@@ -8,8 +8,10 @@ from console.outcome import ended
 from console.problem import Problem
 from console.shown import starter
 from console.tree import is_undo
+from workflows.outcome import Outcome, OutcomeStep
 from workflows.plan import Step, canonical
-from workflows.task import Outcome, OutcomeStep, Remains, StepRecord, Task, TaskStatus
+from workflows.record import StepRecord
+from workflows.task import Remains, Task, TaskStatus
 
 NEWEST = "newest"
 """What stands for the task that was started last, since an option cannot be left empty."""

@@ -8,7 +8,7 @@ from unicodedata import category
 from console.problem import Problem
 
 if TYPE_CHECKING:  # it takes half a second, which a mistake in the usage need not wait for
-    from workflows.task import Outcome
+    from workflows.outcome import Outcome
 
 SCHEMA = 1
 NOT_ASCII = re.compile(r"[^\n -~]")

@@ -8,9 +8,10 @@ from pydantic import JsonValue
 from console.cells import cut, one_line
 from workflows.catalogue import Effect, ToolSpec
 from workflows.drafting import Draft
+from workflows.outcome import Ending
 from workflows.plan import Answer, GiveUp, NewSteps, Question, Step, canonical, ready
 from workflows.routing import PROFILES
-from workflows.task import Ending, Task, TaskStatus
+from workflows.task import Task, TaskStatus
 
 MAX_ARGUMENTS = 400
 """Cells of a step's arguments that are shown."""

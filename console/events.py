@@ -16,7 +16,7 @@ from console.view import Silent, View
 if TYPE_CHECKING:
     from console.options import Common
     from console.sight import Sight
-    from workflows.task import Outcome
+    from workflows.outcome import Outcome
 
 SCHEMA = 1
 

@@ -12,7 +12,7 @@ from console.problem import Problem
 from console.sight import FOR_GOOD, Look, look
 from console.view import Silent, View
 from workflows.agent import AgentWorkflow
-from workflows.task import Outcome
+from workflows.outcome import Outcome
 
 POLL_SECONDS = 0.25
 LONGEST_POLL = 1.0

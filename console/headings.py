@@ -4,7 +4,8 @@ import re
 from collections.abc import Iterable
 
 from console.cells import cut, one_line, printable
-from workflows.task import Outcome, Revision
+from workflows.outcome import Outcome
+from workflows.record import Revision
 
 MAX_BECAUSE = 400
 """Cells of a planner's reason."""

@@ -6,7 +6,8 @@ from datetime import datetime
 from console.call import Call, Event, Failing
 from workflows import routing
 from workflows.catalogue import Catalogue, Effect, ToolSpec
-from workflows.task import Outcome, Task
+from workflows.outcome import Outcome
+from workflows.task import Task
 
 
 @dataclass

@@ -8,7 +8,8 @@ from console.options import Common
 from console.sight import Sight
 from console.step_lines import WIDTH, Columns
 from console.view import Silent, View, words, words_again
-from workflows.task import Outcome, Revision
+from workflows.outcome import Outcome
+from workflows.record import Revision
 
 
 class Lines(View):

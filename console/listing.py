@@ -19,8 +19,9 @@ from console.problem import Exit, Problem
 from console.rows import Listed
 from console.start import TASK_MEMO
 from workflows import attributes
+from workflows.outcome import Outcome
 from workflows.plan import nearest
-from workflows.task import Outcome, Task, TaskStatus
+from workflows.task import Task, TaskStatus
 
 AT_ONCE = 20
 """Tasks that are looked at more closely at the same time."""

@@ -12,7 +12,7 @@ from console.paint import Paint
 from console.screen import Keys, Screen, size
 from console.sight import Sight
 from console.view import Silent, View, words
-from workflows.task import Outcome
+from workflows.outcome import Outcome
 
 WAYS_TO_DIE = (signal.SIGTERM, signal.SIGHUP)
 

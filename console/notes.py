@@ -4,7 +4,8 @@ from collections.abc import Iterator
 
 from console.cells import cut, one_line
 from console.headings import turn
-from workflows.task import Compaction, Outcome, Revision
+from workflows.outcome import Outcome
+from workflows.record import Compaction, Revision
 
 MAX_REASON = 400
 """Cells of the reason why a planner could not be used."""

@@ -17,7 +17,9 @@ from temporalio.service import RPCError
 from console.problem import Exit
 from console.shown import starter
 from workflows.agent import OUTCOME_MEMO, AgentWorkflow
-from workflows.task import Ending, Outcome, Progress, Task, TaskStatus
+from workflows.outcome import Ending, Outcome
+from workflows.progress import Progress
+from workflows.task import Task, TaskStatus
 
 Handle = WorkflowHandle[AgentWorkflow, Outcome]
 

@@ -14,7 +14,7 @@ from rich.style import Style
 
 from console.cells import wrapped
 from workflows.details import SIGNS
-from workflows.task import StepStatus
+from workflows.record import StepStatus
 
 _OF_STATUS = {
     StepStatus.COMPLETED: "green",

@@ -10,7 +10,8 @@ from console.shown import starter
 from console.sight import Sight
 from console.step_lines import Columns, duration
 from console.window import fitted
-from workflows.task import Outcome, StepStatus
+from workflows.outcome import Outcome
+from workflows.record import StepStatus
 
 MAX_WHOLE = 100
 """Steps of which the last picture shows all; of more it shows what matters and says where the rest is."""

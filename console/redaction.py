@@ -22,8 +22,11 @@ from workflows.agent import OUTCOME_MEMO
 from workflows.call import HEADER, Call
 from workflows.catalogue import Catalogue
 from workflows.faults import Fault, Quadrant
+from workflows.outcome import Outcome
 from workflows.plan import Proposed, StepReturn
-from workflows.task import Outcome, Progress, Situation, Task, TaskStatus
+from workflows.progress import Progress
+from workflows.situation import Situation
+from workflows.task import Task, TaskStatus
 
 KEPT_STRINGS = frozenset(
     {

@@ -15,7 +15,8 @@ from console.outcome import QUERY_TIMEOUT, Handle, progress
 from console.step_lines import Attempt, Now
 from workflows import routing
 from workflows.faults import readable
-from workflows.task import Outcome, OutcomeStep, StepStatus
+from workflows.outcome import Outcome, OutcomeStep
+from workflows.record import StepStatus
 
 FOR_GOOD = (
     RPCStatusCode.NOT_FOUND,

@@ -9,7 +9,8 @@ from rich.cells import cell_len
 from console.cells import cut, one_line, pad, printable
 from workflows.details import SIGNS
 from workflows.faults import Applied, Code
-from workflows.task import FaultRecord, Outcome, OutcomeStep, StepStatus
+from workflows.outcome import Outcome, OutcomeStep
+from workflows.record import FaultRecord, StepStatus
 
 FOLLOWS = {
     "replan": "the same call would fail again -> a new plan, no retry",

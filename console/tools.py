@@ -23,7 +23,8 @@ from workflows.agent import AgentWorkflow
 from workflows.budget import Limits
 from workflows.inspect import Findings, Inquiry, InspectWorkflow, ToolCard
 from workflows.plan import Step, nearest
-from workflows.task import StepStatus, Task
+from workflows.record import StepStatus
+from workflows.task import Task
 
 AN_OBJECT = """write an object, e.g. '{"query": "refund"}', or @FILE"""
 PATIENCE = timedelta(seconds=5)

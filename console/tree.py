@@ -11,7 +11,8 @@ from console.cells import one_line as one_line
 from console.cells import printable as printable
 from console.cells import wrapped as wrapped
 from console.step_lines import Columns, Now
-from workflows.task import Outcome, OutcomeStep, StepStatus, UndoRecord
+from workflows.outcome import Outcome, OutcomeStep
+from workflows.record import StepStatus, UndoRecord
 
 UNDO_HEADING = "Undo  the newest first"
 

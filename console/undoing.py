@@ -22,7 +22,9 @@ from console.step_lines import MAX_REASON
 from console.view import Aside
 from workflows.agent import AgentWorkflow
 from workflows.details import SIGNS, summary
-from workflows.task import Outcome, Progress, StepStatus, UndoRecord
+from workflows.outcome import Outcome
+from workflows.progress import Progress
+from workflows.record import StepStatus, UndoRecord
 from workflows.undo import Undo, UndoWorkflow
 
 

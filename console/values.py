@@ -14,22 +14,12 @@ from workflows.catalogue import Catalogue, Companion, ToolSpec
 from workflows.faults import Fault
 from workflows.guard import RepeatGuard
 from workflows.loops import LoopGuard
+from workflows.outcome import Ending, Outcome, OutcomeStep
 from workflows.plan import Answer, GiveUp, NewSteps, PassedOver, Proposed, Question, Step, digest
-from workflows.task import (
-    Compaction,
-    Ending,
-    Failover,
-    FaultRecord,
-    Observation,
-    Outcome,
-    OutcomeStep,
-    Progress,
-    Revision,
-    Situation,
-    StepRecord,
-    Task,
-    UndoRecord,
-)
+from workflows.progress import Progress
+from workflows.record import Compaction, Failover, FaultRecord, Observation, Revision, StepRecord, UndoRecord
+from workflows.situation import Situation
+from workflows.task import Task
 
 KEPT: Mapping[type[BaseModel], frozenset[str]] = {
     Answer: frozenset({"type"}),

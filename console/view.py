@@ -10,7 +10,7 @@ from console.cells import printable
 if TYPE_CHECKING:  # they take half a second, which a mistake in the usage need not wait for
     from console.options import Common
     from console.sight import Sight
-    from workflows.task import Outcome
+    from workflows.outcome import Outcome
 
 
 class Silent(StrEnum):

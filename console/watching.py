@@ -24,7 +24,7 @@ from console.shown import starter
 from console.sight import look
 from console.step_lines import WIDTH, Now
 from console.view import Aside, View
-from workflows.task import Outcome
+from workflows.outcome import Outcome
 
 
 def check(common: Common, *, jsonl: bool, follows: bool) -> None:

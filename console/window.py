@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from console.tree import Block
-from workflows.task import StepStatus
+from workflows.record import StepStatus
 
 GIVE_UP = 6
 """Blocks in a row that find no room, after which no further one is tried."""

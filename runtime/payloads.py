@@ -11,8 +11,9 @@ from temporalio.converter import ExternalStorage, StorageDriver, StorageDriverSe
 
 from workflows.catalogue import Catalogue
 from workflows.inspect import Findings
+from workflows.outcome import Outcome
 from workflows.plan import Proposed
-from workflows.task import Outcome, Progress
+from workflows.progress import Progress
 
 LARGE = 64 * 1024
 """Bytes from which on a payload lies in external storage."""

@@ -5,7 +5,8 @@ from datetime import timedelta
 from temporalio import workflow
 
 from workflows.agent import AgentWorkflow
-from workflows.task import Outcome, Task
+from workflows.outcome import Outcome
+from workflows.task import Task
 
 
 @workflow.defn(name="AgentWorkflow")

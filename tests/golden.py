@@ -15,8 +15,11 @@ from workflows.call import Call
 from workflows.catalogue import Catalogue
 from workflows.faults import Fault
 from workflows.inspect import Findings, Inquiry
+from workflows.outcome import Outcome
 from workflows.plan import Proposed, StepReturn
-from workflows.task import Outcome, Progress, Situation, Task
+from workflows.progress import Progress
+from workflows.situation import Situation
+from workflows.task import Task
 
 FOLDER = Path(__file__).with_name("golden")
 MODELS: Mapping[str, type[BaseModel]] = {

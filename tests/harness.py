@@ -31,8 +31,9 @@ from workflows.agent import AgentWorkflow
 from workflows.budget import Limits
 from workflows.call import CallInterceptor
 from workflows.catalogue import Price
+from workflows.outcome import Outcome
 from workflows.plan import Answer, GiveUp, NewSteps, Question, Step
-from workflows.task import Outcome, Task
+from workflows.task import Task
 from workflows.undo import UndoWorkflow
 
 Proposals = Sequence[NewSteps | Answer | Question | GiveUp]

@@ -21,8 +21,9 @@ from tests import loopback
 from tests.harness import DONE, Proposals, Stage, plan, staged, step
 from tests.processes import ROOT, Processes
 from workflows.faults import Code
+from workflows.outcome import Outcome
 from workflows.plan import NewSteps
-from workflows.task import Outcome, TaskStatus
+from workflows.task import TaskStatus
 
 FILES = sorted(path for path in (ROOT / "examples").glob("*.py") if path.stem != "__init__")
 

@@ -7,7 +7,7 @@ import pytest
 
 from tests.processes import ROOT
 from workflows.catalogue import Effect
-from workflows.task import FaultRecord
+from workflows.record import FaultRecord
 
 PAGE = ROOT / "docs" / "guarantees.md"
 HEADING = ["When", "Holds", "Does not hold", "Shown by"]

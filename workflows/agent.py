@@ -18,21 +18,13 @@ from workflows.execution import Execution
 from workflows.folding import can_be_carried, fold
 from workflows.grants import Grants
 from workflows.observing import observe
+from workflows.outcome import Ending, Ends, Outcome
 from workflows.plan import Answer, GiveUp, NewSteps, Question
+from workflows.progress import Progress
 from workflows.proposing import propose
+from workflows.record import FaultRecord, Revision, StepRecord, UndoRecord
 from workflows.spending import used_up
-from workflows.task import (
-    Ending,
-    Ends,
-    FaultRecord,
-    Outcome,
-    Progress,
-    Revision,
-    StepRecord,
-    Task,
-    TaskStatus,
-    UndoRecord,
-)
+from workflows.task import Task, TaskStatus
 from workflows.turns import last_answer
 from workflows.undoing import roll_back
 

@@ -6,7 +6,7 @@ from typing import Any
 from temporalio import workflow
 from temporalio.common import SearchAttributeKey, SearchAttributeUpdate
 
-from workflows.task import Progress
+from workflows.progress import Progress
 
 STATUS = SearchAttributeKey.for_keyword("ReplanStatus")
 STRATEGY = SearchAttributeKey.for_keyword("ReplanStrategy")

@@ -7,7 +7,7 @@ from pydantic import JsonValue
 
 from workflows.catalogue import Catalogue, Price, ToolSpec
 from workflows.plan import canonical
-from workflows.task import Progress
+from workflows.progress import Progress
 
 LAST_OUTPUT = 2_000
 """Tokens that are kept back for the answer of a task whose budget is used up, with what the model thinks before."""

@@ -11,7 +11,8 @@ from itertools import chain
 from pydantic import JsonValue
 
 from workflows.plan import canonical
-from workflows.task import FaultRecord, Progress, StepRecord, StepStatus
+from workflows.progress import Progress
+from workflows.record import FaultRecord, StepRecord, StepStatus
 
 MAX_DETAILS = 2400
 """Bytes."""

@@ -8,9 +8,11 @@ from workflows.budget import Budget
 from workflows.call import Stuck, ask
 from workflows.catalogue import Catalogue, ToolSpec
 from workflows.grants import Grants
+from workflows.outcome import Ending, Ends
 from workflows.plan import NewSteps, Proposal
+from workflows.progress import Progress
 from workflows.proposing import propose
-from workflows.task import Ending, Ends, Progress, Task, TaskStatus
+from workflows.task import Task, TaskStatus
 
 
 class Draft(BaseModel):

@@ -24,9 +24,10 @@ from workflows.faults import (
     readable,
 )
 from workflows.plan import Step, StepReturn, Unresolved, canonical, ready, resolve
+from workflows.progress import Progress
 from workflows.reconciling import Finding, Verdict, is_haunted, reconcile, told
+from workflows.record import FaultRecord, StepRecord, StepStatus
 from workflows.spending import Limit
-from workflows.task import FaultRecord, Progress, StepRecord, StepStatus
 
 MAX_ARGS = 512 * 1024
 """Bytes of a step's arguments with the results in them; the server would terminate a workflow that sends 2 MB."""

@@ -1,7 +1,8 @@
 """Folding: a long task keeps its last steps in full, so that its state and its time per step stay flat."""
 
 from workflows.catalogue import Effect
-from workflows.task import Progress, StepRecord, StepStatus
+from workflows.progress import Progress
+from workflows.record import StepRecord, StepStatus
 
 MAX_RECORDS = 300
 """Steps that are kept in full."""

@@ -9,8 +9,9 @@ from temporalio import workflow
 from workflows.catalogue import Catalogue
 from workflows.faults import Fault
 from workflows.plan import Unresolved, pick
+from workflows.progress import Progress
 from workflows.reading import read
-from workflows.task import FaultRecord, Observation, Progress, StepRecord
+from workflows.record import FaultRecord, Observation, StepRecord
 
 
 async def observe(progress: Progress, catalogue: Catalogue, faults: Sequence[FaultRecord]) -> list[Observation]:

@@ -6,9 +6,11 @@ from temporalio import workflow
 
 from workflows.catalogue import Catalogue
 from workflows.grants import refusal
+from workflows.outcome import Ends
 from workflows.plan import NewSteps, Proposal, Proposed, Step, Unresolved, check_graph, resolve
+from workflows.progress import Progress
 from workflows.spending import used_up
-from workflows.task import Ends, Progress, TaskStatus
+from workflows.task import TaskStatus
 from workflows.turns import take_turn
 
 MAX_REJECTIONS = 2

@@ -13,7 +13,7 @@ from workflows.cost import sized
 from workflows.details import summary
 from workflows.faults import Code, Fault, earlier_faults, from_activity_error, readable
 from workflows.plan import StepReturn
-from workflows.task import Progress
+from workflows.progress import Progress
 
 
 async def read(

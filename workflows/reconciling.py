@@ -21,8 +21,9 @@ from workflows.decision import Decision, Escalate
 from workflows.details import summary
 from workflows.faults import UNCOUNTED, Applied, Code, Fault
 from workflows.plan import Unresolved, pick
+from workflows.progress import Progress
 from workflows.reading import read
-from workflows.task import FaultRecord, Progress, StepRecord, StepStatus
+from workflows.record import FaultRecord, StepRecord, StepStatus
 
 UNSEEN = (Code.WORKER_LOST, Code.TIMEOUT)
 """What an attempt ends with that may still be under way."""

@@ -13,7 +13,7 @@ from workflows.catalogue import Catalogue, ToolSpec
 from workflows.cost import Cost, affordable, input_tokens, left, of_attempt, of_last_answer, of_request, room
 from workflows.faults import Code, Fault
 from workflows.plan import StepReturn
-from workflows.task import Progress
+from workflows.progress import Progress
 
 MAX_OUTPUT = 16_000
 """Tokens of one reply: fifty steps with long arguments, and what the model thinks before."""

@@ -11,18 +11,13 @@ from workflows.call import Stuck, ask
 from workflows.catalogue import Catalogue, ToolSpec
 from workflows.details import summary
 from workflows.faults import Code
+from workflows.outcome import Ends
 from workflows.plan import Answer, Proposed
+from workflows.progress import Progress
+from workflows.record import Compaction, Failover, FaultRecord, StepRecord
+from workflows.situation import Situation
 from workflows.spending import cut_off, reserve_turn, settle_turn, short_of, used_up
-from workflows.task import (
-    Compaction,
-    Ends,
-    Failover,
-    FaultRecord,
-    Progress,
-    Situation,
-    StepRecord,
-    TaskStatus,
-)
+from workflows.task import TaskStatus
 
 MAX_SITUATION = 1024 * 1024
 """Bytes; the server would terminate a workflow that schedules an activity with 2 MB."""

@@ -8,7 +8,9 @@ from workflows import routing
 from workflows.call import Stuck, ask
 from workflows.catalogue import Catalogue
 from workflows.details import details
-from workflows.task import Outcome, Progress, TaskStatus
+from workflows.outcome import Outcome
+from workflows.progress import Progress
+from workflows.task import TaskStatus
 from workflows.undoing import roll_back
 
 

@@ -15,8 +15,9 @@ from workflows.catalogue import Catalogue, Companion, Effect
 from workflows.execution import Execution
 from workflows.faults import Applied, Code, Fault
 from workflows.plan import Step, Unresolved, pick
+from workflows.progress import Progress
 from workflows.reconciling import Verdict, is_haunted, reconcile
-from workflows.task import Progress, StepRecord, StepStatus, UndoRecord
+from workflows.record import StepRecord, StepStatus, UndoRecord
 
 CALLS = 10
 """Tool calls that each step may take to be undone, beyond what the task could spend."""

@@ -12,7 +12,7 @@ from activities.llm.fence import fenced, visible
 from activities.llm.news import news, said
 from activities.llm.turns import Turn, UserTurn
 from workflows.plan import canonical
-from workflows.task import Situation
+from workflows.situation import Situation
 
 WHOLE = 1_000_000
 """Characters: a summary is never cut."""

@@ -7,7 +7,7 @@ from activities.llm.exchange import Past, Said
 from activities.planner import Planner
 from activities.toolbox.kind import Kind
 from workflows.catalogue import Price
-from workflows.task import Situation
+from workflows.situation import Situation
 
 
 @runtime_checkable

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from activities.llm.reply import Stop, Usage
 from activities.llm.turns import AssistantTurn, UserTurn
 from workflows.plan import Proposed
-from workflows.task import Situation
+from workflows.situation import Situation
 
 
 @dataclass(frozen=True)

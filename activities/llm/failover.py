@@ -15,7 +15,7 @@ from activities.toolbox.kind import Kind
 from workflows.catalogue import Price
 from workflows.faults import Code, Fault, Quadrant
 from workflows.plan import PassedOver, Proposed
-from workflows.task import Situation
+from workflows.situation import Situation
 
 log = structlog.get_logger("replan.planner")
 

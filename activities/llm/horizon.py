@@ -7,7 +7,7 @@ from activities.llm.language_model import Offer
 from activities.llm.reply import Reply
 from activities.toolbox.kind import Kind
 from workflows.plan import Answer, GiveUp, NewSteps, Question
-from workflows.task import Situation
+from workflows.situation import Situation
 
 
 class Horizon(Protocol):

@@ -24,7 +24,7 @@ from workflows import routing
 from workflows.catalogue import Price
 from workflows.faults import Code
 from workflows.plan import Answer, GiveUp, Proposed, canonical
-from workflows.task import Situation
+from workflows.situation import Situation
 
 HORIZONS: Mapping[str, Horizon] = {"plan": WholePlans(), "react": TurnByTurn()}
 _NOTHING = Situation(turn=0, now=datetime(2026, 1, 1, tzinfo=UTC))

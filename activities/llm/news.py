@@ -12,7 +12,8 @@ from activities.llm.turns import AssistantTurn, ToolCall, ToolResult, UserTurn
 from workflows.faults import Applied
 from workflows.loops import TOLD
 from workflows.plan import NewSteps
-from workflows.task import FaultRecord, Observation, Situation, StepRecord, StepStatus
+from workflows.record import FaultRecord, Observation, StepRecord, StepStatus
+from workflows.situation import Situation
 
 MAX_ARGS = 2_000
 """Characters of what an observation was asked with."""

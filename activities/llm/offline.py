@@ -7,7 +7,8 @@ from activities.llm.repair import rejection, repair, unfinished
 from activities.llm.wording import tell
 from activities.toolbox.kind import Kind
 from workflows.plan import Answer, GiveUp, NewSteps, Question
-from workflows.task import Situation, StepStatus
+from workflows.record import StepStatus
+from workflows.situation import Situation
 
 
 class OfflinePlanner:

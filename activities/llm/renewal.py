@@ -5,7 +5,7 @@ from collections.abc import Mapping
 
 from pydantic import JsonValue
 
-from workflows.task import StepRecord
+from workflows.record import StepRecord
 
 
 def new_ids(records: list[StepRecord], taken: set[str]) -> dict[str, str]:

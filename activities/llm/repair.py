@@ -18,7 +18,8 @@ from activities.llm.row import overwritten
 from activities.toolbox.kind import Kind
 from workflows.catalogue import Effect
 from workflows.plan import GiveUp, NewSteps, Step, canonical
-from workflows.task import FaultRecord, Situation, StepRecord, StepStatus
+from workflows.record import FaultRecord, StepRecord, StepStatus
+from workflows.situation import Situation
 
 MAX_ALIKE = 5
 RULES = (

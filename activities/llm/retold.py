@@ -4,7 +4,8 @@ from collections.abc import Iterable, Sequence
 
 from activities.llm.exchange import Past
 from workflows.plan import GiveUp, NewSteps, Proposed
-from workflows.task import Situation, StepRecord
+from workflows.record import StepRecord
+from workflows.situation import Situation
 
 
 def whole(past: Iterable[Past], task: str, news: Situation) -> Situation:

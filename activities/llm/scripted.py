@@ -7,7 +7,7 @@ from pydantic import TypeAdapter
 
 from activities.toolbox.kind import Kind
 from workflows.plan import Answer, GiveUp, NewSteps, Proposal, Question
-from workflows.task import Situation
+from workflows.situation import Situation
 
 _SCRIPT = TypeAdapter[Sequence[Proposal]](Sequence[Proposal])
 

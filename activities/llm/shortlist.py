@@ -8,7 +8,7 @@ from activities.llm.exchange import Past
 from activities.toolbox.find_tools import MAX_SHOWN, NAME, ranked
 from activities.toolbox.kind import Kind
 from workflows.plan import NewSteps
-from workflows.task import Situation
+from workflows.situation import Situation
 
 
 def shortlist(kinds: Mapping[str, Kind], text: str, used: Collection[str] = ()) -> list[str]:

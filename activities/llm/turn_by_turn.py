@@ -14,7 +14,7 @@ from activities.llm.turns import ToolCall
 from activities.toolbox.find_tools import NAME as FIND_TOOLS
 from activities.toolbox.kind import Kind
 from workflows.plan import MAX_STEPS, Answer, GiveUp, NewSteps, Question, Step
-from workflows.task import Situation
+from workflows.situation import Situation
 
 MAX_ID = 200
 """Characters of a provider's id that a step keeps."""

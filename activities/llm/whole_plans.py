@@ -12,7 +12,7 @@ from activities.llm.turn_by_turn import last_words, search, searched
 from activities.llm.turns import ToolCall
 from activities.toolbox.kind import Kind
 from workflows.plan import Answer, GiveUp, NewSteps, Question, nearest
-from workflows.task import Situation
+from workflows.situation import Situation
 
 
 class WholePlans:

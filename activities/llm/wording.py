@@ -7,7 +7,7 @@ from pydantic import JsonValue, ValidationError
 
 from activities.llm.phrases import PHRASES
 from workflows.plan import canonical
-from workflows.task import StepRecord
+from workflows.record import StepRecord
 
 MAX_SENTENCE = 500
 

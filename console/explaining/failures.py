@@ -10,7 +10,7 @@ from console.call import Call, Failing
 from console.history import History
 from workflows.catalogue import Effect, ToolSpec
 from workflows.faults import Code, Fault, Quadrant, earlier_faults, from_activity_error, readable
-from workflows.task import Outcome
+from workflows.outcome import Outcome
 
 
 def failing(history: History, call: Call, failure: Failure, cause: BaseException | None, attempt: int) -> Failing:

@@ -7,7 +7,7 @@ from console.explaining import attempts, following, reconciling, words
 from console.explaining.item import Cost, Decision, Item, Sentence
 from console.explaining.story import Story
 from workflows.reconciling import Verdict
-from workflows.task import FaultRecord
+from workflows.record import FaultRecord
 
 
 def of_step(story: Story, id: str) -> Iterator[Item]:

@@ -16,8 +16,10 @@ from workflows import routing
 from workflows.agent import OUTCOME_MEMO, AgentWorkflow
 from workflows.catalogue import Catalogue
 from workflows.faults import readable
+from workflows.outcome import Outcome
 from workflows.plan import Proposed, StepReturn
-from workflows.task import Outcome, Situation, Task
+from workflows.situation import Situation
+from workflows.task import Task
 
 SUFFIX = "_event_attributes"
 UNDO_WHEN_CANCELLED = AgentWorkflow.undo_when_cancelled.__name__

@@ -11,7 +11,7 @@ from console.history import Timer
 from workflows import routing
 from workflows.faults import Code
 from workflows.reconciling import Verdict
-from workflows.task import FaultRecord
+from workflows.record import FaultRecord
 
 SO: dict[Decision, str] = {
     "wait": ", so the call could be made again",

@@ -9,7 +9,7 @@ from console.headings import of_turn
 from console.history import History
 from workflows import routing
 from workflows.plan import Answer, GiveUp, NewSteps, Question, Step
-from workflows.task import FaultRecord
+from workflows.record import FaultRecord
 
 REFUSED_AT_THE_END = ("plan_refused", "proposals_rejected")
 

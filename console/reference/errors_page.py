@@ -12,7 +12,9 @@ from console.reference.following import WORDS, Course, course
 from console.reference.problems import PROBLEMS
 from console.reference.starting import STARTING
 from workflows.faults import QUADRANT, Code, Quadrant
-from workflows.task import Ending, Progress, Task, TaskStatus
+from workflows.outcome import Ending
+from workflows.progress import Progress
+from workflows.task import Task, TaskStatus
 
 INTRODUCTION = """\
 # Errors

@@ -4,7 +4,8 @@ from collections.abc import Mapping, Sequence
 
 from workflows.catalogue import Effect
 from workflows.faults import Applied, Quadrant
-from workflows.task import StepStatus, TaskStatus
+from workflows.record import StepStatus
+from workflows.task import TaskStatus
 
 
 def _one_of(words: Sequence[str]) -> str:

@@ -9,7 +9,8 @@ from pydantic import BaseModel, computed_field
 
 from evals.chaos.effects import Effects
 from workflows.faults import Applied
-from workflows.task import Outcome, OutcomeStep, StepStatus
+from workflows.outcome import Outcome, OutcomeStep
+from workflows.record import StepStatus
 
 
 class Verdict(StrEnum):

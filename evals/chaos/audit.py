@@ -10,7 +10,9 @@ from evals.chaos.accounts import OPENING, SIZE
 from evals.chaos.book import Book
 from evals.chaos.crowd import Crowd, outcome
 from evals.chaos.histories import Steps, ran_again
-from workflows.task import Outcome, StepStatus, TaskStatus
+from workflows.outcome import Outcome
+from workflows.record import StepStatus
+from workflows.task import TaskStatus
 
 LATE_SECONDS = 7.0
 """How long after the last task an effect may still arrive that nobody waits for any more."""

@@ -14,7 +14,7 @@ from temporalio.service import RPCError
 from evals.chaos.histories import Steps
 from evals.chaos.jobs import Job
 from workflows.agent import OUTCOME_MEMO, AgentWorkflow
-from workflows.task import Outcome
+from workflows.outcome import Outcome
 
 PAUSE = 0.5
 """Seconds before the server is asked again."""

@@ -14,7 +14,8 @@ from activities.toolbox.registry import Registry
 from workflows.catalogue import Effect
 from workflows.faults import Code, Fault
 from workflows.plan import Answer, GiveUp, NewSteps, Question, Step
-from workflows.task import FaultRecord, Observation, Situation, StepRecord, StepStatus
+from workflows.record import FaultRecord, Observation, StepRecord, StepStatus
+from workflows.situation import Situation
 
 NOW = datetime(2025, 11, 21, 12, tzinfo=UTC)
 TODAY = "2025-11-21"

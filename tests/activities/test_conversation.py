@@ -10,7 +10,8 @@ from activities.llm.reply import Stop, Usage
 from activities.llm.turns import AssistantTurn, ToolCall, ToolResult, Turn, UserTurn
 from tests.activities.situations import NOW, fault, record, step
 from workflows.plan import Answer, GiveUp, NewSteps, Proposed
-from workflows.task import Situation, StepStatus
+from workflows.record import StepStatus
+from workflows.situation import Situation
 
 THOUGHT: tuple[dict[str, JsonValue], ...] = ({"type": "thinking", "thinking": "", "signature": "s"},)
 

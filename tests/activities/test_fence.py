@@ -17,7 +17,7 @@ from activities.llm.news import said
 from activities.llm.reply import Stop, Usage
 from activities.llm.turns import AssistantTurn, ToolCall, UserTurn
 from workflows.plan import Answer, Proposed
-from workflows.task import Situation
+from workflows.situation import Situation
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.text(),

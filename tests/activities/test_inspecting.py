@@ -22,7 +22,7 @@ from activities.transcript import Transcript
 from activities.vault import Vault
 from workflows.inspect import Findings, Inquiry, Place, WorkerCard
 from workflows.plan import Answer, Proposed
-from workflows.task import Situation
+from workflows.situation import Situation
 
 KEYS = {"ANTHROPIC_API_KEY": True, "OPENAI_API_KEY": False}
 

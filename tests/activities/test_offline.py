@@ -5,7 +5,7 @@ from pydantic import JsonValue
 
 from tests.activities.situations import BOOK, TODAY, asked, fault, propose, record, step
 from workflows.plan import Answer
-from workflows.task import StepRecord, StepStatus
+from workflows.record import StepRecord, StepStatus
 
 
 def done(kind: str, result: JsonValue, title: str = "", id: str = "one") -> StepRecord:

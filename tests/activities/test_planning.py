@@ -18,7 +18,7 @@ from activities.toolbox.registry import Registry
 from activities.toolbox.search import search
 from tests.harness import DONE, plan, step
 from workflows.plan import MAX_BYTES, MAX_STEPS, Answer, GiveUp, NewSteps, Proposed, Question, Step
-from workflows.task import Situation
+from workflows.situation import Situation
 
 HIDDEN = "sk-secret"
 

@@ -10,7 +10,8 @@ from pydantic import JsonValue
 from tests.activities.situations import BOOK, FREE, TODAY, fault, gives_up, propose, record, refused, seen, step
 from workflows.faults import Code
 from workflows.plan import GiveUp, NewSteps, canonical
-from workflows.task import FaultRecord, Observation, Situation, StepStatus
+from workflows.record import FaultRecord, Observation, StepStatus
+from workflows.situation import Situation
 
 
 async def new_plan(situation: Situation) -> NewSteps:

@@ -13,7 +13,8 @@ from activities.toolbox.registry import Registry
 from tests.activities.situations import KINDS, asked, fault, gives_up, propose, record, refused, seen, step
 from workflows.faults import Code
 from workflows.plan import NewSteps
-from workflows.task import Situation, StepRecord, StepStatus
+from workflows.record import StepRecord, StepStatus
+from workflows.situation import Situation
 
 ADA: dict[str, JsonValue] = {"id": "C-0001", "name": "Ada", "email": "a@b.example", "phone": "12", "version": 3}
 CHANGE: dict[str, JsonValue] = {"customer": "C-0001", "version": 3, "changes": {"phone": "99"}}

@@ -13,7 +13,7 @@ from activities.store import open_store
 from activities.transcript import Transcript, identity
 from tests.activities.situations import NOW, fault, record, seen, step
 from workflows.plan import Answer, Proposed
-from workflows.task import Situation
+from workflows.situation import Situation
 
 CALL = ToolCall("call_1", "book_slot", {"at": "14:00"})
 

@@ -15,7 +15,9 @@ from evals.chaos.jobs import jobs
 from evals.chaos.notes import Note
 from workflows.budget import Spent
 from workflows.faults import Code, Fault
-from workflows.task import FaultRecord, Outcome, OutcomeStep, StepStatus, TaskStatus
+from workflows.outcome import Outcome, OutcomeStep
+from workflows.record import FaultRecord, StepStatus
+from workflows.task import TaskStatus
 
 NOW = datetime(2030, 1, 1, tzinfo=UTC)
 

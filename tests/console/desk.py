@@ -16,7 +16,8 @@ from console.outcome import Handle
 from console.resetting import reset
 from tests.harness import DONE, Stage, outcome, staged
 from workflows.agent import AgentWorkflow
-from workflows.task import Outcome, Task
+from workflows.outcome import Outcome
+from workflows.task import Task
 
 QUIET = Common(json=True)
 

@@ -6,7 +6,9 @@ from typing import Any
 from workflows.budget import Spent
 from workflows.catalogue import Effect
 from workflows.faults import QUADRANT, Code
-from workflows.task import FaultRecord, Outcome, OutcomeStep, Revision, StepStatus, TaskStatus
+from workflows.outcome import Outcome, OutcomeStep
+from workflows.record import FaultRecord, Revision, StepStatus
+from workflows.task import TaskStatus
 
 BEGAN = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 

@@ -8,7 +8,8 @@ from console import tree
 from tests.console.outcomes import fault, outcome, step
 from workflows.budget import Spent
 from workflows.faults import Code
-from workflows.task import StepStatus, TaskStatus
+from workflows.record import StepStatus
+from workflows.task import TaskStatus
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,9 @@ from console.continuing import MAX_REMAINS, continued, remains
 from console.problem import Problem
 from console.start import start
 from tests.console.outcomes import fault, outcome, step
-from workflows.task import Outcome, Revision, StepStatus, Task, TaskStatus
+from workflows.outcome import Outcome
+from workflows.record import Revision, StepStatus
+from workflows.task import Task, TaskStatus
 
 ASKED = Task(text="go on")
 

@@ -9,7 +9,8 @@ from console import document
 from console.outcome import exit_code
 from console.problem import Exit, Problem
 from tests.console.outcomes import fault, outcome, step
-from workflows.task import Compaction, Failover, Revision, TaskStatus, UndoRecord
+from workflows.record import Compaction, Failover, Revision, UndoRecord
+from workflows.task import TaskStatus
 
 TASK = [
     *("schema", "task_id", "run_id", "task", "status", "reason", "code", "result", "question", "planner", "strategy"),

@@ -11,8 +11,9 @@ from console.start import read_plan
 from tests.harness import plan, step
 from workflows.catalogue import Companion, Effect, ToolSpec
 from workflows.drafting import Draft
+from workflows.outcome import Ending
 from workflows.plan import Answer, GiveUp, Question, Step
-from workflows.task import Ending, Task, TaskStatus
+from workflows.task import Task, TaskStatus
 
 UNDO = Companion(kind="back")
 SPECS = {

@@ -29,7 +29,7 @@ from tests.processes import ROOT, Processes
 from workflows.call import CallInterceptor
 from workflows.inspect import Findings, Inquiry, InspectWorkflow
 from workflows.plan import Answer, GiveUp, NewSteps, Question
-from workflows.task import Situation
+from workflows.situation import Situation
 
 QUEUE = "dry-run"
 TASK = "book a slot for the team at 15:00, then search the documents for refund policy and calculate 18% of 2450"

@@ -15,7 +15,9 @@ from console.step_lines import Attempt
 from console.view import Silent
 from tests.console.outcomes import fault, outcome, step
 from workflows.faults import Code
-from workflows.task import Compaction, Failover, Outcome, Revision, StepStatus, TaskStatus
+from workflows.outcome import Outcome
+from workflows.record import Compaction, Failover, Revision, StepStatus
+from workflows.task import TaskStatus
 
 
 class Told:

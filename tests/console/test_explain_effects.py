@@ -12,8 +12,9 @@ from console.explaining.runs import history
 from tests.console.deeds import World, bank
 from tests.console.made import call, lost, story
 from tests.harness import DONE, Proposals, outcome, plan, step
+from workflows.outcome import Outcome
 from workflows.plan import NewSteps
-from workflows.task import Outcome, Task
+from workflows.task import Task
 
 ONE = plan(step("one", "pay"))
 KEYED = plan(step("one", "charge"))

@@ -19,7 +19,8 @@ from tests.harness import DONE, outcome, plan, staged, step
 from tests.record import Said, Word
 from tests.workflows.history import until
 from workflows.agent import AgentWorkflow
-from workflows.task import StepStatus, Task
+from workflows.record import StepStatus
+from workflows.task import Task
 
 
 async def told(client: Client, handle: Handle) -> Explanation:

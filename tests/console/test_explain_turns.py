@@ -13,7 +13,9 @@ from tests.console import made, outcomes
 from tests.harness import plan, step
 from workflows.catalogue import Catalogue
 from workflows.plan import Answer, GiveUp, NewSteps, PassedOver, Proposed
-from workflows.task import Revision, Situation, Task
+from workflows.record import Revision
+from workflows.situation import Situation
+from workflows.task import Task
 
 LAST = Event(1, 9999)
 NO_KEY = PassedOver(planner="anthropic:a", code="unauthorized", reason="The key is wrong")

@@ -22,7 +22,8 @@ from tests.harness import DONE, outcome, plan, staged, step
 from tests.record import tools
 from workflows.agent import AgentWorkflow
 from workflows.catalogue import Effect
-from workflows.task import Outcome, Task
+from workflows.outcome import Outcome
+from workflows.task import Task
 
 
 def encrypt(payload: Payload) -> None:

@@ -24,7 +24,9 @@ from runtime.dev_server import DevServer, ServerSpec, find_cli, free_port
 from tests.harness import DONE, Proposals, Stage, plan, staged, step
 from workflows import attributes
 from workflows.agent import AgentWorkflow
-from workflows.task import Outcome, StepStatus, TaskStatus
+from workflows.outcome import Outcome
+from workflows.record import StepStatus
+from workflows.task import TaskStatus
 
 PATIENCE = 40.0
 

@@ -20,7 +20,9 @@ from tests.console.replaying import HISTORIES, replay
 from tests.harness import DONE, outcome, plan, step
 from workflows.catalogue import Effect
 from workflows.plan import canonical, digest
-from workflows.task import Observation, Progress, StepRecord, Task
+from workflows.progress import Progress
+from workflows.record import Observation, StepRecord
+from workflows.task import Task
 
 
 def redacted(file: Path) -> dict[str, Any]:

@@ -24,7 +24,8 @@ from tests.console.outcomes import fault, outcome, step
 from tests.processes import ROOT
 from workflows import spending
 from workflows.faults import Code
-from workflows.task import Compaction, Failover, Revision, TaskStatus, UndoRecord
+from workflows.record import Compaction, Failover, Revision, UndoRecord
+from workflows.task import TaskStatus
 
 
 class Said(NamedTuple):

@@ -11,7 +11,9 @@ from console.step_lines import Attempt, Now
 from tests.console.outcomes import BEGAN, fault, outcome, step
 from workflows.budget import Spent
 from workflows.faults import Code
-from workflows.task import Outcome, Revision, StepStatus, TaskStatus
+from workflows.outcome import Outcome
+from workflows.record import Revision, StepStatus
+from workflows.task import TaskStatus
 
 EVIL = "a\x1b[31m\x07\r\nb\x9b2J\u202ec\tdone"
 """A colour, a bell, line breaks, a C1 sequence that clears the screen, and one that turns the text round."""

@@ -14,7 +14,9 @@ from console.step_lines import Columns
 from console.window import fitted
 from tests.console.outcomes import BEGAN, outcome, step
 from workflows.budget import Spent
-from workflows.task import Compaction, Failover, Outcome, OutcomeStep, Revision, StepStatus, TaskStatus
+from workflows.outcome import Outcome, OutcomeStep
+from workflows.record import Compaction, Failover, Revision, StepStatus
+from workflows.task import TaskStatus
 
 
 def call(turn: int, revision: int | None = None, **more: Any) -> OutcomeStep:

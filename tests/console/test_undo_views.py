@@ -11,7 +11,8 @@ from console.options import Common
 from console.sight import Sight
 from tests.console.outcomes import fault, outcome, step
 from workflows.faults import DEFERRED, Applied, Code
-from workflows.task import FaultRecord, Outcome, StepStatus, UndoRecord
+from workflows.outcome import Outcome
+from workflows.record import FaultRecord, StepStatus, UndoRecord
 
 DECISIONS = {*get_args(FaultRecord.model_fields["decision"].annotation)} - {"retry"}
 

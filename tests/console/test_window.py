@@ -12,7 +12,9 @@ from console.step_lines import Columns
 from console.window import fitted
 from tests.console.outcomes import BEGAN, fault, outcome, step
 from workflows.faults import Code
-from workflows.task import Outcome, OutcomeStep, Revision, StepStatus, TaskStatus
+from workflows.outcome import Outcome, OutcomeStep
+from workflows.record import Revision, StepStatus
+from workflows.task import TaskStatus
 
 LONG = 200
 

@@ -16,7 +16,8 @@ from tests.workflows.history import calls
 from tests.workflows.test_agent_long import EARLY, runs
 from workflows import attributes
 from workflows.agent import AgentWorkflow
-from workflows.task import Outcome, TaskStatus
+from workflows.outcome import Outcome
+from workflows.task import TaskStatus
 
 WORDS = [f"w{number}" for number in range(8)]
 KILLS = 3

@@ -22,8 +22,9 @@ from tests.harness import DONE, Proposals, outcome, plan, step
 from tests.processes import Processes
 from workflows import attributes
 from workflows.agent import AgentWorkflow
+from workflows.outcome import Outcome
 from workflows.plan import NewSteps
-from workflows.task import Outcome, Task, TaskStatus
+from workflows.task import Task, TaskStatus
 
 TOOLS = Path(__file__).with_name("tools.py")
 

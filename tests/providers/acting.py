@@ -15,7 +15,8 @@ from tests.providers.desk import TOOLS
 from tests.providers.planning import api_of, model_of
 from tests.providers.script import Scripted
 from workflows.budget import Limits
-from workflows.task import Outcome, Task
+from workflows.outcome import Outcome
+from workflows.task import Task
 
 
 @dataclass

@@ -24,7 +24,8 @@ from tests.providers.script import DROPPED, Call, Move, Says, Scripted, calls, f
 from workflows.budget import Limits
 from workflows.catalogue import Price
 from workflows.plan import Answer
-from workflows.task import StepStatus, Task, TaskStatus
+from workflows.record import StepStatus
+from workflows.task import Task, TaskStatus
 
 PRICE = Price(input=2, output=10, cache_read=0.2, cache_write=2.5)
 USED = (100 * 2 + 7 * 10 + 3 * 0.2 + 20 * 2.5) / 1_000_000

@@ -11,7 +11,8 @@ from tests.providers.heard import Heard
 from tests.providers.plates import GOAL, read_plate
 from tests.providers.script import Fails, Move, Says
 from tests.providers.visitor import FOUND, visitor
-from workflows.task import Outcome, TaskStatus
+from workflows.outcome import Outcome
+from workflows.task import TaskStatus
 
 WINDOW = 12_000
 """Tokens: instructions, tools, a summary, and a dozen plates."""

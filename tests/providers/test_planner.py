@@ -21,7 +21,8 @@ from tests.providers.planning import PROVIDERS, api_of, model_of, planning
 from tests.providers.script import Call, Fails, Move, Says, Slow, asks, finishes, gives_up, proposes, step
 from workflows.faults import Code
 from workflows.plan import Answer, GiveUp, NewSteps, Proposed, Question
-from workflows.task import Situation, StepStatus
+from workflows.record import StepStatus
+from workflows.situation import Situation
 
 BOOK = step("book", "book_slot", day="2025-11-21", at="14:00", name="team")
 

@@ -15,7 +15,8 @@ from tests.providers.desk import TOOLS
 from tests.providers.heard import Heard
 from tests.providers.planning import PROVIDERS, api_of, model_of
 from tests.providers.script import Call, Fails, Move, Says, asks, calls, gives_up
-from workflows.task import StepStatus, TaskStatus
+from workflows.record import StepStatus
+from workflows.task import TaskStatus
 
 A17, B2 = Call("get_price", {"sku": "A-17"}), Call("get_price", {"sku": "B-2"})
 

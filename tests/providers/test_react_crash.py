@@ -29,7 +29,9 @@ from tests.providers.script import Call, Move, Says, Scripted, Slow, calls, fini
 from tests.providers.test_worker import environment
 from tests.providers.visitor import FOUND, visitor
 from workflows.agent import AgentWorkflow
-from workflows.task import Outcome, Situation, Task, TaskStatus
+from workflows.outcome import Outcome
+from workflows.situation import Situation
+from workflows.task import Task, TaskStatus
 
 DESK, PLATES = Path(__file__).with_name("desk.py"), Path(__file__).with_name("plates.py")
 PATIENCE = 60

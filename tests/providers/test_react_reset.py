@@ -13,7 +13,8 @@ from tests.providers.heard import Heard
 from tests.providers.script import Call, Move, Says, calls
 from tests.workflows.test_agent_reset import again
 from workflows.agent import AgentWorkflow
-from workflows.task import Outcome, TaskStatus
+from workflows.outcome import Outcome
+from workflows.task import TaskStatus
 
 
 def newest(client: Client, id: str) -> WorkflowHandle[AgentWorkflow, Outcome]:

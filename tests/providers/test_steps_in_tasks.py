@@ -22,7 +22,8 @@ from tests.providers.planning import api_of, model_of
 from tests.providers.script import DROPPED, Call, Fails, Says, Scripted, Slow
 from workflows.catalogue import Price
 from workflows.plan import Answer, GiveUp, NewSteps, Question
-from workflows.task import StepStatus, TaskStatus
+from workflows.record import StepStatus
+from workflows.task import TaskStatus
 
 TEXT = "The lamp costs 24.50 euros. It was sold in May. It is green."
 TOTAL: JsonValue = {"type": "object", "properties": {"total": {"type": "number"}}, "required": ["total"]}

@@ -16,7 +16,9 @@ from tests.providers.api import KEY, ModelApi
 from tests.providers.desk import PAGE, TOOLS
 from tests.providers.planning import PROVIDERS, planning
 from tests.providers.script import DROPPED, Fails, Move, Says, Slow, finishes, proposes, step
-from workflows.task import Outcome, StepStatus, TaskStatus
+from workflows.outcome import Outcome
+from workflows.record import StepStatus
+from workflows.task import TaskStatus
 
 PRICES = proposes(
     step("a", "get_price", sku="A-17"),

@@ -14,7 +14,8 @@ from tests.deploy.composition import services
 from tests.harness import outcome
 from tests.stack.stack import Stack
 from workflows.agent import AgentWorkflow
-from workflows.task import Outcome, Task, TaskStatus
+from workflows.outcome import Outcome
+from workflows.task import Task, TaskStatus
 
 INSIDE = "docker compose exec -T postgresql "
 DATABASES = ("temporal", "temporal_visibility")

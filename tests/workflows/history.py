@@ -12,7 +12,8 @@ from temporalio.client import WorkflowHandle
 
 from workflows.agent import AgentWorkflow
 from workflows.call import HEADER
-from workflows.task import Outcome, Progress
+from workflows.outcome import Outcome
+from workflows.progress import Progress
 
 Handle = WorkflowHandle[AgentWorkflow, Outcome]
 

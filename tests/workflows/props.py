@@ -8,7 +8,7 @@ from activities.llm.scripted import ScriptedPlanner
 from activities.toolbox import tool
 from activities.toolbox.kind import Kind
 from workflows.plan import Answer, GiveUp, NewSteps, Question
-from workflows.task import Situation
+from workflows.situation import Situation
 
 
 class Word(BaseModel):

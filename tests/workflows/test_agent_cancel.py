@@ -14,8 +14,12 @@ from activities.toolbox.kind import Kind
 from tests.harness import DONE, Proposals, outcome, plan, staged, step
 from tests.workflows.history import Handle, kinds, until
 from tests.workflows.props import Said, Word, echo
+from workflows.outcome import Outcome
 from workflows.plan import NewSteps
-from workflows.task import Outcome, Progress, Situation, StepStatus, TaskStatus
+from workflows.progress import Progress
+from workflows.record import StepStatus
+from workflows.situation import Situation
+from workflows.task import TaskStatus
 
 
 async def cancelled(handle: Handle) -> Outcome:

@@ -19,7 +19,9 @@ from workflows.agent import AgentWorkflow
 from workflows.catalogue import Effect
 from workflows.faults import Applied, Code, Fault
 from workflows.plan import Step
-from workflows.task import FaultRecord, Progress, StepRecord, StepStatus, Task, TaskStatus
+from workflows.progress import Progress
+from workflows.record import FaultRecord, StepRecord, StepStatus
+from workflows.task import Task, TaskStatus
 from workflows.undo import Undo, UndoWorkflow
 
 UNDONE = Task(text="a task", on_escalation="undo")

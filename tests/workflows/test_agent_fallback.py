@@ -9,7 +9,8 @@ from tests.harness import DONE, Proposals, outcome, plan, staged, step
 from tests.workflows.history import calls, kinds
 from tests.workflows.props import Recording, Said, Word, echo
 from workflows.catalogue import Effect
-from workflows.task import StepStatus, TaskStatus
+from workflows.record import StepStatus
+from workflows.task import TaskStatus
 
 
 @tool.read(retry="once")

@@ -14,7 +14,9 @@ from tests.harness import DONE, outcome, plan, staged, step
 from tests.workflows.history import Timer, kinds, timers, until
 from tests.workflows.props import Said, Word, echo
 from workflows.faults import Code, Fault
-from workflows.task import Progress, StepStatus, TaskStatus
+from workflows.progress import Progress
+from workflows.record import StepStatus
+from workflows.task import TaskStatus
 
 
 def step_waits(progress: Progress) -> bool:

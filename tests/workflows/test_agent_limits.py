@@ -11,8 +11,10 @@ from activities.toolbox import Refused, Tool, Unreachable, tool
 from tests.harness import DONE, Proposals, Stage, outcome, plan, staged, step
 from tests.workflows.history import events, kinds, timers
 from tests.workflows.props import Recording, Said, Word, echo
+from workflows.outcome import Outcome
+from workflows.record import StepStatus
 from workflows.routing import MAX_PARALLEL
-from workflows.task import Outcome, StepStatus, TaskStatus
+from workflows.task import TaskStatus
 
 
 @tool.read

@@ -17,8 +17,9 @@ from tests.workflows.history import calls, until
 from tests.workflows.props import Recording, Said, Word, echo
 from workflows import attributes
 from workflows.agent import AgentWorkflow
+from workflows.outcome import Outcome
 from workflows.plan import NewSteps
-from workflows.task import Outcome, TaskStatus
+from workflows.task import TaskStatus
 
 EARLY = {"limit.historyCount.suggestContinueAsNew": "20"}
 Handle = WorkflowHandle[AgentWorkflow, Outcome]

@@ -20,7 +20,9 @@ from activities.toolbox.registry import Registry
 from tests.harness import DONE, Proposals, Stage, outcome, plan, staged, step, worker
 from tests.workflows.history import timers, until
 from tests.workflows.props import Recording, Said, Word, echo
-from workflows.task import Progress, StepStatus, TaskStatus
+from workflows.progress import Progress
+from workflows.record import StepStatus
+from workflows.task import TaskStatus
 
 
 @tool.read

@@ -15,7 +15,9 @@ from tests.workflows.history import Timer, calls, kinds, timers
 from tests.workflows.props import Recording, Said, Word, echo
 from workflows.budget import Limits
 from workflows.plan import Answer, GiveUp, NewSteps, Question, Step
-from workflows.task import Situation, StepStatus, Task, TaskStatus
+from workflows.record import StepStatus
+from workflows.situation import Situation
+from workflows.task import Task, TaskStatus
 
 DEEP: JsonValue = "x"
 for _ in range(25):

@@ -12,7 +12,9 @@ from temporalio.client import Client
 from activities.toolbox import Key, Refused, Tool, Unreachable, tool
 from tests.harness import DONE, Proposals, plan, staged, step
 from workflows.faults import Applied
-from workflows.task import FaultRecord, Outcome, TaskStatus
+from workflows.outcome import Outcome
+from workflows.record import FaultRecord
+from workflows.task import TaskStatus
 
 SETTLE = 0.4
 """Seconds."""

@@ -12,7 +12,8 @@ from activities.toolbox import NeedsPerson, Refused, Tool, Unreachable, tool
 from tests.harness import DONE, Proposals, outcome, plan, staged, step
 from tests.workflows.history import kinds
 from tests.workflows.props import Recording, Said, Word, echo
-from workflows.task import StepStatus, TaskStatus
+from workflows.record import StepStatus
+from workflows.task import TaskStatus
 
 
 class World:

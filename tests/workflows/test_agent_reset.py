@@ -20,7 +20,8 @@ from tests.activities.payments import Payments, payments
 from tests.harness import DONE, Stage, outcome, plan, staged, step
 from tests.workflows.history import Handle, events
 from workflows.agent import AgentWorkflow
-from workflows.task import Outcome, Task, TaskStatus
+from workflows.outcome import Outcome
+from workflows.task import Task, TaskStatus
 
 LINES = Table("reset_lines", metadata, Column("id", Integer, primary_key=True), Column("word", String(20)))
 

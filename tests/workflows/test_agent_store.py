@@ -15,7 +15,8 @@ from activities.store import metadata
 from activities.toolbox import Tool, Transaction, tool
 from tests.harness import DONE, Stage, outcome, plan, staged, step
 from tests.workflows.history import timers
-from workflows.task import StepStatus, TaskStatus
+from workflows.record import StepStatus
+from workflows.task import TaskStatus
 
 ROWS = Table("away_rows", metadata, Column("id", Integer, primary_key=True), Column("word", String(20)))
 

@@ -15,8 +15,11 @@ from activities.store import metadata
 from activities.toolbox import Key, NeedsPerson, Refused, Tool, Transaction, tool
 from tests.harness import DONE, Stage, outcome, plan, staged, step
 from workflows.agent import AgentWorkflow
+from workflows.outcome import Outcome
 from workflows.plan import NewSteps, Step
-from workflows.task import Folded, Outcome, StepStatus, Task, TaskStatus, UndoRecord
+from workflows.progress import Folded
+from workflows.record import StepStatus, UndoRecord
+from workflows.task import Task, TaskStatus
 from workflows.undo import Undo, UndoWorkflow
 
 NOTES = Table("undo_notes", metadata, Column("id", Integer, primary_key=True), Column("word", String(20)))

@@ -18,8 +18,10 @@ from tests.harness import DONE, Proposals, Stage, outcome, plan, staged, step, w
 from tests.workflows.history import Handle, calls, events, until
 from tests.workflows.props import Said, Word, echo
 from workflows import attributes
+from workflows.outcome import Outcome
 from workflows.plan import Answer, GiveUp, Question, Step
-from workflows.task import Outcome, StepStatus, TaskStatus
+from workflows.record import StepStatus
+from workflows.task import TaskStatus
 
 
 @tool.read

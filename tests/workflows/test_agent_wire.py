@@ -29,7 +29,8 @@ from tests.workflows.history import kinds
 from tests.workflows.props import Recording, Said, Word, echo
 from workflows.faults import Code, Fault
 from workflows.plan import Step
-from workflows.task import StepStatus, TaskStatus
+from workflows.record import StepStatus
+from workflows.task import TaskStatus
 
 SLOW = Fault.of(Code.TIMEOUT, "Slow.").model_dump(mode="json")
 

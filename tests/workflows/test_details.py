@@ -13,19 +13,11 @@ from workflows.budget import Budget, Limits, Spent
 from workflows.catalogue import Effect
 from workflows.details import SIGNS, brief, details, escape, summary
 from workflows.faults import Code, Fault
+from workflows.outcome import Ending
 from workflows.plan import Step
-from workflows.task import (
-    Compaction,
-    Ending,
-    Failover,
-    FaultRecord,
-    Progress,
-    Revision,
-    StepRecord,
-    StepStatus,
-    Task,
-    TaskStatus,
-)
+from workflows.progress import Progress
+from workflows.record import Compaction, Failover, FaultRecord, Revision, StepRecord, StepStatus
+from workflows.task import Task, TaskStatus
 
 NOW = datetime(2026, 1, 2, tzinfo=UTC)
 LIMIT = 2500

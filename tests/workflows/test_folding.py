@@ -9,7 +9,9 @@ from workflows.catalogue import Effect
 from workflows.faults import Code, Fault
 from workflows.folding import MAX_FAULTS, MAX_PROGRESS, MAX_RECORDS, MAX_REVISIONS, can_be_carried, fold
 from workflows.plan import Step, check_graph
-from workflows.task import FaultRecord, Progress, Revision, StepRecord, StepStatus, Task
+from workflows.progress import Progress
+from workflows.record import FaultRecord, Revision, StepRecord, StepStatus
+from workflows.task import Task
 
 NOW = datetime(2026, 11, 21, tzinfo=UTC)
 

@@ -16,8 +16,11 @@ from tests.harness import DONE, Proposals, outcome, plan, staged, step
 from tests.workflows.history import events
 from tests.workflows.props import Said, Word, echo
 from workflows.agent import AgentWorkflow
+from workflows.outcome import Outcome
 from workflows.plan import MAX_STEPS
-from workflows.task import Outcome, Progress, StepStatus, Task, TaskStatus
+from workflows.progress import Progress
+from workflows.record import StepStatus
+from workflows.task import Task, TaskStatus
 
 MEGABYTE = 1024 * 1024
 

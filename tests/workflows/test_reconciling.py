@@ -7,8 +7,10 @@ import pytest
 from workflows.catalogue import Effect, ToolSpec
 from workflows.faults import Applied, Code, Fault
 from workflows.plan import Step
+from workflows.progress import Progress
 from workflows.reconciling import is_unseen, over_at
-from workflows.task import FaultRecord, Progress, StepRecord, Task
+from workflows.record import FaultRecord, StepRecord
+from workflows.task import Task
 
 NOW = datetime(2026, 11, 21, tzinfo=UTC)
 SPEC = ToolSpec(kind="pay", effect=Effect.KEYED, timeout=600, settle=10)

@@ -13,6 +13,7 @@ from workflows.catalogue import Catalogue, Effect, Price, ToolSpec
 from workflows.cost import LAST_OUTPUT, sized
 from workflows.faults import Code, Fault, ModelUse
 from workflows.plan import GiveUp, Proposed, StepReturn
+from workflows.progress import Progress
 from workflows.spending import (
     MAX_OUTPUT,
     MIN_LAST_OUTPUT,
@@ -23,7 +24,7 @@ from workflows.spending import (
     settle_step,
     settle_turn,
 )
-from workflows.task import Progress, Task
+from workflows.task import Task
 
 PRICE = Price(input=2, output=10, cache_read=0.2, cache_write=2.5)
 READ = ToolSpec(kind="read", effect=Effect.READ)

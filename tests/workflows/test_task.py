@@ -11,19 +11,11 @@ from tests.harness import step
 from workflows.budget import Spent
 from workflows.catalogue import Effect
 from workflows.faults import Code, Fault
+from workflows.outcome import Ending, Outcome
 from workflows.plan import Step
-from workflows.task import (
-    MAX_OUTCOME,
-    Ending,
-    FaultRecord,
-    Outcome,
-    Progress,
-    Revision,
-    StepRecord,
-    StepStatus,
-    Task,
-    TaskStatus,
-)
+from workflows.progress import MAX_OUTCOME, Progress
+from workflows.record import FaultRecord, Revision, StepRecord, StepStatus
+from workflows.task import Task, TaskStatus
 
 NOW = datetime(2026, 1, 2, tzinfo=UTC)
 FINAL = {

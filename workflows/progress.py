@@ -1,0 +1,202 @@
+"""How far a task is: all of its state, and what a continued run starts from."""
+
+from datetime import datetime
+
+from pydantic import BaseModel, Field, JsonValue
+
+from workflows.budget import Budget
+from workflows.catalogue import Effect
+from workflows.grants import Grants
+from workflows.guard import RepeatGuard
+from workflows.loops import LoopGuard
+from workflows.outcome import Ending, Outcome, OutcomeStep
+from workflows.plan import canonical
+from workflows.record import (
+    Compaction,
+    Failover,
+    FaultRecord,
+    Observation,
+    Revision,
+    StepRecord,
+    StepStatus,
+    UndoRecord,
+)
+from workflows.task import Task, TaskStatus
+
+MAX_OUTCOME = 512 * 1024
+"""Bytes of step results that an Outcome carries; beyond it the largest are left out."""
+
+
+class Folded(BaseModel):
+    """What is left of the steps, faults and plans that a long task no longer keeps in full."""
+
+    ids: list[str] = Field(default_factory=list)
+    """Of steps that started: an id is never used twice."""
+    effects: int = 0
+    """Finished steps that may have changed the world."""
+    faults: int = 0
+    revisions: int = 0
+
+
+class Progress(BaseModel):
+    """All state of a task: the answer of the query `progress`, and what a continued run starts from."""
+
+    task: Task
+    task_id: str
+    started_at: datetime
+    ended_at: datetime | None = None
+    status: TaskStatus = TaskStatus.RUNNING
+    ending: Ending | None = None
+    planner: str = ""
+    searchable: bool = False
+    store: str | None = None
+    """The store of the worker that opened the task."""
+    turn: int = 0
+    revisions: list[Revision] = Field(default_factory=list)
+    replans: int = 0
+    fruitless: int = 0
+    """Replans in a row that finished no new step."""
+    records: list[StepRecord] = Field(default_factory=list)
+    faults: list[FaultRecord] = Field(default_factory=list)
+    observations: list[Observation] = Field(default_factory=list)
+    down: list[str] = Field(default_factory=list)
+    guard: RepeatGuard = Field(default_factory=RepeatGuard)
+    loops: LoopGuard = Field(default_factory=LoopGuard)
+    grants: Grants = Field(default_factory=Grants)
+    budget: Budget = Field(default_factory=Budget)
+    replanning: bool = False
+    """Whether the plan in force met a fault that a new plan has to answer."""
+    folded: Folded = Field(default_factory=Folded)
+    undo_when_cancelled: bool = False
+    undo: list[UndoRecord] = Field(default_factory=list)
+    was_reset: bool = False
+    """Whether an earlier run of the task was made by a reset."""
+    origin: str | None = None
+    """The first run of the task, for whoever works on it from outside; the keys of its calls begin with it."""
+    branch: int = 0
+    """The branch of the conversation."""
+    told: int = 0
+    """The plan whose outcome the planner was told last."""
+    is_opened: bool = False
+    """Whether the planner was told the task."""
+    context: int = 0
+    """Tokens of the conversation so far."""
+    compactions: list[Compaction] = Field(default_factory=list)
+    failovers: list[Failover] = Field(default_factory=list)
+    """The newest."""
+
+    @property
+    def not_undone(self) -> str:
+        """What is left although it was to be undone, and why; empty where nothing is."""
+        return "; ".join(f"{one.step_id} ({one.reason.rstrip('.')})" for one in self.undo if not one.done)
+
+    @property
+    def revision(self) -> int:
+        """The number of the plan in force; 0 before the first."""
+        return self.folded.revisions + len(self.revisions)
+
+    def with_status(self, *statuses: StepStatus) -> list[StepRecord]:
+        """The steps that stand so, in the order of the plan."""
+        return [record for record in self.records if record.status in statuses]
+
+    @property
+    def results(self) -> dict[str, JsonValue]:
+        """The results of the finished steps by id, as far as they are kept."""
+        done = self.with_status(StepStatus.COMPLETED)
+        return {record.step.id: record.result for record in done if not record.left_out}
+
+    @property
+    def effects(self) -> int:
+        """How many finished steps may have changed the world."""
+        kept = sum(record.effect is not Effect.READ for record in self.with_status(StepStatus.COMPLETED))
+        return self.folded.effects + kept
+
+    @property
+    def taken(self) -> set[str]:
+        """Ids of steps that ever started; those of dropped steps that never did are free again."""
+        return {*self.folded.ids, *(record.step.id for record in self.records if record.started is not None)}
+
+    def add_plan(self, revision: Revision, records: list[StepRecord]) -> None:
+        """Put a new plan in force: what the old one did not start is skipped, finished steps stay."""
+        for record in self.with_status(StepStatus.PENDING):
+            record.status = StepStatus.SKIPPED
+        again = {record.step.id for record in records}
+        self.records = [record for record in self.records if record.step.id not in again] + records
+        self.revisions.append(revision)
+
+    def end(self, ending: Ending, now: datetime) -> None:
+        """Close the account; nothing runs any more."""
+        for record in self.with_status(StepStatus.PENDING, StepStatus.WAITING):
+            record.status = StepStatus.SKIPPED
+        self.ending, self.status, self.ended_at = ending, ending.status, now
+
+    def slim(self) -> "Progress":
+        """The same without long arguments and without the largest results, so that the rest fits a message."""
+        omitted = self._too_large()
+        records = [record.slim(omitted.get(record.step.id, 0)) for record in self.records]
+        return self.model_copy(update={"records": records})
+
+    def outcome(self, now: datetime) -> Outcome:
+        """The task in the words of the JSON document, as of `now` while it runs."""
+        ending = self.ending or Ending(status=self.status)
+        spent = self.budget.spent.model_copy(
+            update={"seconds": ((self.ended_at or now) - self.started_at).total_seconds()}
+        )
+        return Outcome(
+            task_id=self.task_id,
+            task=self.task.text,
+            status=self.status,
+            reason=ending.reason,
+            code=ending.code,
+            result=ending.result,
+            question=ending.question,
+            planner=self.planner,
+            strategy=self.task.strategy,
+            revisions=tuple(self.revisions),
+            replans=self.replans,
+            steps=self._steps(),
+            faults=tuple(self.faults),
+            omitted=len(self.folded.ids),
+            undo=tuple(self.undo),
+            compactions=tuple(self.compactions),
+            failovers=tuple(self.failovers),
+            is_tainted=self.grants.is_tainted,
+            spent=spent,
+            started_at=self.started_at,
+            ended_at=self.ended_at,
+        )
+
+    def _steps(self) -> tuple[OutcomeStep, ...]:
+        last = {fault.step_id: fault for fault in self.faults}
+        return tuple(
+            OutcomeStep(
+                id=record.step.id,
+                title=record.step.label,
+                kind=record.kind,
+                args=record.shown_args,
+                revision=record.revision,
+                needs=tuple(sorted(record.step.dependencies)),
+                status=record.status,
+                attempts=record.attempts,
+                effect=record.effect,
+                is_fallback=record.is_fallback,
+                replayed=record.replayed,
+                started=record.started,
+                ended=record.ended,
+                result=record.result,
+                result_omitted=record.left_out > 0,
+                result_bytes=record.left_out,
+                fault=last.get(record.step.id),
+            )
+            for record in self.slim().records
+        )
+
+    def _too_large(self) -> dict[str, int]:
+        """The size in bytes of the largest results, as many as must go so that the rest fits, by the step's id."""
+        sizes = sorted((len(canonical(record.result).encode()), record.step.id) for record in self.records)
+        total, omitted = sum(size for size, _ in sizes), dict[str, int]()
+        while total > MAX_OUTCOME:
+            size, id = sizes.pop()
+            total -= size
+            omitted[id] = size
+        return omitted
