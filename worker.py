@@ -6,10 +6,8 @@ packages.require()
 
 import asyncio
 import os
-from collections.abc import Callable
 from contextlib import AsyncExitStack
 from datetime import UTC, datetime
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,9 +18,9 @@ from activities.attempt import HeaderInterceptor
 from activities.breaking import BadBreak, Breaks
 from activities.datasources import Datasources
 from activities.host import Host
-from activities.llm.planners import model_named, planner_named
 from activities.llm.prices import Rates
-from activities.planner import Planner, UnknownPlanner
+from activities.llm.roster import Roster
+from activities.planner import UnknownPlanner
 from activities.registration import activities
 from activities.store import StoreUnavailable, open_store, sqlite_url, store_id
 from activities.toolbox import builtin, deadline, desk
@@ -83,16 +81,15 @@ def main(
         settings = Settings(state, store, chosen, queue, dev, fresh, workspace=files, payloads=payloads, **more)
         models = SettingsFile.read(settings_file).models
         rates = Rates(models.known_prices, models.windows, models.compact_at)
-        model = model_named(planner, os.environ, base_url)
-        given = {"builtin": builtin.tools(has_model=model is not None), "demo": desk.TOOLS if settings.demo else ()}
-        registry = Registry(load_all(tools or ()), **given, has_model=model is not None)
+        roster = Roster(planner, os.environ, base_url, rates)
+        has_model = roster.model is not None
+        given = {"builtin": builtin.tools(has_model=has_model), "demo": desk.TOOLS if settings.demo else ()}
+        registry = Registry(load_all(tools or ()), **given, has_model=has_model)
         breaks = Breaks(settings.breaks, {name: kind.spec for name, kind in registry.items()})
         if check:
             typer.echo(registry.catalogue())
         else:
-            asked = {"model": model, "price": rates.price_of(model.name) if model else None}
-            named = partial(planner_named, environment=os.environ, base_url=base_url, rates=rates)
-            asyncio.run(run(settings, registry, breaks, asked, named(planner), named))
+            asyncio.run(run(settings, registry, breaks, roster))
     except (*BAD_USAGE, *UNREACHABLE) as wrong:
         typer.echo(wrong, err=True)
         leave(2 if isinstance(wrong, BAD_USAGE) else 6)
@@ -101,14 +98,7 @@ def main(
     leave(0)
 
 
-async def run(
-    settings: Settings,
-    registry: Registry,
-    breaks: Breaks,
-    asked: dict[str, Any],
-    planner: Planner,
-    named: Callable[[str], Planner],
-) -> None:
+async def run(settings: Settings, registry: Registry, breaks: Breaks, roster: Roster) -> None:
     """Open what the worker needs, say `ready`, serve, and close everything in order."""
     stop = serve.Stop()
     settings.prepare()
@@ -124,7 +114,8 @@ async def run(
         folders: dict[str, Any] = {"documents": settings.documents, "workspace": settings.workspace}
         web = Web(Reach.of(settings.allow_hosts))
         services = Services.of(settings.allow_requests, settings.http_headers, os.environ, web)
-        resources = Resources(engine, http, **folders, allow_hosts=settings.allow_hosts, services=services, **asked)
+        models = {"model": roster.model, "price": roster.price}
+        resources = Resources(engine, http, **folders, allow_hosts=settings.allow_hosts, services=services, **models)
         host = Host(engine, {"state": settings.state, **folders}, keys.given(), packages.version(), datasources)
         vault = Vault(engine)
         elsewhere = [await opened.enter_async_context(s3(settings.payloads))] if settings.payloads else []
@@ -134,7 +125,7 @@ async def run(
             workflows=[AgentWorkflow, InspectWorkflow, UndoWorkflow],
             activities=activities(
                 registry,
-                planner,
+                roster,
                 resources,
                 host,
                 vault,
@@ -143,11 +134,10 @@ async def run(
                 store=await store_id(engine),
                 breaks=breaks,
                 searchable=server.searchable,
-                named=named,
             ),
             interceptors=[CallInterceptor(), HeaderInterceptor()],
         )
-        typer.echo(serve.ready_line(server.client, server.local, settings, planner.name, tools=len(registry)))
+        typer.echo(serve.ready_line(server.client, server.local, settings, roster.planner.name, tools=len(registry)))
         await serve.serve(worker, stop)
         typer.echo(await serve.goodbye(server.client, settings.queue))
 

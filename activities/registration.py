@@ -12,7 +12,7 @@ from activities.finding import Finding
 from activities.host import Host
 from activities.inspecting import Inspecting
 from activities.llm.conversing import Conversing
-from activities.planner import Planner
+from activities.llm.roster import Roster
 from activities.planning import Planning
 from activities.toolbox.injection import Resources
 from activities.toolbox.registry import Registry
@@ -22,7 +22,7 @@ from activities.vault import Vault
 
 def activities(
     registry: Registry,
-    planner: Planner,
+    roster: Roster,
     resources: Resources,
     host: Host,
     vault: Vault,
@@ -32,16 +32,11 @@ def activities(
     store: str,
     breaks: Breaks | None,
     searchable: bool,
-    named: Callable[[str], Planner] | None = None,
 ) -> list[Callable[..., Any]]:
-    """One activity for each kind, the planner's, and those that look into the ledgers or answer the console.
-
-    `named` makes the planner that a task names.
-    """
-    known, transcript = tuple(ledgers), Transcript(resources.engine)
-    more: dict[str, Any] = {"documents": resources.documents, "searchable": searchable, "named": named}
-    more["asked"] = {resources.model.name: resources.price} if resources.model else {}
-    more["breaks"] = breaks
+    """One activity for each kind, the planner's, and those that look into the ledgers or answer the console."""
+    known, transcript, planner = tuple(ledgers), Transcript(resources.engine), roster.planner
+    more: dict[str, Any] = {"documents": resources.documents, "searchable": searchable, "breaks": breaks}
+    more |= {"named": roster.named, "asked": {roster.model.name: roster.price} if roster.model else {}}
     planning = Planning(planner, registry, store=store, transcript=transcript, **more)
     told: dict[str, Any] = {"transcript": transcript, "left_out": registry.left_out}
     told |= {"converses": True, "price": planner.price} if isinstance(planner, Conversing) else {}
