@@ -114,7 +114,7 @@ async def run(settings: Settings, registry: Registry, breaks: Breaks, roster: Ro
         folders: dict[str, Any] = {"documents": settings.documents, "workspace": settings.workspace}
         web = Web(Reach.of(settings.allow_hosts))
         services = Services.of(settings.allow_requests, settings.http_headers, os.environ, web)
-        models = {"model": roster.model, "price": roster.price}
+        models: dict[str, Any] = {"model": roster.model, "price": roster.price}
         resources = Resources(engine, http, **folders, allow_hosts=settings.allow_hosts, services=services, **models)
         host = Host(engine, {"state": settings.state, **folders}, keys.given(), packages.version(), datasources)
         vault = Vault(engine)
