@@ -32,6 +32,8 @@ CHARACTERS = 3
 """Characters of JSON for a token, at the least: an estimate that is rather too high."""
 MAX_SUMMARY, SUMMARY_PART = 4_000, 8
 """Tokens of a summary; in a small window it is no more than such a part of it."""
+REPLY_PART = 4
+"""The part of a small window that a reply may fill."""
 COMPACT_AT = 0.8
 """The part of a model's window that a conversation may fill before it is summarised."""
 
@@ -55,6 +57,7 @@ class ModelPlanner:
         """
         self._model = model
         self._patience = patience
+        self._longest = min(MAX_OUTPUT, window // REPLY_PART) if window else MAX_OUTPUT
         self._summary = min(MAX_SUMMARY, window // SUMMARY_PART) if window else MAX_SUMMARY
         self._room = window * compact_at - self._summary if window else None
         self.name = model.name
@@ -79,7 +82,7 @@ class ModelPlanner:
         """
         horizon, kinds = HORIZONS[situation.strategy], shown(kinds, past, situation)
         turns = conversation.turns(past, situation)
-        request = _request(horizon, situation, kinds, turns)
+        request = _request(horizon, situation, kinds, turns, self._longest)
         oldest = conversation.cut(past)
         if oldest and self._room is not None and _tokens(request) > self._room:
             return self._too_long(oldest)
@@ -122,12 +125,18 @@ class ModelPlanner:
         return {"planner": self.name, "model_calls": 1, "tokens": tokens, "usd": cost, "context": tokens}
 
 
-def _request(horizon: Horizon, situation: Situation, kinds: Mapping[str, Kind], turns: Sequence[Turn]) -> Request:
+def _request(
+    horizon: Horizon,
+    situation: Situation,
+    kinds: Mapping[str, Kind],
+    turns: Sequence[Turn],
+    longest: int = MAX_OUTPUT,
+) -> Request:
     return Request(
         system=horizon.system(situation, kinds),
         offers=horizon.offers(situation, kinds),
         turns=turns,
-        max_output=situation.max_output or MAX_OUTPUT,
+        max_output=min(situation.max_output or MAX_OUTPUT, longest),
         may_call=not situation.is_last,
     )
 

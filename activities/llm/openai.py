@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from activities.llm.endpoint import Endpoint
-from activities.llm.language_model import Offer, Request
+from activities.llm.language_model import MAX_OUTPUT, Offer, Request
 from activities.llm.pairing import paired
 from activities.llm.reply import Reply, Stop, Usage
 from activities.llm.turns import AssistantTurn, ToolCall, Turn
@@ -47,12 +47,18 @@ class OpenAIModel:
             with reading(PROVIDER, NOT_JSON):
                 completion = await client.chat.completions.create(
                     model=self._model,
-                    max_completion_tokens=request.max_output,
+                    **self._limit(request),
                     messages=list(_messages(request, self.name)),
                     **_tools(request),
                 )
         with reading(PROVIDER, NO_REPLY):
             return _reply(completion, self.name)
+
+    def _limit(self, request: Request) -> dict[str, int]:
+        """The longest reply; a server of one's own whose window is smaller would refuse one that nobody asked for."""
+        if self._endpoint.url and request.max_output >= MAX_OUTPUT:
+            return {}
+        return {"max_completion_tokens": request.max_output}
 
 
 def _tools(request: Request) -> dict[str, Any]:

@@ -1,0 +1,43 @@
+"""How long a reply may be: what the budget leaves, what the window holds, and no guess at a server of one's own."""
+
+from typing import Any
+
+import pytest
+
+from activities.llm.language_model import MAX_OUTPUT
+from activities.llm.modelled import REPLY_PART, ModelPlanner
+from tests.activities.situations import KINDS, asked
+from tests.providers.api import running
+from tests.providers.planning import api_of, model_of
+from tests.providers.script import finishes
+
+
+async def limit(provider: str, window: int | None = None, **more: Any) -> int | None:
+    """The limit that a request says."""
+    async with running(api_of(provider, finishes())) as api:
+        await ModelPlanner(model_of(provider, api), window=window).propose(asked("do it", **more), KINDS)
+
+    found = api.bodies[0].get("max_tokens") or api.bodies[0].get("max_completion_tokens")
+    return None if found is None else int(found)
+
+
+async def test_anthropic_is_told_the_usual_length() -> None:
+    """It wants to be told one."""
+    assert await limit("anthropic") == MAX_OUTPUT
+
+
+async def test_a_server_of_one_s_own_decides_by_itself() -> None:
+    """One whose window is smaller than the usual length would refuse every request."""
+    assert await limit("openai") is None
+
+
+@pytest.mark.parametrize("provider", ["anthropic", "openai"])
+async def test_a_budget_is_told(provider: str) -> None:
+    """Wherever the server is."""
+    assert await limit(provider, max_output=700) == 700
+
+
+@pytest.mark.parametrize("provider", ["anthropic", "openai"])
+async def test_a_small_window_keeps_room_for_what_is_told(provider: str) -> None:
+    """A reply may fill a part of it."""
+    assert await limit(provider, window=8_000) == 8_000 // REPLY_PART
