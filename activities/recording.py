@@ -9,7 +9,7 @@ from activities.breaking import Point
 from activities.llm.conversing import Conversing
 from activities.llm.exchange import Past, Said
 from activities.toolbox.kind import Kind
-from activities.transcript import Transcript, Turns
+from activities.transcript import Transcript, Turns, identity
 from workflows.faults import Code, Fault
 from workflows.plan import NewSteps, Proposed
 from workflows.situation import Situation
@@ -99,7 +99,10 @@ class Recording:
         branch = turns.branch(situation)
         proposed = said.proposed.model_copy(update={"branch": branch})
         past = Past(turns.task, branch, situation.turn, situation, proposed, said.exchange, upto=situation.compact)
-        return (await self._transcript.write(past, before=situation.branch)).proposed
+        written = await self._transcript.write(past, before=situation.branch)
+        if identity(written.situation) != identity(situation):  # a worker of the life before a reset was quicker
+            raise FaultRaised(Fault.of(Code.BUSY, "Another turn was recorded in the place of this one meanwhile."))
+        return written.proposed
 
 
 def is_clean(past: Iterable[Past]) -> bool:

@@ -1,0 +1,130 @@
+"""Asking a planner that keeps a conversation: what was recorded is not asked for again, and nothing is mixed up."""
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping, Sequence
+from pathlib import Path
+
+import pytest
+
+from activities.attempt import FaultRaised
+from activities.breaking import Point
+from activities.llm.exchange import Past, Said
+from activities.recording import Recording
+from activities.store import open_store, sqlite_url
+from activities.toolbox.kind import Kind
+from activities.transcript import Transcript
+from tests.activities.situations import NOW
+from workflows.catalogue import Price
+from workflows.faults import Code
+from workflows.plan import Answer, Proposed
+from workflows.situation import Situation
+
+
+class Counting:
+    """A planner that answers with the number of times that it was asked, as slowly as it is told."""
+
+    name = "counting"
+    price: Price | None = None
+
+    def __init__(self) -> None:
+        """Be asked by nobody yet."""
+        self.asked = 0
+        self.may_answer = asyncio.Event()
+        self.may_answer.set()
+
+    def preamble(self, kinds: Mapping[str, Kind]) -> int:
+        """Nothing."""
+        return 0
+
+    async def propose(self, situation: Situation, kinds: Mapping[str, Kind]) -> Proposed:
+        """Count."""
+        return (await self.converse(situation, kinds, (), task="", branch=0)).proposed
+
+    async def converse(
+        self, situation: Situation, kinds: Mapping[str, Kind], past: Sequence[Past], *, task: str, branch: int
+    ) -> Said:
+        """Count, and answer when it may."""
+        self.asked += 1
+        answer = self.asked
+        await self.may_answer.wait()
+        return Said(Proposed(proposal=Answer(result=answer), planner=self.name))
+
+    async def summarise(self, past: Sequence[Past], oldest: int) -> Said:
+        """Count."""
+        return Said(Proposed(proposal=Answer(result=None), planner=self.name))
+
+
+@pytest.fixture
+async def recording(tmp_path: Path) -> AsyncIterator[Recording]:
+    """In a store of its own."""
+    engine = await open_store(sqlite_url(tmp_path))
+    yield Recording(Transcript(engine))
+    await engine.dispose()
+
+
+async def ask(recording: Recording, planner: Counting, turn: int = 1, what: str = "") -> tuple[object, bool]:
+    """The answer to a situation, and whether it was recorded."""
+    rejected = (what,) if what else ()
+    text = "do it" if turn == 1 else ""
+    situation = Situation(text=text, turn=turn, now=NOW, converses=True, rejected=rejected)
+
+    def reach(point: Point) -> None:
+        """Break nothing."""
+
+    proposed, known = await recording.propose(planner, situation, {}, "run", check=lambda one: one, reach=reach)
+    assert isinstance(proposed.proposal, Answer)
+    return proposed.proposal.result, known
+
+
+async def test_a_turn_is_asked_for_once(recording: Recording) -> None:
+    """However often an attempt is made."""
+    planner = Counting()
+    answers = [await ask(recording, planner) for _ in range(3)]
+
+    assert (answers, planner.asked) == ([(1, False), (1, True), (1, True)], 1)
+
+
+async def test_another_question_in_the_same_turn_is_asked(recording: Recording) -> None:
+    """And both answers stay."""
+    planner = Counting()
+    first, other = await ask(recording, planner), await ask(recording, planner, what="no")
+
+    assert (first, other) == ((1, False), (2, False))
+    assert [await ask(recording, planner), await ask(recording, planner, what="no")] == [(1, True), (2, True)]
+
+
+async def test_of_two_attempts_at_the_same_moment_one_answer_counts(recording: Recording) -> None:
+    """Both workers go on with the one that was recorded first."""
+    planner = Counting()
+    planner.may_answer.clear()
+    both = [asyncio.create_task(ask(recording, planner)) for _ in range(2)]
+    while planner.asked < 2:
+        await asyncio.sleep(0.01)
+    planner.may_answer.set()
+    found = {answer for answer, _ in await asyncio.gather(*both)}
+
+    assert len(found) == 1
+
+
+async def test_an_answer_to_another_question_is_never_taken(recording: Recording) -> None:
+    """A worker of the life before a reset may be quicker: the turn is asked again, on a branch of its own."""
+    planner = Counting()
+    planner.may_answer.clear()
+    old = asyncio.create_task(ask(recording, planner, what="old"))
+    new = asyncio.create_task(ask(recording, planner, what="new"))
+    while planner.asked < 2:
+        await asyncio.sleep(0.01)
+    planner.may_answer.set()
+    ended = await asyncio.gather(old, new, return_exceptions=True)
+    late = next(one for one in ended if isinstance(one, BaseException))
+
+    assert isinstance(late, FaultRaised) and late.fault.code is Code.BUSY
+    assert (await ask(recording, planner, what="new"))[0] != (await ask(recording, planner, what="old"))[0]
+
+
+async def test_a_conversation_that_is_not_here_is_a_person_s(recording: Recording) -> None:
+    """A worker on another store would begin anew in the middle."""
+    with pytest.raises(FaultRaised, match="not in this worker's store") as raised:
+        await ask(recording, Counting(), turn=2)
+
+    assert raised.value.fault.code is Code.WRONG_STORE
