@@ -34,7 +34,8 @@ async def propose(progress: Progress, catalogue: Catalogue) -> Proposal:
         workflow.logger.info("decision", extra={"decision": "proposal_rejected", "reasons": len(rejected)})
         if by_hand:
             raise Ends(TaskStatus.FAILED, f"The plan was refused: {'; '.join(rejected)}.", "plan_refused")
-        if progress.task.strategy == "react" and not isinstance(proposed.proposal, NewSteps):
+        is_empty = progress.task.strategy == "react" and not isinstance(proposed.proposal, NewSteps)
+        if is_empty and progress.budget.free > 0:
             progress.budget.spent.tool_calls += 1  # a turn without a call or an answer must not go on for ever, either
         if catalogue.converses and not progress.budget.free:
             break

@@ -95,6 +95,21 @@ async def test_a_turn_without_call_or_answer_counts(client: Client, tmp_path: Pa
     assert (ended.status, len(one.api.bodies), one.api.violations) == (TaskStatus.ESCALATED, 3, [])
 
 
+async def test_an_empty_turn_does_not_pass_the_limit(client: Client, tmp_path: Path, provider: str) -> None:
+    """It counts as a call as long as there is one left; then comes the last turn, as after a call too many."""
+
+    def speechless(heard: Heard) -> Move:
+        if not heard.may_call:
+            return Says(text="One price.")
+        return calls(Call("get_price", {"sku": "A-17"})) if not heard.said else Says()
+
+    async with acting(client, tmp_path, provider, speechless) as one:
+        ended = await one.run(tool_calls=1)
+
+    assert (ended.status, ended.code, ended.result) == (TaskStatus.OVER_BUDGET, "tool_calls", "One price.")
+    assert (ended.spent.tool_calls, one.api.violations) == (1, [])
+
+
 class Door(BaseModel):
     """A door."""
 
