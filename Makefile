@@ -44,6 +44,7 @@ bench: $(PACKAGES) ## speed and growth against the bare Temporal SDK, a quarter 
 	@$(PY) -m pip --disable-pip-version-check install --quiet --editable ".[benchmarks]"
 	$(PY) -m benchmarks.steps
 	$(PY) -m benchmarks.growth
+	$(PY) -m benchmarks.turns
 
 test-stack: ## the stack of docker-compose.yml, run without containers: demo, crash tests, benchmark; needs Go and PostgreSQL
 	@echo "[1/4] packages"
