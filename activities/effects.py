@@ -76,10 +76,11 @@ class Effects:
             return Once(await work(), replayed=False)
         except Undone:
             reason = f"The step {info.activity_id!r} was done and then undone: to do it once more, give it another id."
-            raise FaultRaised(Fault.of(Code.CONFLICT, reason), is_certain=True) from None
+            raise FaultRaised(Fault.of(Code.CONFLICT, reason, by_id=True), is_certain=True) from None
         except OtherArguments:
             what = f"The step {info.activity_id!r} has called {spec.kind} before with other arguments"
-            raise FaultRaised(Fault.of(Code.CONFLICT, f"{what}: give it another id."), is_certain=True) from None
+            fault = Fault.of(Code.CONFLICT, f"{what}: give it another id.", by_id=True)
+            raise FaultRaised(fault, is_certain=True) from None
         except Unanswered:
             this.called = True  # by the attempt that claimed the key
             reason = f"An earlier attempt of {spec.kind} left no answer: find out whether it happened."

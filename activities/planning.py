@@ -93,7 +93,7 @@ class Planning:
 
     def _prices(self, planner: Planner) -> dict[str, Price | None]:
         """What each model costs that a task of this planner may use, by name."""
-        plans = {planner.name: planner.price} if isinstance(planner, Conversing) else {}
+        plans = planner.prices if isinstance(planner, Conversing) else {}
         return {**plans, **self._asked}
 
     def _of(self, name: JsonValue) -> Planner:
@@ -119,6 +119,17 @@ class Planning:
         except UnknownPlanner as unknown:
             raise NeedsPerson(str(unknown)) from unknown
 
+    def _conversing(self, situation: Situation) -> tuple[Conversing, Recording]:
+        """The planner of a task that keeps a conversation, and where that is kept.
+
+        Raises:
+            NeedsPerson: this worker has none, as after a start without a key; it would know what is new alone.
+        """
+        planner = self._for(situation)
+        if not isinstance(planner, Conversing) or self._recording is None:
+            raise NeedsPerson(f"{planner.name} keeps no conversation: start a worker with the planner of the task.")
+        return planner, self._recording
+
     @activity.defn(name=routing.PLAN.kind)
     async def plan(self, situation: Situation) -> Proposed:
         """The first proposal, or the next one after a plan that finished."""
@@ -133,22 +144,21 @@ class Planning:
     async def compact(self, situation: Situation) -> Proposed:
         """A summary of the oldest turns of the conversation, in the place of these; of the proposal only its cost."""
         async with self._attempt(routing.COMPACT) as this:
-            planner = self._for(situation)
-            if not isinstance(planner, Conversing) or self._recording is None:
-                raise NeedsPerson(f"{planner.name} keeps no conversation: start a worker with the planner of the task.")
+            planner, recording = self._conversing(situation)
             reach = partial(self._breaks.reach, routing.COMPACT.kind)
-            found, was_recorded = await self._recording.summarise(planner, situation, _task(this), reach)
+            found, was_recorded = await recording.summarise(planner, situation, _task(this), reach)
             return _costing(found, this, was_recorded)
 
     async def _propose(self, situation: Situation, spec: ToolSpec) -> Proposed:
         async with self._attempt(spec) as this:
-            planner = self._for(situation)
-            if self._recording is not None and isinstance(planner, Conversing) and situation.converses:
+            if situation.converses:
+                conversing, recording = self._conversing(situation)
                 reach = partial(self._breaks.reach, spec.kind)
-                found = await self._recording.propose(
-                    planner, situation, self._kinds, _task(this), check=self._checked, reach=reach
+                found = await recording.propose(
+                    conversing, situation, self._kinds, _task(this), check=self._checked, reach=reach
                 )
                 return _costing(found[0], this, found[1])
+            planner = self._for(situation)
             if situation.plan is not None:
                 return self._checked(Proposed(proposal=NewSteps(steps=situation.plan), planner=planner.name))
             said = await planner.propose(situation, self._kinds)

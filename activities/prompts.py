@@ -142,6 +142,11 @@ def rejected(reasons: Sequence[str]) -> list[str]:
     return [told, fenced("check", [*reasons])]
 
 
+def undone(ids: Sequence[str]) -> list[str]:
+    """That steps of which it was told that they are finished are so no more."""
+    return [f"Since then these finished steps were undone, and what they did is gone: {', '.join(ids)}."] if ids else []
+
+
 def refusal(reasons: Sequence[str], id: str | None, *, is_first: bool) -> str:
     """What a call is told that was part of an answer which cannot be used; `id` is the step that it would have been."""
     mine = [reason for reason in reasons if id and f"step {id!r}" in reason]

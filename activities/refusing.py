@@ -42,8 +42,8 @@ def refusal(
 def _kinds(allow: JsonValue, kinds: Mapping[str, Kind]) -> str | None:
     for kind in allow if isinstance(allow, list) else ():
         if kind not in kinds:
-            there = nearest(str(kind), kinds) or f": there are {', '.join(sorted(kinds))}"
-            return f"--allow names {str(kind)[:80]!r}, which this worker does not have{there}."
+            there = nearest(str(kind), kinds) or f": there are {', '.join(sorted(kinds))}."
+            return f"--allow names {str(kind)[:80]!r}, which this worker does not have{there}"
     return None
 
 
@@ -52,7 +52,7 @@ def _unpriced(wanted: Mapping[str, JsonValue], prices: Mapping[str, Price | None
     missing = next((name for name, price in prices.items() if price is None), None)
     if wanted.get("usd") is None or missing is None:
         return None
-    remedy = "give it in the settings file of the worker ([models.prices]), or leave out --usd"
+    remedy = f'give it in the settings file of the worker ([models.prices."{missing}"]), or leave out --usd'
     return f"--usd needs the price of {missing}, which is not known: {remedy}."
 
 

@@ -12,6 +12,7 @@ from activities.finding import Finding
 from activities.host import Host
 from activities.inspecting import Inspecting
 from activities.llm.conversing import Conversing
+from activities.llm.prices import dearest
 from activities.llm.roster import Roster
 from activities.planning import Planning
 from activities.toolbox.injection import Resources
@@ -36,10 +37,10 @@ def activities(
     """One activity for each kind, the planner's, and those that look into the ledgers or answer the console."""
     known, transcript, planner = tuple(ledgers), Transcript(resources.engine), roster.planner
     more: dict[str, Any] = {"documents": resources.documents, "searchable": searchable, "breaks": breaks}
-    more |= {"named": roster.named, "asked": {roster.model.name: roster.price} if roster.model else {}}
+    more |= {"named": roster.named, "asked": roster.prices}
     planning = Planning(planner, registry, store=store, transcript=transcript, **more)
     told: dict[str, Any] = {"transcript": transcript, "left_out": registry.left_out}
-    told |= {"converses": True, "price": planner.price} if isinstance(planner, Conversing) else {}
+    told |= {"converses": True, "price": dearest(planner.prices.values())} if isinstance(planner, Conversing) else {}
     return [
         *planning.activities(),
         *Finding(known, store).activities(),

@@ -36,11 +36,11 @@ TURNS = Table(
 
 EXCHANGE = TypeAdapter(Exchange)
 CLOCKS: Mapping[str, set[str]] = {
-    "records": {"started", "ended"},
-    "faults": {"at", "attempt", "waited", "retry_after"},
+    "records": {"started", "ended", "attempts", "used", "waits", "waited", "replayed", "claim"},
+    "faults": {"at", "attempt", "waited", "retry_after", "model_use"},
     "observations": {"at"},
 }
-"""What tells when something happened, not what."""
+"""What tells when something happened, how often it was tried, and whether the ledger knew it, but not what happened."""
 
 
 class Transcript:
@@ -170,13 +170,21 @@ def identity(situation: Situation) -> str:
     return digest(plain)
 
 
-async def _load(tx: AsyncConnection, task: str, continues: str | None = None, seen: Set[str] = frozenset()) -> Turns:
-    rows = await _rows(tx, [task])
+async def _load(
+    tx: AsyncConnection,
+    task: str,
+    continues: str | None = None,
+    seen: Set[str] = frozenset(),
+    until: datetime | None = None,
+) -> Turns:
+    """The turns that a task had at the moment `until`: one that is carried on may be reset later."""
+    rows = [row for row in await _rows(tx, [task]) if until is None or row.at <= until]
     turns = [(_past(row), row.before, row.digest) for row in rows]
     carried = next((past.situation.continues for past, _, _ in turns if past.situation.continues), continues)
     if carried is None or carried in seen:
         return Turns(task, turns, ())
-    return Turns(task, turns, (await _load(tx, carried, seen={*seen, task})).newest())
+    began = rows[0].at if rows else until
+    return Turns(task, turns, (await _load(tx, carried, seen={*seen, task}, until=began)).newest())
 
 
 async def _carried(tx: AsyncConnection, tasks: list[str] | Select[tuple[str]]) -> set[str]:

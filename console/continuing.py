@@ -10,7 +10,7 @@ from console.shown import starter
 from console.tree import is_undo
 from workflows.outcome import Outcome, OutcomeStep
 from workflows.plan import Step, canonical
-from workflows.record import StepRecord
+from workflows.record import StepRecord, StepStatus
 from workflows.task import Remains, Task, TaskStatus
 
 NEWEST = "newest"
@@ -41,13 +41,17 @@ def remains(outcome: Outcome) -> Remains | None:
     if outcome.code == CLOSED:
         return None
     last = outcome.revisions[-1].number if outcome.revisions else 0
-    steps = [step for step in outcome.steps if step.revision == last and not is_undo(step)]
-    if _knows_all(outcome) or not steps:
-        return Remains(is_tainted=outcome.is_tainted)
+    untold = last if not _knows_all(outcome) else None
+    steps = [step for step in outcome.steps if _is_untold(step, untold)]
     ids = {step.id for step in steps}
     faults = tuple(fault for fault in outcome.faults if fault.revision == last and fault.step_id in ids)
     whole = Remains(records=tuple(map(_record, steps)), faults=faults, is_tainted=outcome.is_tainted)
     return _fitting(whole)
+
+
+def _is_untold(step: OutcomeStep, revision: int | None) -> bool:
+    """Whether the planner does not know how a step stands: of the plan `revision`, or taken back at the end."""
+    return not is_undo(step) and (step.revision == revision or step.status is StepStatus.UNDONE)
 
 
 def _knows_all(outcome: Outcome) -> bool:

@@ -160,6 +160,8 @@ class AgentWorkflow:
             self._catalogue = await ask(routing.CATALOGUE, wanted, Catalogue, id="catalogue", summary=what, revision=0)
         except Stuck as stuck:
             raise Ends(TaskStatus.ESCALATED, f"The catalogue: {stuck.fault.reason}", stuck.fault.code) from None
+        if self._progress.turn and not self._progress.is_opened:  # its planner knows nothing of the turns before
+            self._catalogue = self._catalogue.model_copy(update={"converses": False})
         self._progress.planner, self._progress.searchable = self._catalogue.planner, self._catalogue.searchable
         self._progress.store = self._progress.store or self._catalogue.store
         if not self._progress.turn:
@@ -187,6 +189,7 @@ class AgentWorkflow:
         fruitless = progress.replanning and len(progress.results) == finished
         progress.replanning = bool(refused)
         if refused:
+            progress.observations = []
             self._check_replans(refused, fruitless)
             progress.observations = await observe(progress, self._catalogue, refused)
             raise_if_cancelled()

@@ -132,8 +132,17 @@ class Stuck(Exception):
         self.fault = fault
 
 
-async def ask(spec: ToolSpec, payload: JsonValue, returns: type[T], *, id: str, summary: str, revision: int) -> T:
-    """Run one of our own activities, again after what time cures.
+async def ask(
+    spec: ToolSpec,
+    payload: JsonValue,
+    returns: type[T],
+    *,
+    id: str,
+    summary: str,
+    revision: int,
+    waited: list[Fault] | None = None,
+) -> T:
+    """Run one of our own activities, again after what time cures, and note in `waited` what that was.
 
     Raises:
         Stuck: it failed for good.
@@ -164,6 +173,8 @@ async def ask(spec: ToolSpec, payload: JsonValue, returns: type[T], *, id: str, 
         decision = decide(fault, spec, left)
         if not isinstance(decision, Wait):
             raise Stuck(fault)
+        if waited is not None:
+            waited.append(fault)
         left = left.model_copy(update={"waits": left.waits + 1, "waited": left.waited + decision.seconds})
         await workflow.sleep(decision.seconds, summary=f"{spec.kind} waits: {fault.code}, then again")
 

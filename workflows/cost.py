@@ -1,6 +1,7 @@
 """What requests to models may cost at the most, and how much of it a task's limits leave room for."""
 
 import math
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from pydantic import JsonValue
@@ -13,6 +14,8 @@ LAST_OUTPUT = 2_000
 """Tokens that are kept back for the answer of a task whose budget is used up, with what the model thinks before."""
 BYTES_PER_TOKEN = 3
 """Of JSON, and of plain text in Latin letters; models count three to four."""
+MAX_SHOWN = 8_000
+"""Characters of one result that a model is shown."""
 MILLION = 1_000_000
 
 
@@ -27,6 +30,11 @@ class Cost(NamedTuple):
 def input_tokens(progress: Progress, catalogue: Catalogue, new_bytes: int = 0) -> int:
     """Tokens that the next request of the planner will probably have."""
     return (progress.context or catalogue.preamble) + math.ceil(new_bytes / BYTES_PER_TOKEN)
+
+
+def unshown(results: Iterable[JsonValue]) -> int:
+    """Bytes of results that a model is not shown, since each is cut."""
+    return sum(len(canonical(result)[MAX_SHOWN:].encode()) for result in results)
 
 
 def of_request(price: Price | None, input: int, output: int) -> Cost:

@@ -192,7 +192,8 @@ class Execution:
     ) -> tuple[StepReturn | Fault, Sequence[Fault]]:
         """What came of it, and the faults of the attempts before the last one."""
         step, revision = record.step, record.revision
-        title = f"plan {revision}: {step.label}" + (f" (instead of {step.kind})" if record.is_fallback else "")
+        whose = f"turn {self._progress.turn}" if self._progress.task.strategy == "react" else f"plan {revision}"
+        title = f"{whose}: {step.label}" + (f" (instead of {step.kind})" if record.is_fallback else "")
         try:
             back = await call(
                 routing.route(spec, granted),
@@ -284,7 +285,7 @@ class Execution:
             return
         if decision.mark_down:
             self._progress.down.append(record.kind)
-        elif fault.code is not Code.REPEATED_CALL:  # what was not called again leaves the memory of its fault alone
+        elif fault.code is not Code.REPEATED_CALL and not fault.by_id:  # what was not called leaves the memory alone
             self._progress.guard.remember(record.kind, record.args or record.step.args, self._progress.effects)
 
     def _note(self, record: StepRecord, fault: Fault, decision: Decision, finding: Finding | None) -> None:

@@ -6,7 +6,7 @@ from pydantic import BaseModel, ConfigDict, JsonValue
 
 from workflows.budget import Spent
 from workflows.catalogue import Effect
-from workflows.record import Compaction, Failover, FaultRecord, Revision, StepStatus, UndoRecord
+from workflows.record import Compaction, Failover, FaultRecord, Rejection, Revision, StepStatus, UndoRecord
 from workflows.task import TaskStatus
 
 
@@ -62,6 +62,8 @@ class Outcome(BaseModel):
     """What became of each effect, where they were to be taken back."""
     compactions: tuple[Compaction, ...] = ()
     failovers: tuple[Failover, ...] = ()
+    rejections: tuple[Rejection, ...] = ()
+    """Proposals that could not be used."""
     is_tainted: bool = False
     """Whether it read text that anybody may have written."""
     spent: Spent

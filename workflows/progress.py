@@ -16,6 +16,7 @@ from workflows.record import (
     Failover,
     FaultRecord,
     Observation,
+    Rejection,
     Revision,
     StepRecord,
     StepStatus,
@@ -83,6 +84,8 @@ class Progress(BaseModel):
     """Tokens of the conversation so far."""
     compactions: list[Compaction] = Field(default_factory=list)
     failovers: list[Failover] = Field(default_factory=list)
+    """The newest."""
+    rejections: list[Rejection] = Field(default_factory=list)
     """The newest."""
 
     @property
@@ -160,6 +163,7 @@ class Progress(BaseModel):
             undo=tuple(self.undo),
             compactions=tuple(self.compactions),
             failovers=tuple(self.failovers),
+            rejections=tuple(self.rejections),
             is_tainted=self.grants.is_tainted,
             spent=spent,
             started_at=self.started_at,

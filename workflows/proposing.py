@@ -9,10 +9,13 @@ from workflows.grants import refusal
 from workflows.outcome import Ends
 from workflows.plan import NewSteps, Proposal, Proposed, Step, Unresolved, check_graph, resolve
 from workflows.progress import Progress
+from workflows.record import Rejection
 from workflows.spending import used_up
 from workflows.task import TaskStatus
 from workflows.turns import take_turn
 
+MAX_NOTED, MAX_REASONS, MAX_REASON = 20, 3, 300
+"""Rejected proposals of which a task knows, reasons of each, and characters of one."""
 MAX_REJECTIONS = 2
 """How often a rejected proposal goes back to the planner before a person is asked."""
 
@@ -32,6 +35,7 @@ async def propose(progress: Progress, catalogue: Catalogue) -> Proposal:
             _grant(proposed.proposal, progress, catalogue)
             return proposed.proposal
         workflow.logger.info("decision", extra={"decision": "proposal_rejected", "reasons": len(rejected)})
+        _note(progress, rejected)
         if by_hand:
             raise Ends(TaskStatus.FAILED, f"The plan was refused: {'; '.join(rejected)}.", "plan_refused")
         is_empty = progress.task.strategy == "react" and not isinstance(proposed.proposal, NewSteps)
@@ -44,6 +48,12 @@ async def propose(progress: Progress, catalogue: Catalogue) -> Proposal:
         raise Ends(TaskStatus.OVER_BUDGET, reason, "tool_calls")
     reason = f"The planner made {1 + MAX_REJECTIONS} proposals that cannot be run; the last: {'; '.join(rejected)}."
     raise Ends(TaskStatus.ESCALATED, reason, "proposals_rejected")
+
+
+def _note(progress: Progress, reasons: Sequence[str]) -> None:
+    """Keep what was refused for whoever asks why the task did not do it."""
+    cut = tuple(reason[:MAX_REASON] for reason in reasons[:MAX_REASONS])
+    progress.rejections = [*progress.rejections, Rejection(turn=progress.turn, reasons=cut)][-MAX_NOTED:]
 
 
 def _grant(proposal: Proposal, progress: Progress, catalogue: Catalogue) -> None:

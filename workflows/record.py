@@ -143,6 +143,16 @@ class Revision(BaseModel):
     """Who proposed it."""
 
 
+class Rejection(BaseModel):
+    """A proposal of which nothing was carried out."""
+
+    model_config = ConfigDict(frozen=True)
+
+    turn: int
+    reasons: tuple[str, ...]
+    """Why; the first few, and each cut."""
+
+
 class Compaction(BaseModel):
     """Older turns of a conversation that were summarised, because the whole would be too long for the model."""
 

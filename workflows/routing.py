@@ -51,9 +51,9 @@ PROFILES: Mapping[str, Profile] = {
 }
 
 
-PLAN = ToolSpec(kind="plan", effect=Effect.READ, timeout=300)
-REPLAN = ToolSpec(kind="replan", effect=Effect.READ, timeout=300)
-COMPACT = ToolSpec(kind="compact", effect=Effect.READ, timeout=300)
+PLAN = ToolSpec(kind="plan", effect=Effect.READ, timeout=300, retry="patient")
+REPLAN = ToolSpec(kind="replan", effect=Effect.READ, timeout=300, retry="patient")
+COMPACT = ToolSpec(kind="compact", effect=Effect.READ, timeout=300, retry="patient")
 CATALOGUE = ToolSpec(kind="catalogue", effect=Effect.READ, timeout=30)
 INSPECT = ToolSpec(kind="inspect", effect=Effect.READ, timeout=10)
 FIND_EFFECT = ToolSpec(kind="find_effect", effect=Effect.READ, timeout=10)

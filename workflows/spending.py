@@ -88,14 +88,19 @@ def reserve_turn(
     return Allowance(max_output, *reserved, is_priced=catalogue.price is not None)
 
 
-def settle_turn(progress: Progress, allowance: Allowance, used: Used | Fault | None) -> None:
-    """Give back what was reserved and count what was used; nothing where there was no request."""
-    budget, lost = progress.budget, 0
+def settle_turn(
+    progress: Progress, allowance: Allowance, used: Used | Fault | None, waited: Iterable[Fault] = ()
+) -> None:
+    """Give back what was reserved and count what was used; nothing where there was no request.
+
+    `waited` are the faults of schedulings before the last one: a worker that stops takes an answer with it.
+    """
+    budget, lost = progress.budget, sum(one.attempt for one in waited if _may_be_asked(one))
     budget.hold(-allowance.reserved_tokens, -allowance.reserved_usd)
     if isinstance(used, Fault):
-        lost = used.attempt if _may_be_asked(used) else 0
+        lost += used.attempt if _may_be_asked(used) else 0
     elif used is not None:
-        lost = used.lost
+        lost += used.lost
         budget.pay(used.model_calls, used.tokens, used.usd)
     if lost and allowance.reserved_tokens:
         usd = lost * allowance.reserved_usd if allowance.is_priced else None

@@ -9,8 +9,9 @@ from temporalio import workflow
 from workflows import routing
 from workflows.call import Stuck, ask
 from workflows.catalogue import Catalogue, ToolSpec
+from workflows.cost import unshown
 from workflows.details import summary
-from workflows.faults import Code
+from workflows.faults import Code, Fault
 from workflows.outcome import Ends
 from workflows.plan import Answer, Proposed
 from workflows.progress import Progress
@@ -42,7 +43,7 @@ async def take_turn(
         what = _purpose(progress, rejected, is_last=is_last)
         proposed = await _asked(progress, catalogue, spec, situation, what)
         if not proposed.compact:
-            _told(progress, proposed)
+            _told(progress, catalogue, proposed)
             return proposed
         await _compact(progress, catalogue, proposed)
     reason = f"{progress.planner}: the conversation is too long for the model, and a summary does not make it shorter."
@@ -80,29 +81,36 @@ async def _asked(progress: Progress, catalogue: Catalogue, spec: ToolSpec, situa
     if size > MAX_SITUATION:
         reason = "What the planner would have to be told is too large: split the task, or let its tools return less."
         raise Ends(TaskStatus.ESCALATED, reason, "too_large")
-    allowance = reserve_turn(progress, catalogue, size, is_last=situation.is_last)
+    shown = size - unshown(_results(situation))
+    allowance = reserve_turn(progress, catalogue, shown, is_last=situation.is_last)
     if allowance is None:
-        limit = short_of(progress, catalogue, size)
+        limit = short_of(progress, catalogue, shown)
         raise Ends(TaskStatus.OVER_BUDGET, used_up(progress.budget.limits, limit), limit)
     if allowance.max_output is not None:
         payload["max_output"] = allowance.max_output
     id = f"{'compact' if situation.compact else 'plan'}:{progress.turn}"
+    number, waited = progress.revision + 1, list[Fault]()
     try:
-        found = await ask(spec, payload, Proposed, id=id, summary=what, revision=progress.revision + 1)
+        found = await ask(spec, payload, Proposed, id=id, summary=what, revision=number, waited=waited)
     except Stuck as stuck:
-        settle_turn(progress, allowance, stuck.fault)
+        settle_turn(progress, allowance, stuck.fault, waited)
         raise Ends(TaskStatus.ESCALATED, f"The planner: {stuck.fault.reason}", stuck.fault.code) from None
     except asyncio.CancelledError:
-        settle_turn(progress, allowance, cut_off(spec))
+        settle_turn(progress, allowance, cut_off(spec), waited)
         raise
-    settle_turn(progress, allowance, found)
+    settle_turn(progress, allowance, found, waited)
     return found
 
 
-def _told(progress: Progress, proposed: Proposed) -> None:
+def _results(situation: Situation) -> list[JsonValue]:
+    return [*(one.result for one in situation.records), *(one.value for one in situation.observations)]
+
+
+def _told(progress: Progress, catalogue: Catalogue, proposed: Proposed) -> None:
     """The planner knows all that it was told, and history who it is."""
     progress.planner = proposed.planner or progress.planner
-    progress.branch, progress.told, progress.is_opened = proposed.branch, progress.revision, True
+    if catalogue.converses:
+        progress.branch, progress.told, progress.is_opened = proposed.branch, progress.revision, True
     progress.context = proposed.context or progress.context
     for one in proposed.passed_over:
         known = [(last.planner, last.code) for last in progress.failovers]

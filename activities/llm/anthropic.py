@@ -10,7 +10,7 @@ from activities.llm.language_model import Offer, Request
 from activities.llm.pairing import paired
 from activities.llm.reply import Reply, Stop, Usage
 from activities.llm.turns import AssistantTurn, ToolCall, ToolResult, Turn
-from activities.llm.wire import NO_REPLY, NOT_JSON, reading
+from activities.llm.wire import NO_REPLY, NOT_JSON, reading, writable
 from workflows import routing
 
 if TYPE_CHECKING:
@@ -112,7 +112,7 @@ def _reply(message: "Message", model: str) -> Reply:
         cache_write=used.cache_creation_input_tokens or 0,
     )
     turn = AssistantTurn(text, calls, _unchanged(blocks), model)
-    return Reply(turn, usage, STOPS.get(message.stop_reason, Stop.DONE))
+    return Reply(writable(turn), usage, STOPS.get(message.stop_reason, Stop.DONE))
 
 
 def _unchanged(blocks: Sequence["ContentBlock"]) -> tuple[dict[str, Any], ...]:

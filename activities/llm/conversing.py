@@ -15,8 +15,8 @@ class Conversing(Planner, Protocol):
     """A planner whose conversation is recorded turn by turn."""
 
     @property
-    def price(self) -> Price | None:
-        """What its tokens cost, at the most; None where that is not known."""
+    def prices(self) -> Mapping[str, Price | None]:
+        """What the tokens of each of its models cost, by the model's name; None where that is not known."""
 
     def preamble(self, kinds: Mapping[str, Kind]) -> int:
         """Tokens of what is told before the task: instructions and kinds; an estimate."""

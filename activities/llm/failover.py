@@ -5,15 +5,16 @@ from typing import TypeVar
 
 import structlog
 
+from activities.attempt import FaultRaised
 from activities.borders import classify
-from activities.llm import prices
 from activities.llm.conversing import Conversing
 from activities.llm.exchange import Past, Said
 from activities.llm.retold import whole
+from activities.llm.stand_in import is_unusable
 from activities.planner import Planner
 from activities.toolbox.kind import Kind
 from workflows.catalogue import Price
-from workflows.faults import Code, Fault, Quadrant
+from workflows.faults import Code, Fault
 from workflows.plan import PassedOver, Proposed
 from workflows.situation import Situation
 
@@ -31,9 +32,10 @@ class Failover:
         self.name = ", ".join(planner.name for planner in planners)
 
     @property
-    def price(self) -> Price | None:
-        """The highest of each; None as soon as one is not known."""
-        return prices.dearest(planner.price for planner in self._planners if isinstance(planner, Conversing))
+    def prices(self) -> dict[str, Price | None]:
+        """That of each."""
+        asked = (planner.prices for planner in self._planners if isinstance(planner, Conversing))
+        return {name: price for one in asked for name, price in one.items()}
 
     def preamble(self, kinds: Mapping[str, Kind]) -> int:
         """The longest."""
@@ -73,22 +75,25 @@ class Failover:
         return await self._first([one for one in self._planners if isinstance(one, Conversing)], ask)
 
     async def _first(self, planners: Sequence[Asked], ask: Callable[[Asked], Awaitable[Said]]) -> Said:
-        *others, last = planners
         passed = list[PassedOver]()
-        for planner in others:
+        for planner in planners:
             try:
                 return _after(passed, await ask(planner))
             except Exception as error:  # total: whatever the borders call persistent and not ours
                 fault = classify(error)
-                if not _is_unusable(fault):
-                    raise
+                if planner is planners[-1] or not is_unusable(fault):
+                    if not passed or fault.code is Code.BUG:
+                        raise
+                    raise FaultRaised(_told(fault, passed)) from error
                 log.warning("planner_unusable", planner=planner.name, code=fault.code.value, reason=fault.reason)
                 passed.append(PassedOver(planner=planner.name, code=fault.code.value, reason=fault.reason))
-        return _after(passed, await ask(last))
+        raise AssertionError  # the last one answered, or raised
 
 
-def _is_unusable(fault: Fault) -> bool:
-    return fault.quadrant is Quadrant.PERSISTENT_INFRASTRUCTURAL and fault.code is not Code.BUG
+def _told(fault: Fault, passed: Sequence[PassedOver]) -> Fault:
+    """The last fault, with who could not be used before it."""
+    before = " ".join(f"Before it {one.planner} could not be used ({one.code}): {one.reason}" for one in passed)
+    return fault.model_copy(update={"reason": f"{fault.reason} {before}"})
 
 
 def _said(answer: object, planner: Planner) -> Said:

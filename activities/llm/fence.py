@@ -12,8 +12,10 @@ from collections.abc import Mapping
 from pydantic import JsonValue
 from pydantic_core import to_json
 
-MAX_SHOWN = 8_000
-"""Characters of one result that a model is shown."""
+from workflows.cost import MAX_SHOWN
+
+__all__ = ["MAX_LABEL", "MAX_SHOWN", "fenced", "visible"]
+
 MAX_LABEL = 80
 KEPT = "\n\t"
 HIDDEN = ("Cc", "Cf", "Cs", "Co")

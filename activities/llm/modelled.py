@@ -61,7 +61,8 @@ class ModelPlanner:
         self._summary = min(MAX_SUMMARY, window // SUMMARY_PART) if window else MAX_SUMMARY
         self._room = window * compact_at - self._summary if window else None
         self.name = model.name
-        self.price = price
+        self.prices = {model.name: price}
+        self._price = price
 
     def preamble(self, kinds: Mapping[str, Kind]) -> int:
         """Tokens of instructions and kinds."""
@@ -121,7 +122,7 @@ class ModelPlanner:
 
     def _used(self, reply: Reply) -> dict[str, Any]:
         tokens = reply.usage.tokens
-        cost = prices.usd(reply.usage, self.price)
+        cost = prices.usd(reply.usage, self._price)
         return {"planner": self.name, "model_calls": 1, "tokens": tokens, "usd": cost, "context": tokens}
 
 

@@ -9,6 +9,7 @@ from activities.llm.ends import PROPOSE
 from activities.llm.exchange import Past
 from activities.llm.fence import fenced, visible
 from activities.llm.turns import AssistantTurn, ToolCall, ToolResult, UserTurn
+from workflows.catalogue import Effect
 from workflows.faults import Applied
 from workflows.loops import TOLD
 from workflows.plan import NewSteps
@@ -30,7 +31,9 @@ def news(before: Past | None, situation: Situation) -> UserTurn:
     goal = [visible(prompts.goal(situation, is_next=before is not None))] if situation.text else []
     results = tuple(_results(before, situation)) if before else ()
     refused = prompts.rejected(situation.rejected) if situation.rejected and not results else []
-    return UserTurn("\n".join([*refused, *goal, *seen(situation.observations), prompts.closing(situation)]), results)
+    undone = [one.step.id for one in situation.records if one.status is StepStatus.UNDONE]
+    words = [*refused, *prompts.undone(undone), *goal, *seen(situation.observations), prompts.closing(situation)]
+    return UserTurn("\n".join(words), results)
 
 
 def said(past: Past) -> AssistantTurn:
@@ -91,7 +94,9 @@ def _told(record: StepRecord, fault: FaultRecord | None) -> str:
         return f"{id} is finished{_how(record)}. {_result(record)}"
     if record.status is StepStatus.FAILED and fault is not None:
         return _refused(id, fault)
-    return f"{id} {STATES.get(record.status, 'is not finished')}."
+    told = f"{id} {STATES.get(record.status, 'is not finished')}."
+    in_doubt = record.status is StepStatus.CANCELLED and record.attempts and record.effect is not Effect.READ
+    return f"{told} {prompts.DOUBT['unknown']}" if in_doubt else told
 
 
 def _how(record: StepRecord) -> str:
@@ -114,4 +119,6 @@ def _refused(id: str, fault: FaultRecord) -> str:
         return f"{told}\n{prompts.DOUBT[fault.effect]}"
     if fault.quadrant.is_transient:
         return f"{told}\nIts retries are used up: use another kind, or do without it."
+    if fault.by_id:
+        return f"{told}\nThe same call may be made under another id."
     return f"{told}\nThe same call would be refused again: change it by what was seen, or use another kind."

@@ -1,14 +1,19 @@
 """The planner without a model: fixed forms of clauses, and fixed rules after a refusal."""
 
+import re
 from collections.abc import Mapping
 
 from activities.llm.grammar import NotUnderstood, read
 from activities.llm.repair import rejection, repair, unfinished
 from activities.llm.wording import tell
 from activities.toolbox.kind import Kind
-from workflows.plan import Answer, GiveUp, NewSteps, Question
+from workflows.plan import TURN_ID, Answer, GiveUp, NewSteps, Question
 from workflows.record import StepStatus
 from workflows.situation import Situation
+
+BEGUN = "A model chose the steps turn by turn, and no rule can say what is missing: what was finished stays."
+
+IN_WORDS = "The rules answer in words, and the answer of this task is to fit a schema: that needs a model."
 
 
 class OfflinePlanner:
@@ -18,13 +23,17 @@ class OfflinePlanner:
 
     async def propose(self, situation: Situation, kinds: Mapping[str, Kind]) -> NewSteps | Answer | Question | GiveUp:
         """Read the text into steps; after a refusal take what the world offers; at the end say what came of it."""
+        if situation.result_schema is not None:
+            return GiveUp(reason=IN_WORDS)
         if not situation.records:
             return _first_plan(situation, kinds)
-        if unfinished(situation):
+        if unfinished(situation) and not situation.is_last:
             return repair(situation, kinds)
         finished = [record for record in situation.records if record.status is StepStatus.COMPLETED]
         if not finished:
             return GiveUp(reason="No step of the plan was finished.")
+        if not situation.is_last and any(re.fullmatch(TURN_ID, record.step.id) for record in finished):
+            return GiveUp(reason=BEGUN)
         return Answer(result=tell(finished, situation.now.date()))
 
 

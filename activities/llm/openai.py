@@ -10,7 +10,7 @@ from activities.llm.language_model import MAX_OUTPUT, Offer, Request
 from activities.llm.pairing import paired
 from activities.llm.reply import Reply, Stop, Usage
 from activities.llm.turns import AssistantTurn, ToolCall, Turn
-from activities.llm.wire import NO_REPLY, NOT_JSON, call, reading
+from activities.llm.wire import NO_REPLY, NOT_JSON, call, reading, writable
 from workflows import routing
 from workflows.plan import canonical
 
@@ -98,10 +98,10 @@ def _reply(completion: "ChatCompletion", model: str) -> Reply:
     choice = completion.choices[0]
     message = choice.message
     functions = [(one.id or "", getattr(one, "function", None)) for one in message.tool_calls or ()]
-    calls = tuple(call(id, one.name, one.arguments) for id, one in functions if one)  # no other kind was offered
+    calls = tuple(call(id, one.name or "", one.arguments) for id, one in functions if one)  # no other kind was offered
     stop = Stop.REFUSED if message.refusal else STOPS.get(choice.finish_reason, Stop.DONE)
     turn = AssistantTurn(message.content or "", calls, by=model)
-    return Reply(turn, _usage(completion.usage), stop)
+    return Reply(writable(turn), _usage(completion.usage), stop)
 
 
 def _usage(used: "CompletionUsage | None") -> Usage:

@@ -23,18 +23,21 @@ def paired(turns: Iterable[Turn], model: str) -> Iterator[Turn]:
             results = zip(turn.results, renamed, strict=False)
             yield replace(turn, results=tuple(replace(result, call_id=id) for result, id in results))
             continue
-        is_own = turn.by == model
-        renamed = [_id(call, seen, f"t{place}_{index}", is_own) for index, call in enumerate(turn.calls)]
-        seen.update(renamed)
+        renamed = list[str]()
+        for index, call in enumerate(turn.calls):
+            renamed.append(_id(call, seen, f"t{place}_{index}", is_own=turn.by == model))
+            seen.add(renamed[-1])  # a server may give all calls of a turn one id, such as the tool's name
         yield _named(turn, renamed)
 
 
 def _named(turn: AssistantTurn, ids: list[str]) -> AssistantTurn:
+    """The turn with these ids; as the provider wrote it only where it calls everything by the same names."""
     called = zip(turn.calls, ids, strict=True)
-    return replace(turn, calls=tuple(replace(call, id=id, name=_name(call.name)) for call, id in called))
+    calls = tuple(replace(call, id=id, name=_name(call.name)) for call, id in called)
+    return replace(turn, calls=calls, blocks=turn.blocks if calls == turn.calls else ())
 
 
-def _id(call: ToolCall, seen: set[str], other: str, is_own: bool) -> str:
+def _id(call: ToolCall, seen: set[str], other: str, *, is_own: bool) -> str:
     return call.id if is_own and ID.fullmatch(call.id) and call.id not in seen else other
 
 

@@ -60,17 +60,15 @@ def planner_named(
     return planners[0] if len(planners) == 1 else Failover(planners)
 
 
-def model_named(names: str | None, environment: Mapping[str, str], base_url: str | None = None) -> LanguageModel | None:
-    """The model that steps may ask: the first one of the planner that `--planner` means; None where it has none.
+def models_named(names: str | None, environment: Mapping[str, str], base_url: str | None = None) -> list[LanguageModel]:
+    """The models that steps may ask: those of the planner that `--planner` means, in their order.
 
     Raises:
         UnknownPlanner: there is no such planner, its key is missing, or its address cannot be used.
     """
     chosen = names if names is not None else _default(environment, base_url)
-    if chosen.startswith("scripted:"):
-        return None
-    listed = [name.strip() for name in chosen.split(",")]
-    return next((_model(name, environment, base_url) for name in listed if name != OfflinePlanner.name), None)
+    listed = [] if chosen.startswith("scripted:") else [name.strip() for name in chosen.split(",")]
+    return [_model(name, environment, base_url) for name in listed if name != OfflinePlanner.name]
 
 
 def _default(environment: Mapping[str, str], base_url: str | None) -> str:

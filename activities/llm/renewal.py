@@ -5,16 +5,16 @@ from collections.abc import Mapping
 
 from pydantic import JsonValue
 
-from workflows.record import StepRecord
+from workflows.record import StepRecord, StepStatus
 
 
 def new_ids(records: list[StepRecord], taken: set[str]) -> dict[str, str]:
     """A new id for each step that started: `book-2` after `book`."""
     moved = dict[str, str]()
     for record in records:
-        if record.started is None:
+        if record.started is None and record.status is not StepStatus.FAILED:  # a conversation tells no times
             continue
-        stem, number = re.sub(r"-[0-9]+$", "", record.step.id)[:56], 2
+        stem, number = re.sub(r"-[0-9]+$", "", record.step.id)[:56].replace(".", "_"), 2
         while f"{stem}-{number}" in taken:
             number += 1
         moved[record.step.id] = f"{stem}-{number}"

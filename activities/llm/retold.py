@@ -11,12 +11,14 @@ from workflows.situation import Situation
 def whole(past: Iterable[Past], task: str, news: Situation) -> Situation:
     """All that a task has come to, for a planner that keeps no conversation.
 
-    `task` is the first run of the task, since `past` may begin with turns of another one.
+    `task` is the first run of the task, since `past` may begin with turns of another one; what is told with the text
+    was left by that one, too.
     """
     told = [*(one.situation for one in past if one.task == task and not one.is_summary), news]
-    records = {record.step.id: record for situation in told for record in situation.records}
+    own = [situation for situation in told if not situation.text]
+    records = {record.step.id: record for situation in own for record in situation.records}
     first = {"text": told[0].text, "result_schema": told[0].result_schema, "documents": told[0].documents}
-    faults = tuple(fault for situation in told for fault in situation.faults)
+    faults = tuple(fault for situation in own for fault in situation.faults)
     return news.model_copy(update={**first, "records": tuple(records.values()), "faults": faults})
 
 

@@ -2,9 +2,12 @@
 
 from collections.abc import Mapping
 
-from activities.llm.planners import model_named, planner_named
-from activities.llm.prices import Rates
+from activities.llm.language_model import LanguageModel
+from activities.llm.planners import models_named, planner_named
+from activities.llm.prices import Rates, dearest
+from activities.llm.stand_in import StandIn
 from activities.planner import Planner, UnknownPlanner
+from workflows.catalogue import Price
 
 
 class Roster:
@@ -13,15 +16,21 @@ class Roster:
     def __init__(
         self, names: str | None, environment: Mapping[str, str], base_url: str | None = None, rates: Rates | None = None
     ) -> None:
-        """Find the planner that `names` mean, as `planner_named` says; the first model of it is the one for steps.
+        """Find the planner that `names` mean, as `planner_named` says; its models are those for steps, too.
 
         Raises:
             UnknownPlanner: there is no such planner, its key is missing, or its file or address cannot be used.
         """
         self._environment, self._base_url, self._rates = environment, base_url, rates or Rates()
         self.planner = planner_named(names, environment, base_url, self._rates)
-        self.model = model_named(names, environment, base_url)
-        self.price = self._rates.price_of(self.model.name) if self.model else None
+        models = models_named(names, environment, base_url)
+        self.model: LanguageModel | None = StandIn(models) if len(models) > 1 else next(iter(models), None)
+        self.prices = {model.name: self._rates.price_of(model.name) for model in models}
+
+    @property
+    def price(self) -> Price | None:
+        """What a token of a step costs, at the most; None where that is not known."""
+        return dearest(self.prices.values())
 
     def named(self, names: str) -> Planner:
         """The planner that a task names.

@@ -3,11 +3,13 @@
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
 
 from pydantic import JsonValue
 from pydantic_core import from_json
 
-from activities.llm.turns import ToolCall
+from activities.llm.turns import AssistantTurn, ToolCall
 from activities.toolbox.errors import Unreachable
 
 
@@ -22,6 +24,23 @@ def call(id: str, name: str, arguments: str | dict[str, JsonValue]) -> ToolCall:
     if not isinstance(args, dict):
         return ToolCall(id, name, {}, broken=f"they are a JSON {type(args).__name__}, not an object")
     return ToolCall(id, name, args)
+
+
+def writable(turn: AssistantTurn) -> AssistantTurn:
+    """The turn with a sign in the place of half characters, which JSON can carry and no store can keep."""
+    calls = tuple(
+        replace(one, id=_writable(one.id), name=_writable(one.name), args=_writable(one.args)) for one in turn.calls
+    )
+    blocks = turn.blocks if _writable([*turn.blocks]) == [*turn.blocks] else ()
+    return replace(turn, text=_writable(turn.text), calls=calls, blocks=blocks)
+
+
+def _writable(value: Any) -> Any:
+    if isinstance(value, str):
+        return value.encode(errors="replace").decode()
+    if isinstance(value, dict):
+        return {_writable(name): _writable(item) for name, item in value.items()}
+    return [_writable(item) for item in value] if isinstance(value, list) else value
 
 
 NOT_JSON = (json.JSONDecodeError,)

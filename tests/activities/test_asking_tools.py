@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from pydantic import BaseModel
 
-from activities.llm.planners import model_named
+from activities.llm.planners import models_named
 from activities.planner import UnknownPlanner
 from activities.toolbox import LanguageModel, tool
 from activities.toolbox.registry import Registry, ToolMistakes
@@ -87,20 +87,20 @@ def test_steps_ask_the_first_model_of_the_planners(
     names: str | None, environment: dict[str, str], expected: str | None
 ) -> None:
     """Whoever chooses to plan without a model has steps without one, too."""
-    model = model_named(names, environment)
+    models = models_named(names, environment)
 
-    assert (model.name if model else None) == expected
+    assert next((model.name for model in models), None) == expected
 
 
 def test_a_model_of_one_s_own_serves_steps_as_well() -> None:
     """At the address that is given for it."""
-    model = model_named(None, {}, "http://localhost:11434/v1")
+    models = models_named(None, {}, "http://localhost:11434/v1")
 
-    assert model is not None and model.name == f"{MINI}@localhost:11434"
+    assert [model.name for model in models] == [f"{MINI}@localhost:11434"]
 
 
 @pytest.mark.parametrize("names", ["anthropic", "nobody", "openai:"])
 def test_a_model_that_cannot_be_used_is_a_sentence(names: str) -> None:
     """As it is for planners."""
     with pytest.raises(UnknownPlanner):
-        model_named(names, {})
+        models_named(names, {})

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import pytest
 from pydantic import JsonValue
 
 from activities.llm.conversation import VERBATIM, cut, retold, turns
@@ -9,6 +10,7 @@ from activities.llm.exchange import Exchange, Past
 from activities.llm.reply import Stop, Usage
 from activities.llm.turns import AssistantTurn, ToolCall, ToolResult, Turn, UserTurn
 from tests.activities.situations import NOW, fault, record, step
+from workflows.catalogue import Effect
 from workflows.plan import Answer, GiveUp, NewSteps, Proposed
 from workflows.record import StepStatus
 from workflows.situation import Situation
@@ -169,3 +171,20 @@ def test_an_empty_answer_is_told_as_one() -> None:
 
     assert isinstance(said, AssistantTurn) and said.text.strip()
     assert "your answer was empty" in user(told).text
+
+
+def test_what_was_undone_after_an_earlier_turn_is_told() -> None:
+    """A task that is carried on may have been rolled back: no call of its last turn says so."""
+    gone = record(step("t1.c0", "look", {}), StepStatus.UNDONE)
+    told = user(turns([past(1), past(2, "r1")], news(1, text="go on", records=(gone,)))[-1])
+
+    assert "these finished steps were undone, and what they did is gone: t1.c0." in told.text
+
+
+@pytest.mark.parametrize(("effect", "in_doubt"), [(Effect.READ, False), (Effect.KEYED, True)])
+def test_an_effect_that_was_cancelled_is_in_doubt(effect: Effect, in_doubt: bool) -> None:
+    """It may have happened all the same, so the next task may not simply do it again."""
+    cut = record(step("t2.c0", "pay", {}), StepStatus.CANCELLED, attempts=1).model_copy(update={"effect": effect})
+    (result,) = user(turns([past(1), past(2, "r1")], news(1, text="go on", records=(cut,)))[-1]).results
+
+    assert ("Nobody knows whether it happened" in result.text, result.is_error) == (in_doubt, True)

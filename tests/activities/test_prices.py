@@ -117,4 +117,4 @@ def test_a_list_of_planners_has_a_price_where_each_of_its_models_has(names: str,
     planner = planner_named(names, KEYS)
 
     assert isinstance(planner, Failover)
-    assert planner.price == highest
+    assert prices.dearest(planner.prices.values()) == highest

@@ -69,6 +69,9 @@ async def test_the_same_situation_finds_its_answer(transcript: Transcript) -> No
 
 
 SAME = {
+    "how often it was tried": lambda at: {
+        "records": (record(step("a"), "completed", attempts=at.hour, replayed=at.hour > NOW.hour),)
+    },
     "when a step ran": lambda at: {"records": (record(step("a"), "completed").model_copy(update={"ended": at}),)},
     "when a fault was": lambda at: {"faults": (fault("a").model_copy(update={"at": at}),)},
     "when it was looked": lambda at: {"observations": (seen("a", 1).model_copy(update={"at": at}),)},
@@ -143,7 +146,20 @@ async def test_a_task_that_carries_itself_on_has_an_end(transcript: Transcript) 
     await transcript.write(turn(told(1, continues="b"), task="a"), before=0)
     await transcript.write(turn(told(1, continues="a"), task="b"), before=0)
 
-    assert [past.task for past in (await transcript.of("a")).newest()] == ["b", "a"]
+    assert [past.task for past in (await transcript.of("a")).newest()] == ["a"]
+    assert [past.task for past in (await transcript.of("b")).newest()] == ["a", "b"]
+
+
+async def test_what_is_carried_on_stays_as_it_was(transcript: Transcript) -> None:
+    """A reset of the earlier task leads it elsewhere, but not the task that has begun with its end."""
+    await transcript.write(turn(told(1), task="one"), before=0)
+    await transcript.write(turn(told(2), task="one", says="the end"), before=0)
+    await transcript.write(turn(told(1, continues="one"), task="two"), before=0)
+    before = (await transcript.of("two")).newest()
+    await transcript.write(turn(told(2, "reset"), task="one", branch=1, says="another end"), before=0)
+
+    assert (await transcript.of("two")).newest() == before
+    assert (await transcript.of("three", "one")).newest()[-1].branch == 1
 
 
 async def test_people_read_all_of_it(transcript: Transcript) -> None:

@@ -122,3 +122,12 @@ def test_large_results_are_left_out_and_named() -> None:
     assert left is not None and len(left.model_dump_json()) < MAX_REMAINS
     assert [record.left_out for record in left.records] == [200_002, 0, 0, 700_000]
     assert [record.result for record in left.records] == [None, "b" * 100_000, "c" * 9, None]
+
+
+@pytest.mark.parametrize("code", ["question", "unauthorized"])
+def test_what_was_undone_at_the_end_is_told_whichever_plan_it_was_of(code: str) -> None:
+    """The planner was told that it is finished, and whatever it did is gone."""
+    steps = step("a", revision=1, status=StepStatus.UNDONE), step("b", revision=1), step("undo:a", revision=1)
+    left = remains(cut_short(*steps, status=TaskStatus.ESCALATED, code=code))
+
+    assert left is not None and [(one.step.id, one.status) for one in left.records] == [("a", StepStatus.UNDONE)]

@@ -162,4 +162,4 @@ def test_the_page_says_what_is_so() -> None:
 
     assert all(f"`{model}`" in page for model in DEFAULTS.values())
     assert f"{MAX_OUTPUT:,} tokens" in page and f"{MAX_SHOWN:,} characters" in page
-    assert (attempts, routing.PLAN.timeout) == (4, 300) and "four attempts" in page and "take five minutes" in page
+    assert (attempts, routing.PLAN.timeout) == (8, 300) and "eight attempts" in page and "take five minutes" in page

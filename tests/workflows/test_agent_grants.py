@@ -126,7 +126,7 @@ async def test_a_kind_that_is_allowed_and_not_there_is_said_at_once(client: Clie
         ended = await stage.run(Task(text="t", allow=("bye",)))
 
     assert (ended.status, ended.code, ended.spent.tool_calls) == (TaskStatus.FAILED, "task_refused", 0)
-    assert ended.reason == "--allow names 'bye', which this worker does not have: did you mean buy?."
+    assert ended.reason == "--allow names 'bye', which this worker does not have: did you mean buy?"
 
 
 SAME = [plan(step(f"e{number}", "echo", word="x")) for number in range(4)]

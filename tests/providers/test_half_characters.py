@@ -1,0 +1,26 @@
+"""Halves of characters: JSON can carry them and no text can, so that nobody could write them down."""
+
+from pathlib import Path
+
+from temporalio.client import Client
+
+from tests.providers.acting import acting
+from tests.providers.heard import Heard
+from tests.providers.script import Call, Move, Says, calls
+from workflows.task import TaskStatus
+
+HALF = "A-\ud83d17"
+
+
+async def test_halves_of_characters_end_no_task(client: Client, tmp_path: Path, provider: str) -> None:
+    """In words, in arguments and in an answer: a sign stands in their place, or the arguments are no JSON."""
+
+    def cut(heard: Heard) -> Move:
+        return Says(text=f"It costs 2 {HALF}") if heard.said else calls(Call("get_price", {"sku": HALF}), text=HALF)
+
+    async with acting(client, tmp_path, provider, cut) as one:
+        ended = await one.run()
+
+    assert (ended.status, ended.result) == (TaskStatus.COMPLETED, "It costs 2 A-?17")
+    assert [step.args for step in ended.steps] == ([{"sku": "A-?17"}] if provider == "anthropic" else [])
+    assert one.api.violations == []
