@@ -22,9 +22,13 @@ from activities.toolbox.kind import Kind
 from activities.transcript import Transcript
 from workflows import routing
 from workflows.catalogue import Catalogue, Price, ToolSpec
-from workflows.faults import Code
+from workflows.faults import Code, Fault
 from workflows.plan import NewSteps, Proposed
 from workflows.situation import Situation
+
+NO_ROOM = (
+    "{lost} answers of the model were lost, and what is left of the task's budget does not do for another request."
+)
 
 
 class Planning:
@@ -145,7 +149,7 @@ class Planning:
         """A summary of the oldest turns of the conversation, in the place of these; of the proposal only its cost."""
         async with self._attempt(routing.COMPACT) as this:
             planner, recording = self._conversing(situation)
-            reach = partial(self._breaks.reach, routing.COMPACT.kind)
+            reach = partial(self._reach, routing.COMPACT, situation, this)
             found, was_recorded = await recording.summarise(planner, situation, _task(this), reach)
             return _costing(found, this, was_recorded)
 
@@ -153,7 +157,7 @@ class Planning:
         async with self._attempt(spec) as this:
             if situation.converses:
                 conversing, recording = self._conversing(situation)
-                reach = partial(self._breaks.reach, spec.kind)
+                reach = partial(self._reach, spec, situation, this)
                 found = await recording.propose(
                     conversing, situation, self._kinds, _task(this), check=self._checked, reach=reach
                 )
@@ -174,6 +178,18 @@ class Planning:
             yield this
             self._break(spec, Point.AFTER_COMMIT)
 
+    def _reach(self, spec: ToolSpec, situation: Situation, this: Attempt, point: Point) -> None:
+        """Say how far an attempt is: before a request is made, the budget must have room for what was lost.
+
+        Raises:
+            FaultRaised: it has none.
+        """
+        lost = _lost(this)
+        if point is Point.AFTER_CLAIM and situation.may_lose is not None and lost > situation.may_lose:
+            fault = Fault.of(Code.QUOTA_EXHAUSTED, NO_ROOM.format(lost=lost))
+            raise FaultRaised(fault.model_copy(update={"lost": lost}))
+        self._breaks.reach(spec.kind, point)
+
     def _break(self, spec: ToolSpec, point: Point) -> None:
         self._breaks.reach(spec.kind, point)
         fault = self._breaks.next(spec.kind, after=point is Point.AFTER_COMMIT)
@@ -189,9 +205,13 @@ def _task(this: Attempt) -> str:
     return this.call.key.partition("/")[0]
 
 
-def _costing(proposed: Proposed, this: Attempt, was_recorded: bool) -> Proposed:
-    """The proposal with the requests whose answers were lost: an attempt that was ended may have cost as much."""
+def _lost(this: Attempt) -> int:
+    """Requests of earlier attempts whose answers were lost: an attempt that was ended may have cost as much."""
     silent = this.number - 1 - len(this.earlier)
     cut = (Code.TIMEOUT, Code.UNREACHABLE)
-    late = sum(fault.get("code") in cut and not fault.get("unsent") for fault in this.earlier)
-    return proposed.model_copy(update={"lost": max(0, silent + late - was_recorded)})
+    return silent + sum(fault.get("code") in cut and not fault.get("unsent") for fault in this.earlier)
+
+
+def _costing(proposed: Proposed, this: Attempt, was_recorded: bool) -> Proposed:
+    """The proposal with the requests whose answers were lost; one that was recorded was not."""
+    return proposed.model_copy(update={"lost": max(0, _lost(this) - was_recorded)})

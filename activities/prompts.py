@@ -112,7 +112,7 @@ def goal(situation: Situation, *, is_next: bool = False) -> str:
 
 def closing(situation: Situation) -> str:
     """What is true at the moment, and what is wanted now."""
-    lines = [f"It is {situation.now:%A, %Y-%m-%d %H:%M %Z}. {situation.calls_left} tool calls are left."]
+    lines = [f"It is {situation.now:%A, %Y-%m-%d %H:%M %Z}. {_calls(situation.calls_left)} left."]
     if situation.omitted:
         lines.append(f"{situation.omitted} older finished steps are not shown any more; their ids are taken.")
     if situation.down:
@@ -124,6 +124,10 @@ def closing(situation: Situation) -> str:
             " only the user can allow them."
         )
     return "\n".join([*lines, _wanted(situation)])
+
+
+def _calls(number: int) -> str:
+    return "1 tool call is" if number == 1 else f"{number} tool calls are"
 
 
 def _wanted(situation: Situation) -> str:

@@ -57,8 +57,17 @@ def sized(spec: ToolSpec, args: JsonValue) -> ToolSpec:
 
 
 def of_attempt(price: Price | None, spec: ToolSpec) -> Cost:
-    """The most that one attempt of a kind may use."""
+    """The most that one attempt of a kind may use; where its arguments hold all that it reads, they are only read."""
+    if spec.tokens_beside is not None:
+        said = min(spec.tokens_beside, spec.tokens)
+        return of_request(price, spec.tokens - said, said)
     return max(of_request(price, spec.tokens, 0), of_request(price, 0, spec.tokens))
+
+
+def times(left: tuple[float, float], each: Cost) -> int:
+    """How often something fits into what is left of tokens and US dollars; both may be infinite, but not together."""
+    fits = min(left[0] / each.tokens if each.tokens else math.inf, left[1] / each.usd if each.usd else math.inf)
+    return max(0, int(min(fits, MILLION)))
 
 
 def of_last_answer(progress: Progress, catalogue: Catalogue, new_bytes: int = 0) -> Cost:

@@ -1,7 +1,8 @@
 """The words of the web UI: summaries, and the task's current details as a live list in Markdown.
 
-The UI renders no tables and no checkboxes and passes raw HTML on, so every string from the world is escaped; details
-travel in a URL, so they stay below `MAX_DETAILS`.
+The UI renders no tables and no checkboxes and passes raw HTML on, so every string from the world is escaped, with
+backslashes, since an entity such as `&lt;` would be shown as it is written; details travel in a URL, so they stay below
+`MAX_DETAILS`.
 """
 
 import re
@@ -12,7 +13,7 @@ from pydantic import JsonValue
 
 from workflows.plan import canonical
 from workflows.progress import Progress
-from workflows.record import FaultRecord, StepRecord, StepStatus
+from workflows.record import Compaction, FaultRecord, StepRecord, StepStatus
 
 MAX_DETAILS = 2400
 """Bytes."""
@@ -33,16 +34,20 @@ SIGNS = {
 }
 """The sign of each step status, the same in the web UI and in the terminal."""
 
+NEXT_TURN = "the same call would fail again, so the model's next turn and no retry"
+"""What follows a refusal where a model makes one move at a time."""
+MAX_REJECTIONS = 3
+"""Proposals that were not used: the newest, since the details are short."""
 MANY = 30
 """Steps beyond which not all fit, so that those of the plan in force come first."""
 
-_SPECIAL = re.compile(r"([\\`*_{}\[\]()#+!|~<>&-])")
+_SPECIAL = re.compile(r"([\\`*_{}\[\]()#+!|~<>&$-])")
 
 
 def escape(text: str) -> str:
     """Make foreign text plain inside Markdown: one line, no markup, no HTML."""
     plain = " ".join(text.split())
-    return _SPECIAL.sub(lambda found: {"<": "&lt;", ">": "&gt;", "&": "&amp;"}.get(found[1], "\\" + found[1]), plain)
+    return _SPECIAL.sub(r"\\\1", plain)
 
 
 def brief(text: str, width: int) -> str:
@@ -99,14 +104,22 @@ def _is_turns(progress: Progress) -> bool:
 
 
 def _planning(progress: Progress) -> list[str]:
-    """Planners that could not be used, once for each reason, and how often the conversation was shortened."""
+    """Planners that could not be used, once for each reason, the conversation's last summary, unused proposals."""
     passed = {(one.planner, one.code): one.reason for one in reversed(progress.failovers)}
     told = [
         f"- {escape(brief(planner, 80))} could not be used: {escape(code)}. {escape(brief(reason, 200))}"
         for (planner, code), reason in reversed(passed.items())
     ]
-    summed = progress.compactions[-1:]
-    return told + [f"- The oldest {one.turns} turns were summarised at turn {one.turn}." for one in summed]
+    told += [f"- {_summed(one)} summarised at turn {one.turn}." for one in progress.compactions[-1:]]
+    what = "Turn" if _is_turns(progress) else "Proposal"
+    return told + [
+        f"- {what} {one.turn} was not used: {escape(brief('; '.join(one.reasons), 200))}"
+        for one in progress.rejections[-MAX_REJECTIONS:]
+    ]
+
+
+def _summed(one: Compaction) -> str:
+    return "The oldest turn was" if one.turns == 1 else f"The oldest {one.turns} turns were"
 
 
 def _is_current(progress: Progress, record: StepRecord) -> bool:
@@ -138,7 +151,7 @@ def _notes(progress: Progress, record: StepRecord) -> str:
 
 def _fault_line(progress: Progress, fault: FaultRecord) -> str:
     follows = {
-        "replan": "the world changed, so a new plan and no retry",
+        "replan": NEXT_TURN if _is_turns(progress) else "the world changed, so a new plan and no retry",
         "wait": "waiting, then again",
         "fallback": "another kind takes over",
         "reconcile": {

@@ -190,6 +190,8 @@ class Fault(BaseModel):
     """Seconds of backoff that followed, where an attempt of the same scheduling followed."""
     unsent: bool = False
     """Whether the connection was never made, so that a model that was to be asked used nothing."""
+    lost: int = 0
+    """Answers of models that were lost in the attempts before, where a budget leaves no room for another."""
     by_id: bool = False
     """Whether the step's id alone stood in the way, so that the same call may be made under another one."""
     model_use: ModelUse | None = None

@@ -50,6 +50,8 @@ class Situation(BaseModel):
     """Whether the budget is used up, so that the answer must be given from what is there."""
     max_output: int | None = None
     """Tokens that the reply may have; None for as many as usual."""
+    may_lose: int | None = None
+    """Answers that may be lost in earlier attempts before no further request is made; None for as many as one likes."""
     planner: str | None = None
     """Who is asked, as `--planner` names it; None for the worker's own planner."""
     compact: int = 0

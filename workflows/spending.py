@@ -5,12 +5,13 @@ provider counted it last, and what is new at three bytes a token. Its output is 
 answer that was lost counts as all that was reserved for it: the provider counts it, too.
 """
 
+import math
 from collections.abc import Iterable, Mapping
 from typing import Literal, NamedTuple, Protocol
 
 from workflows.budget import Limits
 from workflows.catalogue import Catalogue, ToolSpec
-from workflows.cost import Cost, affordable, input_tokens, left, of_attempt, of_last_answer, of_request, room
+from workflows.cost import Cost, affordable, input_tokens, left, of_attempt, of_last_answer, of_request, room, times
 from workflows.faults import Code, Fault
 from workflows.plan import StepReturn
 from workflows.progress import Progress
@@ -45,6 +46,13 @@ class Allowance(NamedTuple):
     reserved_tokens: int
     reserved_usd: float
     is_priced: bool
+    may_lose: int | None = None
+    """Answers that may be lost on the way to one, each counted as all that is reserved; None without a limit."""
+
+    @property
+    def told(self) -> dict[str, int | None]:
+        """What the planner's activity has to keep to."""
+        return {"max_output": self.max_output, "may_lose": self.may_lose}
 
 
 class Used(Protocol):
@@ -84,8 +92,10 @@ def reserve_turn(
         return None
     reserved, limits = of_request(catalogue.price, asked, int(output)), progress.budget.limits
     progress.budget.hold(*reserved)
-    max_output = None if limits.tokens is None and limits.usd is None else int(output)
-    return Allowance(max_output, *reserved, is_priced=catalogue.price is not None)
+    is_limited = limits.tokens is not None or limits.usd is not None
+    may_lose = times(left(progress, kept), reserved) if is_limited else None
+    max_output = int(output) if is_limited else None
+    return Allowance(max_output, *reserved, is_priced=catalogue.price is not None, may_lose=may_lose)
 
 
 def settle_turn(
@@ -98,7 +108,7 @@ def settle_turn(
     budget, lost = progress.budget, sum(one.attempt for one in waited if _may_be_asked(one))
     budget.hold(-allowance.reserved_tokens, -allowance.reserved_usd)
     if isinstance(used, Fault):
-        lost += used.attempt if _may_be_asked(used) else 0
+        lost += used.attempt if _may_be_asked(used) else used.lost
     elif used is not None:
         lost += used.lost
         budget.pay(used.model_calls, used.tokens, used.usd)
@@ -177,17 +187,27 @@ def step_short_of(progress: Progress, catalogue: Catalogue, spec: ToolSpec) -> L
     return "usd" if tokens >= spec.tokens else "tokens"
 
 
-def used_up(limits: Limits, limit: Limit) -> str:
-    """Say which limit ended a task, and how it gets further."""
+def enough(progress: Progress, catalogue: Catalogue, new_bytes: int, limit: Literal["tokens", "usd"]) -> float:
+    """A limit that would have done for the request which could not be reserved, and for another one like it."""
+    asked, spent = input_tokens(progress, catalogue, new_bytes), progress.budget.spent
+    next_one = of_request(catalogue.price, asked, MAX_OUTPUT)
+    kept = of_last_answer(progress, catalogue, new_bytes)
+    if limit == "tokens":
+        return math.ceil((spent.tokens + 2 * next_one.tokens + kept.tokens) / 1000) * 1000
+    return math.ceil(100 * ((spent.usd or 0) + 2 * next_one.usd + kept.usd)) / 100
+
+
+def used_up(limits: Limits, limit: Limit, at_least: float = 0) -> str:
+    """Say which limit ended a task, and how it gets further: with twice as much, and `at_least` so much."""
     value = getattr(limits, limit)
     words: Mapping[Limit, str] = {
-        "tool_calls": f"All {value} tool calls are used up",
-        "replans": f"All {value} replans are used up",
+        "tool_calls": f"All {value} tool calls are used up" if value != 1 else "The one tool call is used up",
+        "replans": f"All {value} replans are used up" if value != 1 else "The one replan is used up",
         "tokens": f"What is left of the {value} tokens does not do for the next request to a model",
         "usd": f"What is left of the {value} US dollars does not do for the next request to a model",
         "deadline": f"The deadline of {value or 0:g} s passed before the task was done",
     }
-    return f"{words[limit]}: give more, e.g. --{limit.replace('_', '-')} {2 * value or 1:.12g}."
+    return f"{words[limit]}: give more, e.g. --{limit.replace('_', '-')} {max(2 * value or 1, at_least):.12g}."
 
 
 def _accounted(faults: Iterable[Fault]) -> int:

@@ -17,7 +17,7 @@ from workflows.plan import Answer, Proposed
 from workflows.progress import Progress
 from workflows.record import Compaction, Failover, FaultRecord, StepRecord
 from workflows.situation import Situation
-from workflows.spending import cut_off, reserve_turn, settle_turn, short_of, used_up
+from workflows.spending import Allowance, cut_off, enough, reserve_turn, settle_turn, short_of, used_up
 from workflows.task import TaskStatus
 
 MAX_SITUATION = 1024 * 1024
@@ -82,24 +82,38 @@ async def _asked(progress: Progress, catalogue: Catalogue, spec: ToolSpec, situa
         reason = "What the planner would have to be told is too large: split the task, or let its tools return less."
         raise Ends(TaskStatus.ESCALATED, reason, "too_large")
     shown = size - unshown(_results(situation))
-    allowance = reserve_turn(progress, catalogue, shown, is_last=situation.is_last)
-    if allowance is None:
-        limit = short_of(progress, catalogue, shown)
-        raise Ends(TaskStatus.OVER_BUDGET, used_up(progress.budget.limits, limit), limit)
-    if allowance.max_output is not None:
-        payload["max_output"] = allowance.max_output
+    allowance = _reserved(progress, catalogue, shown, is_last=situation.is_last)
+    payload |= {name: value for name, value in allowance.told.items() if value is not None}
     id = f"{'compact' if situation.compact else 'plan'}:{progress.turn}"
     number, waited = progress.revision + 1, list[Fault]()
     try:
         found = await ask(spec, payload, Proposed, id=id, summary=what, revision=number, waited=waited)
     except Stuck as stuck:
         settle_turn(progress, allowance, stuck.fault, waited)
+        if stuck.fault.lost:
+            _reserved(progress, catalogue, shown, is_last=situation.is_last, hold=False)
         raise Ends(TaskStatus.ESCALATED, f"The planner: {stuck.fault.reason}", stuck.fault.code) from None
     except asyncio.CancelledError:
         settle_turn(progress, allowance, cut_off(spec), waited)
         raise
     settle_turn(progress, allowance, found, waited)
     return found
+
+
+def _reserved(progress: Progress, catalogue: Catalogue, shown: int, *, is_last: bool, hold: bool = True) -> Allowance:
+    """What the budget sets aside for a request that is told `shown` bytes more; only tried where it is not to `hold`.
+
+    Raises:
+        Ends: too little is left.
+    """
+    allowance = reserve_turn(progress, catalogue, shown, is_last=is_last)
+    if allowance is None:
+        limit = short_of(progress, catalogue, shown)
+        more = enough(progress, catalogue, shown, limit)
+        raise Ends(TaskStatus.OVER_BUDGET, used_up(progress.budget.limits, limit, more), limit)
+    if not hold:
+        settle_turn(progress, allowance, None)
+    return allowance
 
 
 def _results(situation: Situation) -> list[JsonValue]:

@@ -16,7 +16,7 @@ from workflows.faults import Code, Fault
 from workflows.outcome import Ending
 from workflows.plan import Step
 from workflows.progress import Progress
-from workflows.record import Compaction, Failover, FaultRecord, Revision, StepRecord, StepStatus
+from workflows.record import Compaction, Failover, FaultRecord, Rejection, Revision, StepRecord, StepStatus
 from workflows.task import Task, TaskStatus
 
 NOW = datetime(2026, 1, 2, tzinfo=UTC)
@@ -91,11 +91,16 @@ def test_a_brief_text_has_at_most_the_width(text: str, width: int) -> None:
 
 @given(WORDS)
 def test_escaped_text_holds_no_live_markup(text: str) -> None:
-    """Every character that Markdown or HTML could read is escaped, and all is on one line."""
+    """Every character that Markdown or HTML could read has a backslash, and all is on one line."""
     escaped = escape(text)
-    bare = re.sub(r"\\[\\`*_{}\[\]()#+!|~-]|&lt;|&gt;|&amp;", "", escaped)
+    bare = re.sub(r"\\[\\`*_{}\[\]()#+!|~<>&$-]", "", escaped)
 
-    assert not set(bare) & set("\\`*_{}[]()#+!|~-<>&\n\r")
+    assert not set(bare) & set("\\`*_{}[]()#+!|~-<>&$\n\r")
+
+
+def test_a_sign_is_never_written_as_an_entity() -> None:
+    """The UI takes the `&` of an entity for itself and shows `&lt;` as four signs."""
+    assert escape("a < b & c") == "a \\< b \\& c"
 
 
 FIELDS: list[tuple[str, Progress]] = [
@@ -112,6 +117,7 @@ FIELDS: list[tuple[str, Progress]] = [
     ("the reason", progress(ending=Ending(status=TaskStatus.FAILED, reason=HOSTILE))),
     ("the planner", progress(planner=HOSTILE)),
     ("the planner before", progress(failovers=[Failover(planner=HOSTILE, code="x", reason="x", turn=1)])),
+    ("why a proposal was not used", progress(rejections=[Rejection(turn=1, reasons=(HOSTILE,))])),
     ("why it was not used", progress(failovers=[Failover(planner="x", code="x", reason=HOSTILE, turn=1)])),
 ]
 
@@ -121,7 +127,7 @@ def test_markup_from_the_world_is_shown_and_not_rendered(one: Progress) -> None:
     """The UI passes raw HTML on, so nothing that a tool, a model or a user wrote may reach it as markup."""
     shown = details(one)
 
-    assert "&lt;img src" in shown
+    assert "\\<img src" in shown
     assert not re.search(r"<|\*\*bold|\[link|`|\n# |~~", re.sub(r"\\.", "", shown))
 
 
@@ -210,7 +216,7 @@ def test_a_task_of_turns_says_what_models_used() -> None:
         "Planner: openai:x."
     )
     assert lines[2:4] == ["- ✓ **t1.c0** k → 1", "- ✓ **t2.c0** k → 1"]
-    assert lines[5] == "- t2.c0: not_found. Taken. → the world changed, so a new plan and no retry"
+    assert lines[5].endswith("Taken. → the same call would fail again, so the model's next turn and no retry")
 
 
 def test_a_planner_that_could_not_be_used_is_told_once() -> None:
@@ -223,6 +229,25 @@ def test_a_planner_that_could_not_be_used_is_told_once() -> None:
         "- anthropic:x could not be used: unauthorized. No.",
         "- The oldest 40 turns were summarised at turn 41.",
     ]
+
+
+@pytest.mark.parametrize(("strategy", "what"), [("plan", "Proposal"), ("react", "Turn")])
+def test_the_newest_proposals_that_were_not_used_are_told(strategy: str, what: str) -> None:
+    """Whoever reads in the answer that something was done sees that it was not."""
+    unused = [Rejection(turn=turn, reasons=("no *grant*", "no sense")) for turn in (2, 3, 4, 5)]
+    task = Task.model_validate({"text": "a task", "strategy": strategy})
+    lines = details(progress(task=task, rejections=unused)).splitlines()
+
+    assert [line for line in lines if line.startswith("- ")] == [
+        f"- {what} {turn} was not used: no \\*grant\\*; no sense" for turn in (3, 4, 5)
+    ]
+
+
+def test_one_turn_that_was_summarised_is_one() -> None:
+    """Not 1 turns."""
+    short = Compaction(turn=2, turns=1, planner="x", tokens=9)
+
+    assert "- The oldest turn was summarised at turn 2." in details(progress(compactions=[short]))
 
 
 def test_the_last_line_says_nothing() -> None:
