@@ -143,7 +143,8 @@ def _planner(found: Findings) -> Check:
     if found.price is not None:
         price = f"{found.price.input:g} USD for a million tokens of input, {found.price.output:g} of output"
         return Check("planner", Status.OK, f"{found.planner}; {price}")
-    told, is_own = f"{found.planner}; its price is not known, so --usd is refused", "@" in found.planner
+    whose = "the price of at least one" if "," in found.planner else "its price"
+    told, is_own = f"{found.planner}; {whose} is not known, so --usd is refused", "@" in found.planner
     remedy = "[models.prices] of the worker's settings file gives it"
     return Check("planner", Status.OK if is_own else Status.WARN, told, "" if is_own else remedy)
 
@@ -160,7 +161,7 @@ def _keys(planner: str, keys: Mapping[str, bool]) -> Check:
     found = ", ".join(f"{name} {'set' if is_set else 'not set'}" for name, is_set in keys.items()) or "none is known"
     needed = _needed(planner)
     if needed is None:
-        return Check("keys", Status.OK, f"{found}; the {planner} planner needs none")
+        return Check("keys", Status.OK, f"{found}; the {planner.partition(',')[0]} planner needs none")
     if keys.get(needed):
         return Check("keys", Status.OK, found)
     remedy = f"set {needed} in the environment of the worker and restart it"

@@ -1,5 +1,6 @@
 """The last lines of a task: how it ended, what it cost, the result, and where to read why."""
 
+from console import notes
 from console.cells import cut, one_line, printable
 from console.shown import starter
 from console.step_lines import duration, without_word
@@ -19,6 +20,8 @@ FROM_WHAT_IS_THERE = "The answer from what was finished by then:"
 LEAST_USD = 0.0001
 CLOSED = "closed"
 """The code of a task that was closed from outside."""
+CALLS_FOR_WHY = (TaskStatus.ESCALATED, TaskStatus.OVER_BUDGET)
+"""How a task ends for a reason that one sentence does not tell, even where no step met a fault."""
 HELPED = (StepStatus.COMPLETED, StepStatus.UNDONE)
 LOST = (StepStatus.FAILED, StepStatus.SKIPPED, StepStatus.CANCELLED)
 
@@ -31,7 +34,7 @@ def lines(outcome: Outcome) -> list[str]:
     if outcome.result is not None:
         said += [FROM_WHAT_IS_THERE] if outcome.status is TaskStatus.OVER_BUDGET else []
         said += _result(outcome)
-    if outcome.faults:
+    if outcome.faults or notes.rejections(outcome) or outcome.status in CALLS_FOR_WHY:
         said.append(f"Why: {starter('explain', outcome.task_id)}")
     return said
 
@@ -41,7 +44,7 @@ def headline(outcome: Outcome) -> str:
 
     A task that was closed from outside left no account, so nothing is counted.
     """
-    counts = [_count(outcome.replans, "replan"), *_retries(outcome), _count(outcome.spent.tool_calls, "tool call")]
+    counts = [count(outcome.replans, "replan"), *_retries(outcome), count(outcome.spent.tool_calls, "tool call")]
     counts += spent_on_models(outcome.spent)
     status = outcome.status.replace("_", " ").capitalize()
     took = "in" if outcome.ended_at else "for"
@@ -53,7 +56,7 @@ def spent_on_models(spent: Spent) -> list[str]:
     """`12 model calls, 48,120 tokens for 0.3104 USD`; nothing where no model was asked."""
     if not spent.model_calls:
         return []
-    return [_count(spent.model_calls, "model call"), f"{spent.tokens:,} tokens{_price(spent)}"]
+    return [count(spent.model_calls, "model call"), f"{spent.tokens:,} tokens{_price(spent)}"]
 
 
 def _price(spent: Spent) -> str:
@@ -68,7 +71,7 @@ def _retries(outcome: Outcome) -> list[str]:
     retried = [fault for fault in outcome.faults if fault.decision == "retry"]
     of = [_became(steps.get((fault.step_id, fault.revision)), fault) for fault in retried]
     of += [_became(step) for step in outcome.steps for _ in range(without_word(outcome, step))]
-    counted = _count(len(of), "retry", "retries")
+    counted = count(len(of), "retry", "retries")
     if not of:
         return [counted]
     helped, wasted = sum(one in HELPED for one in of), sum(one in LOST for one in of)
@@ -102,5 +105,6 @@ def _result(outcome: Outcome) -> list[str]:
     return said
 
 
-def _count(number: int, one: str, many: str | None = None) -> str:
+def count(number: int, one: str, many: str | None = None) -> str:
+    """`1 retry`, `2 retries`; without `many` the word gets an s."""
     return f"{number} {one if number == 1 else many or one + 's'}"

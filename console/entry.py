@@ -104,7 +104,7 @@ def _run(app: typer.Typer, arguments: list[str]) -> int:
         late = next((word for word in arguments if word in commands), None)
         if not named and late and "unexpected extra argument" in said:
             remedy = f"the command comes first, as in `python starter.py {late} {arguments[0]} ...`"
-        return _report(Problem("usage", said.rstrip(".?"), remedy), arguments)
+        return _report(Problem("usage", said.replace(": Value error, ", ": ").rstrip(".?"), remedy), arguments)
     except Problem as problem:
         return _report(problem, arguments)
     return int(code or 0)

@@ -2,9 +2,9 @@
 
 `task` once a worker knows it; `plan` for each revision; `step` whenever a step's status, attempts or kind is another
 than before; `fault` with what followed it; `failover` for a planner that could not be used, `compaction` for older
-turns that were summarised; `worker` and `server` when one falls silent or answers again; `end` with the whole document
-of `--json`. Between two looks at a task (a quarter of a second) a status may be passed over. A command that cannot do
-what was asked ends with `error`.
+turns that were summarised, `rejection` for a proposal of which nothing was carried out; `worker` and `server` when one
+falls silent or answers again; `end` with the whole document of `--json`. Between two looks at a task (a quarter of a
+second) a status may be passed over. A command that cannot do what was asked ends with `error`.
 """
 
 from typing import TYPE_CHECKING, Any, TextIO
@@ -79,6 +79,8 @@ class Events(View):
             self._once("failover", (one.planner, one.code), one.model_dump(mode="json"))
         for compaction in outcome.compactions:
             self._once("compaction", compaction.turn, compaction.model_dump(mode="json"))
+        for rejection in outcome.rejections:
+            self._once("rejection", rejection.turn, rejection.model_dump(mode="json"))
         for fault in outcome.faults:
             which = (fault.step_id, fault.revision, fault.attempt, fault.decision, fault.at)
             if which not in self._faults:

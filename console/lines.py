@@ -56,12 +56,12 @@ class Lines(View):
             self._tell_once(what, told)
         for revision in [one for one in outcome.revisions if one.number > self._plans]:
             self._tell_steps(outcome, columns, before=revision.number)
-            self._tell_compactions(outcome, revision)
+            self._tell_notes(outcome, revision)
             for line in headings.lines(outcome, revision):
                 self._say(line)
             self._plans = revision.number
         self._tell_steps(outcome, columns, before=self._plans + 1)
-        self._tell_compactions(outcome, None)
+        self._tell_notes(outcome, None)
         self._tell_stays(outcome)
 
     def _tell_steps(self, outcome: Outcome, columns: Columns, before: int) -> None:
@@ -73,9 +73,9 @@ class Lines(View):
                 for line in tree.step_lines(outcome, step, columns):
                     self._say(line)
 
-    def _tell_compactions(self, outcome: Outcome, before: Revision | None) -> None:
-        for one in notes.compactions_before(outcome, before):
-            self._tell_once(one, [notes.compaction(one)])
+    def _tell_notes(self, outcome: Outcome, before: Revision | None) -> None:
+        for one, line in notes.above(outcome, before):
+            self._tell_once(one, [line])
 
     def _tell_once(self, what: Hashable, lines: Sequence[str]) -> None:
         if what not in self._notes:

@@ -5,6 +5,7 @@ import shutil
 import sys
 from collections.abc import Mapping
 from datetime import UTC, datetime
+from typing import NamedTuple
 
 from temporalio.api.enums.v1 import EventType
 from temporalio.api.failure.v1 import Failure
@@ -19,6 +20,7 @@ from console.problem import Exit, Problem
 from console.rows import Listed
 from console.start import TASK_MEMO
 from workflows import attributes
+from workflows.faults import Code
 from workflows.outcome import Outcome
 from workflows.plan import nearest
 from workflows.task import Task, TaskStatus
@@ -55,6 +57,14 @@ EXACT: Mapping[TaskStatus, str] = {
     TaskStatus.FAILED: "(ExecutionStatus IN ('Terminated', 'TimedOut') OR "
     f"(ExecutionStatus = 'Failed' AND ({STATUS} IS NULL OR {STATUS} = 'failed')))",
 }
+
+
+class Why(NamedTuple):
+    """Why a task needed a person."""
+
+    reason: str
+    fault: str | None
+    """The code of the fault that it ended with, which may be the planner's and then no step's."""
 
 
 def status_named(name: str | None) -> TaskStatus | None:
@@ -134,7 +144,7 @@ async def _listed(client: Client, row: WorkflowExecution, look: asyncio.Semaphor
                 return None
             text = str((await row.memo()).get(TASK_MEMO) or await _text(client, row))
             known = {one.key.name: one.value for one in row.typed_search_attributes}
-            status, reason = await _status(client, row, str(known.get(STATUS, "")))
+            status, why = await _status(client, row, str(known.get(STATUS, "")))
         except RPCError as error:
             if error.status is RPCStatusCode.NOT_FOUND:
                 return None  # deleted since the list was made
@@ -144,18 +154,18 @@ async def _listed(client: Client, row: WorkflowExecution, look: asyncio.Semaphor
         run_id=row.run_id,
         task=text,
         status=status,
-        reason=reason,
+        reason=why.reason if why else None,
         started_at=row.start_time,
         ended_at=row.close_time,
         replans=known.get(attributes.REPLANS.name),
-        last_fault=known.get(attributes.LAST_FAULT.name),
+        last_fault=known.get(attributes.LAST_FAULT.name) or (why.fault if why else None),
         planner=known.get(attributes.PLANNER.name),
         strategy=known.get(attributes.STRATEGY.name),
         ui_url=ui_url(client.service_client.config.target_host, client.namespace, row.id),
     )
 
 
-async def _status(client: Client, row: WorkflowExecution, published: str) -> tuple[TaskStatus, str | None]:
+async def _status(client: Client, row: WorkflowExecution, published: str) -> tuple[TaskStatus, Why | None]:
     """How the task stands, and for one that needed a person why.
 
     Temporal's status decides: a task that was ended from outside published nothing any more.
@@ -169,7 +179,7 @@ async def _status(client: Client, row: WorkflowExecution, published: str) -> tup
     failure = await _failure(client, row)
     kind = failure.application_failure_info.type
     status = TaskStatus(kind) if kind in (TaskStatus.ESCALATED, TaskStatus.OVER_BUDGET) else TaskStatus.FAILED
-    return status, await _question(client, failure) if status is TaskStatus.ESCALATED else None
+    return status, await _why(client, failure) if status is TaskStatus.ESCALATED else None
 
 
 async def _failure(client: Client, row: WorkflowExecution) -> Failure:
@@ -181,14 +191,14 @@ async def _failure(client: Client, row: WorkflowExecution) -> Failure:
     return Failure()
 
 
-async def _question(client: Client, failure: Failure) -> str:
+async def _why(client: Client, failure: Failure) -> Why:
     """The planner's question, else the sentence in which the task says why it needs a person."""
     details = failure.application_failure_info.details.payloads
     try:
         outcome = (await client.data_converter.decode(details[:1], [Outcome]))[0]
     except UNREADABLE:  # a codec that is not here, or a task of another kind
-        return failure.message
-    return str(outcome.question or outcome.reason)
+        return Why(failure.message, None)
+    return Why(str(outcome.question or outcome.reason), outcome.code if outcome.code in set(Code) else None)
 
 
 async def _text(client: Client, row: WorkflowExecution) -> str:

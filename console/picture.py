@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime
 
-from console import tree
+from console import closing, tree
 from console.cells import cut, one_line, printable, wrapped
 from console.shown import starter
 from console.sight import Sight
@@ -53,7 +53,8 @@ def fit(lines: Sequence[str], width: int, height: int) -> list[str]:
 def _standing(outcome: Outcome, at: datetime) -> str:
     steps = [step for step in outcome.steps if step.status is not StepStatus.SKIPPED and not tree.is_undo(step)]
     done = sum(tree.has_ended(step) for step in steps)
-    counts = f"{done} of {len(steps)} steps, {outcome.spent.tool_calls} tool calls"
+    counts = f"{done} of {closing.count(len(steps), 'step')}, " if steps else ""
+    counts += closing.count(outcome.spent.tool_calls, "tool call")
     counts += f", {outcome.spent.tokens:,} tokens" if outcome.spent.model_calls else ""
     status = outcome.status.capitalize()
     time = duration((at - outcome.started_at).total_seconds(), digits=1)

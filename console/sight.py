@@ -33,6 +33,9 @@ OWN = {
     routing.FIND_EFFECT.kind: "asking the ledger whether a call happened",
 }
 
+ASKING = (routing.PLAN.kind, routing.REPLAN.kind)
+"""Requests to whoever plans."""
+
 
 @dataclass(frozen=True)
 class Sight:
@@ -92,7 +95,7 @@ async def _sight(client: Client, outcome: Outcome, seen: WorkflowExecutionDescri
     for activity in seen.raw_description.pending_activities:
         kind = activity.activity_type.name
         if kind in OWN:
-            doing.append(OWN[kind])
+            doing.append(await asking(client, outcome, activity))
         elif step := running.get(activity.activity_id):
             attempts[step.id] = await _attempt(client, step, activity)
         elif activity.activity_id.endswith(RECONCILE):
@@ -100,6 +103,17 @@ async def _sight(client: Client, outcome: Outcome, seen: WorkflowExecutionDescri
         else:
             doing.append(f"looking at the world again with {kind}")
     return Sight(outcome, attempts, tuple(dict.fromkeys(doing)))
+
+
+async def asking(client: Client, outcome: Outcome, activity: PendingActivityInfo) -> str:
+    """What goes on; from the second attempt on which one it is, and what the one before met."""
+    kind = activity.activity_type.name
+    said = "asking the model" if outcome.strategy == "react" and kind in ASKING else OWN[kind]
+    if not activity.HasField("last_failure"):
+        return said
+    of = f" of {activity.maximum_attempts}" if activity.maximum_attempts else ""
+    waits = "waiting for attempt" if activity.HasField("next_attempt_schedule_time") else "attempt"
+    return f"{said}: {waits} {activity.attempt}{of}, after {await _code(client, activity)}"
 
 
 async def _attempt(client: Client, step: OutcomeStep, activity: PendingActivityInfo) -> Attempt:

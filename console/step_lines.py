@@ -29,6 +29,8 @@ FOUND = {
     "escalate": "it had not happened, but neither time nor another plan can help -> a person",
 }
 """What followed where it was found out first whether the call had happened."""
+NEW_PLAN, NEXT_TURN = "a new plan", "the model's next turn"
+"""What answers a refusal; where a model makes one move at a time, it has no plan."""
 TO_A_PERSON = {
     Applied.APPLIED: "it happened, so it is not done once more -> a person",
     Applied.UNKNOWN: "nobody knows whether it happened -> a person, no second call",
@@ -133,7 +135,8 @@ def _follows(outcome: Outcome, fault: FaultRecord) -> str:
     known = FOUND if fault.reconciled in ("applied", "not_applied") else FOLLOWS
     if fault.decision == "replan" and outcome.ended_at and not replanned:
         return known["end"]
-    return known[fault.decision]
+    said = known[fault.decision]
+    return said.replace(NEW_PLAN, NEXT_TURN) if outcome.strategy == "react" and fault.decision == "replan" else said
 
 
 def kind(step: OutcomeStep) -> str:

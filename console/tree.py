@@ -45,15 +45,18 @@ def blocks(outcome: Outcome, columns: Columns, now: Now | None = None) -> list[B
         found.append(Block([f"  … {outcome.omitted} earlier steps of this long task: `explain` tells of them"], 0))
     found += [Block(told, 0) for told in notes.failovers(outcome).values()]
     for revision in outcome.revisions:
-        short = map(notes.compaction, notes.compactions_before(outcome, revision))
-        if head := [*short, *headings.lines(outcome, revision)]:
-            found.append(Block(head, revision.number))
+        found += _blocks_of([line for _, line in notes.above(outcome, revision)], revision.number)
+        found += _blocks_of(headings.lines(outcome, revision), revision.number)
         for step in outcome.steps:
             if step.revision == revision.number and step.status is not StepStatus.SKIPPED and not is_undo(step):
                 found.append(Block(steps.lines(outcome, step, columns, now), revision.number, step))
-    if rest := list(map(notes.compaction, notes.compactions_before(outcome, None))):
-        found.append(Block(rest, outcome.revisions[-1].number if outcome.revisions else 0))
+    last = outcome.revisions[-1].number if outcome.revisions else 0
+    found += _blocks_of([line for _, line in notes.above(outcome, None)], last)
     return found + _undo(outcome, columns, now)
+
+
+def _blocks_of(lines: list[str], revision: int) -> list[Block]:
+    return [Block(lines, revision)] if lines else []
 
 
 def _undo(outcome: Outcome, columns: Columns, now: Now | None) -> list[Block]:

@@ -21,8 +21,8 @@ from console.paint import Paint
 from console.problem import Exit, Problem
 from console.screen import size
 from console.shown import starter
-from console.sight import look
-from console.step_lines import WIDTH, Now
+from console.sight import Sight, look
+from console.step_lines import WIDTH
 from console.view import Aside, View
 from workflows.outcome import Outcome
 
@@ -67,14 +67,15 @@ async def show(client: Client, handle: Handle, common: Common) -> int:
     Raises:
         Problem: it runs and no worker answers, or the server does not.
     """
-    outcome, now = await _standing(client, handle, common)
+    outcome, sight = await _standing(client, handle, common)
     rolled_back = await runs.rollback(client, handle.id, outcome.ended_at) if outcome.ended_at else None
     if common.json:
         print(await _document(client, handle, outcome))
         return exit_code(outcome)
     place, live = _place(client, handle), sys.stdout.isatty()
     width = size(sys.stdout)[0] if live else WIDTH
-    body, closing = tree.body(outcome, place, width, now), tree.closing(outcome)
+    body, closing = tree.body(outcome, place, width, sight.now() if sight else None), tree.closing(outcome)
+    body += [printable(f"  ● {what}") for what in sight.doing] if sight else []
     closing += [printable(words.rolled_back(handle.id, rolled_back))] if rolled_back else []
     for line in Paint.of(sys.stdout).whole(body, closing, width) if live else body + closing:
         print(line)
@@ -103,7 +104,7 @@ async def _view(client: Client, handle: Handle, common: Common, jsonl: bool) -> 
     return Lines(common, place, say, size(sys.stdout)[0] if sys.stdout.isatty() else WIDTH)
 
 
-async def _standing(client: Client, handle: Handle, common: Common) -> tuple[Outcome, Now | None]:
+async def _standing(client: Client, handle: Handle, common: Common) -> tuple[Outcome, Sight | None]:
     found = await look(client, handle)
     if found is None:
         remedy = "see whether it runs (`python starter.py doctor`), and try again"
@@ -114,7 +115,7 @@ async def _standing(client: Client, handle: Handle, common: Common) -> tuple[Out
         reason = f"Task {handle.id!r} is running, but no worker answers for it"
         remedy = f"start one with `python worker.py{(await common.at(handle)).at_queue}`"
         raise Problem("no_worker", reason, remedy, Exit.UNREACHABLE)
-    return found.sight.outcome, found.sight.now()
+    return found.sight.outcome, found.sight
 
 
 async def _document(client: Client, handle: Handle, outcome: Outcome) -> str:

@@ -103,4 +103,4 @@ def _gap(hidden: Sequence[Block], where: str) -> str:
     plans = sum(block.step is None and block.lines[0].startswith("Plan") for block in hidden)
     said = [f"{plans} plan{'' if plans == 1 else 's'}"] if plans else []
     said += [f"{number} {WORDS.get(one, one.value)}" for one, number in counts.items()]
-    return f"  ... {', '.join(said)}{where}"
+    return f"  ... {', '.join(said) or 'more'}{where}"

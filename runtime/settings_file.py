@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic_core import PydanticCustomError
 
 from runtime.mistake import first_mistake
 from workflows.budget import MAX_DEADLINE
@@ -37,6 +38,8 @@ class _Frozen(BaseModel):
 
 
 def _or_unlimited(value: object) -> object:
+    if isinstance(value, str) and value != UNLIMITED:
+        raise PydanticCustomError("no_limit", f'It must be a number or "{UNLIMITED}"')
     return None if value == UNLIMITED else value
 
 

@@ -58,7 +58,8 @@ def retried(call: Call) -> Item:
     """Why a call that succeeded in the end took more than one attempt."""
     failings = before(call)
     first = failings[0]
-    why = words.RETRY_BECAUSE.get(first.quadrant, words.RETRY_ANYWAY)
+    because = words.ASKED_AGAIN_BECAUSE if call.is_own else words.RETRY_BECAUSE
+    why = because.get(first.quadrant, words.RETRY_ANYWAY)
     proof = tuple(event for event in (call.started, call.ended) if event)
     result = f" It returned: {words.stop(words.value(call.result))}" if call.is_step and call.result is not None else ""
     return Item(

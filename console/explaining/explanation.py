@@ -26,6 +26,8 @@ COUNTED = {
     "undecided": ("fault not decided yet", "faults not decided yet"),
 }
 """What is counted in the summary, by decision."""
+ANSWERED_BY_A_TURN = ("fault that called for another move", "faults that called for another move")
+"""The same of a new plan, where a model makes one move at a time."""
 
 
 class Explanation(BaseModel):
@@ -114,15 +116,18 @@ def _summary(story: Story, items: Sequence[Item]) -> str:
     spent = spent_on_models(history.outcome.spent) if history.outcome else []
     calls = ", ".join([words.count(tool_calls(story), "tool call"), *spent])
     began = f"Started {words.moment(history.started_at)}." if history.started_at else ""
-    return " ".join(filter(None, [f"{history.task_id} {took}: {plans}{steps}, {calls}.", _deviations(items), began]))
+    return " ".join(
+        filter(None, [f"{history.task_id} {took}: {plans}{steps}, {calls}.", _deviations(story, items), began])
+    )
 
 
-def _deviations(items: Sequence[Item]) -> str:
+def _deviations(story: Story, items: Sequence[Item]) -> str:
     if not items:
         return "No faults."
+    named = {**COUNTED, "replan": ANSWERED_BY_A_TURN} if story.in_turns else COUNTED
     decisions = [item.decision for item in items]
     counts = [
-        words.count(decisions.count(decision), *names) for decision, names in COUNTED.items() if decision in decisions
+        words.count(decisions.count(decision), *names) for decision, names in named.items() if decision in decisions
     ]
     return f"Not as planned: {words.listed(counts)}." if counts else ""
 

@@ -33,7 +33,7 @@ def of_call(story: Story, call: Call, failing: Failing, decision: Decision, reco
     why = (
         words.why_doubted(failing, is_over=found.verdict is not None)
         if found
-        else _why(call, failing, decision, is_over=_is_over(story, after))
+        else _why(story, call, failing, decision, is_over=_is_over(story, after))
     )
     return Item(
         steps=attempts.steps(call),
@@ -99,18 +99,18 @@ def _is_over(story: Story, after: Event) -> bool:
     return story.history.end is not None and following.replan_after(story, after) is None
 
 
-def _why(call: Call, failing: Failing, decision: Decision, *, is_over: bool) -> str:
+def _why(story: Story, call: Call, failing: Failing, decision: Decision, *, is_over: bool) -> str:
     match decision:
         case "wait":
             return words.WAIT_BECAUSE.get(failing.code, words.WAIT_ANYWAY)
         case "fallback":
             return f"The attempts of {call.kind} were used up, and it names another kind that takes over then"
         case "replan":
-            return words.why_replanned(failing, call.kind, planned=not is_over)
+            return words.why_replanned(failing, call.kind, planned=not is_over, in_turns=story.in_turns)
         case "escalate" if call.is_undo:
             return "Nobody plans a rollback anew: what cannot be undone is left to a person"
         case "escalate":
-            return words.why_escalated(failing)
+            return words.why_escalated(failing, is_own=call.is_own)
         case _:
             return "What follows is not decided yet"
 

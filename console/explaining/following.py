@@ -67,9 +67,8 @@ def _replanned(story: Story, id: str, after: Event) -> tuple[tuple[Sentence, ...
         return (*seen, _no_plan(story)), Cost(observations=observations)
     plan = story.plan_from(turn)
     first = _first_refused(story, turn) in (id, None)
-    text = (
-        f"The planner was asked for a new plan{'' if first else ' (once for all the faults)'}: {_put(story, id, plan)}"
-    )
+    asked = "The model was asked what comes next" if story.in_turns else "The planner was asked for a new plan"
+    text = f"{asked}{'' if first else ' (once for all the faults)'}: {_put(story, id, plan)}"
     events = plan.events if plan else turn.call.events
     return (*seen, Sentence(text=text, events=events)), Cost(observations=observations, planning_calls=int(first))
 
@@ -100,6 +99,8 @@ def _put(story: Story, id: str, plan: Plan | None) -> str:
     """What a new plan has in the place of a step."""
     if plan is None:
         end = story.history.end
+        if story.in_turns:
+            return "no call came of it." if end else "it has not answered yet."
         return "no plan came of it." if end else "it has not answered with a plan yet."
     before = story.plans[plan.number - 2] if plan.number > 1 else None
     changes = diff(story, before, plan).changed
@@ -117,10 +118,14 @@ def _difference(change: Change) -> str:
 def _no_plan(story: Story) -> Sentence:
     outcome, end = story.history.outcome, story.history.end
     if outcome and outcome.code in LIMITS and end:
-        return Sentence(text=f"No new plan was asked for: {words.sentence(outcome.reason)}", events=(end.event,))
+        nothing = "The model was not asked again" if story.in_turns else "No new plan was asked for"
+        return Sentence(text=f"{nothing}: {words.sentence(outcome.reason)}", events=(end.event,))
+    if end is None and story.in_turns:
+        return Sentence(text="The model has not been asked again yet.")
     if end is None:
         return Sentence(text="The planner has not been asked for a new plan yet.")
-    return Sentence(text="The task ended before a new plan was asked for.", events=(end.event,))
+    was_asked = "the model was asked again" if story.in_turns else "a new plan was asked for"
+    return Sentence(text=f"The task ended before {was_asked}.", events=(end.event,))
 
 
 def _escalated(story: Story) -> tuple[Sentence, ...]:

@@ -176,12 +176,16 @@ def set_rows(rows: Iterable[Row], story: Story, width: int | None) -> Iterator[s
 
 
 def set_sentence(lead: str, text: str, cited: str, width: int | None) -> list[str]:
-    """A sentence below its own beginning, its events at the right end of the last line or, without room, below."""
+    """A sentence below its own beginning, its events at the right end of the last line or, without room, below.
+
+    A word that is too long to stand there, such as an address, begins as far to the left as it must.
+    """
     if width is None:
         return ["  ".join(filter(None, [lead + text, cited]))]
     wide = max(NARROWEST, width)
     wrapped = cells.wrapped(text, wide - len(lead)).split("\n")
-    *rows, last = [(" " * len(lead) if index else lead) + row for index, row in enumerate(wrapped)]
+    first, *others = wrapped
+    *rows, last = [lead + first, *(" " * min(len(lead), max(0, wide - cell_len(row))) + row for row in others)]
     if not cited:
         return [*rows, last]
     room = wide - cell_len(last)

@@ -34,7 +34,7 @@ def _troubles(story: Story, call: Call) -> Iterator[Item]:
 def _rejected(story: Story, turn: Turn) -> Item:
     """Why nothing of a proposal was run, and what came of sending it back."""
     by_hand = _is_by_hand(story, turn)
-    who = "The hand-written plan" if by_hand else f"Proposal {_number(turn)} of the planner"
+    who = "The hand-written plan" if by_hand else _named(story, turn).capitalize() + f" of the {_planner(story)}"
     why = "A proposal is checked before anything is scheduled, so nothing of it was run"
     end = story.history.end
     after = _next(story, turn)
@@ -69,8 +69,8 @@ def _sent_back(story: Story, after: Turn | None) -> Sentence:
         Verdict.TOO_LONG: "had to wait until the conversation was shortened",
     }[after.verdict]
     plan = next((plan for plan in story.plans if plan.turn.call is after.call), None)
-    became = f" as {plan.name}" if plan else ""
-    text = f"It went back to the planner with the reasons, and proposal {_number(after)} {answer}{became}."
+    became = f" as {plan.name}" if plan and not story.in_turns else ""
+    text = f"It went back to the {_planner(story)} with the reasons, and {_named(story, after)} {answer}{became}."
     return Sentence(text=text, events=after.call.events)
 
 
@@ -104,6 +104,10 @@ def _is_by_hand(story: Story, turn: Turn) -> bool:
     return bool(story.history.task and story.history.task.plan is not None and turn is story.turns[0])
 
 
-def _number(turn: Turn) -> str:
-    """The number of the request, which its activity id carries."""
-    return turn.call.id.removeprefix("plan:")
+def _planner(story: Story) -> str:
+    return "model" if story.in_turns else "planner"
+
+
+def _named(story: Story, turn: Turn) -> str:
+    """`proposal 2`, `turn 2`: the number of the request, which its activity id carries."""
+    return f"{'turn' if story.in_turns else 'proposal'} {turn.call.id.removeprefix('plan:')}"

@@ -23,6 +23,11 @@ RETRY_BECAUSE: Mapping[Quadrant | None, str] = {
     "call was made again",
     Quadrant.TRANSIENT_SEMANTIC: "The tool said not now: time can cure that, so the same call was made again",
 }
+ASKED_AGAIN_BECAUSE: Mapping[Quadrant | None, str] = {
+    Quadrant.TRANSIENT_INFRASTRUCTURAL: "No answer came back: time can cure that, so the same request was made again",
+    Quadrant.TRANSIENT_SEMANTIC: "It was told not now: time can cure that, so the same request was made again",
+}
+"""The same of a request to the planner or to the catalogue."""
 RETRY_ANYWAY = "This counts as curable by time, so the same call was made again"
 
 WAIT_BECAUSE: Mapping[Code | None, str] = {
@@ -71,8 +76,8 @@ def observed(failing: Failing) -> str:
     return "" if seen is None else f" Seen then: {stop(value(seen))}"
 
 
-def why_escalated(failing: Failing) -> str:
-    """Why a person has to act."""
+def why_escalated(failing: Failing, *, is_own: bool = False) -> str:
+    """Why a person has to act; `is_own` of a request to the planner or to the catalogue."""
     if failing.fault and failing.fault.effect is Applied.APPLIED:
         return "The call changed the world and what it returned is not right: a new plan would do it once more"
     if failing.fault and failing.fault.effect is Applied.UNKNOWN:
@@ -80,6 +85,8 @@ def why_escalated(failing: Failing) -> str:
     if failing.code is Code.MISSING_TOOL:
         return "No worker knew the kind for as long as it is waited for"
     if failing.quadrant in (Quadrant.TRANSIENT_INFRASTRUCTURAL, Quadrant.TRANSIENT_SEMANTIC):
+        if is_own:
+            return "Its attempts were used up, and without its answer the task cannot go on"
         return "Its attempts were used up, it has no fallback, and no new plan was allowed any more"
     return "Neither time nor another plan can cure this, so there was no retry and no new plan: a person must act"
 
@@ -94,13 +101,12 @@ def why_doubted(failing: Failing, *, is_over: bool) -> str:
     return f"Nobody could know whether the call had happened: {that} before anything else"
 
 
-def why_replanned(failing: Failing, kind: str, *, planned: bool) -> str:
-    """Why a new plan was the answer, or would have been."""
+def why_replanned(failing: Failing, kind: str, *, planned: bool, in_turns: bool = False) -> str:
+    """Why a new plan or, where a model makes one move at a time, its next turn was the answer, or would have been."""
+    new = "the model's next turn" if in_turns else "a new plan"
     if failing.quadrant in (Quadrant.TRANSIENT_INFRASTRUCTURAL, Quadrant.TRANSIENT_SEMANTIC):
-        return (
-            f"Its attempts were used up and it has no fallback: {kind} counts as down, and a new plan must do without"
-        )
-    answer = "no retry, but a new plan" if planned else "no retry"
+        return f"Its attempts were used up and it has no fallback: {kind} counts as down, and {new} must do without"
+    answer = f"no retry, but {new}" if planned else "no retry"
     return f"The world said no, and the same call would be refused again: {answer}"
 
 

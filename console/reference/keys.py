@@ -23,6 +23,8 @@ _FAULT: Mapping[str, str] = {
     "attempt": "the attempt that failed; 0 when nothing was called",
     "waited": "seconds of backoff before the next attempt",
     "unsent": "whether the connection was never made",
+    "lost": "answers of models that were lost in the attempts before, where a budget leaves no room for another",
+    "by_id": "whether the step's id alone stood in the way, and the call may be made under another one",
     "model_use": "what the attempt used of models (`calls`, `tokens`, `usd`); null where nobody knows",
     "step_id": "the step",
     "revision": "the plan",
@@ -76,6 +78,10 @@ _FAILOVER: Mapping[str, str] = {
     "reason": "the same in one sentence",
     "turn": "at which turn",
 }
+_REJECTION: Mapping[str, str] = {
+    "turn": "at which turn",
+    "reasons": "why, each one sentence; the first few",
+}
 _SPENT: Mapping[str, str] = {
     "tool_calls": "attempts, observations included",
     "model_calls": "requests to a model",
@@ -104,6 +110,7 @@ _TASK: Mapping[str, str] = {
     "undo": "what became of each effect, where they were to be taken back, the newest first",
     "compactions": "each time that older turns of the conversation were summarised",
     "failovers": "planners that could not be used, the newest for each turn",
+    "rejections": "proposals of which nothing was carried out, such as a change that the task may not make; the newest",
     "is_tainted": "whether it read text that anybody may have written",
     "spent": "the account",
     "started_at": "when, in UTC",
@@ -118,6 +125,7 @@ TASK: Mapping[str, Mapping[str, str]] = {
     "undo[]": _UNDO,
     "compactions[]": _COMPACTION,
     "failovers[]": _FAILOVER,
+    "rejections[]": _REJECTION,
     "spent": _SPENT,
 }
 """Key to words, by the place of the object in the document."""
@@ -173,6 +181,7 @@ EVENTS: Mapping[str, str] = {
     "fault": "each fault: the keys of `faults[]`",
     "failover": "a planner that could not be used, once for each reason: the keys of `failovers[]`",
     "compaction": "older turns were summarised: the keys of `compactions[]`",
+    "rejection": "a proposal of which nothing was carried out: the keys of `rejections[]`",
     "worker": "no worker answers (`answers`: false), or one does again",
     "server": "the same of the server",
     "end": "the last one: `document` is what `--json` prints",

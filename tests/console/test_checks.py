@@ -118,6 +118,7 @@ CASES: list[tuple[str, dict[str, Any], str, Status, str]] = [
     ("keys", {"keys": {"OPENAI_API_KEY": True}}, "openai:x", Status.OK, "OPENAI_API_KEY set"),
     ("keys", {"keys": {"OPENAI_API_KEY": False}}, "openai:x", Status.FAIL, "planner needs OPENAI_API_KEY"),
     ("keys", {"keys": {"OPENAI_API_KEY": True}}, "anthropic", Status.FAIL, "planner needs ANTHROPIC_API_KEY"),
+    ("keys", {"keys": {}}, "offline, anthropic", Status.OK, "; the offline planner needs none"),
     ("store", {"places": [Place(name="store", where="sqlite:///x")]}, "offline", Status.OK, "sqlite:///x"),
     ("state", {"places": [Place(name="state", where="/x", problem="gone")]}, "offline", Status.FAIL, "/x: gone"),
     ("documents", {"places": [Place(name="documents", where=None)]}, "offline", Status.WARN, "none, so no tool can"),
@@ -171,6 +172,13 @@ PRICES: list[tuple[str, bool, Price | None, Status, str]] = [
         None,
         Status.OK,
         "openai:x@localhost:1; its price is not known, so --usd is refused",
+    ),
+    (
+        "anthropic:x, openai:y",
+        True,
+        None,
+        Status.WARN,
+        "anthropic:x, openai:y; the price of at least one is not known, so --usd is refused",
     ),
 ]
 

@@ -8,7 +8,7 @@ from console import tree
 from tests.console.outcomes import fault, outcome, step
 from workflows.budget import Spent
 from workflows.faults import Code
-from workflows.record import StepStatus
+from workflows.record import Rejection, StepStatus
 from workflows.task import TaskStatus
 
 
@@ -82,6 +82,29 @@ def test_a_task_that_was_closed_from_outside_counts_nothing() -> None:
 def test_the_last_line_says_where_to_read_why(faults: tuple[Any, ...], last: str) -> None:
     """Only where there is something to explain."""
     assert tree.closing(outcome(result="x", faults=faults))[-1] == last
+
+
+@pytest.mark.parametrize(
+    ("status", "is_said"),
+    [
+        (TaskStatus.ESCALATED, True),
+        (TaskStatus.OVER_BUDGET, True),
+        (TaskStatus.COMPLETED, False),
+        (TaskStatus.CANCELLED, False),
+    ],
+)
+def test_an_end_without_a_fault_of_a_step_is_explained_too(status: TaskStatus, *, is_said: bool) -> None:
+    """A planner that could not be asked is no fault of a step, and its attempts stand in `explain` alone."""
+    last = tree.closing(outcome(status=status, reason="No answer."))[-1]
+
+    assert (last == "Why: python starter.py explain book-a-slot-7f3a") is is_said
+
+
+def test_a_task_of_which_something_was_withheld_says_where_to_read_why() -> None:
+    """A model may claim in its answer that it did what nobody let it do."""
+    whole = outcome(result="Bought.", rejections=(Rejection(turn=2, reasons=("No.",)),))
+
+    assert tree.closing(whole)[1:] == ["Bought.", "Why: python starter.py explain book-a-slot-7f3a"]
 
 
 def test_a_huge_result_is_cut_and_says_where_the_whole_is() -> None:

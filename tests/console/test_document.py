@@ -9,13 +9,13 @@ from console import document
 from console.outcome import exit_code
 from console.problem import Exit, Problem
 from tests.console.outcomes import fault, outcome, step
-from workflows.record import Compaction, Failover, Revision, UndoRecord
+from workflows.record import Compaction, Failover, Rejection, Revision, UndoRecord
 from workflows.task import TaskStatus
 
 TASK = [
     *("schema", "task_id", "run_id", "task", "status", "reason", "code", "result", "question", "planner", "strategy"),
-    *("revisions", "replans", "steps", "faults", "omitted", "undo", "compactions", "failovers", "is_tainted"),
-    *("spent", "started_at", "ended_at", "ui_url"),
+    *("revisions", "replans", "steps", "faults", "omitted", "undo", "compactions", "failovers", "rejections"),
+    *("is_tainted", "spent", "started_at", "ended_at", "ui_url"),
 ]
 STEP = [
     *("id", "title", "kind", "args", "revision", "needs", "status", "attempts", "effect", "is_fallback", "replayed"),
@@ -33,6 +33,8 @@ FAULT = [
         "attempt",
         "waited",
         "unsent",
+        "lost",
+        "by_id",
         "model_use",
     ),
     *("step_id", "revision", "decision", "reconciled", "at"),
@@ -40,6 +42,7 @@ FAULT = [
 REVISION = ["number", "because", "refused", "kept", "looked", "planner"]
 COMPACTION = ["turn", "turns", "planner", "tokens"]
 FAILOVER = ["planner", "code", "reason", "turn"]
+REJECTION = ["turn", "reasons"]
 UNDO = ["step_id", "kind", "done", "reason"]
 SPENT = ["tool_calls", "model_calls", "tokens", "usd", "seconds", "unpriced"]
 
@@ -50,7 +53,8 @@ def told() -> dict[str, Any]:
     refused, undo = fault(), UndoRecord(step_id="book", kind="cancel_booking", done=True)
     compaction = Compaction(turn=2, turns=1, planner="openai:x", tokens=9)
     failover = Failover(planner="openai:x", code="unauthorized", reason="No.", turn=1)
-    more = {"revisions": (Revision(number=1),), "compactions": (compaction,), "failovers": (failover,)}
+    more: dict[str, Any] = {"revisions": (Revision(number=1),), "compactions": (compaction,), "failovers": (failover,)}
+    more |= {"rejections": (Rejection(turn=2, reasons=("No.",)),)}
     whole = outcome(steps=(step(fault=refused),), faults=(refused,), undo=(undo,), **more)
     read: dict[str, Any] = json.loads(document.of_task(whole, "a-run", "http://localhost:8233/x"))
     return read
@@ -67,6 +71,7 @@ def told() -> dict[str, Any]:
         (("undo", 0), UNDO),
         (("compactions", 0), COMPACTION),
         (("failovers", 0), FAILOVER),
+        (("rejections", 0), REJECTION),
         (("spent",), SPENT),
     ],
     ids=lambda value: ".".join(map(str, value)) if isinstance(value, tuple) else None,

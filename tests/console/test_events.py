@@ -16,7 +16,7 @@ from console.view import Silent
 from tests.console.outcomes import fault, outcome, step
 from workflows.faults import Code
 from workflows.outcome import Outcome
-from workflows.record import Compaction, Failover, Revision, StepStatus
+from workflows.record import Compaction, Failover, Rejection, Revision, StepStatus
 from workflows.task import TaskStatus
 
 
@@ -66,15 +66,22 @@ def test_a_task_is_told_event_by_event(told: Told) -> None:
 
 
 def test_what_happened_to_the_planning_is_told_once(told: Told) -> None:
-    """A planner that could not be used, once for each reason; each summary of the conversation."""
+    """A planner that could not be used, once for each reason; each summary, each proposal that was not used."""
     failed = [Failover(planner="anthropic:a", code="unauthorized", reason="No.", turn=turn) for turn in (1, 2)]
     short = [Compaction(turn=turn, turns=turn - 1, planner="openai:b", tokens=9) for turn in (5, 9)]
-    told.view.see(Sight(running(failovers=failed[:1], compactions=short[:1])))
-    told.view.end(running(failovers=failed, compactions=short))
+    unused = [Rejection(turn=turn, reasons=("No.",)) for turn in (2, 3)]
+    told.view.see(Sight(running(failovers=failed[:1], compactions=short[:1], rejections=unused[:1])))
+    told.view.end(running(failovers=failed, compactions=short, rejections=unused))
 
-    named = [one for one in told.events if one["event"] in ("failover", "compaction")]
-    assert [(one["event"], one["turn"]) for one in named] == [("failover", 1), ("compaction", 5), ("compaction", 9)]
-    assert named[0] == {"schema": 1, "event": "failover", **failed[0].model_dump()}
+    named = [one for one in told.events if one["event"] in ("failover", "compaction", "rejection")]
+    assert [(one["event"], one["turn"]) for one in named] == [
+        *(("failover", 1), ("compaction", 5), ("rejection", 2)),
+        *(("compaction", 9), ("rejection", 3)),
+    ]
+    assert [named[0], named[2]] == [
+        {"schema": 1, "event": "failover", **failed[0].model_dump()},
+        {"schema": 1, "event": "rejection", "turn": 2, "reasons": ["No."]},
+    ]
 
 
 def test_a_step_is_told_with_what_names_it(told: Told) -> None:

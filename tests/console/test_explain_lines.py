@@ -48,6 +48,13 @@ def test_a_citation_stands_at_the_right_end(text: str, rows: list[str]) -> None:
     assert set_sentence(" 1.  ", text, "[event 1]", 40) == rows
 
 
+def test_a_long_word_moves_to_the_left_before_it_leaves_the_terminal() -> None:
+    """The name of a planner, or an address, that would fit a line of its own."""
+    rows = set_sentence(" 1.  ", f"It was {'x' * 38} that failed.", "", 40)
+
+    assert rows == [" 1.  It was", f"  {'x' * 38}", "     that failed."]
+
+
 def test_a_line_in_a_file_is_whole() -> None:
     """Nothing is wrapped where nobody said how wide it is."""
     assert set_sentence(" 1.  ", "x " * 100, "[event 1]", None) == [" 1.  " + "x " * 100 + "  [event 1]"]

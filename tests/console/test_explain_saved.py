@@ -102,6 +102,12 @@ SAID = {
         "Never started: c.",
         "Changed in the world: nothing.",
     ],
+    "compacted": [
+        " 1.  Turn 3 of the model was rejected: step 't3.c0' makes the same call for the third time, and nothing "
+        "changes: do something else.  [events 36-38]",
+        "     It went back to the model with the reasons, and turn 4 was rejected too.  [events 42-44]",
+        "     It went back to the model with the reasons, and turn 7 was accepted.  [events 60-62]",
+    ],
     "plan_refused": [
         " 1.  The hand-written plan was rejected: steps need each other in a circle: a -> b -> a: remove one of these "
         "needs.  [events 12-14]",
@@ -118,14 +124,24 @@ async def test_what_happened_is_told_with_cause_decision_cost_and_events(name: s
     assert [line for line in said if line in lines] == lines
 
 
+ENDED = {
+    "cancelled": "cancelled",
+    "deadline": "over budget",
+    "escalated": "escalated",
+    "last_answer": "over budget",
+    "plan_refused": "failed",
+    "replans_used_up": "over budget",
+    "undone": "escalated",
+}
+"""The histories of tasks that did not complete."""
+
+
 @pytest.mark.parametrize("name", NAMES)
 async def test_the_headline_says_how_it_ended(name: str) -> None:
     """Id, status, time, plans, steps, calls."""
     first = (await text(name)).splitlines()[0]
-    status = {"replans_used_up": "over budget", "deadline": "over budget", "plan_refused": "failed"}.get(name, name)
-    ended = status if status in ("escalated", "cancelled", "over budget", "failed") else "completed"
 
-    assert first.startswith(f"the-task {ended} after ")
+    assert first.startswith(f"the-task {ENDED.get(name, 'completed')} after ")
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -3,7 +3,7 @@
 import asyncio
 import json
 import secrets
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
@@ -15,7 +15,8 @@ from temporalio.api.workflowservice.v1 import RegisterNamespaceRequest
 from temporalio.client import Client
 from temporalio.service import RPCError
 
-from activities.toolbox import tool
+from activities.toolbox import NeedsPerson, tool
+from activities.toolbox.kind import Kind
 from console import finding
 from console.listing import status_named, tasks
 from console.options import Common
@@ -26,6 +27,7 @@ from runtime.dev_server import DevServer
 from tests.harness import DONE, outcome, plan, staged, step
 from workflows.agent import AgentWorkflow
 from workflows.plan import GiveUp, Question
+from workflows.situation import Situation
 from workflows.task import Task, TaskStatus
 
 Captured = pytest.CaptureFixture[str]
@@ -148,6 +150,29 @@ async def test_a_document_says_all_that_is_known(shop: Shop) -> None:
         "a task escalated", "Which one?", "scripted", 0,
     )  # fmt: skip
     assert one["started_at"] < one["ended_at"] and listed["running"]["ended_at"] is None
+
+
+class Revoked:
+    """A planner that nobody lets plan."""
+
+    name = "revoked"
+
+    async def propose(self, situation: Situation, kinds: Mapping[str, Kind]) -> GiveUp:
+        """Fail for good."""
+        raise NeedsPerson("The key was revoked.", code="unauthorized")
+
+
+async def test_the_fault_of_a_planner_is_the_last_one(client: Client, tmp_path: Path, capsys: Captured) -> None:
+    """It is no step's, so the task ends with it and nothing was published before."""
+    queue = f"queue-{secrets.token_hex(6)}"
+    async with staged(client, tmp_path, [wait], Revoked(), queue=queue):
+        handle = await client.start_workflow(AgentWorkflow.run, Task(text="x"), id=queue, task_queue=queue)
+        await outcome(handle)
+    shop = Shop(client, queue, capsys)
+    await shop.settled(1, 1)
+    [one] = await shop.documents()
+
+    assert (one["last_fault"], one["reason"]) == ("unauthorized", "The planner: The key was revoked.")
 
 
 @pytest.mark.parametrize("status", [*TaskStatus])

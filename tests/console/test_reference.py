@@ -5,7 +5,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from typing import NamedTuple, get_args, get_type_hints
+from typing import Any, NamedTuple, get_args, get_type_hints
 
 import pytest
 
@@ -24,7 +24,7 @@ from tests.console.outcomes import fault, outcome, step
 from tests.processes import ROOT
 from workflows import spending
 from workflows.faults import Code
-from workflows.record import Compaction, Failover, Revision, UndoRecord
+from workflows.record import Compaction, Failover, Rejection, Revision, UndoRecord
 from workflows.task import TaskStatus
 
 
@@ -195,7 +195,9 @@ def test_every_key_of_the_document_is_explained() -> None:
     undone = UndoRecord(step_id="book")
     short = Compaction(turn=2, turns=1, planner="openai:x", tokens=9)
     passed = Failover(planner="openai:x", code="unauthorized", reason="No.", turn=1)
-    parts_of = {"revisions": (Revision(number=1),), "undo": (undone,), "compactions": (short,), "failovers": (passed,)}
+    unused = Rejection(turn=2, reasons=("No.",))
+    parts_of: dict[str, tuple[Any, ...]] = {"revisions": (Revision(number=1),), "undo": (undone,)}
+    parts_of |= {"compactions": (short,), "failovers": (passed,), "rejections": (unused,)}
     whole = outcome(steps=(step(fault=refused),), faults=(refused,), **parts_of)
     told = json.loads(document.of_task(whole, None, None))
     parts = {"": told, "spent": told["spent"]} | {f"{name}[]": told[name][0] for name in ("steps", "faults", *parts_of)}

@@ -12,10 +12,10 @@ from console.paint import Paint
 from console.sight import Sight
 from console.step_lines import Columns
 from console.window import fitted
-from tests.console.outcomes import BEGAN, outcome, step
+from tests.console.outcomes import BEGAN, fault, outcome, step
 from workflows.budget import Spent
 from workflows.outcome import Outcome, OutcomeStep
-from workflows.record import Compaction, Failover, Revision, StepStatus
+from workflows.record import Compaction, Failover, Rejection, Revision, StepStatus
 from workflows.task import TaskStatus
 
 
@@ -50,6 +50,16 @@ def test_a_turn_has_the_number_that_its_steps_have() -> None:
     whole = reacting(2, steps=(call(1), call(4, revision=2)))
 
     assert heads(tree.body(whole, None))[1:] == ["Turn 1", "Turn 4"]
+
+
+def test_a_refused_call_is_answered_by_the_next_turn() -> None:
+    """Where a model makes one move at a time there is no plan that could be a new one."""
+    steps, revisions = (call(1, status=StepStatus.FAILED), call(2)), (Revision(number=1), Revision(number=2))
+    whole = reacting(2, revisions=revisions, steps=steps, faults=(fault(step_id="t1.c0"),))
+
+    assert tree.step_lines(whole, whole.steps[0])[-1] == (
+        "    the same call would fail again -> the model's next turn, no retry"
+    )
 
 
 def test_many_turns_are_one_list() -> None:
@@ -110,6 +120,54 @@ def test_a_summary_stands_where_it_was_made(turn: int, where: int) -> None:
     assert shown[where] == f"  ≡ the oldest turn summarised at turn {turn}: the conversation had 61,000 tokens"
 
 
+WITHHELD = "purchase changes the world, and no plan named it: ask the user (--allow\npurchase)"
+UNUSED = Rejection(turn=2, reasons=(f"step 't2.c0': {WITHHELD}", "and no"))
+
+
+def test_a_turn_of_which_nothing_was_done_is_told() -> None:
+    """Where it was refused, with why: whoever reads that it was bought sees that it was not."""
+    whole = reacting(2, steps=(call(1), call(3, revision=2)), rejections=(UNUSED,))
+
+    assert heads(tree.body(whole, None))[1:] == [
+        "Turn 1",
+        "  ! Turn 2 not used: purchase changes the world, and no plan named it: ask the user (--allow purchase); "
+        "and no",
+        "Turn 3",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("turn", "where"), [(1, 0), (2, 2), (3, 2), (4, 4)], ids=["before all", "between", "again", "at the end"]
+)
+def test_a_plan_of_which_nothing_was_done_is_told_between_the_plans(turn: int, where: int) -> None:
+    """Plans do not say at which turn they were proposed; those that were sent back do."""
+    before = () if turn != 3 else (Rejection(turn=2, reasons=("No.",)),)
+    steps, revisions = (step("a"), step("b", revision=2)), (Revision(number=1), Revision(number=2))
+    unused = (*before, Rejection(turn=turn, reasons=("step 'a': there is no kind 'x'",)))
+    shown = tree.body(outcome(steps=steps, revisions=revisions, rejections=unused), None)[1:]
+
+    assert shown[where + len(before)] == f"  ! Proposal {turn} not used: step 'a': there is no kind 'x'"
+
+
+def test_a_summary_counts_as_two_turns_that_proposed_no_plan() -> None:
+    """One that needed it, and itself: what was refused before the next plan stands before it."""
+    steps, revisions = (step("a"), step("b", revision=2)), (Revision(number=1), Revision(number=2))
+    short, unused = Compaction(turn=3, turns=1, planner="x", tokens=9), Rejection(turn=4, reasons=("No.",))
+    whole = outcome(steps=steps, revisions=revisions, compactions=(short,), rejections=(unused,))
+
+    assert [line[:8] for line in tree.body(whole, None)[1:]] == [
+        *("Plan 1", "  ✓ a bo", "  ≡ the ", "  ! Prop", "Plan 2", "  ✓ b bo"),
+    ]
+
+
+def test_a_hand_written_plan_that_was_refused_is_told_once() -> None:
+    """The end of the task says why, in full."""
+    more: dict[str, Any] = {"status": TaskStatus.FAILED, "code": "plan_refused", "reason": "The plan was refused: x."}
+    whole = outcome(revisions=(), rejections=(Rejection(turn=1, reasons=("x",)),), **more)
+
+    assert tree.body(whole, None)[1:] + tree.closing(whole)[1:] == ["The plan was refused: x."]
+
+
 def test_the_lines_tell_each_thing_once() -> None:
     """However often a task is looked at."""
     told = list[str]()
@@ -117,13 +175,15 @@ def test_the_lines_tell_each_thing_once() -> None:
     lines = Lines(Common(), None, told.append)
     for turns in (1, 2, 2):
         more: dict[str, Any] = {"compactions": (short,) if turns > 1 else (), "failovers": (FAILED,), "ended_at": None}
-        lines.see(Sight(reacting(turns, **more)))
+        unused = (Rejection(turn=3, reasons=("No.",)),) if turns > 1 else ()
+        lines.see(Sight(reacting(turns, rejections=unused, **more)))
 
     assert [line for line in told if line.startswith(("  !", "  ≡", "Turn"))] == [
         "  ! anthropic:a could not be used (unauthorized)",
         "Turn 1",
         "  ≡ the oldest turn summarised at turn 2: the conversation had 9 tokens",
         "Turn 2",
+        "  ! Turn 3 not used: No.",
     ]
 
 
@@ -131,7 +191,8 @@ def test_the_last_answer_of_a_task_over_budget_is_shown_as_such() -> None:
     """It is not what was asked for, but what could be said from what was there."""
     whole = reacting(1, status=TaskStatus.OVER_BUDGET, reason="All is used up.", result="So far 441.")
 
-    assert tree.closing(whole)[1:] == ["All is used up.", "The answer from what was finished by then:", "So far 441."]
+    told = ["All is used up.", "The answer from what was finished by then:", "So far 441."]
+    assert tree.closing(whole)[1:-1] == told
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,7 @@
 """The part of a long task that a terminal shows: what runs, what failed, what was finished last, and counts."""
 
 from collections.abc import Sequence
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 
 import pytest
 from rich.cells import cell_len
@@ -13,7 +13,7 @@ from console.window import fitted
 from tests.console.outcomes import BEGAN, fault, outcome, step
 from workflows.faults import Code
 from workflows.outcome import Outcome, OutcomeStep
-from workflows.record import Revision, StepStatus
+from workflows.record import Failover, Revision, StepStatus
 from workflows.task import TaskStatus
 
 LONG = 200
@@ -60,6 +60,27 @@ def test_what_is_left_out_is_counted() -> None:
 
     assert lines[:3] == ["  ... 2 plans, 100 finished above", "Plan 3", "  ... 35 finished above"]
     assert lines[-1] == "  ... 50 pending below"
+
+
+def test_notes_that_are_left_out_are_not_counted_as_nothing() -> None:
+    """Of what is neither a plan nor a step there is a word, too."""
+    failed = tuple(Failover(planner=f"openai:{name}", code="unauthorized", reason="No.", turn=1) for name in "abc")
+
+    assert window(task(chain(143), failovers=failed), 8)[0] == "  ... 2 plans, 100 finished above"
+    assert window(task(chain(3, count=6)[:5], failovers=failed), 6)[0] == "  ... more above"
+
+
+@pytest.mark.parametrize(
+    ("steps", "said"),
+    [((), "1 tool call "), ((step(),), "1 of 1 step, 1 tool call ")],
+    ids=["none yet", "one"],
+)
+def test_how_a_task_stands_counts_what_there_is(steps: tuple[OutcomeStep, ...], said: str) -> None:
+    """Not 0 of 0 steps, and one of a thing is one."""
+    whole = outcome(steps=steps, status=TaskStatus.RUNNING, started_at=datetime.now(UTC), ended_at=None)
+    last = picture.running(Sight(whole), None, [], 80, 24)[-1]
+
+    assert last.partition(": ")[2].startswith(said)
 
 
 def test_all_is_shown_where_there_is_room() -> None:

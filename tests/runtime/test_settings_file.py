@@ -132,7 +132,7 @@ def test_a_mark_that_some_editors_write_in_front_does_no_harm(tmp_path: Path) ->
         ("[budgets.interactive]\ntool_calls = 'unlimited'", "'budgets.interactive.tool_calls' cannot be 'unlimited'"),
         (
             "[budgets.interactive]\ntokens = 'none'",
-            "'budgets.interactive.tokens' cannot be 'none': input should be a valid",
+            "'budgets.interactive.tokens' cannot be 'none': it must be a number or \"unlimited\":",
         ),
         (
             "[budgets.interactive]\nusd = inf",

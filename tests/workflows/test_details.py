@@ -63,8 +63,10 @@ def anything(draw: st.DrawFn) -> Progress:
         for number in range(draw(st.integers(0, 20)))
     ]
     ending = Ending(status=draw(st.sampled_from(TaskStatus)), reason=draw(WORDS) * draw(st.integers(1, 40)), result="x")
+    unused = [Rejection(turn=turn, reasons=(draw(WORDS), draw(WORDS) * 9)) for turn in range(draw(st.integers(0, 5)))]
     planner = draw(WORDS) * draw(st.integers(1, 40))
-    return progress(*records, faults=faults, ending=ending, failovers=failovers, planner=planner)
+    more = {"failovers": failovers, "rejections": unused, "planner": planner}
+    return progress(*records, faults=faults, ending=ending, **more)
 
 
 @given(anything())
