@@ -26,9 +26,7 @@ from workflows.faults import Code, Fault
 from workflows.plan import NewSteps, Proposed
 from workflows.situation import Situation
 
-NO_ROOM = (
-    "{lost} answers of the model were lost, and what is left of the task's budget does not do for another request."
-)
+NO_ROOM = "Answers of the model were lost ({lost}), and what is set aside for this turn does not do for another."
 
 
 class Planning:

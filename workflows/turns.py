@@ -82,17 +82,31 @@ async def _asked(progress: Progress, catalogue: Catalogue, spec: ToolSpec, situa
         reason = "What the planner would have to be told is too large: split the task, or let its tools return less."
         raise Ends(TaskStatus.ESCALATED, reason, "too_large")
     shown = size - unshown(_results(situation))
-    allowance = _reserved(progress, catalogue, shown, is_last=situation.is_last)
-    payload |= {name: value for name, value in allowance.told.items() if value is not None}
-    id = f"{'compact' if situation.compact else 'plan'}:{progress.turn}"
+    while True:
+        allowance = _reserved(progress, catalogue, shown, is_last=situation.is_last)
+        told = {**payload, **{name: value for name, value in allowance.told.items() if value is not None}}
+        try:
+            return await _settled(progress, allowance, spec, told, what)
+        except Stuck as stuck:
+            if not stuck.fault.lost:  # else a shorter answer may still have room, beside those that were lost
+                raise Ends(TaskStatus.ESCALATED, f"The planner: {stuck.fault.reason}", stuck.fault.code) from None
+
+
+async def _settled(
+    progress: Progress, allowance: Allowance, spec: ToolSpec, payload: dict[str, JsonValue], what: str
+) -> Proposed:
+    """Ask, and count what was used, whatever comes of it.
+
+    Raises:
+        Stuck: the planner cannot be reached, or answers were lost and the allowance has no room for another.
+    """
+    id = f"{'compact' if spec is routing.COMPACT else 'plan'}:{progress.turn}"
     number, waited = progress.revision + 1, list[Fault]()
     try:
         found = await ask(spec, payload, Proposed, id=id, summary=what, revision=number, waited=waited)
     except Stuck as stuck:
         settle_turn(progress, allowance, stuck.fault, waited)
-        if stuck.fault.lost:
-            _reserved(progress, catalogue, shown, is_last=situation.is_last, hold=False)
-        raise Ends(TaskStatus.ESCALATED, f"The planner: {stuck.fault.reason}", stuck.fault.code) from None
+        raise
     except asyncio.CancelledError:
         settle_turn(progress, allowance, cut_off(spec), waited)
         raise
@@ -100,8 +114,8 @@ async def _asked(progress: Progress, catalogue: Catalogue, spec: ToolSpec, situa
     return found
 
 
-def _reserved(progress: Progress, catalogue: Catalogue, shown: int, *, is_last: bool, hold: bool = True) -> Allowance:
-    """What the budget sets aside for a request that is told `shown` bytes more; only tried where it is not to `hold`.
+def _reserved(progress: Progress, catalogue: Catalogue, shown: int, *, is_last: bool) -> Allowance:
+    """What the budget sets aside for a request that is told `shown` bytes more.
 
     Raises:
         Ends: too little is left.
@@ -111,8 +125,6 @@ def _reserved(progress: Progress, catalogue: Catalogue, shown: int, *, is_last: 
         limit = short_of(progress, catalogue, shown)
         more = enough(progress, catalogue, shown, limit)
         raise Ends(TaskStatus.OVER_BUDGET, used_up(progress.budget.limits, limit, more), limit)
-    if not hold:
-        settle_turn(progress, allowance, None)
     return allowance
 
 

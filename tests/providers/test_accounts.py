@@ -8,6 +8,7 @@ import pytest
 from pydantic import BaseModel
 from temporalio.client import Client
 
+from activities.llm.language_model import MAX_OUTPUT
 from activities.llm.modelled import ModelPlanner
 from activities.toolbox import tool
 from tests.harness import outcome, staged
@@ -17,7 +18,7 @@ from tests.providers.desk import TOOLS
 from tests.providers.heard import Heard
 from tests.providers.planning import api_of, model_of
 from tests.providers.plates import read_plate
-from tests.providers.script import Call, Fails, Move, Says, Slow, calls
+from tests.providers.script import DROPPED, Call, Fails, Move, Says, Slow, calls
 from workflows.agent import AgentWorkflow
 from workflows.task import TaskStatus
 
@@ -121,3 +122,34 @@ async def test_a_result_costs_what_is_shown_of_it(client: Client, tmp_path: Path
         ended = await one.run(tokens=50_000)
 
     assert (ended.status, ended.result, one.api.violations) == (TaskStatus.COMPLETED, "Read.", [])
+
+
+async def test_lost_answers_do_not_pass_the_limit(client: Client, tmp_path: Path, provider: str) -> None:
+    """Each may have cost all that was reserved for it, so no further request is made that has no room."""
+    async with acting(client, tmp_path, provider, DROPPED) as one:
+        ended = await one.run(tokens=50_000)
+
+    assert (ended.status, ended.code) == (TaskStatus.OVER_BUDGET, "tokens")
+    assert 0 < ended.spent.tokens <= 50_000 and len(one.api.bodies) >= 2
+    assert "give more, e.g. --tokens " in ended.reason
+
+
+async def test_a_limit_that_is_suggested_does(client: Client, tmp_path: Path, provider: str) -> None:
+    """Whoever follows the advice gets further."""
+    async with acting(client, tmp_path, provider, Says(text="Done.")) as one:
+        refused = await one.run(tokens=10)
+        advice = int(refused.reason.rpartition("--tokens ")[2].rstrip("."))
+        ended = await one.run(tokens=advice)
+
+    assert (refused.status, ended.status) == (TaskStatus.OVER_BUDGET, TaskStatus.COMPLETED)
+
+
+async def test_after_a_lost_answer_a_shorter_one_may_have_room(client: Client, tmp_path: Path, provider: str) -> None:
+    """The task is not over its budget because one worker died: what is left is asked for."""
+    async with acting(client, tmp_path, provider, DROPPED, Says(text="Done.")) as one:
+        ended = await one.run(tokens=26_000)
+    bodies = [heard.body for heard in one.api.requests]
+    first, second = (body.get("max_tokens") or body.get("max_completion_tokens") or MAX_OUTPUT for body in bodies)
+
+    assert (ended.status, len(one.api.bodies)) == (TaskStatus.COMPLETED, 2)
+    assert second < first and ended.spent.tokens <= 26_000
