@@ -210,7 +210,7 @@ async def test_the_current_details_are_the_plan_as_it_stands(client: Client, tmp
     assert shown.splitlines() == [
         "**Running**. Plan 1, 0 of 2 replans, 1 of 100 tool calls. Planner: scripted.",
         "",
-        "- ✓ **a** echo &lt;b&gt; → said &lt;b&gt;",
+        "- ✓ **a** echo \\<b\\> → said \\<b\\>",
         "- ● **b** hang",
         "- ○ **c** echo x needs b",
         "",
@@ -228,5 +228,5 @@ async def test_a_closed_task_still_says_what_it_did(client: Client, tmp_path: Pa
         progress = await until(handle, lambda progress: progress.status is TaskStatus.COMPLETED)
 
     assert "**Completed**" in shown
-    assert "**Result:** the &lt;end&gt;" in shown
+    assert "**Result:** the \\<end\\>" in shown
     assert progress.results == {"a": {"said": ""}}
