@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 
 from temporalio.api.workflow.v1 import PendingActivityInfo
 from temporalio.client import Client, WorkflowExecutionDescription, WorkflowExecutionStatus
+from temporalio.converter import DataConverter
 from temporalio.exceptions import ApplicationError, FailureError
 from temporalio.service import RPCError, RPCStatusCode
 
@@ -95,7 +96,7 @@ async def _sight(client: Client, outcome: Outcome, seen: WorkflowExecutionDescri
     for activity in seen.raw_description.pending_activities:
         kind = activity.activity_type.name
         if kind in OWN:
-            doing.append(await asking(client, outcome, activity))
+            doing.append(await asking(client.data_converter, outcome, activity))
         elif step := running.get(activity.activity_id):
             attempts[step.id] = await _attempt(client, step, activity)
         elif activity.activity_id.endswith(RECONCILE):
@@ -105,7 +106,7 @@ async def _sight(client: Client, outcome: Outcome, seen: WorkflowExecutionDescri
     return Sight(outcome, attempts, tuple(dict.fromkeys(doing)))
 
 
-async def asking(client: Client, outcome: Outcome, activity: PendingActivityInfo) -> str:
+async def asking(converter: DataConverter, outcome: Outcome, activity: PendingActivityInfo) -> str:
     """What goes on; from the second attempt on which one it is, and what the one before met."""
     kind = activity.activity_type.name
     said = "asking the model" if outcome.strategy == "react" and kind in ASKING else OWN[kind]
@@ -113,7 +114,7 @@ async def asking(client: Client, outcome: Outcome, activity: PendingActivityInfo
         return said
     of = f" of {activity.maximum_attempts}" if activity.maximum_attempts else ""
     waits = "waiting for attempt" if activity.HasField("next_attempt_schedule_time") else "attempt"
-    return f"{said}: {waits} {activity.attempt}{of}, after {await _code(client, activity)}"
+    return f"{said}: {waits} {activity.attempt}{of}, after {await _code(converter, activity)}"
 
 
 async def _attempt(client: Client, step: OutcomeStep, activity: PendingActivityInfo) -> Attempt:
@@ -122,13 +123,13 @@ async def _attempt(client: Client, step: OutcomeStep, activity: PendingActivityI
     return Attempt(
         number=step.attempts + activity.attempt,
         of=step.attempts + activity.maximum_attempts if activity.maximum_attempts else None,
-        code=await _code(client, activity) if activity.HasField("last_failure") else None,
+        code=await _code(client.data_converter, activity) if activity.HasField("last_failure") else None,
         due=activity.next_attempt_schedule_time.ToDatetime(UTC) if waits else None,
     )
 
 
-async def _code(client: Client, activity: PendingActivityInfo) -> str:
-    failure = await client.data_converter.decode_failure(activity.last_failure)
+async def _code(converter: DataConverter, activity: PendingActivityInfo) -> str:
+    failure = await converter.decode_failure(activity.last_failure)
     details = failure.details[:1] if isinstance(failure, ApplicationError) else []
     faults = readable(details)
     if faults:

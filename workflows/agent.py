@@ -16,7 +16,6 @@ from workflows.catalogue import Catalogue
 from workflows.details import details
 from workflows.execution import Execution
 from workflows.folding import can_be_carried, fold
-from workflows.grants import Grants
 from workflows.observing import observe
 from workflows.outcome import Ending, Ends, Outcome
 from workflows.plan import Answer, GiveUp, NewSteps, Question
@@ -261,6 +260,4 @@ class AgentWorkflow:
 def _opened(task: Task) -> Progress:
     info = workflow.info()
     budget = Budget(limits=task.limits)
-    grants = Grants(is_tainted=task.is_tainted(is_clean=False))
-    began = info.workflow_start_time
-    return Progress(task=task, task_id=info.workflow_id, started_at=began, budget=budget, grants=grants)
+    return Progress(task=task, task_id=info.workflow_id, started_at=info.workflow_start_time, budget=budget)

@@ -26,25 +26,25 @@ TYPES: Mapping[str, str] = {
 """Name and type of each, for whoever registers them."""
 
 
-Standing = tuple[object, ...]
+Standing = tuple[tuple[SearchAttributeKey[Any], Any], ...]
+"""Each attribute with what it says."""
 
 
 def standing(progress: Progress) -> Standing:
     """All that the attributes say of a task."""
-    last = progress.faults[-1].code if progress.faults else None
-    return progress.status, progress.task.strategy, progress.planner, progress.replans, last
+    last = ((LAST_FAULT, progress.faults[-1].code),) if progress.faults else ()
+    return (
+        (STATUS, progress.status),
+        (STRATEGY, progress.task.strategy),
+        (PLANNER, progress.planner),
+        (REPLANS, progress.replans),
+        *last,
+    )
 
 
 def publish(progress: Progress) -> None:
     """Set the attributes to how the task stands; nothing where the namespace does not have them."""
     if not progress.searchable:
         return
-    updates: list[SearchAttributeUpdate[Any]] = [
-        STATUS.value_set(progress.status),
-        STRATEGY.value_set(progress.task.strategy),
-        PLANNER.value_set(progress.planner),
-        REPLANS.value_set(progress.replans),
-    ]
-    if progress.faults:
-        updates.append(LAST_FAULT.value_set(progress.faults[-1].code))
+    updates: list[SearchAttributeUpdate[Any]] = [key.value_set(value) for key, value in standing(progress)]
     workflow.upsert_search_attributes(updates)

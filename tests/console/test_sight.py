@@ -1,7 +1,5 @@
 """What goes on beside the steps, as the server tells it."""
 
-from unittest.mock import Mock
-
 import pytest
 from temporalio.api.workflow.v1 import PendingActivityInfo
 from temporalio.converter import DataConverter
@@ -34,6 +32,4 @@ def pending(kind: str, attempt: int = 1, *, waits: bool = False) -> PendingActiv
 )
 async def test_a_request_says_what_is_waited_for(strategy: str, activity: PendingActivityInfo, said: str) -> None:
     """Whoever looks at a task that stands still sees that somebody is asked again, and what went wrong before."""
-    client = Mock(data_converter=DataConverter.default)
-
-    assert await sight.asking(client, outcome(strategy=strategy), activity) == said
+    assert await sight.asking(DataConverter.default, outcome(strategy=strategy), activity) == said
