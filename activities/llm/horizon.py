@@ -13,6 +13,10 @@ from workflows.situation import Situation
 class Horizon(Protocol):
     """A strategy, as a model is told it."""
 
+    @property
+    def cut(self) -> str:
+        """What a model is told whose reply was cut off."""
+
     def system(self, situation: Situation, kinds: Mapping[str, Kind]) -> str:
         """What the model is, and what it may do."""
 
@@ -25,5 +29,5 @@ class Horizon(Protocol):
         """The proposal that a reply is.
 
         Raises:
-            Unusable: it is none; a call that was cut off is never read, however whole it looks.
+            Unusable: it is none.
         """

@@ -23,7 +23,7 @@ from activities.toolbox.kind import Kind
 from workflows import routing
 from workflows.catalogue import Price
 from workflows.faults import Code
-from workflows.plan import Answer, GiveUp, Proposed, canonical
+from workflows.plan import Answer, GiveUp, NewSteps, Proposed, Question, canonical
 from workflows.situation import Situation
 
 HORIZONS: Mapping[str, Horizon] = {"plan": WholePlans(), "react": TurnByTurn()}
@@ -97,7 +97,7 @@ class ModelPlanner:
         exchange = Exchange(told if isinstance(told, UserTurn) else UserTurn(), reply.turn, reply.stop, reply.usage)
         used = self._used(reply)
         try:
-            return Said(Proposed(proposal=horizon.read(reply, situation, kinds, branch), **used), exchange)
+            return Said(Proposed(proposal=_read(horizon, reply, situation, kinds, branch), **used), exchange)
         except Unusable as wrong:
             return Said(Proposed(proposal=GiveUp(reason=str(wrong)), rejected=(str(wrong),), **used), exchange)
 
@@ -124,6 +124,34 @@ class ModelPlanner:
         tokens = reply.usage.tokens
         cost = prices.usd(reply.usage, self._price)
         return {"planner": self.name, "model_calls": 1, "tokens": tokens, "usd": cost, "context": tokens}
+
+
+def _read(
+    horizon: Horizon, reply: Reply, situation: Situation, kinds: Mapping[str, Kind], branch: int
+) -> NewSteps | Answer | Question | GiveUp:
+    """The proposal that a reply is, whatever the strategy; a call that was cut off is never read, however whole.
+
+    Raises:
+        Unusable: it is none.
+    """
+    if situation.is_last:
+        return _last_words(reply)
+    if reply.stop is Stop.REFUSED:
+        raise Unusable(prompts.DECLINED)
+    if reply.stop is Stop.CUT:
+        raise Unusable(horizon.cut)
+    return horizon.read(reply, situation, kinds, branch)
+
+
+def _last_words(reply: Reply) -> Answer:
+    """The text that ends a task whose budget is used up, however it ends.
+
+    Raises:
+        Unusable: there is none.
+    """
+    if not reply.turn.text.strip():
+        raise Unusable(prompts.LAST)
+    return Answer(result=reply.turn.text.strip())
 
 
 def _request(

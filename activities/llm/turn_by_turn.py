@@ -9,7 +9,7 @@ from activities import prompts
 from activities.llm import ends
 from activities.llm.ends import ENDS, FINISH, Unusable
 from activities.llm.language_model import Offer
-from activities.llm.reply import Reply, Stop
+from activities.llm.reply import Reply
 from activities.llm.turns import ToolCall
 from activities.toolbox.find_tools import NAME as FIND_TOOLS
 from activities.toolbox.kind import Kind
@@ -25,6 +25,8 @@ MAX_BECAUSE = 200
 class TurnByTurn:
     """The tools as they are, and text for the end."""
 
+    cut = prompts.CUT_TURN
+
     def system(self, situation: Situation, kinds: Mapping[str, Kind]) -> str:
         """What a model is that calls tools."""
         return prompts.turns(kinds, by_finish=situation.result_schema is not None)
@@ -38,12 +40,6 @@ class TurnByTurn:
         self, reply: Reply, situation: Situation, kinds: Mapping[str, Kind], branch: int
     ) -> NewSteps | Answer | Question | GiveUp:
         """The steps that the calls are, or the answer that a text is."""
-        if situation.is_last:
-            return last_words(reply)
-        if reply.stop is Stop.REFUSED:
-            raise Unusable(prompts.DECLINED)
-        if reply.stop is Stop.CUT:
-            raise Unusable(prompts.CUT_TURN)
         calls = reply.turn.calls
         if not calls:
             return _text(reply, situation)
@@ -52,17 +48,6 @@ class TurnByTurn:
                 raise Unusable(prompts.alone(next(call.name for call in calls if _ends(call, situation))))
             return ends.ended(calls[0], situation.result_schema)
         return searched(calls, situation, branch, because=reply.turn.text)
-
-
-def last_words(reply: Reply) -> Answer:
-    """The text that ends a task whose budget is used up, however it ends.
-
-    Raises:
-        Unusable: there is none.
-    """
-    if not reply.turn.text.strip():
-        raise Unusable(prompts.LAST)
-    return Answer(result=reply.turn.text.strip())
 
 
 def search(kinds: Mapping[str, Kind]) -> list[Offer]:

@@ -7,8 +7,8 @@ from activities.llm import ends
 from activities.llm.ends import ENDS, PROPOSE, Unusable
 from activities.llm.language_model import Offer
 from activities.llm.proposal_schema import propose_plan
-from activities.llm.reply import Reply, Stop
-from activities.llm.turn_by_turn import last_words, search, searched
+from activities.llm.reply import Reply
+from activities.llm.turn_by_turn import search, searched
 from activities.llm.turns import ToolCall
 from activities.toolbox.kind import Kind
 from workflows.plan import Answer, GiveUp, NewSteps, Question, nearest
@@ -17,6 +17,8 @@ from workflows.situation import Situation
 
 class WholePlans:
     """One call of `propose_plan` at a time."""
+
+    cut = prompts.CUT
 
     def system(self, situation: Situation, kinds: Mapping[str, Kind]) -> str:
         """What a planner is."""
@@ -30,12 +32,6 @@ class WholePlans:
         self, reply: Reply, situation: Situation, kinds: Mapping[str, Kind], branch: int
     ) -> NewSteps | Answer | Question | GiveUp:
         """The proposal that one call is."""
-        if situation.is_last:
-            return last_words(reply)
-        if reply.stop is Stop.REFUSED:
-            raise Unusable(prompts.DECLINED)
-        if reply.stop is Stop.CUT:
-            raise Unusable(prompts.CUT)
         calls = reply.turn.calls
         if not calls:
             raise Unusable(prompts.TEXT if reply.turn.text.strip() else prompts.EMPTY)
