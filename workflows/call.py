@@ -149,7 +149,7 @@ async def ask(
         CancelledError: the task was cancelled, even if the activity did not notice.
     """
     header = Call.of(id, spec, revision)
-    used, began = 0, workflow.now()
+    used = 0
     left = Left(
         attempts=routing.attempts(spec, routing.RETRIES_PER_KIND, used),
         patience=routing.MISSING_TOOL_PATIENCE,
@@ -169,7 +169,7 @@ async def ask(
         raise_if_cancelled()
         used += fault.taken
         remains = routing.attempts(spec, routing.RETRIES_PER_KIND, used)
-        left = left.model_copy(update={"attempts": remains, "deadline": routing.seconds_left(began, workflow.now())})
+        left = left.model_copy(update={"attempts": remains, "deadline": routing.seconds_left(left.waited)})
         decision = decide(fault, spec, left)
         if not isinstance(decision, Wait):
             raise Stuck(fault)

@@ -25,7 +25,7 @@ class Left(BaseModel):
     replans: bool = True
     """Whether a replan is still possible."""
     deadline: float = routing.STEP_DEADLINE.total_seconds()
-    """Seconds until the step's deadline, beyond which nothing is waited for."""
+    """Seconds that the step may still wait in all."""
     down: tuple[str, ...] = ()
     """Kinds that may not be used any more."""
     reconcile: bool = True

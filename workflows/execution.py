@@ -97,6 +97,7 @@ class Execution:
             record.was_waiting = record.status is StepStatus.WAITING
             record.status = StepStatus.CANCELLED
         record.ended = workflow.now()
+        record.place = 1 + max(one.place for one in self._progress.records)
 
     async def _carry_out(self, record: StepRecord) -> None:
         """One step, from its arguments to its result or to the fault that ends it."""
@@ -249,7 +250,7 @@ class Execution:
             waited=record.waited,
             patience=self._catalogue.patience,
             replans=self._progress.replans < self._progress.budget.limits.replans,
-            deadline=routing.seconds_left(record.started or workflow.now(), workflow.now()),
+            deadline=routing.seconds_left(record.slept),
             down=tuple(self._progress.down),
             reconcile=finding is None,
         )
@@ -263,6 +264,7 @@ class Execution:
             record.status = StepStatus.WAITING
             self._changed()
             await workflow.sleep(seconds, summary=summary(f"{record.step.id} waits: {fault.code}, then again"))
+            record.slept += seconds
         record.status = StepStatus.RUNNING
         self._changed()
 

@@ -7,7 +7,6 @@ saw its end, had to be.
 
 from collections.abc import Callable, Iterable
 from contextlib import suppress
-from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any, NamedTuple
 
@@ -68,30 +67,31 @@ async def reconcile(
         return Finding(Verdict.CANNOT_TELL, because=f"{record.kind} has no read that finds out (reconcile)")
     if record.args is None and any(path.startswith("args") for path in look.args.values()):
         return Finding(Verdict.CANNOT_TELL, because="its arguments are too large to be kept")
-    over = over_at(spec, is_unseen(progress, record, fault), workflow.now())
+    under_way = seconds_under_way(spec, is_unseen(progress, record, fault))
     id, title = f"{record.call_id}:reconcile", f"did {record.step.id} happen?"
     args = _args(look, record.args or {}, key_of(record.call_id, progress.origin))
     where: dict[str, Any] = {"revision": record.revision, "store": progress.store}
+    slept = 0.0  # not a comparison of clocks: the worker that replays this may see another time than this one
     while True:
-        asked = workflow.now()  # its answer may arrive much later, and says nothing of that time
         back = await read(progress, catalogue, reads[look.kind], args, id=id, title=title, **where)
         if not isinstance(back, Fault):
             return Finding(Verdict.APPLIED, back.result)
         if back.code is not Code.NOT_FOUND:
             return Finding(Verdict.CANNOT_TELL, because=f"{look.kind} ended with {back.code}")
-        if asked >= over:
+        if slept >= under_way:
             return Finding(Verdict.NOT_APPLIED)
         record.status = StepStatus.WAITING
         changed()
         why = f"{record.step.id} waits: its last attempt may be under way"
-        await workflow.sleep(max(over - workflow.now(), timedelta()), summary=summary(why))
+        await workflow.sleep(under_way - slept, summary=summary(why))
+        slept = under_way
         record.status = StepStatus.RUNNING
         changed()
 
 
-def over_at(spec: ToolSpec, is_unseen: bool, now: datetime) -> datetime:
-    """From when on no attempt of a call can be under way; `is_unseen` is whether one ended, if it did, unseen by us."""
-    return now + timedelta(seconds=(spec.timeout if is_unseen else 0.0) + spec.settle)
+def seconds_under_way(spec: ToolSpec, is_unseen: bool) -> float:
+    """Seconds that an attempt may go on after its fault arrived; `is_unseen` is whether nobody saw one end."""
+    return (spec.timeout if is_unseen else 0.0) + spec.settle
 
 
 def is_haunted(faults: Iterable[FaultRecord]) -> bool:

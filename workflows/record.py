@@ -41,6 +41,10 @@ class StepRecord(BaseModel):
     waits: int = 0
     waited: float = 0.0
     """Seconds waited for the kind to appear on a worker."""
+    slept: float = 0.0
+    """Seconds of all finished waits between two calls."""
+    place: int = 0
+    """The place among the steps of the task in the order in which they ended, from 1; 0 for one that has not."""
     kind: str
     """The kind in use: the step's, or its fallback."""
     args: dict[str, JsonValue] | None = None

@@ -6,7 +6,7 @@ Blog, 2015). The server adds no jitter of its own, so the boundary sends `backof
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import timedelta
 
 from temporalio.common import RetryPolicy
 
@@ -30,7 +30,8 @@ SILENCE = 10.0
 READING = 20.0
 """Seconds after which a web page that is still arriving is cut."""
 STEP_DEADLINE = timedelta(days=1)
-"""Schedule-to-close: a step survives a night without any worker, but does not stay for ever."""
+"""Schedule-to-close of each call, and how long a step waits between its calls in all: it survives a night without any
+worker, but does not stay for ever."""
 GRACE = timedelta(seconds=5)
 """What start-to-close leaves the boundary to report its own timeout."""
 
@@ -103,9 +104,9 @@ def backoff(profile: str, attempt: int, jitter: float) -> float:
     return min(chosen.cap, chosen.first * 2.0 ** min(attempt - 1, 30)) * jitter
 
 
-def seconds_left(started: datetime, now: datetime) -> float:
-    """Seconds until the deadline of a step that began at `started`."""
-    return (started + STEP_DEADLINE - now).total_seconds()
+def seconds_left(waited: float) -> float:
+    """Seconds that a step may still wait after it waited so long; the time of its attempts does not count."""
+    return STEP_DEADLINE.total_seconds() - waited
 
 
 def circuit_wait(waits: int) -> float:

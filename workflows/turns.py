@@ -213,7 +213,9 @@ def _news(progress: Progress) -> dict[str, object]:
 
 def _brief(record: StepRecord) -> StepRecord:
     """What a planner needs of a step; the rest of it is history's."""
-    unsaid: dict[str, object] = {"used": 0, "waits": 0, "waited": 0.0, "started": None, "ended": None, "claim": 0}
+    kept = {"step", "revision", "effect", "status", "attempts", "kind", "args", "result", "left_out", "replayed"}
+    kept |= {"unchanged", "undoes"}
+    unsaid = {name: field.default for name, field in StepRecord.model_fields.items() if name not in kept}
     if record.args == record.step.args:
         unsaid["args"] = None
     return record.model_copy(update=unsaid)

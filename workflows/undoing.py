@@ -19,6 +19,8 @@ from workflows.progress import Progress
 from workflows.reconciling import Verdict, is_haunted, reconcile
 from workflows.record import StepRecord, StepStatus, UndoRecord
 
+UNDO_BY_PLACE = "undo-by-place"
+"""Patch: effects are undone in the order that is kept in the records, no longer by the time of their ends."""
 CALLS = 10
 """Tool calls that each step may take to be undone, beyond what the task could spend."""
 BEGAN = (StepStatus.FAILED, StepStatus.CANCELLED, StepStatus.RUNNING, StepStatus.WAITING)
@@ -41,7 +43,8 @@ async def roll_back(progress: Progress, catalogue: Catalogue, changed: Callable[
     for record in effects:
         _name_first_kind(progress, record)
     done = [record for record in effects if record.status is StepStatus.COMPLETED]
-    for record in sorted(done, key=_ended, reverse=True):
+    key = _place if workflow.patched(UNDO_BY_PLACE) else _ended
+    for record in sorted(done, key=key, reverse=True):
         progress.undo.append(await _undo(progress, catalogue, record, changed))
         changed()
     if progress.folded.effects:
@@ -55,6 +58,11 @@ def _name_first_kind(progress: Progress, record: StepRecord) -> None:
     if record.is_fallback and is_haunted(first):
         reason = f"it may have happened as {record.step.kind} before {record.kind} took over"
         progress.undo.append(UndoRecord(step_id=record.step.id, kind=record.step.kind, reason=reason))
+
+
+def _place(record: StepRecord) -> tuple[int, datetime]:
+    """The order in which steps ended; their times may differ on replay, but not those that a run began with."""
+    return record.place, _ended(record)
 
 
 def _ended(record: StepRecord) -> datetime:

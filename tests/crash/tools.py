@@ -9,8 +9,10 @@ from typing import Literal
 from pydantic import BaseModel
 from sqlalchemy import Column, Integer, String, Table, event, insert
 
+from activities.attempt import FaultRaised
 from activities.store import metadata
-from activities.toolbox import Transaction, tool
+from activities.toolbox import Refused, Transaction, tool
+from workflows.faults import Code, Fault
 
 
 class Note(BaseModel):
@@ -79,3 +81,37 @@ async def write(args: Write, tx: Transaction) -> Written:
     if is_first and args.dies == "after the commit":
         event.listen(tx.engine.sync_engine.pool, "checkin", lambda *_: _die())
     return Written(id=id or 0)
+
+
+class Find(BaseModel):
+    """What to look for."""
+
+    word: str
+
+
+@tool.read
+async def find_nothing(args: Find) -> Noted:
+    """Look for a call; there never was one."""
+    raise Refused(f"There is no {args.word}.", code="not_found")
+
+
+def _is_first(args: Note) -> bool:
+    with args.file.open("a") as file:
+        file.write(f"{args.word}\n")
+    return args.file.read_text().split().count(args.word) == 1
+
+
+@tool.unkeyed(reconcile=find_nothing.using(word="args.word"), settle=3, timeout=2)
+async def lose(args: Note) -> Noted:
+    """Lose the answer of the first call, which had no effect."""
+    if _is_first(args):
+        raise ConnectionResetError("the answer never came")
+    return Noted(calls=2)
+
+
+@tool.idempotent
+async def wait_for_store(args: Note) -> Noted:
+    """Fail at the first call as a tool does whose store is away: the step waits 5 s."""
+    if _is_first(args):
+        raise FaultRaised(Fault.of(Code.STORE_UNAVAILABLE, "The store is away."))
+    return Noted(calls=2)

@@ -1,6 +1,6 @@
 """Routes: what a kind's promise means for Temporal."""
 
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 
 import pytest
 from hypothesis import given
@@ -88,10 +88,9 @@ def test_durable_waits_double_up_to_a_cap(waits: int, circuit: float, missing: f
     assert (routing.circuit_wait(waits), routing.missing_tool_wait(waits)) == (circuit, missing)
 
 
-def test_the_deadline_of_a_step_counts_from_its_start() -> None:
-    """However often it was scheduled and waited since."""
-    started = datetime(2026, 1, 1, tzinfo=UTC)
-    left = [routing.seconds_left(started, started + timedelta(hours=hours)) for hours in (0, 23, 25)]
+def test_the_deadline_of_a_step_counts_its_waits() -> None:
+    """However often it was scheduled between them."""
+    left = [routing.seconds_left(hours * 3600) for hours in (0, 23, 25)]
 
     assert left == [24 * 3600, 3600, -3600]
 

@@ -1,0 +1,116 @@
+"""Timers that fire while no worker lives, and a follower that asks before the next worker has caught up."""
+
+import asyncio
+import uuid
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager, suppress
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from temporalio.api.enums.v1 import EventType
+from temporalio.client import Client, WorkflowHandle
+from temporalio.service import RPCError
+from temporalio.worker import Replayer
+
+from runtime import serve
+from runtime.dev_server import DevServer
+from runtime.failures import DATA_CONVERTER
+from tests.crash.test_crash import Workers
+from tests.harness import DONE, outcome, step
+from workflows.agent import AgentWorkflow
+from workflows.budget import Limits
+from workflows.call import CallInterceptor
+from workflows.outcome import Outcome
+from workflows.task import Task, TaskStatus
+
+Handle = WorkflowHandle[AgentWorkflow, Outcome]
+TIMERS = {
+    "settle": (1, TaskStatus.COMPLETED),
+    "store away": (1, TaskStatus.COMPLETED),
+    "deadline": (1, TaskStatus.OVER_BUDGET),
+}
+"""What a task waits for: how many timers that starts before the worker is killed, and how the task ends."""
+
+
+def _task(what: str, file: Path) -> Task:
+    """A task whose only step makes it wait."""
+    kind = {"settle": "lose", "store away": "wait_for_store", "deadline": "note"}[what]
+    patience = {"patience": 9} if kind == "note" else {}
+    steps = (step("one", kind, file=str(file), word=file.name, **patience),)
+    limits = Limits(deadline=4) if what == "deadline" else Limits()
+    return Task(text=what, plan=steps, plan_only=True, limits=limits)
+
+
+async def _count(handle: Handle, kind: EventType.ValueType) -> int:
+    return [event.event_type for event in (await handle.fetch_history()).events].count(kind)
+
+
+async def _reached(handles: Sequence[Handle], kind: EventType.ValueType, times: int) -> None:
+    """Wait until each history holds so many events of a kind."""
+    for handle in handles:
+        while await _count(handle, kind) < times:
+            await asyncio.sleep(0.1)
+
+
+@asynccontextmanager
+async def _followed(handles: Sequence[Handle]) -> AsyncIterator[None]:
+    """A follower of each task, whose query is open whenever there is nobody to answer it."""
+
+    async def follow(handle: Handle) -> None:
+        while True:
+            with suppress(RPCError):
+                await handle.query(AgentWorkflow.progress, rpc_timeout=timedelta(seconds=20))
+            await asyncio.sleep(0.05)
+
+    followers = [asyncio.create_task(follow(handle)) for handle in handles]
+    try:
+        yield
+    finally:
+        for one in followers:
+            one.cancel()
+        await asyncio.gather(*followers, return_exceptions=True)
+
+
+async def _replayed(handles: Sequence[Handle]) -> list[str]:
+    """What is wrong with the histories."""
+    replayer = Replayer(
+        workflows=[AgentWorkflow],
+        data_converter=DATA_CONVERTER,
+        interceptors=[CallInterceptor()],
+        workflow_runner=serve.sandbox(),
+    )
+    results = [
+        await replayer.replay_workflow(await one.fetch_history(), raise_on_replay_failure=False) for one in handles
+    ]
+    return [str(one.replay_failure) for one in results if one.replay_failure]
+
+
+@pytest.mark.parametrize("times", [6, pytest.param(30, marks=pytest.mark.full)])
+@pytest.mark.parametrize("what", TIMERS)
+@pytest.mark.timeout(240)
+async def test_a_timer_that_fires_with_nobody_there_is_replayed_alike(
+    client: Client, server: DevServer, tmp_path: Path, what: str, times: int
+) -> None:
+    """The worker is killed during the timer, a query waits for the next one: the task ends, and its history replays."""
+    workers, timers, ending = Workers(server.address, tmp_path, [DONE]), *TIMERS[what]
+    with workers.one() as first:
+        handles = [
+            await client.start_workflow(
+                AgentWorkflow.run,
+                _task(what, tmp_path / f"word{number}"),
+                id=f"timer-{uuid.uuid4().hex[:12]}",
+                task_queue=workers.queue,
+            )
+            for number in range(times)
+        ]
+        await _reached(handles, EventType.EVENT_TYPE_TIMER_STARTED, timers)
+        await _reached(handles, EventType.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED, 2)
+        first.kill()
+    async with _followed(handles):
+        await _reached(handles, EventType.EVENT_TYPE_TIMER_FIRED, timers)
+        with workers.one():
+            ended = [await asyncio.wait_for(outcome(handle), 100) for handle in handles]
+
+    assert [one.status for one in ended] == [ending] * times
+    assert await _replayed(handles) == []
