@@ -31,6 +31,8 @@ MAX_FRUITLESS = 2
 """Replans in a row that may finish no new step."""
 MAX_KEPT = 50
 """Finished steps that a new plan names as kept."""
+CONTINUE = "continue-as-new"
+"""Marks the turn before which a run saw the server's suggestion; not a version of the code, so it is never removed."""
 OUTCOME_MEMO = "outcome"
 """The memo that holds the Outcome of a cancelled task, since a Canceled close carries no details."""
 
@@ -145,7 +147,11 @@ class AgentWorkflow:
         progress = self._progress
         fold(progress)
         is_suggested = workflow.info().is_continue_as_new_suggested() and progress.turn > self._took_over
-        return is_suggested and can_be_carried(progress.slim())
+        if not is_suggested or not can_be_carried(progress.slim()):
+            return False
+        # A worker that answers a query before it takes the workflow task does not see the suggestion of that task, but
+        # replay does. The marker of a patch that no other turn has is how history keeps what the run saw.
+        return workflow.patched(f"{CONTINUE}:{progress.turn}")
 
     async def _undo(self) -> None:
         if not self._catalogue.specs and self._progress.records:

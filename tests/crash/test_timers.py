@@ -14,10 +14,12 @@ from temporalio.service import RPCError
 from temporalio.worker import Replayer
 
 from runtime import serve
-from runtime.dev_server import DevServer
+from runtime.client import connect
+from runtime.dev_server import DevServer, ServerSpec, find_cli, free_port
 from runtime.failures import DATA_CONVERTER
 from tests.crash.test_crash import Workers
-from tests.harness import DONE, outcome, step
+from tests.harness import DONE, outcome, plan, step
+from workflows import attributes
 from workflows.agent import AgentWorkflow
 from workflows.budget import Limits
 from workflows.call import CallInterceptor
@@ -114,3 +116,38 @@ async def test_a_timer_that_fires_with_nobody_there_is_replayed_alike(
 
     assert [one.status for one in ended] == [ending] * times
     assert await _replayed(handles) == []
+
+
+@pytest.fixture
+async def early(tmp_path: Path) -> AsyncIterator[DevServer]:
+    """A server that suggests a new run while the first plan is carried out."""
+    dynamic = {"limit.historyCount.suggestContinueAsNew": "20"}
+    spec = ServerSpec(
+        tmp_path / "server", port=free_port(), ui_port=free_port(), attributes=attributes.TYPES, dynamic=dynamic
+    )
+    async with DevServer(spec, await find_cli(lambda _: None)) as running:
+        yield running
+
+
+@pytest.mark.timeout(240)
+async def test_a_suggestion_of_a_new_run_is_replayed_alike(early: DevServer, tmp_path: Path) -> None:
+    """The server suggests continue-as-new at a workflow task of which a query has told the next worker already."""
+    client = await connect(address=early.address, plain=True)
+    workers = Workers(early.address, tmp_path, [plan(step("one", "hang", word="x")), DONE, DONE])
+    with workers.one() as first:
+        handles = [
+            await client.start_workflow(
+                AgentWorkflow.run, Task(text="a task"), id=f"early-{number}", task_queue=workers.queue
+            )
+            for number in range(10)
+        ]
+        runs = [client.get_workflow_handle_for(AgentWorkflow.run, one.id, run_id=one.result_run_id) for one in handles]
+        await _reached(runs, EventType.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED, 3)
+        first.kill()
+    async with _followed(runs):
+        await _reached(runs, EventType.EVENT_TYPE_ACTIVITY_TASK_TIMED_OUT, 1)
+        with workers.one():
+            ended = [await asyncio.wait_for(outcome(handle), 100) for handle in handles]
+
+    assert [one.status for one in ended] == [TaskStatus.COMPLETED] * len(handles)
+    assert await _replayed(runs) == []

@@ -115,3 +115,10 @@ async def wait_for_store(args: Note) -> Noted:
     if _is_first(args):
         raise FaultRaised(Fault.of(Code.STORE_UNAVAILABLE, "The store is away."))
     return Noted(calls=2)
+
+
+@tool.read(retry="once", timeout=60)
+async def hang(args: Find) -> Noted:
+    """Last until the worker is killed."""
+    await asyncio.sleep(60)
+    return Noted(calls=1)
