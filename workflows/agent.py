@@ -56,7 +56,7 @@ class AgentWorkflow:
     @workflow.query
     def progress(self) -> Progress:
         """How far the task is, without what is too large for an answer."""
-        return self._progress.slim()
+        return self._progress.slim(self._catalogue.specs)
 
     @workflow.run
     async def run(self, given: Task | Progress) -> Outcome:
@@ -80,7 +80,7 @@ class AgentWorkflow:
                 await workflow.wait([work])
         if ending is None:
             self._progress.was_reset = self._progress.was_reset or made_by_reset()
-            workflow.continue_as_new(self._progress.slim())
+            workflow.continue_as_new(self._progress.slim(self._catalogue.specs))
         if self._is_to_be_undone(ending):
             ending = await self._roll_back(ending)
         return self._finish(ending)
@@ -147,7 +147,7 @@ class AgentWorkflow:
         progress = self._progress
         fold(progress)
         is_suggested = workflow.info().is_continue_as_new_suggested() and progress.turn > self._took_over
-        if not is_suggested or not can_be_carried(progress.slim()):
+        if not is_suggested or not can_be_carried(progress.slim(self._catalogue.specs)):
             return False
         # A worker that answers a query before it takes the workflow task does not see the suggestion of that task, but
         # replay does. The marker of a patch that no other turn has is how history keeps what the run saw.

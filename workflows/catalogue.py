@@ -67,6 +67,12 @@ class ToolSpec(BaseModel):
     digest: str = ""
     """Digest of everything that the tool promises, schemas included."""
 
+    @property
+    def paths(self) -> frozenset[str]:
+        """What the companions name of a call and its result."""
+        companions = filter(None, (self.observe, self.reconcile, self.undo))
+        return frozenset(path for one in companions for path in one.args.values() if path != "key")
+
 
 class Price(BaseModel):
     """What a model's tokens cost, in US dollars for a million."""

@@ -8,7 +8,7 @@ from temporalio import workflow
 
 from workflows.catalogue import Catalogue
 from workflows.faults import Fault
-from workflows.plan import Unresolved, pick
+from workflows.plan import Unresolved
 from workflows.progress import Progress
 from workflows.reading import read
 from workflows.record import FaultRecord, Observation, StepRecord
@@ -52,11 +52,10 @@ def _look(progress: Progress, catalogue: Catalogue, record: StepRecord) -> tuple
     usable = catalogue.specs.keys() - set(progress.down)
     if companion is None or companion.kind not in usable:
         return None
-    call_made: dict[str, JsonValue] = {"args": record.args or {}}
     args = dict[str, JsonValue]()
     for name, path in companion.args.items():
         with suppress(Unresolved):  # left out of the call, and so left to the default of the look
-            args[name] = pick(call_made, path, "the call")
+            args[name] = record.value_at(path)
     return companion.kind, args
 
 

@@ -1,11 +1,12 @@
 """How far a task is: all of its state, and what a continued run starts from."""
 
+from collections.abc import Mapping
 from datetime import datetime
 
 from pydantic import BaseModel, Field, JsonValue
 
 from workflows.budget import Budget
-from workflows.catalogue import Effect
+from workflows.catalogue import Effect, ToolSpec
 from workflows.grants import Grants
 from workflows.guard import RepeatGuard
 from workflows.loops import LoopGuard
@@ -133,10 +134,16 @@ class Progress(BaseModel):
             record.status = StepStatus.SKIPPED
         self.ending, self.status, self.ended_at = ending, ending.status, now
 
-    def slim(self) -> "Progress":
-        """The same without long arguments and without the largest results, so that the rest fits a message."""
-        omitted = self._too_large()
-        records = [record.slim(omitted.get(record.step.id, 0)) for record in self.records]
+    def slim(self, specs: Mapping[str, ToolSpec] | None = None) -> "Progress":
+        """The same without long arguments and without the largest results, so that the rest fits a message.
+
+        What the companions of the kinds in `specs` name of them is kept.
+        """
+        omitted, known = self._too_large(), specs or {}
+        records = [
+            record.slim(omitted.get(record.step.id, 0), known[record.kind].paths if record.kind in known else ())
+            for record in self.records
+        ]
         return self.model_copy(update={"records": records})
 
     def outcome(self, now: datetime) -> Outcome:

@@ -19,7 +19,7 @@ from workflows.catalogue import Catalogue, Companion, Effect, ToolSpec
 from workflows.decision import Decision, Escalate
 from workflows.details import summary
 from workflows.faults import UNCOUNTED, Applied, Code, Fault
-from workflows.plan import Unresolved, pick
+from workflows.plan import Unresolved
 from workflows.progress import Progress
 from workflows.reading import read
 from workflows.record import FaultRecord, StepRecord, StepStatus
@@ -65,11 +65,11 @@ async def reconcile(
     reads = {**catalogue.specs, routing.FIND_EFFECT.kind: routing.FIND_EFFECT}
     if look is None or look.kind not in reads:
         return Finding(Verdict.CANNOT_TELL, because=f"{record.kind} has no read that finds out (reconcile)")
-    if record.args is None and any(path.startswith("args") for path in look.args.values()):
+    if record.args is None and any(path.startswith("args") and path not in record.named for path in look.args.values()):
         return Finding(Verdict.CANNOT_TELL, because="its arguments are too large to be kept")
     under_way = seconds_under_way(spec, is_unseen(progress, record, fault))
     id, title = f"{record.call_id}:reconcile", f"did {record.step.id} happen?"
-    args = _args(look, record.args or {}, key_of(record.call_id, progress.origin))
+    args = _args(look, record, key_of(record.call_id, progress.origin))
     where: dict[str, Any] = {"revision": record.revision, "store": progress.store}
     slept = 0.0  # not a comparison of clocks: the worker that replays this may see another time than this one
     while True:
@@ -120,10 +120,9 @@ def told(fault: Fault, decision: Decision, record: StepRecord, key: str, finding
     return fault.model_copy(update={"reason": f"{what} Find out before it is done again."})
 
 
-def _args(look: Companion, made: dict[str, JsonValue], key: str) -> dict[str, JsonValue]:
-    known: dict[str, JsonValue] = {"args": made, "key": key}
+def _args(look: Companion, record: StepRecord, key: str) -> dict[str, JsonValue]:
     args = dict[str, JsonValue]()
     for name, path in look.args.items():
         with suppress(Unresolved):  # left out, and so left to the default of the look
-            args[name] = pick(known, path, "the call")
+            args[name] = record.value_at(path, key)
     return args

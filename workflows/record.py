@@ -1,17 +1,22 @@
 """What is recorded of a task while it runs: its steps, faults, plans, and what was seen, undone or summarised."""
 
+from collections.abc import Iterable
+from contextlib import suppress
 from datetime import datetime
 from enum import StrEnum
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, JsonValue
+from pydantic import BaseModel, ConfigDict, Field, JsonValue
 
 from workflows.catalogue import Effect
 from workflows.faults import Fault
-from workflows.plan import PassedOver, Step, canonical
+from workflows.plan import PassedOver, Step, Unresolved, canonical, pick
 
 MAX_SHOWN_ARGS = 8 * 1024
 """Bytes of a step's resolved arguments that an Outcome shows; longer ones are shown as they were planned."""
+
+MAX_NAMED = 4 * 1024
+"""Bytes of one value that is kept for a companion: an id, an address, an amount."""
 
 
 class StepStatus(StrEnum):
@@ -63,6 +68,9 @@ class StepRecord(BaseModel):
     """Whether it was cancelled between two calls, not in the middle of one."""
     undoes: str | None = None
     """The step whose effect it takes back."""
+    named: dict[str, JsonValue] = Field(default_factory=dict)
+    """Values that companions of the kind (undo, reconcile, observe) name, by path, of a call or a result that is no
+    longer kept."""
 
     @property
     def call_id(self) -> str:
@@ -79,13 +87,38 @@ class StepRecord(BaseModel):
         """The arguments with references resolved, as far as that is known and short enough to show."""
         return self.step.args if self.args is None or self._has_long_args else self.args
 
-    def slim(self, left_out: int) -> "StepRecord":
-        """The same without long arguments and, where it has so many bytes to leave out, without the result."""
+    def slim(self, left_out: int, paths: Iterable[str] = ()) -> "StepRecord":
+        """The same without long arguments and, where it has so many bytes to leave out, without the result.
+
+        What is at the `paths` is kept, but for values that are long themselves.
+        """
         if not left_out and not self._has_long_args:
             return self
         args = None if self._has_long_args else self.args
         result = {"result": None, "left_out": left_out} if left_out else {}
-        return self.model_copy(update={"args": args, **result})
+        return self.model_copy(update={"args": args, "named": self._named(paths), **result})
+
+    def value_at(self, path: str, key: str = "") -> JsonValue:
+        """The value at a companion's path over `args`, `result` and `key`, the idempotency key.
+
+        Raises:
+            Unresolved: there is none, or it was too large to be kept.
+        """
+        if path in self.named:
+            return self.named[path]
+        root = path.partition(".")[0]
+        if (root == "args" and self.args is None) or (root == "result" and self.left_out):
+            raise Unresolved(f"the {'arguments are' if root == 'args' else 'result is'} too large to be kept")
+        return pick({"args": self.args, "result": self.result, "key": key}, path, "the call")
+
+    def _named(self, paths: Iterable[str]) -> dict[str, JsonValue]:
+        found = dict(self.named)
+        for path in paths:
+            with suppress(Unresolved):
+                value = self.value_at(path)
+                if len(canonical(value).encode()) <= MAX_NAMED:
+                    found[path] = value
+        return found
 
     @property
     def _has_long_args(self) -> bool:

@@ -215,7 +215,8 @@ def _brief(record: StepRecord) -> StepRecord:
     """What a planner needs of a step; the rest of it is history's."""
     kept = {"step", "revision", "effect", "status", "attempts", "kind", "args", "result", "left_out", "replayed"}
     kept |= {"unchanged", "undoes"}
-    unsaid = {name: field.default for name, field in StepRecord.model_fields.items() if name not in kept}
+    left_out = {name: field for name, field in StepRecord.model_fields.items() if name not in kept}
+    unsaid = {name: field.get_default(call_default_factory=True) for name, field in left_out.items()}
     if record.args == record.step.args:
         unsaid["args"] = None
     return record.model_copy(update=unsaid)

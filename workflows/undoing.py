@@ -14,7 +14,7 @@ from temporalio import workflow
 from workflows.catalogue import Catalogue, Companion, Effect
 from workflows.execution import Execution
 from workflows.faults import Applied, Code, Fault
-from workflows.plan import Step, Unresolved, pick
+from workflows.plan import Step, Unresolved
 from workflows.progress import Progress
 from workflows.reconciling import Verdict, is_haunted, reconcile
 from workflows.record import StepRecord, StepStatus, UndoRecord
@@ -132,7 +132,4 @@ def _args(companion: Companion, record: StepRecord) -> dict[str, JsonValue]:
     Raises:
         Unresolved: the call or its result does not have what one of them is made of.
     """
-    if record.left_out or record.args is None:
-        raise Unresolved("the call or its result is too large to be kept")
-    known: dict[str, JsonValue] = {"args": record.args, "result": record.result}
-    return {name: pick(known, path, "the call") for name, path in companion.args.items()}
+    return {name: record.value_at(path) for name, path in companion.args.items()}

@@ -141,7 +141,7 @@ async def test_a_suggestion_of_a_new_run_is_replayed_alike(early: DevServer, tmp
             )
             for number in range(10)
         ]
-        runs = [client.get_workflow_handle_for(AgentWorkflow.run, one.id, run_id=one.result_run_id) for one in handles]
+        runs: list[Handle] = [client.get_workflow_handle(one.id, run_id=one.first_execution_run_id) for one in handles]
         await _reached(runs, EventType.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED, 3)
         first.kill()
     async with _followed(runs):

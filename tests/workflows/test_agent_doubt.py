@@ -274,7 +274,7 @@ async def test_a_kind_that_no_worker_knows_any_more_is_named(client: Client, tmp
 @pytest.mark.parametrize(
     ("status", "said"),
     [
-        (StepStatus.COMPLETED, "the call or its result is too large to be kept"),
+        (StepStatus.COMPLETED, "the arguments are too large to be kept"),
         (StepStatus.CANCELLED, "its arguments are too large to be kept"),
     ],
 )

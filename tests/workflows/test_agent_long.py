@@ -5,10 +5,10 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-from pydantic import JsonValue
+from pydantic import BaseModel, JsonValue
 from temporalio.client import Client, WorkflowHandle
 
-from activities.toolbox import Refused, tool
+from activities.toolbox import NeedsPerson, Refused, tool
 from console.outcome import ended
 from runtime.client import connect
 from runtime.dev_server import DevServer, ServerSpec, find_cli, free_port
@@ -19,10 +19,17 @@ from workflows import attributes
 from workflows.agent import AgentWorkflow
 from workflows.outcome import Outcome
 from workflows.plan import NewSteps
-from workflows.task import TaskStatus
+from workflows.task import Task, TaskStatus
 
 EARLY = {"limit.historyCount.suggestContinueAsNew": "20"}
 Handle = WorkflowHandle[AgentWorkflow, Outcome]
+
+
+class Page(BaseModel):
+    """A page."""
+
+    title: str
+    body: str
 
 
 @pytest.fixture(scope="module")
@@ -94,6 +101,37 @@ async def test_a_replan_survives_the_change_of_runs(early: Client, tmp_path: Pat
     assert len(parts) > 1 and (done.status, done.replans) == (TaskStatus.COMPLETED, 1)
     assert ([one.step_id for one in asked.faults], len(asked.observations)) == (["a"], 1)
     assert done.revisions[3].refused == ("a",)
+
+
+async def test_an_effect_of_an_earlier_run_is_undone_whatever_its_arguments_were(early: Client, tmp_path: Path) -> None:
+    """A new run does not carry arguments beyond 8 KiB, but what the undo names of them."""
+    removed = list[str]()
+
+    @tool.idempotent
+    async def remove(args: Word) -> Said:
+        """Remove a page."""
+        removed.append(args.word)
+        return Said(said=args.word)
+
+    @tool.idempotent(undo=remove.using(word="args.title"))
+    async def publish(args: Page) -> Said:
+        """Publish a page."""
+        return Said(said=args.title)
+
+    @tool.read
+    async def ask(args: Word) -> Said:
+        """Need a person."""
+        raise NeedsPerson("Somebody has to look.")
+
+    first = plan(step("page", "publish", title="news", body="x" * 20_000))
+    script: Proposals = [first, *chain(8), plan(step("last", "ask", word="y"))]
+    async with staged(early, tmp_path, [echo, remove, publish, ask], script) as stage:
+        handle = await stage.start(Task(text="a task", on_escalation="undo"))
+        done = await outcome(handle)
+        parts = await runs(early, handle)
+
+    assert (len(parts) > 1, done.status) == (True, TaskStatus.ESCALATED)
+    assert ([one.done for one in done.undo], removed) == ([True], ["news"])
 
 
 async def test_the_budget_counts_over_all_runs(early: Client, tmp_path: Path) -> None:

@@ -209,6 +209,19 @@ async def test_a_closed_task_is_undone_by_a_workflow_of_its_own_as_often_as_one_
     assert (await notes(tmp_path), sent) == ([], ["send y", "recall y"])
 
 
+async def test_a_closed_task_with_long_arguments_is_undone(client: Client, tmp_path: Path) -> None:
+    """The arguments are not kept beyond 8 KiB; the undo asks for `result.id` alone, and that is."""
+    async with staged(client, tmp_path, tools([]), [plan(step("a", "write", word="x" * 20_000)), DONE]) as stage:
+        handle = await stage.start()
+        await outcome(handle)
+        progress = await handle.query(AgentWorkflow.progress)
+        given = Undo(progress=progress.model_copy(update={"origin": handle.first_execution_run_id}))
+        undo = await client.execute_workflow(UndoWorkflow.run, given, id=f"undo-{handle.id}", task_queue=stage.queue)
+
+    assert progress.records[0].args is None
+    assert ([one.done for one in undo.undo], await notes(tmp_path)) == ([True], [])
+
+
 async def test_effects_that_are_not_kept_any_more_are_named(client: Client, tmp_path: Path) -> None:
     """A long task folds its oldest steps away: nobody is told that all was undone."""
     async with staged(client, tmp_path, tools([]), [plan(step("a", "write", word="x")), DONE]) as stage:
