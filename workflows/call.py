@@ -169,7 +169,13 @@ async def ask(
         raise_if_cancelled()
         used += fault.taken
         remains = routing.attempts(spec, routing.RETRIES_PER_KIND, used)
-        left = left.model_copy(update={"attempts": remains, "deadline": routing.seconds_left(left.waited)})
+        left = left.model_copy(
+            update={
+                "attempts": remains,
+                "losses": left.losses + fault.uncounted,
+                "deadline": routing.seconds_left(left.waited),
+            }
+        )
         decision = decide(fault, spec, left)
         if not isinstance(decision, Wait):
             raise Stuck(fault)

@@ -18,6 +18,8 @@ class Left(BaseModel):
     """Attempts of this kind that may still be scheduled."""
     waits: int = 0
     """Durable waits that this step has had."""
+    losses: int = 0
+    """Attempts that went with their workers, this one included."""
     waited: float = 0.0
     """Seconds that this step has waited for its kind to appear on a worker."""
     patience: float = 0.0
@@ -115,6 +117,8 @@ def _missing_tool(left: Left) -> Decision:
 def _transient(fault: Fault, spec: ToolSpec, left: Left) -> Decision:
     if again := _again(fault, left):
         return again
+    if fault.uncounted:
+        return Escalate()  # what takes one worker after the other with it is not planned around
     if spec.fallback is not None and spec.fallback not in left.down:
         return UseFallback(kind=spec.fallback)
     return Replan(mark_down=True) if left.replans else Escalate()
@@ -124,6 +128,9 @@ def _again(fault: Fault, left: Left) -> Wait | None:
     """The wait before the same call, where it may still be made."""
     if fault.code is Code.WORKER_SHUTDOWN:
         return Wait(seconds=0)
+    if fault.uncounted:
+        seconds = routing.loss_wait(left.losses)
+        return Wait(seconds=seconds) if left.losses <= routing.MAX_LOSSES and seconds <= left.deadline else None
     if left.attempts > 0 and _durable_wait(fault, left) <= left.deadline:
         return Wait(seconds=_durable_wait(fault, left))
     return None

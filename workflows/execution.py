@@ -184,6 +184,7 @@ class Execution:
         taken = spending.settle_step(*account, granted, came_back, earlier, record.used)
         record.attempts, record.used = record.attempts + taken, record.used + taken
         if isinstance(came_back, Fault):
+            record.losses += came_back.uncounted
             return came_back
         self._complete(record, came_back)
         return None
@@ -247,6 +248,7 @@ class Execution:
         return Left(
             attempts=self._progress.budget.attempts(self._spec(record), record.used),
             waits=record.waits,
+            losses=record.losses,
             waited=record.waited,
             patience=self._catalogue.patience,
             replans=self._progress.replans < self._progress.budget.limits.replans,

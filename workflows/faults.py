@@ -146,6 +146,8 @@ QUADRANT: Mapping[Code, Quadrant] = {
 
 DEFERRED = frozenset({Code.WORKER_SHUTDOWN, Code.CIRCUIT_OPEN, Code.STORE_UNAVAILABLE})
 """Transient, but not the RetryPolicy's: none of them may cost an attempt, so the workflow schedules the step again."""
+SILENT = (TimeoutType.HEARTBEAT, TimeoutType.START_TO_CLOSE)
+"""Timeouts of an attempt whose worker went silent: the boundary reports its own timeout before that."""
 UNCOUNTED = DEFERRED | {Code.MISSING_TOOL}
 
 
@@ -192,6 +194,8 @@ class Fault(BaseModel):
     """Whether the connection was never made, so that a model that was to be asked used nothing."""
     lost: int = 0
     """Answers of models that were lost in the attempts before, where a budget leaves no room for another."""
+    uncounted: bool = False
+    """Whether the attempt does not count, since its worker went silent: `routing.MAX_LOSSES` limits these."""
     by_id: bool = False
     """Whether the step's id alone stood in the way, so that the same call may be made under another one."""
     model_use: ModelUse | None = None
@@ -204,8 +208,8 @@ class Fault(BaseModel):
 
     @property
     def taken(self) -> int:
-        """Attempts of this scheduling that count: those in which the tool was called and no shutdown ended it."""
-        return max(0, self.attempt - (self.code in UNCOUNTED))
+        """Attempts of this scheduling that count: those in which the tool was called and its worker stayed."""
+        return max(0, self.attempt - (self.uncounted or self.code in UNCOUNTED))
 
     def retryable(self, *, is_safe: bool = False) -> bool:
         """Whether Temporal's RetryPolicy may run the same activity again, within `routing`'s longest backoff.
@@ -225,8 +229,12 @@ def from_activity_error(error: ActivityError, spec: ToolSpec, attempts: int) -> 
     `attempts` is the number of attempts that were allowed: the count where the server does not tell the real one.
     """
     cause = error.cause
-    assumed = attempts if error.retry_state != RetryState.NON_RETRYABLE_FAILURE else 1
+    is_at_once = error.retry_state == RetryState.NON_RETRYABLE_FAILURE
+    assumed = 1 if is_at_once else attempts
     match cause:
+        case TemporalTimeout() if is_at_once and cause.type in SILENT:
+            lost = _from_timeout(cause, spec, attempts=1 + len(earlier_faults(error)))
+            return lost.model_copy(update={"uncounted": True})
         case ApplicationError():
             return _from_application_error(cause, spec, assumed)
         case TemporalTimeout():
@@ -243,6 +251,8 @@ def from_activity_error(error: ActivityError, spec: ToolSpec, attempts: int) -> 
 def earlier_faults(error: ActivityError) -> tuple[Fault, ...]:
     """The transient faults of the attempts before the last one, as far as they are known."""
     cause = error.cause
+    if isinstance(cause, TemporalTimeout) and error.retry_state == RetryState.NON_RETRYABLE_FAILURE:
+        return readable(cause.last_heartbeat_details)  # an attempt hands the faults before it on with each heartbeat
     if not isinstance(cause, ApplicationError) or len(cause.details) < 2 or not isinstance(cause.details[1], list):
         return ()
     return readable(cause.details[1])

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Sequence
 
 from pydantic import JsonValue
+from temporalio import workflow
 from temporalio.exceptions import ActivityError, is_cancelled_exception
 
 from workflows import routing, spending
@@ -34,6 +35,26 @@ async def read(
     Raises:
         CancelledError: the task was cancelled.
     """
+    losses = 0
+    while True:
+        back = await _read_once(progress, catalogue, spec, args, id=id, title=title, revision=revision, store=store)
+        losses += 1
+        if not isinstance(back, Fault) or not back.uncounted or losses > routing.MAX_LOSSES:
+            return back
+        await workflow.sleep(routing.loss_wait(losses), summary=summary(f"{id} waits: {back.code}, then again"))
+
+
+async def _read_once(
+    progress: Progress,
+    catalogue: Catalogue,
+    spec: ToolSpec,
+    args: dict[str, JsonValue],
+    *,
+    id: str,
+    title: str,
+    revision: int,
+    store: str | None,
+) -> StepReturn | Fault:
     raise_if_cancelled()
     account = (progress, catalogue, sized(spec, args))
     granted = spending.reserve_step(*account)

@@ -40,9 +40,11 @@ class StepRecord(BaseModel):
     effect: Effect
     status: StepStatus = StepStatus.PENDING
     attempts: int = 0
-    """Over all schedulings and kinds; those that a worker's shutdown ended do not count."""
+    """Over all schedulings and kinds; those that ended because their worker stopped or went silent do not count."""
     used: int = 0
     """Of these, the attempts of the kind in use."""
+    losses: int = 0
+    """Attempts that went with their workers; they are none of `attempts`."""
     waits: int = 0
     waited: float = 0.0
     """Seconds waited for the kind to appear on a worker."""

@@ -18,6 +18,9 @@ RETRIES_PER_KIND = 12
 """Retries that all steps of one kind may use within a task."""
 LONGEST_RETRY_AFTER = 60.0
 """Seconds; a longer Retry-After becomes a durable wait of the workflow instead of an activity's backoff."""
+MAX_LOSSES = 5
+"""Attempts of a step that a silent worker may take without one of the step's own attempts being used; then a person has
+to look, since the tool itself may be what kills the worker."""
 MISSING_TOOL_PATIENCE = 60.0
 """Seconds that a kind which no worker knows is waited for (a rolling deploy)."""
 HEARTBEAT = timedelta(seconds=5)
@@ -87,7 +90,7 @@ def route(spec: ToolSpec, attempts: int) -> Route:
             backoff_coefficient=2.0,
             maximum_interval=timedelta(seconds=profile.cap),
             maximum_attempts=attempts,
-            non_retryable_error_types=_never_again(spec),
+            non_retryable_error_types=_never_again(),
         ),
     )
 
@@ -119,17 +122,21 @@ def sibling_wait(waits: int) -> float:
     return min(10.0, 0.5 * 2.0 ** min(waits, 10))
 
 
+def loss_wait(losses: int) -> float:
+    """Seconds before the attempt after `losses` (from 1) that went with their workers: 1 s doubling to a minute."""
+    return float(min(60, 2 ** min(max(losses, 1) - 1, 10)))
+
+
 def missing_tool_wait(waits: int) -> float:
     """Seconds to wait for a worker that knows the kind: 1 s doubling to 15 s."""
     return float(min(15, 2 ** min(waits, 10)))
 
 
-def _never_again(spec: ToolSpec) -> list[str]:
+def _never_again() -> list[str]:
     """Error types that end the retries although our boundary did not raise them as non-retryable.
 
-    A crash in the middle of an effect leaves it unknown, so a kind whose second call is neither harmless nor found in
-    the ledger is not called again after a timeout.
+    An attempt whose worker went silent comes back to the workflow: it counts as a loss, not as an attempt of the tool,
+    and leaves it unknown whether the effect of an unkeyed kind took place.
     """
-    always = ["persistent_infrastructural", "persistent_semantic", "NotFoundError", "RuntimeError"]
-    repeatable = spec.effect is not Effect.UNKEYED
-    return always if repeatable else [*always, "TemporalTimeout:StartToClose", "TemporalTimeout:Heartbeat"]
+    silent = ["TemporalTimeout:StartToClose", "TemporalTimeout:Heartbeat"]
+    return ["persistent_infrastructural", "persistent_semantic", "NotFoundError", "RuntimeError", *silent]

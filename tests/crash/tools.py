@@ -11,7 +11,7 @@ from sqlalchemy import Column, Integer, String, Table, event, insert
 
 from activities.attempt import FaultRaised
 from activities.store import metadata
-from activities.toolbox import Refused, Transaction, tool
+from activities.toolbox import Key, Refused, Transaction, tool
 from workflows.faults import Code, Fault
 
 
@@ -40,6 +40,12 @@ async def note(args: Note) -> Noted:
     calls = args.file.read_text().split().count(args.word)  # see above
     await asyncio.sleep(60 if calls <= args.patience else args.seconds)
     return Noted(calls=calls)
+
+
+@tool.keyed(timeout=60)
+async def pay(args: Note, key: Key) -> Noted:
+    """Pay with a key, as slowly as `note` notes."""
+    return await note(args)
 
 
 ENTRIES = Table(

@@ -126,9 +126,9 @@ def test_a_read_leaves_nothing_in_doubt(cause: BaseException | None, code: Code)
     ("cause", "retry_state", "taken"),
     [
         (timeout(TimeoutType.START_TO_CLOSE), EXHAUSTED, GIVEN),
-        (timeout(TimeoutType.START_TO_CLOSE), REFUSED, 1),
+        (timeout(TimeoutType.START_TO_CLOSE), REFUSED, 0),
         (timeout(TimeoutType.HEARTBEAT), EXHAUSTED, GIVEN),
-        (timeout(TimeoutType.HEARTBEAT), REFUSED, 1),
+        (timeout(TimeoutType.HEARTBEAT), REFUSED, 0),
         (timeout(TimeoutType.SCHEDULE_TO_CLOSE), RetryState.TIMEOUT, GIVEN),
         (timeout(TimeoutType.SCHEDULE_TO_START), RetryState.TIMEOUT, 0),
         (ApplicationError("?", type="RuntimeError"), REFUSED, 1),
@@ -143,6 +143,18 @@ def test_the_attempts_are_counted_where_the_server_does_not_tell_them(
 ) -> None:
     """All that were allowed were taken, unless the server refused to retry: then there was one."""
     assert from_activity_error(ended(cause, retry_state), READ, GIVEN).taken == taken
+
+
+@pytest.mark.parametrize("kind", [TimeoutType.HEARTBEAT, TimeoutType.START_TO_CLOSE])
+def test_an_attempt_that_went_with_its_worker_is_none_of_the_tool(kind: TimeoutType) -> None:
+    """The attempts before it count; they are in its last heartbeat."""
+    before = [Fault.of(Code.TIMEOUT, "Slow.", attempt=1, waited=0.2), Fault.of(Code.BUSY, "Busy.", attempt=2)]
+    cause = TemporalTimeout("?", type=kind, last_heartbeat_details=[one.model_dump(mode="json") for one in before])
+    error = ended(cause, REFUSED)
+    found = from_activity_error(error, ToolSpec(kind="pay", effect=Effect.KEYED), GIVEN)
+
+    assert (found.uncounted, found.attempt, found.taken, found.effect) == (True, 3, 2, Applied.UNKNOWN)
+    assert earlier_faults(error) == tuple(before)
 
 
 def test_the_faults_of_the_attempts_before_come_along() -> None:

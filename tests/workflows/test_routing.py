@@ -10,7 +10,6 @@ from workflows import routing
 from workflows.catalogue import Effect, ToolSpec
 from workflows.faults import Quadrant
 
-REPEATABLE = [Effect.READ, Effect.IDEMPOTENT, Effect.KEYED, Effect.TRANSACTIONAL]
 PROFILES = sorted(routing.PROFILES)
 
 
@@ -30,11 +29,16 @@ def test_no_persistent_fault_is_ever_retried(effect: Effect) -> None:
 
 @pytest.mark.parametrize("effect", Effect)
 @pytest.mark.parametrize("lost", ["TemporalTimeout:StartToClose", "TemporalTimeout:Heartbeat"])
-def test_a_lost_call_is_repeated_only_where_that_is_harmless(effect: Effect, lost: str) -> None:
-    """A crash in the middle leaves the effect unknown: a ledger, a key downstream, or harmlessness allow a repeat."""
+def test_a_silent_worker_is_not_answered_by_the_retry_policy(effect: Effect, lost: str) -> None:
+    """The workflow counts it as a loss instead of as one of the tool's attempts."""
     never = routing.route(spec(effect), 4).retry.non_retryable_error_types or []
 
-    assert (lost not in never) is (effect in REPEATABLE)
+    assert lost in never
+
+
+def test_waits_after_losses_double_up_to_a_minute() -> None:
+    """A worker that is started again within half a minute does not send the task to a person."""
+    assert [routing.loss_wait(losses) for losses in (1, 2, 5, 9)] == [1, 2, 16, 60]
 
 
 @pytest.mark.parametrize("one", [*routing.OWN, *map(spec, Effect)], ids=lambda one: f"{one.kind} {one.effect}")

@@ -1,0 +1,54 @@
+"""What follows when a worker went silent in the middle of a call: it is not the tool's failure, up to a limit."""
+
+import pytest
+
+from workflows import routing
+from workflows.catalogue import Companion, Effect, ToolSpec
+from workflows.decision import Escalate, Left, Reconcile, Wait, decide
+from workflows.faults import Applied, Code, Fault
+
+SAFE = (Effect.READ, Effect.IDEMPOTENT, Effect.KEYED, Effect.TRANSACTIONAL)
+FIND = Companion(kind="find")
+
+
+def lost(effect: Applied = Applied.UNKNOWN) -> Fault:
+    """An attempt that went with its worker."""
+    return Fault.of(Code.WORKER_LOST, "No heartbeat came.", effect=effect, uncounted=True)
+
+
+def spec(effect: Effect, *, reconcile: bool = False) -> ToolSpec:
+    """A kind in one line."""
+    return ToolSpec(kind="k", effect=effect, reconcile=FIND if reconcile else None, fallback="other")
+
+
+@pytest.mark.parametrize("effect", SAFE)
+@pytest.mark.parametrize(("losses", "seconds"), [(1, 1), (2, 2), (5, 16)])
+def test_a_lost_attempt_is_made_again_although_no_attempt_is_left(effect: Effect, losses: int, seconds: float) -> None:
+    """After a wait that doubles; nothing is read first, since the repeat is safe."""
+    known = Applied.NONE if effect is Effect.READ else Applied.UNKNOWN
+
+    assert decide(lost(known), spec(effect), Left(attempts=0, losses=losses)) == Wait(seconds=seconds)
+
+
+def test_an_unkeyed_call_is_found_out_before_it_is_made_again() -> None:
+    """It may have taken effect; once it is known that it has not, it is made again."""
+    unkeyed, left = spec(Effect.UNKEYED, reconcile=True), Left(attempts=0, losses=1)
+
+    assert decide(lost(), unkeyed, left) == Reconcile()
+    assert decide(lost(Applied.NONE), unkeyed, left.model_copy(update={"reconcile": False})) == Wait(seconds=1)
+
+
+@pytest.mark.parametrize("effect", [Effect.READ, Effect.IDEMPOTENT, Effect.KEYED, Effect.UNKEYED])
+def test_what_takes_one_worker_after_the_other_with_it_is_for_a_person(effect: Effect) -> None:
+    """The tool may be what kills its workers: neither a fallback nor a new plan goes round it."""
+    known, left = Applied.NONE if effect is Effect.READ else Applied.UNKNOWN, routing.MAX_LOSSES + 1
+
+    assert decide(lost(known), spec(effect), Left(attempts=3, losses=left)) == Escalate()
+
+
+def test_what_could_be_found_out_is_found_out_before_a_person_is_asked() -> None:
+    """A payment that stands is the result of the step, however many workers were lost."""
+    keyed, left = spec(Effect.KEYED, reconcile=True), Left(attempts=3, losses=routing.MAX_LOSSES + 1)
+
+    assert decide(lost(), keyed, left) == Reconcile()
+    assert decide(lost(Applied.NONE), keyed, left.model_copy(update={"reconcile": False})) == Escalate()
