@@ -6,6 +6,7 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from pydantic import JsonValue
+from temporalio.exceptions import RetryState
 
 from workflows import routing
 from workflows.faults import Code, Fault, Quadrant
@@ -89,6 +90,8 @@ class Call:
     proposed: Proposed | None = None
     """What a planner returned."""
     failing: Failing | None = None
+    retry_state: RetryState | None = None
+    """Why no attempt followed the last one, where the server ended that."""
 
     @property
     def events(self) -> tuple[Event, ...]:

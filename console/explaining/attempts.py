@@ -32,7 +32,19 @@ def waited(call: Call) -> float:
 
 
 def lost(call: Call) -> float:
-    """Seconds that went into attempts that left no word: until the last one began, without the known backoffs."""
+    """Seconds of attempts that ended without reporting, the last one included where its worker went silent."""
+    return _lost_before(call) + _lost_last(call)
+
+
+def _lost_last(call: Call) -> float:
+    fault = call.failing.fault if call.failing else None
+    if fault is None or not fault.uncounted or call.started_at is None or call.ended_at is None:
+        return 0.0
+    return (call.ended_at - call.started_at).total_seconds()
+
+
+def _lost_before(call: Call) -> float:
+    """Until the last attempt began, without the known backoffs."""
     if len(waits(call)) == max(0, call.attempt - 1) or call.started_at is None:
         return 0.0
     return max(0.0, (call.started_at - call.at).total_seconds() - waited(call))

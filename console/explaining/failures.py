@@ -56,7 +56,7 @@ def _activity_error(call: Call, cause: BaseException) -> ActivityError:
         identity="",
         activity_type=call.kind,
         activity_id=call.id,
-        retry_state=None,
+        retry_state=call.retry_state,
     )
     error.__cause__ = cause
     return error

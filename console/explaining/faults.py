@@ -101,6 +101,8 @@ def _is_over(story: Story, after: Event) -> bool:
 
 def _why(story: Story, call: Call, failing: Failing, decision: Decision, *, is_over: bool) -> str:
     match decision:
+        case "wait" if failing.fault and failing.fault.uncounted:
+            return words.WAIT_BECAUSE_LOST
         case "wait":
             return words.WAIT_BECAUSE.get(failing.code, words.WAIT_ANYWAY)
         case "fallback":

@@ -7,6 +7,7 @@ from temporalio.api.enums.v1 import WorkflowTaskFailedCause
 from temporalio.api.failure.v1 import Failure
 from temporalio.api.history.v1 import HistoryEvent
 from temporalio.converter import DataConverter
+from temporalio.exceptions import RetryState
 
 from console.call import CONVERSING, Call, Closed, Event, Failing
 from console.explaining import failures
@@ -207,6 +208,7 @@ class Reading:
     async def _call_timed_out(self, event: HistoryEvent) -> None:
         of = event.activity_task_timed_out_event_attributes
         call = self._close(of.scheduled_event_id, event, Closed.FAILED)
+        call.retry_state = RetryState(of.retry_state) if of.retry_state else None
         call.failing = await self._failing(call, of.failure, call.attempt, event.event_id)
 
     async def _call_canceled(self, event: HistoryEvent) -> None:

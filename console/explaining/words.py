@@ -9,6 +9,7 @@ from console.call import Failing
 from console.cells import one_line
 from console.explaining.revisions import Change
 from console.shown import rollback_id, starter
+from workflows import routing
 from workflows.details import brief
 from workflows.faults import Applied, Code, Quadrant
 from workflows.plan import canonical
@@ -40,6 +41,10 @@ WAIT_BECAUSE: Mapping[Code | None, str] = {
     Code.STORE_UNAVAILABLE: "The store was away before anything was done, which says nothing about the call: it does "
     "not count as an attempt",
 }
+WAIT_BECAUSE_LOST = (
+    "An attempt that went with its worker says nothing about the tool: it does not count as an attempt, and up to "
+    f"{routing.MAX_LOSSES} of them are repeated"
+)
 WAIT_ANYWAY = "Time can cure this, and the step had attempts left"
 
 UNCALLED_BECAUSE: Mapping[Code | None, str] = {
@@ -80,6 +85,8 @@ def why_escalated(failing: Failing, *, is_own: bool = False) -> str:
     """Why a person has to act; `is_own` of a request to the planner or to the catalogue."""
     if failing.fault and failing.fault.effect is Applied.APPLIED:
         return "The call changed the world and what it returned is not right: a new plan would do it once more"
+    if failing.fault and failing.fault.uncounted:
+        return f"More than {routing.MAX_LOSSES} workers went silent during the call: it may be what kills them"
     if failing.fault and failing.fault.effect is Applied.UNKNOWN:
         return "Nobody knows whether the call changed the world; such a call is neither repeated nor planned around"
     if failing.code is Code.MISSING_TOOL:

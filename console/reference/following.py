@@ -26,10 +26,11 @@ class Course(NamedTuple):
 
 def course(code: Code) -> Course:
     """Ask the code that decides."""
-    fault = Fault.of(code, "")
+    fault = Fault.of(code, "", uncounted=code is Code.WORKER_LOST)
     bare = ToolSpec(kind="x", effect=Effect.READ)
     covered = bare.model_copy(update={"fallback": "y"})
-    some, none = Left(attempts=1, patience=60), Left(attempts=0, patience=60, waited=60)
+    some = Left(attempts=1, patience=60, losses=1)
+    none = Left(attempts=0, patience=60, waited=60, losses=routing.MAX_LOSSES + 1)
     asked = ((covered, some), (covered, none), (bare, none), (bare, none.model_copy(update={"replans": False})))
     return Course(fault.retryable(), *(decide(fault, spec, left).action for spec, left in asked))
 
@@ -43,6 +44,10 @@ WORDS: Mapping[Course, str] = {
     Course(False, "wait", "fallback", "replan", "escalate"): f"A timer of the task, "
     f"{routing.circuit_wait(0):g} s doubling to {routing.circuit_wait(99) / 60:g} min, then the same call; no attempt "
     "is lost.",
+    Course(True, "wait", "escalate", "escalate", "escalate"): "A timer of the task, "
+    f"{routing.loss_wait(1):g} s doubling, then the same call; it does not count as an attempt. After "
+    f"{routing.MAX_LOSSES} of them in one step a person is asked, since the tool itself may be what kills the worker. "
+    "An `unkeyed` call is found out with `reconcile=` first, or goes to a person at once.",
     Course(False, "wait", "wait", "wait", "wait"): "The same call at once, on whatever worker there is; it does not "
     "count as an attempt.",
     Course(False, "wait", "escalate", "escalate", "escalate"): f"A timer of the task, again and again for "

@@ -25,6 +25,7 @@ _FAULT: Mapping[str, str] = {
     "unsent": "whether the connection was never made",
     "lost": "answers of models that were lost in the attempts before, where a budget leaves no room for another",
     "by_id": "whether the step's id alone stood in the way, and the call may be made under another one",
+    "uncounted": "whether the attempt does not count, since its worker went silent",
     "model_use": "what the attempt used of models (`calls`, `tokens`, `usd`); null where nobody knows",
     "step_id": "the step",
     "revision": "the plan",
