@@ -69,6 +69,8 @@ class Account(BaseModel):
     """Steps by the number of their attempts."""
     ran_again: list[str]
     """Finished steps that ran again in a task that nobody had reset."""
+    not_replaying: list[str] = []
+    """Histories that do not replay."""
     total_before: int
     total_after: int
     unbalanced: list[int]
@@ -96,6 +98,7 @@ class Account(BaseModel):
         ]
         said += [f"unfinished: {self.tasks['unfinished']} tasks"] if self.tasks.get("unfinished") else []
         said += [f"ran again: {step}" for step in self.ran_again]
+        said += [f"does not replay: {history}" for history in self.not_replaying]
         if self.total_before != self.total_after or self.unbalanced:
             said.append(f"total {self.total_before} -> {self.total_after}, accounts {self.unbalanced} are off")
         return said

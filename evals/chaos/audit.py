@@ -1,15 +1,17 @@
 """The audit of a trial: reads outcomes, histories, journals and notes, and makes the account of them."""
 
 import asyncio
-from collections.abc import Collection, Mapping
+from collections.abc import AsyncIterator, Collection, Mapping
 from pathlib import Path
+
+from temporalio.client import WorkflowHistory
 
 from evals.chaos import effects, notes
 from evals.chaos.account import BROKEN, Account, tally, verdicts
 from evals.chaos.accounts import OPENING, SIZE
 from evals.chaos.book import Book
 from evals.chaos.crowd import Crowd, outcome
-from evals.chaos.histories import Steps, ran_again
+from evals.chaos.histories import Steps, ran_again, replay_failures
 from workflows.outcome import Outcome
 from workflows.record import StepStatus
 from workflows.task import TaskStatus
@@ -45,6 +47,7 @@ async def audit(crowd: Crowd, book: Book, bank: str, noted: Path, reset: Collect
             number: sum(step.attempts == number for step in steps) for number in sorted({one.attempts for one in steps})
         },
         ran_again=list(ran_again(untouched, notes.read(noted))),
+        not_replaying=await replay_failures(_histories(crowd)),
         total_before=OPENING * SIZE,
         total_after=happened.total,
         unbalanced=list(happened.unbalanced),
@@ -55,6 +58,14 @@ async def audit(crowd: Crowd, book: Book, bank: str, noted: Path, reset: Collect
 async def _outcomes(crowd: Crowd) -> Mapping[str, Outcome | None]:
     ended = {job.id for job in crowd.finished}
     return {job.id: await outcome(crowd.handle(job)) if job.id in ended else None for job in crowd.jobs}
+
+
+async def _histories(crowd: Crowd) -> AsyncIterator[WorkflowHistory]:
+    """Those of all runs of all tasks, also of those that a reset left behind."""
+    ids = {job.id for job in crowd.jobs}
+    async for run in crowd.client.list_workflows(f"TaskQueue = '{crowd.queue}' AND WorkflowType = 'AgentWorkflow'"):
+        if run.id in ids:
+            yield await crowd.client.get_workflow_handle(run.id, run_id=run.run_id).fetch_history()
 
 
 def _statuses(crowd: Crowd, outcomes: Mapping[str, Outcome | None]) -> dict[str, int]:

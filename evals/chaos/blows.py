@@ -14,6 +14,7 @@ class What(StrEnum):
 
     KILL = "kill"
     FREEZE = "freeze"
+    FREEZE_ALL = "freeze all workers"
     TERMINATE = "terminate"
     RESTART_SERVER = "restart the server"
     DROP = "drop the connections"
@@ -41,6 +42,8 @@ class Force(NamedTuple):
     drops: int
     database: int = 0
     freezes: int = 0
+    stops: int = 0
+    """How often all workers are frozen at once."""
     terminations: int = 0
     resets: int = 0
     cancels: int = 0
@@ -49,7 +52,17 @@ class Force(NamedTuple):
     def of(cls, kills: int, restarts: int, drops: int, *, has_database: bool) -> "Force":
         """The rest follows from these."""
         few = -(-kills // 6)
-        return cls(kills, restarts, drops, 3 * has_database, freezes=few, terminations=few, resets=few, cancels=few)
+        return cls(
+            kills,
+            restarts,
+            drops,
+            3 * has_database,
+            freezes=few,
+            stops=-(-few // 4),
+            terminations=few,
+            resets=few,
+            cancels=few,
+        )
 
 
 def schedule(force: Force, seed: int) -> Sequence[Blow]:
@@ -58,6 +71,7 @@ def schedule(force: Force, seed: int) -> Sequence[Blow]:
     wanted = {
         What.KILL: force.kills,
         What.FREEZE: force.freezes,
+        What.FREEZE_ALL: force.stops,
         What.TERMINATE: force.terminations,
         What.RESTART_SERVER: force.restarts,
         What.DROP: force.drops,

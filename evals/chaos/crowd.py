@@ -7,7 +7,13 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
 
-from temporalio.client import Client, WorkflowExecutionStatus, WorkflowFailureError, WorkflowHandle
+from temporalio.client import (
+    Client,
+    WorkflowExecutionStatus,
+    WorkflowFailureError,
+    WorkflowHandle,
+    WorkflowQueryFailedError,
+)
 from temporalio.exceptions import ApplicationError, WorkflowAlreadyStartedError
 from temporalio.service import RPCError
 
@@ -89,6 +95,16 @@ class Crowd:
     async def completed(self, job: Job, step: str) -> None:
         """Wait until the server has the result of a step."""
         while step not in Steps.of((await self.handle(job).fetch_history()).events).completed:  # noqa: ASYNC110
+            await asyncio.sleep(GLANCE)
+
+    async def follow(self) -> None:
+        """Ask running tasks how far they are, as followers do, whether there is a worker or not; until cancelled."""
+        dice = random.Random(self.queue)  # noqa: S311  # a trial, no secret
+        while True:
+            job = self.chosen(dice, closed=False)
+            if job is not None:
+                with suppress(RPCError, WorkflowQueryFailedError):
+                    await self.handle(job).query(AgentWorkflow.progress, rpc_timeout=LOOK)
             await asyncio.sleep(GLANCE)
 
     async def _work(self, waiting: Iterator[Job]) -> None:

@@ -19,6 +19,8 @@ LOOK_SECONDS = 0.2
 START_SECONDS = 90.0
 FROZEN_SECONDS = 6.5
 """How long a frozen worker stays so: longer than the server waits for a heartbeat."""
+ALL_FROZEN_SECONDS = 25.0
+"""How long all of them stay so at once: longer than four attempts are waited for."""
 
 
 class WorkerUnavailable(RuntimeError):
@@ -152,6 +154,10 @@ class Fleet:
         worker.send(signal.SIGSTOP)
         await asyncio.sleep(seconds)
         worker.send(signal.SIGCONT)
+
+    async def freeze_all(self) -> None:
+        """The same for all workers at once, for longer."""
+        await asyncio.gather(*(self.freeze(worker, ALL_FROZEN_SECONDS) for worker in self.workers))
 
     def chosen(self, draw: float) -> Worker:
         """One of the workers that serve, for a `draw` from [0, 1); the others stand by where there are some."""

@@ -1,12 +1,18 @@
 """What the histories of the tasks tell: looks after unknown effects, and finished steps that ran again."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
 from temporalio.api.history.v1 import HistoryEvent
+from temporalio.client import WorkflowHistory
+from temporalio.worker import Replayer
 
 from evals.chaos.notes import Note
+from runtime import serve
+from runtime.failures import DATA_CONVERTER
+from workflows.agent import AgentWorkflow
+from workflows.call import CallInterceptor
 from workflows.faults import Quadrant
 
 LOOK = ":reconcile"
@@ -45,6 +51,18 @@ class Steps:
                     is_known = failed.failure.application_failure_info.type == Quadrant.PERSISTENT_SEMANTIC
                     steps.looks += ["not found" if is_known else "failed"] * is_look
         return steps
+
+
+async def replay_failures(histories: AsyncIterator[WorkflowHistory]) -> list[str]:
+    """The histories of tasks that do not replay, each with what is wrong."""
+    replayer = Replayer(
+        workflows=[AgentWorkflow],
+        data_converter=DATA_CONVERTER,
+        interceptors=[CallInterceptor()],
+        workflow_runner=serve.sandbox(),
+    )
+    async with replayer.workflow_replay_iterator(histories) as results:
+        return [f"{one.history.workflow_id}: {one.replay_failure}" async for one in results if one.replay_failure]
 
 
 def ran_again(steps: Mapping[str, Steps], notes: Sequence[Note]) -> Iterator[str]:

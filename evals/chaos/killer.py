@@ -49,6 +49,9 @@ class Killer:
                     case What.FREEZE:
                         lasting.create_task(self.fleet.freeze(self.fleet.chosen(blow.draw)))
                         self._count(blow.what)
+                    case What.FREEZE_ALL:
+                        lasting.create_task(self.fleet.freeze_all())
+                        self._count(blow.what)
                     case What.RESET_RUNNING | What.RESET_CLOSED:
                         lasting.create_task(self._reset(blow))
                     case _:

@@ -59,6 +59,7 @@ class Report(BaseModel):
             "unknown effects looked for": _spoken(account.reconciled),
             "steps by attempts": _spoken(account.attempts),
             "finished steps that ran again": len(account.ran_again),
+            "histories that do not replay": len(account.not_replaying),
             "total of all accounts": f"{account.total_before} -> {account.total_after}",
             "seconds": round(self.seconds),
         }

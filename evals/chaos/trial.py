@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from typing import NamedTuple
 
 from evals.chaos.account import Account
@@ -16,6 +16,8 @@ from evals.chaos.stage import Stage
 WORKERS = 3
 AT_ONCE = 20
 """Tasks that run at the same time."""
+FOLLOWERS = 6
+"""Who ask all the time how far a task is."""
 STUCK_SECONDS = 180.0
 """A trial in which no task ends for so long is given up."""
 
@@ -55,7 +57,7 @@ class Trial:
     async def _until_over(self) -> str:
         """Run tasks and blows; why it was given up, where it was."""
         work = asyncio.gather(self.crowd.run(), self.killer.strike(self._blows))
-        watching = asyncio.create_task(self.killer.watch())
+        watching = [asyncio.create_task(one) for one in (self.killer.watch(), *self._followers())]
         try:
             while not work.done():
                 before = len(self.crowd.finished)
@@ -67,4 +69,8 @@ class Trial:
             return ""
         finally:
             work.cancel()
-            watching.cancel()
+            for one in watching:
+                one.cancel()
+
+    def _followers(self) -> list[Coroutine[None, None, None]]:
+        return [self.crowd.follow() for _ in range(FOLLOWERS)]

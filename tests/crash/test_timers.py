@@ -9,20 +9,17 @@ from pathlib import Path
 
 import pytest
 from temporalio.api.enums.v1 import EventType
-from temporalio.client import Client, WorkflowHandle
+from temporalio.client import Client, WorkflowHandle, WorkflowHistory
 from temporalio.service import RPCError
-from temporalio.worker import Replayer
 
-from runtime import serve
+from evals.chaos.histories import replay_failures
 from runtime.client import connect
 from runtime.dev_server import DevServer, ServerSpec, find_cli, free_port
-from runtime.failures import DATA_CONVERTER
 from tests.crash.test_crash import Workers
 from tests.harness import DONE, outcome, plan, step
 from workflows import attributes
 from workflows.agent import AgentWorkflow
 from workflows.budget import Limits
-from workflows.call import CallInterceptor
 from workflows.outcome import Outcome
 from workflows.plan import StepReturn
 from workflows.task import Task, TaskStatus
@@ -75,18 +72,9 @@ async def _followed(handles: Sequence[Handle]) -> AsyncIterator[None]:
         await asyncio.gather(*followers, return_exceptions=True)
 
 
-async def _replayed(handles: Sequence[Handle]) -> list[str]:
-    """What is wrong with the histories."""
-    replayer = Replayer(
-        workflows=[AgentWorkflow],
-        data_converter=DATA_CONVERTER,
-        interceptors=[CallInterceptor()],
-        workflow_runner=serve.sandbox(),
-    )
-    results = [
-        await replayer.replay_workflow(await one.fetch_history(), raise_on_replay_failure=False) for one in handles
-    ]
-    return [str(one.replay_failure) for one in results if one.replay_failure]
+async def _histories(handles: Sequence[Handle]) -> AsyncIterator[WorkflowHistory]:
+    for one in handles:
+        yield await one.fetch_history()
 
 
 @pytest.mark.parametrize("times", [6, pytest.param(30, marks=pytest.mark.full)])
@@ -116,7 +104,7 @@ async def test_a_timer_that_fires_with_nobody_there_is_replayed_alike(
             ended = [await asyncio.wait_for(outcome(handle), 100) for handle in handles]
 
     assert [one.status for one in ended] == [ending] * times
-    assert await _replayed(handles) == []
+    assert await replay_failures(_histories(handles)) == []
 
 
 @pytest.fixture
@@ -155,4 +143,4 @@ async def test_a_suggestion_of_a_new_run_is_replayed_alike(early: DevServer, tmp
             ended = [await asyncio.wait_for(outcome(handle), 100) for handle in handles]
 
     assert [one.status for one in ended] == [TaskStatus.COMPLETED] * len(handles)
-    assert await _replayed(runs) == []
+    assert await replay_failures(_histories(runs)) == []
