@@ -5,9 +5,11 @@ from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 
+from console.workflow_task import FailingTask
 from workflows.catalogue import Effect, ToolSpec
 from workflows.inspect import Findings, Place, WorkerCard
 
+MAX_NAMED = 5
 CLOCK_SECONDS = 5.0
 """A larger difference between two clocks is worth a word; a slow answer is none."""
 KEY_OF = {"anthropic": "ANTHROPIC_API_KEY", "openai": "OPENAI_API_KEY"}
@@ -74,6 +76,17 @@ def of_attributes(wanted: Mapping[str, str], present: Mapping[str, str]) -> Chec
         remedy = f"start a worker that may register them, or `temporal operator search-attribute create {options}`"
         return Check("search attributes", Status.WARN, f"missing: {', '.join(missing)}", remedy)
     return Check("search attributes", Status.OK, f"all {len(wanted)} are registered")
+
+
+def of_workflow_tasks(failing: Sequence[FailingTask], looked_at: int, running: int) -> Check:
+    """Whether the tasks that run can go on, of which only the newest were looked at where there are many."""
+    of = f"{looked_at} of {running} running tasks looked at" if looked_at < running else f"{looked_at} running"
+    if not failing:
+        return Check("workflow tasks", Status.OK, f"none fails ({of})")
+    named = [f"{one.workflow_id} ({one.cause.replace('_', ' ')})" for one in failing[:MAX_NAMED]]
+    more = f" and {len(failing) - MAX_NAMED} more" if len(failing) > MAX_NAMED else ""
+    found = f"{len(failing)} cannot go on, since their workflow task fails: {', '.join(named)}{more} ({of})"
+    return Check("workflow tasks", Status.FAIL, found, failing[0].remedy)
 
 
 def of_worker(found: Findings, version: str, *, restart: str, asked: datetime, answered: datetime) -> list[Check]:

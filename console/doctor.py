@@ -11,16 +11,18 @@ from urllib.parse import urlsplit
 from temporalio.api.operatorservice.v1 import ListSearchAttributesRequest
 from temporalio.api.workflowservice.v1 import GetSystemInfoRequest
 from temporalio.client import Client
-from temporalio.service import RPCError
+from temporalio.service import RPCError, RPCStatusCode
 
 from console import checks, document
 from console.cells import one_line, wrapped
 from console.checks import Check, Status
 from console.connection import ui_base
+from console.finding import TASK_TYPE
 from console.options import Common
 from console.problem import Exit, Problem
 from console.screen import size
 from console.tools import ask
+from console.workflow_task import ROLLBACK, FailingTask, failing
 from runtime.client import VALUE_TYPES, Misconfigured, NoNamespace, NotConnected, connect
 from runtime.packages import version
 from workflows.attributes import TYPES
@@ -30,7 +32,11 @@ PATIENCE_SECONDS = 8.5
 """For everything together; starting Python takes another second."""
 UI_SECONDS = 2.0
 RPC_TIMEOUT = timedelta(seconds=4)
-OF_NAMESPACE = ("web ui", "search attributes", "worker", *checks.OF_WORKER)
+AT_ONCE, MAX_LOOKED_AT = 20, 100
+"""Running tasks that are looked at, at the same time and in all."""
+REPORTED = "TemporalReportedProblems IS NOT NULL"
+"""What a server from 1.30 on finds itself, though only after several failures."""
+OF_NAMESPACE = ("web ui", "search attributes", "workflow tasks", "worker", *checks.OF_WORKER)
 """What can only be looked at in a namespace that is there."""
 WIDEST_NAME = 22
 
@@ -58,10 +64,11 @@ async def _examine(common: Common) -> tuple[list[Check], Exit]:
         exit = Exit.BAD_USAGE if isinstance(error, Misconfigured) else Exit.UNREACHABLE
         return [failed, *checks.skipped(("namespace", *OF_NAMESPACE), "needs the server")], exit
     looks = {"server": _server(client), "web ui": _web_ui(client), "search attributes": _attributes(client)}
+    looks["workflow tasks"] = _workflow_tasks(client, common.queue)
     worker = _within(until, "worker", _worker(client, common))
     seen = await asyncio.gather(*(_within(until, name, look) for name, look in looks.items()), worker)
-    server, ui, attributes, of_worker = seen
-    found = [*server, Check("namespace", Status.OK, client.namespace), *ui, *attributes, *of_worker]
+    server, *others = seen
+    found = [*server, Check("namespace", Status.OK, client.namespace), *(check for one in others for check in one)]
     return found, Exit.FAILED if any(check.status is Status.FAIL for check in found) else Exit.COMPLETED
 
 
@@ -89,6 +96,32 @@ async def _attributes(client: Client) -> list[Check]:
     names = {number: name for name, number in VALUE_TYPES.items()}
     present = {name: names.get(number, "another type") for name, number in said.custom_attributes.items()}
     return [checks.of_attributes(TYPES, present)]
+
+
+async def _workflow_tasks(client: Client, queue: str) -> list[Check]:
+    """Whether the tasks of the queue that run can go on: the newest, and those that the server itself complains of."""
+    running = f'WorkflowType IN ("{TASK_TYPE}", "{ROLLBACK}") AND TaskQueue = "{queue}" AND ExecutionStatus = "Running"'
+    newest = [row async for row in client.list_workflows(running, limit=MAX_LOOKED_AT)]
+    try:
+        reported = [row async for row in client.list_workflows(f"{running} AND {REPORTED}", limit=MAX_LOOKED_AT)]
+    except RPCError as error:
+        if error.status is not RPCStatusCode.INVALID_ARGUMENT:  # the server does not know the search attribute
+            raise
+        reported = []
+    ids, look = list(dict.fromkeys(row.id for row in (*newest, *reported))), asyncio.Semaphore(AT_ONCE)
+    found = await asyncio.gather(*(_failing(client, id, look) for id in ids))
+    running_in_all = (await client.count_workflows(running, rpc_timeout=RPC_TIMEOUT)).count
+    return [checks.of_workflow_tasks([one for one in found if one], len(ids), running_in_all)]
+
+
+async def _failing(client: Client, id: str, look: asyncio.Semaphore) -> FailingTask | None:
+    async with look:
+        try:
+            return await failing(client, await client.get_workflow_handle(id).describe())
+        except RPCError as error:
+            if error.status is RPCStatusCode.NOT_FOUND:  # deleted since the list was made
+                return None
+            raise
 
 
 async def _web_ui(client: Client) -> list[Check]:

@@ -3,8 +3,9 @@
 `task` once a worker knows it; `plan` for each revision; `step` whenever a step's status, attempts or kind is another
 than before; `fault` with what followed it; `failover` for a planner that could not be used, `compaction` for older
 turns that were summarised, `rejection` for a proposal of which nothing was carried out; `worker` and `server` when one
-falls silent or answers again; `end` with the whole document of `--json`. Between two looks at a task (a quarter of a
-second) a status may be passed over. A command that cannot do what was asked ends with `error`.
+falls silent or answers again; `workflow_task` when it fails and when the task goes on; `end` with the whole document of
+`--json`. Between two looks at a task (a quarter of a second) a status may be passed over. A command that cannot do what
+was asked ends with `error`.
 """
 
 from typing import TYPE_CHECKING, Any, TextIO
@@ -16,6 +17,7 @@ from console.view import Silent, View
 if TYPE_CHECKING:
     from console.options import Common
     from console.sight import Sight
+    from console.workflow_task import FailingTask
     from workflows.outcome import Outcome
 
 SCHEMA = 1
@@ -58,6 +60,10 @@ class Events(View):
     def answers(self, who: Silent) -> None:
         """Say who is back."""
         self._write(who, answers=True, queue=self._common.queue)
+
+    def failing(self, task: "FailingTask | None") -> None:
+        """Say why it cannot go on, and the way out."""
+        self._write("workflow_task", fails=task is not None, **(task.document() if task else {}))
 
     def end(self, outcome: "Outcome") -> None:
         """Tell the rest; the event `end` follows with the document, whose fields only the server knows."""

@@ -8,9 +8,11 @@ from temporalio.client import Client, WorkflowFailureError
 from temporalio.service import RPCError, RPCStatusCode
 
 from console.outcome import Handle, ended
-from console.problem import Problem
+from console.problem import Exit, Problem
+from console.shown import starter
 from console.sight import FOR_GOOD, Look, look
 from console.view import Silent, View
+from console.workflow_task import Cause, FailingTask, with_step
 from workflows.agent import AgentWorkflow
 from workflows.outcome import Outcome
 
@@ -19,17 +21,27 @@ LONGEST_POLL = 1.0
 """Seconds between two looks at a task whose answers take long."""
 PATIENCE_SECONDS = 2.4
 """How long a worker may be silent before the follower says so; a question to nobody takes a little longer."""
+HEALING_SECONDS = 60.0
+"""How long nobody gives up on a task that may go on without a person, such as one whose store is away."""
 
 
 class Follower:
     """Looks at one task again and again, and tells a view."""
 
-    def __init__(self, client: Client, handle: Handle, view: View) -> None:
-        """Follow the newest run of the task that `handle` names: a reset begins another."""
+    def __init__(self, client: Client, handle: Handle, view: View, *, is_attended: bool = True) -> None:
+        """Follow the newest run of the task that `handle` names: a reset begins another.
+
+        Where nobody watches (`is_attended` false), a task that only a person can help is not followed for ever.
+        """
         self._client = client
         self._handle: Handle = client.get_workflow_handle_for(AgentWorkflow.run, handle.id)
         self._view = view
+        self._is_attended = is_attended
         self._silent: Silent | None = None
+        self._failing: FailingTask | None = None
+        """What the view was told last."""
+        self._failing_since: float | None = None
+        self._sure_since: float | None = None
         self._heard = time.monotonic()
         self._woken = asyncio.Event()
 
@@ -37,7 +49,7 @@ class Follower:
         """Follow until the task ends.
 
         Raises:
-            Problem: the server does not know the task any more.
+            Problem: the server does not know the task any more, or its workflow task fails and nobody watches.
             RPCError: it does not let us in any more.
         """
         looking, waking = asyncio.create_task(self._look_on()), asyncio.create_task(self._wake())
@@ -58,7 +70,8 @@ class Follower:
             self._note(found)
             if found and found.closed and (outcome := await self._ended()):
                 return outcome
-            took = time.monotonic() - began if found and found.sight else 0
+            await self._note_failing(found)
+            took = time.monotonic() - began if found and (found.sight or found.failing) else 0
             await self._pause(min(LONGEST_POLL, max(POLL_SECONDS, took)))
 
     async def _look(self) -> Look | None:
@@ -103,15 +116,56 @@ class Follower:
             return
         if self._silent is Silent.SERVER:
             self._again(Silent.SERVER)
+        if (found.sight or found.failing) and self._silent is Silent.WORKER:
+            self._again(Silent.WORKER)
         if found.sight:
-            if self._silent is Silent.WORKER:
-                self._again(Silent.WORKER)
             self._heard = time.monotonic()
             self._view.see(found.sight)
-        elif not found.closed and self._silent is None and time.monotonic() - self._heard > PATIENCE_SECONDS:
+        elif not (found.closed or found.failing or self._silent) and time.monotonic() - self._heard > PATIENCE_SECONDS:
             self._silent = Silent.WORKER
             self._view.silence(Silent.WORKER)
 
     def _again(self, who: Silent) -> None:
         self._silent, self._heard = None, time.monotonic()
         self._view.answers(who)
+
+    async def _note_failing(self, found: Look | None) -> None:
+        """Tell that the workflow task fails or goes on again.
+
+        Raises:
+            Problem: nobody watches, and only a person can help.
+        """
+        if found is None or (found.failing is None and found.sight is None and not found.closed):
+            return  # a server or a worker that is silent says nothing of it
+        now, task = time.monotonic(), found.failing
+        if task is None:
+            if self._failing is not None:
+                self._view.failing(None)
+            self._failing = self._failing_since = self._sure_since = None
+            return
+        self._heard = now
+        self._failing_since = self._failing_since or now
+        self._sure_since = (self._sure_since or now) if task.is_sure and task.is_taken else None
+        is_news = self._failing is None or task.cause is not self._failing.cause
+        if is_news and now - self._failing_since > PATIENCE_SECONDS:
+            self._failing = await self._with_step(task)
+            self._view.failing(self._failing)
+        if not self._is_attended and self._is_hopeless(task, now):
+            raise self._given_up(self._failing or task)
+
+    async def _with_step(self, task: FailingTask) -> FailingTask:
+        try:
+            return await with_step(self._client, task)
+        except RPCError:  # the server went away: the rest is worth saying all the same
+            return task
+
+    def _is_hopeless(self, task: FailingTask, now: float) -> bool:
+        """Whether an attempt after the first ones is not coming through either: a mended worker needs milliseconds."""
+        patience = HEALING_SECONDS if task.cause is Cause.PAYLOAD else PATIENCE_SECONDS
+        return self._sure_since is not None and now - self._sure_since > patience
+
+    def _given_up(self, task: FailingTask) -> Problem:
+        problem = task.problem()
+        words = ("undo", task.task_id) if task.task_id != task.workflow_id else ("show", task.task_id, "--follow")
+        remedy = f"{problem.remedy}; it was not stopped: `{starter(*words)}` follows it again"
+        return Problem("workflow_task_fails", problem.reason, remedy, Exit.NEEDS_PERSON)

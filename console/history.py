@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from console.call import Call, Event, Failing
+from console.workflow_task import FailingTask
 from workflows import routing
 from workflows.catalogue import Catalogue, Effect, ToolSpec
 from workflows.outcome import Outcome
@@ -86,8 +87,8 @@ class History:
     """From when a call or a workflow task was scheduled until a worker took it."""
     waits_for_worker: Event | None = None
     """The workflow task that no worker has taken yet."""
-    stuck: tuple[Event, str] | None = None
-    """A workflow task that failed and has not succeeded since, and why."""
+    failing: FailingTask | None = None
+    """Why its workflow task fails, and has not succeeded since."""
     began: bool = False
     """Whether a worker ever took it."""
     end: End | None = None

@@ -7,7 +7,8 @@ from console.cells import printable
 from console.options import Common
 from console.sight import Sight
 from console.step_lines import WIDTH, Columns
-from console.view import Silent, View, words, words_again
+from console.view import Silent, View, words, words_again, words_failing
+from console.workflow_task import FailingTask
 from workflows.outcome import Outcome
 from workflows.record import Revision
 
@@ -38,6 +39,10 @@ class Lines(View):
     def answers(self, who: Silent) -> None:
         """Say who is back."""
         self._say(f"  {words_again(who)}")
+
+    def failing(self, task: FailingTask | None) -> None:
+        """Say why it cannot go on, and the way out."""
+        self._say(f"  {words_failing(task)}")
 
     def end(self, outcome: Outcome) -> None:
         """Tell the rest, and how it ended."""

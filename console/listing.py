@@ -19,6 +19,7 @@ from console.options import Common
 from console.problem import Exit, Problem
 from console.rows import Listed
 from console.start import TASK_MEMO
+from console.workflow_task import failing
 from workflows import attributes
 from workflows.faults import Code
 from workflows.outcome import Outcome
@@ -145,6 +146,7 @@ async def _listed(client: Client, row: WorkflowExecution, look: asyncio.Semaphor
             text = str((await row.memo()).get(TASK_MEMO) or await _text(client, row))
             known = {one.key.name: one.value for one in row.typed_search_attributes}
             status, why = await _status(client, row, str(known.get(STATUS, "")))
+            fails = None if closed else await failing(client, await client.get_workflow_handle(row.id).describe())
         except RPCError as error:
             if error.status is RPCStatusCode.NOT_FOUND:
                 return None  # deleted since the list was made
@@ -162,6 +164,7 @@ async def _listed(client: Client, row: WorkflowExecution, look: asyncio.Semaphor
         planner=known.get(attributes.PLANNER.name),
         strategy=known.get(attributes.STRATEGY.name),
         ui_url=ui_url(client.service_client.config.target_host, client.namespace, row.id),
+        failing=fails,
     )
 
 

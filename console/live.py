@@ -11,7 +11,8 @@ from console.options import Common
 from console.paint import Paint
 from console.screen import Keys, Screen, size
 from console.sight import Sight
-from console.view import Silent, View, words
+from console.view import Silent, View, words, words_failing
+from console.workflow_task import FailingTask
 from workflows.outcome import Outcome
 
 WAYS_TO_DIE = (signal.SIGTERM, signal.SIGHUP)
@@ -26,6 +27,7 @@ class Live(View):
         self._screen, self._keys, self._paint = Screen(out), Keys(), Paint.of(out)
         self._sight: Sight | None = None
         self._silent: Silent | None = None
+        self._failing: FailingTask | None = None
         self._before: Any = signal.SIG_DFL
 
     def __enter__(self) -> Self:
@@ -63,6 +65,11 @@ class Live(View):
         self._silent = None
         self._draw()
 
+    def failing(self, task: FailingTask | None) -> None:
+        """Say why it cannot go on for as long as it cannot."""
+        self._failing = task
+        self._draw()
+
     def tick(self) -> None:
         """Let the clocks go on."""
         self._draw()
@@ -86,8 +93,10 @@ class Live(View):
     def _picture(self, width: int, height: int) -> list[str]:
         common = self._common
         notes = [f"  {words(self._silent, common.queue, common.at_queue)}"] if self._silent else []
+        notes += [f"  {words_failing(self._failing)}"] if self._failing else []
         if self._sight is None:
-            return picture.waiting(self._id, self._ui_url, notes, width)
+            for_what = "its workflow task to succeed" if self._failing else "a worker"
+            return picture.waiting(self._id, for_what, self._ui_url, notes, width)
         return picture.running(self._sight, self._ui_url, notes, width, height)
 
     def _resume(self, number: int, frame: FrameType | None) -> None:

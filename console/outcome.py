@@ -1,7 +1,7 @@
 """How a task stands or ended, wherever that is written: the result, the failure, the memo, or a worker's memory."""
 
 import asyncio
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from typing import Any
 
 from pydantic import ValidationError
@@ -9,7 +9,6 @@ from temporalio.client import (
     WorkflowExecutionStatus,
     WorkflowFailureError,
     WorkflowHandle,
-    WorkflowQueryFailedError,
 )
 from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError
@@ -46,18 +45,16 @@ async def ended(handle: Handle) -> Outcome:
 
 
 async def account(handle: Handle) -> Progress | None:
-    """All that a worker knows of a task, by query, which adds nothing to its history; None when none answers."""
+    """All that a worker knows of a task, by query, which adds nothing to its history; None when none answers.
+
+    Raises:
+        WorkflowQueryFailedError: a worker answers that it cannot tell, as one whose code does not replay the history.
+    """
     try:
         async with asyncio.timeout(QUERY_TIMEOUT.total_seconds()):  # the SDK tries again for longer than people wait
             return await handle.query(AgentWorkflow.progress, rpc_timeout=QUERY_TIMEOUT)
-    except (RPCError, WorkflowQueryFailedError, TimeoutError):
+    except (RPCError, TimeoutError):
         return None
-
-
-async def progress(handle: Handle) -> Outcome | None:
-    """How far a running task is; None when no worker answers."""
-    answer = await account(handle)
-    return answer.outcome(datetime.now(UTC)) if answer else None
 
 
 async def _closed_from_outside(handle: Handle) -> Outcome:

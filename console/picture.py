@@ -17,9 +17,9 @@ MAX_WHOLE = 100
 """Steps of which the last picture shows all; of more it shows what matters and says where the rest is."""
 
 
-def waiting(id: str, ui_url: str | None, notes: Sequence[str], width: int) -> list[str]:
+def waiting(id: str, for_what: str, ui_url: str | None, notes: Sequence[str], width: int) -> list[str]:
     """A task of which nobody has told anything yet."""
-    head = printable("  ".join(filter(None, [id, "waiting for a worker", ui_url])))
+    head = printable("  ".join(filter(None, [id, f"waiting for {for_what}", ui_url])))
     return [*wrapped(head, width).split("\n"), *_wrapped(notes, width)]
 
 

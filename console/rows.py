@@ -6,7 +6,9 @@ from datetime import UTC, datetime
 from pydantic import BaseModel, ConfigDict
 from rich.cells import cell_len, set_cell_size
 
+from console.shown import starter
 from console.tree import one_line
+from console.workflow_task import FailingTask
 from workflows.task import TaskStatus
 
 HEADING = ("STATUS", "STARTED", "ID", "REPLANS", "LAST FAULT", "TASK")
@@ -36,6 +38,8 @@ class Listed(BaseModel):
     planner: str | None
     strategy: str | None
     ui_url: str | None
+    failing: FailingTask | None = None
+    """Why it runs and cannot go on."""
 
 
 def table(listed: Sequence[Listed], width: int | None, now: datetime) -> list[str]:
@@ -84,9 +88,10 @@ def _line(row: Sequence[str], widths: Sequence[int]) -> str:
 
 
 def _below(one: Listed, width: int | None) -> str:
-    if not one.reason:
+    if not (one.reason or one.failing):
         return ""
-    line = f"    ? {one_line(one.reason)}"
+    shows = f"`{starter('show', one.task_id)}`"
+    line = f"    ! {one.failing.short}: {shows}" if one.failing else f"    ? {one_line(one.reason or '')}"
     return line if width is None else _cut(line, width)
 
 

@@ -6,14 +6,20 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
 from temporalio.api.workflow.v1 import PendingActivityInfo
-from temporalio.client import Client, WorkflowExecutionDescription, WorkflowExecutionStatus
+from temporalio.client import (
+    Client,
+    WorkflowExecutionDescription,
+    WorkflowExecutionStatus,
+    WorkflowQueryFailedError,
+)
 from temporalio.converter import DataConverter
 from temporalio.exceptions import ApplicationError, FailureError
 from temporalio.service import RPCError, RPCStatusCode
 
 from console.call import RECONCILE
-from console.outcome import QUERY_TIMEOUT, Handle, progress
+from console.outcome import QUERY_TIMEOUT, Handle, account
 from console.step_lines import Attempt, Now
+from console.workflow_task import FailingTask, failing, unanswered
 from workflows import routing
 from workflows.faults import readable
 from workflows.outcome import Outcome, OutcomeStep
@@ -59,6 +65,8 @@ class Look:
 
     closed: bool
     sight: Sight | None = None
+    failing: FailingTask | None = None
+    """Why no worker can tell how far it is, where not for want of a worker."""
 
 
 async def look(client: Client, handle: Handle) -> Look | None:
@@ -72,10 +80,19 @@ async def look(client: Client, handle: Handle) -> Look | None:
         return None
     if seen.status is not WorkflowExecutionStatus.RUNNING:
         return Look(closed=True)
-    outcome = await progress(handle)
-    if outcome is None:
+    try:
+        if found := await failing(client, seen):  # the server lets nobody ask such a task, or keeps the question
+            return Look(closed=False, failing=found)
+        known = await account(handle)
+    except WorkflowQueryFailedError as error:
+        return Look(closed=False, failing=unanswered(seen, error.message))
+    except RPCError as error:
+        if error.status in FOR_GOOD:
+            raise
+        return None
+    if known is None:
         return Look(closed=False)
-    return Look(closed=False, sight=await _sight(client, outcome, seen))
+    return Look(closed=False, sight=await _sight(client, known.outcome(datetime.now(UTC)), seen))
 
 
 async def _described(handle: Handle) -> WorkflowExecutionDescription | None:

@@ -1,5 +1,7 @@
 """`cancel`: ask a task to stop, and to undo what it has done where that is wanted."""
 
+from typing import Any
+
 from temporalio.client import Client, WorkflowExecutionStatus
 
 from console import document
@@ -8,11 +10,14 @@ from console.options import Common
 from console.outcome import Handle
 from console.problem import Exit, Problem
 from console.shown import starter
+from console.workflow_task import failing, with_step
 from workflows.agent import AgentWorkflow
 
 
 async def cancel(client: Client, handle: Handle, common: Common, *, undo: bool = False) -> int:
     """Ask a running task to stop; it ends when the steps that run have ended and, with `undo`, are taken back.
+
+    One whose workflow task fails is asked, too, but cannot stop before that succeeds: exit code 3.
 
     Raises:
         Problem: it has ended already.
@@ -24,11 +29,16 @@ async def cancel(client: Client, handle: Handle, common: Common, *, undo: bool =
         shows = f"`{starter('show', handle.id)}` shows how"
         remedy = f"`{starter('undo', handle.id)}` takes back what it did" if undo else shows
         raise Problem("closed", reason, remedy, Exit.FAILED)
+    found = await failing(client, seen)  # before the request, which begins the count of attempts anew
     if undo:
         await handle.signal(AgentWorkflow.undo_when_cancelled)
     await handle.cancel()
     said = f"{printable(handle.id)} was asked to stop{' and to undo what it has done' if undo else ''}."
     asked = f"{said} See what is done: {starter('show', handle.id)}"
-    fields = {"task_id": handle.id, "cancel_requested": True, "undo": undo}
+    fields: dict[str, Any] = {"task_id": handle.id, "cancel_requested": True, "undo": undo}
+    if found is not None:
+        found = await with_step(client, found)
+        fields["failing"] = found.document()
+        asked = f"{said} It cannot do that yet. {printable(str(found.problem()))}"
     print(document.of_anything(fields) if common.json else asked)
-    return Exit.COMPLETED
+    return Exit.NEEDS_PERSON if found else Exit.COMPLETED

@@ -62,7 +62,8 @@ async def call(client: Client, common: Common, kind: str, arguments: dict[str, J
     handle = await client.start_workflow(
         AgentWorkflow.run, task, id=new_id(task.text), task_queue=common.queue, static_summary=f"call {kind}"
     )
-    outcome = await watching.to_the_end(client, handle, Aside(common))
+    attended = watching.is_attended(common)
+    outcome = await watching.to_the_end(client, handle, Aside(common), is_attended=attended)
     if common.json:
         print(document.of_task(outcome, handle.result_run_id, None))
         return exit_code(outcome)

@@ -5,7 +5,13 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from temporalio.client import Client, WorkflowExecutionDescription, WorkflowExecutionStatus, WorkflowFailureError
+from temporalio.client import (
+    Client,
+    WorkflowExecutionDescription,
+    WorkflowExecutionStatus,
+    WorkflowFailureError,
+    WorkflowQueryFailedError,
+)
 from temporalio.common import WorkflowIDConflictPolicy, WorkflowIDReusePolicy
 from temporalio.exceptions import ApplicationError
 
@@ -56,7 +62,7 @@ async def undo(client: Client, handle: Handle, common: Common) -> int:
     """Undo what a closed task did; where that is being done already, follow it.
 
     Raises:
-        Problem: the task runs, no worker answers for it, or the rollback ended without a word.
+        Problem: the task runs, no worker answers for it or can replay it, or the rollback ended without a word.
     """
     seen = await handle.describe()
     _require_closed(seen)
@@ -65,7 +71,7 @@ async def undo(client: Client, handle: Handle, common: Common) -> int:
     running = await _started(client, seen, progress)
     try:
         with Rollback(common) as view:
-            await Follower(client, running, view).to_the_end()
+            await Follower(client, running, view, is_attended=watching.is_attended(common)).to_the_end()
     except asyncio.CancelledError:
         print(f"\ndetached; it goes on. Follow: {starter('undo', handle.id)}", file=sys.stderr)
         raise
@@ -86,7 +92,13 @@ def _require_closed(seen: WorkflowExecutionDescription) -> None:
 
 async def _progress(client: Client, handle: Handle, common: Common) -> Progress:
     """What the task did, as a worker makes it out of its history, with the run that its keys begin with."""
-    known = await account(handle)
+    try:
+        known = await account(handle)
+    except WorkflowQueryFailedError as error:
+        said = cut(one_line(error.message), MAX_REASON).rstrip(".")
+        reason = f"The worker that answers cannot replay task {handle.id!r} ({said})"
+        remedy = "run workers with the code that the task ran on, or with code that is mended, and try again"
+        raise Problem("workflow_task_fails", reason, remedy, Exit.NEEDS_PERSON) from error
     if known is None:
         reason = f"No worker tells what task {handle.id!r} did"
         remedy = f"start one with `python worker.py{common.at_queue}`, with the tools of the task, and try again"

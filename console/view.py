@@ -10,6 +10,7 @@ from console.cells import printable
 if TYPE_CHECKING:  # they take half a second, which a mistake in the usage need not wait for
     from console.options import Common
     from console.sight import Sight
+    from console.workflow_task import FailingTask
     from workflows.outcome import Outcome
 
 
@@ -41,6 +42,9 @@ class View:
     def answers(self, who: Silent) -> None:
         """Somebody who was silent answers again."""
 
+    def failing(self, task: "FailingTask | None") -> None:
+        """The task's workflow task has failed for seconds; None: it goes on again."""
+
     def tick(self) -> None:
         """A moment has passed."""
 
@@ -63,6 +67,10 @@ class Aside(View):
         """Say who is back."""
         print(words_again(who), file=sys.stderr, flush=True)
 
+    def failing(self, task: "FailingTask | None") -> None:
+        """Say why it cannot go on, and the way out."""
+        print(words_failing(task), file=sys.stderr, flush=True)
+
 
 def words(who: Silent, queue: str, at_queue: str) -> str:
     """What is said of somebody's silence."""
@@ -74,3 +82,8 @@ def words(who: Silent, queue: str, at_queue: str) -> str:
 def words_again(who: Silent) -> str:
     """What is said when it is over."""
     return "the server answers again" if who is Silent.SERVER else "a worker answers again"
+
+
+def words_failing(task: "FailingTask | None") -> str:
+    """What is said of a task whose workflow task fails, and when it goes on."""
+    return printable(f"{task.problem()} (still waiting)") if task else "the task goes on again"

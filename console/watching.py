@@ -24,6 +24,7 @@ from console.shown import starter
 from console.sight import Sight, look
 from console.step_lines import WIDTH
 from console.view import Aside, View
+from console.workflow_task import with_step
 from workflows.outcome import Outcome
 
 
@@ -43,7 +44,7 @@ def check(common: Common, *, jsonl: bool, follows: bool) -> None:
 async def follow(client: Client, handle: Handle, common: Common, *, jsonl: bool = False) -> int:
     """Show what happens until the task ends; Ctrl-C leaves it running and says how to come back."""
     view = await _view(client, handle, await common.at(handle), jsonl)
-    outcome = await to_the_end(client, handle, view)
+    outcome = await to_the_end(client, handle, view, is_attended=is_attended(common, jsonl=jsonl))
     if isinstance(view, Events):
         view.close(json.loads(await _document(client, handle, outcome)))
     elif common.json:
@@ -51,11 +52,16 @@ async def follow(client: Client, handle: Handle, common: Common, *, jsonl: bool 
     return exit_code(outcome)
 
 
-async def to_the_end(client: Client, handle: Handle, view: View) -> Outcome:
+def is_attended(common: Common, *, jsonl: bool = False) -> bool:
+    """Whether a person watches who can do something about a task that cannot go on by itself."""
+    return sys.stdout.isatty() and not (common.json or jsonl)
+
+
+async def to_the_end(client: Client, handle: Handle, view: View, *, is_attended: bool) -> Outcome:
     """Tell a view what happens until the task ends; Ctrl-C leaves it running and says how to come back."""
     try:
         with view:
-            return await Follower(client, handle, view).to_the_end()
+            return await Follower(client, handle, view, is_attended=is_attended).to_the_end()
     except asyncio.CancelledError:
         _leave(handle.id)
         raise
@@ -65,7 +71,7 @@ async def show(client: Client, handle: Handle, common: Common) -> int:
     """Show how a task stands or ended, once.
 
     Raises:
-        Problem: it runs and no worker answers, or the server does not.
+        Problem: it runs and its workflow task fails, or no worker answers, or the server does not.
     """
     outcome, sight = await _standing(client, handle, common)
     rolled_back = await runs.rollback(client, handle.id, outcome.ended_at) if outcome.ended_at else None
@@ -111,6 +117,8 @@ async def _standing(client: Client, handle: Handle, common: Common) -> tuple[Out
         raise Problem("unreachable", "The server does not answer", remedy, Exit.UNREACHABLE)
     if found.closed:
         return await ended(handle), None
+    if found.failing is not None:
+        raise (await with_step(client, found.failing)).problem()
     if found.sight is None:
         reason = f"Task {handle.id!r} is running, but no worker answers for it"
         remedy = f"start one with `python worker.py{(await common.at(handle)).at_queue}`"

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from console.call import Call, Closed
+from console.call import Call, Closed, Event
 from console.explaining import reconciling, words
 from console.explaining.item import Item, Sentence
 from console.explaining.story import Story
@@ -116,12 +116,8 @@ def now(story: Story) -> list[Sentence]:
         for timer in history.timers
         if timer.ended is None
     ]
-    if history.stuck:
-        event, reason = history.stuck
-        text = (
-            f"A worker cannot go on with this task ({words.sentence(reason)}); it tries again until its code is mended."
-        )
-        said.append(Sentence(text=text, events=(event,)))
+    if history.failing:
+        said.append(Sentence(text=f"{history.failing.reason}.", events=(Event(history.runs, history.failing.event),)))
     elif history.waits_for_worker:
         how = "The task waits for a worker" if history.began else "No worker has taken the task up yet"
         said.append(Sentence(text=f"{how}.", events=(history.waits_for_worker,)))

@@ -9,6 +9,7 @@ from temporalio.api.history.v1 import HistoryEvent
 from temporalio.converter import DataConverter
 from temporalio.exceptions import RetryState
 
+from console import workflow_task
 from console.call import CONVERSING, Call, Closed, Event, Failing
 from console.explaining import failures
 from console.explaining.payloads import Payloads
@@ -43,11 +44,14 @@ class Reading:
 
     def __init__(self, task_id: str, converter: DataConverter) -> None:
         """Begin with nothing."""
-        self._payloads = Payloads(converter)
+        self._payloads, self._converter = Payloads(converter), converter
         self._run = 0
         self._open = dict[Event, Call]()
         self._timers = dict[Event, Timer]()
         self._memo: Outcome | None = None
+        self._queue = ""
+        self._streak = list[HistoryEvent]()
+        """The failures of the workflow task since the last one that was completed, the newest first."""
         self._takes = self._all_takes()
         self.history = History(task_id, unreadable=self._payloads.unreadable)
 
@@ -100,6 +104,7 @@ class Reading:
 
     async def _started(self, event: HistoryEvent) -> None:
         of = event.workflow_execution_started_event_attributes
+        self._queue = of.task_queue.name
         if self._run == 1:
             self.history.started_at = _when(event)
             self.history.first_run = of.first_execution_run_id
@@ -160,14 +165,22 @@ class Reading:
         self._taken(event)
 
     async def _task_completed(self, event: HistoryEvent) -> None:
-        self.history.stuck = None
+        self._streak.clear()
+        self.history.failing = None
 
     async def _task_failed(self, event: HistoryEvent) -> None:
         of = event.workflow_task_failed_event_attributes
         if of.cause == RESET:
             self.history.resets.append(Reset(self._at(event.event_id), _when(event), of.failure.message))
-        else:
-            self.history.stuck = (self._at(event.event_id), of.failure.message)
+            self._streak.clear()
+            self.history.failing = None
+        await self._note_failure(event)
+
+    async def _note_failure(self, event: HistoryEvent) -> None:
+        if workflow_task.is_failure(event):
+            self._streak.insert(0, event)
+            of = self._streak, self._converter, self.history.task_id, self._queue
+            self.history.failing = await workflow_task.of_streak(*of, attempt=1)
 
     async def _call_scheduled(self, event: HistoryEvent) -> None:
         of = event.activity_task_scheduled_event_attributes

@@ -22,7 +22,9 @@ _LINK = re.compile(r" \(\[[^]]*\]\([^)]*\)\)")
 
 def of(story: Story) -> Iterator[Sentence]:
     """The remedy of the code that ended the task, and where it can go on from then."""
-    outcome = story.history.outcome
+    outcome, failing = story.history.outcome, story.history.failing
+    if failing is not None and story.history.end is None:
+        yield Sentence(text=f"{failing.remedy[:1].upper()}{failing.remedy[1:]}.")
     if outcome is None or outcome.status not in ENDED_BADLY or outcome.code is None:
         return
     last = [fault for fault in outcome.faults if fault.decision == "escalate" and not fault.step_id.startswith(UNDO)]

@@ -12,6 +12,7 @@ from console.explaining.reading import Reading
 from console.history import History
 from console.outcome import Handle
 from console.shown import rollback_id
+from console.workflow_task import failing, with_step
 
 SCHEDULED = PendingActivityState.PENDING_ACTIVITY_STATE_SCHEDULED
 
@@ -29,6 +30,8 @@ async def history(client: Client, handle: Handle) -> History:
     for one in seen.raw_description.pending_activities:
         failure = one.last_failure if one.HasField("last_failure") else None
         await reading.pending(one.activity_id, one.attempt, failure, running=one.state != SCHEDULED)
+    if found := await failing(client, seen):  # with the attempt, which no event tells
+        reading.history.failing = await with_step(client, found)
     if reading.history.end is not None:
         reading.history.rollback = await rollback(client, handle.id, reading.history.end.at)
     return reading.history

@@ -132,6 +132,7 @@ TASK: Mapping[str, Mapping[str, str]] = {
 """Key to words, by the place of the object in the document."""
 
 LISTED = ("task_id", "run_id", "task", "status", "reason", "started_at", "ended_at", "replans", "last_fault")
+FAILING = ("cause", "message", "attempt", "since")
 OTHERS: Mapping[str, Mapping[str, Sequence[str]]] = {
     "start --detach": dict.fromkeys(("task_id", "run_id", "status", "ui_url"), ()),
     "start --dry-run": dict.fromkeys(
@@ -142,7 +143,7 @@ OTHERS: Mapping[str, Mapping[str, Sequence[str]]] = {
         (),
     )
     | {"steps": ("id", "kind", "args", "needs", "title"), "effects": ()},
-    "list": {"tasks": (*LISTED, "planner", "strategy", "ui_url")},
+    "list": {"tasks": (*LISTED, "planner", "strategy", "ui_url", "failing")},
     "explain": {
         **dict.fromkeys(("task_id", "task", "status", "reason", "summary"), ()),
         "items": ("what", "why", "decision", "then", "steps", "cost", "run", "events"),
@@ -161,7 +162,7 @@ OTHERS: Mapping[str, Mapping[str, Sequence[str]]] = {
             *("stop", "tokens", "rejected", "upto"),
         ),
     },
-    "cancel": {"task_id": (), "cancel_requested": (), "undo": ()},
+    "cancel": {"task_id": (), "cancel_requested": (), "undo": (), "failing": (*FAILING, "reason", "remedy")},
     "undo": {
         **dict.fromkeys(("task_id", "undo_id", "undone"), ()),
         "undo": ("step_id", "kind", "done", "reason"),
@@ -185,6 +186,8 @@ EVENTS: Mapping[str, str] = {
     "rejection": "a proposal of which nothing was carried out: the keys of `rejections[]`",
     "worker": "no worker answers (`answers`: false), or one does again",
     "server": "the same of the server",
+    "workflow_task": "it fails (`fails`: true, with `cause`, `message`, `attempt`, `since`, `reason`, `remedy`), or "
+    "the task goes on again",
     "end": "the last one: `document` is what `--json` prints",
     "error": "instead of `end`, when the command cannot go on: `error`",
 }

@@ -50,6 +50,10 @@ PROBLEMS: Mapping[str, Stopped] = {
     "misconfigured": Stopped(USAGE, "An address, the environment or a profile cannot be used."),
     "unreachable": Stopped(AWAY, "No server answers, or it refuses the namespace or the credentials."),
     "no_worker": Stopped(AWAY, "No worker answers on the queue."),
+    "workflow_task_fails": Stopped(
+        (Exit.NEEDS_PERSON,),
+        "The task runs, but its workflow task fails: [what to do](operations.md#a-tasks-workflow-task-fails).",
+    ),
     "no_answer": Stopped(FAILED, "The worker's planner took too long."),
     "old_worker": Stopped(FAILED, "The worker is older than this command."),
     "refused": Stopped((Exit.FAILED, Exit.BAD_USAGE), "The worker (1) or the server (2) does not take this."),

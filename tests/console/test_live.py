@@ -15,7 +15,7 @@ from temporalio.service import RPCError
 
 from activities.toolbox import Refused, tool
 from console import tree
-from console.outcome import Handle, progress
+from console.outcome import Handle, account
 from runtime.dev_server import DevServer
 from tests.console.terminal import Terminal, starter
 from tests.harness import DONE, Stage, outcome, plan, staged, step
@@ -122,7 +122,7 @@ async def test_ctrl_c_detaches(client: Client, stage: Stage, terminal: Following
         f"Stop:   python starter.py cancel {stage.queue}",
     ]
     assert window.raw.rindex("\x1b[?25h") > window.raw.rindex("\x1b[?25l")
-    assert await progress(client.get_workflow_handle_for(AgentWorkflow.run, stage.queue))
+    assert await account(client.get_workflow_handle_for(AgentWorkflow.run, stage.queue))
 
 
 @pytest.mark.parametrize("stage", [[LONG, DONE]], indirect=True)
@@ -134,7 +134,7 @@ async def test_a_closed_terminal_ends_it_quietly(client: Client, stage: Stage, t
         code = await window.ended()
 
     assert code in CLOSED
-    assert await progress(client.get_workflow_handle_for(AgentWorkflow.run, stage.queue))
+    assert await account(client.get_workflow_handle_for(AgentWorkflow.run, stage.queue))
 
 
 @pytest.mark.parametrize("stage", [[LONG, DONE]], indirect=True)

@@ -13,7 +13,7 @@ from temporalio.worker import UnsandboxedWorkflowRunner, Worker
 
 from activities.toolbox import Refused, tool
 from console import finding
-from console.outcome import ended, exit_code, progress
+from console.outcome import account, ended, exit_code
 from console.problem import Problem
 from console.start import start, wanted
 from tests.harness import DONE, plan, staged, step
@@ -70,7 +70,7 @@ async def test_a_task_without_a_worker_has_no_progress(client: Client) -> None:
     """A query that nobody answers is no error."""
     handle = await start(client, wanted("do it", None, None, LIMITS), id=None, queue="nobody", again=False)
 
-    assert await progress(handle) is None
+    assert await account(handle) is None
     await handle.terminate()
 
 

@@ -1,0 +1,25 @@
+"""The agent's workflow with a mistake, as a bad deploy brings it: every workflow task of it fails."""
+
+from temporalio import workflow
+
+from workflows.agent import AgentWorkflow
+from workflows.outcome import Outcome
+from workflows.task import Task
+
+SAID = "a mistake\x1b[31m\nof " + "many words " * 100
+"""What its exception says: text that would draw on a terminal, and fill it."""
+
+
+@workflow.defn(name="AgentWorkflow")
+class BrokenWorkflow:
+    """The real one, but for an exception that it does not expect."""
+
+    @workflow.init
+    def __init__(self, task: Task) -> None:
+        """Wrap the real one."""
+        self._real = AgentWorkflow(task)
+
+    @workflow.run
+    async def run(self, task: Task) -> Outcome:
+        """Break at once."""
+        raise KeyError(SAID)

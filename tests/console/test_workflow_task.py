@@ -1,0 +1,483 @@
+"""A task whose workflow task fails, as after a bad deploy: every command says so and names the way out."""
+
+import asyncio
+import json
+import secrets
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import AbstractAsyncContextManager
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from temporalio.api.common.v1 import Payload
+from temporalio.api.enums.v1 import EventType
+from temporalio.api.enums.v1 import WorkflowTaskFailedCause as Given
+from temporalio.api.history.v1 import HistoryEvent
+from temporalio.client import Client, WorkflowExecutionStatus
+from temporalio.converter import PayloadCodec
+from temporalio.exceptions import ApplicationError
+
+from activities.toolbox import Busy, Tool, tool
+from console import explain, listing, stopping, watching
+from console.follow import Follower
+from console.options import Common
+from console.outcome import Handle
+from console.problem import Exit, Problem
+from console.resetting import reset
+from console.sight import look
+from console.undoing import undo
+from console.view import Silent, View
+from console.workflow_task import Cause, FailingTask, failing, is_failure, of_streak
+from runtime.dev_server import DevServer
+from runtime.failures import DATA_CONVERTER
+from tests.broken_workflow import BrokenWorkflow
+from tests.changed_workflow import ChangedWorkflow
+from tests.console.desk import Word
+from tests.console.terminal import Terminal
+from tests.harness import DONE, Proposals, outcome, plan, staged, step
+from tests.processes import ROOT, Processes
+from tests.workflows.history import timers
+from workflows.agent import AgentWorkflow
+from workflows.faults import Code, Fault
+from workflows.task import Task, TaskStatus
+
+JSON = Common(json=True)
+PATIENCE = 60.0
+QUICK = timedelta(seconds=1)
+"""The timeout of a workflow task: how long the SDK keeps each attempt after the first one."""
+TERMINATE = "temporal workflow terminate -w"
+
+Captured = pytest.CaptureFixture[str]
+
+
+def tools() -> list[Tool[..., Any]]:
+    """A read that works, one that works at the second call, 2 s after the first, and one that has to be waited for."""
+    calls = Counter[str]()
+
+    @tool.read
+    async def look_up(args: Word) -> Word:
+        """Look."""
+        return args
+
+    @tool.read
+    async def retry(args: Word) -> Word:
+        """Be busy at first."""
+        calls[args.word] += 1
+        if calls[args.word] == 1:
+            raise Busy("Not now.", retry_after=2)
+        return args
+
+    @tool.read
+    async def rest(args: Word) -> Word:
+        """Be busy for an hour."""
+        raise Busy("Not now.", retry_after=3600)
+
+    return [look_up, retry, rest]
+
+
+class Deploys:
+    """One queue, and the workers that one deploy after the other brings."""
+
+    def __init__(self, client: Client, folder: Path) -> None:
+        """Serve a queue of its own."""
+        self.client, self.queue = client, f"queue-{secrets.token_hex(6)}"
+        self._folder, self._tools = folder, tools()
+
+    def worker(
+        self, workflow: type = AgentWorkflow, *, client: Client | None = None, kind: str = "look_up"
+    ) -> AbstractAsyncContextManager[Any]:
+        """A worker with this code."""
+        script: Proposals = [plan(step("first", "look_up"), step("second", kind, "first")), DONE]
+        return staged(client or self.client, self._folder, self._tools, script, queue=self.queue, workflow=workflow)
+
+    async def begin(self, id: str | None = None) -> Handle:
+        """Start a task."""
+        id = id or f"task-{secrets.token_hex(4)}"
+        await self.client.start_workflow(
+            AgentWorkflow.run, Task(text="a task"), id=id, task_queue=self.queue, task_timeout=QUICK
+        )
+        return self.client.get_workflow_handle_for(AgentWorkflow.run, id)
+
+    async def failing(self, handle: Handle, attempt: int = 2) -> FailingTask:
+        """Wait until its workflow task fails and this attempt is under way."""
+        async with asyncio.timeout(PATIENCE):
+            while True:
+                found = await failing(self.client, await handle.describe())
+                if found is not None and found.attempt >= attempt:
+                    return found
+                await asyncio.sleep(0.05)
+
+
+@pytest.fixture
+def deploys(client: Client, tmp_path: Path) -> Deploys:
+    """A queue without a worker."""
+    return Deploys(client, tmp_path)
+
+
+@pytest.fixture
+async def broken(deploys: Deploys) -> AsyncIterator[Handle]:
+    """A task whose worker, which runs, raises an exception that nobody expects."""
+    async with deploys.worker(BrokenWorkflow):
+        handle = await deploys.begin()
+        await deploys.failing(handle)
+        yield handle
+        await handle.terminate()
+
+
+def printed(captured: Captured) -> Any:
+    """The document that a command printed last."""
+    out = captured.readouterr().out
+    return json.loads(out[out.index('{\n  "schema"') :])
+
+
+async def test_show_names_it_and_the_way_out(deploys: Deploys, broken: Handle) -> None:
+    """It does not ask for a worker beside one that runs: exit code 3, the cause, the attempt, what to do."""
+    with pytest.raises(Problem) as said:
+        await watching.show(deploys.client, broken, JSON)
+
+    assert (said.value.code, said.value.exit) == ("workflow_task_fails", Exit.NEEDS_PERSON)
+    assert "no worker" not in str(said.value) and "its workflow task fails (attempt 2, since 20" in said.value.reason
+    assert "run workers with the earlier code, or with code that is mended" in said.value.remedy
+    assert f"`{TERMINATE} {broken.id}` ends it" in said.value.remedy
+
+
+async def test_what_the_worker_said_is_escaped_and_cut(deploys: Deploys, broken: Handle) -> None:
+    """Its exception's text comes from outside: one line, no escape, 300 cells at most."""
+    found = await deploys.failing(broken)
+
+    assert found.message.startswith("'a mistake\\x1b[31m\\nof many words") or "\x1b" not in found.message
+    assert "\n" not in found.message and len(found.message) <= 300 and found.message.endswith("…")
+
+
+async def test_list_names_it_below_its_line(deploys: Deploys, broken: Handle, capsys: Captured) -> None:
+    """The status stays `running`; the line below says what is wrong, and the document has it in a field."""
+    query = f"TaskQueue = '{deploys.queue}'"
+    async with asyncio.timeout(PATIENCE):
+        while not (listed := await _listed(deploys.client, query, capsys)):
+            await asyncio.sleep(0.1)
+    await listing.tasks(deploys.client, Common(), status=None, query=query, limit=20)
+    lines = capsys.readouterr().out.splitlines()
+
+    assert (listed[0]["status"], listed[0]["failing"]["cause"]) == ("running", "unhandled_failure")
+    assert lines[-1].startswith("    ! its workflow task fails (attempt ")
+    assert lines[-1].endswith(f"`python starter.py show {broken.id}`")
+
+
+async def _listed(client: Client, query: str, captured: Captured) -> Any:
+    await listing.tasks(client, JSON, status=None, query=query, limit=20)
+    return printed(captured)["tasks"]
+
+
+async def test_cancel_says_that_it_cannot_stop_yet(deploys: Deploys, broken: Handle, capsys: Captured) -> None:
+    """The request is made, but only a person can bring it about: exit code 3, and what ends the task at once."""
+    code = await stopping.cancel(deploys.client, broken, JSON)
+    document = printed(capsys)
+
+    assert (code, document["cancel_requested"]) == (Exit.NEEDS_PERSON, True)
+    assert document["failing"]["cause"] == "unhandled_failure" and TERMINATE in document["failing"]["remedy"]
+
+
+async def test_cancel_says_it_in_words(deploys: Deploys, broken: Handle, capsys: Captured) -> None:
+    """What was asked, why it does not follow yet, and what stays."""
+    await stopping.cancel(deploys.client, broken, Common(), undo=True)
+    said = capsys.readouterr().out
+
+    assert "was asked to stop and to undo what it has done. It cannot do that yet." in said
+    assert f"{TERMINATE} {broken.id}" in said and f"`python starter.py effects {broken.id}`" in said
+
+
+async def test_explain_tells_it_and_what_to_do(deploys: Deploys, broken: Handle, capsys: Captured) -> None:
+    """Where the task stands, with the attempt, and the way out as what is to be done."""
+    assert await explain.explain(deploys.client, broken, JSON, None) == 0
+    document = printed(capsys)
+
+    assert any("its workflow task fails (attempt " in text for text in document["now"])
+    assert any("run workers with the earlier code" in text.lower() for text in document["todo"])
+
+
+class Heard(View):
+    """Keeps what a follower tells of a workflow task."""
+
+    def __init__(self) -> None:
+        """Nothing yet."""
+        self.failing_tasks = list[FailingTask | None]()
+        self.silent = list[Silent]()
+
+    def silence(self, who: Silent) -> None:
+        """Keep it."""
+        self.silent.append(who)
+
+    def failing(self, task: FailingTask | None) -> None:
+        """Keep it."""
+        self.failing_tasks.append(task)
+
+
+async def until(holds: Callable[[], object]) -> None:
+    """Wait until it holds."""
+    async with asyncio.timeout(PATIENCE):
+        while not holds():
+            await asyncio.sleep(0.02)
+
+
+async def test_a_follower_says_it_once_and_follows_on_when_a_worker_is_mended(deploys: Deploys) -> None:
+    """Attached before it begins: told after seconds, not as a worker's silence; then that it goes on, to the end."""
+    heard, handle = Heard(), await deploys.begin()
+    following = asyncio.create_task(Follower(deploys.client, handle, heard).to_the_end())
+    async with deploys.worker(BrokenWorkflow):
+        await until(lambda: heard.failing_tasks)
+    async with deploys.worker():
+        result = await following
+
+    assert [one and one.cause for one in heard.failing_tasks] == [Cause.UNHANDLED, None]
+    assert result.status is TaskStatus.COMPLETED
+
+
+async def test_the_messages_vanish_when_a_worker_is_mended(deploys: Deploys, capsys: Captured) -> None:
+    """The task goes on by itself and completes; nothing is said of it any more."""
+    handle = await deploys.begin()
+    async with deploys.worker(BrokenWorkflow):
+        await deploys.failing(handle)
+    async with deploys.worker():
+        await outcome(handle)
+    assert await watching.show(deploys.client, handle, JSON) == 0
+    shown = printed(capsys)
+    await explain.explain(deploys.client, handle, JSON, None)
+
+    assert shown["status"] == "completed"
+    assert (told := printed(capsys))["now"] == [] and told["todo"] == []
+
+
+async def test_without_a_worker_the_failure_is_told_and_a_worker_asked_for(deploys: Deploys) -> None:
+    """Both are true when the failing worker was stopped: its failure, and that nobody has the task now."""
+    async with deploys.worker(BrokenWorkflow):
+        handle = await deploys.begin()
+        await deploys.failing(handle)
+    async with asyncio.timeout(PATIENCE):
+        while (await deploys.failing(handle)).is_taken:  # the server gives the stopped worker its time
+            await asyncio.sleep(0.1)
+    with pytest.raises(Problem) as said:
+        await watching.show(deploys.client, handle, JSON)
+    await handle.terminate()
+
+    assert said.value.code == "workflow_task_fails"
+    assert f"no worker has it now: `python worker.py --queue {deploys.queue}`" in said.value.remedy
+
+
+async def test_without_a_failure_a_missing_worker_is_what_it_was(deploys: Deploys) -> None:
+    """A task that no worker took has no failing workflow task."""
+    handle = await deploys.begin()
+    found = await look(deploys.client, handle)
+    with pytest.raises(Problem, match="no worker answers for it") as said:
+        await watching.show(deploys.client, handle, JSON)
+    await handle.terminate()
+
+    assert found is not None and found.failing is None
+    assert said.value.exit == Exit.UNREACHABLE
+
+
+async def test_code_that_decides_otherwise_is_told_from_an_exception(deploys: Deploys) -> None:
+    """By the server's own field; the remedy names a step that the task can be reset to, and that works."""
+    async with deploys.worker(kind="retry"):
+        handle = await deploys.begin()
+        async with asyncio.timeout(PATIENCE):
+            while "second" not in {
+                one.activity_id for one in (await handle.describe()).raw_description.pending_activities
+            }:
+                await asyncio.sleep(0.02)
+    async with deploys.worker(ChangedWorkflow):
+        found = await deploys.failing(handle)
+        with pytest.raises(Problem) as said:
+            await watching.show(deploys.client, handle, JSON)
+    async with deploys.worker():
+        assert await reset(deploys.client, handle, JSON, to="second", why=None) == 0
+        result = await outcome(deploys.client.get_workflow_handle_for(AgentWorkflow.run, handle.id))
+
+    assert found.cause is Cause.NONDETERMINISM
+    assert f"`python starter.py reset {handle.id} --to second`" in said.value.remedy
+    assert result.status is TaskStatus.COMPLETED
+
+
+async def test_a_worker_that_cannot_replay_a_task_at_rest_is_named(deploys: Deploys) -> None:
+    """No workflow task is due, so nothing failed yet: still not `no worker`, since one answers with an error."""
+    async with deploys.worker(kind="rest"):
+        handle = await deploys.begin()
+        async with asyncio.timeout(PATIENCE):
+            while not await timers(handle):
+                await asyncio.sleep(0.02)
+    async with deploys.worker(ChangedWorkflow):
+        with pytest.raises(Problem) as said:
+            await watching.show(deploys.client, handle, JSON)
+    await handle.terminate()
+
+    assert said.value.code == "workflow_task_fails"
+    assert "the worker's code cannot replay its history" in said.value.reason
+
+
+async def test_undo_of_a_task_that_a_worker_cannot_replay_is_no_missing_worker(deploys: Deploys) -> None:
+    """What the closed task did is asked of a worker, which answers that its code cannot tell."""
+    async with deploys.worker():
+        handle = await deploys.begin()
+        await outcome(handle)
+    async with deploys.worker(ChangedWorkflow):
+        with pytest.raises(Problem, match="cannot replay task") as said:
+            await undo(deploys.client, handle, JSON)
+
+    assert (said.value.code, said.value.exit) == ("workflow_task_fails", Exit.NEEDS_PERSON)
+
+
+class Away(PayloadCodec):
+    """Reads nothing, as a worker does whose store is away; it says so as the vault does."""
+
+    async def encode(self, payloads: Sequence[Payload]) -> list[Payload]:
+        """Leave all as it is."""
+        return list(payloads)
+
+    async def decode(self, payloads: Sequence[Payload]) -> list[Payload]:
+        """Fail in the form of a fault."""
+        fault = Fault.of(Code.STORE_UNAVAILABLE, "The store does not answer.")
+        raise ApplicationError(fault.reason, fault, type=fault.quadrant.value)
+
+
+async def test_a_payload_that_cannot_be_read_is_waited_for(deploys: Deploys, client: Client) -> None:
+    """A store that is away needs no other code: the task goes on when it is back, and that is what is said."""
+    config = client.config()
+    config["data_converter"] = replace(DATA_CONVERTER, payload_codec=Away())
+    handle = await deploys.begin()
+    async with deploys.worker(client=Client(**config)):
+        found = await deploys.failing(handle)
+    async with deploys.worker():
+        result = await outcome(handle)
+
+    assert (found.cause, found.message) == (Cause.PAYLOAD, "The store does not answer.")
+    assert found.remedy.startswith("it goes on by itself when the store is back")
+    assert result.status is TaskStatus.COMPLETED
+
+
+async def test_a_document_is_not_waited_for_for_ever(deploys: Deploys, server: DevServer, tmp_path: Path) -> None:
+    """Where nobody watches: after the third attempt an error document, exit code 3; the task goes on existing."""
+    handle = await deploys.begin()
+    async with deploys.worker(BrokenWorkflow):
+        done = await asyncio.to_thread(_starter(server, tmp_path), "show", handle.id, "--follow", "--json")
+        seen = await handle.describe()
+    await handle.terminate()
+    error = json.loads(done.stdout)["error"]
+
+    assert (done.returncode, error["code"]) == (3, "workflow_task_fails")
+    assert f"`python starter.py show {handle.id} --follow` follows it again" in error["remedy"]
+    assert seen.status is WorkflowExecutionStatus.RUNNING
+
+
+def _starter(server: DevServer, folder: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
+    return Processes(server.address, folder).starter
+
+
+async def test_events_name_it_before_they_end(deploys: Deploys, server: DevServer, tmp_path: Path) -> None:
+    """With --jsonl: an event with the cause, then the error."""
+    handle = await deploys.begin()
+    async with deploys.worker(BrokenWorkflow):
+        done = await asyncio.to_thread(_starter(server, tmp_path), "show", handle.id, "--follow", "--jsonl")
+    await handle.terminate()
+    events = [json.loads(line) for line in done.stdout.splitlines()]
+
+    assert [one["event"] for one in events] == ["workflow_task", "error"]
+    assert (events[0]["fails"], events[0]["cause"]) == (True, "unhandled_failure")
+
+
+@pytest.mark.full
+async def test_start_ends_with_an_error_document(deploys: Deploys, server: DevServer, tmp_path: Path) -> None:
+    """As a program starts a task, with the server's own timeouts."""
+    words = ("start", "--task", "a task", "--id", deploys.queue, "--queue", deploys.queue, "--json")
+    async with deploys.worker(BrokenWorkflow):
+        done = await asyncio.to_thread(_starter(server, tmp_path), *words)
+    await deploys.client.get_workflow_handle(deploys.queue).terminate()
+
+    assert (done.returncode, json.loads(done.stdout)["error"]["code"]) == (3, "workflow_task_fails")
+
+
+async def test_at_a_terminal_it_is_said_and_followed_on(deploys: Deploys, server: DevServer) -> None:
+    """A person who watches is told, and the command stays until the worker is mended and the task ends."""
+    handle = await deploys.begin()
+    command = [sys.executable, str(ROOT / "starter.py"), "show", handle.id, "--follow"]
+    with Terminal(command, {"TEMPORAL_ADDRESS": server.address}, ROOT, (300, 24)) as window:
+        async with deploys.worker(BrokenWorkflow):
+            await window.until("its workflow task fails (attempt ")
+            await deploys.failing(handle, attempt=4)
+        async with deploys.worker():
+            code = await window.ended()
+
+    assert code == 0
+    assert "its workflow task fails" not in " ".join(window.shown.text)
+
+
+async def test_doctor_counts_such_tasks(deploys: Deploys, broken: Handle, server: DevServer, tmp_path: Path) -> None:
+    """A failed check with how many of how many, which and why, and the way out."""
+    async with asyncio.timeout(PATIENCE):
+        while not (await deploys.client.count_workflows(f"TaskQueue = '{deploys.queue}'")).count:
+            await asyncio.sleep(0.1)
+    done = await asyncio.to_thread(_starter(server, tmp_path), "doctor", "--queue", deploys.queue, "--json")
+    [check] = [one for one in json.loads(done.stdout)["checks"] if one["name"] == "workflow tasks"]
+
+    assert (done.returncode, check["status"]) == (1, "fail")
+    assert check["found"].startswith(
+        f"1 cannot go on, since their workflow task fails: {broken.id} (unhandled failure)"
+    )
+    assert "run workers with the earlier code" in check["remedy"]
+
+
+def failed(number: int, cause: int, *, message: str = "") -> HistoryEvent:
+    """A workflow task that failed."""
+    event = HistoryEvent(event_id=number, event_type=EventType.EVENT_TYPE_WORKFLOW_TASK_FAILED)
+    event.event_time.FromDatetime(datetime(2026, 1, 2, 3, 4, number, tzinfo=UTC))
+    event.workflow_task_failed_event_attributes.cause = cause  # type: ignore[assignment]  # an enum's number
+    event.workflow_task_failed_event_attributes.failure.message = message
+    return event
+
+
+@pytest.mark.parametrize(
+    ("given", "cause"),
+    [
+        (Given.WORKFLOW_TASK_FAILED_CAUSE_NON_DETERMINISTIC_ERROR, Cause.NONDETERMINISM),
+        (Given.WORKFLOW_TASK_FAILED_CAUSE_WORKFLOW_WORKER_UNHANDLED_FAILURE, Cause.UNHANDLED),
+        (Given.WORKFLOW_TASK_FAILED_CAUSE_EXTERNAL_STORAGE_FAILURE, Cause.PAYLOAD),
+        (Given.WORKFLOW_TASK_FAILED_CAUSE_PAYLOADS_TOO_LARGE, Cause.LIMIT),
+        (Given.WORKFLOW_TASK_FAILED_CAUSE_PENDING_ACTIVITIES_LIMIT_EXCEEDED, Cause.LIMIT),
+        (Given.WORKFLOW_TASK_FAILED_CAUSE_BAD_SCHEDULE_ACTIVITY_ATTRIBUTES, Cause.UNHANDLED),
+    ],
+    ids=str,
+)
+async def test_a_cause_is_read_from_the_servers_field(given: int, cause: Cause) -> None:
+    """Whatever the message says, which may be anybody's words."""
+    streak = [failed(9, given, message="[TMPRL1100] Nondeterminism error"), failed(5, given)]
+    found = await of_streak(streak, DATA_CONVERTER, "a-task", "replan", 1)
+
+    assert found is not None and found.cause is cause
+    assert found.since == datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        Given.WORKFLOW_TASK_FAILED_CAUSE_RESET_WORKFLOW,
+        Given.WORKFLOW_TASK_FAILED_CAUSE_UNHANDLED_COMMAND,
+        Given.WORKFLOW_TASK_FAILED_CAUSE_RESET_STICKY_TASK_QUEUE,
+    ],
+    ids=str,
+)
+def test_what_the_server_begins_anew_by_itself_is_no_failure(given: int) -> None:
+    """A reset, or something that arrived while a workflow task was being completed."""
+    assert not is_failure(failed(5, given))
+
+
+async def test_a_worker_that_was_killed_once_is_no_failure() -> None:
+    """One workflow task that timed out is given to the next worker; three are worth a word."""
+    event = HistoryEvent(event_id=5, event_type=EventType.EVENT_TYPE_WORKFLOW_TASK_TIMED_OUT)
+    given = [event], DATA_CONVERTER, "a-task", "replan"
+    thrice = await of_streak(*given, 3)
+
+    assert await of_streak(*given, 2) is None
+    assert thrice is not None and thrice.cause is Cause.TIMEOUT
