@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 
+from console.shown import starter
 from console.workflow_task import FailingTask
 from workflows.catalogue import Effect, ToolSpec
 from workflows.inspect import Findings, Place, WorkerCard
@@ -85,8 +86,9 @@ def of_workflow_tasks(failing: Sequence[FailingTask], looked_at: int, running: i
         return Check("workflow tasks", Status.OK, f"none fails ({of})")
     named = [f"{one.workflow_id} ({one.cause.replace('_', ' ')})" for one in failing[:MAX_NAMED]]
     more = f" and {len(failing) - MAX_NAMED} more" if len(failing) > MAX_NAMED else ""
+    shows = f"`{starter('show', failing[0].task_id)}` has the ways out"
     found = f"{len(failing)} cannot go on, since their workflow task fails: {', '.join(named)}{more} ({of})"
-    return Check("workflow tasks", Status.FAIL, found, failing[0].remedy)
+    return Check("workflow tasks", Status.FAIL, found, f"{failing[0].cure}; {shows}")
 
 
 def of_worker(found: Findings, version: str, *, restart: str, asked: datetime, answered: datetime) -> list[Check]:

@@ -12,7 +12,7 @@ from console.problem import Exit, Problem
 from console.shown import starter
 from console.sight import FOR_GOOD, Look, look
 from console.view import Silent, View
-from console.workflow_task import Cause, FailingTask, with_step
+from console.workflow_task import FailingTask, with_step
 from workflows.agent import AgentWorkflow
 from workflows.outcome import Outcome
 
@@ -161,7 +161,7 @@ class Follower:
 
     def _is_hopeless(self, task: FailingTask, now: float) -> bool:
         """Whether an attempt after the first ones is not coming through either: a mended worker needs milliseconds."""
-        patience = HEALING_SECONDS if task.cause is Cause.PAYLOAD else PATIENCE_SECONDS
+        patience = HEALING_SECONDS if task.may_heal else PATIENCE_SECONDS
         return self._sure_since is not None and now - self._sure_since > patience
 
     def _given_up(self, task: FailingTask) -> Problem:

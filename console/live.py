@@ -95,7 +95,7 @@ class Live(View):
         notes = [f"  {words(self._silent, common.queue, common.at_queue)}"] if self._silent else []
         notes += [f"  {words_failing(self._failing)}"] if self._failing else []
         if self._sight is None:
-            for_what = "its workflow task to succeed" if self._failing else "a worker"
+            for_what = "a worker that can go on" if self._failing else "a worker"
             return picture.waiting(self._id, for_what, self._ui_url, notes, width)
         return picture.running(self._sight, self._ui_url, notes, width, height)
 

@@ -35,7 +35,7 @@ async def cancel(client: Client, handle: Handle, common: Common, *, undo: bool =
     await handle.cancel()
     said = f"{printable(handle.id)} was asked to stop{' and to undo what it has done' if undo else ''}."
     asked = f"{said} See what is done: {starter('show', handle.id)}"
-    fields: dict[str, Any] = {"task_id": handle.id, "cancel_requested": True, "undo": undo}
+    fields: dict[str, Any] = {"task_id": handle.id, "cancel_requested": True, "undo": undo, "failing": None}
     if found is not None:
         found = await with_step(client, found)
         fields["failing"] = found.document()

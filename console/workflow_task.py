@@ -35,6 +35,8 @@ MAX_MESSAGE = 300
 """Cells of what a worker said."""
 SURE = 3
 """The attempt from which on it is no coincidence, such as a worker that was killed."""
+SOON = " (within some 10 min)"
+"""The longest that the server waits for an attempt which the SDK does not answer."""
 ROLLBACK = "UndoWorkflow"
 """The type of the workflow that undoes a closed task."""
 
@@ -138,19 +140,25 @@ class FailingTask(BaseModel):
         """The way out: what a person can do, the best first."""
         start = f"`python worker.py{Common(queue=self.queue).at_queue}`"
         serve = "" if self.is_taken else f" (no worker has it now: {start})"
-        return f"{self._cure}{serve}; {self._else}"
+        return f"{self.cure}{serve}; {self._else}"
 
     @property
-    def _cure(self) -> str:
+    def may_heal(self) -> bool:
+        """Whether it may go on without anybody's doing: a store comes back, a worker that was stopped wakes up."""
+        return self.cause in (Cause.PAYLOAD, Cause.TIMEOUT)
+
+    @property
+    def cure(self) -> str:
+        """What brings the task to go on as it is."""
         match self.cause:
             case Cause.PAYLOAD:
-                return "it goes on by itself when the store is back, or when a worker runs on the store that has it"
+                return f"it goes on by itself{SOON} when the store is back, or a worker runs on the store that has it"
             case Cause.LIMIT:
-                return "run workers whose code and tools send less, and it goes on by itself"
+                return f"run workers whose code and tools ask for less, and it goes on by itself{SOON}"
             case Cause.TIMEOUT:
                 return "see the logs of the workers, and restart one that hangs"
             case _:
-                return "run workers with the earlier code, or with code that is mended, and it goes on by itself"
+                return f"run workers with the earlier code, or with code that is mended, and it goes on by itself{SOON}"
 
     @property
     def _else(self) -> str:
@@ -158,8 +166,10 @@ class FailingTask(BaseModel):
         ends = printable(f"`temporal workflow terminate -w {shlex.quote(self.workflow_id)}`") + " ends it"
         if self.task_id != self.workflow_id:
             return f"{ends}, and `{starter('undo', self.task_id)}` begins anew"
-        back = f"`{starter('reset', self.task_id, '--to', self.step)}` goes back, or " if self.step else ""
-        return f"or {back}{ends}, after which `{starter('effects', self.task_id)}` lists what stays"
+        reset = starter("reset", self.task_id, "--to", self.step or "")
+        back = f"`{reset}` goes on from before that step, or " if self.step else ""
+        effects, undo = starter("effects", self.task_id), starter("undo", self.task_id)
+        return f"or {back}{ends}, then `{effects}` lists what stays and `{undo}` takes it back"
 
     def document(self) -> dict[str, Any]:
         """The same for programs."""

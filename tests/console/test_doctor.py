@@ -21,7 +21,7 @@ from workflows.inspect import Findings, Inquiry, InspectWorkflow
 
 QUEUE = "doctor"
 SECRETS = ("sk-planted-key", "sk-planted-password")
-NAMES = ["server", "namespace", "web ui", "search attributes", "worker", "planner", "keys"]
+NAMES = ["server", "namespace", "web ui", "search attributes", "workflow tasks", "worker", "planner", "keys"]
 PLACES = ["store", "state", "documents", "workspace"]
 LACKING = ["tool http_request", "tool write_file"]
 """Tools that nobody can give an `undo`, nor http_request a `reconcile`: what they do is said in their arguments."""
