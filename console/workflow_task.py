@@ -102,6 +102,8 @@ class FailingTask(BaseModel):
     """The first failure; for REPLAY, the question."""
     is_taken: bool = Field(default=True, exclude=True)
     """Whether a worker has the attempt that is under way."""
+    failures: int = Field(default=0, exclude=True)
+    """Those that are written down: a signal begins the count of attempts anew, and one more is written."""
     workflow_id: str = Field(exclude=True)
     task_id: str = Field(exclude=True)
     """The task; of a rollback, the one that it undoes."""
@@ -114,7 +116,7 @@ class FailingTask(BaseModel):
     @property
     def is_sure(self) -> bool:
         """Whether it failed too often for a coincidence."""
-        return self.attempt >= SURE and self.cause is not Cause.REPLAY
+        return max(self.attempt, self.failures) >= SURE
 
     @property
     def reason(self) -> str:
@@ -209,10 +211,13 @@ async def of_streak(
         return None
     newest, first = (failed or streak)[0], streak[-1]
     given = newest.workflow_task_failed_event_attributes
+    cause = await _cause(given.cause, given.failure, converter) if failed else Cause.TIMEOUT
+    raised = given.failure.application_failure_info.type if cause is Cause.UNHANDLED else ""
     return FailingTask(
-        cause=await _cause(given.cause, given.failure, converter) if failed else Cause.TIMEOUT,
-        message=cut(one_line(given.failure.message), MAX_MESSAGE),
+        cause=cause,
+        message=cut(one_line(": ".join(filter(None, [raised, given.failure.message]))), MAX_MESSAGE),
         attempt=attempt,
+        failures=len(streak),
         since=first.event_time.ToDatetime(UTC),
         workflow_id=id,
         task_id=id,

@@ -22,4 +22,4 @@ class BrokenWorkflow:
     @workflow.run
     async def run(self, task: Task) -> Outcome:
         """Break at once."""
-        raise KeyError(SAID)
+        raise LookupError(SAID)
