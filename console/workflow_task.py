@@ -58,7 +58,7 @@ WHY = {
     Cause.UNHANDLED: "the worker's code raises an exception",
     Cause.PAYLOAD: "the worker cannot read or keep what lies in the store",
     Cause.LIMIT: "it asks for more than the server takes",
-    Cause.TIMEOUT: "workers took it and never answered",
+    Cause.TIMEOUT: "workers took it and did not answer in time",
     Cause.REPLAY: "the worker's code cannot replay its history",
 }
 LIMITS = frozenset(
@@ -158,7 +158,7 @@ class FailingTask(BaseModel):
             case Cause.LIMIT:
                 return f"run workers whose code and tools ask for less, and it goes on by itself{SOON}"
             case Cause.TIMEOUT:
-                return "see the logs of the workers, and restart one that hangs"
+                return "see the logs of the workers: restart one that hangs, mend the code where one broke"
             case _:
                 return f"run workers with the earlier code, or with code that is mended, and it goes on by itself{SOON}"
 

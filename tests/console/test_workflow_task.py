@@ -21,6 +21,7 @@ from temporalio.api.history.v1 import HistoryEvent
 from temporalio.client import Client, WorkflowExecutionStatus
 from temporalio.converter import PayloadCodec
 from temporalio.exceptions import ApplicationError
+from temporalio.worker import UnsandboxedWorkflowRunner, Worker
 
 from activities.toolbox import Busy, Tool, tool
 from console import explain, listing, stopping, watching
@@ -29,7 +30,7 @@ from console.options import Common
 from console.outcome import Handle
 from console.problem import Exit, Problem
 from console.resetting import reset
-from console.sight import look
+from console.shown import rollback_id
 from console.undoing import undo
 from console.view import Silent, View
 from console.workflow_task import Cause, FailingTask, failing, is_failure, of_streak
@@ -48,7 +49,7 @@ from workflows.task import Task, TaskStatus
 
 JSON = Common(json=True)
 PATIENCE = 60.0
-QUICK = timedelta(seconds=1)
+QUICK = timedelta(seconds=2)
 """The timeout of a workflow task: how long the SDK keeps each attempt after the first one."""
 TERMINATE = "temporal workflow terminate -w"
 
@@ -269,18 +270,6 @@ async def test_without_a_worker_the_failure_is_told_and_a_worker_asked_for(deplo
     assert f"no worker has it now: `python worker.py --queue {deploys.queue}`" in said.value.remedy
 
 
-async def test_without_a_failure_a_missing_worker_is_what_it_was(deploys: Deploys) -> None:
-    """A task that no worker took has no failing workflow task."""
-    handle = await deploys.begin()
-    found = await look(deploys.client, handle)
-    with pytest.raises(Problem, match="no worker answers for it") as said:
-        await watching.show(deploys.client, handle, JSON)
-    await handle.terminate()
-
-    assert found is not None and found.failing is None
-    assert said.value.exit == Exit.UNREACHABLE
-
-
 async def test_code_that_decides_otherwise_is_told_from_an_exception(deploys: Deploys) -> None:
     """By the server's own field; the remedy names a step that the task can be reset to, and that works."""
     async with deploys.worker(kind="retry"):
@@ -329,6 +318,31 @@ async def test_undo_of_a_task_that_a_worker_cannot_replay_is_no_missing_worker(d
             await undo(deploys.client, handle, JSON)
 
     assert (said.value.code, said.value.exit) == ("workflow_task_fails", Exit.NEEDS_PERSON)
+
+
+async def test_a_rollback_that_cannot_go_on_is_begun_anew(deploys: Deploys) -> None:
+    """On a worker that is too old to know rollbacks; the way out is not that of a task."""
+    async with deploys.worker():
+        handle = await deploys.begin()
+        await outcome(handle)
+    rollback: Handle = deploys.client.get_workflow_handle_for(AgentWorkflow.run, rollback_id(handle.id))
+    async with Worker(
+        deploys.client,
+        task_queue=deploys.queue,
+        workflows=[AgentWorkflow],
+        workflow_runner=UnsandboxedWorkflowRunner(),
+    ):
+        undoing = asyncio.create_task(undo(deploys.client, handle, JSON))
+        async with asyncio.timeout(PATIENCE):
+            while not [one async for one in deploys.client.list_workflows(f"WorkflowId = '{rollback.id}'")]:
+                await asyncio.sleep(0.1)
+        found = await deploys.failing(rollback)
+        undoing.cancel()
+        await asyncio.wait([undoing])
+    await rollback.terminate()
+
+    assert found.cause is Cause.UNHANDLED
+    assert f"`{TERMINATE} {rollback.id}` ends it, and `python starter.py undo {handle.id}` begins anew" in found.remedy
 
 
 class Away(PayloadCodec):
@@ -407,7 +421,6 @@ async def test_at_a_terminal_it_is_said_and_followed_on(deploys: Deploys, server
     with Terminal(command, {"TEMPORAL_ADDRESS": server.address}, ROOT, (300, 24)) as window:
         async with deploys.worker(BrokenWorkflow):
             await window.until("its workflow task fails (attempt ")
-            await deploys.failing(handle, attempt=4)
         async with deploys.worker():
             code = await window.ended()
 
