@@ -117,7 +117,7 @@ async def run(settings: Settings, registry: Registry, breaks: Breaks, roster: Ro
         models: dict[str, Any] = {"model": roster.model, "price": roster.price}
         resources = Resources(engine, http, **folders, allow_hosts=settings.allow_hosts, services=services, **models)
         host = Host(engine, {"state": settings.state, **folders}, keys.given(), packages.version(), datasources)
-        vault = Vault(engine)
+        vault = Vault(engine, server.namespace)
         elsewhere = [await opened.enter_async_context(s3(settings.payloads))] if settings.payloads else []
         worker = serve.build(
             storing(server.client, [*elsewhere, vault]),
@@ -134,6 +134,7 @@ async def run(settings: Settings, registry: Registry, breaks: Breaks, roster: Ro
                 store=await store_id(engine),
                 breaks=breaks,
                 searchable=server.searchable,
+                namespace=server.namespace,
             ),
             interceptors=[CallInterceptor(), HeaderInterceptor()],
         )

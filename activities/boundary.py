@@ -31,7 +31,7 @@ from activities.toolbox.injection import Resources, Transaction
 from activities.toolbox.kind import Kind
 from workflows.catalogue import Effect, ToolSpec
 from workflows.faults import Applied, Code, Fault
-from workflows.plan import StepReturn, canonical, digest
+from workflows.plan import PRUNED_ENCODING, StepReturn, canonical, digest, pruned
 
 MAX_RESULT = 1024 * 1024
 """Bytes of a result as JSON; a large one lies in the store."""
@@ -169,11 +169,15 @@ def _unknown_kind() -> Callable[..., Any]:
 
 def _decode(kind: Kind, payload: RawValue, this: Attempt) -> tuple[JsonValue, BaseModel]:
     """The arguments as they were sent, and as the tool takes them."""
+    if payload.payload.metadata.get("encoding") == PRUNED_ENCODING:
+        raise FaultRaised(Fault.of(Code.NEEDS_PERSON, payload.payload.data.decode()))
     try:
         value = activity.payload_converter().from_payload(payload.payload)
     except Exception as error:
         reason = "The arguments cannot be decoded: is a payload codec or a newer worker missing?"
         raise FaultRaised(Fault.of(Code.UNDECODABLE, reason)) from error
+    if missing := pruned(value):
+        raise FaultRaised(Fault.of(Code.NEEDS_PERSON, missing))
     this.shape = shape(value, kind)
     try:
         return value, kind.parse(value)

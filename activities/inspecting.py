@@ -1,14 +1,20 @@
 """The activity behind InspectWorkflow: what this worker says of itself."""
 
+import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from itertools import accumulate
 from typing import Any
 
 from pydantic import JsonValue
 from sqlalchemy.ext.asyncio import AsyncEngine
 from temporalio import activity
+from temporalio.api.common.v1 import Payload, WorkflowExecution
+from temporalio.api.enums.v1 import WorkflowExecutionStatus
+from temporalio.api.workflowservice.v1 import DescribeWorkflowExecutionRequest
+from temporalio.client import Client
 from temporalio.converter import StorageDriver, StorageDriverClaim, StorageDriverRetrieveContext
+from temporalio.service import RPCError, RPCStatusCode
 
 from activities.attempt import attempt
 from activities.borders import classify
@@ -18,11 +24,27 @@ from activities.store import DATABASE_ERRORS, begun, reading, spoken
 from activities.toolbox.errors import NeedsPerson
 from activities.toolbox.kind import Kind
 from activities.transcript import Transcript
-from activities.vault import PayloadLost, Vault
+from activities.vault import Over, PayloadLost, Vault
 from workflows import routing
 from workflows.catalogue import Price
-from workflows.inspect import Findings, Inquiry, Place, Pruned, ToolCard, TurnCard
+from workflows.inspect import Claim, Findings, Inquiry, Place, Pruned, ToolCard, TurnCard
+from workflows.plan import PRUNED_ENCODING
+from workflows.task import CONTINUES_MEMO, rollback_id
 
+CLOSED = frozenset(
+    {
+        WorkflowExecutionStatus.WORKFLOW_EXECUTION_STATUS_COMPLETED,
+        WorkflowExecutionStatus.WORKFLOW_EXECUTION_STATUS_FAILED,
+        WorkflowExecutionStatus.WORKFLOW_EXECUTION_STATUS_CANCELED,
+        WorkflowExecutionStatus.WORKFLOW_EXECUTION_STATUS_TERMINATED,
+        WorkflowExecutionStatus.WORKFLOW_EXECUTION_STATUS_TIMED_OUT,
+    }
+)
+"""How a newest run stands that is over; every other status, also one of a newer server, may need its payloads."""
+MARGIN = timedelta(hours=1)
+"""What is younger is never pruned: clocks differ, and a task that has just closed may be reset or undone."""
+MAX_TASKS = 100
+"""Tasks of which the server is asked in one answer about pruning."""
 MAX_PAGE = 1024 * 1024
 """Bytes of the turns in one answer; a server takes no answer of 2 MB."""
 
@@ -74,19 +96,51 @@ class Inspecting:
                 return await self._effects(inquiry.task_id)
             if inquiry.run is not None:
                 return await self._turns(inquiry.run, inquiry.skip)
+            if inquiry.about == "claims":
+                return self._findings(lacks=await self._lacks(inquiry.claims))
             if inquiry.before is not None:
-                return self._findings(pruned=await self._pruned(inquiry.before))
+                raise NeedsPerson("This console does not say whose payloads may go: update it to the worker's version.")
+            if inquiry.older_than is not None:
+                return self._findings(pruned=await self._pruned(inquiry.older_than, inquiry.after, inquiry.by))
             wanted = [kind for name, kind in self._kinds.items() if inquiry.kind in (None, name)]
             worker = await self._host.card() if inquiry.about == "worker" else None
             cards = tuple(_card(kind) for kind in wanted)
             asks = self._asks if worker else {}
             return self._findings(tools=cards, left_out=self._left_out, worker=worker, **asks)
 
-    async def _pruned(self, before: datetime) -> Pruned:
-        """What was deleted of payloads and conversations."""
-        payloads = await self._vault.prune(before)
-        turns = await self._transcript.prune(before) if self._transcript else 0
-        return payloads.model_copy(update={"turns": turns})
+    async def _pruned(self, older_than: datetime, after: str, by: str) -> Pruned:
+        """What was deleted of payloads and conversations of the next tasks after `after`."""
+        before = min(older_than, datetime.now(UTC) - MARGIN)
+        ids = set(await self._vault.tasks(before, after, MAX_TASKS))
+        ids |= set(await self._transcript.tasks(before, after, MAX_TASKS) if self._transcript else ())
+        asked = sorted(ids)[:MAX_TASKS]
+        over = await _over(activity.client(), asked)
+        pruned = await self._vault.prune(over, before, by)
+        turns, ownerless = 0, await self._vault.ownerless(before)
+        if self._transcript:
+            carried = await _continued(activity.client())
+            turns = await self._transcript.prune([*over.closed, *over.gone], before, carried)
+            ownerless += await self._transcript.ownerless(before)
+        found = {
+            "turns": turns,
+            "after": asked[-1] if len(ids) >= MAX_TASKS else None,
+            "kept": len(asked) - len(over.closed) - len(over.gone),
+            "ownerless": ownerless,
+        }
+        return pruned.model_copy(update=found)
+
+    async def _lacks(self, claims: Sequence[Claim]) -> str:
+        """Why the first of the claims that cannot be fetched cannot; empty where all can."""
+        ours = [StorageDriverClaim(claim.data) for claim in claims if claim.driver == self._vault.name()]
+        if missing := await self._vault.lacks(ours):
+            return missing
+        for claim in claims:
+            if claim.driver != self._vault.name():
+                try:
+                    await self._fetched(claim.driver, claim.data)
+                except NeedsPerson as missing:
+                    return str(missing)
+        return ""
 
     def _findings(self, **found: Any) -> Findings:
         return Findings.model_validate({"planner": self._planner, "tools": (), **found})
@@ -115,6 +169,18 @@ class Inspecting:
         Raises:
             NeedsPerson: it is not there.
         """
+        payload = await self._fetched(driver, claim)
+        if payload.metadata.get("encoding") == PRUNED_ENCODING:
+            raise NeedsPerson(payload.data.decode())
+        value: JsonValue = activity.payload_converter().from_payload(payload)
+        return value
+
+    async def _fetched(self, driver: str, claim: dict[str, str]) -> Payload:
+        """A payload from where the history says that it lies.
+
+        Raises:
+            NeedsPerson: it is not there.
+        """
         if driver not in self._drivers:
             raise NeedsPerson(f"This worker has no storage {driver!r}: ask one that was started with it.")
         try:
@@ -123,8 +189,40 @@ class Inspecting:
             )
         except (PayloadLost, RuntimeError, ValueError) as lost:  # the last two are what the SDK's S3 driver raises
             raise NeedsPerson(str(lost)) from lost
-        value: JsonValue = activity.payload_converter().from_payload(payload)
-        return value
+        return payload
+
+
+async def _over(client: Client, tasks: Sequence[str]) -> Over:
+    """Those of the tasks that have no open run and are not being undone, as the server knows without delay.
+
+    A list of open workflows would not do: the server writes it about a second behind.
+    """
+    own = await asyncio.gather(*(_is_open(client, task) for task in tasks))
+    undone = await asyncio.gather(*(_is_open(client, rollback_id(task)) for task in tasks))
+    over = [(task, found) for task, found, rollback in zip(tasks, own, undone, strict=True) if not (found or rollback)]
+    return Over(
+        closed=[task for task, found in over if found is not None],
+        gone=[task for task, found in over if found is None],
+    )
+
+
+async def _is_open(client: Client, id: str) -> bool | None:
+    """Whether the newest run of a workflow is open; None where the server knows of none."""
+    which = DescribeWorkflowExecutionRequest(namespace=client.namespace, execution=WorkflowExecution(workflow_id=id))
+    try:
+        seen = await client.workflow_service.describe_workflow_execution(which, retry=True)
+    except RPCError as error:
+        if error.status is not RPCStatusCode.NOT_FOUND:
+            raise
+        return None
+    return seen.workflow_execution_info.status not in CLOSED
+
+
+async def _continued(client: Client) -> set[str]:
+    """The first runs of the tasks whose conversations open tasks carry on, be it that they have no turn yet."""
+    rows = client.list_workflows("WorkflowType = 'AgentWorkflow' AND ExecutionStatus = 'Running'")
+    found = [(await row.memo()).get(CONTINUES_MEMO) async for row in rows]
+    return {str(run) for run in found if run}
 
 
 def _page(cards: Sequence[TurnCard]) -> Sequence[TurnCard]:

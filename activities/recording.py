@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable, Mapping
 
 from pydantic import JsonValue
+from temporalio import activity
 
 from activities.attempt import FaultRaised
 from activities.breaking import Point
@@ -99,7 +100,8 @@ class Recording:
         branch = turns.branch(situation)
         proposed = said.proposed.model_copy(update={"branch": branch})
         past = Past(turns.task, branch, situation.turn, situation, proposed, said.exchange, upto=situation.compact)
-        written = await self._transcript.write(past, before=situation.branch)
+        workflow = activity.info().workflow_id if activity.in_activity() else None
+        written = await self._transcript.write(past, before=situation.branch, workflow=workflow)
         if identity(written.situation) != identity(situation):  # a worker of the life before a reset was quicker
             raise FaultRaised(Fault.of(Code.BUSY, "Another turn was recorded in the place of this one meanwhile."))
         return written.proposed

@@ -33,9 +33,10 @@ def activities(
     store: str,
     breaks: Breaks | None,
     searchable: bool,
+    namespace: str | None = None,
 ) -> list[Callable[..., Any]]:
     """One activity for each kind, the planner's, and those that look into the ledgers or answer the console."""
-    known, transcript, planner = tuple(ledgers), Transcript(resources.engine), roster.planner
+    known, transcript, planner = tuple(ledgers), Transcript(resources.engine, namespace), roster.planner
     more: dict[str, Any] = {"documents": resources.documents, "searchable": searchable, "breaks": breaks}
     more |= {"named": roster.named, "asked": roster.prices}
     planning = Planning(planner, registry, store=store, transcript=transcript, **more)

@@ -4,7 +4,7 @@ A turn that was recorded is never asked for again: not after a crash, nor after 
 Where a reset leads to another one, it begins a new branch; the old one stays as it is.
 """
 
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Collection, Iterable, Mapping, Sequence, Set
 from datetime import UTC, datetime
 from typing import Any
 
@@ -31,8 +31,13 @@ TURNS = Table(
     Column("proposed", Text, nullable=False),
     Column("exchange", Text),
     Column("upto", Integer, nullable=False, default=0),
+    Column("namespace", String(200)),
+    Column("workflow", String(1000)),
 )
-"""One row for each turn: `task` is the task's first run, `before` the branch of the turn before it."""
+"""One row for each turn: `task` is the task's first run, `before` the branch of the turn before it.
+
+`namespace` is the id of the task's namespace and `workflow` its workflow id; null where nobody said.
+"""
 
 EXCHANGE = TypeAdapter(Exchange)
 CLOCKS: Mapping[str, set[str]] = {
@@ -46,9 +51,11 @@ CLOCKS: Mapping[str, set[str]] = {
 class Transcript:
     """The conversations of all tasks of a store."""
 
-    def __init__(self, engine: AsyncEngine) -> None:
-        """Keep them in this store."""
+    def __init__(self, engine: AsyncEngine, namespace: str | None = None) -> None:
+        """Keep them in this store, as those of the namespace with this id."""
         self._engine = engine
+        self._namespace = namespace
+        self._is_mine = TURNS.c.namespace == (namespace or "")
 
     async def of(self, task: str, continues: str | None = None) -> "Turns":
         """All turns of the task whose first run is `task`, and of those whose conversation it carries on.
@@ -61,10 +68,10 @@ class Transcript:
         async with begun(reading(self._engine)) as tx:
             return await _load(tx, task, continues)
 
-    async def write(self, past: Past, before: int) -> Past:
+    async def write(self, past: Past, before: int, workflow: str | None = None) -> Past:
         """Record a turn that followed one of the branch `before`, and return what is recorded.
 
-        That is another one where somebody else was quicker.
+        That is another one where somebody else was quicker. `workflow` is the task's workflow id.
 
         Raises:
             StoreAway: the store cannot be reached; nothing is recorded.
@@ -80,6 +87,8 @@ class Transcript:
             "proposed": past.proposed.model_dump_json(),
             "exchange": EXCHANGE.dump_json(past.exchange).decode() if past.exchange else None,
             "upto": past.upto,
+            "namespace": self._namespace,
+            "workflow": workflow,
         }
         async with begun(writing(self._engine)) as tx:
             if await insert_new(tx, TURNS, row):
@@ -94,19 +103,36 @@ class Transcript:
             moments = {_place(row): row.at for row in await _rows(tx, turns.tasks)}
         return tuple(_card(past, moments[past.task, past.branch, past.turn]) for past in turns.newest())
 
-    async def prune(self, before: datetime) -> int:
-        """Delete conversations whose last turn is older than a moment, and return how many turns they had.
+    async def tasks(self, before: datetime, after: str, limit: int) -> list[str]:
+        """The tasks of this namespace that have turns from before a moment, in the order of their workflow ids."""
+        mine = (self._is_mine, TURNS.c.at < before, TURNS.c.workflow > after)
+        wanted = select(TURNS.c.workflow).distinct().where(*mine).order_by(TURNS.c.workflow).limit(limit)
+        async with begun(reading(self._engine)) as tx:
+            return list(await tx.scalars(wanted))
 
-        One that a younger conversation carries on stays, too.
+    async def prune(self, tasks: Collection[str], before: datetime, carried: Collection[str] = ()) -> int:
+        """Delete the conversations of these tasks that ended before a moment, and return how many turns they had.
+
+        The caller knows that none of the tasks is open. A conversation that stays carries on others, which stay, too;
+        so do those of the tasks whose first runs are `carried`.
         """
+        old = func.max(TURNS.c.at) < before
+        mine = (self._is_mine, TURNS.c.workflow.in_(tasks))
         async with begun(writing(self._engine)) as tx:
-            last = select(TURNS.c.task).group_by(TURNS.c.task)
-            new = await _carried(tx, last.having(func.max(TURNS.c.at) >= before))
+            ended = select(TURNS.c.task).group_by(TURNS.c.task).having(old)
+            asked = select(TURNS.c.task).where(*mine, TURNS.c.task.in_(ended), TURNS.c.task.not_in(carried))
+            going = set(await tx.scalars(asked.distinct()))
+            new = {*carried, *await _carried(tx, select(TURNS.c.task).where(TURNS.c.task.not_in(going)))}
             kept = set(new)
             while new := await _carried(tx, list(new)) - kept:
                 kept |= new
-            old = (TURNS.c.task.in_(last.having(func.max(TURNS.c.at) < before)), TURNS.c.task.not_in(kept))
-            return (await tx.execute(delete(TURNS).where(*old))).rowcount
+            return (await tx.execute(delete(TURNS).where(TURNS.c.task.in_(going - kept)))).rowcount
+
+    async def ownerless(self, before: datetime) -> int:
+        """How many turns of a time before this moment say not whose they are."""
+        old = (TURNS.c.workflow.is_(None) | TURNS.c.namespace.is_(None), TURNS.c.at < before)
+        async with begun(reading(self._engine)) as tx:
+            return await tx.scalar(select(func.count()).select_from(TURNS).where(*old)) or 0
 
 
 class Turns:

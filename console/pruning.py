@@ -5,27 +5,49 @@ from datetime import UTC, datetime, timedelta
 from temporalio.client import Client
 
 from console import document, tools
-from console.finding import TASKS
 from console.options import Common
 from console.problem import Exit, Problem
-from workflows.inspect import Inquiry
+from workflows.inspect import Inquiry, Pruned
+
+PATIENCE = timedelta(seconds=30)
+"""How long a worker may take to ask the server about some tasks, and to delete what they left."""
 
 
 async def prune(client: Client, common: Common, days: float) -> int:
-    """Delete the payloads that were stored more than `days` ago, and before any open task began.
+    """Delete the payloads and conversations of closed tasks that were stored more than `days` ago.
 
     Raises:
         Problem: no worker answers, or it is too old to prune.
     """
     before = datetime.now(UTC) - timedelta(days=days)
-    async for task in client.list_workflows(f"{TASKS} AND ExecutionStatus = 'Running'"):
-        before = min(before, task.start_time)
-    found = (await tools.ask(client, common, Inquiry(about="prune", before=before))).pruned
-    if found is None:
-        remedy = "restart it on the version of this console"
-        raise Problem("old_worker", "The worker is too old to prune", remedy, Exit.FAILED)
-    fields = {"pruned": found.payloads, "bytes": found.size, "turns": found.turns, "before": before.isoformat()}
-    what = f"{found.payloads} payloads, {found.size} bytes, and {found.turns} turns of conversations"
-    line = f"pruned {what} that were stored before {before:%Y-%m-%d %H:%M} UTC"
-    print(document.of_anything(fields) if common.json else line)
+    all = Pruned(payloads=0, size=0)
+    inquiry = Inquiry(about="prune", older_than=before, by=client.identity)
+    while True:
+        found = (await tools.ask(client, common, inquiry, PATIENCE)).pruned
+        if found is None:
+            remedy = "restart it on the version of this console"
+            raise Problem("old_worker", "The worker is too old to prune", remedy, Exit.FAILED)
+        all = _sum(all, found)
+        if found.after is None:
+            break
+        inquiry = inquiry.model_copy(update={"after": found.after})
+    _say(all, before, common)
     return Exit.COMPLETED
+
+
+def _sum(one: Pruned, other: Pruned) -> Pruned:
+    counts = {name: getattr(one, name) + getattr(other, name) for name in ("payloads", "size", "turns", "kept")}
+    return Pruned.model_validate({**counts, "ownerless": other.ownerless})
+
+
+def _say(all: Pruned, before: datetime, common: Common) -> None:
+    if common.json:
+        fields = {"pruned": all.payloads, "bytes": all.size, "turns": all.turns, "before": before.isoformat()}
+        print(document.of_anything({**fields, "kept": all.kept, "ownerless": all.ownerless}))
+        return
+    what = f"{all.payloads} payloads, {all.size} bytes, and {all.turns} turns of conversations"
+    print(f"pruned {what} that were stored before {before:%Y-%m-%d %H:%M} UTC")
+    if all.kept:
+        print(f"kept what {all.kept} tasks stored that are open or being undone")
+    if all.ownerless:
+        print(f"kept {all.ownerless} payloads and turns that do not say whose they are: see docs/operations.md")

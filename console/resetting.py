@@ -1,23 +1,26 @@
 """`reset`: a task goes on from just before a step, in a new run of the same task."""
 
 import secrets
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 
-from temporalio.api.common.v1 import WorkflowExecution
+from google.protobuf.message import Message
+from temporalio.api.common.v1 import Payload, WorkflowExecution
 from temporalio.api.enums.v1 import ResetReapplyExcludeType
 from temporalio.api.history.v1 import HistoryEvent
 from temporalio.api.workflowservice.v1 import ResetWorkflowExecutionRequest
 from temporalio.client import Client, WorkflowExecutionStatus
 
-from console import calls, document
+from console import calls, document, tools
 from console.calls import UNREADABLE, Call, Calls
 from console.cells import printable
 from console.connection import ui_url
 from console.options import Common
 from console.outcome import Handle
 from console.problem import Exit, Problem
+from console.results import reference_of
 from console.shown import starter
+from workflows.inspect import Claim, Inquiry
 from workflows.plan import nearest
 from workflows.task import Task
 
@@ -28,7 +31,8 @@ async def reset(client: Client, handle: Handle, common: Common, *, to: str, why:
     """Begin a new run of a task that keeps what happened before `to` was first scheduled, and its keys.
 
     Raises:
-        Problem: the task has no such step, it never started, what it did would be done twice, or its deadline passed.
+        Problem: the task has no such step, it never started, what it did would be done twice, its deadline passed, or
+            the store does not have what the new run needs.
     """
     seen = await handle.describe()
     this_run = client.get_workflow_handle(handle.id, run_id=seen.run_id)
@@ -37,6 +41,7 @@ async def reset(client: Client, handle: Handle, common: Common, *, to: str, why:
     step = _step(made, to, handle.id, events)
     _refuse_twice(made, step, handle.id)
     await _refuse_late(client, events, handle.id)
+    await require_payloads(client, await common.at(handle), [one for one in events if one.event_id <= step.task])
     request = ResetWorkflowExecutionRequest(
         namespace=client.namespace,
         workflow_execution=WorkflowExecution(workflow_id=handle.id, run_id=seen.run_id),
@@ -96,6 +101,41 @@ async def _refuse_late(client: Client, events: Sequence[HistoryEvent], id: str) 
     if task.limits.deadline and start + timedelta(seconds=task.limits.deadline) <= datetime.now(UTC):
         reason = f"The deadline of task {id!r}, {task.limits.deadline:g} s after its start, has passed"
         raise Problem("deadline", reason, "start a new task", Exit.FAILED)
+
+
+async def require_payloads(client: Client, common: Common, events: Sequence[HistoryEvent]) -> None:
+    """Have a worker look whether all is there that these events only refer to.
+
+    Raises:
+        Problem: something is not, or no worker tells.
+    """
+    claims = {text: claim for event in events for text, claim in _claims(event)}
+    if not claims:
+        return
+    lacks = (await tools.ask(client, common, Inquiry(about="claims", claims=tuple(claims.values())))).lacks
+    if lacks is None:
+        remedy = "restart it on the version of this console"
+        raise Problem("old_worker", "The worker is too old to say whether the store has all results", remedy)
+    if lacks:
+        reason = f"The new run would lack what the old one had ({lacks.rstrip('.')})"
+        raise Problem("payload_lost", reason, "start a new task for what is left to do", Exit.FAILED)
+
+
+def _claims(message: Message) -> Iterator[tuple[str, Claim]]:
+    """What a message of the history refers to in a worker's store, each with a text that tells it from others."""
+    if isinstance(message, Payload):
+        if reference := reference_of(message):
+            claim = Claim(driver=reference.driver_name, data=dict(reference.claim_data))
+            yield claim.model_dump_json(), claim
+        return
+    for field, value in message.ListFields():
+        if field.message_type is None:
+            continue
+        one_map = field.message_type.GetOptions().map_entry
+        inner = value.values() if one_map else value if field.is_repeated else (value,)
+        for item in inner:
+            if isinstance(item, Message):
+                yield from _claims(item)
 
 
 def _refuse_overtaken(before: Calls, after: Calls, step: Call, id: str) -> None:

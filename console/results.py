@@ -24,7 +24,7 @@ async def result(client: Client, handle: Handle, common: Common, step: str) -> i
         Problem: no such step has finished, or no worker has what it returned.
     """
     payload = _returned([event async for event in handle.fetch_history_events()], step)
-    reference = _reference(payload)
+    reference = reference_of(payload)
     if reference is None:
         value: JsonValue = (await client.data_converter.decode([payload]))[0]
     else:
@@ -55,7 +55,7 @@ def _returned(events: list[HistoryEvent], step: str) -> Payload:
     return returned[step][0]
 
 
-def _reference(payload: Payload) -> ExternalStorageReference | None:
+def reference_of(payload: Payload) -> ExternalStorageReference | None:
     """What says where the payload lies; None for one that is here."""
     if payload.metadata.get("messageType", b"").decode() != ExternalStorageReference.DESCRIPTOR.full_name:
         return None

@@ -3,6 +3,7 @@
 import shlex
 
 from console.cells import printable
+from workflows.task import rollback_id as rollback_id  # for all who show it
 
 
 def starter(*words: str) -> str:
@@ -12,8 +13,3 @@ def starter(*words: str) -> str:
 
 ROLLBACK_OF = "origin"
 """The memo of a rollback: the first run of the task that it undoes."""
-
-
-def rollback_id(task: str) -> str:
-    """The id of the workflow that undoes a closed task."""
-    return f"undo-{task}"

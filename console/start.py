@@ -18,7 +18,7 @@ from workflows.agent import AgentWorkflow
 from workflows.budget import Limits
 from workflows.details import summary
 from workflows.plan import Step, digest
-from workflows.task import Task
+from workflows.task import CONTINUES_MEMO, Task
 
 MAX_ID = 200
 """Characters of an id that somebody chooses."""
@@ -152,6 +152,7 @@ async def start(client: Client, task: Task, *, id: str | None, queue: str, again
     """
     reuse = WorkflowIDReusePolicy.ALLOW_DUPLICATE if again else WorkflowIDReusePolicy.REJECT_DUPLICATE
     mark = digest(task.model_dump(mode="json"))
+    carried = {CONTINUES_MEMO: task.continues} if task.continues else {}
     chosen = new_id(task.text) if id is None else id
     try:
         return await client.start_workflow(
@@ -162,7 +163,7 @@ async def start(client: Client, task: Task, *, id: str | None, queue: str, again
             id_reuse_policy=reuse,
             static_summary=summary(task.text),
             static_details=f"`{starter('show', chosen)}` shows this task in a terminal.",
-            memo={TASK_MEMO: task.text, DIGEST_MEMO: mark},
+            memo={TASK_MEMO: task.text, DIGEST_MEMO: mark, **carried},
         )
     except WorkflowAlreadyStartedError:
         return await _join(client, chosen, mark)

@@ -119,8 +119,8 @@ def _text_of(file: str) -> str:
         raise Problem("bad_arguments", reason, "check what stands behind the @") from error
 
 
-async def ask(client: Client, common: Common, inquiry: Inquiry) -> Findings:
-    """What a live worker answers.
+async def ask(client: Client, common: Common, inquiry: Inquiry, patience: timedelta = PATIENCE) -> Findings:
+    """What a live worker answers within `patience`.
 
     Raises:
         Problem: none answers, or it cannot.
@@ -131,7 +131,7 @@ async def ask(client: Client, common: Common, inquiry: Inquiry) -> Findings:
             inquiry,
             id=f"inspect-{secrets.token_hex(4)}",
             task_queue=common.queue,
-            execution_timeout=PATIENCE,
+            execution_timeout=patience,
             static_summary=f"the console asks for {inquiry.about}",
         )
     except WorkflowFailureError as failure:

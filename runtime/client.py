@@ -94,6 +94,15 @@ async def connect(
     return client
 
 
+async def namespace_id(client: Client) -> str:
+    """The id of a client's namespace: two servers may each have a namespace of the same name, and none of the same id.
+
+    Raises RPCError when the server cannot be reached.
+    """
+    request = DescribeNamespaceRequest(namespace=client.namespace)
+    return (await client.workflow_service.describe_namespace(request, timeout=RPC_TIMEOUT)).namespace_info.id
+
+
 async def answers(address: str) -> bool:
     """Is there a Temporal server without TLS at `host:port`?"""
     try:

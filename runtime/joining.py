@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from temporalio.client import Client
 
-from runtime.client import connect, register_search_attributes
+from runtime.client import connect, namespace_id, register_search_attributes
 from runtime.dev_server import LocalServer, dev_server
 from runtime.settings import Settings
 from runtime.temporal_cli import Say
@@ -21,6 +21,8 @@ class Joined:
     """The server of `--dev`."""
     searchable: bool
     """Whether the namespace has our search attributes."""
+    namespace: str
+    """The id of the namespace, which no other one has, on no server."""
 
 
 @asynccontextmanager
@@ -33,4 +35,5 @@ async def joined(settings: Settings, attributes: Mapping[str, str], say: Say) ->
         server = dev_server(settings.state, say=say, attributes=attributes) if settings.dev else None
         local = await opened.enter_async_context(server) if server else None
         client = await connect(address=local.address if local else None, plain=local is not None)
-        yield Joined(client, local, await register_search_attributes(client, attributes))
+        searchable = await register_search_attributes(client, attributes)
+        yield Joined(client, local, searchable, await namespace_id(client))

@@ -14,6 +14,17 @@ from workflows.drafting import Draft, draft
 from workflows.task import Task
 
 
+class Claim(BaseModel):
+    """Where a payload lies that a history only refers to."""
+
+    model_config = ConfigDict(frozen=True)
+
+    driver: str
+    """Which storage that is."""
+    data: dict[str, str]
+    """What that storage needs to find it."""
+
+
 class Inquiry(BaseModel):
     """What the console wants to know."""
 
@@ -21,8 +32,9 @@ class Inquiry(BaseModel):
 
     about: str = "tools"
     """`tools`; `worker`: the tools and how the worker stands; `plan`: what it would do for `task`; `payload`: what a
-    history only refers to; `prune`: to delete old payloads; `effects`: what `task_id` did to the world; `transcript`:
-    what the planner of the task whose first run is `run` was told, and said."""
+    history only refers to; `claims`: whether all that it refers to is there; `prune`: to delete what closed tasks left;
+    `effects`: what `task_id` did to the world; `transcript`: what the planner of the task whose first run is `run` was
+    told, and said."""
     kind: str | None = None
     """One kind only."""
     task: Task | None = None
@@ -35,7 +47,16 @@ class Inquiry(BaseModel):
     driver: str = ""
     """Which storage that is."""
     before: datetime | None = None
-    """Payloads that were stored before this moment are deleted."""
+    """As `older_than`, from an older console."""
+    older_than: datetime | None = None
+    """What closed tasks left in the store before this moment is deleted. An older worker does not know it, and so
+    deletes nothing."""
+    after: str = ""
+    """The task after which, in the order of ids, the deletion continues."""
+    by: str = ""
+    """Who has it deleted."""
+    claims: tuple[Claim, ...] = ()
+    """What must be there."""
 
 
 class ToolCard(BaseModel):
@@ -151,6 +172,12 @@ class Pruned(BaseModel):
     """Bytes."""
     turns: int = 0
     """Of conversations."""
+    after: str | None = None
+    """The last task that was looked at, where there are more."""
+    kept: int = 0
+    """Tasks that are open, or that an open one needs."""
+    ownerless: int = 0
+    """Payloads and turns of nobody knows which task, which stay."""
 
 
 class Findings(BaseModel):
@@ -170,6 +197,8 @@ class Findings(BaseModel):
     draft: Draft | None = None
     payload: JsonValue = None
     pruned: Pruned | None = None
+    lacks: str | None = None
+    """Why the first of the claims cannot be fetched; empty where all can, None where nobody asked for them."""
     effects: tuple[EffectCard, ...] | None = None
     transcript: tuple[TurnCard, ...] | None = None
     more: bool = False

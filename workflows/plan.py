@@ -146,6 +146,12 @@ class StepReturn(Sparse):
     """US dollars; None where the price is not known, or no model was asked."""
 
 
+PRUNED = "$pruned"
+"""The one key of what stands in the place of a result that `prune` deleted; its value is a sentence for a person."""
+PRUNED_ENCODING = b"replan/pruned"
+"""The encoding of the payload that stands in the place of such a one; its data is the sentence."""
+
+
 class Unresolved(ValueError):
     """A reference points at nothing; the message says where and what is there instead."""
 
@@ -183,10 +189,14 @@ def resolve(value: JsonValue, results: Mapping[str, JsonValue]) -> JsonValue:
 def pick(value: JsonValue, path: str, of: str) -> JsonValue:
     """Follow a dotted path (`free.0.at`) into `value`, which error messages call `of`.
 
+    Any part of a result that `prune` deleted is that result's sentence: a replay has to take the ways that it took.
+
     Raises:
         Unresolved: there is nothing at the path.
     """
     where = "it"
+    if _is_pruned(value):
+        return value
     for part in filter(None, path.split(".")):
         if isinstance(value, dict) and part in value:
             value = value[part]
@@ -198,6 +208,14 @@ def pick(value: JsonValue, path: str, of: str) -> JsonValue:
             raise Unresolved(f"{of} has nothing at {path!r}: {where} {there}")
         where = repr(part)
     return value
+
+
+def pruned(value: JsonValue) -> str | None:
+    """The sentence about the first part of `value` that `prune` deleted; None where all of it is there."""
+    if _is_pruned(value):
+        return str(value[PRUNED])
+    items = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    return next((found for item in items if (found := pruned(item))), None)
 
 
 def canonical(value: JsonValue) -> str:
@@ -266,6 +284,10 @@ def depth(value: JsonValue) -> int:
 
 def _is_reference(value: JsonValue) -> TypeGuard[dict[str, JsonValue]]:
     return isinstance(value, dict) and "$from" in value and set(value) <= {"$from", "path"}
+
+
+def _is_pruned(value: JsonValue) -> TypeGuard[dict[str, JsonValue]]:
+    return isinstance(value, dict) and value.keys() == {PRUNED}
 
 
 def _cycle(steps: Sequence[Step]) -> list[str]:

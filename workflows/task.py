@@ -82,3 +82,12 @@ class Task(BaseModel):
         asked = self.model_dump(mode="json", include=told, exclude_defaults=True)
         limits = asked.pop("limits", {})
         return {"documents": self.documents, **asked, **({"usd": limits["usd"]} if limits.get("usd") else {})}
+
+
+CONTINUES_MEMO = "continues"
+"""The memo of a task that carries a conversation on: the first run of the task whose conversation that is."""
+
+
+def rollback_id(task: str) -> str:
+    """The id of the workflow that undoes a closed task."""
+    return f"undo-{task}"

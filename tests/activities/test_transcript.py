@@ -15,6 +15,7 @@ from tests.activities.situations import NOW, fault, record, seen, step
 from workflows.plan import Answer, Proposed
 from workflows.situation import Situation
 
+LATER = datetime.now(UTC) + timedelta(days=1)
 CALL = ToolCall("call_1", "book_slot", {"at": "14:00"})
 
 
@@ -22,7 +23,7 @@ CALL = ToolCall("call_1", "book_slot", {"at": "14:00"})
 async def transcript(store_url: str) -> AsyncIterator[Transcript]:
     """An empty one."""
     engine = await open_store(store_url)
-    yield Transcript(engine)
+    yield Transcript(engine, "ours")
     await engine.dispose()
 
 
@@ -174,11 +175,34 @@ async def test_people_read_all_of_it(transcript: Transcript) -> None:
 
 async def test_only_conversations_that_are_over_are_pruned(transcript: Transcript) -> None:
     """And none that a younger one carries on."""
-    await transcript.write(turn(told(1), task="old"), before=0)
-    await transcript.write(turn(told(1), task="carried on"), before=0)
+    await transcript.write(turn(told(1), task="old"), before=0, workflow="old")
+    await transcript.write(turn(told(1), task="carried on"), before=0, workflow="carried on")
     between = datetime.now(UTC)
-    await transcript.write(turn(told(1, continues="carried on"), task="young"), before=0)
-    pruned = await transcript.prune(between)
+    await transcript.write(turn(told(1, continues="carried on"), task="young"), before=0, workflow="young")
+    pruned = await transcript.prune(["old", "carried on", "young"], between)
 
     assert (pruned, (await transcript.of("old")).newest()) == (1, [])
     assert [past.task for past in (await transcript.of("young")).newest()] == ["carried on", "young"]
+
+
+async def test_a_conversation_stays_that_an_open_task_will_carry_on(transcript: Transcript) -> None:
+    """The open one has no turn yet; nor does what that conversation itself carries on go."""
+    await transcript.write(turn(told(1), task="first"), before=0, workflow="1")
+    await transcript.write(turn(told(1, continues="first"), task="second"), before=0, workflow="2")
+    pruned = await transcript.prune(["1", "2"], LATER, carried=["second"])
+
+    assert (pruned, len((await transcript.of("second")).newest())) == (0, 2)
+
+
+async def test_an_old_conversation_of_an_open_task_is_kept(store_url: str) -> None:
+    """And of another namespace, and one of nobody knows which task."""
+    engine = await open_store(store_url)
+    ours, theirs = Transcript(engine, "ours"), Transcript(engine, "theirs")
+    await ours.write(turn(told(1), task="open"), before=0, workflow="open")
+    await ours.write(turn(told(1), task="unknown"), before=0)
+    await theirs.write(turn(told(1), task="foreign"), before=0, workflow="foreign")
+    pruned, asked = await ours.prune(["foreign"], LATER), await ours.tasks(LATER, "", 9)
+    ownerless = await ours.ownerless(LATER)
+    await engine.dispose()
+
+    assert (asked, pruned, ownerless) == (["open"], 0, 1)

@@ -1,5 +1,6 @@
 """The vault: large payloads are kept by task and digest, and what comes back is what was stored."""
 
+import re
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -16,10 +17,14 @@ from temporalio.converter import (
 )
 
 from activities.store import open_store, sqlite_url, writing
-from activities.vault import PAYLOADS, PayloadLost, Vault
+from activities.vault import PAYLOADS, Over, PayloadLost, Vault
+from runtime.payloads import PayloadConverter, PayloadPruned
 from workflows.faults import Code
+from workflows.plan import PRUNED, StepReturn
+from workflows.task import Task
 
 HERE = StorageDriverRetrieveContext()
+LATER = datetime.now(UTC) + timedelta(days=1)
 
 
 def of(task: str) -> StorageDriverStoreContext:
@@ -95,45 +100,133 @@ async def test_a_store_that_cannot_be_used_is_a_fault_in_our_own_words(engine: A
 
 
 async def test_a_store_that_is_away_is_waited_for(tmp_path: Path) -> None:
-    """Keeping and fetching both say so, with the code that a task waits for."""
+    """Keeping and fetching both say so, with the code that a task waits for.
+
+    What cannot be fetched must be retryable: the SDK closes the workflow on any other error.
+    """
     engine = await open_store(sqlite_url(tmp_path))
     vault = Vault(engine)
     claims = await vault.store(of("task"), [payload("x")])
     (tmp_path / "store.db").rename(tmp_path / "elsewhere.db")
-    codes = list[Code]()
+    codes = list[tuple[Code, bool]]()
     for use in (vault.store(of("task"), [payload("y")]), vault.retrieve(HERE, claims)):
         with pytest.raises(PayloadLost) as lost:
             await use
-        codes.append(lost.value.details[0].code)
+        codes.append((lost.value.details[0].code, lost.value.non_retryable))
     await engine.dispose()
 
-    assert codes == [Code.STORE_UNAVAILABLE] * 2
+    assert codes == [(Code.STORE_UNAVAILABLE, True), (Code.STORE_UNAVAILABLE, False)]
 
 
 async def test_only_what_is_older_is_pruned(engine: AsyncEngine) -> None:
     """By when it was stored last, in any time zone."""
-    vault = Vault(engine)
+    vault = Vault(engine, "ours")
     await vault.store(of("old"), [payload("a" * 10)])
     between = datetime.now(UTC).astimezone()
     claims = await vault.store(of("new"), [payload("b")])
-    pruned = await vault.prune(between)
+    pruned = await vault.prune(Over(closed=["old", "new"], gone=[]), between, "me")
 
     assert (pruned.payloads, pruned.size > 10) == (1, True)
     assert await vault.retrieve(HERE, claims) == [payload("b")]
 
 
+async def test_only_what_tasks_stored_that_are_over_is_pruned(engine: AsyncEngine) -> None:
+    """However old the rest is: the tasks to ask about are told in order, page by page."""
+    vault = Vault(engine, "ours")
+    for task in ("c", "a", "b"):
+        await vault.store(of(task), [payload("x"), payload("y")])
+    pages = [await vault.tasks(LATER, "", 2), await vault.tasks(LATER, "b", 2)]
+    pruned = await vault.prune(Over(closed=["a"], gone=["b"]), LATER, "me")
+
+    assert (pages, pruned.payloads) == ([["a", "b"], ["c"]], 4)
+    assert len(await vault.retrieve(HERE, await vault.store(of("c"), [payload("x")]))) == 1
+
+
+async def test_what_another_namespace_stored_is_not_pruned(engine: AsyncEngine) -> None:
+    """Nor what both have under the same task id, of which nobody knows both sides."""
+    ours, theirs = Vault(engine, "ours"), Vault(engine, "theirs")
+    alone = await theirs.store(of("alone"), [payload("x")])
+    both = await theirs.store(of("both"), [payload("x")])
+    await ours.store(of("both"), [payload("x")])
+    pruned = await ours.prune(Over(closed=["alone"], gone=["both"]), LATER, "me")
+
+    assert (await ours.tasks(LATER, "", 9), pruned.payloads, await ours.ownerless(LATER)) == ([], 0, 1)
+    assert await theirs.retrieve(HERE, alone + both) == [payload("x")] * 2
+
+
+async def test_what_was_stored_before_there_were_owners_is_kept(engine: AsyncEngine) -> None:
+    """And counted, so that a person can decide."""
+    vault = Vault(engine, "ours")
+    claims = await Vault(engine).store(of("task"), [payload("x")])
+    pruned = await vault.prune(Over(closed=["task"], gone=["task"]), LATER, "me")
+
+    assert (pruned.payloads, await vault.ownerless(LATER)) == (0, 1)
+    assert await vault.retrieve(HERE, claims) == [payload("x")]
+
+
+async def test_what_a_closed_task_left_says_that_it_was_pruned(engine: AsyncEngine) -> None:
+    """When, and by whom; a result is read as that sentence, anything else raises it."""
+    vault = Vault(engine, "ours")
+    claims = await vault.store(of("task"), [payload("x")])
+    await vault.prune(Over(closed=["task"], gone=[]), LATER, "me@host")
+    [left] = await vault.retrieve(HERE, claims)
+    [read] = PayloadConverter().from_payloads([left], [StepReturn])
+
+    sentence = (
+        rf"^The payload {claims[0].claim_data['digest'][:12]} of task 'task' \(\d+ bytes\) was deleted by `prune` "
+    )
+    assert re.match(sentence + r"\(20.* UTC, asked by me@host\): start the task anew\.$", read.result[PRUNED])
+    with pytest.raises(PayloadPruned, match="was deleted by `prune`"):
+        PayloadConverter().from_payloads([left], [Task])
+
+
+async def test_what_a_task_left_of_which_the_server_knows_nothing_is_deleted_without_a_trace(
+    engine: AsyncEngine,
+) -> None:
+    """No history can ask for it; what an earlier `prune` left of it goes, too."""
+    vault = Vault(engine, "ours")
+    for word in ("x", "y"):
+        await vault.store(of("task"), [payload(word)])
+        pruned = await vault.prune(Over(closed=["task"] if word == "x" else [], gone=["task"]), LATER, "me")
+
+    assert (pruned.payloads, await rows(engine)) == (1, 0)
+
+
+async def test_what_was_pruned_and_is_stored_again_is_there(engine: AsyncEngine) -> None:
+    """A closed task may be reset behind what was pruned, and come to the same."""
+    vault = Vault(engine, "ours")
+    await vault.store(of("task"), [payload("x")])
+    await vault.prune(Over(closed=["task"], gone=[]), LATER, "me")
+    claims = await vault.store(of("task"), [payload("x")])
+
+    assert await vault.retrieve(HERE, claims) == [payload("x")]
+
+
+async def test_what_is_lacking_is_named(engine: AsyncEngine) -> None:
+    """Without fetching anything: what was pruned, and what was never here."""
+    vault = Vault(engine, "ours")
+    kept, pruned = await vault.store(of("kept"), [payload("x")]), await vault.store(of("closed"), [payload("x")])
+    await vault.prune(Over(closed=["closed"], gone=[]), LATER, "me")
+    never = StorageDriverClaim({"task": "never", "digest": "0" * 64, "size": "9"})
+    said = [str(await vault.lacks(claims)) for claims in (kept, [*kept, *pruned], [never])]
+
+    assert [word in one for word, one in zip(("None", "deleted by `prune`", "is not in"), said, strict=True)] == [
+        True
+    ] * 3
+
+
 async def test_what_is_stored_again_is_young_again(engine: AsyncEngine) -> None:
     """An open task that stores the same once more needs it."""
-    vault = Vault(engine)
+    vault = Vault(engine, "ours")
     await vault.store(of("task"), [payload("a")])
     between = datetime.now(UTC)
     await vault.store(of("task"), [payload("a")])
 
-    assert (await vault.prune(between)).payloads == 0
+    assert (await vault.prune(Over(closed=["task"], gone=[]), between, "me")).payloads == 0
 
 
 async def test_nothing_to_prune_is_nothing(engine: AsyncEngine) -> None:
     """An empty store has no bytes."""
-    pruned = await Vault(engine).prune(datetime.now(UTC) + timedelta(days=1))
+    pruned = await Vault(engine, "ours").prune(Over(closed=["task"], gone=[]), LATER, "me")
 
     assert (pruned.payloads, pruned.size) == (0, 0)

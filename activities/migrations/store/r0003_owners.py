@@ -1,0 +1,16 @@
+"""Whose payloads and turns are, and what `prune` leaves of a payload."""
+
+from alembic.operations import Operations
+from sqlalchemy import Column, DateTime, String
+
+revision = "0003"
+down_revision = "0002"
+
+
+def upgrade(op: Operations) -> None:
+    """Add the columns; rows from before have no owner."""
+    op.add_column("replan_payloads", Column("namespace", String(200)))
+    op.add_column("replan_payloads", Column("pruned", DateTime))
+    op.add_column("replan_payloads", Column("pruned_by", String(200)))
+    op.add_column("replan_turns", Column("namespace", String(200)))
+    op.add_column("replan_turns", Column("workflow", String(1000)))
