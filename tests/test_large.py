@@ -4,6 +4,7 @@ import json
 import sqlite3
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -14,6 +15,7 @@ from runtime.dev_server import free_port
 from tests.processes import Processes
 
 TOOLS = """
+import asyncio
 from pydantic import BaseModel
 from activities.toolbox import tool
 
@@ -31,6 +33,12 @@ async def produce(args: Size) -> Words:
     "Make a long text."
     return Words(words="word " * (args.size // 5))
 
+@tool.read(timeout=300)
+async def rest(args: Words) -> Length:
+    "Rest for a while."
+    await asyncio.sleep(200)
+    return Length(length=0)
+
 @tool.read
 async def measure(args: Words) -> Length:
     "Measure a text."
@@ -41,6 +49,13 @@ PLAN = {
     "steps": [
         {"id": "make", "kind": "produce", "args": {"size": LARGE}},
         {"id": "look", "kind": "measure", "args": {"words": {"$from": "make", "path": "words"}}},
+    ]
+}
+
+WAITING = {
+    "steps": [
+        {"id": "make", "kind": "produce", "args": {"size": 100_000}},
+        {"id": "rest", "kind": "rest", "args": {"words": {"$from": "make", "path": "words"}}},
     ]
 }
 
@@ -149,6 +164,15 @@ def test_a_replay_without_the_store_says_what_is_missing(commands: Processes, do
     assert "external storage" in (done.stdout + done.stderr).lower()
 
 
+def test_reset_goes_back_to_where_large_results_are_needed(commands: Processes, document: dict[str, Any]) -> None:
+    """A worker looks whether they are there; the new run has them."""
+    done = ran(commands, "reset", "large-one", "--to", "look")
+    shown = ran(commands, "show", "large-one", "--follow", "--json")
+
+    assert done.returncode == 0, done.stderr
+    assert json.loads(shown.stdout)["steps"][1]["result"] == {"length": LARGE}
+
+
 def test_prune_leaves_what_is_young(commands: Processes, document: dict[str, Any]) -> None:
     """Thirty days are the default."""
     pruned = ran(commands, "prune", "--json")
@@ -158,19 +182,25 @@ def test_prune_leaves_what_is_young(commands: Processes, document: dict[str, Any
 
 @pytest.fixture
 def waiting(commands: Processes, document: dict[str, Any]) -> Iterator[str]:
-    """An open task that began after the first one had ended."""
-    done = commands.starter("--task", "wait", "--queue", "nobody-comes", "--detach", "--id", "waits")
+    """An open task with large results, all of which the store takes for two days old."""
+    (commands.folder / "waits.json").write_text(json.dumps(WAITING))
+    done = ran(commands, "--plan", str(commands.folder / "waits.json"), "--detach", "--id", "waits")
     assert done.returncode == 0
+    while not payloads(commands, "SELECT size FROM replan_payloads WHERE task = 'waits'"):
+        time.sleep(0.1)
+    payloads(commands, "UPDATE replan_payloads SET stored = datetime('now', '-2 days')")
     yield "waits"
     commands.starter("cancel", "waits")
 
 
-def test_prune_deletes_what_closed_tasks_left_before_the_oldest_open_one(commands: Processes, waiting: str) -> None:
-    """What was stored since may be an open task's; afterwards `show` says what is missing."""
-    ran(commands, "call", "produce", '{"size": 100000}')
-    pruned = ran(commands, "prune", "--older-than", "0")
-    left = payloads(commands, "SELECT task FROM replan_payloads")
+def test_prune_deletes_what_closed_tasks_left_and_nothing_of_open_ones(commands: Processes, waiting: str) -> None:
+    """Afterwards `show` says what became of it, and `reset` does not go back to where it is needed."""
+    pruned = ran(commands, "prune", "--older-than", "1")
+    left = payloads(commands, "SELECT DISTINCT task FROM replan_payloads WHERE pruned IS NULL")
     shown = ran(commands, "show", "large-one", "--result", "make")
+    reset = ran(commands, "reset", "large-one", "--to", "look")
 
-    assert pruned.stdout.startswith("pruned ") and [task.startswith("call-produce-") for task in left] == [True]
-    assert shown.returncode == 1 and "is not in this worker's store" in shown.stderr
+    assert pruned.stdout.startswith("pruned ") and "kept what 1 tasks stored that are open" in pruned.stdout
+    assert left == ["waits"]
+    assert shown.returncode == 1 and "was deleted by `prune` (20" in shown.stderr
+    assert reset.returncode == 1 and reset.stderr.startswith("The new run would lack what the old one had (The payload")

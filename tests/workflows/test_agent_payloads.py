@@ -28,6 +28,7 @@ from tests.workflows.history import Handle, events
 from workflows.agent import AgentWorkflow
 from workflows.call import CallInterceptor
 from workflows.outcome import Outcome
+from workflows.task import Task
 
 AWAY = 5
 """Seconds."""
@@ -122,9 +123,11 @@ async def failures(handle: Handle) -> list[str]:
 
 
 async def failed(handle: Handle) -> str:
-    """What a worker said that could not do a workflow task of it, as soon as one has."""
+    """What a worker said that could not do a workflow task of it, as soon as one has; empty where it was closed."""
     async with asyncio.timeout(60):
         while not (said := await failures(handle)):
+            if (await handle.describe()).close_time:
+                return ""
             await asyncio.sleep(0.1)
     return said[0]
 
@@ -156,6 +159,27 @@ async def test_a_worker_on_another_store_leaves_the_task_to_one_that_has_its_pay
     assert (ended.status, ended.steps[-1].result) == ("completed", {"size": 100_000})
     assert await replayed(handle, storing(client, [ours])) is None
     assert "is not in this worker's store" in why
+
+
+async def test_a_task_whose_own_text_lies_in_another_store_is_not_ended(
+    client: Client, tmp_path: Path, engine: AsyncEngine
+) -> None:
+    """A worker that cannot even read what was asked leaves it to one that can; the history replays there."""
+    gate, queue, ours = Gate(), f"asked-{tmp_path.name}", Vault(engine, "here")
+    (tmp_path / "theirs").mkdir()
+    theirs = await open_store(sqlite_url(tmp_path / "theirs"))
+    task = Task(text="x" * 4_000)
+    started = await storing(client, [ours], 1024).start_workflow(AgentWorkflow.run, task, id=queue, task_queue=queue)
+    handle = client.get_workflow_handle_for(AgentWorkflow.run, started.id)
+    async with working(client, tmp_path / "theirs", Vault(theirs, "here"), gate, queue, is_open=True):
+        said = await failed(handle)
+    async with working(client, tmp_path / "ours", ours, gate, queue, is_open=True):
+        ended = await outcome(handle)
+    await theirs.dispose()
+
+    assert "is not in this worker's store" in said
+    assert (ended.status, ended.steps[-1].result) == ("completed", {"size": 100_000})
+    assert await replayed(handle, storing(client, [ours])) is None
 
 
 async def test_a_task_waits_while_the_store_is_away(client: Client, tmp_path: Path) -> None:

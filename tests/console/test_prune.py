@@ -1,0 +1,228 @@
+"""`prune`: only what tasks left that the server knows to be closed, or does not know; real, and on both databases."""
+
+import asyncio
+import secrets
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from google.protobuf.duration_pb2 import Duration
+from sqlalchemy import select, update
+from sqlalchemy.ext.asyncio import AsyncEngine
+from temporalio.api.common.v1 import Payload
+from temporalio.api.workflowservice.v1 import RegisterNamespaceRequest
+from temporalio.client import Client
+from temporalio.converter import StorageDriverStoreContext, StorageDriverWorkflowInfo
+
+from activities.host import Host
+from activities.inspecting import MAX_TASKS, Inspecting
+from activities.llm.exchange import Past
+from activities.store import open_store, writing
+from activities.transcript import TURNS, Transcript
+from activities.vault import PAYLOADS, Vault
+from console.options import Common
+from console.pruning import prune
+from runtime import serve
+from runtime.client import Unreachable, connect, namespace_id
+from workflows.agent import AgentWorkflow
+from workflows.inspect import Inquiry, InspectWorkflow
+from workflows.plan import Answer, Proposed
+from workflows.progress import Progress
+from workflows.situation import Situation
+from workflows.task import CONTINUES_MEMO, Task, rollback_id
+from workflows.undo import Undo, UndoWorkflow
+
+NOBODY = "nobody-serves-this"
+LONG_AGO = datetime.now(UTC) - timedelta(days=40)
+
+
+@dataclass
+class Place:
+    """A worker that prunes, and the store that it does it in."""
+
+    client: Client
+    engine: AsyncEngine
+    queue: str
+    vault: Vault
+    transcript: Transcript
+
+    async def prune(self) -> None:
+        """Have all deleted that may be."""
+        assert await prune(self.client, Common(queue=self.queue, json=True), days=0) == 0
+
+    async def store(self, *tasks: str, at: datetime = LONG_AGO, vault: Vault | None = None) -> None:
+        """Keep a payload of each of these tasks, by a clock that says `at`."""
+        for task in tasks:
+            target = StorageDriverWorkflowInfo(namespace="default", id=task)
+            await (vault or self.vault).store(StorageDriverStoreContext(target=target), [Payload(data=b"large")])
+        async with writing(self.engine).begin() as tx:
+            await tx.execute(update(PAYLOADS).where(PAYLOADS.c.task.in_(tasks)).values(stored=at))
+
+    async def tasks(self) -> set[str]:
+        """The tasks whose payloads are there."""
+        async with self.engine.begin() as tx:
+            return set(await tx.scalars(select(PAYLOADS.c.task).where(PAYLOADS.c.data != b"")))
+
+
+@pytest.fixture
+async def engine(store_url: str) -> AsyncIterator[AsyncEngine]:
+    """A store."""
+    opened = await open_store(store_url)
+    yield opened
+    await opened.dispose()
+
+
+@pytest.fixture
+async def place(client: Client, engine: AsyncEngine) -> AsyncIterator[Place]:
+    """A worker of the namespace `default`."""
+    async with pruning(client, engine) as here:
+        yield here
+
+
+@asynccontextmanager
+async def pruning(client: Client, engine: AsyncEngine) -> AsyncIterator[Place]:
+    """A worker that answers questions alone."""
+    namespace, queue = await namespace_id(client), new("prunes")
+    vault, transcript = Vault(engine, namespace), Transcript(engine, namespace)
+    host = Host(engine, {}, {}, "1.2.3")
+    inspecting = Inspecting({}, "offline", host, vault, [], transcript=transcript)
+    worker = serve.build(
+        client, queue, workflows=[InspectWorkflow], activities=inspecting.activities(), interceptors=[], is_watched=True
+    )
+    async with worker:
+        yield Place(client, engine, queue, vault, transcript)
+
+
+def new(name: str) -> str:
+    """An id that no other test has."""
+    return f"{name}-{secrets.token_hex(6)}"
+
+
+async def begun(client: Client, id: str, **more: Any) -> str:
+    """A task that is open."""
+    await client.start_workflow(AgentWorkflow.run, Task(text="x"), id=id, task_queue=NOBODY, **more)
+    return id
+
+
+async def closed(client: Client, id: str) -> str:
+    """A task that is closed."""
+    await client.get_workflow_handle(await begun(client, id)).terminate()
+    return id
+
+
+async def test_what_an_open_task_stored_is_kept_whatever_its_workers_clock_said(place: Place) -> None:
+    """By that clock it was stored before the task began; no list of the server's has the task yet."""
+    open, over = new("open"), await closed(place.client, new("over"))
+    await place.store(open, over)
+    await begun(place.client, open)
+    await place.prune()
+
+    assert await place.tasks() == {open}
+
+
+async def test_what_was_stored_within_the_hour_is_kept(place: Place) -> None:
+    """Whatever was asked for: clocks differ, and a task may be reset or undone just after its end."""
+    young, old = await closed(place.client, new("young")), await closed(place.client, new("old"))
+    await place.store(young, at=datetime.now(UTC) - timedelta(minutes=58))
+    await place.store(old, at=datetime.now(UTC) - timedelta(minutes=62))
+    await place.prune()
+
+    assert await place.tasks() == {young}
+
+
+async def test_what_a_task_of_another_namespace_stored_is_kept(place: Place, second: Client) -> None:
+    """Two namespaces on one store: only a worker of its own can tell whether it is open."""
+    theirs = await begun(second, new("theirs"))
+    await place.store(theirs, vault=Vault(place.engine, await namespace_id(second)))
+    await place.prune()
+    async with pruning(second, place.engine) as there:
+        await second.get_workflow_handle(theirs).terminate()
+        kept = await place.tasks()
+        await there.prune()
+
+    assert (kept, await place.tasks()) == ({theirs}, set())
+
+
+@pytest.fixture
+async def second(client: Client) -> Client:
+    """A client of another namespace of the server."""
+    name = new("second")
+    request = RegisterNamespaceRequest(namespace=name, workflow_execution_retention_period=Duration(seconds=86400))
+    await client.workflow_service.register_namespace(request)
+    async with asyncio.timeout(60):
+        while True:
+            with suppress(Unreachable):  # the server's parts hear of it one after the other
+                return await connect(address=client.service_client.config.target_host, namespace=name, plain=True)
+            await asyncio.sleep(0.2)
+
+
+async def test_what_a_closed_task_stored_is_kept_while_it_is_undone(place: Place) -> None:
+    """And what the rollback itself stored; both go when that has ended."""
+    over = await closed(place.client, new("over"))
+    given = Undo(progress=Progress(task=Task(text="x"), task_id=over, started_at=LONG_AGO))
+    undoing = await place.client.start_workflow(UndoWorkflow.run, given, id=rollback_id(over), task_queue=NOBODY)
+    await place.store(over, undoing.id)
+    await place.prune()
+    kept = await place.tasks()
+    await undoing.terminate()
+    await place.prune()
+
+    assert (kept, await place.tasks()) == ({over, undoing.id}, set())
+
+
+async def test_what_an_open_question_stored_is_kept(place: Place) -> None:
+    """A draft of a plan may take a while, and its task may be large."""
+    id = new("inspect")
+    await place.client.start_workflow(InspectWorkflow.run, Inquiry(about="plan"), id=id, task_queue=NOBODY)
+    await place.store(id)
+    await place.prune()
+
+    assert await place.tasks() == {id}
+
+
+async def test_what_a_task_stored_is_kept_that_runs_again_under_its_id(place: Place) -> None:
+    """The newest run counts, be it made by `reset`, by continuing as new or by `--again`."""
+    id = await begun(place.client, await closed(place.client, new("again")))
+    await place.store(id)
+    await place.prune()
+
+    assert await place.tasks() == {id}
+
+
+async def test_many_tasks_are_asked_about_page_by_page(place: Place) -> None:
+    """More than one answer has; those that stay do not stand in the way of the others."""
+    ids = sorted(new("many") for _ in range(MAX_TASKS + 20))
+    open = [await begun(place.client, id) for id in ids[:5]]
+    await place.store(*ids)
+    await place.prune()
+
+    assert await place.tasks() == set(open)
+
+
+async def test_a_conversation_is_kept_that_an_open_task_will_carry_on(place: Place) -> None:
+    """No worker has taken that one yet, so that it has no turn of its own; afterwards it goes."""
+    over = await closed(place.client, new("over"))
+    situation = Situation(turn=1, now=LONG_AGO, text="x")
+    past = Past("first-run", 0, 1, situation, Proposed(proposal=Answer(result="ok"), planner="x"))
+    await place.transcript.write(past, before=0, workflow=over)
+    async with writing(place.engine).begin() as tx:
+        await tx.execute(update(TURNS).values(at=LONG_AGO))
+    open = await begun(place.client, new("carries-on"), memo={CONTINUES_MEMO: "first-run"})
+    await listed(place.client, open, "Running")
+    await place.prune()
+    kept = (await place.transcript.of("first-run")).newest()
+    await place.client.get_workflow_handle(open).terminate()
+    await listed(place.client, open, "Terminated")
+    await place.prune()
+
+    assert (kept, (await place.transcript.of("first-run")).newest()) == ([past], [])
+
+
+async def listed(client: Client, id: str, status: str) -> None:
+    """Wait until the server's lists have a task with this status; they are about a second behind."""
+    async with asyncio.timeout(60):
+        while not (await client.count_workflows(f"WorkflowId = '{id}' AND ExecutionStatus = '{status}'")).count:
+            await asyncio.sleep(0.1)
