@@ -48,6 +48,6 @@ def _say(all: Pruned, before: datetime, common: Common) -> None:
     what = f"{all.payloads} payloads, {all.size} bytes, and {all.turns} turns of conversations"
     print(f"pruned {what} that were stored before {before:%Y-%m-%d %H:%M} UTC")
     if all.kept:
-        print(f"kept what {all.kept} tasks stored that are open or being undone")
+        print(f"kept all of {all.kept} task{'' if all.kept == 1 else 's'}, open or being undone")
     if all.ownerless:
         print(f"kept {all.ownerless} payloads and turns that do not say whose they are: see docs/operations.md")

@@ -115,7 +115,7 @@ async def require_payloads(client: Client, common: Common, events: Sequence[Hist
     lacks = (await tools.ask(client, common, Inquiry(about="claims", claims=tuple(claims.values())))).lacks
     if lacks is None:
         remedy = "restart it on the version of this console"
-        raise Problem("old_worker", "The worker is too old to say whether the store has all results", remedy)
+        raise Problem("old_worker", "The worker is too old to look for large results", remedy, Exit.FAILED)
     if lacks:
         reason = f"The new run would lack what the old one had ({lacks.rstrip('.')})"
         raise Problem("payload_lost", reason, "start a new task for what is left to do", Exit.FAILED)

@@ -200,7 +200,7 @@ def test_prune_deletes_what_closed_tasks_left_and_nothing_of_open_ones(commands:
     shown = ran(commands, "show", "large-one", "--result", "make")
     reset = ran(commands, "reset", "large-one", "--to", "look")
 
-    assert pruned.stdout.startswith("pruned ") and "kept what 1 tasks stored that are open" in pruned.stdout
+    assert pruned.stdout.startswith("pruned ") and "kept all of 1 task, open or being undone" in pruned.stdout
     assert left == ["waits"]
     assert shown.returncode == 1 and "was deleted by `prune` (20" in shown.stderr
     assert reset.returncode == 1 and reset.stderr.startswith("The new run would lack what the old one had (The payload")

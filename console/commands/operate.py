@@ -32,7 +32,9 @@ async def export(
 
 async def prune(
     *,
-    days: Annotated[float, typer.Option("--older-than", metavar="DAYS", min=0, help="Only what is older.")] = 30,
+    days: Annotated[
+        float, typer.Option("--older-than", metavar="DAYS", min=0, help="Only what is older; an hour at least.")
+    ] = 30,
     common: Common,
 ) -> int:
     """Delete large payloads and conversations that closed tasks left in the store; histories stay without them."""

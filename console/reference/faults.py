@@ -77,7 +77,10 @@ FAULTS: Mapping[Code, Entry] = {
         "The worker's store is not the one that the task began with; nothing was done.",
         "give all workers of a queue the same `--store`.",
     ),
-    Code.NEEDS_PERSON: Entry("The tool itself asked for a person.", "do what its sentence says."),
+    Code.NEEDS_PERSON: Entry(
+        "The tool itself asked for a person, or `prune` deleted a result that the step needs.",
+        "do what its sentence says.",
+    ),
     Code.BUG: Entry(
         "The tool raised what no table knows, or broke a rule of its database or of HTTP.",
         "read the worker's log, where the exception is; mend the tool.",

@@ -55,6 +55,7 @@ PROBLEMS: Mapping[str, Stopped] = {
         "The task runs, but its workflow task fails: [what to do](operations.md#a-tasks-workflow-task-fails).",
     ),
     "no_answer": Stopped(FAILED, "The worker's planner took too long."),
+    "payload_lost": Stopped(FAILED, "The store lacks a large result that the new run of a reset needs."),
     "old_worker": Stopped(FAILED, "The worker is older than this command."),
     "refused": Stopped((Exit.FAILED, Exit.BAD_USAGE), "The worker (1) or the server (2) does not take this."),
 }
