@@ -111,15 +111,16 @@ class Inspecting:
     async def _pruned(self, older_than: datetime, after: str, by: str) -> Pruned:
         """What was deleted of payloads and conversations of the next tasks after `after`."""
         before = min(older_than, datetime.now(UTC) - MARGIN)
-        ids = set(await self._vault.tasks(before, after, MAX_TASKS))
-        ids |= set(await self._transcript.tasks(before, after, MAX_TASKS) if self._transcript else ())
+        turned = await self._transcript.tasks(before, after, MAX_TASKS) if self._transcript else []
+        ids = {*await self._vault.tasks(before, after, MAX_TASKS), *turned}
         asked = sorted(ids)[:MAX_TASKS]
         over = await _over(activity.client(), asked)
         pruned = await self._vault.prune(over, before, by)
         turns, ownerless = 0, await self._vault.ownerless(before)
         if self._transcript:
-            carried = await _continued(activity.client())
-            turns = await self._transcript.prune([*over.closed, *over.gone], before, carried)
+            ended = {*over.closed, *over.gone} & set(turned)
+            carried = await _continued(activity.client()) if ended else ()
+            turns = await self._transcript.prune(ended, before, carried)
             ownerless += await self._transcript.ownerless(before)
         found = {
             "turns": turns,

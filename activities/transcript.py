@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from pydantic import JsonValue, TypeAdapter
-from sqlalchemy import Column, Integer, Row, Select, String, Table, Text, delete, func, select
+from sqlalchemy import Column, Index, Integer, Row, Select, String, Table, Text, delete, func, select
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from activities.llm.exchange import Exchange, Past
@@ -33,6 +33,7 @@ TURNS = Table(
     Column("upto", Integer, nullable=False, default=0),
     Column("namespace", String(200)),
     Column("workflow", String(1000)),
+    Index("replan_turns_owner", "namespace", "workflow", "at"),
 )
 """One row for each turn: `task` is the task's first run, `before` the branch of the turn before it.
 
@@ -122,6 +123,8 @@ class Transcript:
             ended = select(TURNS.c.task).group_by(TURNS.c.task).having(old)
             asked = select(TURNS.c.task).where(*mine, TURNS.c.task.in_(ended), TURNS.c.task.not_in(carried))
             going = set(await tx.scalars(asked.distinct()))
+            if not going:
+                return 0
             new = {*carried, *await _carried(tx, select(TURNS.c.task).where(TURNS.c.task.not_in(going)))}
             kept = set(new)
             while new := await _carried(tx, list(new)) - kept:

@@ -13,6 +13,7 @@ from typing import Any
 from sqlalchemy import (
     Column,
     ColumnElement,
+    Index,
     Integer,
     LargeBinary,
     Row,
@@ -53,6 +54,7 @@ PAYLOADS = Table(
     Column("namespace", String(200)),
     Column("pruned", Moment),
     Column("pruned_by", String(200)),
+    Index("replan_payloads_owner", "namespace", "task", "stored"),  # what is asked for past the data is slow to read
 )
 """One row for each different payload of a task; `stored` is when it was written last.
 

@@ -14,3 +14,5 @@ def upgrade(op: Operations) -> None:
     op.add_column("replan_payloads", Column("pruned_by", String(200)))
     op.add_column("replan_turns", Column("namespace", String(200)))
     op.add_column("replan_turns", Column("workflow", String(1000)))
+    op.create_index("replan_payloads_owner", "replan_payloads", ["namespace", "task", "stored"])
+    op.create_index("replan_turns_owner", "replan_turns", ["namespace", "workflow", "at"])
