@@ -1,6 +1,8 @@
 """The store: opened by its URL, migrated under a lock, and itself wherever it goes, on both databases."""
 
 import asyncio
+import hashlib
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -8,12 +10,14 @@ from alembic.autogenerate import compare_metadata
 from alembic.runtime.migration import MigrationContext
 from sqlalchemy import MetaData, text
 from sqlalchemy.engine import Connection
+from temporalio.api.common.v1 import Payload
+from temporalio.converter import StorageDriverClaim, StorageDriverRetrieveContext
 
 from activities.ledger import LEDGER
 from activities.migrations import Stream
 from activities.store import OWN, StoreUnavailable, open_store, sqlite_url, store_id, writing
 from activities.transcript import TURNS
-from activities.vault import PAYLOADS
+from activities.vault import PAYLOADS, Over, Vault
 
 
 async def change(url: str, *statements: str) -> None:
@@ -110,3 +114,30 @@ async def test_a_store_from_before_the_migrations_is_adopted(tmp_path: Path) -> 
     await engine.dispose()
 
     assert id
+
+
+async def test_a_store_of_the_version_before_there_were_owners_is_brought_along(store_url: str) -> None:
+    """What lies in it is read as before, and is nobody's, so that it is not pruned."""
+    data = Payload(data=b"large").SerializeToString(deterministic=True)
+    digest = hashlib.sha256(data).hexdigest()
+    await change(
+        store_url,
+        "DROP INDEX replan_payloads_owner",
+        "DROP INDEX replan_turns_owner",
+        *(f"ALTER TABLE replan_payloads DROP COLUMN {name}" for name in ("namespace", "pruned", "pruned_by")),
+        *(f"ALTER TABLE replan_turns DROP COLUMN {name}" for name in ("namespace", "workflow")),
+        "UPDATE replan_store_revision SET version_num = '0002'",
+        f"INSERT INTO replan_payloads (task, digest, size, stored, data) VALUES ('task', '{digest}', {len(data)},"
+        f" '2026-01-01 00:00:00', {_literal(store_url, data)})",  # noqa: S608  # our values
+    )
+    engine = await open_store(store_url)
+    vault, claim = Vault(engine, "ours"), StorageDriverClaim({"task": "task", "digest": digest})
+    [found] = await vault.retrieve(StorageDriverRetrieveContext(), [claim])
+    pruned = await vault.prune(Over(closed=["task"], gone=["task"]), datetime.now(UTC), "me")
+    await engine.dispose()
+
+    assert (found, pruned.payloads) == (Payload(data=b"large"), 0)
+
+
+def _literal(url: str, data: bytes) -> str:
+    return f"X'{data.hex()}'" if url.startswith("sqlite") else f"decode('{data.hex()}', 'hex')"

@@ -98,10 +98,17 @@ async def working(
 
 async def stopped_at_the_gate(client: Client, folder: Path, vault: Vault, gate: Gate, queue: str) -> Handle:
     """A task that has a large result and waits for another worker, which must fetch that."""
-    async with working(client, folder, vault, gate, queue, is_open=False) as stage:
-        handle = await stage.start()
+    async with working(client, folder, vault, gate, queue, is_open=False):
+        handle = await started(client, Task(text="a task"), queue)
         await gate.reached.wait()
     return handle
+
+
+async def started(client: Client, task: Task, queue: str) -> Handle:
+    """A task whose workflow tasks are repeated after a second: ten are usual."""
+    return await client.start_workflow(
+        AgentWorkflow.run, task, id=queue, task_queue=queue, task_timeout=timedelta(seconds=1)
+    )
 
 
 async def replayed(handle: Handle, client: Client) -> Exception | None:
@@ -169,8 +176,8 @@ async def test_a_task_whose_own_text_lies_in_another_store_is_not_ended(
     (tmp_path / "theirs").mkdir()
     theirs = await open_store(sqlite_url(tmp_path / "theirs"))
     task = Task(text="x" * 4_000)
-    started = await storing(client, [ours], 1024).start_workflow(AgentWorkflow.run, task, id=queue, task_queue=queue)
-    handle = client.get_workflow_handle_for(AgentWorkflow.run, started.id)
+    started_there = await started(storing(client, [ours], 1024), task, queue)
+    handle = client.get_workflow_handle_for(AgentWorkflow.run, started_there.id)
     async with working(client, tmp_path / "theirs", Vault(theirs, "here"), gate, queue, is_open=True):
         said = await failed(handle)
     async with working(client, tmp_path / "ours", ours, gate, queue, is_open=True):
@@ -201,6 +208,7 @@ async def test_a_task_waits_while_the_store_is_away(client: Client, tmp_path: Pa
     assert (ended.status, ended.steps[-1].result, why) == ("completed", {"size": 100_000}, None)
 
 
+@pytest.mark.full
 async def test_a_task_waits_while_postgresql_is_stopped(client: Client, tmp_path: Path, postgresql: Cluster) -> None:
     """The same with a database server that is started again."""
     gate, queue = Gate(), f"stopped-{tmp_path.name}"
