@@ -120,6 +120,9 @@ async def test_a_store_of_the_version_before_there_were_owners_is_brought_along(
     """What lies in it is read as before, and is nobody's, so that it is not pruned."""
     data = Payload(data=b"large").SerializeToString(deterministic=True)
     digest = hashlib.sha256(data).hexdigest()
+    columns, literal = "task, digest, size, stored, data", _literal(store_url, data)
+    values = f"'task', '{digest}', {len(data)}, '2026-01-01 00:00:00', {literal}"
+    insert = f"INSERT INTO replan_payloads ({columns}) VALUES ({values})"  # noqa: S608  # our values
     await change(
         store_url,
         "DROP INDEX replan_payloads_owner",
@@ -127,8 +130,7 @@ async def test_a_store_of_the_version_before_there_were_owners_is_brought_along(
         *(f"ALTER TABLE replan_payloads DROP COLUMN {name}" for name in ("namespace", "pruned", "pruned_by")),
         *(f"ALTER TABLE replan_turns DROP COLUMN {name}" for name in ("namespace", "workflow")),
         "UPDATE replan_store_revision SET version_num = '0002'",
-        f"INSERT INTO replan_payloads (task, digest, size, stored, data) VALUES ('task', '{digest}', {len(data)},"
-        f" '2026-01-01 00:00:00', {_literal(store_url, data)})",  # noqa: S608  # our values
+        insert,
     )
     engine = await open_store(store_url)
     vault, claim = Vault(engine, "ours"), StorageDriverClaim({"task": "task", "digest": digest})
