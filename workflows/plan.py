@@ -195,9 +195,9 @@ def pick(value: JsonValue, path: str, of: str) -> JsonValue:
         Unresolved: there is nothing at the path.
     """
     where = "it"
-    if _is_pruned(value):
-        return value
     for part in filter(None, path.split(".")):
+        if _is_pruned(value):
+            return value
         if isinstance(value, dict) and part in value:
             value = value[part]
         elif isinstance(value, list) and part.isdecimal() and int(part) < len(value):

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
+from temporalio.exceptions import ApplicationError
 from temporalio.testing import ActivityEnvironment
 
 from activities.host import Host
@@ -165,6 +166,12 @@ async def test_what_is_not_offered_is_named(tmp_path: Path) -> None:
         found = await ActivityEnvironment().run(inspecting.inspect, Inquiry())
 
     assert found.left_out == ("judge",)
+
+
+async def test_a_console_that_prunes_by_time_alone_is_refused(tmp_path: Path) -> None:
+    """It would have what open tasks need deleted."""
+    with pytest.raises(ApplicationError, match="This console does not say whose payloads may go: update it"):
+        await asked(Inquiry(about="prune", before=datetime.now(UTC)), tmp_path)
 
 
 async def test_one_tool_may_be_asked_for(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from pydantic import JsonValue, TypeAdapter, ValidationError
 
 from tests.harness import step
 from workflows.plan import (
+    PRUNED,
     Answer,
     GiveUp,
     NewSteps,
@@ -22,6 +23,7 @@ from workflows.plan import (
     digest,
     nearest,
     pick,
+    pruned,
     ready,
     references,
     resolve,
@@ -65,6 +67,24 @@ def test_a_reference_to_nothing_says_what_is_there_instead(value: JsonValue, say
         resolve(value, RESULTS)
 
     assert says in str(raised.value)
+
+
+GONE: JsonValue = {PRUNED: "It was deleted."}
+
+
+def test_any_part_of_a_pruned_result_is_its_sentence() -> None:
+    """A replay after `prune` has to take the ways that the task took when the result was there."""
+    made = resolve({"words": {"$from": "make", "path": "a.0.b"}}, {"make": GONE})
+    picked = pick({"args": {}, "result": GONE}, "result.id", "the call")
+
+    assert (made, picked) == ({"words": GONE}, GONE)
+
+
+def test_what_was_pruned_is_found_wherever_it_stands() -> None:
+    """So that no tool is called with it; what only looks like it is no such thing."""
+    values: list[JsonValue] = [GONE, {"a": [1, {"b": GONE}]}, {PRUNED: "x", "more": 1}, ["$pruned"], None]
+
+    assert [pruned(value) for value in values] == ["It was deleted.", "It was deleted.", None, None, None]
 
 
 def test_what_is_there_instead_is_said_in_a_bounded_number_of_words() -> None:
