@@ -68,6 +68,8 @@ class Attempt:
     """Whether the effect had happened in an earlier attempt, whose result is returned."""
     meter: Meter = field(default_factory=Meter)
     """What the call used of models."""
+    time: asyncio.Timeout = field(default_factory=lambda: asyncio.timeout(None))
+    """What ends the attempt at its timeout."""
 
     def applied(self, fault: Fault, error: BaseException) -> Applied:
         """Whether this attempt may have changed the world before it ended with `error`."""
@@ -147,12 +149,17 @@ async def _heartbeat(this: Attempt) -> None:
         await asyncio.sleep(routing.HEARTBEAT_EVERY.total_seconds())
 
 
+def is_shutdown() -> bool:
+    """Whether this attempt was cancelled since its worker shuts down, and not by the workflow."""
+    details = activity.cancellation_details()
+    return details is not None and details.worker_shutdown and not details.cancel_requested
+
+
 def _unasked() -> Fault | None:
     """What a cancel means that the workflow did not ask for; None when it did."""
-    details = activity.cancellation_details()
-    if details is None:
+    if activity.cancellation_details() is None:
         return Fault.of(Code.BUG, "The call was cancelled, and nobody had asked for it: mend the tool.")
-    if details.worker_shutdown and not details.cancel_requested:
+    if is_shutdown():
         return Fault.of(Code.WORKER_SHUTDOWN, "The worker was shut down during the call; another one goes on.")
     return None
 

@@ -9,10 +9,9 @@ import asyncio
 import functools
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextvars import copy_context
 from typing import Any
 
+import structlog
 from pydantic import BaseModel, JsonValue, ValidationError
 from sqlalchemy.ext.asyncio import AsyncEngine
 from temporalio import activity
@@ -25,6 +24,7 @@ from activities.effects import Effects
 from activities.ledger import Once
 from activities.llm.language_model import LanguageModel
 from activities.llm.metered import MeteredModel
+from activities.threads import StillRunning, Threads
 from activities.toolbox import deadline, postcondition
 from activities.toolbox.condition import Condition
 from activities.toolbox.injection import Resources, Transaction
@@ -37,8 +37,8 @@ MAX_RESULT = 1024 * 1024
 """Bytes of a result as JSON; a large one lies in the store."""
 MAX_EFFECT_RESULT = 48 * 1024
 """Bytes of what an effect returns: it happened, and must not depend on a store that keeps large results."""
-MAX_THREADS = 64
-"""Plain functions that run at the same time; one that hangs after its timeout keeps its thread."""
+
+log = structlog.get_logger("replan.step")
 
 
 class Boundary:
@@ -60,7 +60,8 @@ class Boundary:
         self._resources = resources
         self._breaks = breaks or Breaks((), {})
         self._effects = Effects(resources.engine, store, ledgers)
-        self._threads = ThreadPoolExecutor(MAX_THREADS, thread_name_prefix="tool")
+        self.threads = Threads()
+        self._late = set[asyncio.Task[None]]()
 
     def activities(self, kinds: Mapping[str, Kind]) -> list[Callable[..., Any]]:
         """An activity for each kind, and one that catches all others."""
@@ -84,8 +85,15 @@ class Boundary:
             return StepReturn(result=None, attempt=this.number, replayed=True)
         self._break(kind, after=False)
         self._breaks.reach(kind.spec.kind, Point.BEFORE_CLAIM)
-        async with asyncio.timeout(kind.spec.timeout):
-            done = await self._once(kind, this, args, digest(kind.spec.kind, value))
+        asked = digest(kind.spec.kind, value)
+        try:
+            async with asyncio.timeout(kind.spec.timeout) as this.time:
+                done = await self._once(kind, this, args, asked)
+        except StillRunning as left:
+            late = asyncio.create_task(self._see_end(kind, this, args, asked, left.thread))
+            self._late.add(late)  # the loop itself keeps no task alive
+            late.add_done_callback(self._late.discard)
+            raise
         this.committing, this.replayed = True, done.replayed
         await self._effects.mark(this)
         self._breaks.reach(kind.spec.kind, Point.AFTER_COMMIT)
@@ -135,7 +143,7 @@ class Boundary:
         self._breaks.reach(kind.spec.kind, Point.AFTER_CLAIM)
         deadline.check()
         this.called = True
-        value = await self._invoke(kind, args, given)
+        value = await self._invoke(kind, this, args, given)
         if kind.spec.effect is not Effect.TRANSACTIONAL:
             self._break(kind, after=True)
         this.returned = True
@@ -148,11 +156,28 @@ class Boundary:
         if fault is not None:
             raise FaultRaised(fault)
 
-    async def _invoke(self, kind: Kind, args: BaseModel, given: dict[str, Any]) -> Any:
-        if kind.is_async:
-            return await kind.function(args, **given)
-        call = functools.partial(copy_context().run, kind.function, args, **given)
-        return await asyncio.get_running_loop().run_in_executor(self._threads, call)
+    async def _invoke(self, kind: Kind, this: Attempt, args: BaseModel, given: dict[str, Any]) -> Any:
+        call = functools.partial(kind.function, args, **given)
+        return await call() if kind.is_async else await self.threads.run(kind.spec, call, this.time)
+
+    async def _see_end(
+        self, kind: Kind, this: Attempt, args: BaseModel, asked: str, thread: asyncio.Future[Any]
+    ) -> None:
+        """Wait for a thread that outlived its attempt, and write down and log what it came to."""
+
+        async def work() -> JsonValue:
+            value = await thread
+            this.returned = True
+            return _encode(kind, postcondition.seen(args.model_dump) if kind.ensure else None, value)
+
+        raised = None
+        try:
+            await self._effects.late(kind.spec, this, asked, work)
+        except (Exception, SystemExit) as error:  # its attempt is over: nobody else will hear of it
+            raised = type(error).__name__
+        info = activity.info()
+        more = {"attempt": this.number, "error": raised, "live": self.threads.live}
+        log.warning("thread_ended", task=info.workflow_id, step=info.activity_id, kind=kind.spec.kind, **more)
 
 
 def _unknown_kind() -> Callable[..., Any]:

@@ -63,9 +63,7 @@ class Effects:
         Raises:
             FaultRaised: it may not be made, or nobody knows whether it was.
         """
-        info = activity.info()
-        task = this.call.task or info.workflow_id or ""
-        entry = Entry(this.call.key, task, info.activity_id, spec.kind, asked, this.call.claim)
+        info, entry = activity.info(), _entry(spec, this, asked)
         try:
             if tx is not None:
                 return await ledger.once(tx, entry, work)
@@ -85,6 +83,20 @@ class Effects:
             this.called = True  # by the attempt that claimed the key
             reason = f"An earlier attempt of {spec.kind} left no answer: find out whether it happened."
             raise FaultRaised(Fault.of(Code.WORKER_LOST, reason, effect=Applied.UNKNOWN)) from None
+
+    async def late(self, spec: ToolSpec, this: Attempt, asked: str, work: Callable[[], Awaitable[JsonValue]]) -> None:
+        """Write down what a call comes to whose attempt is over; `work` waits for it."""
+        if spec.effect is Effect.UNKEYED:
+            entry = _entry(spec, this, asked)
+            await ledger.settled(self._engine, entry, work, functools.partial(_happened_not, this))
+        else:
+            await work()
+
+
+def _entry(spec: ToolSpec, this: Attempt, asked: str) -> Entry:
+    info = activity.info()
+    task = this.call.task or info.workflow_id or ""
+    return Entry(this.call.key, task, info.activity_id, spec.kind, asked, this.call.claim)
 
 
 def _happened_not(this: Attempt, error: BaseException) -> bool:

@@ -106,6 +106,16 @@ async def claimed(
         while not await _claim(tx, entry):
             if happened := await _happened(tx, entry):
                 return happened
+    return Once(await settled(engine, entry, effect, is_none), replayed=False)
+
+
+async def settled(
+    engine: AsyncEngine,
+    entry: Entry,
+    effect: Callable[[], Awaitable[JsonValue]],
+    is_none: Callable[[BaseException], bool],
+) -> JsonValue:
+    """Let an effect happen whose key is claimed, write down what it came to, and return that."""
     try:
         result = await effect()
     except BaseException as error:
@@ -118,7 +128,7 @@ async def claimed(
             await _write(tx, entry, result)
     except DATABASE_ERRORS as error:  # history keeps what it came to, and the claim alone keeps it from happening again
         log.warning("ledger_behind", task=entry.task, step=entry.step, kind=entry.kind, error=type(error).__name__)
-    return Once(result, replayed=False)
+    return result
 
 
 async def undone_by(ledgers: Sequence[AsyncEngine], key: str) -> str | None:
@@ -183,7 +193,9 @@ async def _claim(tx: AsyncConnection, entry: Entry) -> bool:
 
 
 async def _write(tx: AsyncConnection, entry: Entry, result: JsonValue) -> None:
-    await tx.execute(update(LEDGER).where(*_mine(entry)).values(result=json.dumps(result)))
+    wrote = await tx.execute(update(LEDGER).where(*_mine(entry)).values(result=json.dumps(result)))
+    if not wrote.rowcount:  # a newer claim has the key, so there may be two effects
+        log.error("ledger_superseded", task=entry.task, step=entry.step, kind=entry.kind, key=entry.key)
 
 
 def _mine(entry: Entry) -> tuple[ColumnElement[bool], ...]:

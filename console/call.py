@@ -109,6 +109,12 @@ class Call:
         return f"{UNDO if self.id.startswith(UNDO) else ''}{self.step}"
 
     @property
+    def outlived(self) -> bool:
+        """Whether a thread of it outlived its attempt, so that its effect may be applied at any time."""
+        last = [self.failing.fault] if self.failing and self.failing.fault else []
+        return any(fault.may_run_on for fault in (*self.earlier, *last))
+
+    @property
     def is_look(self) -> bool:
         """Whether it looked at the world again after a refusal."""
         return self.id.endswith(LOOK)

@@ -67,7 +67,8 @@ def _told(task: Story, story: Story, found: dict[str, KnownEffect]) -> dict[str,
     for call in story.done:
         if call.is_reconcile:
             _mark(found, _key(task, call.step), {"known": Known.HAPPENED, "result": call.result})
-    for id in reconciling.never_happened(story):
+    outlived = {call.step for call in task.history.calls if call.is_step and call.outlived}
+    for id in set(reconciling.never_happened(story)) - outlived:
         for one in [one for one in found.values() if one.step == id and one.known is Known.MAY]:
             del found[one.key]
     for call in story.undone:

@@ -19,6 +19,7 @@ from console.problem import Exit, Problem
 from console.screen import size
 from console.start import new_id
 from console.view import Aside
+from workflows import routing
 from workflows.agent import AgentWorkflow
 from workflows.budget import Limits
 from workflows.inspect import Findings, Inquiry, InspectWorkflow, ToolCard
@@ -162,7 +163,8 @@ def _more(card: ToolCard) -> list[str]:
     lines += [f"  falls back to {spec.fallback}"] if spec.fallback else []
     lines += ["  returns text that anybody may have written"] if spec.untrusted else []
     lines += [f"  asks a model: {spec.tokens:,} tokens at the most"] if spec.tokens else []
-    lines += [f"  retries: {spec.retry}; {spec.timeout:g} s an attempt", "  takes"]
+    extra = f" and up to {more:g} s more, in a thread" if (more := routing.overtime(spec)) else ""
+    lines += [f"  retries: {spec.retry}; {spec.timeout:g} s an attempt{extra}", "  takes"]
     for name, part in card.args_schema.get("properties", {}).items():
         needed = " (required)" if name in card.args_schema.get("required", ()) else ""
         lines.append(

@@ -3,6 +3,7 @@
 import asyncio
 import os
 import signal
+import threading
 from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import Any
@@ -84,9 +85,24 @@ class Stop:
 
 
 async def serve(worker: Worker, stop: Stop) -> None:
-    """Run `worker` until somebody asks to stop, then let running calls finish."""
-    async with worker:
-        await stop.wait()
+    """Run `worker` until somebody asks to stop, then let running calls finish.
+
+    From then on the process has a limit, since nothing can stop a thread: other workers rely on it that what such a
+    thread does is over when the process had to be gone (`routing.EXIT` after its calls were cancelled).
+    """
+    try:
+        async with worker:
+            await stop.wait()
+            _end_in(GRACE + routing.EXIT, code=0)
+    except BaseException:
+        _end_in(routing.EXIT, code=1)
+        raise
+
+
+def _end_in(limit: timedelta, code: int) -> None:
+    timer = threading.Timer(limit.total_seconds(), os._exit, [code])
+    timer.daemon = True  # it keeps nothing alive
+    timer.start()
 
 
 def ready_line(client: Client, local: LocalServer | None, settings: Settings, planner: str, *, tools: int) -> str:

@@ -64,6 +64,8 @@ class ToolSpec(BaseModel):
     """Tokens of a model that one call may use; 0 for a kind that asks none."""
     tokens_beside: int | None = None
     """Of these, all but those of the arguments; None where the model reads more than what the arguments hold."""
+    is_threaded: bool = False
+    """Whether the tool is a plain function: nothing can stop its thread, neither a timeout nor a cancel."""
     digest: str = ""
     """Digest of everything that the tool promises, schemas included."""
 

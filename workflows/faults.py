@@ -198,6 +198,8 @@ class Fault(BaseModel):
     """Whether the attempt does not count, since its worker went silent: `routing.MAX_LOSSES` limits these."""
     by_id: bool = False
     """Whether the step's id alone stood in the way, so that the same call may be made under another one."""
+    still_running: bool = False
+    """Whether the tool's thread outlived the attempt, so that its effect may be applied later."""
     model_use: ModelUse | None = None
     """What the attempt used of models, where every question was answered before it failed; None where nobody knows."""
 
@@ -210,6 +212,11 @@ class Fault(BaseModel):
     def taken(self) -> int:
         """Attempts of this scheduling that count: those in which the tool was called and its worker stayed."""
         return max(0, self.attempt - (self.uncounted or self.code in UNCOUNTED))
+
+    @property
+    def may_run_on(self) -> bool:
+        """Whether the tool's thread may still run; one that was left when its worker shut down ends with the worker."""
+        return self.still_running and self.code is not Code.WORKER_SHUTDOWN
 
     def retryable(self, *, is_safe: bool = False) -> bool:
         """Whether Temporal's RetryPolicy may run the same activity again, within `routing`'s longest backoff.
@@ -251,8 +258,9 @@ def from_activity_error(error: ActivityError, spec: ToolSpec, attempts: int) -> 
 def earlier_faults(error: ActivityError) -> tuple[Fault, ...]:
     """The transient faults of the attempts before the last one, as far as they are known."""
     cause = error.cause
-    if isinstance(cause, TemporalTimeout) and error.retry_state == RetryState.NON_RETRYABLE_FAILURE:
-        return readable(cause.last_heartbeat_details)  # an attempt hands the faults before it on with each heartbeat
+    if isinstance(cause, TemporalTimeout):  # an attempt hands the faults before it on with each heartbeat
+        is_at_once = error.retry_state == RetryState.NON_RETRYABLE_FAILURE
+        return tuple(one for one in readable(cause.last_heartbeat_details) if is_at_once or one.still_running)
     if not isinstance(cause, ApplicationError) or len(cause.details) < 2 or not isinstance(cause.details[1], list):
         return ()
     return readable(cause.details[1])
@@ -290,7 +298,8 @@ def _from_timeout(cause: TemporalTimeout, spec: ToolSpec, attempts: int) -> Faul
             reason = f"The worker that ran {spec.kind} went away or froze: no heartbeat came."
             return _outside(Code.WORKER_LOST, reason, spec, attempts)
         case TimeoutType.START_TO_CLOSE:
-            return _outside(Code.TIMEOUT, f"{spec.kind} gave no answer within {spec.timeout:g} s.", spec, attempts)
+            seconds = spec.timeout + routing.overtime(spec)
+            return _outside(Code.TIMEOUT, f"{spec.kind} gave no answer within {seconds:g} s.", spec, attempts)
         case TimeoutType.SCHEDULE_TO_START:
             reason = f"No worker took {spec.kind} from the queue in time."
             return Fault.of(Code.TIMEOUT, reason, source=spec.kind, attempt=0)

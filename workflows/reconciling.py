@@ -2,7 +2,7 @@
 
 The kind's `reconcile` read looks for the effect. What it finds is the result of the call. That it finds nothing is
 believed only when no attempt can be under way any more: `settle` seconds after the last one was over or, where nobody
-saw its end, had to be.
+saw its end, had to be. Where a thread outlived its attempt, nobody knows when that is, so it is not believed at all.
 """
 
 from collections.abc import Callable, Iterable
@@ -63,11 +63,15 @@ async def reconcile(
         return Finding(Verdict.CANNOT_TELL, because=f"no worker knows {record.kind}")
     look = spec.reconcile or (LEDGER_LOOK if spec.effect is Effect.TRANSACTIONAL else None)
     reads = {**catalogue.specs, routing.FIND_EFFECT.kind: routing.FIND_EFFECT}
+    outlived = outlives(progress, record, fault)
+    still = f"{record.kind} was still running when its attempt ended" if outlived else ""
     if look is None or look.kind not in reads:
-        return Finding(Verdict.CANNOT_TELL, because=f"{record.kind} has no read that finds out (reconcile)")
+        none = "has no read that finds out (reconcile)"
+        return Finding(Verdict.CANNOT_TELL, because=f"{still}, and {none}" if still else f"{record.kind} {none}")
     if record.args is None and any(path.startswith("args") and path not in record.named for path in look.args.values()):
         return Finding(Verdict.CANNOT_TELL, because="its arguments are too large to be kept")
-    under_way = seconds_under_way(spec, is_unseen(progress, record, fault))
+    is_exiting = any(one.still_running for one in (fault, *_notes(progress, record)))
+    under_way = seconds_under_way(spec, is_unseen(progress, record, fault), is_exiting=is_exiting)
     id, title = f"{record.call_id}:reconcile", f"did {record.step.id} happen?"
     args = _args(look, record, key_of(record.call_id, progress.origin))
     where: dict[str, Any] = {"revision": record.revision, "store": progress.store}
@@ -78,6 +82,8 @@ async def reconcile(
             return Finding(Verdict.APPLIED, back.result)
         if back.code is not Code.NOT_FOUND:
             return Finding(Verdict.CANNOT_TELL, because=f"{look.kind} ended with {back.code}")
+        if outlived:
+            return Finding(Verdict.CANNOT_TELL, because=f"{still}, so that {look.kind} found nothing proves nothing")
         if slept >= under_way:
             return Finding(Verdict.NOT_APPLIED)
         record.status = StepStatus.WAITING
@@ -89,9 +95,13 @@ async def reconcile(
         changed()
 
 
-def seconds_under_way(spec: ToolSpec, is_unseen: bool) -> float:
-    """Seconds that an attempt may go on after its fault arrived; `is_unseen` is whether nobody saw one end."""
-    return (spec.timeout if is_unseen else 0.0) + spec.settle
+def seconds_under_way(spec: ToolSpec, is_unseen: bool, *, is_exiting: bool = False) -> float:
+    """Seconds that an attempt may go on after its fault arrived.
+
+    `is_unseen` is whether nobody saw one end, `is_exiting` whether a thread was left to a worker that shut down.
+    """
+    longest = routing.longest_attempt(spec) if is_unseen else 0.0
+    return max(longest, routing.EXIT.total_seconds() if is_exiting else 0.0) + spec.settle
 
 
 def is_haunted(faults: Iterable[FaultRecord]) -> bool:
@@ -104,9 +114,19 @@ def is_haunted(faults: Iterable[FaultRecord]) -> bool:
 
 def is_unseen(progress: Progress, record: StepRecord, fault: Fault) -> bool:
     """Whether some attempt of the call left without a word, or timed out, and so may still be under way."""
-    notes = [one for one in progress.faults if one.step_id == record.step.id and one.source == record.kind]
+    notes = _notes(progress, record)
     seen = [one for one in notes if one.code not in UNCOUNTED]
     return any(one.code in UNSEEN for one in (fault, *notes)) or len(seen) < record.used
+
+
+def outlives(progress: Progress, record: StepRecord, *faults: Fault) -> bool:
+    """Whether a thread of the call outlived its attempt, so that its effect may be applied at any time."""
+    return any(one.may_run_on for one in (*faults, *_notes(progress, record)))
+
+
+def _notes(progress: Progress, record: StepRecord) -> list[FaultRecord]:
+    """The faults of the call so far."""
+    return [one for one in progress.faults if one.step_id == record.step.id and one.source == record.kind]
 
 
 def told(fault: Fault, decision: Decision, record: StepRecord, key: str, finding: Finding | None) -> Fault:

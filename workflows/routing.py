@@ -37,6 +37,10 @@ STEP_DEADLINE = timedelta(days=1)
 worker, but does not stay for ever."""
 GRACE = timedelta(seconds=5)
 """What start-to-close leaves the boundary to report its own timeout."""
+LONGEST_OVERTIME, OVERTIME_TIMES = 60.0, 10
+"""An effect in a thread is waited for beyond its timeout: ten times as long, but at most so many seconds."""
+EXIT = timedelta(seconds=12)
+"""How long a worker process may live after it has cancelled its calls to shut down, whatever their threads do."""
 
 
 @dataclass(frozen=True)
@@ -82,7 +86,7 @@ def route(spec: ToolSpec, attempts: int) -> Route:
     profile = PROFILES[spec.retry]
     return Route(
         activity=spec.kind,
-        start_to_close=timedelta(seconds=spec.timeout) + GRACE,
+        start_to_close=timedelta(seconds=spec.timeout + overtime(spec)) + GRACE,
         schedule_to_close=STEP_DEADLINE,
         heartbeat=HEARTBEAT,
         retry=RetryPolicy(
@@ -93,6 +97,22 @@ def route(spec: ToolSpec, attempts: int) -> Route:
             non_retryable_error_types=_never_again(),
         ),
     )
+
+
+def overtime(spec: ToolSpec) -> float:
+    """Seconds that an attempt stays open beyond its timeout while its thread runs; a read is left behind at once."""
+    if not spec.is_threaded or spec.effect is Effect.READ:
+        return 0.0
+    return min(LONGEST_OVERTIME, OVERTIME_TIMES * spec.timeout)
+
+
+def longest_attempt(spec: ToolSpec) -> float:
+    """Seconds after which no attempt is under way any more whose end nobody saw.
+
+    A thread ends with its process at the latest, and that may take `EXIT` after the attempt was reported.
+    """
+    extra = overtime(spec)
+    return spec.timeout + (max(extra, EXIT.total_seconds()) if extra else 0.0)
 
 
 def attempts(spec: ToolSpec, retries_left: int, used: int) -> int:

@@ -79,7 +79,7 @@ def describe(tool: Tool[..., Any]) -> tuple[Kind | None, list[str]]:
         return None, [*mistakes, f"{tool.__name__}: an annotation cannot be resolved ({error}): import what it names."]
     parameters = list(inspect.signature(tool.function).parameters)
     mistakes += [*_parameter_mistakes(tool, parameters, hints), *_datasource_mistakes(tool, hints)]
-    mistakes += _tokens_mistakes(tool, hints)
+    mistakes += [*_tokens_mistakes(tool, hints), *_thread_mistakes(tool)]
     if parameters and companions.is_model(hints.get(parameters[0])):
         args, result = hints[parameters[0]], hints.get("return")
         mistakes += companions.mistakes(tool, args, result)
@@ -110,6 +110,7 @@ def _build(tool: Tool[..., Any], hints: Mapping[str, Any], parameters: list[str]
         "untrusted": options.untrusted,
         "tokens": options.tokens,
         "tokens_beside": options.tokens_beside,
+        "is_threaded": not inspect.iscoroutinefunction(tool.function),
         **({} if options.settle is None else {"settle": options.settle}),
     }
     description = inspect.cleandoc(tool.__doc__ or "")
@@ -172,6 +173,22 @@ def _tokens_mistakes(tool: Tool[..., Any], hints: Mapping[str, Any]) -> list[str
         return [f"{name}: has tokens={tokens} but takes no LanguageModel: leave it out."]
     if not tokens and LanguageModel in hints.values():
         return [f"{name}: takes a LanguageModel: say how many tokens one call may use, e.g. tokens=10_000."]
+    return []
+
+
+def _thread_mistakes(tool: Tool[..., Any]) -> list[str]:
+    """What is wrong with a tool that nothing can stop: "not found" is no proof while its thread may still run."""
+    name, options, is_plain = tool.__name__, tool.options, not inspect.iscoroutinefunction(tool.function)
+    if not isinstance(options.enforces_timeout, bool):
+        return [f"{name}: enforces_timeout={options.enforces_timeout!r} must be True or False."]
+    if options.enforces_timeout and not is_plain:
+        return [f"{name}: enforces_timeout= is for a plain def; an async def is stopped at its timeout: leave it out."]
+    is_single = tool.effect in (Effect.KEYED, Effect.UNKEYED)
+    if is_plain and is_single and options.reconcile is not None and not options.enforces_timeout:
+        return [
+            f"{name}: a plain def runs on after its timeout, so reconcile= may look too early: write async def, or give"
+            f" its client a timeout below {options.timeout:g} s and say enforces_timeout=True."
+        ]
     return []
 
 

@@ -43,6 +43,7 @@ class Options:
     untrusted: bool = False
     tokens: int = 0
     tokens_beside: int | None = None
+    enforces_timeout: bool = False
 
 
 class Tool(Generic[P, R]):
@@ -94,6 +95,7 @@ class _Declare:
         untrusted: bool = False,
         tokens: int = 0,
         tokens_beside: int | None = None,
+        enforces_timeout: bool = False,
     ) -> Callable[[Callable[P, R]], Tool[P, R]]: ...
 
     def __call__(
@@ -112,6 +114,7 @@ class _Declare:
         untrusted: bool = False,
         tokens: int = 0,
         tokens_beside: int | None = None,
+        enforces_timeout: bool = False,
         **unknown: Any,
     ) -> Any:
         """Declare a tool: `observe` looks again after a refusal, `reconcile` finds out whether an effect happened, and
@@ -120,7 +123,8 @@ class _Declare:
         `retry` names a profile of `workflows/routing.py`, `timeout` is in seconds an attempt, `datasource` is the
         database of its `Transaction`; of an `untrusted` one anybody may have written what it returns, so that nothing
         which a task plans afterwards may change the world in new ways; `tokens` is how many of a model one call may
-        use, and `tokens_beside` how many of these are not for reading the arguments, where nothing else is read. An
+        use, and `tokens_beside` how many of these are not for reading the arguments, where nothing else is read; a
+        plain `def` that `enforces_timeout` ends by itself before its `timeout`, since nothing else can end it. An
         `unknown` option is refused when a worker loads the tool, beside all its other mistakes.
         """
         options = Options(
@@ -136,6 +140,7 @@ class _Declare:
             untrusted,
             tokens,
             tokens_beside,
+            enforces_timeout,
         )
         if function is not None:
             return Tool(function, self._effect, options, tuple(unknown))

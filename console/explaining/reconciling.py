@@ -71,10 +71,12 @@ def of(story: Story, call: Call, record: FaultRecord | None = None) -> Inquest |
         for timer in story.history.timers
         if following.is_settling(timer, call) and timer.started > after and (until is None or timer.started < until)
     )
+    same = [one for one in story.history.of_step(call.owner) if one.kind == call.kind]
+    outlived = any(one.outlived for one in same if one.scheduled <= call.scheduled)
     recorded = Verdict(record.reconciled) if record and record.reconciled else None
     if not looks and recorded is None:
         return None
-    return Inquest(looks, timers, _verdict(looks, timers) if looks else recorded)
+    return Inquest(looks, timers, _verdict(looks, timers, outlived=outlived) if looks else recorded)
 
 
 def never_happened(story: Story) -> list[str]:
@@ -90,13 +92,16 @@ def never_happened(story: Story) -> list[str]:
     return [id for id, verdict in found.items() if verdict is Verdict.NOT_APPLIED]
 
 
-def _verdict(looks: tuple[Call, ...], timers: tuple[Timer, ...]) -> Verdict | None:
-    """What the last look says; that it found nothing counts only when no other one is waited for."""
+def _verdict(looks: tuple[Call, ...], timers: tuple[Timer, ...], *, outlived: bool = False) -> Verdict | None:
+    """What the last look says; that it found nothing counts only when no other one is waited for.
+
+    Where a thread of the call `outlived` its attempt, that counts never.
+    """
     last = looks[-1]
     match last.closed:
         case Closed.COMPLETED:
             return Verdict.APPLIED
-        case Closed.FAILED if last.failing and last.failing.code is Code.NOT_FOUND:
+        case Closed.FAILED if last.failing and last.failing.code is Code.NOT_FOUND and not outlived:
             return None if any(timer.started > last.scheduled for timer in timers) else Verdict.NOT_APPLIED
         case Closed.FAILED:
             return Verdict.CANNOT_TELL
