@@ -1,4 +1,4 @@
-"""Seventeen mistakes that authors of tools make, each with the sentence that a worker says."""
+"""Mistakes that authors of tools make, each with the sentence that a worker says."""
 
 from activities.toolbox.injection import INJECTABLE
 
@@ -68,7 +68,7 @@ PLANTED = {
         "optional", "@tool.read(retries=3)"
     ): "optional: there is no option 'retries': did you mean retry or reconcile?: "
     "use observe, reconcile, settle, undo, fallback, ensure, retry, timeout, datasource, untrusted, tokens, "
-    "tokens_beside.",
+    "tokens_beside, enforces_timeout.",
     tool("risky", "@tool.read(fallback=write)"): "risky: fallback=write changes something, "
     "and a @tool.read must not: name another @tool.read.",
     tool("counted", "@tool.read(ensure='result.free.count() > 0')"): "counted: ensure='result.free.count() > 0' "
@@ -80,5 +80,15 @@ PLANTED = {
     ): "elsewhere: datasource= is of type str, not an AsyncEngine: write create_async_engine(URL).",
     tool("amiss", "@tool.read(ensure='len(result.fre) > 0')"): "amiss: ensure reads 'result.fre': "
     "did you mean free?: Free has ['free'].",
+    tool(
+        "unstopped", "@tool.unkeyed(reconcile=look, timeout=20)", how="def"
+    ): "unstopped: a plain def runs on after its "
+    "timeout, so reconcile= may look too early: write async def, or give its client a timeout below 20 s and say "
+    "enforces_timeout=True.",
+    tool("stopped", "@tool.unkeyed(enforces_timeout=True)"): "stopped: enforces_timeout= is for a plain def; "
+    "an async def is stopped at its timeout: leave it out.",
+    tool(
+        "unsure", "@tool.idempotent(enforces_timeout='yes')", how="def"
+    ): "unsure: enforces_timeout='yes' must be True or False.",
 }
 """Source and sentence, in the order of the file."""

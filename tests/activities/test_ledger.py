@@ -8,8 +8,9 @@ import pytest
 from pydantic import BaseModel, JsonValue
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncEngine
+from structlog.testing import capture_logs
 
-from activities.ledger import Entry, OtherArguments, effects, once
+from activities.ledger import Entry, Once, OtherArguments, claimed, effects, find, once
 from activities.store import open_store, writing
 from activities.toolbox import Refused, Transaction, tool
 from tests.activities.bench import Bench, bench
@@ -90,6 +91,26 @@ async def test_two_at_the_same_moment_are_one_effect_with_two_answers(engine: As
 
     assert len(await words(engine)) == 1
     assert [replayed for _, replayed in answers].count(False) == 1 and len({str(result) for result, _ in answers}) == 1
+
+
+async def test_a_result_that_comes_too_late_for_its_row_is_logged(engine: AsyncEngine) -> None:
+    """A newer claim has the key: the first effect was applied all the same, and somebody has to know."""
+
+    async def late() -> JsonValue:
+        await claimed(engine, ENTRY._replace(claim=1), quick, lambda _: False)
+        return "late"
+
+    async def quick() -> JsonValue:
+        return "quick"
+
+    with capture_logs() as lines:
+        await claimed(engine, ENTRY, late, lambda _: False)
+    kept = await find(engine, ENTRY.key)
+
+    assert [(line["event"], line["key"], line["log_level"]) for line in lines] == [
+        ("ledger_superseded", ENTRY.key, "error")
+    ]
+    assert kept == Once("quick", replayed=True)
 
 
 async def test_the_effects_of_a_task_are_listed(engine: AsyncEngine) -> None:

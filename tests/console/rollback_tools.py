@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import time
 from pathlib import Path
 
 from pydantic import BaseModel
@@ -103,6 +104,15 @@ async def shout(args: Word) -> Word:
     if args.word == "lost":
         raise ConnectionResetError("the answer never came")
     return args
+
+
+@tool.unkeyed(timeout=0.5, undo=whisper)
+def ponder(args: Word) -> Word:
+    """Say a word after long thought, in a thread that nothing stops; it thinks as long as there is a file `hang`."""
+    note_down("ponders", args.word)
+    while (FOLDER / "hang").exists():
+        time.sleep(0.1)
+    return note_down("ponder", args.word)
 
 
 @tool.idempotent

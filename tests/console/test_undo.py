@@ -1,6 +1,7 @@
 """`undo`, `cancel --undo` and `start --on-escalation`: what a task did is taken back, once, and what stays is named."""
 
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -52,6 +53,20 @@ def test_what_cannot_be_undone_is_named(served: Rollbacks) -> None:
         ("note", True),
     ]
     assert "nobody knows whether it happened" in told["undo"][0]["reason"]
+
+
+def test_a_thread_that_outlived_its_task_is_named_and_its_end_is_known(served: Rollbacks) -> None:
+    """Past its limit it is for a person: `undo` and `effects` name it, and `effects` what it came to in the end."""
+    with served.hanging():
+        task = served.run_task("note", "ponder")
+        undone, listed = served.starter("undo", task), served.starter("effects", task)
+    until = time.monotonic() + 40
+    while "ponder  ponder (unkeyed)  happened" not in served.starter("effects", task).stdout:
+        assert time.monotonic() < until
+
+    assert (undone.returncode, served.rows()) == (3, 0)
+    assert "ponder (ponder) stays: nobody knows" in undone.stdout and "was still running" in undone.stdout
+    assert "ponder  ponder (unkeyed)  may have happened" in listed.stdout
 
 
 def test_a_worker_may_be_killed_in_the_middle(desk: Rollbacks) -> None:

@@ -128,6 +128,35 @@ async def test_a_call_survives_three_workers(
     assert notes.read_text().split().count("long") == 4
 
 
+@pytest.mark.full
+@pytest.mark.timeout(180)
+async def test_a_worker_that_shuts_down_takes_its_threads_with_it_before_anybody_relies_on_that(
+    client: Client, server: DevServer, tmp_path: Path, notes: Path
+) -> None:
+    """SIGTERM in the middle of a charge that blocks a thread, while another tool keeps the process alive: one charge.
+
+    The thread would charge after 26 s; by then the process is gone, and only then another worker charges.
+    """
+    steps = plan(
+        step("pay", "charge", file=str(notes), seconds=26),
+        step("hold", "cling", file=str(notes), word="cling"),
+    )
+    workers = Workers(server.address, tmp_path, [steps, DONE])
+    with workers.one() as first:
+        handle = await start(client, workers.queue)
+        await noted(notes, "charging", 1)
+        await noted(notes, "cling", 1)
+        began = time.monotonic()
+        first.send_signal(signal.SIGTERM)
+        with workers.one():
+            ended = await outcome(handle)
+            await asyncio.to_thread(first.wait, 60)
+            await asyncio.sleep(max(0.0, began + 28 - time.monotonic()))
+
+    assert ended.status is TaskStatus.COMPLETED
+    assert notes.read_text().split().count("charged") == 1
+
+
 @pytest.mark.parametrize(
     ("dies", "replayed"), [("before the commit", False), ("after the commit", True)], ids=["before", "after"]
 )

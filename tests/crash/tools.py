@@ -3,6 +3,8 @@
 import asyncio
 import os
 import signal
+import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Literal
 
@@ -128,3 +130,44 @@ async def hang(args: Find) -> Noted:
     """Last until the worker is killed."""
     await asyncio.sleep(60)
     return Noted(calls=1)
+
+
+class Charge(BaseModel):
+    """Where to note the charge, and how long the first one takes."""
+
+    file: Path
+    seconds: float
+
+
+@tool.read
+async def charged(args: Charge) -> Noted:
+    """Find the charge."""
+    calls = args.file.read_text().split().count("charged")
+    if not calls:
+        raise Refused("There is no charge.", code="not_found")
+    return Noted(calls=calls)
+
+
+@tool.unkeyed(reconcile=charged, settle=0.5, timeout=2, enforces_timeout=True)
+def charge(args: Charge) -> Noted:
+    """Charge, the first time in a thread that blocks for long before it does."""
+    with args.file.open("a") as file:
+        file.write("charging\n")
+    if args.file.read_text().split().count("charging") == 1:
+        time.sleep(args.seconds)
+    with args.file.open("a") as file:
+        file.write("charged\n")
+    return Noted(calls=args.file.read_text().split().count("charged"))
+
+
+@tool.read(timeout=120)
+async def cling(args: Note) -> Noted:
+    """Keep the first worker that calls it from ending, whoever cancels it."""
+    with args.file.open("a") as file:
+        file.write(f"{args.word}\n")
+    calls = args.file.read_text().split().count(args.word)  # a short file on this machine
+    until = time.monotonic() + (60 if calls == 1 else 0)
+    while time.monotonic() < until:
+        with suppress(asyncio.CancelledError):
+            await asyncio.sleep(0.5)
+    return Noted(calls=calls)

@@ -23,6 +23,17 @@ def test_an_attempt_that_nobody_saw_end_may_send_until_its_deadline(unseen: bool
 
 
 @pytest.mark.parametrize(
+    ("unseen", "exiting", "seconds"),
+    [(True, False, 0.5 + 12 + 10), (False, True, 12 + 10), (True, True, 0.5 + 12 + 10), (False, False, 10)],
+)
+def test_a_thread_may_go_on_until_its_process_is_gone(unseen: bool, exiting: bool, seconds: float) -> None:
+    """A worker that shuts down reports its attempts first: what it left running ends when the process had to exit."""
+    threaded = SPEC.model_copy(update={"timeout": 0.5, "is_threaded": True})
+
+    assert seconds_under_way(threaded, unseen, is_exiting=exiting) == seconds
+
+
+@pytest.mark.parametrize(
     ("codes", "used", "expected"),
     [
         ([Code.UNREACHABLE], 1, False),

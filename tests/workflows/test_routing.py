@@ -53,6 +53,20 @@ def test_every_call_is_bounded_in_every_way(one: ToolSpec) -> None:
 
 
 @pytest.mark.parametrize(
+    ("effect", "timeout", "extra"),
+    [(Effect.UNKEYED, 0.5, 5), (Effect.KEYED, 30, 60), (Effect.IDEMPOTENT, 600, 60), (Effect.READ, 30, 0)],
+)
+def test_an_effect_in_a_thread_has_room_beyond_its_timeout(effect: Effect, timeout: float, extra: float) -> None:
+    """Ten times its timeout, a minute at the most; what only reads needs none, nor what an event loop can stop."""
+    stoppable = spec(effect, timeout=timeout)
+    threaded = stoppable.model_copy(update={"is_threaded": True})
+    room = routing.route(threaded, 1).start_to_close - routing.route(stoppable, 1).start_to_close
+
+    assert (room.total_seconds(), routing.overtime(threaded), routing.overtime(stoppable)) == (extra, extra, 0)
+    assert routing.longest_attempt(stoppable) == timeout <= routing.longest_attempt(threaded) - extra
+
+
+@pytest.mark.parametrize(
     ("retry", "left", "used", "expected"),
     [
         ("standard", 12, 0, 4),
