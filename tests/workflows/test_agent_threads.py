@@ -197,6 +197,7 @@ async def test_what_is_found_settles_it_although_the_thread_runs(client: Client,
         ended = await stage.run()
 
     assert (ended.status, ended.steps[0].result, bank.paid) == (TaskStatus.COMPLETED, {"id": 7}, 1)
+    assert (ended.faults[-1].still_running, ended.faults[-1].reconciled) == (True, "applied")
 
 
 async def test_a_key_is_sent_again_but_nothing_found_proves_nothing(client: Client, tmp_path: Path) -> None:
@@ -243,23 +244,6 @@ async def test_a_rollback_names_a_thread_that_outlived_the_cancel(client: Client
     [told] = ended.undo
     assert (told.step_id, told.done, bank.paid, bank.refunded) == ("a", False, 1, 0)
     assert "pay was still running when its attempt ended" in told.reason and "Not undone: a" in ended.reason
-
-
-async def test_a_read_is_left_behind_at_its_timeout(client: Client, tmp_path: Path) -> None:
-    """It changes nothing: the next attempt begins at once."""
-    bank = Bank()
-
-    @tool.read(timeout=TIMEOUT)
-    def look(args: Nothing) -> Nothing:
-        """Hang once."""
-        bank.hang()
-        return args
-
-    async with paying(client, tmp_path, bank, [look], step("a", "look")) as stage:
-        ended = await stage.run()
-
-    assert (ended.status, bank.began) == (TaskStatus.COMPLETED, 2)
-    assert not stage.logged("thread_left")
 
 
 async def test_an_undo_of_what_an_earlier_thread_may_do_again_stays_for_a_person(
