@@ -10,8 +10,8 @@ NOTHING = "nothing, unless it stays"
 
 FAULTS: Mapping[Code, Entry] = {
     Code.TIMEOUT: Entry(
-        "The tool gave no answer within its `timeout=`, or the step did not finish within its day; also HTTP 408. If it "
-        "still ran, its thread [cannot be stopped](tools.md#a-plain-def-past-its-timeout), and its effect may be "
+        "The tool gave no answer within its `timeout=`, or the step did not finish within its day; also HTTP 408. If "
+        "it still ran, its thread [cannot be stopped](tools.md#a-plain-def-past-its-timeout), and its effect may be "
         "applied later.",
         "where it happens often, give the tool a longer `timeout=`, or ask it for less.",
     ),

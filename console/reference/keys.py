@@ -26,6 +26,7 @@ _FAULT: Mapping[str, str] = {
     "lost": "answers of models that were lost in the attempts before, where a budget leaves no room for another",
     "uncounted": "whether the attempt does not count, since its worker went silent",
     "by_id": "whether the step's id alone stood in the way, and the call may be made under another one",
+    "still_running": "whether the tool's thread outlived the attempt, so that its effect may be applied later",
     "model_use": "what the attempt used of models (`calls`, `tokens`, `usd`); null where nobody knows",
     "step_id": "the step",
     "revision": "the plan",
