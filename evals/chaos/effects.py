@@ -9,7 +9,7 @@ from evals.chaos import accounts
 from evals.chaos.accounts import OPENING, RECEIPTS, SIZE, TRANSFERS, back_of
 from evals.chaos.book import Book
 
-CHARGES = ("pay", "pay_strictly", "pay_once", "pay_blindly", "pay_patiently", "pay_frozen")
+CHARGES = ("pay", "pay_strictly", "pay_once", "pay_blindly", "pay_patiently", "pay_frozen", "pay_late", "pay_too_late")
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,5 @@
-"""Two workers with one activity: both at the same moment, and one that was stopped where nothing can hold it."""
+"""Two workers with one activity: both at the same moment, and one that was stopped where nothing can hold it; and one
+worker whose thread nothing can stop."""
 
 import asyncio
 import json
@@ -18,7 +19,9 @@ from evals.chaos.stage import Stage
 TWICE = {"transfer": "transactional", "pay_patiently": "keyed"}
 """The kinds that two workers are given at once; a retry of another one is not given to anybody."""
 LATE = (Point.BEFORE_CLAIM, Point.AFTER_CLAIM)
-COUNT = len(TWICE) + len(LATE) + 1
+OVERDUE = {"pay_late": "completed", "pay_too_late": "escalated"}
+"""The kinds whose threads outlive their timeouts, and how their tasks end."""
+COUNT = len(TWICE) + len(LATE) + 1 + len(OVERDUE)
 """How many cells there are."""
 STOP_SECONDS = 60.0
 END_SECONDS = 120.0
@@ -74,6 +77,18 @@ async def frozen(stage: Stage, seed: int) -> Cell:
     expected = Expected(statuses=("completed",), effects=(1, 2))
     cell = Cell(effect="unkeyed", point="stopped between check and send", expected=expected, is_apart=True)
     return await _let_go_late(Race.of(stage, f"frozen-{seed}", "pay_frozen"), cell)
+
+
+async def overdue(stage: Stage, seed: int, kind: str) -> Cell:
+    """Let a thread block past its timeout, and past the limit of its attempt where it is to be too late."""
+    expected = Expected(statuses=(OVERDUE[kind],), effects=(1,))
+    where = "past its limit" if OVERDUE[kind] == "escalated" else "past its timeout"
+    cell = Cell(effect="unkeyed, in a thread", point=where, expected=expected)
+    race = Race.of(stage, f"overdue-{kind}-{seed}", kind)
+    async with race.told(cell), stage.fleet(race.queue, 1):
+        await race.crowd.start(race.job)
+        await race.over()
+    return cell
 
 
 async def _let_go_late(race: "Race", cell: Cell, *breaks: str) -> Cell:
@@ -147,7 +162,8 @@ async def races(stage: Stage, seed: int, changed: Callable[[], None]) -> list[Ce
     """All of them, `changed` called after each."""
     cells = list[Cell]()
     doubled = (twice(stage, seed, kind) for kind in TWICE)
-    for race in (*doubled, *(late(stage, seed, point) for point in LATE), frozen(stage, seed)):
+    blocked = (overdue(stage, seed, kind) for kind in OVERDUE)
+    for race in (*doubled, *(late(stage, seed, point) for point in LATE), frozen(stage, seed), *blocked):
         cells.append(await race)
         changed()
     return cells

@@ -1,7 +1,9 @@
-"""A tools file for races: a call that may be sent late, and one that is stopped after its last look at the clock."""
+"""A tools file for races: a call that may be sent late, one that is stopped after its last look at the clock, and
+threads that outlive their timeouts."""
 
 import os
 import signal
+import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -11,6 +13,7 @@ from activities.toolbox import Key, tool
 from evals.chaos import notes
 from evals.chaos.bank import Charge, Payment, find_payment, sent
 from evals.chaos.payments import PATIENCE, SETTLE
+from workflows.routing import OVERTIME_TIMES
 
 PATIENTLY = 30.0
 """Seconds: longer than a worker is frozen."""
@@ -40,3 +43,33 @@ async def pay_frozen(args: Payment, http: httpx2.AsyncClient) -> Charge:
 
     length = {"content-length": str(len(body))}
     return Charge.model_validate(await sent(http, "POST", "plain", args.reference, headers=length, content=slowly()))
+
+
+IMPATIENTLY = 0.5
+"""Seconds of a timeout so short that its thread outlives the limit of its attempt, too."""
+
+
+@tool.unkeyed(
+    reconcile=find_payment.using(reference="args.reference"), timeout=PATIENCE, settle=0, enforces_timeout=True
+)
+def pay_late(args: Payment) -> Charge:
+    """Charge from a thread that blocks past its timeout first, whatever its declaration says."""
+    notes.take()
+    return _sent_after(PATIENCE + 3, args)
+
+
+@tool.unkeyed(
+    reconcile=find_payment.using(reference="args.reference"), timeout=IMPATIENTLY, settle=0, enforces_timeout=True
+)
+def pay_too_late(args: Payment) -> Charge:
+    """Charge from a thread that blocks even past the limit of its attempt."""
+    notes.take()
+    return _sent_after((1 + OVERTIME_TIMES) * IMPATIENTLY + 1, args)
+
+
+def _sent_after(seconds: float, args: Payment) -> Charge:
+    time.sleep(seconds)
+    url, given = f"{os.environ['REPLAN_CHAOS_PAYMENTS']}/plain", {"x-worker": str(os.getpid())}
+    body = {"amount": args.amount}
+    reply = httpx2.post(url, params={"reference": args.reference}, headers=given, json=body, timeout=PATIENCE)
+    return Charge.model_validate(reply.raise_for_status().json())

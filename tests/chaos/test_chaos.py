@@ -13,7 +13,7 @@ from activities.breaking import Point
 from evals.chaos.databases import Store
 from evals.chaos.lives import lives
 from evals.chaos.placed import AFTER_ANSWER, Hit, Placed, hits
-from evals.chaos.races import TWICE, frozen, late, twice
+from evals.chaos.races import OVERDUE, TWICE, frozen, late, overdue, twice
 from evals.chaos.stage import Stage, staged
 from tests.processes import ROOT
 
@@ -95,3 +95,13 @@ async def test_a_call_stopped_between_check_and_send_is_the_limit(stage: Stage) 
     cell = await frozen(stage, SEED)
 
     assert cell.is_apart and cell.is_right, str(cell)
+
+
+@pytest.mark.full
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("kind", [*OVERDUE])
+async def test_a_thread_that_outlives_its_timeout_makes_one_effect(stage: Stage, kind: str) -> None:
+    """It ends late, or too late and a person is asked: nothing is sent a second time meanwhile."""
+    cell = await overdue(stage, SEED, kind)
+
+    assert cell.is_right, str(cell)
