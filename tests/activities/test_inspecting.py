@@ -32,8 +32,10 @@ KEYS = {"ANTHROPIC_API_KEY": True, "OPENAI_API_KEY": False}
 async def store(folder: Path) -> AsyncIterator[AsyncEngine]:
     """An embedded store in a folder."""
     engine = await open_store(sqlite_url(folder))
-    yield engine
-    await engine.dispose()
+    try:
+        yield engine
+    finally:
+        await engine.dispose()
 
 
 async def said(engine: AsyncEngine, **folders: Path | None) -> WorkerCard:
