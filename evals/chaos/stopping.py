@@ -32,7 +32,7 @@ async def pay_patiently(args: Payment, key: Key, http: httpx2.AsyncClient) -> Ch
 @tool.unkeyed(reconcile=find_payment.using(reference="args.reference"), settle=SETTLE, timeout=PATIENCE)
 async def pay_frozen(args: Payment, http: httpx2.AsyncClient) -> Charge:
     """Charge; the first call stops its worker between the head of the request and its body."""
-    is_first = all(note.kind != "pay_frozen" for note in notes.read(Path(os.environ[notes.FILE])))
+    is_first = _is_first("pay_frozen")
     notes.take()
     body = f'{{"amount": {args.amount}}}'.encode()
 
@@ -53,18 +53,24 @@ IMPATIENTLY = 0.5
     reconcile=find_payment.using(reference="args.reference"), timeout=PATIENCE, settle=0, enforces_timeout=True
 )
 def pay_late(args: Payment) -> Charge:
-    """Charge from a thread that blocks past its timeout first, whatever its declaration says."""
+    """Charge from a thread; the first call blocks past its timeout, whatever its declaration says."""
+    seconds = 2 * PATIENCE + 3 if _is_first("pay_late") else 0  # by then nobody else would wait for it
     notes.take()
-    return _sent_after(PATIENCE + 3, args)
+    return _sent_after(seconds, args)
 
 
 @tool.unkeyed(
     reconcile=find_payment.using(reference="args.reference"), timeout=IMPATIENTLY, settle=0, enforces_timeout=True
 )
 def pay_too_late(args: Payment) -> Charge:
-    """Charge from a thread that blocks even past the limit of its attempt."""
+    """Charge from a thread; the first call blocks even past the limit of its attempt."""
+    seconds = (1 + OVERTIME_TIMES) * IMPATIENTLY + 1 if _is_first("pay_too_late") else 0
     notes.take()
-    return _sent_after((1 + OVERTIME_TIMES) * IMPATIENTLY + 1, args)
+    return _sent_after(seconds, args)
+
+
+def _is_first(kind: str) -> bool:
+    return all(note.kind != kind for note in notes.read(Path(os.environ[notes.FILE])))
 
 
 def _sent_after(seconds: float, args: Payment) -> Charge:
