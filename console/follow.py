@@ -68,9 +68,9 @@ class Follower:
             began = time.monotonic()
             found = await self._look()
             self._note(found)
+            await self._note_failing(found)
             if found and found.closed and (outcome := await self._ended()):
                 return outcome
-            await self._note_failing(found)
             took = time.monotonic() - began if found and (found.sight or found.failing) else 0
             await self._pause(min(LONGEST_POLL, max(POLL_SECONDS, took)))
 

@@ -84,14 +84,15 @@ async def look(client: Client, handle: Handle) -> Look | None:
         if found := await failing(client, seen):  # the server lets nobody ask such a task, or keeps the question
             return Look(closed=False, failing=found)
         known = await account(handle)
+        if known is None:  # a worker may have failed the workflow task meanwhile, and with it the question
+            later = await _described(handle)
+            return Look(closed=False, failing=await failing(client, later)) if later else None
     except WorkflowQueryFailedError as error:
         return Look(closed=False, failing=unanswered(seen, error.message))
     except RPCError as error:
         if error.status in FOR_GOOD:
             raise
         return None
-    if known is None:
-        return Look(closed=False)
     return Look(closed=False, sight=await _sight(client, known.outcome(datetime.now(UTC)), seen))
 
 
