@@ -51,20 +51,25 @@ class Absent(StorageDriver):
         return [Payload(metadata={"encoding": PRUNED_ENCODING}, data=sentence.encode()) for sentence in gone]
 
 
-async def main(arguments: list[str]) -> int:
-    """Replay each file and say how it went."""
-    changed = "--changed" in arguments
-    files = [Path(name) for name in arguments if name != "--changed"]
-    replayer = Replayer(
-        workflows=[ChangedWorkflow if changed else AgentWorkflow],
+def replayer(workflow: type = AgentWorkflow) -> Replayer:
+    """A replayer of tasks that needs neither server nor store."""
+    return Replayer(
+        workflows=[workflow],
         data_converter=dataclasses.replace(DATA_CONVERTER, external_storage=ExternalStorage(drivers=[Absent()])),
         interceptors=[CallInterceptor()],
         workflow_runner=serve.sandbox(),
     )
+
+
+async def main(arguments: list[str]) -> int:
+    """Replay each file and say how it went."""
+    changed = "--changed" in arguments
+    files = [Path(name) for name in arguments if name != "--changed"]
+    replay = replayer(ChangedWorkflow if changed else AgentWorkflow)
     failed = 0
     for file in files:
         history = WorkflowHistory.from_json(file.stem, file.read_text())
-        result = await replayer.replay_workflow(history, raise_on_replay_failure=False)
+        result = await replay.replay_workflow(history, raise_on_replay_failure=False)
         failed += result.replay_failure is not None
         print(f"{file.name}: {result.replay_failure or 'ok'}")
     return 1 if failed else 0

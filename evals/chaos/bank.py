@@ -103,6 +103,27 @@ async def write_receipt(args: Words, tx: Transaction) -> Receipt:
     return Receipt(id=await tx.scalar(insert(RECEIPTS).values(row).returning(RECEIPTS.c.id)) or 0)
 
 
+class Statement(BaseModel):
+    """A statement of an account: more than a history carries, so it lies in the store."""
+
+    account: int
+    lines: str
+
+
+class Asked(BaseModel):
+    """Whose statement."""
+
+    reference: str
+    account: int
+
+
+@tool.read
+async def print_statement(args: Asked) -> Statement:
+    """Print a long statement of an account."""
+    notes.take()
+    return Statement(account=args.account, lines=f"{args.reference} " * 8_000)
+
+
 class Reference(BaseModel):
     """What a charge or a rate is looked up by."""
 

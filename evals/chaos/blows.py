@@ -22,6 +22,7 @@ class What(StrEnum):
     RESET_RUNNING = "reset a running task"
     RESET_CLOSED = "reset a closed task"
     CANCEL = "cancel a running task"
+    PRUNE = "prune the store"
 
 
 class Blow(NamedTuple):
@@ -47,6 +48,7 @@ class Force(NamedTuple):
     terminations: int = 0
     resets: int = 0
     cancels: int = 0
+    prunes: int = 0
 
     @classmethod
     def of(cls, kills: int, restarts: int, drops: int, *, has_database: bool) -> "Force":
@@ -62,6 +64,7 @@ class Force(NamedTuple):
             terminations=few,
             resets=few,
             cancels=few,
+            prunes=few,
         )
 
 
@@ -79,6 +82,7 @@ def schedule(force: Force, seed: int) -> Sequence[Blow]:
         What.RESET_RUNNING: force.resets,
         What.RESET_CLOSED: force.resets,
         What.CANCEL: force.cancels,
+        What.PRUNE: force.prunes,
     }
     return sorted(
         Blow(BEGIN + (END - BEGIN) * (number + dice.random()) / count, what, dice.random())

@@ -95,6 +95,7 @@ class Fleet:
     done: Counter[str] = field(default_factory=Counter)
     """How many were killed, frozen, terminated, and ended by themselves."""
     started: int = 0
+    commands: int = 0
     _keeper: asyncio.Task[None] | None = None
 
     async def __aenter__(self) -> "Fleet":
@@ -121,6 +122,14 @@ class Fleet:
         log = self.folder / f"{self.prefix}-{self.started:03}.log"
         command = [sys.executable, str(ROOT / "worker.py"), *self.words, *more]
         return Worker(spawn(command, log, environment={**os.environ, **self.environment}), log)
+
+    async def starter(self, *words: str) -> int:
+        """Run a command of the console beside the workers; its exit code."""
+        self.commands += 1
+        command = [sys.executable, str(ROOT / "starter.py"), *words]
+        log = self.folder / f"{self.prefix}-console-{self.commands:03}.log"
+        process = spawn(command, log, environment={**os.environ, **self.environment})
+        return await asyncio.to_thread(process.wait)
 
     async def hire(self, *more: str) -> Worker:
         """Start one more worker, which ends with the fleet and has no successor.

@@ -6,13 +6,9 @@ from datetime import UTC, datetime
 
 from temporalio.api.history.v1 import HistoryEvent
 from temporalio.client import WorkflowHistory
-from temporalio.worker import Replayer
 
 from evals.chaos.notes import Note
-from runtime import serve
-from runtime.failures import DATA_CONVERTER
-from workflows.agent import AgentWorkflow
-from workflows.call import CallInterceptor
+from tests.replay import replayer
 from workflows.faults import Quadrant
 
 LOOK = ":reconcile"
@@ -55,13 +51,7 @@ class Steps:
 
 async def replay_failures(histories: AsyncIterator[WorkflowHistory]) -> list[str]:
     """The histories of tasks that do not replay, each with what is wrong."""
-    replayer = Replayer(
-        workflows=[AgentWorkflow],
-        data_converter=DATA_CONVERTER,
-        interceptors=[CallInterceptor()],
-        workflow_runner=serve.sandbox(),
-    )
-    async with replayer.workflow_replay_iterator(histories) as results:
+    async with replayer().workflow_replay_iterator(histories) as results:
         return [f"{one.history.workflow_id}: {one.replay_failure}" async for one in results if one.replay_failure]
 
 

@@ -123,7 +123,14 @@ def _refused(job: Job, *needs: str) -> str:
     return job.add("transfer", job.transfer(*needs), source=1, target=2, amount=10**9)
 
 
-MIDDLES: Sequence[Callable[..., str]] = (_move, _shop, _shop, _strict, _once, _once, _limits, _wide)
+def _long(job: Job, *needs: str) -> str:
+    """A transfer after a result that lies in the store, and a receipt that refers to it."""
+    printed = job.add("print_statement", *needs, account=1)
+    paid = job.pay("pay", printed)
+    return job.add("write_receipt", job.transfer(paid), of={"$from": printed, "path": "account"})
+
+
+MIDDLES: Sequence[Callable[..., str]] = (_move, _shop, _shop, _strict, _once, _once, _limits, _wide, _long)
 ENDS: Sequence[Callable[..., str]] = (*MIDDLES, *MIDDLES, _blind, _blind, _refused)
 """What may end a task, since it may not go on after that."""
 

@@ -52,6 +52,8 @@ class Killer:
                     case What.FREEZE_ALL:
                         lasting.create_task(self.fleet.freeze_all())
                         self._count(blow.what)
+                    case What.PRUNE:
+                        lasting.create_task(self._prune())
                     case What.RESET_RUNNING | What.RESET_CLOSED:
                         lasting.create_task(self._reset(blow))
                     case _:
@@ -74,6 +76,14 @@ class Killer:
                 await self.stage.databases.restart()
             case What.CANCEL:
                 await self._cancel(blow)
+
+    async def _prune(self) -> None:
+        """Date all payloads of the store back, as workers with a wrong clock would have done, and prune them."""
+        if not await self.stage.is_dated_back():
+            return
+        done = await self.fleet.starter("prune", "--older-than", "1", "--queue", self.crowd.queue)
+        if done == 0:  # else the server or the workers were away just then
+            self._count(What.PRUNE)
 
     async def _cancel(self, blow: Blow) -> None:
         """Ask for the end of a running task, with or without a rollback; it may end by itself first."""

@@ -11,7 +11,7 @@ from temporalio.client import Client
 
 from workflows import routing
 
-READS = ("get_rate", "balance", "find_payment")
+READS = ("get_rate", "balance", "find_payment", "print_statement")
 
 
 class Point(StrEnum):

@@ -5,12 +5,16 @@ import sys
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+from sqlalchemy import update
+from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import create_async_engine
 from temporalio.client import Client
 from temporalio.runtime import LoggingConfig, Runtime, TelemetryConfig, TelemetryFilter
 
+from activities.vault import PAYLOADS
 from evals.chaos.accounts import open_accounts
 from evals.chaos.book import Book
 from evals.chaos.databases import Databases, Store, databases
@@ -38,6 +42,18 @@ class Stage:
         """Workers on a queue of their own, behind the proxy."""
         environment = self.places.environment(self.proxy.address, self.databases)
         return Fleet(self.places.folder, self.places.words(queue), environment, size, prefix=queue)
+
+    async def is_dated_back(self) -> bool:
+        """Date all payloads back by two days; whether the store could be reached."""
+        engine = create_async_engine(self.databases.store)
+        try:
+            async with engine.begin() as tx:
+                await tx.execute(update(PAYLOADS).values(stored=datetime.now(UTC) - timedelta(days=2)))
+        except DBAPIError:  # it is being restarted, or its file does not exist yet
+            return False
+        finally:
+            await engine.dispose()
+        return True
 
 
 @asynccontextmanager
