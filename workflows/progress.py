@@ -1,5 +1,6 @@
 """How far a task is: all of its state, and what a continued run starts from."""
 
+from collections.abc import Sequence
 from datetime import datetime
 
 from pydantic import BaseModel, Field, JsonValue
@@ -87,6 +88,8 @@ class Progress(BaseModel):
     """The newest."""
     rejections: list[Rejection] = Field(default_factory=list)
     """The newest."""
+    has_untold_effects: bool = False
+    """Whether the planner has yet to be told of effects of earlier runs."""
 
     @property
     def not_undone(self) -> str:
@@ -126,6 +129,23 @@ class Progress(BaseModel):
         again = {record.step.id for record in records}
         self.records = [record for record in self.records if record.step.id not in again] + records
         self.revisions.append(revision)
+
+    def add_earlier(self, records: Sequence[StepRecord]) -> None:
+        """Take over what earlier runs of the task did, which a reset left standing or undid.
+
+        A step of the plan in force that has not started counts as done; an effect of no plan of this run has the
+        revision 0, so that planners are told of it and its id is not used again.
+        """
+        for told in records:
+            own = next((record for record in self.records if record.step.id == told.step.id), None)
+            if own is not None and own.revision and own.started is not None:
+                if told.status is StepStatus.UNDONE and own.status is StepStatus.COMPLETED:
+                    own.status = StepStatus.UNDONE
+                continue
+            taken = told.model_copy(update={"revision": own.revision if own else 0})
+            others = [record for record in self.records if record is not own]
+            self.records = [*others, taken] if taken.revision else [taken, *others]
+            self.has_untold_effects = True
 
     def end(self, ending: Ending, now: datetime) -> None:
         """Close the account; nothing runs any more."""

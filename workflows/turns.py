@@ -137,6 +137,7 @@ def _told(progress: Progress, catalogue: Catalogue, proposed: Proposed) -> None:
     progress.planner = proposed.planner or progress.planner
     if catalogue.converses:
         progress.branch, progress.told, progress.is_opened = proposed.branch, progress.revision, True
+        progress.has_untold_effects = False
     progress.context = proposed.context or progress.context
     for one in proposed.passed_over:
         known = [(last.planner, last.code) for last in progress.failovers]
@@ -199,16 +200,20 @@ def _all(progress: Progress) -> dict[str, object]:
 def _news(progress: Progress) -> dict[str, object]:
     """What a planner is told that keeps the conversation: the outcome of the newest plan and, once, the task."""
     found: dict[str, object] = {"converses": True, "branch": progress.branch}
+    records: tuple[StepRecord, ...] = ()
     if not progress.is_opened:
         task = progress.task
         found |= {"text": task.text, "result_schema": task.result_schema, "continues": task.continues}
         if task.remains is not None:
-            found |= {"records": task.remains.records, "faults": task.remains.faults}
+            found |= {"faults": task.remains.faults}
+            records = task.remains.records
     if progress.revision > progress.told:
-        found["records"] = tuple(_brief(one) for one in progress.slim().records if one.revision > progress.told)
+        records = tuple(_brief(one) for one in progress.slim().records if one.revision > progress.told)
         found["faults"] = tuple(one for one in progress.faults if _is_latest(progress, one))
         found["observations"] = tuple(progress.observations) if progress.replanning else ()
-    return found
+    if progress.has_untold_effects:
+        records = (*(_brief(one) for one in progress.slim().records if not one.revision), *records)
+    return found | ({"records": records} if records else {})
 
 
 def _brief(record: StepRecord) -> StepRecord:
