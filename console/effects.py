@@ -3,18 +3,17 @@
 from collections.abc import Sequence
 
 from temporalio.client import Client
-from temporalio.service import RPCError, RPCStatusCode
 
 from console import document, known, tools, watching
 from console.cells import cut, one_line, printable
 from console.explaining import words
-from console.explaining.runs import history
+from console.explaining.runs import history, rollbacks
 from console.explaining.story import Story
+from console.explaining.world import story_of
 from console.known import Known, KnownEffect
 from console.options import Common
 from console.outcome import Handle
 from console.problem import Exit, Problem
-from console.shown import ROLLBACK_OF, reset_rollback_id, rollback_id
 from workflows.inspect import EffectCard, Inquiry
 from workflows.plan import canonical
 
@@ -58,21 +57,8 @@ async def effects(client: Client, handle: Handle, common: Common) -> int:
 
 async def known_effects(client: Client, story: Story, cards: Sequence[EffectCard]) -> list[KnownEffect]:
     """What the histories of all runs and rollbacks of a task, and these ledgers, know of its effects."""
-    id, first = story.history.task_id, story.history.first_run
-    after = await _rollback(client, rollback_id(id), first)
-    return known.effects(story, after, cards, await _rollback(client, reset_rollback_id(id), first))
-
-
-async def _rollback(client: Client, id: str, first_run: str) -> Story | None:
-    """What the newest rollback with this id did; None where there was none, or it was of another task."""
-    handle: Handle = client.get_workflow_handle(id)
-    try:
-        of = await (await handle.describe()).memo_value(ROLLBACK_OF, None)
-        return Story(await history(client, handle)) if of == first_run else None
-    except RPCError as error:
-        if error.status is not RPCStatusCode.NOT_FOUND:
-            raise
-        return None
+    after, before = await rollbacks(client, story.history.task_id, story.history.first_run)
+    return known.effects(story, story_of(after), cards, story_of(before))
 
 
 def _lines(one: KnownEffect, all: Sequence[KnownEffect]) -> list[str]:

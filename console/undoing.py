@@ -2,7 +2,7 @@
 
 import asyncio
 import sys
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 from temporalio.client import Client, WorkflowExecutionDescription, WorkflowExecutionStatus, WorkflowFailureError
@@ -21,7 +21,7 @@ from console.known import Known, KnownEffect
 from console.options import Common
 from console.outcome import Handle, account
 from console.problem import Exit, Problem
-from console.shown import COVERS_ALL_RUNS, ROLLBACK_OF, rollback_id, starter
+from console.shown import COVERS_ALL_RUNS, ROLLBACK_OF, reset_rollback_id, rollback_id, starter
 from console.sight import Sight
 from console.step_lines import MAX_REASON
 from console.view import Aside
@@ -72,17 +72,10 @@ async def undo(client: Client, handle: Handle, common: Common) -> int:
         Problem: the task runs, no worker answers for it, or the rollback ended without a word.
     """
     seen = await handle.describe()
-    _require_closed(seen)
+    require_closed(seen, starter("cancel", handle.id, "--undo"))
     common = await common.at(handle)
-    progress = await _progress(client, handle, common)
-    running = await _started(client, seen, progress)
-    try:
-        with Rollback(common) as view:
-            await Follower(client, running, view).to_the_end()
-    except asyncio.CancelledError:
-        print(f"\ndetached; it goes on. Follow: {starter('undo', handle.id)}", file=sys.stderr)
-        raise
-    outcome = await _ended(running, handle.id)
+    running = await _started(client, seen, await _progress(client, handle, common), rollback_id(handle.id))
+    outcome = await _followed(client, running, handle.id, common)
     if common.json:
         print(_document(client, running, handle.id, outcome))
     else:
@@ -91,9 +84,41 @@ async def undo(client: Client, handle: Handle, common: Common) -> int:
     return Exit.COMPLETED if _is_all(outcome.undo) else Exit.NEEDS_PERSON
 
 
-def _require_closed(seen: WorkflowExecutionDescription) -> None:
+async def of_effects(client: Client, handle: Handle, common: Common, steps: Collection[str]) -> Sequence[UndoRecord]:
+    """Undo what these steps of a closed task did, and return what became of each.
+
+    Raises:
+        Problem: no worker answers for it, or the rollback ended without a word.
+    """
+    common = await common.at(handle)
+    whole = await _progress(client, handle, common)
+    records = [record for record in whole.records if record.step.id in steps]
+    folded = whole.folded.model_copy(update={"effects": 0})
+    wanted = whole.model_copy(update={"records": records, "undo": [], "folded": folded})
+    running = await _started(client, await handle.describe(), wanted, reset_rollback_id(handle.id))
+    return (await _followed(client, running, handle.id, common)).undo
+
+
+async def _followed(client: Client, running: Handle, id: str, common: Common) -> Outcome:
+    """Follow a rollback to its end, and return what it came to."""
+    try:
+        with Rollback(common) as view:
+            await Follower(client, running, view).to_the_end()
+    except asyncio.CancelledError:
+        print(f"\ndetached; it goes on. Follow: {starter('undo', id)}", file=sys.stderr)
+        raise
+    return await _ended(running, id)
+
+
+def require_closed(seen: WorkflowExecutionDescription, stop: str) -> None:
+    """Refuse to undo what a task does that runs; `stop` is the command that ends it.
+
+    Raises:
+        Problem: it runs.
+    """
     if seen.status is WorkflowExecutionStatus.RUNNING:
-        remedy = f"`{starter('cancel', seen.id, '--undo')}` stops it and takes back what it has done"
+        undoes = " and takes back what it has done" if stop.endswith("--undo") else ""
+        remedy = f"`{stop}` stops it{undoes}"
         raise Problem("still_running", f"Task {seen.id!r} is running", remedy, Exit.FAILED)
 
 
@@ -139,7 +164,7 @@ def over_all_runs(
             reason = f"an earlier run did it as {one.kind}, too: see `{starter('effects', newest.task_id)}`"
             undo.append(UndoRecord(step_id=one.step, kind=one.kind, reason=reason))
         else:
-            records[one.step] = _record(one, call)
+            records[one.step] = record(one, call)
     left = newest.folded.effects if story.history.deleted else 0
     folded = newest.folded.model_copy(update={"effects": left})
     whole = newest.model_copy(update={"records": [*records.values()], "undo": undo, "folded": folded})
@@ -156,7 +181,7 @@ def _not_looked_at(story: Story, unread: Sequence[Place]) -> list[UndoRecord]:
     return undo
 
 
-def _record(one: KnownEffect, call: Call | None) -> StepRecord:
+def record(one: KnownEffect, call: Call | None) -> StepRecord:
     """An effect of an earlier run, as a rollback takes it; where nobody knows whether it stands, that finds it out."""
     args = call.args if call is not None and isinstance(call.args, dict) else {}
     planned = one.kind if one.key.endswith(f"/{one.step}") else "unknown"  # a fallback did it
@@ -174,9 +199,8 @@ def _record(one: KnownEffect, call: Call | None) -> StepRecord:
     )
 
 
-async def _started(client: Client, seen: WorkflowExecutionDescription, progress: Progress) -> Handle:
+async def _started(client: Client, seen: WorkflowExecutionDescription, progress: Progress, id: str) -> Handle:
     """The rollback that runs already, or a new one; both do nothing twice, since they use the same keys."""
-    id = rollback_id(seen.id)
     await client.start_workflow(
         UndoWorkflow.run,
         Undo(progress=progress),

@@ -142,7 +142,8 @@ class Progress(BaseModel):
                 if told.status is StepStatus.UNDONE and own.status is StepStatus.COMPLETED:
                     own.status = StepStatus.UNDONE
                 continue
-            taken = told.model_copy(update={"revision": own.revision if own else 0})
+            place = {"step": own.step, "revision": own.revision} if own else {"revision": 0}
+            taken = told.model_copy(update=place)
             others = [record for record in self.records if record is not own]
             self.records = [*others, taken] if taken.revision else [taken, *others]
             self.has_untold_effects = True

@@ -10,7 +10,7 @@ from console.explaining.reading import Reading
 from console.explaining.words import ONE_RUN
 from console.history import History
 from console.outcome import Handle
-from console.shown import COVERS_ALL_RUNS, rollback_id
+from console.shown import COVERS_ALL_RUNS, ROLLBACK_OF, reset_rollback_id, rollback_id
 
 SCHEDULED = PendingActivityState.PENDING_ACTIVITY_STATE_SCHEDULED
 
@@ -33,6 +33,8 @@ async def history(client: Client, handle: Handle) -> History:
     if reading.history.end is not None:
         reading.history.rollback = await rollback(client, handle.id, reading.history.end.at)
     await _read_earlier(client, reading.history)
+    if reading.history.earlier:
+        reading.history.rollbacks = await rollbacks(client, handle.id, reading.history.first_run)
     return reading.history
 
 
@@ -56,6 +58,28 @@ async def _read_earlier(client: Client, newest: History) -> None:
         if reading.history.first_run == newest.first_run:
             newest.earlier.append(reading.history)
     newest.earlier.sort(key=lambda one: one.last_at)
+
+
+async def rollbacks(client: Client, id: str, first_run: str) -> tuple[History | None, History | None]:
+    """What the newest rollbacks of a task did, after its end and before a reset; None for one of another task.
+
+    Raises:
+        RPCError: the server does not answer.
+    """
+    return await _rollback_of(client, rollback_id(id), first_run), await _rollback_of(
+        client, reset_rollback_id(id), first_run
+    )
+
+
+async def _rollback_of(client: Client, id: str, first_run: str) -> History | None:
+    handle: Handle = client.get_workflow_handle(id)
+    try:
+        of = await (await handle.describe()).memo_value(ROLLBACK_OF, None)
+        return await history(client, handle) if of == first_run else None
+    except RPCError as error:
+        if error.status is not RPCStatusCode.NOT_FOUND:
+            raise
+        return None
 
 
 async def rollback(client: Client, id: str, ended: datetime) -> str | None:
