@@ -89,7 +89,7 @@ class Progress(BaseModel):
     rejections: list[Rejection] = Field(default_factory=list)
     """The newest."""
     has_untold_effects: bool = False
-    """Whether the planner has yet to be told of effects of earlier runs."""
+    """Whether the planner has not been asked since effects of earlier runs were told."""
 
     @property
     def not_undone(self) -> str:
@@ -119,15 +119,27 @@ class Progress(BaseModel):
 
     @property
     def taken(self) -> set[str]:
-        """Ids of steps that ever started; those of dropped steps that never did are free again."""
-        return {*self.folded.ids, *(record.step.id for record in self.records if record.started is not None)}
+        """Ids of steps that ever started; those of dropped steps that never did are free again.
+
+        A proposal that was asked for before effects of earlier runs were told may have their ids: it is the one by
+        which they were done.
+        """
+        free = {record.step.id for record in self._untold}
+        ids = {*self.folded.ids, *(record.step.id for record in self.records if record.started is not None)}
+        return ids - free
+
+    @property
+    def _untold(self) -> list[StepRecord]:
+        stand = [one for one in self.records if not one.revision and one.status is not StepStatus.UNDONE]
+        return stand if self.has_untold_effects else []
 
     def add_plan(self, revision: Revision, records: list[StepRecord]) -> None:
         """Put a new plan in force: what the old one did not start is skipped, finished steps stay."""
         for record in self.with_status(StepStatus.PENDING):
             record.status = StepStatus.SKIPPED
-        again = {record.step.id for record in records}
-        self.records = [record for record in self.records if record.step.id not in again] + records
+        again, untold = {record.step.id for record in records}, {one.step.id: one for one in self._untold}
+        new = [_done(one, untold[one.step.id]) if one.step.id in untold else one for one in records]
+        self.records = [record for record in self.records if record.step.id not in again] + new
         self.revisions.append(revision)
 
     def add_earlier(self, records: Sequence[StepRecord]) -> None:
@@ -142,8 +154,7 @@ class Progress(BaseModel):
                 if told.status is StepStatus.UNDONE and own.status is StepStatus.COMPLETED:
                     own.status = StepStatus.UNDONE
                 continue
-            place = {"step": own.step, "revision": own.revision} if own else {"revision": 0}
-            taken = told.model_copy(update=place)
+            taken = _done(own, told) if own else told.model_copy(update={"revision": 0})
             others = [record for record in self.records if record is not own]
             self.records = [*others, taken] if taken.revision else [taken, *others]
             self.has_untold_effects = True
@@ -225,3 +236,8 @@ class Progress(BaseModel):
             total -= size
             omitted[id] = size
         return omitted
+
+
+def _done(planned: StepRecord, told: StepRecord) -> StepRecord:
+    """A step of this run's plan that an earlier run did."""
+    return told.model_copy(update={"step": planned.step, "revision": planned.revision})

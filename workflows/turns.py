@@ -40,10 +40,11 @@ async def take_turn(
         progress.turn += 1
         spec = routing.REPLAN if progress.replanning else routing.PLAN
         situation = _situation(progress, catalogue, rejected, is_last=is_last)
-        what = _purpose(progress, rejected, is_last=is_last)
+        what, untold = _purpose(progress, rejected, is_last=is_last), progress.has_untold_effects
         proposed = await _asked(progress, catalogue, spec, situation, what)
         if not proposed.compact:
             _told(progress, catalogue, proposed)
+            progress.has_untold_effects = progress.has_untold_effects and not untold
             return proposed
         await _compact(progress, catalogue, proposed)
     reason = f"{progress.planner}: the conversation is too long for the model, and a summary does not make it shorter."
@@ -137,7 +138,6 @@ def _told(progress: Progress, catalogue: Catalogue, proposed: Proposed) -> None:
     progress.planner = proposed.planner or progress.planner
     if catalogue.converses:
         progress.branch, progress.told, progress.is_opened = proposed.branch, progress.revision, True
-        progress.has_untold_effects = False
     progress.context = proposed.context or progress.context
     for one in proposed.passed_over:
         known = [(last.planner, last.code) for last in progress.failovers]
