@@ -155,8 +155,8 @@ class Progress(BaseModel):
                     own.status = StepStatus.UNDONE
                 continue
             taken = _done(own, told) if own else told.model_copy(update={"revision": 0})
-            others = [record for record in self.records if record is not own]
-            self.records = [*others, taken] if taken.revision else [taken, *others]
+            records = [record for record in self.records if record is not own] + [taken]
+            self.records = sorted(records, key=lambda record: record.revision > 0)
             self.has_untold_effects = True
 
     def end(self, ending: Ending, now: datetime) -> None:
