@@ -11,15 +11,20 @@ from pydantic import BaseModel
 from temporalio.client import Client
 
 from activities.toolbox import Key, Tool, tool
+from console.explaining.runs import history
+from console.explaining.story import Story
+from console.known import effects
 from console.outcome import Handle
 from console.problem import Problem
 from console.resetting import Fate, reset
+from console.undoing import over_all_runs
 from tests.console.desk import QUIET
 from tests.harness import DONE, Proposals, Stage, outcome, plan, staged, step
 from tests.workflows.props import Recording
 from workflows.agent import AgentWorkflow
 from workflows.budget import Limits
 from workflows.plan import Step
+from workflows.progress import Folded
 from workflows.record import StepStatus
 from workflows.task import Task, TaskStatus
 
@@ -219,3 +224,16 @@ async def test_a_task_that_was_closed_from_outside_is_not_told(client: Client, t
         await task.terminate()
         with pytest.raises(Problem, match="was closed from outside, and nobody can tell it what stands"):
             await reset(client, task, QUIET, to="a", why=None, fate=Fate.KEEP)
+
+
+async def test_effects_that_a_long_task_no_longer_keeps_are_in_its_history(client: Client, tmp_path: Path) -> None:
+    """What was folded away is undone as well: no account of it is left but the events."""
+    async with told(client, tmp_path, *TWO) as desk:
+        task = await desk.run()
+        newest, story = await task.query(AgentWorkflow.progress), Story(await history(client, task))
+    kept = [record for record in newest.records if record.step.id != "b"]
+    folded = newest.model_copy(update={"records": kept, "folded": Folded(ids=["b"], effects=1)})
+    whole = over_all_runs(folded, story, effects(story, None, ()))
+
+    assert [(one.step.id, one.args, one.result) for one in whole.records[1:]] == [("b", {"word": "hi"}, {"word": "hi"})]
+    assert (whole.folded.effects, whole.undo) == (0, [])
