@@ -20,7 +20,7 @@ from console.calls import UNREADABLE, Call, Calls, Change
 from console.cells import printable
 from console.connection import ui_url
 from console.effects import known_effects
-from console.explaining.runs import history
+from console.explaining.runs import history, rollbacks
 from console.explaining.story import Story
 from console.known import Known, KnownEffect
 from console.options import Common
@@ -95,10 +95,11 @@ class _Done(NamedTuple):
 
 
 async def _look(client: Client, handle: Handle, common: Common, made: Calls, step: Call) -> Standing:
-    """What stands; where something is in the way, a worker is asked whether its ledgers know that it was undone."""
+    """What stands. Of several rollbacks the histories tell the newest alone, so then a worker's ledgers are asked."""
     story = Story(await history(client, handle))
+    was_undone = any(await rollbacks(client, handle.id, story.history.first_run))
     standing = Standing(story, made, step, await known_effects(client, story, ()))
-    if not standing.in_the_way and not story.history.deleted:
+    if not story.history.deleted and not (was_undone and standing.in_the_way):
         return standing
     try:
         answer = await tools.ask(client, await common.at(handle), Inquiry(about="effects", task_id=handle.id))
