@@ -9,7 +9,6 @@ from console.cells import cut, one_line, printable
 from console.explaining import words
 from console.explaining.runs import history, rollbacks
 from console.explaining.story import Story
-from console.explaining.world import story_of
 from console.known import Known, KnownEffect
 from console.options import Common
 from console.outcome import Handle
@@ -57,8 +56,9 @@ async def effects(client: Client, handle: Handle, common: Common) -> int:
 
 async def known_effects(client: Client, story: Story, cards: Sequence[EffectCard]) -> list[KnownEffect]:
     """What the histories of all runs and rollbacks of a task, and these ledgers, know of its effects."""
-    after, before = await rollbacks(client, story.history.task_id, story.history.first_run)
-    return known.effects(story, story_of(after), cards, story_of(before))
+    undone = [Story(one) for one in await rollbacks(client, story.history.task_id, story.history.first_run)]
+    newest = undone.pop() if undone else None
+    return known.effects(story, newest, cards, undone)
 
 
 def _lines(one: KnownEffect, all: Sequence[KnownEffect]) -> list[str]:

@@ -109,8 +109,8 @@ class History:
     """Every run that its events name: those that were reset, and those that one continued as."""
     earlier: list["History"] = field(default_factory=list)
     """Of the other runs of the task, which resets left behind, the oldest first; one for each run."""
-    rollbacks: tuple["History | None", "History | None"] = (None, None)
-    """Where there are such runs: what was undone after the end of the task, and before a reset."""
+    rollbacks: list["History"] = field(default_factory=list)
+    """Where there are such runs: what was undone, before resets and after the ends of the task."""
     deleted: list[str] = field(default_factory=list)
     """Runs of the task whose history is not on the server any more."""
 

@@ -47,16 +47,17 @@ class KnownEffect(BaseModel):
 
 
 def effects(
-    story: Story, rollback: Story | None, cards: Sequence[EffectCard], before_reset: Story | None = None
+    story: Story, rollback: Story | None, cards: Sequence[EffectCard], more: Sequence[Story] = ()
 ) -> list[KnownEffect]:
     """All effects of a task, over all its runs, that happened or may have, the oldest first.
 
-    `rollback` undid it after its end, `before_reset` what a reset would have left.
+    `rollback` undid it after its end, `more` are earlier rollbacks.
     """
     found = dict[str, KnownEffect]()
     for one in stories(story)[:-1]:
         found = _told(one, one, found)
-    found = _told(story, before_reset, found) if before_reset else found
+    for one in more:
+        found = _told(story, one, found)
     found = _told(story, story, found)
     if rollback is not None:
         found = _told(story, rollback, found)

@@ -20,7 +20,7 @@ from console.calls import UNREADABLE, Call, Calls, Change
 from console.cells import printable
 from console.connection import ui_url
 from console.effects import known_effects
-from console.explaining.runs import history, rollbacks
+from console.explaining.runs import history
 from console.explaining.story import Story
 from console.known import Known, KnownEffect
 from console.options import Common
@@ -95,11 +95,10 @@ class _Done(NamedTuple):
 
 
 async def _look(client: Client, handle: Handle, common: Common, made: Calls, step: Call) -> Standing:
-    """What stands. Of several rollbacks the histories tell the newest alone, so then a worker's ledgers are asked."""
+    """What stands, as the histories of all runs and rollbacks tell; where one was deleted, a worker's ledgers too."""
     story = Story(await history(client, handle))
-    was_undone = any(await rollbacks(client, handle.id, story.history.first_run))
     standing = Standing(story, made, step, await known_effects(client, story, ()))
-    if not story.history.deleted and not (was_undone and standing.in_the_way):
+    if not story.history.deleted:
         return standing
     try:
         answer = await tools.ask(client, await common.at(handle), Inquiry(about="effects", task_id=handle.id))

@@ -60,26 +60,38 @@ async def _read_earlier(client: Client, newest: History) -> None:
     newest.earlier.sort(key=lambda one: one.last_at)
 
 
-async def rollbacks(client: Client, id: str, first_run: str) -> tuple[History | None, History | None]:
-    """What the newest rollbacks of a task did, after its end and before a reset; None for one of another task.
+async def rollbacks(client: Client, id: str, first_run: str) -> list[History]:
+    """What the rollbacks of a task did, before resets and after its ends, the oldest first.
+
+    Those of another task with the same id are left out.
 
     Raises:
         RPCError: the server does not answer.
     """
-    return await _rollback_of(client, rollback_id(id), first_run), await _rollback_of(
-        client, reset_rollback_id(id), first_run
-    )
+    found = list[History]()
+    for rollback in (reset_rollback_id(id), rollback_id(id)):
+        for run in await _runs_of(client, rollback):
+            seen = await client.get_workflow_handle(rollback, run_id=run).describe()
+            if await seen.memo_value(ROLLBACK_OF, None) == first_run:
+                reading = Reading(rollback, client.data_converter)
+                async for event in _run(client, rollback, run):
+                    await reading.add(event)
+                found.append(reading.history)
+    return sorted(found, key=lambda one: one.last_at)
 
 
-async def _rollback_of(client: Client, id: str, first_run: str) -> History | None:
-    handle: Handle = client.get_workflow_handle(id)
+async def _runs_of(client: Client, id: str) -> list[str]:
+    """All runs of a workflow that the server has, the newest also before it is listed."""
     try:
-        of = await (await handle.describe()).memo_value(ROLLBACK_OF, None)
-        return await history(client, handle) if of == first_run else None
+        newest = (await client.get_workflow_handle(id).describe()).run_id
     except RPCError as error:
         if error.status is not RPCStatusCode.NOT_FOUND:
             raise
-        return None
+        return []
+    listed = set[str]()
+    if not set(id) & set("'\\"):  # what would not be a plain word in the query
+        listed = {one.run_id async for one in client.list_workflows(f"WorkflowId = '{id}'")}
+    return list(listed | {newest})
 
 
 async def rollback(client: Client, id: str, ended: datetime) -> str | None:

@@ -9,7 +9,6 @@ from console.call import Call, Closed, Event
 from console.explaining import reconciling, words
 from console.explaining.item import Sentence
 from console.explaining.story import Story
-from console.history import History
 from workflows.faults import Applied
 from workflows.reconciling import Verdict
 
@@ -66,8 +65,8 @@ def left(story: Story) -> list[Sentence]:
 
 def earlier(story: Story) -> list[Sentence]:
     """What earlier runs changed, which a reset left behind, as far as it stands; and which of these nobody can read."""
-    own, (after, before) = known.own_effects(story), story.history.rollbacks
-    all = known.effects(story, story_of(after), (), story_of(before)) if story.history.earlier else []
+    own, rollbacks = known.own_effects(story), [Story(one) for one in story.history.rollbacks]
+    all = known.effects(story, None, (), rollbacks) if story.history.earlier else []
     left = [one for one in all if one.key not in own and one.undoes is None and one.known is not known.Known.UNDONE]
     surely = {True: "Changed", False: "Perhaps changed"}
     said = list[Sentence]()
@@ -80,11 +79,6 @@ def earlier(story: Story) -> list[Sentence]:
     for run in story.history.deleted:
         said.append(Sentence(text=f"The history of the run {run} was deleted: what that changed is not known here."))
     return said
-
-
-def story_of(history: History | None) -> Story | None:
-    """The story of a history, where there is one."""
-    return Story(history) if history else None
 
 
 def _rolled_back(story: Story) -> list[Sentence]:

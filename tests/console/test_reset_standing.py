@@ -93,6 +93,19 @@ def test_with_undo_the_effect_is_undone_before_the_reset(desk: Bookings) -> None
     assert desk.effects(task) == {"book-2": "undone", "book-3": "happened"}
 
 
+@pytest.mark.full
+def test_two_resets_that_undo_leave_nothing(desk: Bookings) -> None:
+    """Each rollback is read: what the first one undid is not said to stand after the second."""
+    task = desk.book()
+    for _ in range(2):
+        assert desk.asked("reset", task, "--to", "slots", "--undo")["undone"]
+        desk.ended(task)
+    told = desk.starter("explain", task).stdout
+
+    assert desk.effects(task) == {"book-2": "undone", "book-3": "undone", "book-4": "happened"}
+    assert "Changed in the world: book-4 (book_slot)." in told and "earlier run, before a reset, and" not in told
+
+
 def test_with_keep_the_planner_knows_what_stands(desk: Bookings) -> None:
     """The planner without a model books nothing more, and tells of the booking in its answer."""
     task = desk.book()
@@ -100,7 +113,7 @@ def test_with_keep_the_planner_knows_what_stands(desk: Bookings) -> None:
     ended = desk.ended(task)
 
     assert (reset["kept"], reset["to"], desk.effects(task)) == (["book-2"], "plan:1", {"book-2": "happened"})
-    assert [step["id"] for step in ended["steps"]] == ["book-2", "slots"] and "Booked 10" in ended["result"]
+    assert [step["id"] for step in ended["steps"]] == ["book-2", "slots"] and "tomorrow for Rosa" in ended["result"]
 
 
 @pytest.mark.full
