@@ -29,7 +29,7 @@ from workflows import routing
 from workflows.catalogue import Price
 from workflows.inspect import Claim, Findings, Inquiry, Place, Pruned, ToolCard, TurnCard
 from workflows.plan import PRUNED_ENCODING
-from workflows.task import CONTINUES_MEMO, rollback_id
+from workflows.task import CONTINUES_MEMO, reset_rollback_id, rollback_id
 
 CLOSED = frozenset(
     {
@@ -200,7 +200,9 @@ async def _over(client: Client, tasks: Sequence[str]) -> Over:
     """
     own = await asyncio.gather(*(_is_open(client, task) for task in tasks))
     undone = await asyncio.gather(*(_is_open(client, rollback_id(task)) for task in tasks))
-    over = [(task, found) for task, found, rollback in zip(tasks, own, undone, strict=True) if not (found or rollback)]
+    before = await asyncio.gather(*(_is_open(client, reset_rollback_id(task)) for task in tasks))
+    seen = zip(tasks, own, undone, before, strict=True)
+    over = [(task, found) for task, found, *rollbacks in seen if not (found or any(rollbacks))]
     return Over(
         closed=[task for task, found in over if found is not None],
         gone=[task for task, found in over if found is None],

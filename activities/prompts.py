@@ -137,13 +137,19 @@ def _wanted(situation: Situation) -> str:
         return "Answer again, with all of this put right."
     if situation.strategy == "react":
         return "What comes next?"
-    return "What comes next: another plan, or the end?" if situation.records else "Propose a plan."
+    return "What comes next: another plan, or the end?" if situation.planned else "Propose a plan."
 
 
 def rejected(reasons: Sequence[str]) -> list[str]:
     """That an answer cannot be used, and why; a reason may quote what a tool returned."""
     told = "Your last answer could not be used, and nothing of it was carried out. What is wrong with it:"
     return [told, fenced("check", [*reasons])]
+
+
+EARLIER = (
+    "This task was carried out before and then set back to this point. What it did to the world then, which counts:"
+    " do not do again what stands, and give no new step one of these ids."
+)
 
 
 def undone(ids: Sequence[str]) -> list[str]:

@@ -3,19 +3,17 @@
 from collections.abc import Sequence
 
 from temporalio.client import Client
-from temporalio.service import RPCError, RPCStatusCode
 
 from console import document, known, tools, watching
 from console.cells import cut, one_line, printable
 from console.explaining import words
-from console.explaining.runs import history
+from console.explaining.runs import history, rollbacks
 from console.explaining.story import Story
 from console.known import Known, KnownEffect
 from console.options import Common
 from console.outcome import Handle
 from console.problem import Exit, Problem
-from console.shown import ROLLBACK_OF, rollback_id
-from workflows.inspect import Inquiry
+from workflows.inspect import EffectCard, Inquiry
 from workflows.plan import canonical
 
 MAX_RESULT = 400
@@ -33,11 +31,12 @@ async def effects(client: Client, handle: Handle, common: Common) -> int:
         remedy = "restart it on the version of this console"
         raise Problem("old_worker", "The worker is too old to list effects", remedy, Exit.FAILED)
     story = Story(await history(client, handle))
-    found = known.effects(story, await _rollback(client, handle.id, story.history.first_run), answer.effects)
+    found = await known_effects(client, story, answer.effects)
     if common.json:
         told = [one.model_dump(mode="json") for one in found]
         unread = [one.model_dump(mode="json") for one in answer.unread]
-        print(document.of_anything({"task_id": handle.id, "effects": told, "unread": unread}))
+        fields = {"task_id": handle.id, "effects": told, "unread": unread, "deleted_runs": story.history.deleted}
+        print(document.of_anything(fields))
         return Exit.COMPLETED
     for one in found:
         for line in _lines(one, found):
@@ -46,23 +45,20 @@ async def effects(client: Client, handle: Handle, common: Common) -> int:
         watching.say(
             printable(f"The ledger {ledger.where} cannot be read ({ledger.problem}): what it has is not listed.")
         )
-    if not found and not answer.unread:
+    for run in story.history.deleted:
+        watching.say(printable(f"The history of its run {run} was deleted: of that, only what a ledger has is listed."))
+    if not found and not answer.unread and not story.history.deleted:
         watching.say(
             printable(f"{handle.id} has changed nothing: neither its history nor a ledger has an effect of it.")
         )
     return Exit.COMPLETED
 
 
-async def _rollback(client: Client, id: str, first_run: str) -> Story | None:
-    """What the newest rollback of a task did; None where there was none, or it was of another task with this id."""
-    handle: Handle = client.get_workflow_handle(rollback_id(id))
-    try:
-        of = await (await handle.describe()).memo_value(ROLLBACK_OF, None)
-        return Story(await history(client, handle)) if of == first_run else None
-    except RPCError as error:
-        if error.status is not RPCStatusCode.NOT_FOUND:
-            raise
-        return None
+async def known_effects(client: Client, story: Story, cards: Sequence[EffectCard]) -> list[KnownEffect]:
+    """What the histories of all runs and rollbacks of a task, and these ledgers, know of its effects."""
+    undone = [Story(one) for one in await rollbacks(client, story.history.task_id, story.history.first_run)]
+    newest = undone.pop() if undone else None
+    return known.effects(story, newest, cards, undone)
 
 
 def _lines(one: KnownEffect, all: Sequence[KnownEffect]) -> list[str]:

@@ -1,14 +1,17 @@
 """A task's history as records of ours: which events belong to which call, what it was given, and how it ended."""
 
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import UTC, datetime
 
 from console.call import Call, Event, Failing
 from console.workflow_task import FailingTask
 from workflows import routing
 from workflows.catalogue import Catalogue, Effect, ToolSpec
 from workflows.outcome import Outcome
+from workflows.record import StepRecord
 from workflows.task import Task
+
+LONG_AGO = datetime.min.replace(tzinfo=UTC)
 
 
 @dataclass
@@ -73,6 +76,8 @@ class History:
     started_at: datetime | None = None
     last: Event | None = None
     """The newest event."""
+    last_at: datetime = LONG_AGO
+    """When that was."""
     catalogue: Catalogue | None = None
     calls: list[Call] = field(default_factory=list)
     timers: list[Timer] = field(default_factory=list)
@@ -97,6 +102,18 @@ class History:
     pending: dict[str, Pending] = field(default_factory=dict)
     """By activity id."""
     unreadable: list[Unreadable] = field(default_factory=list)
+    told: list[StepRecord] = field(default_factory=list)
+    """Effects of earlier runs that `reset` told it of."""
+    run_ids: list[str] = field(default_factory=list)
+    """The runs that it was read from, the oldest first."""
+    related: set[str] = field(default_factory=set)
+    """Every run that its events name: those that were reset, and those that one continued as."""
+    earlier: list["History"] = field(default_factory=list)
+    """Of the other runs of the task, which resets left behind, the oldest first; one for each run."""
+    rollbacks: list["History"] = field(default_factory=list)
+    """Where there are such runs: what was undone, before resets and after the ends of the task."""
+    deleted: list[str] = field(default_factory=list)
+    """Runs of the task whose history is not on the server any more."""
 
     @property
     def outcome(self) -> Outcome | None:

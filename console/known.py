@@ -46,9 +46,19 @@ class KnownEffect(BaseModel):
     """The step that it takes back."""
 
 
-def effects(story: Story, rollback: Story | None, cards: Sequence[EffectCard]) -> list[KnownEffect]:
-    """All effects of a task that happened or may have, the oldest first; `rollback` undid it after its end."""
-    found = _told(story, story, {})
+def effects(
+    story: Story, rollback: Story | None, cards: Sequence[EffectCard], more: Sequence[Story] = ()
+) -> list[KnownEffect]:
+    """All effects of a task, over all its runs, that happened or may have, the oldest first.
+
+    `rollback` undid it after its end, `more` are earlier rollbacks.
+    """
+    found = dict[str, KnownEffect]()
+    for one in stories(story)[:-1]:
+        found = _told(one, one, found)
+    for one in more:
+        found = _told(story, one, found)
+    found = _told(story, story, found)
     if rollback is not None:
         found = _told(story, rollback, found)
     for card in cards:
@@ -59,6 +69,16 @@ def effects(story: Story, rollback: Story | None, cards: Sequence[EffectCard]) -
     return sorted(told, key=lambda one: (one.at, one.key))
 
 
+def own_effects(story: Story) -> dict[str, KnownEffect]:
+    """Those that the newest runs alone tell of, which no reset has left behind, by key."""
+    return _told(story, story, {})
+
+
+def stories(story: Story) -> list[Story]:
+    """Of all runs of the task: those that resets left behind first."""
+    return [*map(Story, story.history.earlier), story]
+
+
 def _told(task: Story, story: Story, found: dict[str, KnownEffect]) -> dict[str, KnownEffect]:
     """What a history of the task, or of its rollback, adds to what is known by key."""
     for call in story.history.calls:
@@ -66,14 +86,14 @@ def _told(task: Story, story: Story, found: dict[str, KnownEffect]) -> dict[str,
             _fold(task, story, call, found)
     for call in story.done:
         if call.is_reconcile:
-            _mark(found, _key(task, call.step), {"known": Known.HAPPENED, "result": call.result})
+            _mark(found, key_of(task, call.step), {"known": Known.HAPPENED, "result": call.result})
     outlived = {call.step for call in task.history.calls if call.is_step and call.outlived}
     for id in set(reconciling.never_happened(story)) - outlived:
         for one in [one for one in found.values() if one.step == id and one.known is Known.MAY]:
             del found[one.key]
     for call in story.undone:
-        by = _key(task, call.owner)
-        _mark(found, _key(task, call.step), {"known": Known.UNDONE, "undone_at": call.ended_at, "undone_by": by})
+        by = key_of(task, call.owner)
+        _mark(found, key_of(task, call.step), {"known": Known.UNDONE, "undone_at": call.ended_at, "undone_by": by})
     return found
 
 
@@ -86,7 +106,7 @@ def _mark(found: dict[str, KnownEffect], key: str, more: Mapping[str, Any]) -> N
 
 def _fold(task: Story, story: Story, call: Call, found: dict[str, KnownEffect]) -> None:
     """Take up one scheduling: what was sure stays sure, and what had not happened is forgotten."""
-    key, inquest = _key(task, call.id, call.kind), reconciling.of(story, call)
+    key, inquest = key_of(task, call.id, call.kind), reconciling.of(story, call)
     if inquest is not None and inquest.verdict is Verdict.NOT_APPLIED:
         found.pop(key, None)
         return
@@ -145,7 +165,15 @@ def _written(story: Story, card: EffectCard, told: KnownEffect | None) -> KnownE
     return own.model_copy(update={"at": at, "result": own.result if own.result is not None else told.result})
 
 
-def _key(story: Story, id: str, kind: str | None = None) -> str:
+def call(story: Story, wanted: str) -> Call | None:
+    """The call with this key, in any run of the task: the last one that ended well, else the last one."""
+    calls = [(run, one) for run in stories(story) for one in run.history.calls if one.is_step]
+    made = [one for run, one in calls if key_of(run, one.id, one.kind) == wanted]
+    done = [one for one in made if one.closed is Closed.COMPLETED]
+    return next(reversed(done or made), None)
+
+
+def key_of(story: Story, id: str, kind: str | None = None) -> str:
     """The idempotency key of a call: that of a fallback names its kind."""
     planned = story.steps[id].kind if id in story.steps else kind
     return f"{story.history.first_run}/{id}" + (f":{kind}" if kind and kind != planned else "")

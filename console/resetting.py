@@ -2,61 +2,249 @@
 
 import secrets
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from enum import StrEnum
+from typing import NamedTuple
 
 from google.protobuf.message import Message
 from temporalio.api.common.v1 import Payload, WorkflowExecution
 from temporalio.api.enums.v1 import ResetReapplyExcludeType
 from temporalio.api.history.v1 import HistoryEvent
 from temporalio.api.workflowservice.v1 import ResetWorkflowExecutionRequest
-from temporalio.client import Client, WorkflowExecutionStatus
+from temporalio.client import Client, WorkflowExecutionDescription, WorkflowExecutionStatus
+from temporalio.service import RPCError, RPCStatusCode
 
-from console import calls, document, tools
-from console.calls import UNREADABLE, Call, Calls
+from console import calls, document, known, tools, undoing
+from console.call import OWN
+from console.calls import UNREADABLE, Call, Calls, Change
 from console.cells import printable
 from console.connection import ui_url
+from console.effects import known_effects
+from console.explaining.runs import history
+from console.explaining.story import Story
+from console.known import Known, KnownEffect
 from console.options import Common
 from console.outcome import Handle
 from console.problem import Exit, Problem
 from console.results import reference_of
 from console.shown import starter
+from console.standing import Standing
+from workflows.agent import AgentWorkflow
 from workflows.inspect import Claim, Inquiry
-from workflows.plan import nearest
+from workflows.plan import canonical, nearest
+from workflows.record import StepRecord, StepStatus
 from workflows.task import Task
 
 MAX_NAMED = 5
+MAX_TRIES = 5
+"""How often a closed task is set back to its end to be told something, before it ends again."""
+MAX_TOLD = 1024 * 1024
+"""Bytes of results that a run is told; the server takes 2 MB."""
 
 
-async def reset(client: Client, handle: Handle, common: Common, *, to: str, why: str | None) -> int:
+class Fate(StrEnum):
+    """What becomes of effects that a reset goes back over and that could be planned anew."""
+
+    UNDO = "undo"
+    """They are undone first."""
+    KEEP = "keep"
+    """They stay, and the planner is told of them."""
+
+
+async def reset(
+    client: Client, handle: Handle, common: Common, *, to: str, why: str | None, fate: Fate | None = None
+) -> int:
     """Begin a new run of a task that keeps what happened before `to` was first scheduled, and its keys.
 
     Raises:
-        Problem: the task has no such step, it never started, what it did would be done twice, its deadline passed, or
-            the store does not have what the new run needs.
+        Problem: the task has no such step, it never started, what it did would or could be done twice, its deadline
+            passed, or the store does not have what the new run needs.
     """
     seen = await handle.describe()
     this_run = client.get_workflow_handle(handle.id, run_id=seen.run_id)
     events = (await this_run.fetch_history()).events
     made = await calls.read(events, client.data_converter)
     step = _step(made, to, handle.id, events)
-    _refuse_twice(made, step, handle.id)
+    _refuse_twice(made, step, handle.id, fate)
     await _refuse_late(client, events, handle.id)
     await require_payloads(client, await common.at(handle), [one for one in events if one.event_id <= step.task])
+    standing = await _look(client, handle, common, made, step)
+    if fate is None and standing.in_the_way:
+        raise _stands(standing, handle.id)
+    goes_back_over = standing.after if fate is Fate.UNDO else [*standing.in_the_way, *made.undone_by(step)]
+    done = await _dealt_with(client, handle, common, standing, fate) if fate and goes_back_over else _Done()
+    point, base = done.point or step, seen.run_id
+    reason = why or f"starter.py reset --to {to}"
+    if done.told:
+        base = await _told(client, seen, events, done.told, reason)
+    run_id = await _begun(client, handle.id, base, point.task, reason)
+    if seen.status is WorkflowExecutionStatus.RUNNING:
+        after = await calls.read((await this_run.fetch_history()).events, client.data_converter)
+        _refuse_overtaken(made, after, point, handle.id)
+    _say(client, handle.id, run_id, point, done, standing, common)
+    return Exit.COMPLETED
+
+
+class _Done(NamedTuple):
+    """What was done about the effects that a reset goes back over."""
+
+    point: Call | None = None
+    """Where the task has to go back to instead, so that its planner decides with all that it is told."""
+    told: Sequence[StepRecord] = ()
+    """What the new run is told."""
+    kept: Sequence[KnownEffect] = ()
+    undone: Sequence[KnownEffect] = ()
+
+
+async def _look(client: Client, handle: Handle, common: Common, made: Calls, step: Call) -> Standing:
+    """What stands, as the histories of all runs and rollbacks tell; where one was deleted, a worker's ledgers too."""
+    story = Story(await history(client, handle))
+    standing = Standing(story, made, step, await known_effects(client, story, ()))
+    if not story.history.deleted:
+        return standing
+    try:
+        answer = await tools.ask(client, await common.at(handle), Inquiry(about="effects", task_id=handle.id))
+    except Problem:  # without a worker the histories alone tell
+        return standing
+    return replace(standing, effects=await known_effects(client, story, answer.effects or ()))
+
+
+def _stands(standing: Standing, id: str) -> Problem:
+    one, all = standing.in_the_way[-1], f"`{starter('effects', id)}`"
+    did = "was applied" if one.known is Known.HAPPENED else "may have been applied"
+    more = f", and {len(standing.in_the_way) - 1} more" if len(standing.in_the_way) > 1 else ""
+    what = f"{one.step!r} ({one.kind}) {did} after {standing.point.id!r} and stands{more}"
+    reason = f"{what}: a task that goes back there could apply it again under another key"
+    remedy = f"add `--undo` to undo it first, or `--keep` to let it stay and tell the planner; {all} lists all"
+    return Problem("effect_stands", reason, remedy, Exit.FAILED)
+
+
+async def _dealt_with(client: Client, handle: Handle, common: Common, standing: Standing, fate: Fate | None) -> _Done:
+    """Decide where the task goes back to and what it is told, and undo what is to be undone.
+
+    Raises:
+        Problem: the plan was written by hand, or something cannot be undone.
+    """
+    after, point = standing.after, standing.point
+    is_anew = fate is Fate.UNDO or any(not standing.is_of_plan(one) for one in standing.in_the_way)
+    if is_anew or point.kind in OWN:
+        point = _planning(standing, handle.id)
+    there = replace(standing, point=point)
+    if fate is Fate.UNDO:
+        await _undone(client, handle, common, standing, after)
+    undone = [*(after if fate is Fate.UNDO else ()), *(there.undone if point.kind in OWN else ())]
+    gone = {one.key for one in undone}
+    kept = [one for one in there.after if one.key not in gone and not there.is_in_flight(one)]
+    told = [undoing.record(one, known.call(standing.story, one.key)) for one in kept]
+    told += [_as_undone(one, standing.story) for one in undone]
+    return _Done(point, told, kept, after if fate is Fate.UNDO else ())
+
+
+def _as_undone(one: KnownEffect, story: Story) -> StepRecord:
+    record = undoing.record(one, known.call(story, one.key))
+    return record.model_copy(update={"status": StepStatus.UNDONE, "result": None})
+
+
+def _planning(standing: Standing, id: str) -> Call:
+    """The request for the plan in force: only there the planner can take into account what stands.
+
+    Raises:
+        Problem: nobody is asked for that plan.
+    """
+    if standing.is_by_hand:
+        one = (standing.in_the_way or standing.after)[-1]
+        reason = f"The plan of task {id!r} was written by hand, and its steps would be called with their old ids"
+        remedy = f"`{starter('undo', id)}` undoes {one.step!r}; then start the plan as a new task"
+        raise Problem("by_hand", reason, remedy, Exit.FAILED)
+    if standing.point.kind in OWN or standing.plan is None:
+        return standing.point
+    return standing.made.first(standing.plan.turn.call.id) or standing.point
+
+
+async def _undone(
+    client: Client, handle: Handle, common: Common, standing: Standing, effects: Sequence[KnownEffect]
+) -> None:
+    """Undo these effects, by a workflow that is followed to its end.
+
+    Raises:
+        Problem: the task runs, or something cannot be undone.
+    """
+    seen = await handle.describe()
+    undoing.require_closed(seen, starter("cancel", handle.id))
+    specs = standing.story.history.catalogue.specs if standing.story.history.catalogue else {}
+    stays = [
+        f"{one.step} ({one.kind} has no undo)" for one in effects if one.kind in specs and not specs[one.kind].undo
+    ]
+    if not stays:
+        undo = await undoing.of_effects(client, handle, common, {one.step for one in effects})
+        stays = [f"{one.step_id} ({one.reason.rstrip('.')})" for one in undo if not one.done]
+    if stays:
+        reason = f"Task {handle.id!r} was not reset, since this cannot be undone: {', '.join(stays)}"
+        remedy = f"see `{starter('effects', handle.id)}`; with `--keep` it stays and the planner is told"
+        raise Problem("effect_stands", reason, remedy, Exit.FAILED)
+
+
+async def _told(
+    client: Client,
+    seen: WorkflowExecutionDescription,
+    events: Sequence[HistoryEvent],
+    records: Sequence[StepRecord],
+    reason: str,
+) -> str:
+    """Tell a run of the task what stands by a signal, which a reset of that run carries over; the id of that run.
+
+    A closed task takes no signal: it is first set back to just before its end, where it does nothing but end again.
+
+    Raises:
+        Problem: it was closed from outside, or ended again each time before it was told.
+    """
+    small = _fitting(records)
+    run = seen.run_id
+    for _ in range(MAX_TRIES):
+        if seen.status is not WorkflowExecutionStatus.RUNNING:
+            run = await _begun(client, seen.id, run, _last_task(events, seen.id), reason)
+        one: Handle = client.get_workflow_handle_for(AgentWorkflow.run, seen.id, run_id=run)
+        try:
+            await one.signal(AgentWorkflow.know_earlier_effects, small)
+        except RPCError as error:
+            if error.status is not RPCStatusCode.NOT_FOUND:
+                raise
+            events = (await one.fetch_history()).events
+            continue
+        return run
+    reason = f"Task {seen.id!r} ended again each time before it could be told what stands"
+    raise Problem("untold", reason, "stop its workers, reset it, and start them again", Exit.FAILED)
+
+
+def _last_task(events: Sequence[HistoryEvent], id: str) -> int:
+    """The workflow task that closed a run."""
+    end = events[-1]
+    last = getattr(end, end.WhichOneof("attributes") or "")
+    if not hasattr(last, "workflow_task_completed_event_id"):
+        reason = f"Task {id!r} was closed from outside, and nobody can tell it what stands"
+        raise Problem("effect_stands", reason, f"`{starter('undo', id)}`, then start a new task", Exit.FAILED)
+    return int(last.workflow_task_completed_event_id)
+
+
+def _fitting(records: Sequence[StepRecord]) -> list[StepRecord]:
+    """The same without results, where they are too large for a message."""
+    size = sum(len(record.model_dump_json()) for record in records)
+    return [record.slim(len(canonical(record.result)) if size > MAX_TOLD else 0) for record in records]
+
+
+async def _begun(client: Client, id: str, run: str, task: int, reason: str) -> str:
+    """Reset a run to before a workflow task, and return the id of the new run."""
     request = ResetWorkflowExecutionRequest(
         namespace=client.namespace,
-        workflow_execution=WorkflowExecution(workflow_id=handle.id, run_id=seen.run_id),
-        reason=why or f"starter.py reset --to {to}",
-        workflow_task_finish_event_id=step.task,
+        workflow_execution=WorkflowExecution(workflow_id=id, run_id=run),
+        reason=reason,
+        workflow_task_finish_event_id=task,
         request_id=secrets.token_hex(16),
         reset_reapply_exclude_types=[ResetReapplyExcludeType.RESET_REAPPLY_EXCLUDE_TYPE_CANCEL_REQUEST],
         identity=client.identity,
     )
-    run_id = (await client.workflow_service.reset_workflow_execution(request)).run_id
-    if seen.status is WorkflowExecutionStatus.RUNNING:
-        after = await calls.read((await this_run.fetch_history()).events, client.data_converter)
-        _refuse_overtaken(made, after, step, handle.id)
-    _say(client, handle.id, run_id, step, common)
-    return Exit.COMPLETED
+    return (await client.workflow_service.reset_workflow_execution(request)).run_id
 
 
 def _step(made: Calls, to: str, id: str, events: Sequence[HistoryEvent]) -> Call:
@@ -74,8 +262,9 @@ def _step(made: Calls, to: str, id: str, events: Sequence[HistoryEvent]) -> Call
     raise Problem("unknown_step", reason, remedy)
 
 
-def _refuse_twice(made: Calls, step: Call, id: str) -> None:
-    twice = made.undone_by(step)
+def _refuse_twice(made: Calls, step: Call, id: str, fate: Fate | None) -> None:
+    """Refuse what would be called again; with a fate only what is called before anybody can decide."""
+    twice = [call for call in made.undone_by(step) if fate is None or call.closed is None or call.event < step.task]
     if not twice:
         return
     one = twice[-1]
@@ -84,7 +273,7 @@ def _refuse_twice(made: Calls, step: Call, id: str) -> None:
     if one.closed is None:
         remedy = f"wait until it has ended, or stop the task with `{starter('cancel', id)}`"
     elif free:
-        remedy = f"reset to what came after it: {_names(free)}"
+        remedy = f"reset to what came after it: {_names(free)}; or add `--undo` or `--keep`"
     else:
         remedy = "start a new task for what is left to do"
     raise Problem("changed_world", reason, remedy, Exit.FAILED)
@@ -141,20 +330,28 @@ def _claims(message: Message) -> Iterator[tuple[str, Claim]]:
 def _refuse_overtaken(before: Calls, after: Calls, step: Call, id: str) -> None:
     """Tell of what the old run did in the world between the look at it and its end."""
     known = {(call.event, call.change) for call in before.all}
-    new = [call for call in after.undone_by(step) if (call.event, call.change) not in known]
+    may = [call for call in after.all if call.change is not Change.NONE and (call.closed or call.event) > step.task]
+    new = [call for call in may if (call.event, call.change) not in known]
     if new:
         reason = f"The task was reset, but meanwhile its old run had called {new[-1].id!r}, which {new[-1].change}"
         remedy = f"stop it with `{starter('cancel', id)}` unless that may happen twice"
         raise Problem("overtaken", reason, remedy, Exit.FAILED)
 
 
-def _say(client: Client, id: str, run_id: str, step: Call, common: Common) -> None:
+def _say(client: Client, id: str, run_id: str, point: Call, done: _Done, standing: Standing, common: Common) -> None:
     place = ui_url(client.service_client.config.target_host, client.namespace, id)
+    kept, undone = [one.step for one in done.kept], [one.step for one in done.undone]
+    deleted = standing.story.history.deleted
     if common.json:
-        fields = {"task_id": id, "run_id": run_id, "to": step.id, "event": step.task, "ui_url": place}
-        print(document.of_anything(fields))
+        fields = {"task_id": id, "run_id": run_id, "to": point.id, "event": point.task, "ui_url": place}
+        print(document.of_anything({**fields, "kept": kept, "undone": undone, "deleted_runs": deleted}))
         return
-    print(printable(f"{id} goes on from before {step.id} (event {step.task})."))
+    where = f" and not only before {standing.point.id}, so that the planner is told" if point != standing.point else ""
+    print(printable(f"{id} goes on from before {point.id}{where} (event {point.task})."))
+    if kept:
+        print(printable(f"What stays, and counts as done: {_names(kept)}."))
+    for run in deleted:
+        print(printable(f"The history of its run {run} was deleted: what that did was not looked at."))
     print(f"Follow: {starter('show', id, '--follow')}")
 
 

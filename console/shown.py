@@ -3,7 +3,8 @@
 import shlex
 
 from console.cells import printable
-from workflows.task import rollback_id as rollback_id  # for all who show it
+from workflows.task import reset_rollback_id as reset_rollback_id  # for all who show it
+from workflows.task import rollback_id as rollback_id
 
 
 def starter(*words: str) -> str:
@@ -13,3 +14,7 @@ def starter(*words: str) -> str:
 
 ROLLBACK_OF = "origin"
 """The memo of a rollback: the first run of the task that it undoes."""
+
+
+COVERS_ALL_RUNS = "covers_all_runs"
+"""The memo of a rollback that knows what earlier runs of the task did, before a reset."""

@@ -15,6 +15,7 @@ from workflows.outcome import Outcome, OutcomeStep
 from workflows.record import StepStatus, UndoRecord
 
 UNDO_HEADING = "Undo  the newest first"
+EARLIER_HEADING = "Before a reset  by an earlier run"
 
 
 @dataclass(frozen=True)
@@ -44,6 +45,9 @@ def blocks(outcome: Outcome, columns: Columns, now: Now | None = None) -> list[B
     if outcome.omitted:
         found.append(Block([f"  … {outcome.omitted} earlier steps of this long task: `explain` tells of them"], 0))
     found += [Block(told, 0) for told in notes.failovers(outcome).values()]
+    earlier = [step for step in outcome.steps if not step.revision and not is_undo(step)]
+    found += _blocks_of([EARLIER_HEADING] if earlier else [], 0)
+    found += [Block(steps.lines(outcome, step, columns, now), 0, step) for step in earlier]
     for revision in outcome.revisions:
         found += _blocks_of([line for _, line in notes.above(outcome, revision)], revision.number)
         found += _blocks_of(headings.lines(outcome, revision), revision.number)

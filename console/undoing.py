@@ -2,7 +2,7 @@
 
 import asyncio
 import sys
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 from temporalio.client import (
@@ -15,23 +15,36 @@ from temporalio.client import (
 from temporalio.common import WorkflowIDConflictPolicy, WorkflowIDReusePolicy
 from temporalio.exceptions import ApplicationError
 
-from console import document, watching
+from console import document, known, tools, watching
+from console.call import Call
 from console.cells import cut, one_line, printable
 from console.connection import ui_url
+from console.effects import known_effects
+from console.explaining.runs import history
+from console.explaining.story import Story
 from console.follow import Follower
+from console.known import Known, KnownEffect
 from console.options import Common
 from console.outcome import Handle, account
 from console.problem import Exit, Problem
-from console.shown import ROLLBACK_OF, rollback_id, starter
+from console.shown import COVERS_ALL_RUNS, ROLLBACK_OF, reset_rollback_id, rollback_id, starter
 from console.sight import Sight
 from console.step_lines import MAX_REASON
 from console.view import Aside
 from workflows.agent import AgentWorkflow
+from workflows.catalogue import Effect
 from workflows.details import SIGNS, summary
+from workflows.inspect import Inquiry, Place
 from workflows.outcome import Outcome
+from workflows.plan import Step
 from workflows.progress import Progress
-from workflows.record import StepStatus, UndoRecord
+from workflows.record import StepRecord, StepStatus, UndoRecord
 from workflows.undo import Undo, UndoWorkflow
+
+STANDS = (StepStatus.COMPLETED, StepStatus.UNDONE)
+"""Steps of the newest run that this run alone can tell of."""
+MAX_SENT = 1024 * 1024
+"""Bytes of an account that a rollback is started with; the server takes 2 MB."""
 
 
 class Rollback(Aside):
@@ -65,17 +78,10 @@ async def undo(client: Client, handle: Handle, common: Common) -> int:
         Problem: the task runs, no worker answers for it or can replay it, or the rollback ended without a word.
     """
     seen = await handle.describe()
-    _require_closed(seen)
+    require_closed(seen, starter("cancel", handle.id, "--undo"))
     common = await common.at(handle)
-    progress = await _progress(client, handle, common)
-    running = await _started(client, seen, progress)
-    try:
-        with Rollback(common) as view:
-            await Follower(client, running, view, is_attended=watching.is_attended(common)).to_the_end()
-    except asyncio.CancelledError:
-        print(f"\ndetached; it goes on. Follow: {starter('undo', handle.id)}", file=sys.stderr)
-        raise
-    outcome = await _ended(running, handle.id)
+    running = await _started(client, seen, await _progress(client, handle, common), rollback_id(handle.id))
+    outcome = await _followed(client, running, handle.id, common)
     if common.json:
         print(_document(client, running, handle.id, outcome))
     else:
@@ -84,34 +90,129 @@ async def undo(client: Client, handle: Handle, common: Common) -> int:
     return Exit.COMPLETED if _is_all(outcome.undo) else Exit.NEEDS_PERSON
 
 
-def _require_closed(seen: WorkflowExecutionDescription) -> None:
+async def of_effects(client: Client, handle: Handle, common: Common, steps: Collection[str]) -> Sequence[UndoRecord]:
+    """Undo what these steps of a closed task did, and return what became of each.
+
+    Raises:
+        Problem: no worker answers for it, or the rollback ended without a word.
+    """
+    common = await common.at(handle)
+    whole = await _progress(client, handle, common)
+    records = [record for record in whole.records if record.step.id in steps]
+    folded = whole.folded.model_copy(update={"effects": 0})
+    wanted = whole.model_copy(update={"records": records, "undo": [], "folded": folded})
+    running = await _started(client, await handle.describe(), wanted, reset_rollback_id(handle.id))
+    return (await _followed(client, running, handle.id, common)).undo
+
+
+async def _followed(client: Client, running: Handle, id: str, common: Common) -> Outcome:
+    """Follow a rollback to its end, and return what it came to."""
+    try:
+        with Rollback(common) as view:
+            await Follower(client, running, view, is_attended=watching.is_attended(common)).to_the_end()
+    except asyncio.CancelledError:
+        print(f"\ndetached; it goes on. Follow: {starter('undo', id)}", file=sys.stderr)
+        raise
+    return await _ended(running, id)
+
+
+def require_closed(seen: WorkflowExecutionDescription, stop: str) -> None:
+    """Refuse to undo what a task does that runs; `stop` is the command that ends it.
+
+    Raises:
+        Problem: it runs.
+    """
     if seen.status is WorkflowExecutionStatus.RUNNING:
-        remedy = f"`{starter('cancel', seen.id, '--undo')}` stops it and takes back what it has done"
+        undoes = " and takes back what it has done" if stop.endswith("--undo") else ""
+        remedy = f"`{stop}` stops it{undoes}"
         raise Problem("still_running", f"Task {seen.id!r} is running", remedy, Exit.FAILED)
 
 
 async def _progress(client: Client, handle: Handle, common: Common) -> Progress:
-    """What the task did, as a worker makes it out of its history, with the run that its keys begin with."""
+    """What the task did in all its runs, with the run that its keys begin with.
+
+    A worker makes the account of the newest run out of its history; what earlier runs did that it does not know of, or
+    no longer keeps, is added from their histories and from the ledgers.
+    """
+    newest = await _account(handle, common)
+    story = Story(await history(client, handle))
+    whole = newest.model_copy(update={"origin": story.history.first_run, "undo": []})
+    if not story.history.earlier and not story.history.deleted and not whole.folded.effects:
+        return whole
+    answer = await tools.ask(client, common, Inquiry(about="effects", task_id=handle.id))
+    found = await known_effects(client, story, answer.effects or ())
+    return over_all_runs(whole, story, found, answer.unread)
+
+
+async def _account(handle: Handle, common: Common) -> Progress:
     try:
-        known = await account(handle)
+        told = await account(handle)
     except WorkflowQueryFailedError as error:
         said = cut(one_line(error.message), MAX_REASON).rstrip(".")
         reason = f"The worker that answers cannot replay task {handle.id!r} ({said})"
         remedy = "run workers with the code that the task ran on, or with code that is mended, and try again"
         raise Problem("workflow_task_fails", reason, remedy, Exit.NEEDS_PERSON) from error
-    if known is None:
+    if told is None:
         reason = f"No worker tells what task {handle.id!r} did"
         remedy = f"start one with `python worker.py{common.at_queue}`, with the tools of the task, and try again"
         raise Problem("no_worker", reason, remedy, Exit.UNREACHABLE)
-    async for event in client.get_workflow_handle(handle.id).fetch_history_events(page_size=1):
-        first = event.workflow_execution_started_event_attributes.first_execution_run_id
-        return known.model_copy(update={"origin": first, "undo": []})
-    raise Problem("unknown_id", f"Task {handle.id!r} has no history any more", "it was deleted: nothing can be undone")
+    return told
 
 
-async def _started(client: Client, seen: WorkflowExecutionDescription, progress: Progress) -> Handle:
+def over_all_runs(
+    newest: Progress, story: Story, found: Sequence[KnownEffect], unread: Sequence[Place] = ()
+) -> Progress:
+    """The account of the newest run with the effects that only earlier runs know of, and what cannot be looked at."""
+    own, records = known.own_effects(story), {record.step.id: record for record in newest.records}
+    undo = _not_looked_at(story, unread)
+    for one in found:
+        mine, call = records.get(one.step), known.call(story, one.key)
+        counts = mine is not None and (mine.status in STANDS or known.key_of(story, mine.step.id, mine.kind) in own)
+        is_mine = mine is not None and mine.call_id == one.key.partition("/")[2]
+        is_gone = one.known is Known.UNDONE and call is None
+        if one.undoes is not None or (counts and is_mine) or is_gone:
+            continue
+        if counts:
+            reason = f"an earlier run did it as {one.kind}, too: see `{starter('effects', newest.task_id)}`"
+            undo.append(UndoRecord(step_id=one.step, kind=one.kind, reason=reason))
+        else:
+            records[one.step] = record(one, call)
+    left = newest.folded.effects if story.history.deleted else 0
+    folded = newest.folded.model_copy(update={"effects": left})
+    whole = newest.model_copy(update={"records": [*records.values()], "undo": undo, "folded": folded})
+    return whole if len(whole.model_dump_json()) <= MAX_SENT else whole.slim()
+
+
+def _not_looked_at(story: Story, unread: Sequence[Place]) -> list[UndoRecord]:
+    reason = "its history was deleted, so what it did outside the ledgers is not known"
+    undo = [UndoRecord(step_id=f"run {run}", reason=reason) for run in story.history.deleted]
+    if story.history.deleted:
+        undo += [
+            UndoRecord(step_id=f"ledger {one.where}", reason=f"it cannot be read: {one.problem}") for one in unread
+        ]
+    return undo
+
+
+def record(one: KnownEffect, call: Call | None) -> StepRecord:
+    """An effect of an earlier run, as a rollback takes it; where nobody knows whether it stands, that finds it out."""
+    args = call.args if call is not None and isinstance(call.args, dict) else {}
+    planned = one.kind if one.key.endswith(f"/{one.step}") else "unknown"  # a fallback did it
+    return StepRecord(
+        step=Step(id=one.step, kind=planned, args=args),
+        revision=0,
+        effect=one.effect or Effect.UNKEYED,
+        status=StepStatus.CANCELLED if one.known is Known.MAY else StepStatus.COMPLETED,
+        attempts=1,
+        kind=one.kind,
+        args=args,
+        started=one.at,
+        ended=one.at,
+        result=one.result,
+    )
+
+
+async def _started(client: Client, seen: WorkflowExecutionDescription, progress: Progress, id: str) -> Handle:
     """The rollback that runs already, or a new one; both do nothing twice, since they use the same keys."""
-    id = rollback_id(seen.id)
     await client.start_workflow(
         UndoWorkflow.run,
         Undo(progress=progress),
@@ -119,7 +220,7 @@ async def _started(client: Client, seen: WorkflowExecutionDescription, progress:
         task_queue=seen.task_queue,
         id_reuse_policy=WorkflowIDReusePolicy.ALLOW_DUPLICATE,
         id_conflict_policy=WorkflowIDConflictPolicy.USE_EXISTING,
-        memo={ROLLBACK_OF: progress.origin},
+        memo={ROLLBACK_OF: progress.origin, COVERS_ALL_RUNS: True},
         static_summary=summary(f"undo {seen.id}"),
         static_details=f"`{starter('undo', seen.id)}` shows it in a terminal, or does it once more.",
     )

@@ -11,7 +11,8 @@ from console import document, tree
 from console.cells import printable
 from console.connection import ui_url
 from console.events import Events
-from console.explaining import runs, words
+from console.explaining import runs, words, world
+from console.explaining.story import Story
 from console.follow import Follower
 from console.lines import Lines
 from console.live import Live
@@ -83,9 +84,19 @@ async def show(client: Client, handle: Handle, common: Common) -> int:
     body, closing = tree.body(outcome, place, width, sight.now() if sight else None), tree.closing(outcome)
     body += [printable(f"  ● {what}") for what in sight.doing] if sight else []
     closing += [printable(words.rolled_back(handle.id, rolled_back))] if rolled_back else []
+    closing += await _earlier(client, handle)
     for line in Paint.of(sys.stdout).whole(body, closing, width) if live else body + closing:
         print(line)
     return exit_code(outcome)
+
+
+async def _earlier(client: Client, handle: Handle) -> list[str]:
+    """What runs before a reset changed, where there are any."""
+    seen = await handle.describe()
+    if seen.raw_description.workflow_execution_info.first_run_id in ("", seen.run_id):
+        return []
+    said = [printable(one.text) for one in world.earlier(Story(await runs.history(client, handle)))]
+    return [*said, f"See what stands: {starter('effects', handle.id)}"] if said else []
 
 
 async def detached(client: Client, handle: Handle, common: Common) -> int:

@@ -26,7 +26,7 @@ from console.calls import UNREADABLE
 from console.cells import cut, one_line, printable
 from console.options import Common
 from console.problem import Exit, Problem
-from console.shown import rollback_id, starter
+from console.shown import reset_rollback_id, rollback_id, starter
 from workflows.faults import readable
 
 PAGE, MAX_PAGES = 20, 10
@@ -198,7 +198,11 @@ async def failing(client: Client, seen: WorkflowExecutionDescription) -> Failing
     found = await of_streak(streak, client.data_converter, seen.id, seen.task_queue, pending.attempt)
     if found is None:
         return None
-    task_id = seen.id.removeprefix(rollback_id("")) if seen.workflow_type == ROLLBACK else seen.id
+    task_id = (
+        seen.id.removeprefix(reset_rollback_id("")).removeprefix(rollback_id(""))
+        if seen.workflow_type == ROLLBACK
+        else seen.id
+    )
     return found.model_copy(update={"is_taken": is_taken, "task_id": task_id})
 
 

@@ -90,6 +90,11 @@ class AgentWorkflow:
         """Undo what the task has done as soon as it is cancelled."""
         self._progress.undo_when_cancelled = True
 
+    @workflow.signal(description="Count effects of earlier runs, which a reset left standing or undid, as known.")
+    def know_earlier_effects(self, records: list[StepRecord]) -> None:
+        """Count effects of earlier runs, which a reset left standing or undid, as known."""
+        self._progress.add_earlier(records)
+
     def _is_to_be_undone(self, ending: Ending) -> bool:
         if ending.status is TaskStatus.CANCELLED:
             return self._progress.undo_when_cancelled

@@ -1,6 +1,6 @@
 """How far a task is: all of its state, and what a continued run starts from."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 
 from pydantic import BaseModel, Field, JsonValue
@@ -88,6 +88,8 @@ class Progress(BaseModel):
     """The newest."""
     rejections: list[Rejection] = Field(default_factory=list)
     """The newest."""
+    has_untold_effects: bool = False
+    """Whether the planner has not been asked since effects of earlier runs were told."""
 
     @property
     def not_undone(self) -> str:
@@ -117,16 +119,45 @@ class Progress(BaseModel):
 
     @property
     def taken(self) -> set[str]:
-        """Ids of steps that ever started; those of dropped steps that never did are free again."""
-        return {*self.folded.ids, *(record.step.id for record in self.records if record.started is not None)}
+        """Ids of steps that ever started; those of dropped steps that never did are free again.
+
+        A proposal that was asked for before effects of earlier runs were told may have their ids: it is the one by
+        which they were done.
+        """
+        free = {record.step.id for record in self._untold}
+        ids = {*self.folded.ids, *(record.step.id for record in self.records if record.started is not None)}
+        return ids - free
+
+    @property
+    def _untold(self) -> list[StepRecord]:
+        stand = [one for one in self.records if not one.revision and one.status is not StepStatus.UNDONE]
+        return stand if self.has_untold_effects else []
 
     def add_plan(self, revision: Revision, records: list[StepRecord]) -> None:
         """Put a new plan in force: what the old one did not start is skipped, finished steps stay."""
         for record in self.with_status(StepStatus.PENDING):
             record.status = StepStatus.SKIPPED
-        again = {record.step.id for record in records}
-        self.records = [record for record in self.records if record.step.id not in again] + records
+        again, untold = {record.step.id for record in records}, {one.step.id: one for one in self._untold}
+        new = [_done(one, untold[one.step.id]) if one.step.id in untold else one for one in records]
+        self.records = [record for record in self.records if record.step.id not in again] + new
         self.revisions.append(revision)
+
+    def add_earlier(self, records: Sequence[StepRecord]) -> None:
+        """Take over what earlier runs of the task did, which a reset left standing or undid.
+
+        A step of the plan in force that has not started counts as done; an effect of no plan of this run has the
+        revision 0, so that planners are told of it and its id is not used again.
+        """
+        for told in records:
+            own = next((record for record in self.records if record.step.id == told.step.id), None)
+            if own is not None and own.revision and own.started is not None:
+                if told.status is StepStatus.UNDONE and own.status is StepStatus.COMPLETED:
+                    own.status = StepStatus.UNDONE
+                continue
+            taken = _done(own, told) if own else told.model_copy(update={"revision": 0})
+            records = [record for record in self.records if record is not own] + [taken]
+            self.records = sorted(records, key=lambda record: record.revision > 0)
+            self.has_untold_effects = True
 
     def end(self, ending: Ending, now: datetime) -> None:
         """Close the account; nothing runs any more."""
@@ -211,3 +242,8 @@ class Progress(BaseModel):
             total -= size
             omitted[id] = size
         return omitted
+
+
+def _done(planned: StepRecord, told: StepRecord) -> StepRecord:
+    """A step of this run's plan that an earlier run did."""
+    return told.model_copy(update={"step": planned.step, "revision": planned.revision})

@@ -37,6 +37,7 @@ class StepRecord(BaseModel):
 
     step: Step
     revision: int
+    """The number of its plan; 0 for an effect of an earlier run of the task, which a reset left standing or undid."""
     effect: Effect
     status: StepStatus = StepStatus.PENDING
     attempts: int = 0

@@ -56,3 +56,13 @@ class Situation(BaseModel):
     """Who is asked, as `--planner` names it; None for the worker's own planner."""
     compact: int = 0
     """How many of the oldest turns are to be summarised, where nothing else is asked."""
+
+    @property
+    def earlier(self) -> tuple[StepRecord, ...]:
+        """The effects of earlier runs of the task, which a reset left standing or undid."""
+        return tuple(record for record in self.records if not record.revision)
+
+    @property
+    def planned(self) -> tuple[StepRecord, ...]:
+        """The records of steps that this run planned, or that the task whose conversation it carries on did."""
+        return tuple(record for record in self.records if record.revision)

@@ -40,10 +40,11 @@ async def take_turn(
         progress.turn += 1
         spec = routing.REPLAN if progress.replanning else routing.PLAN
         situation = _situation(progress, catalogue, rejected, is_last=is_last)
-        what = _purpose(progress, rejected, is_last=is_last)
+        what, untold = _purpose(progress, rejected, is_last=is_last), progress.has_untold_effects
         proposed = await _asked(progress, catalogue, spec, situation, what)
         if not proposed.compact:
             _told(progress, catalogue, proposed)
+            progress.has_untold_effects = progress.has_untold_effects and not untold
             return proposed
         await _compact(progress, catalogue, proposed)
     reason = f"{progress.planner}: the conversation is too long for the model, and a summary does not make it shorter."
@@ -199,16 +200,20 @@ def _all(progress: Progress) -> dict[str, object]:
 def _news(progress: Progress) -> dict[str, object]:
     """What a planner is told that keeps the conversation: the outcome of the newest plan and, once, the task."""
     found: dict[str, object] = {"converses": True, "branch": progress.branch}
+    records: tuple[StepRecord, ...] = ()
     if not progress.is_opened:
         task = progress.task
         found |= {"text": task.text, "result_schema": task.result_schema, "continues": task.continues}
         if task.remains is not None:
-            found |= {"records": task.remains.records, "faults": task.remains.faults}
+            found |= {"faults": task.remains.faults}
+            records = task.remains.records
     if progress.revision > progress.told:
-        found["records"] = tuple(_brief(one) for one in progress.slim().records if one.revision > progress.told)
+        records = tuple(_brief(one) for one in progress.slim().records if one.revision > progress.told)
         found["faults"] = tuple(one for one in progress.faults if _is_latest(progress, one))
         found["observations"] = tuple(progress.observations) if progress.replanning else ()
-    return found
+    if progress.has_untold_effects:
+        records = (*(_brief(one) for one in progress.slim().records if not one.revision), *records)
+    return found | ({"records": records} if records else {})
 
 
 def _brief(record: StepRecord) -> StepRecord:

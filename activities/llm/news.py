@@ -31,8 +31,9 @@ def news(before: Past | None, situation: Situation) -> UserTurn:
     goal = [visible(prompts.goal(situation, is_next=before is not None))] if situation.text else []
     results = tuple(_results(before, situation)) if before else ()
     refused = prompts.rejected(situation.rejected) if situation.rejected and not results else []
-    undone = [one.step.id for one in situation.records if one.status is StepStatus.UNDONE]
-    words = [*refused, *prompts.undone(undone), *goal, *seen(situation.observations), prompts.closing(situation)]
+    undone = [one.step.id for one in situation.planned if one.status is StepStatus.UNDONE]
+    facts = [*prompts.undone(undone), *goal, *_earlier(situation), *seen(situation.observations)]
+    words = [*refused, *facts, prompts.closing(situation)]
     return UserTurn("\n".join(words), results)
 
 
@@ -60,6 +61,22 @@ def seen(observations: Sequence[Observation]) -> Iterator[str]:
         yield f"{how} of {one.step_id}, with {one.kind}{asked}:\n{fenced(one.kind, one.value)}"
 
 
+def _earlier(situation: Situation) -> Iterator[str]:
+    """The effects of earlier runs of the task, which a reset left standing or undid."""
+    if situation.earlier:
+        yield prompts.EARLIER
+    for record in situation.earlier:
+        args = fenced("arguments", record.args or record.step.args, MAX_ARGS)
+        match record.status:
+            case StepStatus.COMPLETED:
+                became = f"was applied and stands. {_result(record)}"
+            case StepStatus.UNDONE:
+                became = "was applied and has been undone; its id is taken."
+            case _:
+                became = prompts.DOUBT["unknown"]
+        yield f"{record.step.id} ({record.kind} with {args}) {became}"
+
+
 def _step(id: str, kind: str, args: dict[str, JsonValue], needs: Sequence[str]) -> JsonValue:
     return {"id": id, "kind": kind, "args": args, **({"needs": [*needs]} if needs else {})}
 
@@ -74,7 +91,7 @@ def _results(before: Past, situation: Situation) -> Iterator[ToolResult]:
             mine = ids[index] if len(ids) == len(calls) and call.name != PROPOSE else None
             yield ToolResult(call.id, prompts.refusal(situation.rejected, mine, is_first=not index), is_error=True)
         elif call.name == PROPOSE:
-            yield _became(call.id, situation.records, situation)
+            yield _became(call.id, situation.planned, situation)
         elif index < len(ids):
             yield _became(call.id, [one for one in situation.records if one.step.id == ids[index]], situation)
         else:

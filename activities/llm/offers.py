@@ -37,7 +37,7 @@ def offers(args: Mapping[str, JsonValue], seen: JsonValue) -> Iterator[Offer]:
         argument = _argument(name, items, args)
         if argument is None:
             continue
-        old, shape = args[argument], _shape(items[0])
+        old, shape = args[argument], shape_of(items[0])
         label = f"{name} " if name and name.lower() in OFFERING else ""
         if shape == "text":
             yield from (Offer(argument, item, f"{label}alternative {str(item)[:80]!r}") for item in items)
@@ -54,10 +54,10 @@ def _rank(name: str, args: Mapping[str, JsonValue]) -> int:
 
 def _argument(name: str, items: Sequence[JsonValue], args: Mapping[str, JsonValue]) -> str | None:
     """The argument that the items could replace."""
-    shape = _shape(items[0])
-    if shape is None or any(_shape(item) != shape for item in items):
+    shape = shape_of(items[0])
+    if shape is None or any(shape_of(item) != shape for item in items):
         return None
-    alike = [argument for argument, value in args.items() if _shape(value) == shape]
+    alike = [argument for argument, value in args.items() if shape_of(value) == shape]
     namesake = _namesake(name, args)
     if namesake in alike:
         return namesake
@@ -94,7 +94,8 @@ _SHAPES = {
 }
 
 
-def _shape(value: JsonValue) -> str | None:
+def shape_of(value: JsonValue) -> str | None:
+    """`time`, `date`, `moment`, `number` or `text`; None for everything else."""
     if isinstance(value, bool) or not isinstance(value, str | int | float):
         return None
     if not isinstance(value, str):
@@ -125,7 +126,7 @@ def _measure(value: JsonValue, shape: str | None) -> Decimal | None:
 
 def _distance(old: JsonValue, item: JsonValue) -> tuple[Decimal, bool]:
     """How far an item is from the refused value; at the same distance the later comes first."""
-    here, there = _measure(old, _shape(old)), _measure(item, _shape(item))
+    here, there = _measure(old, shape_of(old)), _measure(item, shape_of(item))
     if here is None or there is None:
         return Decimal("Infinity"), False
     return abs(there - here), there < here

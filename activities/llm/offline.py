@@ -5,6 +5,7 @@ from collections.abc import Mapping
 
 from activities.llm.grammar import NotUnderstood, read
 from activities.llm.repair import rejection, repair, unfinished
+from activities.llm.standing import CannotTell, left_to_do
 from activities.llm.wording import tell
 from activities.toolbox.kind import Kind
 from workflows.plan import TURN_ID, Answer, GiveUp, NewSteps, Question
@@ -25,16 +26,26 @@ class OfflinePlanner:
         """Read the text into steps; after a refusal take what the world offers; at the end say what came of it."""
         if situation.result_schema is not None:
             return GiveUp(reason=IN_WORDS)
-        if not situation.records:
-            return _first_plan(situation, kinds)
-        if unfinished(situation) and not situation.is_last:
-            return repair(situation, kinds)
-        finished = [record for record in situation.records if record.status is StepStatus.COMPLETED]
-        if not finished:
-            return GiveUp(reason="No step of the plan was finished.")
-        if not situation.is_last and any(re.fullmatch(TURN_ID, record.step.id) for record in finished):
-            return GiveUp(reason=BEGUN)
-        return Answer(result=tell(finished, situation.now.date()))
+        try:
+            if not situation.planned and not situation.is_last:
+                proposal = _first_plan(situation, kinds)
+            elif unfinished(situation) and not situation.is_last:
+                proposal = repair(situation, kinds)
+            else:
+                return _answer(situation)
+        except CannotTell as unknown:
+            return GiveUp(reason=str(unknown))
+        is_done = isinstance(proposal, NewSteps) and not proposal.steps  # an earlier run did all that is left
+        return _answer(situation) if is_done else proposal
+
+
+def _answer(situation: Situation) -> Answer | GiveUp:
+    finished = [record for record in situation.records if record.status is StepStatus.COMPLETED]
+    if not finished:
+        return GiveUp(reason="No step of the plan was finished.")
+    if not situation.is_last and any(re.fullmatch(TURN_ID, record.step.id) for record in finished):
+        return GiveUp(reason=BEGUN)
+    return Answer(result=tell(finished, situation.now.date()))
 
 
 def _first_plan(situation: Situation, kinds: Mapping[str, Kind]) -> NewSteps | GiveUp:
@@ -42,6 +53,7 @@ def _first_plan(situation: Situation, kinds: Mapping[str, Kind]) -> NewSteps | G
         return GiveUp(reason=rejection(situation.rejected))
     usable = [kind for kind in kinds if kind not in situation.down]
     try:
-        return NewSteps(steps=read(situation.text, situation.now.date(), usable))
+        steps = read(situation.text, situation.now.date(), usable)
     except NotUnderstood as wrong:
         return GiveUp(reason=str(wrong))
+    return NewSteps(steps=left_to_do(steps, situation.earlier, kinds))

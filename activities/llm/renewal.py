@@ -14,12 +14,17 @@ def new_ids(records: list[StepRecord], taken: set[str]) -> dict[str, str]:
     for record in records:
         if record.started is None and record.status is not StepStatus.FAILED:  # a conversation tells no times
             continue
-        stem, number = re.sub(r"-[0-9]+$", "", record.step.id)[:56].replace(".", "_"), 2
-        while f"{stem}-{number}" in taken:
+        number = 2
+        while f"{stem(record.step.id)}-{number}" in taken:
             number += 1
-        moved[record.step.id] = f"{stem}-{number}"
+        moved[record.step.id] = f"{stem(record.step.id)}-{number}"
         taken = {*taken, moved[record.step.id]}
     return moved
+
+
+def stem(id: str) -> str:
+    """An id without the number of its renewal: `book` of `book-2`."""
+    return re.sub(r"-[0-9]+$", "", id)[:56].replace(".", "_")
 
 
 def moved(value: JsonValue, ids: Mapping[str, str]) -> JsonValue:

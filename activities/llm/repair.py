@@ -15,6 +15,7 @@ from activities.llm.offers import Offer, offers
 from activities.llm.purpose import same_purpose
 from activities.llm.renewal import moved, new_ids, retitled
 from activities.llm.row import overwritten
+from activities.llm.standing import standing
 from activities.toolbox.kind import Kind
 from workflows.catalogue import Effect
 from workflows.plan import GiveUp, NewSteps, Step, canonical
@@ -97,13 +98,16 @@ class _Repair:
         self._rejected = refused
         self._refused = refused | self._failed.keys()
         self._planned = {_made(one) for one in self._open if self._has_effect(one)}
+        steps = [one.step.model_copy(update={"args": _args(one)}) for one in self._open]
+        self._done = standing(steps, situation.earlier, kinds)
         self._moved = new_ids(self._open, {one.step.id for one in situation.records})
+        self._moved |= {id: done.step.id for id, done in self._done.items()}
         self._because: list[str] = []
         self.calls: dict[str, _Call] = {}
         """What each new step will call, by its id."""
 
     def plan(self) -> NewSteps:
-        steps = tuple([self._again(record) for record in self._open])
+        steps = tuple([self._again(record) for record in self._open if record.step.id not in self._done])
         return NewSteps(steps=steps, because="; ".join(self._because) or "what had not started goes on")
 
     def _again(self, record: StepRecord) -> Step:

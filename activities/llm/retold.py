@@ -16,7 +16,8 @@ def whole(past: Iterable[Past], task: str, news: Situation) -> Situation:
     """
     told = [*(one.situation for one in past if one.task == task and not one.is_summary), news]
     own = [situation for situation in told if not situation.text]
-    records = {record.step.id: record for situation in own for record in situation.records}
+    earlier = {record.step.id: record for situation in told for record in situation.earlier}
+    records = earlier | {record.step.id: record for situation in own for record in situation.planned}
     first = {"text": told[0].text, "result_schema": told[0].result_schema, "documents": told[0].documents}
     faults = tuple(fault for situation in own for fault in situation.faults)
     return news.model_copy(update={**first, "records": tuple(records.values()), "faults": faults})
@@ -25,10 +26,10 @@ def whole(past: Iterable[Past], task: str, news: Situation) -> Situation:
 def split(situation: Situation) -> tuple[list[Past], Situation]:
     """The turns of a task whose situation is told as a whole, and what is new in it: one turn for each plan."""
     plans = dict[int, list[StepRecord]]()
-    for record in sorted(situation.records, key=lambda record: record.revision):
+    for record in sorted(situation.planned, key=lambda record: record.revision):
         plans.setdefault(record.revision, []).append(record)
     nothing: dict[str, object] = {"records": (), "faults": (), "observations": (), "rejected": ()}
-    past, news = list[Past](), situation.model_copy(update=nothing)
+    past, news = list[Past](), situation.model_copy(update={**nothing, "records": situation.earlier})
     for number, records in plans.items():
         past.append(Past("", 0, number, news, _planned(records)))
         told = {"text": "", "records": tuple(records), "faults": _of(situation, records)}

@@ -32,14 +32,20 @@ async def reset(
     *,
     id: TaskId = None,
     to: Annotated[str, typer.Option(metavar="STEP", help="The step that is to be done again; `plan:N` asks anew.")],
+    undo: Annotated[bool, typer.Option("--undo", help="First undo the effects after STEP that stand.")] = False,
+    keep: Annotated[bool, typer.Option("--keep", help="Let them stay, and tell the planner of them.")] = False,
     reason: Annotated[str | None, typer.Option(metavar="TEXT", help="Why, for the history.")] = None,
     common: Common,
 ) -> int:
-    """Go on from just before a step, where nothing in the world would be changed twice."""
+    """Re-run from before STEP; refused if an effect could be applied twice."""
     from console import finding, resetting
+    from console.problem import Problem
 
+    if undo and keep:
+        raise Problem("usage", "`--undo` and `--keep` do not go together", "give one of them")
+    fate = resetting.Fate.UNDO if undo else resetting.Fate.KEEP if keep else None
     client = await common.connected()
-    return await resetting.reset(client, await finding.task(client, id), common, to=to, why=reason)
+    return await resetting.reset(client, await finding.task(client, id), common, to=to, why=reason, fate=fate)
 
 
 COMMANDS = {

@@ -146,4 +146,5 @@ def resets(story: Story) -> list[Sentence]:
 def _reset(reset: Reset) -> str:
     why = f": {words.sentence(reset.reason)}" if reset.reason else "."
     when = words.moment(reset.at)
-    return f"The task was reset here at {when}{why} What came after in its earlier run does not count any more."
+    left = "What its earlier run did after this point is left out here; the end says what of it stands."
+    return f"The task was reset here at {when}{why} {left}"

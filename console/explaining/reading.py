@@ -20,12 +20,14 @@ from workflows.catalogue import Catalogue
 from workflows.faults import readable
 from workflows.outcome import Outcome
 from workflows.plan import Proposed, StepReturn
+from workflows.record import StepRecord
 from workflows.situation import Situation
 from workflows.task import Task
 
 SUFFIX = "_event_attributes"
 UNDO_WHEN_CANCELLED = AgentWorkflow.undo_when_cancelled.__name__
-"""The signal."""
+KNOW_EARLIER_EFFECTS = AgentWorkflow.know_earlier_effects.__name__
+"""The signals."""
 RESET = WorkflowTaskFailedCause.WORKFLOW_TASK_FAILED_CAUSE_RESET_WORKFLOW
 
 Take = Callable[[HistoryEvent], Awaitable[None]]
@@ -61,7 +63,7 @@ class Reading:
         if name == "workflow_execution_started":
             self._run += 1
             self._payloads.run = self.history.runs = self._run
-        self.history.last = self._at(event.event_id)
+        self.history.last, self.history.last_at = self._at(event.event_id), _when(event)
         if name in self._takes:
             await self._takes[name](event)
 
@@ -105,6 +107,7 @@ class Reading:
     async def _started(self, event: HistoryEvent) -> None:
         of = event.workflow_execution_started_event_attributes
         self._queue = of.task_queue.name
+        self._relate(of.first_execution_run_id, of.original_execution_run_id, of.continued_execution_run_id)
         if self._run == 1:
             self.history.started_at = _when(event)
             self.history.first_run = of.first_execution_run_id
@@ -117,6 +120,13 @@ class Reading:
     async def _signaled(self, event: HistoryEvent) -> None:
         if event.workflow_execution_signaled_event_attributes.signal_name == UNDO_WHEN_CANCELLED:
             self.history.undo_asked.append(self._at(event.event_id))
+        elif event.workflow_execution_signaled_event_attributes.signal_name == KNOW_EARLIER_EFFECTS:
+            payloads = event.workflow_execution_signaled_event_attributes.input.payloads
+            told = await self._payloads.value(event.event_id, "signal", payloads)
+            self.history.told += [StepRecord.model_validate(one) for one in told] if isinstance(told, list) else []
+
+    def _relate(self, *runs: str) -> None:
+        self.history.related.update(run for run in runs if run)
 
     async def _memo_written(self, event: HistoryEvent) -> None:
         fields = event.workflow_properties_modified_event_attributes.upserted_memo.fields
@@ -144,6 +154,7 @@ class Reading:
 
     async def _continued(self, event: HistoryEvent) -> None:
         self._end("continued", event, None)
+        self._relate(event.workflow_execution_continued_as_new_event_attributes.new_execution_run_id)
         for timer in self.history.timers:
             timer.ended = timer.ended or self._at(event.event_id)  # it ends with its run
 
@@ -171,6 +182,7 @@ class Reading:
     async def _task_failed(self, event: HistoryEvent) -> None:
         of = event.workflow_task_failed_event_attributes
         if of.cause == RESET:
+            self._relate(of.base_run_id, of.new_run_id)
             self.history.resets.append(Reset(self._at(event.event_id), _when(event), of.failure.message))
             self._streak.clear()
             self.history.failing = None

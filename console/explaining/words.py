@@ -17,6 +17,8 @@ from workflows.plan import canonical
 MAX_VALUE = 90
 """Characters of a value from the world."""
 MAX_REASON = 300
+ONE_RUN = "one_run"
+"""A rollback that is completed and looked at the last run of its task alone, as those of an older console."""
 """Characters of a reason."""
 
 RETRY_BECAUSE: Mapping[Quadrant | None, str] = {
@@ -118,10 +120,14 @@ def why_replanned(failing: Failing, kind: str, *, planned: bool, in_turns: bool 
 
 
 def rolled_back(task: str, stands: str) -> str:
-    """That a workflow of its own undid, or undoes, what a task did; `stands` is the server's word for its status."""
+    """That a workflow of its own undid, or undoes, what a task did.
+
+    `stands` is the server's word for its status, or ONE_RUN.
+    """
     how = {
         "running": "is being undone",
         "completed": "was undone after its end, all of it",
+        ONE_RUN: "was undone after its end, as far as its last run did it",
         "failed": "was undone after its end, and something stays",
     }.get(stands, f"was to be undone after its end, but that was {stands.replace('_', ' ')}")
     return f"What it did {how} (workflow {rollback_id(task)}): `{starter('effects', task)}` says what stands."

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from pydantic import BaseModel, ConfigDict
 
+from console import known
 from console.call import Call, Closed, Event
 from console.explaining import reconciling, words
 from console.explaining.item import Sentence
@@ -59,7 +60,25 @@ def left(story: Story) -> list[Sentence]:
     certain = " for certain" if perhaps and not sure else ""
     nothing = "nothing that still stands" if any(one.undone for one in changed) else "nothing"
     said.append(Sentence(text=f"Changed in the world: {_named(sure) or nothing}{certain}.", events=_proof(story, sure)))
-    return said + _doubtful(story, perhaps) + _undone(story, changed) + _rolled_back(story)
+    return said + earlier(story) + _doubtful(story, perhaps) + _undone(story, changed) + _rolled_back(story)
+
+
+def earlier(story: Story) -> list[Sentence]:
+    """What earlier runs changed, which a reset left behind, as far as it stands; and which of these nobody can read."""
+    own, rollbacks = known.own_effects(story), [Story(one) for one in story.history.rollbacks]
+    all = known.effects(story, None, (), rollbacks) if story.history.earlier else []
+    left = [one for one in all if one.key not in own and one.undoes is None and one.known is not known.Known.UNDONE]
+    surely = {True: "Changed", False: "Perhaps changed"}
+    said = list[Sentence]()
+    for sure, what in surely.items():
+        steps = [f"{one.step} ({one.kind})" for one in left if (one.known is known.Known.HAPPENED) is sure]
+        if steps:
+            said.append(
+                Sentence(text=f"{what} by an earlier run, before a reset, and it stands: {words.listed(steps)}.")
+            )
+    for run in story.history.deleted:
+        said.append(Sentence(text=f"The history of the run {run} was deleted: what that changed is not known here."))
+    return said
 
 
 def _rolled_back(story: Story) -> list[Sentence]:

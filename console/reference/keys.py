@@ -153,7 +153,7 @@ OTHERS: Mapping[str, Mapping[str, Sequence[str]]] = {
     },
     "tools": {"tools": ("spec", "description", "args_schema", "result_schema")},
     "effects": {
-        **dict.fromkeys(("task_id", "unread"), ()),
+        **dict.fromkeys(("task_id", "unread", "deleted_runs"), ()),
         "effects": ("key", "step", "kind", "effect", "known", "at", "result", "undone_at", "undone_by", "undoes"),
     },
     "transcript": {
@@ -169,7 +169,7 @@ OTHERS: Mapping[str, Mapping[str, Sequence[str]]] = {
         "undo": ("step_id", "kind", "done", "reason"),
         "ui_url": (),
     },
-    "reset": dict.fromkeys(("task_id", "run_id", "to", "event", "ui_url"), ()),
+    "reset": dict.fromkeys(("task_id", "run_id", "to", "event", "ui_url", "kept", "undone", "deleted_runs"), ()),
     "doctor": {"checks": ("name", "status", "found", "remedy")},
     "export": dict.fromkeys(("task_id", "run_id", "redacted", "explain", "events"), ()),
     "export ID FILE": dict.fromkeys(("task_id", "run_id", "file", "events", "redacted"), ()),

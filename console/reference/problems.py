@@ -43,6 +43,13 @@ PROBLEMS: Mapping[str, Stopped] = {
     "unknown_step": Stopped(USAGE, "The task has no such step."),
     "not_started": Stopped(USAGE, "The step of `reset --to` never started."),
     "changed_world": Stopped(FAILED, "`reset` would do again what a later step changed in the world."),
+    "effect_stands": Stopped(
+        FAILED,
+        "`reset` goes back over an effect that stands and could be applied again under another key, or that `--undo`"
+        " cannot undo.",
+    ),
+    "by_hand": Stopped(FAILED, "`reset --undo` or `--keep` needs a planner, and the plan was written by hand."),
+    "untold": Stopped(FAILED, "`reset` could not tell the task what stands, so it was not reset."),
     "deadline": Stopped(FAILED, "`reset` would bring back a task that is past its deadline."),
     "overtaken": Stopped(FAILED, "The task was reset, but its old run had gone on meanwhile."),
     "no_file": Stopped(USAGE, "The file of `export` cannot be written."),

@@ -8,6 +8,8 @@ from sqlalchemy.ext.asyncio import create_async_engine
 from temporalio.client import Client
 
 from activities.transcript import TURNS
+from console.options import Common
+from console.resetting import Fate, reset
 from tests.activities.payments import payments
 from tests.harness import outcome
 from tests.providers.acting import acting, reacting
@@ -68,3 +70,24 @@ async def test_a_plan_that_is_another_one_after_a_reset_repeats_no_call(
 
     assert (second.status, second.result, one.api.violations) == (TaskStatus.COMPLETED, "second", [])
     assert (await lines(tmp_path), [fault.code for fault in second.faults]) == (2, ["conflict"])
+
+
+async def test_a_model_is_told_what_a_reset_keeps(client: Client, tmp_path: Path, provider: str) -> None:
+    """Once, in a turn of a new branch, with ids, arguments and results; it makes the call no second time."""
+
+    def writer(heard: Heard) -> Move:
+        if "was applied and stands" in heard.told or heard.said > 1:
+            return Says(text="Done.")
+        return calls(Call("write", {"word": "ab"[heard.said]}))
+
+    with payments() as service:
+        async with acting(client, tmp_path, provider, writer, tools=tools(service)) as one:
+            handle = await one.stage.start(reacting())
+            await outcome(handle)
+            task = newest(client, handle.id)
+            assert await reset(client, task, Common(json=True), to="t1.c0", why=None, fate=Fate.KEEP) == 0
+            second = await outcome(task)
+    told = one.api.requests[-1].told
+
+    assert (second.result, [step.id for step in second.steps], one.api.violations) == ("Done.", ["t1.c0", "t2.c0"], [])
+    assert all(f"{id} (write with" in told for id in ("t1.c0", "t2.c0")) and await lines(tmp_path) == 2

@@ -9,7 +9,10 @@ from pydantic import BaseModel, JsonValue
 from temporalio.client import Client, WorkflowHandle
 
 from activities.toolbox import NeedsPerson, Refused, tool
+from console.explaining.runs import history
+from console.options import Common
 from console.outcome import ended
+from console.resetting import reset
 from runtime.client import connect
 from runtime.dev_server import DevServer, ServerSpec, find_cli, free_port
 from tests.harness import DONE, Proposals, outcome, plan, staged, step
@@ -46,7 +49,7 @@ async def runs(client: Client, handle: Handle) -> list[Handle]:
     found: list[Handle] = []
     run = handle.first_execution_run_id
     while run:
-        one = client.get_workflow_handle_for(AgentWorkflow.run, handle.id, run_id=run)
+        one: Handle = client.get_workflow_handle_for(AgentWorkflow.run, handle.id, run_id=run)
         found.append(one)
         last = (await one.fetch_history()).events[-1]
         run = last.workflow_execution_continued_as_new_event_attributes.new_execution_run_id or None
@@ -225,3 +228,19 @@ async def test_what_was_read_in_an_earlier_run_is_not_forgotten(early: Client, t
 
     assert len(parts) > 1 and done.code == "proposals_rejected" and "--allow buy" in done.reason
     assert [one.id for one in done.steps if one.kind in ("keep", "buy")] == ["k", "k2"]
+
+
+async def test_a_reset_of_the_newest_run_leaves_the_runs_before_it(early: Client, tmp_path: Path) -> None:
+    """The history of the task is that of all runs that led to the new one; the one that was reset is beside it."""
+    async with staged(early, tmp_path, [echo], [*chain(9), DONE]) as stage:
+        handle = await stage.start()
+        await outcome(handle)
+        newest: Handle = early.get_workflow_handle_for(AgentWorkflow.run, handle.id)
+        before = await runs(early, handle)
+        assert await reset(early, newest, Common(json=True), to="catalogue", why=None) == 0
+        done = await outcome(newest)
+    told = await history(early, newest)
+
+    assert (told.run_ids[:-1], told.end and told.end.status) == ([one.run_id for one in before[:-1]], done.status)
+    assert [call.id for call in told.calls if call.is_step] == [f"s{number}" for number in range(9)]
+    assert [one.run_ids[0] for one in told.earlier] == [before[-1].run_id]
