@@ -18,7 +18,7 @@ from tests.processes import ROOT, Processes
 
 ELSEWHERE = {
     r"make demo": "tests/test_readme.py runs it",
-    r"make (test|check|clean|pictures|lock|audit|bench|test-stack)( \S+)?": "minutes, a network, or what runs here",
+    r"make (test(-all|-stack)?|check|clean|pictures|lock|audit|bench)( \S+)?": "minutes, a network, or what runs here",
     r"\S+ -m pip install .*": "it would change the environment that runs here",
     r"(docker|cp) .*": "no container engine runs here: tests/deploy/test_pages.py holds what they name",
     r".* --strategy react": "no model plans here: tests/console/test_transcript.py has one",

@@ -5,7 +5,7 @@ import tracemalloc
 from decimal import Decimal
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
@@ -230,7 +230,6 @@ def test_it_must_be_a_number_of_bounded_size(it: str) -> None:
         Expression.model_validate({"expression": "it + 1", "it": it})
 
 
-@settings(deadline=None)
 @given(st.text(alphabet="0123456789.,+-*/%^() xofitmaxsqr\u00d7", max_size=60))
 def test_any_text_gives_a_value_or_a_refusal(expression: str) -> None:
     """No text raises anything else, and a value is a finite number."""

@@ -6,7 +6,7 @@ from decimal import Decimal
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from activities.toolbox.calculate import Expression, calculate
@@ -344,7 +344,6 @@ JSON = st.recursive(
 )
 
 
-@settings(deadline=None, max_examples=500)
 @given(st.text(max_size=60) | st.lists(st.sampled_from(PIECES), max_size=14).map(" ".join), JSON, JSON)
 def test_any_text_and_any_values_give_an_answer_or_a_refusal(source: str, args: Any, result: Any) -> None:
     """No text and no value raises anything else."""

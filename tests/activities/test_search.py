@@ -5,7 +5,7 @@ import time
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import JsonValue
 
@@ -221,7 +221,6 @@ def test_operators_are_only_words(documents: Documents, query: str) -> None:
     assert found(documents, "refund").hits
 
 
-@settings(deadline=None)
 @given(query=st.text(max_size=300))
 def test_any_text_is_a_legal_query(query: str) -> None:
     """Every text gives hits or `no_results`."""

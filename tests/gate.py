@@ -1,0 +1,82 @@
+"""How the tests are run: those of the quick tier and of the full one, in how many processes, and in which order."""
+
+import os
+import time
+from pathlib import Path
+
+import pytest
+from hypothesis import settings
+
+HERE = Path(__file__).parent
+PROCESSES_PER_CORE = 3
+"""More than one, since most tests wait most of the time."""
+SLOW_SECONDS = 30
+BOTH_DATABASES = {"test_borders_sql", "test_effects", "test_ledger", "test_races", "test_store"}
+"""Modules whose tests run on PostgreSQL in the quick tier, too."""
+SLOWEST_FIRST = ("chaos", "crash", "providers", "console", "", "benchmarks", "workflows", "runtime")
+"""Folders in the order in which processes take their modules, then all others: no long module is left for the end."""
+
+# Examples take their time where two cores are shared.
+settings.register_profile("quick", deadline=None, print_blob=True, max_examples=50)
+settings.register_profile("full", deadline=None, print_blob=True, max_examples=400)
+settings.load_profile("quick")
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers() -> int:
+    """What `-n auto` means."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    return PROCESSES_PER_CORE * (cores or 1)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark what has a twin on SQLite as `full`, and put the folders with long modules first."""
+    for item in items:
+        if is_on_postgresql(item) and item.path.stem not in BOTH_DATABASES:
+            item.add_marker(pytest.mark.full)
+    items.sort(key=lambda item: rank(item.path))
+
+
+def is_on_postgresql(item: pytest.Item) -> bool:
+    """Whether a test is the one of two that runs on PostgreSQL."""
+    callspec = getattr(item, "callspec", None)
+    return callspec is not None and "postgresql" in callspec.params.values()
+
+
+def rank(path: Path) -> int:
+    """When the tests of a file are to be run."""
+    folder = path.relative_to(HERE).parts[0] if path.parent != HERE else ""
+    return SLOWEST_FIRST.index(folder) if folder in SLOWEST_FIRST else len(SLOWEST_FIRST)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Watch the tests where their results are printed."""
+    terminal = config.pluginmanager.get_plugin("terminalreporter")
+    if terminal is not None and not hasattr(config, "workerinput"):
+        config.pluginmanager.register(SlowTests(terminal))
+
+
+class SlowTests:
+    """Prints the name of each test that takes long: while it runs, if others end meanwhile, and at its end."""
+
+    def __init__(self, terminal: pytest.TerminalReporter) -> None:
+        self._terminal = terminal
+        self._began = dict[str, float]()
+        self._named = set[str]()
+
+    def pytest_runtest_logstart(self, nodeid: str) -> None:
+        self._began[nodeid] = time.monotonic()
+
+    def pytest_runtest_logfinish(self, nodeid: str) -> None:
+        now, began = time.monotonic(), self._began.pop(nodeid, None)
+        if began is not None and now - began > SLOW_SECONDS:
+            self._say(f"{nodeid} took {now - began:.0f} s")
+        for other, since in self._began.items():
+            if now - since > SLOW_SECONDS and other not in self._named:
+                self._named.add(other)
+                self._say(f"{other} has been running for {now - since:.0f} s")
+
+    def _say(self, line: str) -> None:
+        self._terminal.ensure_newline()
+        self._terminal.write_line(line)
