@@ -1,6 +1,7 @@
 """How the tests are run: those of the quick tier and of the full one, in how many processes, and in which order."""
 
 import os
+import signal
 import time
 from pathlib import Path
 
@@ -50,11 +51,25 @@ def rank(path: Path) -> int:
     return SLOWEST_FIRST.index(folder) if folder in SLOWEST_FIRST else len(SLOWEST_FIRST)
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_configure(config: pytest.Config) -> None:
-    """Watch the tests where their results are printed."""
+    """Set what all processes of the tests inherit, and watch the tests where their results are printed."""
+    if not is_stack_asked_for(config):
+        # Each HTTP client reads what it trusts: 40 ms for the system's certificates, and here is a folder with none.
+        os.environ["SSL_CERT_DIR"] = str(HERE)
+        os.environ.pop("SSL_CERT_FILE", None)
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # with it, each process would compile all modules again
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # of a background job, whose children ignore it, too
     terminal = config.pluginmanager.get_plugin("terminalreporter")
     if terminal is not None and not hasattr(config, "workerinput"):
         config.pluginmanager.register(SlowTests(terminal))
+
+
+def is_stack_asked_for(config: pytest.Config) -> bool:
+    """Whether the command line names `tests/stack` or something in it, which fetches packages."""
+    named = [config.invocation_params.dir / argument.partition("::")[0] for argument in config.args]
+    return any(path.resolve().is_relative_to(HERE / "stack") for path in named)
 
 
 class SlowTests:
