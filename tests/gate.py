@@ -3,7 +3,9 @@
 import os
 import signal
 import time
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import settings
@@ -14,6 +16,20 @@ PROCESSES_PER_CORE = 3
 SLOW_SECONDS = 30
 BOTH_DATABASES = {"test_borders_sql", "test_effects", "test_ledger", "test_races", "test_store"}
 """Modules whose tests run on PostgreSQL in the quick tier, too."""
+ONE_PROVIDER = {
+    "test_accounts",
+    "test_compaction",
+    "test_injection",
+    "test_long_conversations",
+    "test_react_limits",
+    "test_react_mistakes",
+    "test_react_reset",
+    "test_reset_effects",
+    "test_secrets",
+    "test_steps_worker",
+    "test_transcript",
+}
+"""Modules on what follows whoever answers: the quick tier has one provider there, and both where their wires differ."""
 SLOWEST_FIRST = ("chaos", "crash", "providers", "console", "", "benchmarks", "workflows", "runtime")
 """Folders in the order in which processes take their modules, then all others: no long module is left for the end."""
 
@@ -21,6 +37,13 @@ SLOWEST_FIRST = ("chaos", "crash", "providers", "console", "", "benchmarks", "wo
 settings.register_profile("quick", deadline=None, print_blob=True, max_examples=50)
 settings.register_profile("full", deadline=None, print_blob=True, max_examples=400)
 settings.load_profile("quick")
+
+
+def sampled(cases: Mapping[str, Sequence[Any]], *quick: str) -> list[Any]:
+    """The cases of a table for `parametrize`: those whose names are not in `quick` are of the full tier."""
+    return [
+        pytest.param(*case, id=name, marks=() if name in quick else pytest.mark.full) for name, case in cases.items()
+    ]
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -32,17 +55,15 @@ def pytest_xdist_auto_num_workers() -> int:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark what has a twin on SQLite as `full`, and put the folders with long modules first."""
+    """Mark as `full` what has a twin, on SQLite or with the other provider; put folders with long modules first."""
     for item in items:
-        if is_on_postgresql(item) and item.path.stem not in BOTH_DATABASES:
+        given = item.callspec.params.values() if isinstance(item, pytest.Function) and hasattr(item, "callspec") else ()
+        is_twin = ("postgresql" in given and item.path.stem not in BOTH_DATABASES) or (
+            "openai" in given and item.path.stem in ONE_PROVIDER
+        )
+        if is_twin:
             item.add_marker(pytest.mark.full)
     items.sort(key=lambda item: rank(item.path))
-
-
-def is_on_postgresql(item: pytest.Item) -> bool:
-    """Whether a test is the one of two that runs on PostgreSQL."""
-    callspec = getattr(item, "callspec", None)
-    return callspec is not None and "postgresql" in callspec.params.values()
 
 
 def rank(path: Path) -> int:

@@ -1,6 +1,7 @@
 """Worker processes as a user starts them, for tests that run the whole."""
 
 import os
+import select
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
@@ -9,6 +10,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
+READY_SECONDS, END_SECONDS = 60, 30
+"""How long a worker may take to say `ready`, and to end."""
 
 
 @dataclass
@@ -27,7 +30,10 @@ class Processes:
 
     @contextmanager
     def worker(self, *options: str) -> Iterator[subprocess.Popen[str]]:
-        """A worker that said `ready`; none is left behind."""
+        """A worker that said `ready`; none is left behind.
+
+        Raises AssertionError where it ended instead, or said nothing for READY_SECONDS.
+        """
         command = [sys.executable, str(ROOT / "worker.py"), *options]
         log = self.folder / "worker.log"
         with log.open("a") as errors:
@@ -36,13 +42,10 @@ class Processes:
             )
         with process:
             try:
-                assert process.stdout is not None
-                assert process.stdout.readline().startswith("ready"), log.read_text()
+                _wait_until_ready(process, " ".join(options), log)
                 yield process
             finally:
-                if process.poll() is None:
-                    process.terminate()
-                    process.wait(30)
+                _end(process)
 
     def starter(self, *words: str) -> subprocess.CompletedProcess[str]:
         """Run a command of the console to its end."""
@@ -53,3 +56,22 @@ class Processes:
         return subprocess.run(
             command, env=self._environment, cwd=ROOT, capture_output=True, text=True, check=False, timeout=100
         )
+
+
+def _wait_until_ready(process: subprocess.Popen[str], options: str, log: Path) -> None:
+    """Read the line `ready`, the first that a worker says."""
+    assert process.stdout is not None
+    heard, _, _ = select.select([process.stdout], [], [], READY_SECONDS)
+    line = process.stdout.readline() if heard else f"nothing for {READY_SECONDS} s"
+    assert line.startswith("ready"), f"`worker.py {options}` said {line!r} and not `ready`; its log: {log.read_text()}"
+
+
+def _end(process: subprocess.Popen[str]) -> None:
+    """Stop a process; one that does not stop is killed, and that is a failure."""
+    if process.poll() is None:
+        process.terminate()
+        try:
+            process.wait(END_SECONDS)
+        except subprocess.TimeoutExpired:
+            process.kill()  # or whoever waits for its end would wait for ever
+            raise

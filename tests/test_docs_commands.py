@@ -158,6 +158,7 @@ def test_every_page_has_been_read() -> None:
     assert {line.page for line in [*RUNNING, *SERVING]} >= {"README.md", "console.md", "errors.md", "operations.md"}
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("line", RUNNING, ids=str)
 def test_a_command_runs(world: Processes, line: Line) -> None:
     """It ends as the page says: with 0 unless a comment names another exit code."""
@@ -167,6 +168,7 @@ def test_a_command_runs(world: Processes, line: Line) -> None:
     assert done.returncode == line.exit, done.stdout + done.stderr
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("line", SERVING, ids=str)
 def test_a_worker_starts(world: Processes, tmp_path: Path, line: Line) -> None:
     """It says `ready`, and stops when it is told to."""
