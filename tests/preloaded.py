@@ -10,6 +10,7 @@ import os
 import pkgutil
 import runpy
 import select
+import shutil
 import signal
 import socket
 import subprocess
@@ -65,24 +66,25 @@ def _text(stream: Any) -> str:
 
 def _connected() -> socket.socket:
     connection = socket.socket(socket.AF_UNIX)
-    connection.connect(_server())
+    connection.connect(_server()[0])
     return connection
 
 
 @cache
-def _server() -> str:
-    """The address of the process that forks, started at the first use; it ends with us."""
-    address = f"{tempfile.mkdtemp(prefix='replan-console-')}/socket"
+def _server() -> tuple[str, subprocess.Popen[bytes]]:
+    """The process that forks, and its address; it is started at the first use, and ends with us."""
+    folder = tempfile.mkdtemp(prefix="replan-console-")
+    address = f"{folder}/socket"
     listener = socket.socket(socket.AF_UNIX)
     listener.bind(address)
     listener.listen(64)
-    command = [sys.executable, "-m", "tests.preloaded", str(listener.fileno())]
-    subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, pass_fds=[listener.fileno()])
+    command = [sys.executable, "-m", "tests.preloaded", str(listener.fileno()), folder]
+    process = subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, pass_fds=[listener.fileno()])
     listener.close()
-    return address
+    return address, process
 
 
-def serve(listener: socket.socket) -> None:
+def serve(listener: socket.socket, folder: Path) -> None:
     """Load the console, and fork for each request until standard input, which our parent holds open, is closed."""
     for found in pkgutil.walk_packages(console.__path__, "console."):
         if not found.name.startswith("console.gallery") and found.name != "console.demo":
@@ -91,6 +93,7 @@ def serve(listener: socket.socket) -> None:
     while True:
         ready, _, _ = select.select([listener, sys.stdin], [], [])
         if sys.stdin in ready:
+            shutil.rmtree(folder)
             os._exit(0)
         connection, _ = listener.accept()
         if os.fork() == 0:
@@ -139,4 +142,4 @@ def _become(words: list[str], environment: dict[str, str], streams: list[int]) -
 
 
 if __name__ == "__main__":
-    serve(socket.socket(fileno=int(sys.argv[1])))
+    serve(socket.socket(fileno=int(sys.argv[1])), Path(sys.argv[2]))
