@@ -18,6 +18,7 @@ import sys
 import tempfile
 import traceback
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import Any, NoReturn
@@ -89,7 +90,7 @@ def serve(listener: socket.socket, folder: Path) -> None:
     for found in pkgutil.walk_packages(console.__path__, "console."):
         if not found.name.startswith("console.gallery") and found.name != "console.demo":
             importlib.import_module(found.name)
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody here waits for them
+    signal.signal(signal.SIGCHLD, _reap)
     while True:
         ready, _, _ = select.select([listener, sys.stdin], [], [])
         if sys.stdin in ready:
@@ -100,6 +101,12 @@ def serve(listener: socket.socket, folder: Path) -> None:
             listener.close()
             _answer(connection)
         connection.close()
+
+
+def _reap(*_about: object) -> None:
+    with suppress(ChildProcessError):
+        while os.waitpid(-1, os.WNOHANG)[0]:
+            pass
 
 
 def _answer(connection: socket.socket) -> NoReturn:
