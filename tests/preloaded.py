@@ -29,12 +29,12 @@ from runtime.ending import leave
 ROOT = Path(__file__).parents[1]
 STARTER = ROOT / "starter.py"
 READ_AT_START = ("PYTHON", "LC_", "LANG", "TZ")
-"""How the names of variables begin that count when Python starts, and so not in a fork."""
+"""How the names of variables begin that count when Python starts, and so not in a fork; PYTHONPATH is for workers."""
 
 
 def can_run(environment: Mapping[str, str]) -> bool:
     """Whether a fork does as well as a fresh process: not where a variable is set that Python reads at its start."""
-    return not any(name.startswith(READ_AT_START) for name in environment)
+    return not any(name.startswith(READ_AT_START) for name in environment if name != "PYTHONPATH")
 
 
 def run(words: Sequence[str], environment: Mapping[str, str], seconds: float) -> subprocess.CompletedProcess[str]:

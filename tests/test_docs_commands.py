@@ -55,7 +55,7 @@ SHOWN = {
     "cancel": "cancel unwanted",
     "reset": "reset book-a-slot --to price",
     "export": "export book-a-slot",
-    "export ID FILE": "export book-a-slot keys.json",
+    "export ID FILE": "export book-a-slot {folder}/keys.json",
 }
 """A command line for each whose JSON docs/console.md describes, where its name alone is not enough."""
 
@@ -182,8 +182,8 @@ def test_a_worker_starts(world: Processes, tmp_path: Path, line: Line) -> None:
 @pytest.mark.parametrize("command", OTHERS)
 def test_the_json_of_a_command_has_the_keys_that_the_page_names(world: Processes, command: str) -> None:
     """None is missing and none is invented; of a list, those of its first element, where it has one here."""
-    shell = f"cd {shlex.quote(str(world.folder))} && python starter.py {SHOWN.get(command, command)} --json"
-    printed = json.loads(world.run(["bash", "-c", shell]).stdout)
+    words = shlex.split(SHOWN.get(command, command).format(folder=world.folder))
+    printed = json.loads(world.starter(*words, "--json").stdout)
 
     assert set(printed) == {"schema", *OTHERS[command]}
     listed = {name: set(inner) for name, inner in OTHERS[command].items() if inner and printed[name]}
