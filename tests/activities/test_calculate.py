@@ -199,9 +199,9 @@ def test_what_is_no_arithmetic_is_refused(expression: str) -> None:
 def test_a_refusal_costs_neither_time_nor_memory(expression: str) -> None:
     """Each hostile input ends within a second and two megabytes."""
     tracemalloc.start()
-    began = time.perf_counter()
+    began = time.process_time()
     refusal_of(expression)
-    seconds, peak = time.perf_counter() - began, tracemalloc.get_traced_memory()[1]
+    seconds, peak = time.process_time() - began, tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
 
     assert seconds < 1

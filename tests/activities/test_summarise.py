@@ -159,10 +159,10 @@ def test_it_is_the_same_everywhere() -> None:
 )
 def test_no_text_takes_long(text: str) -> None:
     """The longest text takes seconds, whatever it is made of."""
-    began = time.perf_counter()
+    began = time.process_time()
     assert summary(text[:MAX_TEXT]).sentences
 
-    assert time.perf_counter() - began < 15
+    assert time.process_time() - began < 15
 
 
 @pytest.mark.parametrize(
