@@ -144,6 +144,7 @@ def test_a_deep_page_keeps_what_came_before() -> None:
     assert (page.text, page.is_cut) == ("first", True)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     "html",
     [

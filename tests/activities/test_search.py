@@ -294,6 +294,7 @@ def test_bytes_that_are_no_text_are_harmless(documents: Documents) -> None:
     assert found(documents, "walrus").hits[0].line == 3
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", ["odd.md", "odd.txt", "odd.html"])
 @pytest.mark.parametrize("text", ["# " * 200_000, "#" * 400_000, "a" * 400_000, "```\n" * 100_000, "- \n" * 150_000])
 def test_odd_documents_are_read_quickly(documents: Documents, name: str, text: str) -> None:
