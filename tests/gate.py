@@ -74,7 +74,7 @@ def rank(path: Path) -> int:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_configure(config: pytest.Config) -> None:
-    """Set what all processes of the tests inherit, and watch the tests where their results are printed."""
+    """Set what all processes of the tests inherit."""
     if not is_stack_asked_for(config):
         # Each HTTP client reads what it trusts: 40 ms for the system's certificates, and here is a folder with none.
         os.environ["SSL_CERT_DIR"] = str(HERE)
@@ -82,9 +82,14 @@ def pytest_configure(config: pytest.Config) -> None:
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # with it, each process would compile all modules again
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)  # of a background job, whose children ignore it, too
-    terminal = config.pluginmanager.get_plugin("terminalreporter")
-    if terminal is not None and not hasattr(config, "workerinput"):
-        config.pluginmanager.register(SlowTests(terminal))
+
+
+def pytest_sessionstart(session: pytest.Session) -> None:
+    """Watch the tests where their results are printed."""
+    plugins = session.config.pluginmanager
+    terminal = plugins.get_plugin("terminalreporter")
+    if terminal is not None and not hasattr(session.config, "workerinput"):
+        plugins.register(SlowTests(terminal))
 
 
 def is_stack_asked_for(config: pytest.Config) -> bool:
@@ -114,5 +119,4 @@ class SlowTests:
                 self._say(f"{other} has been running for {now - since:.0f} s")
 
     def _say(self, line: str) -> None:
-        self._terminal.ensure_newline()
-        self._terminal.write_line(line)
+        self._terminal.write_line(f"\n{line}")  # below the dots
