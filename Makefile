@@ -1,9 +1,11 @@
 # `make help` lists the targets. Needs GNU make 3.81 or later, Python 3.11 or later, and Go where no temporal CLI is.
 
-.PHONY: help demo test check pictures bench lock audit test-stack clean
+.PHONY: help demo test test-all test-stack check checked pictures bench lock audit clean
 
 PY = .venv/bin/python
 PACKAGES = .venv/.packages
+# In several processes (tests/gate.py says how many), each with a server of its own; a module's tests stay together.
+PYTEST = $(PY) -m pytest --numprocesses=auto --dist=loadscope --no-loadscope-reorder
 COMPILE = $(PY) -m uv pip compile --quiet --universal --python-version=3.11 --generate-hashes $(UPGRADE)
 
 # The first of these that is new enough: an old system Python often stands before a new one.
@@ -20,13 +22,19 @@ demo: ## one task that meets a changed world, on a server of its own
 	@echo "[3/3] demo"
 	@$(PY) -m console.demo
 
-test: ## format, lint, types and tests: the gate
+test: checked ## format, lint, types, and the tests of all that a change can break: the gate, under 10 minutes
+	$(PYTEST) -m "not full"
+
+test-all: checked ## every test, with long and repeated ones and those of `make test-stack`; needs Go and PostgreSQL
+	$(PYTEST) --hypothesis-profile=full
+	@$(MAKE) --no-print-directory test-stack
+
+checked:
 	@echo "[1/3] packages"
 	@$(MAKE) --silent $(PACKAGES)
 	@$(PY) -m runtime.dev_server "[2/3] server:"
 	@echo "[3/3] checks and tests"
 	@$(MAKE) --no-print-directory check
-	$(PY) -m pytest
 
 check: $(PACKAGES) ## format, lint and types only
 	$(PY) -m ruff format --check .

@@ -5,7 +5,7 @@ import contextlib
 import random
 import threading
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -35,6 +35,7 @@ from workflows.faults import MAX_TEXT, Applied, Code, Fault, readable
 
 log = structlog.get_logger("replan.step")
 _CALL: ContextVar[Call | None] = ContextVar("replan_boundary_call", default=None)
+_JITTER: ContextVar[Callable[[], float]] = ContextVar("replan_backoff_jitter", default=random.random)
 
 
 class FaultRaised(Exception):
@@ -172,7 +173,7 @@ def _failure(this: Attempt, fault: Fault, began: float, error: BaseException) ->
     delay = None
     may_repeat = fault.retryable(is_safe=this.spec.effect in SAFE)
     if may_repeat:
-        jittered = routing.backoff(this.spec.retry, this.number, random.random())  # noqa: S311  # jitter, no secret
+        jittered = routing.backoff(this.spec.retry, this.number, _JITTER.get()())
         delay = max(fault.retry_after or 0.0, jittered)
         activity.heartbeat(*this.earlier, fault.model_copy(update={"waited": delay}).model_dump(mode="json"))
     _log(this, "transient_fail" if fault.quadrant.is_transient else "persistent_fail", began, fault)
@@ -251,11 +252,17 @@ def _size(value: Any) -> str:
 
 
 class HeaderInterceptor(Interceptor):
-    """Reads the `Call` of each activity from its header; registered with the worker."""
+    """Reads the `Call` of each activity from its header; registered with the worker.
+
+    `jitter` draws the share of its longest backoff that an attempt waits, evenly from [0, 1).
+    """
+
+    def __init__(self, jitter: Callable[[], float] = random.random) -> None:
+        self._jitter = jitter
 
     def intercept_activity(self, next: ActivityInboundInterceptor) -> ActivityInboundInterceptor:
         """Intercept every activity."""
-        return _Inbound(next)
+        return _Inbound(next, self._jitter)
 
 
 class _Outbound(ActivityOutboundInterceptor):
@@ -274,6 +281,10 @@ class _Outbound(ActivityOutboundInterceptor):
 
 
 class _Inbound(ActivityInboundInterceptor):
+    def __init__(self, next: ActivityInboundInterceptor, jitter: Callable[[], float]) -> None:
+        super().__init__(next)
+        self._jitter = jitter
+
     def init(self, outbound: ActivityOutboundInterceptor) -> None:
         super().init(_Outbound(outbound))
 
@@ -281,4 +292,5 @@ class _Inbound(ActivityInboundInterceptor):
         payload = input.headers.get(HEADER)
         if payload is not None:
             _CALL.set(activity.payload_converter().from_payload(payload, Call))
+        _JITTER.set(self._jitter)
         return await super().execute_activity(input)

@@ -6,6 +6,7 @@
 import asyncio
 import fcntl
 import os
+import secrets
 import signal
 import socket
 import subprocess
@@ -45,6 +46,8 @@ START_SECONDS = 60.0
 LAST_PORT = 65535
 UI_PORT_OFFSET = 1000
 """The Temporal CLI's own rule for the port of the web UI."""
+FREE_PORTS = range(20_000, 31_000)
+"""Below those that Linux (from 32768) and macOS (from 49152) give to clients."""
 
 
 class DevServer:
@@ -162,11 +165,28 @@ def _listen(ip: str, port: int) -> socket.socket:
 
 
 def free_port() -> int:
-    """A port that nobody listens on, and that the system will not hand out again for a while."""
-    with _listen("127.0.0.1", 0) as listener, socket.create_connection(listener.getsockname()):
-        # Closed from this side first, the connection leaves the port in TIME_WAIT: free to listen on, not to hand out.
-        listener.accept()[0].close()
-        return int(listener.getsockname()[1])
+    """A port that nobody uses, nor that of its web UI, and that no other process gets from here for a minute.
+
+    It is none of those that the system gives to clients: one of them may connect from it before a server listens.
+    """
+    while True:
+        port = FREE_PORTS.start + secrets.randbelow(len(FREE_PORTS))
+        try:
+            _reserve(port)
+            _reserve(port + UI_PORT_OFFSET)
+        except OSError:  # another process has it, or had it a moment ago
+            continue
+        return port
+
+
+def _reserve(port: int) -> None:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", port))  # without SO_REUSEADDR it fails where somebody reserved the port
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # with it, a server can bind in spite of that
+        listener.listen()
+        with socket.create_connection(listener.getsockname()):
+            # Closed from this side first, the connection leaves the port in TIME_WAIT: free to listen on for servers.
+            listener.accept()[0].close()
 
 
 @dataclass(frozen=True)

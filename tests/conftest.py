@@ -13,6 +13,7 @@ from runtime.ending import leave
 from tests.postgres import HASTY, MISSING, PASSWORD, USER, Cluster, find_postgresql, running
 from workflows import attributes
 
+pytest_plugins = ["tests.gate"]
 ENDED = pytest.StashKey[int]()
 
 

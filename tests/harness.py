@@ -1,7 +1,8 @@
 """What workflow tests share: a worker with tools of the test's own, and a task run to its end."""
 
+import random
 import uuid
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -93,8 +94,12 @@ async def staged(
     workflow: type = AgentWorkflow,
     model: LanguageModel | None = None,
     price: Price | None = None,
+    jitter: Callable[[], float] = random.random,
 ) -> AsyncIterator[Stage]:
-    """A worker with these tools and this planner, or prepared proposals; `model` is for tools that ask one."""
+    """A worker with these tools and this planner, or prepared proposals; `model` is for tools that ask one.
+
+    `jitter` is the share of the longest backoff that is waited before each retry.
+    """
     name = queue or f"queue-{uuid.uuid4().hex[:12]}"
     engine = await open_store(f"sqlite+aiosqlite:///{folder / 'store.db'}")
     chosen = ScriptedPlanner(planner) if isinstance(planner, Sequence) else planner
@@ -109,18 +114,24 @@ async def staged(
         resources = Resources(engine, http, folder, model=model, price=price)
         boundary = Boundary(resources, store=store, ledgers=datasources)
         activities = [*planning.activities(), *Finding(datasources, store).activities(), *boundary.activities(registry)]
-        async with worker(client, name, activities, workflow):
+        async with worker(client, name, activities, workflow, jitter):
             yield Stage(client, name)
     await engine.dispose()
 
 
-def worker(client: Client, queue: str, activities: Sequence[Any], workflow: type = AgentWorkflow) -> Worker:
+def worker(
+    client: Client,
+    queue: str,
+    activities: Sequence[Any],
+    workflow: type = AgentWorkflow,
+    jitter: Callable[[], float] = random.random,
+) -> Worker:
     """A worker as the product builds it."""
     return serve.build(
         client,
         queue,
         workflows=[workflow, UndoWorkflow],
         activities=activities,
-        interceptors=[CallInterceptor(), HeaderInterceptor()],
+        interceptors=[CallInterceptor(), HeaderInterceptor(jitter)],
         is_watched=True,
     )

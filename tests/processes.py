@@ -1,6 +1,8 @@
 """Worker processes as a user starts them, for tests that run the whole."""
 
 import os
+import select
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
@@ -8,7 +10,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from tests import preloaded
+
 ROOT = Path(__file__).parents[1]
+READY_SECONDS, END_SECONDS = 60, 30
+"""How long a worker may take to say `ready`, and to end."""
+PATIENCE = 100.0
+"""Seconds that a command may take."""
 
 
 @dataclass
@@ -23,11 +31,20 @@ class Processes:
     def _environment(self) -> dict[str, str]:
         state = str(self.folder / "state")
         ours = {name: value for name, value in os.environ.items() if not name.startswith(("ANTHROPIC_", "OPENAI_"))}
-        return {**ours, "TEMPORAL_ADDRESS": self.address, "REPLAN_STATE": state, **self.environment}
+        return {
+            **ours,
+            "TEMPORAL_ADDRESS": self.address,
+            "REPLAN_STATE": state,
+            "PYTHONFAULTHANDLER": "1",
+            **self.environment,
+        }
 
     @contextmanager
     def worker(self, *options: str) -> Iterator[subprocess.Popen[str]]:
-        """A worker that said `ready`; none is left behind."""
+        """A worker that said `ready`; none is left behind.
+
+        Raises AssertionError where it ended instead, or said nothing for READY_SECONDS.
+        """
         command = [sys.executable, str(ROOT / "worker.py"), *options]
         log = self.folder / "worker.log"
         with log.open("a") as errors:
@@ -36,20 +53,41 @@ class Processes:
             )
         with process:
             try:
-                assert process.stdout is not None
-                assert process.stdout.readline().startswith("ready"), log.read_text()
+                _wait_until_ready(process, " ".join(options), log)
                 yield process
             finally:
-                if process.poll() is None:
-                    process.terminate()
-                    process.wait(30)
+                _end(process)
 
     def starter(self, *words: str) -> subprocess.CompletedProcess[str]:
         """Run a command of the console to its end."""
+        if preloaded.can_run(self.environment):
+            return preloaded.run(words, self._environment, PATIENCE)
         return self.run([sys.executable, str(ROOT / "starter.py"), *words])
 
     def run(self, command: Sequence[str]) -> subprocess.CompletedProcess[str]:
         """Run any command from the checkout."""
         return subprocess.run(
-            command, env=self._environment, cwd=ROOT, capture_output=True, text=True, check=False, timeout=100
+            command, env=self._environment, cwd=ROOT, capture_output=True, text=True, check=False, timeout=PATIENCE
         )
+
+
+def _wait_until_ready(process: subprocess.Popen[str], options: str, log: Path) -> None:
+    """Read the line `ready`, the first that a worker says."""
+    assert process.stdout is not None
+    heard, _, _ = select.select([process.stdout], [], [], READY_SECONDS)
+    if not heard:
+        process.send_signal(signal.SIGABRT)  # Python then writes into the log where each of its threads is
+        process.wait()
+    line = process.stdout.readline() if heard else f"nothing for {READY_SECONDS} s"
+    assert line.startswith("ready"), f"`worker.py {options}` said {line!r} and not `ready`; its log: {log.read_text()}"
+
+
+def _end(process: subprocess.Popen[str]) -> None:
+    """Stop a process; one that does not stop is killed, and that is a failure."""
+    if process.poll() is None:
+        process.terminate()
+        try:
+            process.wait(END_SECONDS)
+        except subprocess.TimeoutExpired:
+            process.kill()  # or whoever waits for its end would wait for ever
+            raise

@@ -18,7 +18,7 @@ from tests.processes import ROOT, Processes
 
 ELSEWHERE = {
     r"make demo": "tests/test_readme.py runs it",
-    r"make (test|check|clean|pictures|lock|audit|bench|test-stack)( \S+)?": "minutes, a network, or what runs here",
+    r"make (test(-all|-stack)?|check|clean|pictures|lock|audit|bench)( \S+)?": "minutes, a network, or what runs here",
     r"\S+ -m pip install .*": "it would change the environment that runs here",
     r"(docker|cp) .*": "no container engine runs here: tests/deploy/test_pages.py holds what they name",
     r".* --strategy react": "no model plans here: tests/console/test_transcript.py has one",
@@ -55,7 +55,7 @@ SHOWN = {
     "cancel": "cancel unwanted",
     "reset": "reset book-a-slot --to price",
     "export": "export book-a-slot",
-    "export ID FILE": "export book-a-slot keys.json",
+    "export ID FILE": "export book-a-slot {folder}/keys.json",
 }
 """A command line for each whose JSON docs/console.md describes, where its name alone is not enough."""
 
@@ -158,6 +158,7 @@ def test_every_page_has_been_read() -> None:
     assert {line.page for line in [*RUNNING, *SERVING]} >= {"README.md", "console.md", "errors.md", "operations.md"}
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("line", RUNNING, ids=str)
 def test_a_command_runs(world: Processes, line: Line) -> None:
     """It ends as the page says: with 0 unless a comment names another exit code."""
@@ -167,6 +168,7 @@ def test_a_command_runs(world: Processes, line: Line) -> None:
     assert done.returncode == line.exit, done.stdout + done.stderr
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("line", SERVING, ids=str)
 def test_a_worker_starts(world: Processes, tmp_path: Path, line: Line) -> None:
     """It says `ready`, and stops when it is told to."""
@@ -180,8 +182,8 @@ def test_a_worker_starts(world: Processes, tmp_path: Path, line: Line) -> None:
 @pytest.mark.parametrize("command", OTHERS)
 def test_the_json_of_a_command_has_the_keys_that_the_page_names(world: Processes, command: str) -> None:
     """None is missing and none is invented; of a list, those of its first element, where it has one here."""
-    shell = f"cd {shlex.quote(str(world.folder))} && python starter.py {SHOWN.get(command, command)} --json"
-    printed = json.loads(world.run(["bash", "-c", shell]).stdout)
+    words = shlex.split(SHOWN.get(command, command).format(folder=world.folder))
+    printed = json.loads(world.starter(*words, "--json").stdout)
 
     assert set(printed) == {"schema", *OTHERS[command]}
     listed = {name: set(inner) for name, inner in OTHERS[command].items() if inner and printed[name]}

@@ -69,8 +69,10 @@ def served(written: Processes) -> Iterator[Processes]:
 
 def run(processes: Processes, command: str) -> subprocess.CompletedProcess[str]:
     """Run a command of the page, with its files in their folder."""
-    words = [sys.executable if word == "python" else word for word in shlex.split(command)]
-    return processes.run([str(processes.folder / word) if word in FILES else word for word in words])
+    words = [str(processes.folder / word) if word in FILES else word for word in shlex.split(command)]
+    if words[:2] == ["python", "starter.py"]:
+        return processes.starter(*words[2:])
+    return processes.run([sys.executable if word == "python" else word for word in words])
 
 
 def test_the_page_has_files_and_commands() -> None:
@@ -113,6 +115,7 @@ def test_the_example_of_raising_is_right() -> None:
     assert getattr(errors, call.func.id)(*words, **more).fault.code == more["code"]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("command", [one for one in COMMANDS if "starter.py" in one])
 def test_each_command_of_the_starter_runs(served: Processes, command: str) -> None:
     """With a worker that serves the tool, each ends with 0 and prints something about it."""
@@ -147,6 +150,7 @@ def test_arguments_that_do_not_fit_end_with_2(served: Processes) -> None:
     assert (done.returncode, "The plan was refused" in done.stderr) == (2, True)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("command", [one for one in COMMANDS if "worker.py" in one])
 def test_each_command_of_the_worker_has_options_that_exist(written: Processes, command: str) -> None:
     """Each is read up to its end: with `--check` in addition it needs no server, and passes."""

@@ -49,14 +49,16 @@ def of_package(package: str) -> list[type[BaseException]]:
 CLASSES = [(ANTHROPIC, one) for one in of_package("anthropic")] + [(OPENAI, one) for one in of_package("openai")]
 
 
-@pytest.mark.parametrize(("table", "raised"), CLASSES, ids=lambda one: getattr(one, "__name__", ""))
-def test_every_exception_of_both_sdks_has_a_row(table: Table, raised: type[BaseException]) -> None:
-    """A class that a new version brings fails here until somebody says what it means; a base covers no stranger."""
+def has_row(table: Table, raised: type[BaseException]) -> bool:
+    """Whether a class is in the table, or below a class in it that says more than an SDK's base does."""
     bases = {anthropic.AnthropicError, openai.OpenAIError, anthropic.APIError, openai.APIError}
     row = next((parent for parent in raised.__mro__ if parent in table), None)
+    return row is not None and (row not in bases or raised in bases or raised.__name__ in UNSEEN)
 
-    assert row is not None
-    assert row not in bases or raised in bases or raised.__name__ in UNSEEN
+
+def test_every_exception_of_both_sdks_has_a_row() -> None:
+    """A class that a new version brings fails here until somebody says what it means; a base covers no stranger."""
+    assert [raised for table, raised in CLASSES if not has_row(table, raised)] == []
 
 
 UNSEEN = {
@@ -88,16 +90,18 @@ def response(status: int, headers: dict[str, str] | None = None) -> httpx2.Respo
     return httpx2.Response(status, headers=headers, request=httpx2.Request("POST", "https://models.example/v1"))
 
 
-@pytest.mark.parametrize(("status", "code"), ERROR_CLASSES, ids=str)
-def test_every_status_and_code_of_anthropic_is_told_apart(status: int, code: str | None) -> None:
+def test_every_status_and_code_of_anthropic_is_told_apart() -> None:
     """Time cures load, limits and outages; never money, permissions or a malformed request."""
-    raised = ERROR_CLASSES[status, code]
-    body = {"error": {"type": None, "message": HIDDEN, "details": {"error_code": code}}}
-    fault = classify(raised(HIDDEN, response=response(status), body=body))
-    is_curable = code in CURED or ((status, None) in TRANSIENT and code not in SPENT)
+    wrong = []
+    for (status, code), raised in ERROR_CLASSES.items():
+        body = {"error": {"type": None, "message": HIDDEN, "details": {"error_code": code}}}
+        fault = classify(raised(HIDDEN, response=response(status), body=body))
+        is_curable = code in CURED or ((status, None) in TRANSIENT and code not in SPENT)
+        is_said = HIDDEN not in fault.model_dump_json() and fault.reason.endswith(".")
+        if fault.quadrant.is_transient is not is_curable or not is_said:
+            wrong.append((status, code, fault))
 
-    assert fault.quadrant.is_transient is is_curable
-    assert HIDDEN not in fault.model_dump_json() and fault.reason.endswith(".")
+    assert wrong == []
 
 
 @pytest.mark.parametrize("table", [ANTHROPIC, OPENAI], ids=["anthropic", "openai"])

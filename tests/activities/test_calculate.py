@@ -5,7 +5,7 @@ import tracemalloc
 from decimal import Decimal
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
@@ -199,9 +199,9 @@ def test_what_is_no_arithmetic_is_refused(expression: str) -> None:
 def test_a_refusal_costs_neither_time_nor_memory(expression: str) -> None:
     """Each hostile input ends within a second and two megabytes."""
     tracemalloc.start()
-    began = time.perf_counter()
+    began = time.process_time()
     refusal_of(expression)
-    seconds, peak = time.perf_counter() - began, tracemalloc.get_traced_memory()[1]
+    seconds, peak = time.process_time() - began, tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
 
     assert seconds < 1
@@ -230,7 +230,6 @@ def test_it_must_be_a_number_of_bounded_size(it: str) -> None:
         Expression.model_validate({"expression": "it + 1", "it": it})
 
 
-@settings(deadline=None)
 @given(st.text(alphabet="0123456789.,+-*/%^() xofitmaxsqr\u00d7", max_size=60))
 def test_any_text_gives_a_value_or_a_refusal(expression: str) -> None:
     """No text raises anything else, and a value is a finite number."""

@@ -6,7 +6,7 @@ from decimal import Decimal
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from activities.toolbox.calculate import Expression, calculate
@@ -272,10 +272,10 @@ HOSTILE = [
 def test_a_refusal_costs_neither_time_nor_memory(source: str) -> None:
     """Each hostile input ends within a second and two megabytes, in a sentence."""
     tracemalloc.start()
-    began = time.perf_counter()
+    began = time.process_time()
     with pytest.raises(Unreadable, match=r"\.$"):
         Condition.read(source).holds(VALUES)
-    seconds, peak = time.perf_counter() - began, tracemalloc.get_traced_memory()[1]
+    seconds, peak = time.process_time() - began, tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
 
     assert seconds < 1
@@ -304,14 +304,14 @@ LARGE = {
 @pytest.mark.parametrize(("source", "value"), LARGE.values(), ids=LARGE)
 def test_large_values_take_less_than_a_second(source: str, value: Any) -> None:
     """What a tool returned is foreign; it may be as large as a result can be."""
-    condition, began = Condition.read(source), time.perf_counter()
+    condition, began = Condition.read(source), time.process_time()
     try:
         holds = condition.holds({"result": value, "args": value})
     except Undecided:
         holds = False
 
     assert not holds
-    assert time.perf_counter() - began < 1
+    assert time.process_time() - began < 1
 
 
 PIECES = ["args.a", "result.b.0", "key", "1", "0.5", "18%", "'t'", '"', "'", "true", "none", "and", "or", "not", "in"]
@@ -344,7 +344,6 @@ JSON = st.recursive(
 )
 
 
-@settings(deadline=None, max_examples=500)
 @given(st.text(max_size=60) | st.lists(st.sampled_from(PIECES), max_size=14).map(" ".join), JSON, JSON)
 def test_any_text_and_any_values_give_an_answer_or_a_refusal(source: str, args: Any, result: Any) -> None:
     """No text and no value raises anything else."""

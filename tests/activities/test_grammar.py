@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import JsonValue
 
@@ -150,7 +150,6 @@ WORDS = st.sampled_from(
 TEXTS = st.one_of(st.text(min_size=1, max_size=200), st.lists(WORDS, min_size=1, max_size=40).map(" ".join))
 
 
-@settings(deadline=None)
 @given(TEXTS)
 async def test_any_text_gives_steps_or_a_reason(text: str) -> None:
     """Never an exception, never an empty plan, and never one that needs what is not there."""
@@ -161,7 +160,6 @@ async def test_any_text_gives_steps_or_a_reason(text: str) -> None:
     assert not check_graph(proposal.steps, (), ()) if isinstance(proposal, NewSteps) else proposal.reason
 
 
-@settings(deadline=None)
 @given(TEXTS)
 async def test_the_same_situation_gives_the_same_proposal(text: str) -> None:
     """A planner that crashed and is asked again says the same."""

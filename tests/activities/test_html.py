@@ -144,6 +144,7 @@ def test_a_deep_page_keeps_what_came_before() -> None:
     assert (page.text, page.is_cut) == ("first", True)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     "html",
     [
@@ -174,7 +175,7 @@ def test_a_deep_page_keeps_what_came_before() -> None:
 )
 def test_no_page_takes_long(html: str) -> None:
     """A page of two megabytes is read in seconds, however it is made."""
-    began = time.perf_counter()
+    began = time.process_time()
     text_of(html.encode())
 
-    assert time.perf_counter() - began < 20
+    assert time.process_time() - began < 20

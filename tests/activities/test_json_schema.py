@@ -100,10 +100,10 @@ def test_a_schema_without_end_is_left(schema: Schema, value: JsonValue) -> None:
 
 def test_no_expression_runs_for_ever() -> None:
     """Python's own engine would try two to the power of fifty ways."""
-    began = time.monotonic()
+    began = time.process_time()
     misfits = JsonSchema({"pattern": "(a+)+$"}).misfits("a" * 50 + "!")
 
-    assert len(misfits) == 1 and time.monotonic() - began < 5
+    assert len(misfits) == 1 and time.process_time() - began < 5
 
 
 @pytest.mark.parametrize(("schema", "value"), FITTING)

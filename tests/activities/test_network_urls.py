@@ -5,7 +5,7 @@ import socket
 from collections.abc import AsyncIterator
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from activities.toolbox.address import MAX_URL
@@ -138,7 +138,6 @@ async def test_an_address_that_is_none_is_the_planners_to_change(url: str) -> No
     assert fault.code in (Code.INVALID_INPUT, Code.NOT_FOUND) and "secret" not in fault.reason
 
 
-@settings(deadline=None, max_examples=300)
 @given(url=st.text(max_size=60) | st.text(max_size=60).map("http://{}".format))
 def test_any_text_is_a_legal_argument(url: str) -> None:
     """Every text, and everything behind `http://`, gives a fault that leads to another plan."""
@@ -148,7 +147,6 @@ def test_any_text_is_a_legal_argument(url: str) -> None:
     assert fault.quadrant is Quadrant.PERSISTENT_SEMANTIC and len(fault.reason) < 400
 
 
-@settings(deadline=None, max_examples=100)
 @given(to=st.text(st.characters(min_codepoint=33, max_codepoint=255, exclude_characters="\x7f"), max_size=60))
 def test_any_text_is_a_legal_redirect(to: str) -> None:
     """Whatever a server names, following it ends in a page or in a fault that leads to another plan."""

@@ -92,6 +92,7 @@ def test_what_cannot_be_read_says_why(tmp_path: Path, kind: str) -> None:
     assert why(tmp_path, BROKEN[kind]()) == expected
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("kind", BOMBS)
 def test_no_file_takes_long(tmp_path: Path, kind: str) -> None:
     """Whatever a file is made to do to its reader, there is an answer in time."""
@@ -104,6 +105,7 @@ def test_no_file_takes_long(tmp_path: Path, kind: str) -> None:
     assert time.perf_counter() - began < 4 * SECONDS + 10
 
 
+@pytest.mark.full
 def test_no_file_eats_the_memory(tmp_path: Path) -> None:
     """The process that reads stays below its limit, and the worker's own hardly grows at all."""
     for number, kind in enumerate(("a stream of half a gigabyte", "a million words")):

@@ -3,7 +3,7 @@
 from datetime import date, time
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import JsonValue
 
@@ -186,7 +186,6 @@ JSON = st.recursive(
 )  # fmt: skip
 
 
-@settings(deadline=None)
 @given(JSON)
 async def test_no_observation_breaks_a_replan(observed: JsonValue) -> None:
     """Whatever a tool shows, the next plan avoids the failed call or there is none."""

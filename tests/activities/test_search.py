@@ -5,7 +5,7 @@ import time
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import JsonValue
 
@@ -221,7 +221,6 @@ def test_operators_are_only_words(documents: Documents, query: str) -> None:
     assert found(documents, "refund").hits
 
 
-@settings(deadline=None)
 @given(query=st.text(max_size=300))
 def test_any_text_is_a_legal_query(query: str) -> None:
     """Every text gives hits or `no_results`."""
@@ -295,12 +294,13 @@ def test_bytes_that_are_no_text_are_harmless(documents: Documents) -> None:
     assert found(documents, "walrus").hits[0].line == 3
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", ["odd.md", "odd.txt", "odd.html"])
 @pytest.mark.parametrize("text", ["# " * 200_000, "#" * 400_000, "a" * 400_000, "```\n" * 100_000, "- \n" * 150_000])
 def test_odd_documents_are_read_quickly(documents: Documents, name: str, text: str) -> None:
     """No document, however it is made, holds up a search."""
     (documents.root / name).write_text(text)
-    began = time.perf_counter()
+    began = time.process_time()
     found(documents, "refund")
 
-    assert time.perf_counter() - began < 10
+    assert time.process_time() - began < 10

@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from activities.toolbox.errors import Refused
@@ -113,7 +113,6 @@ def test_nothing_to_summarise_is_refused(text: str) -> None:
     assert caught.value.fault.code is Code.INVALID_INPUT
 
 
-@settings(deadline=None)
 @given(text=st.text(max_size=500) | st.lists(st.sampled_from([*"aB.!? \n#|-`\"'", "e.g."]), max_size=200).map("".join))
 def test_any_text_is_summarised_with_its_own_words(text: str) -> None:
     """No word comes back that is not in the text."""
@@ -160,10 +159,10 @@ def test_it_is_the_same_everywhere() -> None:
 )
 def test_no_text_takes_long(text: str) -> None:
     """The longest text takes seconds, whatever it is made of."""
-    began = time.perf_counter()
+    began = time.process_time()
     assert summary(text[:MAX_TEXT]).sentences
 
-    assert time.perf_counter() - began < 15
+    assert time.process_time() - began < 15
 
 
 @pytest.mark.parametrize(

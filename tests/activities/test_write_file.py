@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
@@ -140,7 +140,6 @@ def test_a_name_that_leads_elsewhere_is_refused(workspace: Workspace, tmp_path: 
     assert everything(tmp_path) == before
 
 
-@settings(deadline=None, max_examples=300)
 @given(name=st.text(min_size=1, max_size=60) | st.text("./\\ ~%:\x00ab", min_size=1, max_size=30))
 def test_no_name_reaches_beyond_the_folder(tmp_path_factory: pytest.TempPathFactory, name: str) -> None:
     """Whatever it is, what is written is below the task's folder."""

@@ -11,6 +11,8 @@ from benchmarks.tally import Line, Tally
 from runtime.dev_server import DevServer
 from workflows.plan import Answer, NewSteps
 
+pytestmark = pytest.mark.full
+
 STEPS = 100
 
 

@@ -9,6 +9,8 @@ from benchmarks import ledger
 from benchmarks.figures import Figure
 from benchmarks.ledger_report import ALONE, CALL, GOAL, ONCE, REPLAY, LedgerReport
 
+pytestmark = pytest.mark.full
+
 CALLS = 6
 
 

@@ -11,6 +11,8 @@ from benchmarks.report import ROWS, Report
 from benchmarks.work import Sizes
 from runtime.dev_server import DevServer
 
+pytestmark = pytest.mark.full
+
 TINY = Sizes(short=1, long=2, tasks=2, task_steps=1, parallel=2)
 ONCE = Figure(median=2.0, low=1.0, high=3.0)
 

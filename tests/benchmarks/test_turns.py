@@ -12,6 +12,8 @@ from benchmarks.dialogue import Dialogue
 from benchmarks.turns_report import Side, TurnsReport
 from runtime.dev_server import DevServer
 
+pytestmark = pytest.mark.full
+
 TURNS = 5
 DIALOGUE = Dialogue(
     turns=(('{"turn":1}', '{"n":1}', '{"n":2}'), ('{"turn":2}', '{"n":3}'), ('{"turn":3}',)),

@@ -43,18 +43,20 @@ def chosen() -> list[Hit]:
     return [hit for hit in hits(SEED, times=1) if (hit.kind, hit.point) in HITS]
 
 
+@pytest.mark.parametrize(("tasks", "kills"), [(6, 2), pytest.param(16, 4, marks=pytest.mark.full)])
 @pytest.mark.timeout(240)
-def test_nothing_is_done_twice_or_lost_while_things_are_killed(tmp_path: Path) -> None:
+def test_nothing_is_done_twice_or_lost_while_things_are_killed(tmp_path: Path, tasks: int, kills: int) -> None:
     """Workers, server and connections are killed, tasks reset: all end, every effect is single, no cent is lost."""
-    command = [sys.executable, "-m", "evals.chaos", "--tasks", "16", "--seed", str(SEED), "--no-placed"]
-    blows = ["--kills", "4", "--restarts", "1", "--drops", "1", "--json", str(tmp_path / "report.json")]
+    command = [sys.executable, "-m", "evals.chaos", "--tasks", str(tasks), "--seed", str(SEED), "--no-placed"]
+    blows = ["--kills", str(kills), "--restarts", "1", "--drops", "1", "--json", str(tmp_path / "report.json")]
     done = subprocess.run([*command, *blows], cwd=ROOT, capture_output=True, text=True, check=False, timeout=220)
     report: dict[str, Any] = json.loads((tmp_path / "report.json").read_text())
 
     assert (done.returncode, report["broken"]) == (0, []), done.stdout + done.stderr
-    assert sum(report["account"]["tasks"].values()) == 16 and report["workers"]["killed"] >= 4
+    assert sum(report["account"]["tasks"].values()) == tasks and report["workers"]["killed"] >= kills
 
 
+@pytest.mark.full
 @pytest.mark.timeout(240)
 async def test_a_worker_may_die_anywhere(stage: Stage) -> None:
     """Each effect at one of its points: the table is right."""
@@ -64,6 +66,7 @@ async def test_a_worker_may_die_anywhere(stage: Stage) -> None:
     assert len(cells) == len(HITS)
 
 
+@pytest.mark.full
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize("kind", [*TWICE])
 async def test_two_workers_with_one_activity_make_one_effect(stage: Stage, kind: str) -> None:
@@ -81,6 +84,7 @@ async def test_a_task_has_effects_once_in_all_its_lives(stage: Stage) -> None:
     assert len(cells) == 8
 
 
+@pytest.mark.full
 @pytest.mark.timeout(120)
 async def test_a_call_that_wakes_up_late_is_not_sent(stage: Stage) -> None:
     """A worker frozen after its claim, until another one has made the call: it looks at the clock before it sends."""
@@ -89,6 +93,7 @@ async def test_a_call_that_wakes_up_late_is_not_sent(stage: Stage) -> None:
     assert cell.is_right, str(cell)
 
 
+@pytest.mark.full
 @pytest.mark.timeout(120)
 async def test_a_call_stopped_between_check_and_send_is_the_limit(stage: Stage) -> None:
     """Nothing can hold what is under way: the task ends as completed, and the effect may be there twice."""

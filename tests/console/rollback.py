@@ -7,7 +7,7 @@ import sys
 import time
 import uuid
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -65,6 +65,13 @@ class Rollbacks(Processes):
         while call not in self.calls():
             assert time.monotonic() < until, self.calls()
             time.sleep(0.05)
+
+    def clear(self) -> None:
+        """Forget what really happened so far: the calls, and all notes and deposits."""
+        (self.folder / "calls").unlink(missing_ok=True)
+        for file, table in (("state/store.db", "rollback_notes"), ("bank.db", "deposits")):
+            with closing(sqlite3.connect(self.folder / file, timeout=20)) as database, database:
+                database.execute(f"DELETE FROM {table}")  # noqa: S608 - the names above
 
     def rows(self) -> int:
         """How many notes and deposits there are."""

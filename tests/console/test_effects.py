@@ -1,7 +1,6 @@
 """`effects`: everything that a task did to the world or may have done, from its history and from the ledgers."""
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -11,12 +10,19 @@ from tests.console.rollback import Rollbacks, document
 ALL = ("note", "deposit", "send", "put", "shout:lost")
 
 
-@pytest.fixture
-def desk(server: DevServer, tmp_path: Path) -> Iterator[Rollbacks]:
+@pytest.fixture(scope="module")
+def worked(server: DevServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rollbacks]:
     """Commands, and a worker that runs."""
-    desk = Rollbacks(server.address, tmp_path)
+    desk = Rollbacks(server.address, tmp_path_factory.mktemp("desk"))
     with desk.one():
         yield desk
+
+
+@pytest.fixture
+def desk(worked: Rollbacks) -> Rollbacks:
+    """The same when nothing has happened yet."""
+    worked.clear()
+    return worked
 
 
 def effects(desk: Rollbacks, task: str) -> list[dict[str, object]]:

@@ -5,6 +5,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from functools import cache
 from typing import Any, NamedTuple, get_args, get_type_hints
 
 import pytest
@@ -79,6 +80,7 @@ def argument(call: ast.Call, position: int, name: str) -> ast.expr | None:
     return call.args[position] if len(call.args) > position else named
 
 
+@cache
 def endings() -> list[Said]:
     """Every ending in the source that has a code of its own: one that is not a fault's."""
     found = list[Said]()
@@ -90,6 +92,7 @@ def endings() -> list[Said]:
     return [one for one in found if one.code not in set(Code)]
 
 
+@cache
 def problems() -> list[Said]:
     """Every problem in the source, with its exit code."""
     found = list[Said]()

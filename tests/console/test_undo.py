@@ -22,11 +22,19 @@ def desk(server: DevServer, tmp_path: Path) -> Rollbacks:
     return Rollbacks(server.address, tmp_path)
 
 
-@pytest.fixture
-def served(desk: Rollbacks) -> Iterator[Rollbacks]:
-    """The same with a worker that runs."""
+@pytest.fixture(scope="module")
+def worked(server: DevServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rollbacks]:
+    """The same with a worker that runs, for all tests that leave it alive."""
+    desk = Rollbacks(server.address, tmp_path_factory.mktemp("served"))
     with desk.one():
         yield desk
+
+
+@pytest.fixture
+def served(worked: Rollbacks) -> Rollbacks:
+    """The same when nothing has happened yet."""
+    worked.clear()
+    return worked
 
 
 def test_every_effect_is_undone_once_however_often_it_is_wanted(served: Rollbacks) -> None:
@@ -172,7 +180,7 @@ def test_a_rollback_is_no_task(served: Rollbacks) -> None:
     """`list` has the task alone, and the newest task is still that one."""
     task = served.run_task("note")
     served.starter("undo", task)
-    listed = document(served.starter("list", "--json", "--query", f"TaskQueue = '{served.queue}'"))["tasks"]
+    listed = document(served.starter("list", "--json", "--query", f"WorkflowId IN ('{task}', 'undo-{task}')"))["tasks"]
 
     assert [one["task_id"] for one in listed] == [task]
 

@@ -1,15 +1,15 @@
 """While no worker answers: who follows is told so once, with the queue of the task, and how to come back."""
 
-import contextlib
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 
 import pytest
 
 from runtime.dev_server import DevServer
-from tests.processes import ROOT, Processes
+from tests.processes import PATIENCE, ROOT, Processes
 
 ID = "it's waiting"
 WORDS = "no worker answers on queue else where: python worker.py --queue 'else where'  (still waiting)"
@@ -31,8 +31,10 @@ def left(commands: Processes, *words: str) -> tuple[str, str, str, int]:
     command = [sys.executable, str(ROOT / "starter.py"), *words, "--address", commands.address]
     with out.open("w") as to, errors.open("w") as and_to:
         process = subprocess.Popen(command, cwd=ROOT, stdout=to, stderr=and_to)
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(8)
+        until = time.monotonic() + PATIENCE
+        while "\n" not in out.read_text() + errors.read_text() and process.poll() is None:
+            assert time.monotonic() < until, f"{words} said nothing within {PATIENCE} s"
+            time.sleep(0.1)
         process.send_signal(signal.SIGINT)
         code = process.wait(30)
     first = (out.read_text() + errors.read_text()).split("\n", maxsplit=1)[0]

@@ -85,7 +85,7 @@ async def noted(notes: Path, word: str, times: int) -> None:
         await asyncio.sleep(0.05)
 
 
-@pytest.mark.parametrize("between", ["a", "b"])
+@pytest.mark.parametrize("between", ["a", pytest.param("b", marks=pytest.mark.full)])
 async def test_a_killed_worker_loses_nothing_between_steps(
     client: Client, server: DevServer, tmp_path: Path, notes: Path, between: str
 ) -> None:
@@ -105,7 +105,7 @@ async def test_a_killed_worker_loses_nothing_between_steps(
     assert time.monotonic() - killed < 15
 
 
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGKILL, pytest.param(signal.SIGTERM, marks=pytest.mark.full)])
 @pytest.mark.timeout(180)
 async def test_a_call_survives_three_workers(
     client: Client, server: DevServer, tmp_path: Path, notes: Path, number: signal.Signals

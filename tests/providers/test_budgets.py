@@ -162,7 +162,7 @@ async def test_a_provider_that_could_not_be_reached_costs_nothing(
     async with running(api):
         pass  # what is closed again refuses connections
     planner = ModelPlanner(model_of(provider, api), price=PRICE)
-    async with staged(client, tmp_path, TOOLS, planner) as stage:
+    async with staged(client, tmp_path, TOOLS, planner, jitter=lambda: 0.01) as stage:
         ended = await stage.run(Task(text="x", limits=Limits(tokens=200_000)))
 
     assert (ended.status, ended.code) == (TaskStatus.ESCALATED, "unreachable")

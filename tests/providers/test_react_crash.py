@@ -106,13 +106,13 @@ def planning(heard: Heard) -> Move:
 
 STRATEGIES = {"plan": (planning, Task(text="book a slot")), "react": (booking, reacting("book a slot"))}
 POINTS = [
-    ("react", "plan", "before_claim", 1),
-    ("react", "plan", "after_claim", 1),
-    ("react", "plan", "before_commit", 2),
+    pytest.param("react", "plan", "before_claim", 1, marks=pytest.mark.full),
+    pytest.param("react", "plan", "after_claim", 1, marks=pytest.mark.full),
+    pytest.param("react", "plan", "before_commit", 2, marks=pytest.mark.full),
     ("react", "plan", "after_commit", 1),
-    ("react", "replan", "after_commit", 1),
-    ("plan", "plan", "after_commit", 1),
-    ("plan", "replan", "before_commit", 2),
+    pytest.param("react", "replan", "after_commit", 1, marks=pytest.mark.full),
+    pytest.param("plan", "plan", "after_commit", 1, marks=pytest.mark.full),
+    pytest.param("plan", "replan", "before_commit", 2, marks=pytest.mark.full),
 ]
 """In which activity the worker dies and where; how often the model is asked for that turn in all."""
 
@@ -138,7 +138,9 @@ async def test_a_turn_is_asked_for_once_if_it_was_recorded(
     assert api.violations == [] and ended.spent.tool_calls == 3  # two calls, and one look at what is free
 
 
-@pytest.mark.parametrize(("provider", "strategy"), [("anthropic", "react"), ("openai", "plan")])
+@pytest.mark.parametrize(
+    ("provider", "strategy"), [pytest.param("anthropic", "react", marks=pytest.mark.full), ("openai", "plan")]
+)
 @pytest.mark.timeout(180)
 async def test_a_request_that_was_cut_off_is_made_once_more(
     client: Client, server: DevServer, tmp_path: Path, provider: str, strategy: str
@@ -157,6 +159,7 @@ async def test_a_request_that_was_cut_off_is_made_once_more(
     assert api.bodies[0] == api.bodies[1] and api.violations == []
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("point", "more"), [("before_commit", 1), ("after_commit", 0)])
 @pytest.mark.timeout(180)
 async def test_a_summary_is_asked_for_once_if_it_was_recorded(

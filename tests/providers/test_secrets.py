@@ -48,7 +48,7 @@ class Talkative:
         return self._moves.pop(0) if heard.tools else Says(text=f"{SAID}: {DOCUMENT}")
 
 
-@pytest.mark.parametrize("strategy", ["plan", "react"])
+@pytest.mark.parametrize("strategy", [pytest.param("plan", marks=pytest.mark.full), "react"])
 @pytest.mark.parametrize("provider", PROVIDERS)
 @pytest.mark.timeout(180)
 async def test_no_secret_leaves_its_place(server: DevServer, tmp_path: Path, provider: str, strategy: str) -> None:

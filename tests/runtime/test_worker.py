@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from runtime.dev_server import DevServer, free_port
+from tests.gate import sampled
 from tests.processes import ROOT, Processes
 
 TOOL = '''
@@ -64,7 +65,7 @@ BAD_TOOLS = {
 }
 
 
-@pytest.mark.parametrize(("source", "sentences"), BAD_TOOLS.values(), ids=BAD_TOOLS)
+@pytest.mark.parametrize(("source", "sentences"), sampled(BAD_TOOLS, "two mistakes"))
 def test_check_says_everything_that_is_wrong_with_a_file(nobody: Processes, source: str, sentences: list[str]) -> None:
     """One line for each mistake, exit code 2."""
     file = nobody.folder / "mine.py"
@@ -91,7 +92,9 @@ BAD_OPTIONS = {
 }
 
 
-@pytest.mark.parametrize(("options", "code", "words"), BAD_OPTIONS.values(), ids=BAD_OPTIONS)
+@pytest.mark.parametrize(
+    ("options", "code", "words"), sampled(BAD_OPTIONS, "fresh alone", "broken script", "nobody there")
+)
 def test_an_option_that_cannot_be_used_is_a_sentence(
     nobody: Processes, options: list[str], code: int, words: str
 ) -> None:
@@ -115,7 +118,7 @@ BAD_STORES = [
 ]
 
 
-@pytest.mark.parametrize("url", BAD_STORES)
+@pytest.mark.parametrize("url", sampled({url: [url] for url in BAD_STORES}, BAD_STORES[0], BAD_STORES[4]))
 def test_a_store_that_cannot_be_opened_is_a_sentence(server: DevServer, tmp_path: Path, url: str) -> None:
     """Which store, without its password, why, and where it was named; the process ends."""
     (tmp_path / "notes.txt").write_text("no database" * 100)

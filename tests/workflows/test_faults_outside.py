@@ -1,5 +1,8 @@
 """Whatever ends an activity becomes a Fault, also where our boundary had no say."""
 
+from itertools import product
+from typing import Any
+
 import pytest
 from pydantic import JsonValue
 from temporalio.exceptions import (
@@ -44,82 +47,79 @@ def timeout(kind: TimeoutType | None) -> TemporalTimeout:
     return TemporalTimeout("activity timeout", type=kind, last_heartbeat_details=[])
 
 
-@pytest.mark.parametrize("code", Code)
-def test_a_fault_that_our_boundary_sent_comes_back_as_it_was(code: Code) -> None:
+def test_a_fault_that_our_boundary_sent_comes_back_as_it_was() -> None:
     """Data crosses the border, and nothing is lost on the way."""
-    sent = Fault.of(code, "Say why.", observed={"free": [1]}, retry_after=3, effect=Applied.APPLIED, attempt=2)
-    wire = ApplicationError("Say why.", sent.model_dump(mode="json"), [], type=sent.quadrant)
+    more: dict[str, Any] = {"observed": {"free": [1]}, "retry_after": 3, "effect": Applied.APPLIED, "attempt": 2}
+    sent = [Fault.of(code, "Say why.", **more) for code in Code]
+    wire = [ApplicationError("Say why.", one.model_dump(mode="json"), [], type=one.quadrant) for one in sent]
 
-    assert from_activity_error(ended(wire), READ, GIVEN) == sent
+    assert [from_activity_error(ended(one), READ, GIVEN) for one in wire] == sent
 
 
 GARBAGE: list[JsonValue] = [None, 7, "text", [], {}, {"code": "timeout"}, {"quadrant": "x", "code": "y", "reason": "z"}]
 
-OUTSIDE = [
-    pytest.param(ApplicationError("?", type="NotFoundError"), Code.MISSING_TOOL, id="unknown activity"),
-    pytest.param(ApplicationError("Failed decoding", type="RuntimeError"), Code.UNDECODABLE, id="cannot decode"),
-    pytest.param(ApplicationError("?", type="KeyError"), Code.BUG, id="foreign type"),
-    pytest.param(ApplicationError("?"), Code.BUG, id="no type"),
-    pytest.param(ApplicationError("?", {"code": "timeout"}, type="Mine"), Code.BUG, id="foreign type with details"),
-    *[pytest.param(ApplicationError("?", type=cell), Code.BUG, id=f"{cell}, no details") for cell in Quadrant],
+OUTSIDE: list[tuple[str, BaseException | None, Code]] = [
+    ("unknown activity", ApplicationError("?", type="NotFoundError"), Code.MISSING_TOOL),
+    ("cannot decode", ApplicationError("Failed decoding", type="RuntimeError"), Code.UNDECODABLE),
+    ("foreign type", ApplicationError("?", type="KeyError"), Code.BUG),
+    ("no type", ApplicationError("?"), Code.BUG),
+    ("foreign type with details", ApplicationError("?", {"code": "timeout"}, type="Mine"), Code.BUG),
+    *[(f"{cell}, no details", ApplicationError("?", type=cell), Code.BUG) for cell in Quadrant],
     *[
-        pytest.param(
-            ApplicationError("?", garbage, type=Quadrant.TRANSIENT_SEMANTIC), Code.UNDECODABLE, id=repr(garbage)
-        )
+        (f"garbage {garbage!r}", ApplicationError("?", garbage, type=Quadrant.TRANSIENT_SEMANTIC), Code.UNDECODABLE)
         for garbage in GARBAGE
     ],
-    pytest.param(timeout(TimeoutType.START_TO_CLOSE), Code.TIMEOUT, id="start to close"),
-    pytest.param(timeout(TimeoutType.SCHEDULE_TO_START), Code.TIMEOUT, id="schedule to start"),
-    pytest.param(timeout(TimeoutType.SCHEDULE_TO_CLOSE), Code.TIMEOUT, id="schedule to close"),
-    pytest.param(timeout(TimeoutType.HEARTBEAT), Code.WORKER_LOST, id="heartbeat"),
-    pytest.param(timeout(None), Code.TIMEOUT, id="timeout without a type"),
-    pytest.param(ServerError("blob too large"), Code.TOO_LARGE, id="server error"),
-    pytest.param(TerminatedError("by hand"), Code.BUG, id="terminated"),
-    pytest.param(CancelledError("by hand"), Code.BUG, id="cancelled"),
-    pytest.param(WorkflowAlreadyStartedError("id", "type"), Code.BUG, id="another Temporal error"),
-    pytest.param(ValueError("?"), Code.BUG, id="no Temporal error at all"),
-    pytest.param(None, Code.BUG, id="no cause"),
+    ("start to close", timeout(TimeoutType.START_TO_CLOSE), Code.TIMEOUT),
+    ("schedule to start", timeout(TimeoutType.SCHEDULE_TO_START), Code.TIMEOUT),
+    ("schedule to close", timeout(TimeoutType.SCHEDULE_TO_CLOSE), Code.TIMEOUT),
+    ("heartbeat", timeout(TimeoutType.HEARTBEAT), Code.WORKER_LOST),
+    ("timeout without a type", timeout(None), Code.TIMEOUT),
+    ("server error", ServerError("blob too large"), Code.TOO_LARGE),
+    ("terminated", TerminatedError("by hand"), Code.BUG),
+    ("cancelled", CancelledError("by hand"), Code.BUG),
+    ("another Temporal error", WorkflowAlreadyStartedError("id", "type"), Code.BUG),
+    ("no Temporal error at all", ValueError("?"), Code.BUG),
+    ("no cause", None, Code.BUG),
 ]
 
 
-@pytest.mark.parametrize("retry_state", [*RetryState, None])
-@pytest.mark.parametrize(("cause", "code"), OUTSIDE)
-def test_whatever_ends_an_activity_has_a_code(
-    cause: BaseException | None, code: Code, retry_state: RetryState | None
-) -> None:
+def test_whatever_ends_an_activity_has_a_code() -> None:
     """The table is total; the reason names the kind and copies nothing foreign."""
-    found = from_activity_error(ended(cause, retry_state), READ, GIVEN)
+    wrong = []
+    for (name, cause, code), retry_state in product(OUTSIDE, [*RetryState, None]):
+        found = from_activity_error(ended(cause, retry_state), READ, GIVEN)
+        expected = (code, QUADRANT[code], "look")
+        if (found.code, found.quadrant, found.source) != expected or "look" not in found.reason:
+            wrong.append((name, retry_state, found))
 
-    assert (found.code, found.quadrant, found.source) == (code, QUADRANT[code], "look")
-    assert "look" in found.reason
+    assert wrong == []
 
 
 def test_every_type_of_timeout_is_in_the_list() -> None:
     """A timeout type that the SDK adds has to be thought of here."""
-    listed = {case.values[0].type for case in OUTSIDE if isinstance(case.values[0], TemporalTimeout)}
+    listed = {cause.type for _, cause, _ in OUTSIDE if isinstance(cause, TemporalTimeout)}
 
     assert listed == {*TimeoutType, None}
 
 
-@pytest.mark.parametrize("effect", [effect for effect in Effect if effect is not Effect.READ])
-@pytest.mark.parametrize(("cause", "code"), OUTSIDE)
-def test_the_effect_is_unknown_where_the_boundary_could_not_tell(
-    cause: BaseException | None, code: Code, effect: Effect
-) -> None:
+def test_the_effect_is_unknown_where_the_boundary_could_not_tell() -> None:
     """The call may have happened before its answer was lost; no worker took a call that never started."""
-    spec = READ.model_copy(update={"effect": effect})
-    never_started = code is Code.MISSING_TOOL or getattr(cause, "type", None) == TimeoutType.SCHEDULE_TO_START
-    expected = Applied.NONE if never_started else Applied.UNKNOWN
+    wrong = []
+    for (name, cause, code), effect in product(OUTSIDE, [effect for effect in Effect if effect is not Effect.READ]):
+        never_started = code is Code.MISSING_TOOL or getattr(cause, "type", None) == TimeoutType.SCHEDULE_TO_START
+        found = from_activity_error(ended(cause), READ.model_copy(update={"effect": effect}), GIVEN)
+        if found.effect is not (Applied.NONE if never_started else Applied.UNKNOWN):
+            wrong.append((name, effect, found))
 
-    assert from_activity_error(ended(cause), spec, GIVEN).effect is expected
+    assert wrong == []
 
 
-@pytest.mark.parametrize(("cause", "code"), OUTSIDE)
-def test_a_read_leaves_nothing_in_doubt(cause: BaseException | None, code: Code) -> None:
+def test_a_read_leaves_nothing_in_doubt() -> None:
     """Nothing was to be changed, so nothing can have been."""
-    found = from_activity_error(ended(cause), READ, GIVEN)
+    found = {name: from_activity_error(ended(cause), READ, GIVEN) for name, cause, _ in OUTSIDE}
+    expected = {name: (code, Applied.NONE) for name, _, code in OUTSIDE}
 
-    assert (found.code, found.effect) == (code, Applied.NONE)
+    assert {name: (fault.code, fault.effect) for name, fault in found.items()} == expected
 
 
 @pytest.mark.parametrize(

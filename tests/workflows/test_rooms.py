@@ -3,10 +3,10 @@
 import ast
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from functools import cache
 from pathlib import Path
-
-import pytest
+from typing import Any
 
 ROOT = Path(__file__).parents[2]
 ROOMS = ("workflows", "activities", "runtime", "console")
@@ -27,6 +27,7 @@ SOURCES = sorted(
     [file for room in ROOMS for file in (ROOT / room).rglob("*.py")]
     + [ROOT / script for script in SCRIPTS if (ROOT / script).exists()]
 )
+WORKFLOWS = [file for file in SOURCES if file.is_relative_to(ROOT / "workflows")]
 
 
 def named(file: Path) -> str:
@@ -34,6 +35,7 @@ def named(file: Path) -> str:
     return file.relative_to(ROOT).as_posix()
 
 
+@cache
 def tree(file: Path) -> ast.Module:
     """A file as Python reads it."""
     return ast.parse(file.read_text(encoding="utf-8"), named(file))
@@ -57,18 +59,31 @@ def calls(file: Path) -> Iterator[tuple[str, ast.Call]]:
             yield ast.unparse(node.func), node
 
 
-@pytest.mark.parametrize("file", SOURCES, ids=named)
-def test_imports_between_rooms_point_one_way(file: Path) -> None:
+def violations(files: Iterable[Path], found: Callable[[Path], Collection[Any]]) -> dict[str, Collection[Any]]:
+    """What is `found` in each file, for those in which anything is."""
+    return {named(file): what for file in files if (what := found(file))}
+
+
+def test_every_file_is_looked_at() -> None:
+    """The tests below walk all rooms."""
+    assert {named(file).partition("/")[0] for file in SOURCES} == {*ROOMS, *SCRIPTS}
+    assert len(WORKFLOWS) > 10
+
+
+def test_imports_between_rooms_point_one_way() -> None:
     """`worker -> activities, runtime -> workflows` and `starter -> console, runtime -> workflows`; never back."""
-    room = named(file).partition("/")[0]
 
-    assert (imported(file) & OURS) - MAY_IMPORT[room] == set()
+    def foreign(file: Path) -> set[str]:
+        return (imported(file) & OURS) - MAY_IMPORT[named(file).partition("/")[0]]
+
+    assert violations(SOURCES, foreign) == {}
 
 
-@pytest.mark.parametrize("file", sorted((ROOT / "workflows").rglob("*.py")), ids=named)
-def test_workflows_import_the_standard_library_pydantic_and_temporalio_only(file: Path) -> None:
+def test_workflows_import_the_standard_library_pydantic_and_temporalio_only() -> None:
     """What replays must not depend on what the world's libraries do, nor pay for importing them."""
-    assert imported(file) - set(sys.stdlib_module_names) <= {"workflows", "pydantic", "temporalio"}
+    allowed = {*sys.stdlib_module_names, "workflows", "pydantic", "temporalio"}
+
+    assert violations(WORKFLOWS, lambda file: imported(file) - allowed) == {}
 
 
 def test_one_line_schedules_activities() -> None:
@@ -82,39 +97,49 @@ def test_one_line_schedules_activities() -> None:
 WHATS = ("_activity", "_activity_class", "_activity_method", "_local_activity", "_local_activity_method")
 
 
-@pytest.mark.parametrize("file", [file for file in SOURCES if named(file) != "workflows/routing.py"], ids=named)
-def test_retry_numbers_are_in_routing_only(file: Path) -> None:
+def called(file: Path, *banned: str) -> set[str]:
+    """Which of the banned names a file calls."""
+    return {name for name, _ in calls(file)} & set(banned)
+
+
+def test_retry_numbers_are_in_routing_only() -> None:
     """No policy and no number of attempts is made elsewhere; the SDKs' own retries are off."""
-    said = [name for name, _ in calls(file) if name.endswith("RetryPolicy")]
-    keywords = [word.arg for _, call in calls(file) for word in call.keywords if word.arg == "maximum_attempts"]
 
-    assert said + keywords == []
+    def numbers(file: Path) -> list[str | None]:
+        said = [name for name, _ in calls(file) if name.endswith("RetryPolicy")]
+        return [*said, *(word.arg for _, call in calls(file) for word in call.keywords if word.arg == ATTEMPTS)]
+
+    assert set(violations(SOURCES, numbers)) == {"workflows/routing.py"}
 
 
-@pytest.mark.parametrize("file", sorted((ROOT / "workflows").rglob("*.py")), ids=named)
-def test_timeouts_of_workflows_are_in_routing_only(file: Path) -> None:
+ATTEMPTS = "maximum_attempts"
+
+
+def test_timeouts_of_workflows_are_in_routing_only() -> None:
     """A duration that is written out says in one file how patient we are; elsewhere it is data."""
-    written_out = [
-        ast.unparse(call)
-        for name, call in calls(file)
-        if name.endswith("timedelta")
-        for value in [*call.args, *(word.value for word in call.keywords)]
-        if isinstance(value, ast.Constant)
-    ]
 
-    assert not written_out or named(file) == "workflows/routing.py"
+    def written_out(file: Path) -> list[str]:
+        return [
+            ast.unparse(call)
+            for name, call in calls(file)
+            if name.endswith("timedelta")
+            for value in [*call.args, *(word.value for word in call.keywords)]
+            if isinstance(value, ast.Constant)
+        ]
+
+    assert set(violations(WORKFLOWS, written_out)) == {"workflows/routing.py"}
 
 
-@pytest.mark.parametrize("file", SOURCES, ids=named)
-def test_nothing_evaluates_text_as_code(file: Path) -> None:
+def test_nothing_evaluates_text_as_code() -> None:
     """What a model or a user wrote is data, always."""
-    assert {name for name, _ in calls(file)} & {"eval", "exec", "compile", "__import__"} == set()
+    assert violations(SOURCES, lambda file: called(file, "eval", "exec", "compile", "__import__")) == {}
 
 
-@pytest.mark.parametrize("file", sorted((ROOT / "workflows").rglob("*.py")), ids=named)
-def test_workflows_call_no_builtin_that_the_linter_cannot_ban(file: Path) -> None:
+def test_workflows_call_no_builtin_that_the_linter_cannot_ban() -> None:
     """Files and the terminal are the world; hashes and ids differ from process to process."""
-    assert {name for name, _ in calls(file)} & {"open", "input", "print", "hash", "id", "breakpoint"} == set()
+    banned = ("open", "input", "print", "hash", "id", "breakpoint")
+
+    assert violations(WORKFLOWS, lambda file: called(file, *banned)) == {}
 
 
 PLANTED: list[tuple[str, str]] = [
@@ -160,26 +185,22 @@ PLANTED: list[tuple[str, str]] = [
 ]
 
 
-@pytest.fixture(scope="module")
-def reported(tmp_path_factory: pytest.TempPathFactory) -> Mapping[int, str]:
+def reported(folder: Path) -> Mapping[int, str]:
     """What ruff says of each line, in a copy of the project that has one file of planted violations in `workflows`."""
-    copy = tmp_path_factory.mktemp("project")
-    (copy / "workflows").mkdir()
+    (folder / "workflows").mkdir()
     for config in ("pyproject.toml", "workflows/ruff.toml"):
-        (copy / config).write_text((ROOT / config).read_text(encoding="utf-8"), encoding="utf-8")
-    planted = copy / "workflows" / "planted.py"
+        (folder / config).write_text((ROOT / config).read_text(encoding="utf-8"), encoding="utf-8")
+    planted = folder / "workflows" / "planted.py"
     planted.write_text("".join(f"{line}\n" for line, _ in PLANTED), encoding="utf-8")
     command = [sys.executable, "-m", "ruff", "check", "--no-cache", "--output-format", "concise", str(planted)]
-    done = subprocess.run(command, cwd=copy, capture_output=True, text=True, check=False)
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
     found = [line.split(":", 3) for line in done.stdout.splitlines() if " TID251 " in line]
     return {int(number): message for _, number, _, message in found}
 
 
-@pytest.mark.parametrize(
-    ("number", "says"), [pytest.param(index, says, id=line) for index, (line, says) in enumerate(PLANTED, start=1)]
-)
-def test_what_does_not_replay_is_banned_with_the_right_call(
-    reported: Mapping[int, str], number: int, says: str
-) -> None:
+def test_what_does_not_replay_is_banned_with_the_right_call(tmp_path: Path) -> None:
     """The linter that everybody runs finds it in this room, and says what to use instead."""
-    assert says in reported.get(number, "not reported at all")
+    said = reported(tmp_path)
+    silent = [line for number, (line, says) in enumerate(PLANTED, start=1) if says not in said.get(number, "")]
+
+    assert silent == [], said

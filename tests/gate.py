@@ -1,0 +1,122 @@
+"""How the tests are run: those of the quick tier and of the full one, in how many processes, and in which order."""
+
+import os
+import signal
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import settings
+
+HERE = Path(__file__).parent
+PROCESSES_PER_CORE = 3
+"""More than one, since most tests wait most of the time."""
+SLOW_SECONDS = 30
+BOTH_DATABASES = {"test_borders_sql", "test_effects", "test_ledger", "test_races", "test_store"}
+"""Modules whose tests run on PostgreSQL in the quick tier, too."""
+ONE_PROVIDER = {
+    "test_accounts",
+    "test_compaction",
+    "test_injection",
+    "test_long_conversations",
+    "test_react_limits",
+    "test_react_mistakes",
+    "test_react_reset",
+    "test_reset_effects",
+    "test_secrets",
+    "test_steps_worker",
+    "test_transcript",
+}
+"""Modules on what follows whoever answers: the quick tier has one provider there, and both where their wires differ."""
+SLOWEST_FIRST = ("chaos", "crash", "providers", "console", "", "benchmarks", "workflows", "runtime")
+"""Folders in the order in which processes take their modules, then all others: no long module is left for the end."""
+
+# Examples take their time where two cores are shared.
+settings.register_profile("quick", deadline=None, print_blob=True, max_examples=50)
+settings.register_profile("full", deadline=None, print_blob=True, max_examples=400)
+settings.load_profile("quick")
+
+
+def sampled(cases: Mapping[str, Sequence[Any]], *quick: str) -> list[Any]:
+    """The cases of a table for `parametrize`: those whose names are not in `quick` are of the full tier."""
+    return [
+        pytest.param(*case, id=name, marks=() if name in quick else pytest.mark.full) for name, case in cases.items()
+    ]
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers() -> int:
+    """What `-n auto` means."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    return PROCESSES_PER_CORE * (cores or 1)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark as `full` what has a twin, on SQLite or with the other provider; put folders with long modules first."""
+    for item in items:
+        given = item.callspec.params.values() if isinstance(item, pytest.Function) and hasattr(item, "callspec") else ()
+        is_twin = ("postgresql" in given and item.path.stem not in BOTH_DATABASES) or (
+            "openai" in given and item.path.stem in ONE_PROVIDER
+        )
+        if is_twin:
+            item.add_marker(pytest.mark.full)
+    items.sort(key=lambda item: rank(item.path))
+
+
+def rank(path: Path) -> int:
+    """When the tests of a file are to be run."""
+    folder = path.relative_to(HERE).parts[0] if path.parent != HERE else ""
+    return SLOWEST_FIRST.index(folder) if folder in SLOWEST_FIRST else len(SLOWEST_FIRST)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_configure(config: pytest.Config) -> None:
+    """Set what all processes of the tests inherit."""
+    if not is_stack_asked_for(config):
+        # Each HTTP client reads what it trusts: 40 ms for the system's certificates, and here is a folder with none.
+        os.environ["SSL_CERT_DIR"] = str(HERE)
+        os.environ.pop("SSL_CERT_FILE", None)
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # with it, each process would compile all modules again
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # of a background job, whose children ignore it, too
+
+
+def pytest_sessionstart(session: pytest.Session) -> None:
+    """Watch the tests where their results are printed."""
+    plugins = session.config.pluginmanager
+    terminal = plugins.get_plugin("terminalreporter")
+    if terminal is not None and not hasattr(session.config, "workerinput"):
+        plugins.register(SlowTests(terminal))
+
+
+def is_stack_asked_for(config: pytest.Config) -> bool:
+    """Whether the command line names `tests/stack` or something in it, which fetches packages."""
+    named = [config.invocation_params.dir / argument.partition("::")[0] for argument in config.args]
+    return any(path.resolve().is_relative_to(HERE / "stack") for path in named)
+
+
+class SlowTests:
+    """Prints the name of each test that takes long: while it runs, if others end meanwhile, and at its end."""
+
+    def __init__(self, terminal: pytest.TerminalReporter) -> None:
+        self._terminal = terminal
+        self._began = dict[str, float]()
+        self._named = set[str]()
+
+    def pytest_runtest_logstart(self, nodeid: str) -> None:
+        self._began[nodeid] = time.monotonic()
+
+    def pytest_runtest_logfinish(self, nodeid: str) -> None:
+        now, began = time.monotonic(), self._began.pop(nodeid, None)
+        if began is not None and now - began > SLOW_SECONDS:
+            self._say(f"{nodeid} took {now - began:.0f} s")
+        for other, since in self._began.items():
+            if now - since > SLOW_SECONDS and other not in self._named:
+                self._named.add(other)
+                self._say(f"{other} has been running for {now - since:.0f} s")
+
+    def _say(self, line: str) -> None:
+        self._terminal.write_line(f"\n{line}")  # below the dots

@@ -1,0 +1,152 @@
+"""Commands of the console, each in a process of its own that need not load the console first.
+
+`python starter.py` loads modules for half a second, and tests run a thousand commands. So one process loads them, and
+forks for each command: environment, arguments, streams and exit code are those of a fresh one.
+"""
+
+import importlib
+import json
+import os
+import pkgutil
+import runpy
+import select
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import traceback
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from functools import cache
+from pathlib import Path
+from typing import Any, NoReturn
+
+import console
+from runtime.ending import leave
+
+ROOT = Path(__file__).parents[1]
+STARTER = ROOT / "starter.py"
+READ_AT_START = ("PYTHON", "LC_", "LANG", "TZ")
+"""How the names of variables begin that count when Python starts, and so not in a fork; PYTHONPATH is for workers."""
+
+
+def can_run(environment: Mapping[str, str]) -> bool:
+    """Whether a fork does as well as a fresh process: not where a variable is set that Python reads at its start."""
+    return not any(name.startswith(READ_AT_START) for name in environment if name != "PYTHONPATH")
+
+
+def run(words: Sequence[str], environment: Mapping[str, str], seconds: float) -> subprocess.CompletedProcess[str]:
+    """Run `python starter.py WORDS` to its end.
+
+    Raises:
+        TimeoutExpired: it took longer than `seconds`, and was killed.
+    """
+    with tempfile.TemporaryFile() as output, tempfile.TemporaryFile() as errors, _connected() as connection:
+        request = json.dumps({"words": list(words), "environment": dict(environment)}).encode()
+        streams = [output.fileno(), errors.fileno()]
+        socket.send_fds(connection, [len(request).to_bytes(8, "big")], streams)
+        connection.sendall(request)
+        answers = connection.makefile()
+        pid = int(answers.readline())
+        connection.settimeout(seconds)
+        try:
+            code = int(answers.readline())
+        except TimeoutError as late:
+            os.kill(pid, signal.SIGKILL)
+            raise subprocess.TimeoutExpired([str(STARTER), *words], seconds) from late
+        said, complained = (_text(stream) for stream in (output, errors))
+    return subprocess.CompletedProcess([str(STARTER), *words], code, said, complained)
+
+
+def _text(stream: Any) -> str:
+    stream.seek(0)
+    return str(stream.read().decode().replace("\r\n", "\n"))
+
+
+def _connected() -> socket.socket:
+    connection = socket.socket(socket.AF_UNIX)
+    connection.connect(_server()[0])
+    return connection
+
+
+@cache
+def _server() -> tuple[str, subprocess.Popen[bytes]]:
+    """The process that forks, and its address; it is started at the first use, and ends with us."""
+    folder = tempfile.mkdtemp(prefix="replan-console-")
+    address = f"{folder}/socket"
+    listener = socket.socket(socket.AF_UNIX)
+    listener.bind(address)
+    listener.listen(64)
+    command = [sys.executable, "-m", "tests.preloaded", str(listener.fileno()), folder]
+    process = subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, pass_fds=[listener.fileno()])
+    listener.close()
+    return address, process
+
+
+def serve(listener: socket.socket, folder: Path) -> None:
+    """Load the console, and fork for each request until standard input, which our parent holds open, is closed."""
+    for found in pkgutil.walk_packages(console.__path__, "console."):
+        if not found.name.startswith("console.gallery") and found.name != "console.demo":
+            importlib.import_module(found.name)
+    signal.signal(signal.SIGCHLD, _reap)
+    while True:
+        ready, _, _ = select.select([listener, sys.stdin], [], [])
+        if sys.stdin in ready:
+            shutil.rmtree(folder)
+            os._exit(0)
+        connection, _ = listener.accept()
+        if os.fork() == 0:
+            listener.close()
+            _answer(connection)
+        connection.close()
+
+
+def _reap(*_about: object) -> None:
+    with suppress(ChildProcessError):
+        while os.waitpid(-1, os.WNOHANG)[0]:
+            pass
+
+
+def _answer(connection: socket.socket) -> NoReturn:
+    """Run what is asked for in a child; send its id, then its exit code."""
+    size, streams, _, _ = socket.recv_fds(connection, 8, 2)
+    with connection.makefile("rb") as asked:
+        request = json.loads(asked.read(int.from_bytes(size, "big")))
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    pid = os.fork()
+    if pid == 0:
+        connection.close()
+        _become(request["words"], request["environment"], streams)
+    connection.sendall(f"{pid}\n".encode())
+    code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+    connection.sendall(f"{code}\n".encode())
+    os._exit(0)
+
+
+def _become(words: list[str], environment: dict[str, str], streams: list[int]) -> NoReturn:
+    """Be `python starter.py WORDS`."""
+    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+    for number, given in enumerate(streams, start=1):
+        os.dup2(given, number)
+        os.close(given)
+    opened = {"stdin": open(0), "stdout": open(1, "w"), "stderr": open(2, "w", errors="backslashreplace")}  # noqa: SIM115
+    for name, stream in opened.items():
+        setattr(sys, name, stream)
+        setattr(sys, f"__{name}__", stream)
+    os.environ.clear()
+    os.environ.update(environment)
+    sys.argv = [str(STARTER), *words]
+    code: Any = 1
+    try:
+        runpy.run_path(str(STARTER), run_name="__main__")
+    except SystemExit as ended:
+        code = ended.code if isinstance(ended.code, int) else int(ended.code is not None)
+    except BaseException:
+        traceback.print_exc()
+    leave(code)
+
+
+if __name__ == "__main__":
+    serve(socket.socket(fileno=int(sys.argv[1])), Path(sys.argv[2]))
