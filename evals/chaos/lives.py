@@ -1,11 +1,19 @@
-"""Tasks with more than one life: taken back by Temporal's own reset, and new ones under the id of a closed one."""
+"""Tasks with more than one life: taken back by Temporal's own reset or by `starter.py reset`, where the planner gives
+the same effect another id, and new ones under the id of a closed one."""
 
-from collections.abc import Callable, Iterable
+import json
+import signal
+from collections.abc import Callable, Collection
 
+from console.problem import Exit
 from evals.chaos.cell import Cell, Expected
+from evals.chaos.effects import read
 from evals.chaos.races import Race
 from evals.chaos.resets import Point, reset
 from evals.chaos.stage import Stage
+from workflows.agent import AgentWorkflow
+from workflows.plan import Answer, NewSteps
+from workflows.task import Task
 
 KINDS = {
     "set_limit": "idempotent",
@@ -15,11 +23,13 @@ KINDS = {
     "pay_once": "unkeyed, with reconcile",
     "pay_blindly": "unkeyed, without",
 }
-COUNT = len(KINDS) * (len(Point) + 1)
+ANEW = {"transfer": "move_back", "pay": "refund"}
+"""The kinds that a planner plans anew under another id, and what undoes them."""
+COUNT = len(KINDS) * (len(Point) + 1) + 2 * len(ANEW)
 """How many cells there are."""
 
 
-async def lives(stage: Stage, seed: int, changed: Callable[[], None], kinds: Iterable[str] = KINDS) -> list[Cell]:
+async def lives(stage: Stage, seed: int, changed: Callable[[], None], kinds: Collection[str] = KINDS) -> list[Cell]:
     """All of them for these kinds, `changed` called after each."""
     cells = list[Cell]()
     async with stage.fleet("lives", 1):
@@ -27,6 +37,10 @@ async def lives(stage: Stage, seed: int, changed: Callable[[], None], kinds: Ite
             for point in (*Point, None):
                 cells.append(await (_reset(stage, seed, kind, point) if point else _reused(stage, seed, kind)))
                 changed()
+    for kind in ANEW.keys() & set(kinds):
+        for is_undone in (False, True):
+            cells.append(await _planned_anew(stage, seed, kind, is_undone=is_undone))
+            changed()
     return cells
 
 
@@ -54,3 +68,34 @@ async def _reused(stage: Stage, seed: int, kind: str) -> Cell:
             await race.crowd.start(race.job)
             await race.closed()
     return cell
+
+
+async def _planned_anew(stage: Stage, seed: int, kind: str, *, is_undone: bool) -> Cell:
+    """A task is reset to before an effect, and its planner would call it `again`: refused, or undone first."""
+    point, effects = ("reset --undo", 2) if is_undone else ("reset, refused", 1)
+    cell = Cell(effect=KINDS[kind], point=point, expected=Expected(statuses=("completed",), effects=(effects,)))
+    race = Race.of(stage, f"anew-{seed}-{kind}{'-undo' * is_undone}", kind)
+    async with race.told(cell), stage.fleet(race.queue, 0) as fleet:
+        first = await fleet.hire("--planner", _script(stage, race, "s1"))
+        task = Task(text=race.job.id)
+        await stage.client.start_workflow(AgentWorkflow.run, task, id=race.job.id, task_queue=race.queue)
+        await race.closed()
+        first.send(signal.SIGKILL)
+        await fleet.hire("--planner", _script(stage, race, "again"))
+        code = await fleet.starter("reset", race.job.id, "--to", "s1", *["--undo"] * is_undone)
+        await race.closed()
+        if (code == Exit.COMPLETED) is not is_undone:
+            cell.remark = f"reset ended with {code}"
+    happened = await read(stage.databases.bank, stage.book)
+    if happened.count(ANEW[kind], race.job.reference("s1")) != is_undone:
+        cell.remark = f"{cell.remark} the first effect was{' not' * is_undone} undone".strip()
+    return cell
+
+
+def _script(stage: Stage, race: Race, id: str) -> str:
+    """A planner that gives the task's first step this id."""
+    step = race.job.steps[0].model_copy(update={"id": id})
+    script = [NewSteps(steps=(step,)), Answer(result="done")]
+    file = stage.places.folder / f"{race.job.id}-{id}.json"
+    file.write_text(json.dumps([one.model_dump(mode="json") for one in script]))
+    return f"scripted:{file}"

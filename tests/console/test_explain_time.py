@@ -99,7 +99,7 @@ async def test_a_reset_is_told_in_its_place_with_its_time_and_reason() -> None:
     said = lines(await told(events))
     [number] = [number for number, line in enumerate(said) if "was reset here at 2026-" in line]
 
-    assert "Z: the key is mended. What came after" in said[number]
+    assert "Z: the key is mended. What its earlier run did after" in said[number]
     assert said[number - 1].startswith("Plan 1") and " 1.  a (broken)" in said[number + 1]
 
 
