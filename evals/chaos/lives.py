@@ -71,7 +71,7 @@ async def _reused(stage: Stage, seed: int, kind: str) -> Cell:
 
 
 async def _planned_anew(stage: Stage, seed: int, kind: str, *, is_undone: bool) -> Cell:
-    """A task is reset to before an effect, and its planner would call it `again`: refused, or undone first."""
+    """A task is reset to before its plan, and its planner would call the effect `again`: refused, or undone first."""
     point, effects = ("reset --undo", 2) if is_undone else ("reset, refused", 1)
     cell = Cell(effect=KINDS[kind], point=point, expected=Expected(statuses=("completed",), effects=(effects,)))
     race = Race.of(stage, f"anew-{seed}-{kind}{'-undo' * is_undone}", kind)
@@ -82,7 +82,7 @@ async def _planned_anew(stage: Stage, seed: int, kind: str, *, is_undone: bool) 
         await race.closed()
         first.send(signal.SIGKILL)
         await fleet.hire("--planner", _script(stage, race, "again"))
-        code = await fleet.starter("reset", race.job.id, "--to", "s1", *["--undo"] * is_undone)
+        code = await fleet.starter("reset", race.job.id, "--to", "catalogue", *["--undo"] * is_undone)
         await race.closed()
         if (code == Exit.COMPLETED) is not is_undone:
             cell.remark = f"reset ended with {code}"
