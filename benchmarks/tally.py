@@ -1,7 +1,7 @@
 """The tally of a long task: which steps ran, in which attempt, and when; and what its histories say of the same."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -77,20 +77,19 @@ class Audit(BaseModel):
 
 async def audited(client: Client, task: str, run: str | None, lines: Sequence[Line]) -> Audit:
     """Hold the tally of a task against the histories of all its runs, from `run` on."""
-    scheduled, completed, runs = Counter[str](), dict[str, list[int]](), list[RunSize]()
+    again, completed, runs = set[str](), dict[str, list[int]](), list[RunSize]()
     while run:
         handle = client.get_workflow_handle(task, run_id=run)
         events = (await handle.fetch_history()).events
         info = (await handle.describe()).raw_description.workflow_execution_info
         runs.append(RunSize(events=info.history_length, bytes=info.history_size_bytes))
         steps = _steps(events)
-        scheduled.update(steps.values())
+        again |= set(_scheduled_again(events, steps, completed))
         for step, attempt in _completed(events, steps):
             completed.setdefault(step, []).append(attempt)
         run = events[-1].workflow_execution_continued_as_new_event_attributes.new_execution_run_id
     latest = {step: max(attempts) for step, attempts in completed.items()}
-    again = {line.step for line in lines if line.attempt > latest.get(line.step, line.attempt)}
-    again |= {step for step, times in scheduled.items() if times > 1 and step in completed}
+    again |= {line.step for line in lines if line.attempt > latest.get(line.step, line.attempt)}
     ran = Counter(line.step for line in lines)
     return Audit(
         finished=sum(len(attempts) == 1 for attempts in completed.values()),
@@ -108,6 +107,17 @@ def _steps(events: Sequence[HistoryEvent]) -> dict[int, str]:
         for event in events
         if event.activity_task_scheduled_event_attributes.activity_type.name == "tally"
     }
+
+
+def _scheduled_again(events: Sequence[HistoryEvent], steps: Mapping[int, str], before: Container[str]) -> Iterator[str]:
+    """The steps that were scheduled when they had finished, in this run or `before`."""
+    finished = set[str]()
+    for event in events:
+        if event.HasField("activity_task_completed_event_attributes"):
+            finished.add(steps.get(event.activity_task_completed_event_attributes.scheduled_event_id, ""))
+        step = steps.get(event.event_id)
+        if step is not None and (step in finished or step in before):
+            yield step
 
 
 def _completed(events: Sequence[HistoryEvent], steps: dict[int, str]) -> list[tuple[str, int]]:

@@ -87,8 +87,8 @@ def _told(task: Story, story: Story, found: dict[str, KnownEffect]) -> dict[str,
     for call in story.done:
         if call.is_reconcile:
             _mark(found, key_of(task, call.step), {"known": Known.HAPPENED, "result": call.result})
-    outlived = {call.step for call in task.history.calls if call.is_step and call.outlived}
-    for id in set(reconciling.never_happened(story)) - outlived:
+    left = {call.step for run in stories(task) for call in run.history.calls if call.is_step and call.outlived}
+    for id in set(reconciling.never_happened(story)) - left:
         for one in [one for one in found.values() if one.step == id and one.known is Known.MAY]:
             del found[one.key]
     for call in story.undone:
@@ -171,6 +171,12 @@ def call(story: Story, wanted: str) -> Call | None:
     made = [one for run, one in calls if key_of(run, one.id, one.kind) == wanted]
     done = [one for one in made if one.closed is Closed.COMPLETED]
     return next(reversed(done or made), None)
+
+
+def outlived(story: Story, key: str) -> bool:
+    """Whether a thread of the call with this key outlived its attempt, in any run of the task."""
+    calls = [(run, one) for run in stories(story) for one in run.history.calls if one.is_step and one.outlived]
+    return any(key_of(run, one.id, one.kind) == key for run, one in calls)
 
 
 def key_of(story: Story, id: str, kind: str | None = None) -> str:

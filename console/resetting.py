@@ -73,7 +73,11 @@ async def reset(
     if fate is None and standing.in_the_way:
         raise _stands(standing, handle.id)
     goes_back_over = standing.after if fate is Fate.UNDO else [*standing.in_the_way, *made.undone_by(step)]
-    done = await _dealt_with(client, handle, common, standing, fate) if fate and goes_back_over else _Done()
+    if fate and goes_back_over:
+        await _require_current(client, await common.at(handle))
+        done = await _dealt_with(client, handle, common, standing, fate)
+    else:
+        done = _Done()
     point, base = done.point or step, seen.run_id
     reason = why or f"starter.py reset --to {to}"
     if done.told:
@@ -136,14 +140,21 @@ async def _dealt_with(client: Client, handle: Handle, common: Common, standing: 
     undone = [*(after if fate is Fate.UNDO else ()), *(there.undone if point.kind in OWN else ())]
     gone = {one.key for one in undone}
     kept = [one for one in there.after if one.key not in gone and not there.is_in_flight(one)]
-    told = [undoing.record(one, known.call(standing.story, one.key)) for one in kept]
+    told = [_record(one, standing.story) for one in kept]
     told += [_as_undone(one, standing.story) for one in undone]
     return _Done(point, told, kept, after if fate is Fate.UNDO else ())
 
 
+def _record(one: KnownEffect, story: Story) -> StepRecord:
+    """An effect as a run is told of it, without arguments that no message has room for."""
+    record = undoing.record(one, known.call(story, one.key), outlived=known.outlived(story, one.key))
+    spec = story.history.catalogue.specs.get(one.kind) if story.history.catalogue else None
+    small = record.slim(0, spec.paths if spec else ())
+    return small if small is record else small.model_copy(update={"step": record.step.model_copy(update={"args": {}})})
+
+
 def _as_undone(one: KnownEffect, story: Story) -> StepRecord:
-    record = undoing.record(one, known.call(story, one.key))
-    return record.model_copy(update={"status": StepStatus.UNDONE, "result": None})
+    return _record(one, story).model_copy(update={"status": StepStatus.UNDONE, "result": None})
 
 
 def _planning(standing: Standing, id: str) -> Call:
@@ -179,6 +190,9 @@ async def _undone(
     if not stays:
         undo = await undoing.of_effects(client, handle, common, {one.step for one in effects})
         stays = [f"{one.step_id} ({one.reason.rstrip('.')})" for one in undo if not one.done]
+        named = {one.step_id for one in undo}
+        sure = [one.step for one in effects if one.known is Known.HAPPENED and one.step not in named]
+        stays += [f"{step} (the rollback did not undo it)" for step in dict.fromkeys(sure)]
     if stays:
         reason = f"Task {handle.id!r} was not reset, since this cannot be undone: {', '.join(stays)}"
         remedy = f"see `{starter('effects', handle.id)}`; with `--keep` it stays and the planner is told"
@@ -290,6 +304,21 @@ async def _refuse_late(client: Client, events: Sequence[HistoryEvent], id: str) 
     if task.limits.deadline and start + timedelta(seconds=task.limits.deadline) <= datetime.now(UTC):
         reason = f"The deadline of task {id!r}, {task.limits.deadline:g} s after its start, has passed"
         raise Problem("deadline", reason, "start a new task", Exit.FAILED)
+
+
+async def _require_current(client: Client, common: Common) -> None:
+    """Refuse where a worker answers that is too old to be told of earlier effects: it would plan them anew.
+
+    Raises:
+        Problem: it is.
+    """
+    try:
+        answer = await tools.ask(client, common, Inquiry(about="claims", claims=()))
+    except Problem:  # nobody is there to plan anything
+        return
+    if answer.lacks is None:
+        remedy = "restart all workers on the version of this console"
+        raise Problem("old_worker", "The worker is too old to be told what stays", remedy, Exit.FAILED)
 
 
 async def require_payloads(client: Client, common: Common, events: Sequence[HistoryEvent]) -> None:

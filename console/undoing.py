@@ -13,7 +13,7 @@ from temporalio.client import (
     WorkflowQueryFailedError,
 )
 from temporalio.common import WorkflowIDConflictPolicy, WorkflowIDReusePolicy
-from temporalio.exceptions import ApplicationError
+from temporalio.exceptions import ApplicationError, WorkflowAlreadyStartedError
 
 from console import document, known, tools, watching
 from console.call import Call
@@ -23,6 +23,7 @@ from console.effects import known_effects
 from console.explaining.runs import history
 from console.explaining.story import Story
 from console.follow import Follower
+from console.history import LONG_AGO
 from console.known import Known, KnownEffect
 from console.options import Common
 from console.outcome import Handle, account
@@ -94,14 +95,20 @@ async def of_effects(client: Client, handle: Handle, common: Common, steps: Coll
     """Undo what these steps of a closed task did, and return what became of each.
 
     Raises:
-        Problem: no worker answers for it, or the rollback ended without a word.
+        Problem: no worker answers for it, such a rollback runs already, or it ended without a word.
     """
     common = await common.at(handle)
     whole = await _progress(client, handle, common)
     records = [record for record in whole.records if record.step.id in steps]
     folded = whole.folded.model_copy(update={"effects": 0})
-    wanted = whole.model_copy(update={"records": records, "undo": [], "folded": folded})
-    running = await _started(client, await handle.describe(), wanted, reset_rollback_id(handle.id))
+    left = [one for one in whole.undo if one.step_id in steps]
+    wanted = whole.model_copy(update={"records": records, "undo": left, "folded": folded})
+    id = reset_rollback_id(handle.id)
+    try:
+        running = await _started(client, await handle.describe(), wanted, id, WorkflowIDConflictPolicy.FAIL)
+    except WorkflowAlreadyStartedError:
+        reason = f"Effects of task {handle.id!r} are being undone already, for another reset (workflow {id})"
+        raise Problem("still_running", reason, "wait until that has ended, then try again", Exit.FAILED) from None
     return (await _followed(client, running, handle.id, common)).undo
 
 
@@ -176,11 +183,15 @@ def over_all_runs(
             reason = f"an earlier run did it as {one.kind}, too: see `{starter('effects', newest.task_id)}`"
             undo.append(UndoRecord(step_id=one.step, kind=one.kind, reason=reason))
         else:
-            records[one.step] = record(one, call)
+            records[one.step] = record(one, call, outlived=known.outlived(story, one.key))
     left = newest.folded.effects if story.history.deleted else 0
     folded = newest.folded.model_copy(update={"effects": left})
+    ended = sorted((one for one in records.values() if one.ended), key=lambda one: one.ended or LONG_AGO)
+    for place, one_record in enumerate(ended, 1):
+        one_record.place = place  # the newest effect is undone first, whichever run did it
     whole = newest.model_copy(update={"records": [*records.values()], "undo": undo, "folded": folded})
-    return whole if len(whole.model_dump_json()) <= MAX_SENT else whole.slim()
+    specs = story.history.catalogue.specs if story.history.catalogue else {}
+    return whole if len(whole.model_dump_json()) <= MAX_SENT else whole.slim(specs)
 
 
 def _not_looked_at(story: Story, unread: Sequence[Place]) -> list[UndoRecord]:
@@ -193,12 +204,12 @@ def _not_looked_at(story: Story, unread: Sequence[Place]) -> list[UndoRecord]:
     return undo
 
 
-def record(one: KnownEffect, call: Call | None) -> StepRecord:
+def record(one: KnownEffect, call: Call | None, *, outlived: bool = False) -> StepRecord:
     """An effect of an earlier run, as a rollback takes it; where nobody knows whether it stands, that finds it out."""
-    args = call.args if call is not None and isinstance(call.args, dict) else {}
+    args = call.args if call is not None and isinstance(call.args, dict) else None
     planned = one.kind if one.key.endswith(f"/{one.step}") else "unknown"  # a fallback did it
     return StepRecord(
-        step=Step(id=one.step, kind=planned, args=args),
+        step=Step(id=one.step, kind=planned, args=args or {}),
         revision=0,
         effect=one.effect or Effect.UNKEYED,
         status=StepStatus.CANCELLED if one.known is Known.MAY else StepStatus.COMPLETED,
@@ -208,10 +219,17 @@ def record(one: KnownEffect, call: Call | None) -> StepRecord:
         started=one.at,
         ended=one.at,
         result=one.result,
+        outlived=outlived,
     )
 
 
-async def _started(client: Client, seen: WorkflowExecutionDescription, progress: Progress, id: str) -> Handle:
+async def _started(
+    client: Client,
+    seen: WorkflowExecutionDescription,
+    progress: Progress,
+    id: str,
+    if_it_runs: WorkflowIDConflictPolicy = WorkflowIDConflictPolicy.USE_EXISTING,
+) -> Handle:
     """The rollback that runs already, or a new one; both do nothing twice, since they use the same keys."""
     await client.start_workflow(
         UndoWorkflow.run,
@@ -219,7 +237,7 @@ async def _started(client: Client, seen: WorkflowExecutionDescription, progress:
         id=id,
         task_queue=seen.task_queue,
         id_reuse_policy=WorkflowIDReusePolicy.ALLOW_DUPLICATE,
-        id_conflict_policy=WorkflowIDConflictPolicy.USE_EXISTING,
+        id_conflict_policy=if_it_runs,
         memo={ROLLBACK_OF: progress.origin, COVERS_ALL_RUNS: True},
         static_summary=summary(f"undo {seen.id}"),
         static_details=f"`{starter('undo', seen.id)}` shows it in a terminal, or does it once more.",

@@ -179,10 +179,24 @@ async def ask(
         decision = decide(fault, spec, left)
         if not isinstance(decision, Wait):
             raise Stuck(fault)
+        if fault.uncounted and isinstance(payload, dict) and "may_lose" in payload:
+            payload = with_one_lost(payload, fault)
         if waited is not None:
             waited.append(fault)
         left = left.model_copy(update={"waits": left.waits + 1, "waited": left.waited + decision.seconds})
         await workflow.sleep(decision.seconds, summary=f"{spec.kind} waits: {fault.code}, then again")
+
+
+def with_one_lost(payload: dict[str, JsonValue], fault: Fault) -> dict[str, JsonValue]:
+    """A request to a model after one whose answer went with its worker, which the provider counts all the same.
+
+    Raises:
+        Stuck: what was reserved has no room for one more.
+    """
+    left = int(str(payload["may_lose"])) - 1
+    if left < 0:
+        raise Stuck(fault.model_copy(update={"lost": 1}))
+    return {**payload, "may_lose": left}
 
 
 def raise_if_cancelled() -> None:

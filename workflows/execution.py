@@ -29,6 +29,9 @@ from workflows.reconciling import Finding, Verdict, is_haunted, reconcile, told
 from workflows.record import FaultRecord, StepRecord, StepStatus
 from workflows.spending import Limit
 
+UNCOUNTED_LOSSES = "uncounted-losses"
+"""Patch: an attempt of an unkeyed kind that went with its worker counts as a loss; for all others the retry policy that
+history holds tells."""
 MAX_ARGS = 512 * 1024
 """Bytes of a step's arguments with the results in them; the server would terminate a workflow that sends 2 MB."""
 MAX_SENT = 2 * 1024 * 1024
@@ -214,7 +217,10 @@ class Execution:
                 raise asyncio.CancelledError from None
             earlier = earlier_faults(error)
             self._retried(record, earlier)
-            return from_activity_error(error, spec, granted), earlier
+            fault = from_activity_error(error, spec, granted)
+            if fault.uncounted and spec.effect is Effect.UNKEYED and not workflow.patched(UNCOUNTED_LOSSES):
+                fault = fault.model_copy(update={"uncounted": False})
+            return fault, earlier
 
     def _header(self, record: StepRecord, spec: ToolSpec) -> Call:
         progress, more = self._progress, dict[str, Any](was_reset=self._progress.was_reset)

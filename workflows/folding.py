@@ -41,8 +41,13 @@ def _fold_oldest(progress: Progress, count: int) -> None:
 
 
 def _foldable(progress: Progress) -> list[StepRecord]:
-    return [record for record in progress.records if record.revision < progress.revision]
+    old = [record for record in progress.records if record.revision < progress.revision]
+    if progress.has_untold_effects:  # else the planner would never hear of them, and could plan them once more
+        return [record for record in old if record.revision]
+    return old
 
 
 def _is_finished_effect(record: StepRecord) -> bool:
-    return record.status is StepStatus.COMPLETED and record.effect is not Effect.READ
+    is_known_to_stand = record.status is StepStatus.COMPLETED
+    may_stand = not record.revision and record.status is StepStatus.CANCELLED  # of an earlier run
+    return (is_known_to_stand or may_stand) and record.effect is not Effect.READ

@@ -138,15 +138,17 @@ class Progress(BaseModel):
         for record in self.with_status(StepStatus.PENDING):
             record.status = StepStatus.SKIPPED
         again, untold = {record.step.id for record in records}, {one.step.id: one for one in self._untold}
-        new = [_done(one, untold[one.step.id]) if one.step.id in untold else one for one in records]
+        done = {id: one for id, one in untold.items() if one.status is StepStatus.COMPLETED}
+        new = [_done(one, done[one.step.id]) if one.step.id in done else one for one in records]
         self.records = [record for record in self.records if record.step.id not in again] + new
         self.revisions.append(revision)
 
     def add_earlier(self, records: Sequence[StepRecord]) -> None:
         """Take over what earlier runs of the task did, which a reset left standing or undid.
 
-        A step of the plan in force that has not started counts as done; an effect of no plan of this run has the
-        revision 0, so that planners are told of it and its id is not used again.
+        A step of the plan in force that has not started counts as done, unless nobody knows whether it was: then it is
+        called with its old key, which finds that out. An effect of no plan of this run has the revision 0, so that
+        planners are told of it and its id is not used again.
         """
         for told in records:
             own = next((record for record in self.records if record.step.id == told.step.id), None)
@@ -154,6 +156,9 @@ class Progress(BaseModel):
                 if told.status is StepStatus.UNDONE and own.status is StepStatus.COMPLETED:
                     own.status = StepStatus.UNDONE
                 continue
+            if own is not None and own.revision and told.status is StepStatus.CANCELLED:
+                continue
+            told = told.model_copy(update={"place": 1 + max((one.place for one in self.records), default=0)})
             taken = _done(own, told) if own else told.model_copy(update={"revision": 0})
             records = [record for record in self.records if record is not own] + [taken]
             self.records = sorted(records, key=lambda record: record.revision > 0)

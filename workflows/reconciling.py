@@ -121,7 +121,12 @@ def is_unseen(progress: Progress, record: StepRecord, fault: Fault) -> bool:
 
 def outlives(progress: Progress, record: StepRecord, *faults: Fault) -> bool:
     """Whether a thread of the call outlived its attempt, so that its effect may be applied at any time."""
-    return any(one.may_run_on for one in (*faults, *_notes(progress, record)))
+    return record.outlived or any(one.may_run_on for one in (*faults, *_notes(progress, record)))
+
+
+def left_a_thread(progress: Progress, record: StepRecord) -> bool:
+    """Whether a thread of the call outlived its attempt, if only until its worker had shut down."""
+    return record.outlived or any(one.still_running for one in _notes(progress, record))
 
 
 def _notes(progress: Progress, record: StepRecord) -> list[FaultRecord]:

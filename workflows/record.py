@@ -71,6 +71,8 @@ class StepRecord(BaseModel):
     """Whether it was cancelled between two calls, not in the middle of one."""
     undoes: str | None = None
     """The step whose effect it takes back."""
+    outlived: bool = False
+    """Whether a thread of it outlived its attempt in an earlier run of the task."""
     named: dict[str, JsonValue] = Field(default_factory=dict)
     """Values that companions of the kind (undo, reconcile, observe) name, by path, of a call or a result that is no
     longer kept."""

@@ -16,7 +16,7 @@ from workflows.execution import Execution
 from workflows.faults import Applied, Code, Fault
 from workflows.plan import Step, Unresolved
 from workflows.progress import Progress
-from workflows.reconciling import Verdict, is_haunted, outlives, reconcile
+from workflows.reconciling import Verdict, is_haunted, left_a_thread, reconcile
 from workflows.record import StepRecord, StepStatus, UndoRecord
 
 UNDO_BY_PLACE = "undo-by-place"
@@ -122,7 +122,7 @@ async def _undo(
     if undo.status is not StepStatus.COMPLETED:
         reason = _last(progress, undo).reason if undo.started else "it could not be tried"
         return UndoRecord(step_id=record.step.id, kind=companion.kind, reason=reason)
-    if record.effect is Effect.IDEMPOTENT and outlives(progress, record):
+    if record.effect is Effect.IDEMPOTENT and left_a_thread(progress, record):
         reason = f"{companion.kind} was called, but an earlier attempt of {record.kind} was still running when it ended"
         return UndoRecord(step_id=record.step.id, kind=companion.kind, reason=f"{reason}: see whether it did it again")
     record.status = StepStatus.UNDONE

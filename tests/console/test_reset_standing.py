@@ -16,6 +16,7 @@ from temporalio.service import RPCError
 from runtime.dev_server import DevServer
 from tests.console.rollback import Rollbacks, document
 from tests.processes import Processes
+from workflows.task import reset_rollback_id
 
 ROSA = "list the free slots tomorrow, then book a slot for Rosa tomorrow at 9:30"
 
@@ -94,6 +95,16 @@ def test_with_undo_the_effect_is_undone_before_the_reset(desk: Bookings) -> None
 
 
 @pytest.mark.full
+async def test_a_reset_relies_on_no_rollback_but_its_own(desk: Bookings, client: Client) -> None:
+    """One that was left by another reset undoes other effects: the second reset waits for its end."""
+    task = desk.book()
+    other = await client.start_workflow("UndoWorkflow", {}, id=reset_rollback_id(task), task_queue="nobody")
+    refused = desk.starter("reset", task, "--to", "slots", "--undo", "--json")
+    await other.terminate()
+
+    assert (refused.returncode, document(refused)["error"]["code"]) == (1, "still_running")
+
+
 def test_two_resets_that_undo_leave_nothing(desk: Bookings) -> None:
     """Each rollback is read: what the first one undid is not said to stand after the second."""
     task = desk.book()

@@ -108,3 +108,41 @@ def test_faults_are_kept_up_to_a_number() -> None:
 def test_a_plan_in_force_with_too_large_results_is_not_carried_over(size: int, can: bool) -> None:
     """A new run that the server refuses would hold up the task for ever; the old one goes on instead."""
     assert can_be_carried(progress(1, 20, result="x" * size)) is can
+
+
+def earlier(id: str, status: StepStatus = StepStatus.COMPLETED) -> StepRecord:
+    """An effect of an earlier run, as a reset tells of it."""
+    step = Step(id=id, kind="pay")
+    return StepRecord(step=step, revision=0, effect=Effect.KEYED, kind="pay", status=status, started=NOW, ended=NOW)
+
+
+def test_effects_of_earlier_runs_stay_until_the_planner_was_told() -> None:
+    """A reset to late in a long task: were they folded away, they would be planned once more."""
+    long = progress(plans=31, steps=10)
+    long.add_earlier([earlier("paid")])
+    fold(long)
+
+    assert [one.step.id for one in long.records if not one.revision] == ["paid"]
+
+
+def test_a_planned_step_that_an_earlier_run_may_have_done_is_called_with_its_key() -> None:
+    """That finds out whether it was done; counted as done, the task could end well without it."""
+    planned = Progress(task=Task(text="x"), task_id="t", started_at=NOW)
+    planned.add_earlier([earlier("known"), earlier("unknown", StepStatus.CANCELLED)])
+    steps = [earlier(id, StepStatus.PENDING) for id in ("known", "unknown")]
+    planned.add_plan(Revision(number=1), [one.model_copy(update={"revision": 1}) for one in steps])
+    planned.add_earlier([earlier("unknown", StepStatus.CANCELLED)])
+
+    assert {one.step.id: one.status for one in planned.records} == {
+        "known": StepStatus.COMPLETED,
+        "unknown": StepStatus.PENDING,
+    }
+
+
+def test_what_a_reset_told_of_is_newer_than_what_the_run_did() -> None:
+    """A rollback begins with it: it was done after the point to which the task went back."""
+    run = progress(plans=1, steps=1)
+    run.records[0].place = 1
+    run.add_earlier([earlier("first"), earlier("second")])
+
+    assert {one.step.id: one.place for one in run.records} == {"p1s0": 1, "first": 2, "second": 3}
