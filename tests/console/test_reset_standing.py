@@ -94,7 +94,6 @@ def test_with_undo_the_effect_is_undone_before_the_reset(desk: Bookings) -> None
     assert desk.effects(task) == {"book-2": "undone", "book-3": "happened"}
 
 
-@pytest.mark.full
 async def test_a_reset_relies_on_no_rollback_but_its_own(desk: Bookings, client: Client) -> None:
     """One that was left by another reset undoes other effects: the second reset waits for its end."""
     task = desk.book()
@@ -105,6 +104,7 @@ async def test_a_reset_relies_on_no_rollback_but_its_own(desk: Bookings, client:
     assert (refused.returncode, document(refused)["error"]["code"]) == (1, "still_running")
 
 
+@pytest.mark.full
 def test_two_resets_that_undo_leave_nothing(desk: Bookings) -> None:
     """Each rollback is read: what the first one undid is not said to stand after the second."""
     task = desk.book()
