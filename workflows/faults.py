@@ -225,7 +225,7 @@ class Fault(BaseModel):
         """
         if not self.quadrant.is_transient or (self.effect is not Applied.NONE and not is_safe):
             return False
-        if self.code in DEFERRED:
+        if self.code in DEFERRED or self.still_running:  # a cancel during the policy's backoff would hide the thread
             return False
         return (self.retry_after or 0) <= routing.LONGEST_RETRY_AFTER
 

@@ -49,7 +49,7 @@ from workflows.task import Task, TaskStatus
 
 JSON = Common(json=True)
 PATIENCE = 60.0
-QUICK = timedelta(seconds=2)
+QUICK = timedelta(seconds=4)
 """The timeout of a workflow task: how long the SDK keeps each attempt after the first one."""
 TERMINATE = "temporal workflow terminate -w"
 

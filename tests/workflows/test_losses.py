@@ -62,3 +62,11 @@ def test_a_lost_answer_of_a_model_uses_up_what_may_be_lost() -> None:
         with_one_lost(payload, lost(Applied.NONE))
 
     assert (payload, short.value.fault.lost) == ({"turn": 1, "may_lose": 0}, 1)
+
+
+def test_a_thread_that_still_runs_is_known_to_the_task_before_the_call_is_made_again() -> None:
+    """In the backoff of a retry policy a cancel would end the call, and nobody would know of the thread."""
+    left = Fault.of(Code.TIMEOUT, "Late.", effect=Applied.UNKNOWN, still_running=True)
+
+    assert not left.retryable(is_safe=True)
+    assert isinstance(decide(left, spec(Effect.KEYED), Left(attempts=3)), Wait)
