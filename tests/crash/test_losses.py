@@ -5,13 +5,29 @@ import signal
 from pathlib import Path
 
 import pytest
-from temporalio.client import Client
+from temporalio.client import Client, WorkflowHandle
 
 from runtime.dev_server import DevServer
 from tests.crash.test_crash import Workers, noted, start
 from tests.harness import DONE, outcome, plan, step
 from workflows import routing
+from workflows.agent import AgentWorkflow
+from workflows.outcome import Outcome
 from workflows.task import TaskStatus
+
+
+async def killed(client: Client, workers: Workers, notes: Path, times: int) -> WorkflowHandle[AgentWorkflow, Outcome]:
+    """A task that has ended, after so many workers were killed under its payment."""
+    handle = None
+    for number in range(1, times + 1):
+        with workers.one() as worker:
+            handle = handle or await start(client, workers.queue)
+            await noted(notes, "pay", number)
+            worker.kill()
+    assert handle is not None
+    with workers.one():
+        await outcome(handle)
+    return handle
 
 
 @pytest.mark.full
@@ -20,16 +36,8 @@ async def test_a_payment_survives_as_many_losses_as_are_free(client: Client, ser
     """Five workers are killed under a payment with a key: it is made, and none of its attempts was used up before."""
     notes = tmp_path / "notes"
     pay = plan(step("pay", "pay", file=str(notes), word="pay", patience=routing.MAX_LOSSES))
-    workers = Workers(server.address, tmp_path, [pay, DONE])
-    handle = None
-    for number in range(1, routing.MAX_LOSSES + 1):
-        with workers.one() as worker:
-            handle = handle or await start(client, workers.queue)
-            await noted(notes, "pay", number)
-            worker.kill()
-    with workers.one():
-        assert handle is not None
-        ended = await outcome(handle)
+    handle = await killed(client, Workers(server.address, tmp_path, [pay, DONE]), notes, routing.MAX_LOSSES)
+    ended = await outcome(handle)
 
     assert (ended.status, ended.steps[0].attempts) == (TaskStatus.COMPLETED, 1)
     assert [fault.code for fault in ended.faults] == ["worker_lost"] * routing.MAX_LOSSES
@@ -41,16 +49,8 @@ async def test_a_tool_that_kills_its_workers_is_for_a_person(client: Client, ser
     """After the free losses the task ends with `worker_lost`, and names the key to look for."""
     notes = tmp_path / "notes"
     pay = plan(step("pay", "pay", file=str(notes), word="pay", patience=99))
-    workers = Workers(server.address, tmp_path, [pay, DONE])
-    handle = None
-    for number in range(1, routing.MAX_LOSSES + 2):
-        with workers.one() as worker:
-            handle = handle or await start(client, workers.queue)
-            await noted(notes, "pay", number)
-            worker.kill()
-    with workers.one():
-        assert handle is not None
-        ended = await outcome(handle)
+    handle = await killed(client, Workers(server.address, tmp_path, [pay, DONE]), notes, routing.MAX_LOSSES + 1)
+    ended = await outcome(handle)
 
     assert (ended.status, ended.code) == (TaskStatus.ESCALATED, "worker_lost")
     assert f"{handle.first_execution_run_id}/pay" in ended.reason
