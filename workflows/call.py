@@ -179,7 +179,7 @@ async def ask(
         decision = decide(fault, spec, left)
         if not isinstance(decision, Wait):
             raise Stuck(fault)
-        if fault.uncounted and isinstance(payload, dict) and "may_lose" in payload:
+        if fault.uncounted and isinstance(payload, dict):
             payload = with_one_lost(payload, fault)
         if waited is not None:
             waited.append(fault)
@@ -193,10 +193,12 @@ def with_one_lost(payload: dict[str, JsonValue], fault: Fault) -> dict[str, Json
     Raises:
         Stuck: what was reserved has no room for one more.
     """
-    left = int(str(payload["may_lose"])) - 1
-    if left < 0:
+    may_lose = payload.get("may_lose")
+    if not isinstance(may_lose, int):  # nothing limits what it may use
+        return payload
+    if not may_lose:
         raise Stuck(fault.model_copy(update={"lost": 1}))
-    return {**payload, "may_lose": left}
+    return {**payload, "may_lose": may_lose - 1}
 
 
 def raise_if_cancelled() -> None:

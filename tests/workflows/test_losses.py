@@ -1,6 +1,7 @@
 """What follows when a worker went silent in the middle of a call: it is not the tool's failure, up to a limit."""
 
 import pytest
+from pydantic import JsonValue
 
 from workflows import routing
 from workflows.call import Stuck, with_one_lost
@@ -70,3 +71,9 @@ def test_a_thread_that_still_runs_is_known_to_the_task_before_the_call_is_made_a
 
     assert not left.retryable(is_safe=True)
     assert isinstance(decide(left, spec(Effect.KEYED), Left(attempts=3)), Wait)
+
+
+@pytest.mark.parametrize("payload", [{"turn": 1}, {"turn": 1, "may_lose": None}])
+def test_a_planner_without_limits_is_asked_again_as_it_was(payload: dict[str, JsonValue]) -> None:
+    """What it uses is not counted, so a request that went with its worker changes nothing."""
+    assert with_one_lost(payload, lost(Applied.NONE)) == payload
