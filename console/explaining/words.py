@@ -17,9 +17,9 @@ from workflows.plan import canonical
 MAX_VALUE = 90
 """Characters of a value from the world."""
 MAX_REASON = 300
+"""Characters of a reason."""
 ONE_RUN = "one_run"
 """A rollback that is completed and looked at the last run of its task alone, as those of an older console."""
-"""Characters of a reason."""
 
 RETRY_BECAUSE: Mapping[Quadrant | None, str] = {
     Quadrant.TRANSIENT_INFRASTRUCTURAL: "The way to the tool failed and not the call: time can cure that, so the same "
