@@ -1,4 +1,4 @@
-"""The pages for users, and the command lines in them."""
+"""The pages for users: their command lines and their tables."""
 
 import re
 import shlex
@@ -39,6 +39,35 @@ def files(text: str) -> dict[str, str]:
     named = re.findall(r"^```python\n# (\w+\.py)\n(.*?)^```", text, flags=re.DOTALL | re.MULTILINE)
     plans = re.findall(r"^```json\n(.*?\"steps\".*?)^```", text, flags=re.DOTALL | re.MULTILINE)
     return dict(named) | dict(zip(re.findall(r"--plan (\w+\.json)", text), plans, strict=False))
+
+
+def sections(text: str) -> dict[str, str]:
+    """The text below each heading of a page, to the next heading of any level, by the words of the heading."""
+    parts = re.split(
+        r"^#+ (.*)$", re.sub(r"^```.*?^```$", "", text, flags=re.DOTALL | re.MULTILINE), flags=re.MULTILINE
+    )
+    return dict(zip(parts[1::2], parts[2::2], strict=True))
+
+
+def tables(text: str) -> dict[str, list[list[str]]]:
+    """The rows of each table, by the first cell of its heading; a cell in backticks stands without them."""
+    found = dict[str, list[list[str]]]()
+    for block in re.findall(r"(?:^\|.*\n)+", text, flags=re.MULTILINE):
+        heading, _, *below = [_cells(line) for line in block.splitlines()]
+        found[heading[0]] = below
+    return found
+
+
+def _cells(line: str) -> list[str]:
+    cells = [cell.strip().replace("\\|", "|") for cell in re.split(r"(?<!\\)\|", line.strip())[1:-1]]
+    return [cell[1:-1] if re.fullmatch("`[^`]*`", cell) else cell for cell in cells]
+
+
+def printed() -> dict[str, dict[str, list[str]]]:
+    """The keys of the JSON of other commands in docs/console.md, each with those of the objects in its list."""
+    rows = tables((ROOT / "docs" / "console.md").read_text(encoding="utf-8"))["command"]
+    found = {command: re.findall(r"`(\w+)`(?: \((.*?) each\))?", keys) for command, keys in rows}
+    return {command: {key: re.findall(r"`(\w+)`", inner) for key, inner in keys} for command, keys in found.items()}
 
 
 def read(page: str, text: str) -> Iterator[Line]:

@@ -1,4 +1,4 @@
-"""The page about models: its settings file is one that is read, and its table of limits says what is so."""
+"""Limits on the pages: the settings file is one that is read, and the usual limits are those of the code."""
 
 import re
 from pathlib import Path
@@ -7,12 +7,15 @@ import pytest
 
 from console.start import REPLANS
 from runtime.settings_file import USUAL, Budget, Profile, SettingsFile
+from tests import documentation
 from tests.processes import ROOT
 from workflows.budget import Limits
 from workflows.spending import MAX_OUTPUT
 
 SECTION = (ROOT / "docs" / "models.md").read_text().partition("\n## Budgets\n")[2].partition("\n## ")[0]
 ROWS = {row[0]: row[1:] for row in re.findall(r"^\| `(\w+)` \| .*? \| (.*?) \| (.*?) \|$", SECTION, re.MULTILINE)}
+START = documentation.sections((ROOT / "docs" / "console.md").read_text())["start"]
+OPTIONS = dict(documentation.tables(START)["option"])
 EXAMPLE = SECTION.partition("```toml\n")[2].partition("```")[0]
 
 
@@ -51,6 +54,15 @@ def test_the_table_has_the_usual_limits_of_both_profiles(column: int, profile: P
 
     assert {name: int(told[name]) for name in ("tool_calls", "tokens")} == USUAL[profile].said
     assert (told["usd"], told["deadline"]) == ("no limit", "no limit")
+
+
+@pytest.mark.parametrize("limit", ["tool_calls", "tokens"])
+def test_the_options_have_the_usual_limits(limit: str) -> None:
+    """As docs/console.md says."""
+    usual = f"{USUAL['interactive'].said[limit]} at a terminal, else {USUAL['background'].said[limit]}."
+
+    assert OPTIONS[f"--{limit.replace('_', '-')} N"].endswith(f": {usual}")
+    assert OPTIONS["--replans N"].endswith(f": {REPLANS['plan']}, with `react` {REPLANS['react']}.")
 
 
 def test_the_table_has_the_usual_replans() -> None:

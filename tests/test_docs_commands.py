@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from console.reference.keys import OTHERS
 from runtime.dev_server import find_cli, free_port
 from tests import documentation, test_docs_tools
 from tests.documentation import PAGES, Line
 from tests.processes import ROOT, Processes
 
+KEYS = documentation.printed()
 ELSEWHERE = {
     r"make demo": "tests/test_readme.py runs it",
     r"make (test(-all|-stack)?|check|clean|pictures|lock|audit|bench)( \S+)?": "minutes, a network, or what runs here",
@@ -179,14 +179,14 @@ def test_a_worker_starts(world: Processes, tmp_path: Path, line: Line) -> None:
         assert worker.wait(30) == 0
 
 
-@pytest.mark.parametrize("command", OTHERS)
+@pytest.mark.parametrize("command", KEYS)
 def test_the_json_of_a_command_has_the_keys_that_the_page_names(world: Processes, command: str) -> None:
     """None is missing and none is invented; of a list, those of its first element, where it has one here."""
     words = shlex.split(SHOWN.get(command, command).format(folder=world.folder))
     printed = json.loads(world.starter(*words, "--json").stdout)
 
-    assert set(printed) == {"schema", *OTHERS[command]}
-    listed = {name: set(inner) for name, inner in OTHERS[command].items() if inner and printed[name]}
+    assert set(printed) == {"schema", *KEYS[command]}
+    listed = {name: set(inner) for name, inner in KEYS[command].items() if inner and printed[name]}
     assert {name: set(printed[name][0]) for name in listed} == listed
 
 

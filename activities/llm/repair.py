@@ -23,22 +23,6 @@ from workflows.record import FaultRecord, StepRecord, StepStatus
 from workflows.situation import Situation
 
 MAX_ALIKE = 5
-RULES = (
-    "An alternative that was offered: the refused call again with the value in its place that was seen to be free; of"
-    " times, dates and numbers the nearest, and when two are equally near the later.",
-    "A wider search: the first of the wider queries that were offered.",
-    "The next that was found: what only reads, and was given the first of several things that an earlier step found, is"
-    " given the next of them.",
-    "Within the limit again: the same call, when a number that was beyond `at most` or `at least` is seen to be"
-    " within it now.",
-    "A newer version: the same change, for the version that was seen since, unless somebody else changed the same"
-    " field.",
-    "A tool of the same purpose: another kind that only reads, takes the same arguments and returns the same fields."
-    " Nothing takes the place of what changes something.",
-    "None of these: the planner gives up and says why. It never goes beyond `at most`, and never takes what is only"
-    " spelt alike.",
-)
-"""The rules for people, in the order in which they are tried."""
 
 
 class NoWay(Exception):

@@ -1,13 +1,11 @@
 """What a person can do about the end of a task, in the words of docs/errors.md."""
 
-import re
 from collections.abc import Iterator
 
 from console.call import UNDO, Closed
 from console.explaining.item import Sentence
 from console.explaining.story import Story
-from console.reference.endings import ENDINGS
-from console.reference.faults import FAULTS
+from console.remedies import ENDINGS, FAULTS
 from console.shown import starter
 from workflows.faults import Applied, Code
 from workflows.task import TaskStatus
@@ -17,7 +15,6 @@ RIGHT = "It happened: see whether it may stay, then start a new task for what is
 BACK = " Or take back what was done: {undo}."
 STAYS = "What stays can be tried again ({undo}), or is to be put right by hand."
 ENDED_BADLY = (TaskStatus.ESCALATED, TaskStatus.OVER_BUDGET, TaskStatus.FAILED)
-_LINK = re.compile(r" \(\[[^]]*\]\([^)]*\)\)")
 
 
 def of(story: Story) -> Iterator[Sentence]:
@@ -37,17 +34,12 @@ def of(story: Story) -> Iterator[Sentence]:
         )
         yield Sentence(text=text.format(**named))
     elif outcome.code in ENDINGS:
-        yield Sentence(text=_shown(ENDINGS[outcome.code].do))
+        yield Sentence(text=ENDINGS[outcome.code])
     elif outcome.code in set(Code):
-        do = _shown(FAULTS[Code(outcome.code)].do)
+        do = FAULTS[Code(outcome.code)]
         if outcome.status is TaskStatus.ESCALATED:
             asked = [call for call in story.history.calls if call.is_step or call.is_own]
             failed = [call.id for call in asked if call.closed is Closed.FAILED]
             step = last[-1].step_id if last else failed[-1] if failed else "STEP"
             do += f" Then `{starter('reset', outcome.task_id, '--to', step)}` goes on from there."
         yield Sentence(text=do)
-
-
-def _shown(do: str) -> str:
-    text = _LINK.sub("", do)
-    return text[:1].upper() + text[1:]

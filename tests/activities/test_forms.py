@@ -1,18 +1,30 @@
 """Every form of the offline planner, what `it` and `them` are, and the page that says so."""
 
-from pathlib import Path
+import re
 
 import pytest
 from pydantic import JsonValue
 
 from activities.llm.forms import FORMS
 from activities.llm.forms.form import Form
-from activities.llm.published import page
 from activities.proposal_check import check
+from tests import documentation
+from tests.activities import test_repair, test_repair_desk
 from tests.activities.situations import KINDS, TODAY, asked, gives_up, propose
+from tests.processes import ROOT
 from workflows.plan import NewSteps, Step, check_graph
 
-PAGE = Path(__file__).parents[2] / "docs/offline-planner.md"
+PAGE = (ROOT / "docs" / "offline-planner.md").read_text(encoding="utf-8")
+RULES = {
+    "An alternative that was offered": test_repair.test_the_nearest_alternative_is_taken,
+    "A wider search": test_repair.test_a_wider_query_is_taken,
+    "The next that was found": test_repair_desk.test_the_next_that_was_found_is_read,
+    "Within the limit again": test_repair_desk.test_what_is_within_the_limit_again_is_bought,
+    "A newer version": test_repair_desk.test_a_change_is_made_again_unless_somebody_changed_the_same_field,
+    "A tool of the same purpose": test_repair_desk.test_a_tool_of_the_same_purpose_takes_over_what_is_down,
+    "None of these": test_repair.test_without_an_alternative_the_planner_gives_up,
+}
+"""What is done after a rejection, in the order of the page, with the test that shows it."""
 
 
 async def plan_of(text: str) -> list[Step]:
@@ -28,9 +40,15 @@ def ref(step: str, path: str) -> JsonValue:
     return {"$from": step, "path": path}
 
 
-def test_the_page_is_the_one_that_the_forms_give() -> None:
-    """What is published is what is understood."""
-    assert PAGE.read_text(encoding="utf-8") == page(), "python -m activities.llm.published > docs/offline-planner.md"
+def test_the_page_has_every_form_and_every_rule() -> None:
+    """In their order: how a form is written, its example, and what it calls; no form or rule that is not there."""
+    rows = [(spelling, example, re.findall(r"\w+", kinds)) for spelling, example, kinds in TABLE]
+
+    assert rows == [(form.spelling, form.example, list(form.kinds)) for form in FORMS]
+    assert re.findall(r"^\d\. \*\*(.*)\*\*", PAGE, flags=re.MULTILINE) == list(RULES)
+
+
+TABLE = documentation.tables(PAGE)["Write"]
 
 
 @pytest.mark.parametrize("form", FORMS, ids=lambda form: form.spelling)

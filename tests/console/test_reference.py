@@ -1,32 +1,58 @@
-"""docs/errors.md and docs/console.md: what is published is what the code says, and nothing is missing."""
+"""docs/errors.md and docs/console.md: each code, command, option and key is on them, and none that does not exist."""
 
 import ast
 import json
-import subprocess
-import sys
+import re
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
 from functools import cache
 from typing import Any, NamedTuple, get_args, get_type_hints
 
 import pytest
+import typer
+from typer.main import get_command
 
 import worker
-from console import document
+from console import document, remedies
+from console.app import GROUPS, app
+from console.entry import UNREAD
+from console.outcome import exit_code
 from console.problem import Exit
-from console.reference import keys, pages
-from console.reference.console_page import EXITS
-from console.reference.endings import ENDINGS
-from console.reference.faults import FAULTS
-from console.reference.following import WORDS, course
-from console.reference.problems import PROBLEMS
-from console.reference.starting import STARTING
 from console.view import Silent
 from tests.console.outcomes import fault, outcome, step
+from tests.documentation import sections, tables
 from tests.processes import ROOT
-from workflows import spending
-from workflows.faults import Code
-from workflows.record import Compaction, Failover, Rejection, Revision, UndoRecord
-from workflows.task import TaskStatus
+from workflows import routing, spending
+from workflows.agent import MAX_FRUITLESS
+from workflows.catalogue import Effect, ToolSpec
+from workflows.decision import Left, decide
+from workflows.faults import QUADRANT, Applied, Code, Fault, Quadrant
+from workflows.outcome import Ending
+from workflows.progress import Progress
+from workflows.proposing import MAX_REJECTIONS
+from workflows.record import Compaction, Failover, FaultRecord, Rejection, Revision, StepStatus, UndoRecord
+from workflows.task import Task, TaskStatus
+
+ROOMS = ("workflows", "console")
+ENDS, PROBLEM = ("Ends", "Ending"), "Problem"
+"""What ends a task, and what ends a command, in the source."""
+
+ERRORS = sections((ROOT / "docs" / "errors.md").read_text(encoding="utf-8"))
+CONSOLE = sections((ROOT / "docs" / "console.md").read_text(encoding="utf-8"))
+GROUP = {
+    Quadrant.TRANSIENT_INFRASTRUCTURAL: "Transient, infrastructural: the way to the tool failed",
+    Quadrant.TRANSIENT_SEMANTIC: "Transient, semantic: the tool says later",
+    Quadrant.PERSISTENT_INFRASTRUCTURAL: "Persistent, infrastructural: the deployment is broken",
+    Quadrant.PERSISTENT_SEMANTIC: "Persistent, semantic: the world says no",
+}
+FAULTS = {row[0]: row[1:] for group in GROUP.values() for row in tables(ERRORS[group])["code"]}
+ENDINGS = {row[0]: row[1:] for row in tables(ERRORS["Endings of a task"])["code"]}
+PROBLEMS = {row[0]: row[1:] for row in tables(ERRORS["Problems of a command"])["code"]}
+
+
+def unlinked(text: str) -> str:
+    """A text without its links in brackets."""
+    return re.sub(r" \(\[[^]]*\]\([^)]*\)\)", "", text)
 
 
 class Said(NamedTuple):
@@ -84,7 +110,7 @@ def argument(call: ast.Call, position: int, name: str) -> ast.expr | None:
 def endings() -> list[Said]:
     """Every ending in the source that has a code of its own: one that is not a fault's."""
     found = list[Said]()
-    for module, call, where in [*calls("Ends", "workflows", "console"), *calls("Ending", "workflows", "console")]:
+    for module, call, where in [one for name in ENDS for one in calls(name, *ROOMS)]:
         status, code = argument(call, 0, "status"), argument(call, 2, "code")
         texts = literals(module, code) if code is not None else []
         texts = texts or (LIMITS.get(ast.unparse(code), []) if code is not None else [])
@@ -96,7 +122,7 @@ def endings() -> list[Said]:
 def problems() -> list[Said]:
     """Every problem in the source, with its exit code."""
     found = list[Said]()
-    for module, call, where in calls("Problem", "console"):
+    for module, call, where in calls(PROBLEM, *ROOMS):
         code, exit = argument(call, 0, "code"), argument(call, 3, "exit")
         texts = literals(module, code) if code is not None else []
         assert texts, f"{where}: the code of this Problem is no literal, so nobody can look for it"
@@ -104,96 +130,242 @@ def problems() -> list[Said]:
     return found
 
 
-@pytest.mark.parametrize("name", pages.PAGES)
-def test_the_page_is_what_the_code_says(name: str) -> None:
-    """Generated, never written by hand."""
-    published = (ROOT / "docs" / f"{name}.md").read_text(encoding="utf-8")
+class Course(NamedTuple):
+    """What follows a fault without effect, from the first attempt to the last way out."""
 
-    assert published == pages.PAGES[name](), f"python -m console.reference {name} > docs/{name}.md"
-
-
-def test_a_page_is_printed_by_its_name() -> None:
-    """As the first lines of the page say; another name is bad usage."""
-    command = [sys.executable, "-m", "console.reference"]
-    printed = subprocess.run([*command, "errors"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
-    unknown = subprocess.run([*command, "erors"], cwd=ROOT, capture_output=True, text=True, check=False)
-
-    assert printed == pages.PAGES["errors"]()
-    assert (unknown.returncode, unknown.stderr) == (2, "usage: python -m console.reference errors|console\n")
+    retried: bool
+    """By Temporal, within the same activity execution."""
+    while_left: str
+    """While attempts and patience are left."""
+    used_up: str
+    """When none are left."""
+    no_fallback: str
+    """When none are left and the kind has no fallback."""
+    no_replan: str
+    """When there is no fallback and no new plan is allowed."""
 
 
-def test_every_fault_has_its_words() -> None:
-    """In the order of the enum, which is the page's."""
-    assert list(FAULTS) == list(Code)
+def course(code: Code) -> Course:
+    """Ask the code that decides."""
+    fault = Fault.of(code, "", uncounted=code is Code.WORKER_LOST)
+    bare = ToolSpec(kind="x", effect=Effect.READ)
+    covered = bare.model_copy(update={"fallback": "y"})
+    some = Left(attempts=1, patience=60, losses=1)
+    none = Left(attempts=0, patience=60, waited=60, losses=routing.MAX_LOSSES + 1)
+    asked = ((covered, some), (covered, none), (bare, none), (bare, none.model_copy(update={"replans": False})))
+    return Course(fault.retryable(), *(decide(fault, spec, left).action for spec, left in asked))
 
 
-def test_what_follows_is_what_is_decided() -> None:
-    """Every course that the code takes has its words, and none has words that it does not take."""
-    assert {course(code) for code in Code} == set(WORDS)
+STANDARD, PATIENT = routing.PROFILES["standard"].attempts, routing.PROFILES["patient"].attempts
+FOLLOWS = {
+    Course(True, "wait", "fallback", "replan", "escalate"): (
+        f'{STANDARD} attempts in all ({PATIENT} with `retry="patient"`)',
+        f"over {routing.LONGEST_RETRY_AFTER:g} s",
+    ),
+    Course(False, "wait", "fallback", "replan", "escalate"): (
+        f"a timer of {routing.circuit_wait(0):g} s doubling to {routing.circuit_wait(99) / 60:g} min",
+        "No attempt is used",
+    ),
+    Course(True, "wait", "escalate", "escalate", "escalate"): (
+        f"no heartbeat for {routing.HEARTBEAT.total_seconds():g} s",
+        f"a timer of {routing.loss_wait(1):g} s, doubling. It does not count as an attempt",
+        f"After {routing.MAX_LOSSES} of them in one step, a person",
+    ),
+    Course(False, "wait", "wait", "wait", "wait"): ("the same call at once", "does not count as an attempt"),
+    Course(False, "wait", "escalate", "escalate", "escalate"): (
+        f"timers for {routing.MISSING_TOOL_PATIENCE:g} s in all",
+        "then a person",
+    ),
+    Course(False, "replan", "replan", "replan", "replan"): ("No retry.", "asks the planner for a new plan"),
+    Course(False, "escalate", "escalate", "escalate", "escalate"): ("No retry and no new plan.", "(exit code 3)"),
+}
+"""What the page says of each course: of a group, or of a code in it that takes another one."""
 
 
-def test_every_ending_has_its_words() -> None:
-    """Each code that ends a task is explained, and none that is explained is gone."""
+@pytest.mark.parametrize("quadrant", Quadrant)
+def test_every_fault_is_in_its_group(quadrant: Quadrant) -> None:
+    """In the order of the enum, once."""
+    rows = tables(ERRORS[GROUP[quadrant]])["code"]
+
+    assert [row[0] for row in rows] == [code for code in Code if QUADRANT[code] is quadrant]
+
+
+@pytest.mark.parametrize("code", Code)
+def test_what_follows_a_fault_is_what_is_decided(code: Code) -> None:
+    """The words of its group, or its own where it takes another course than the first of the group."""
+    usual = next(one for one in Code if QUADRANT[one] is QUADRANT[code])
+    group, own = ERRORS[GROUP[QUADRANT[code]]].partition("|")[0], FAULTS[code][0]
+    said = own if "*Next:*" in own else " ".join(group.split())
+
+    assert ("*Next:*" in own) == (course(code) != course(usual))
+    assert [words for words in FOLLOWS[course(code)] if words not in said] == []
+
+
+def test_what_nothing_raises_yet_is_named() -> None:
+    """A reader does not look for a circuit breaker that is not there."""
+    assert "Reserved" in FAULTS[Code.CIRCUIT_OPEN][0]
+
+
+def test_every_ending_is_explained() -> None:
+    """Each code that ends a task, and none that is gone."""
     found = endings()
 
     assert [one for one in found if one.code not in ENDINGS] == []
-    assert set(ENDINGS) <= {one.code for one in found}
+    assert set(ENDINGS) == {one.code for one in found}
 
 
-@pytest.mark.parametrize("code", [code for code in ENDINGS if code != "closed"])
-def test_an_ending_has_the_status_that_the_page_names(code: str) -> None:
-    """Wherever a task ends so; `closed` takes its status from the server."""
-    said = {one.beside for one in endings() if one.code == code}
+@pytest.mark.parametrize("code", ENDINGS)
+def test_an_ending_has_the_status_and_the_exit_code_that_the_page_names(code: str) -> None:
+    """Wherever a task ends so; `closed` takes its status from the server, which console/outcome.py reads."""
+    named = {TaskStatus(status): int(exit) for status, exit in re.findall(r"`(\w+)` \((\d)\)", ENDINGS[code][0])}
+    said = {one.beside for one in endings() if one.code == code} if code != "closed" else CLOSED
 
-    assert said == {f"TaskStatus.{status.name}" for status in ENDINGS[code].statuses}
-
-
-def test_a_task_that_was_closed_from_outside_has_one_of_two_statuses() -> None:
-    """As console/outcome.py decides."""
-    assert set(ENDINGS["closed"].statuses) == {TaskStatus.FAILED, TaskStatus.CANCELLED}
+    assert said == {f"TaskStatus.{status.name}" for status in named}
+    assert named == {status: exit_of(status, code) for status in named}
 
 
-def test_every_problem_has_its_words() -> None:
-    """Each code of a command's problem is explained, and none that is explained is gone."""
+CLOSED = {"TaskStatus.FAILED", "TaskStatus.CANCELLED"}
+
+
+def exit_of(status: TaskStatus, code: str) -> Exit:
+    """The exit code of a task that ended so."""
+    began = datetime.fromtimestamp(0, UTC)
+    account = Progress(task=Task(text="any"), task_id="any", started_at=began)
+    account.end(Ending(status=status, code=code), began)
+    return exit_code(account.outcome(began))
+
+
+@pytest.mark.parametrize(
+    ("code", "number"), [("proposals_rejected", 1 + MAX_REJECTIONS), ("no_progress", MAX_FRUITLESS)]
+)
+def test_a_limit_of_an_ending_is_the_one_on_the_page(code: str, number: int) -> None:
+    """Both count in a row."""
+    assert re.search(rf"\b{number} .* in a row", ENDINGS[code][1])
+
+
+@pytest.mark.parametrize(("code", "does"), [*remedies.FAULTS.items(), *remedies.ENDINGS.items()])
+def test_explain_and_the_page_name_the_same_remedy(code: str, does: str) -> None:
+    """The last column; `explain` leaves out its links."""
+    assert unlinked((FAULTS | ENDINGS)[code][-1]) == does
+
+
+def test_every_code_of_a_task_has_a_remedy() -> None:
+    """A new one cannot be forgotten."""
+    assert (set(remedies.FAULTS), set(remedies.ENDINGS)) == (set(Code), set(ENDINGS))
+
+
+def test_every_problem_is_explained() -> None:
+    """Each code of a command's problem, and none that is gone."""
     found = problems()
 
     assert [one for one in found if one.code not in PROBLEMS] == []
-    assert set(PROBLEMS) <= {one.code for one in found}
+    assert set(PROBLEMS) == {one.code for one in found}
 
 
 @pytest.mark.parametrize("code", PROBLEMS)
 def test_a_problem_has_the_exit_codes_that_the_page_names(code: str) -> None:
     """Wherever it arises; of one that is computed, the page's word is taken."""
-    said, named = {one.beside for one in problems() if one.code == code}, PROBLEMS[code].exits
+    said = {one.beside for one in problems() if one.code == code}
+    named = {f"Exit.{Exit(int(exit)).name}" for exit in PROBLEMS[code][0].split(", ")}
     computed = {beside for beside in said if not beside.startswith("Exit.")}
 
-    assert said - computed <= {f"Exit.{exit.name}" for exit in named}
+    assert said - computed <= named
     assert computed or len(said) == len(named)
 
 
-def test_every_code_can_be_linked_to() -> None:
-    """Each is a heading of its own, and no two headings are the same."""
-    headings = [line.lstrip("# ") for line in pages.PAGES["errors"]().splitlines() if line.startswith("#")]
-
-    assert len(headings) == len(set(headings))
-    assert {*Code, *ENDINGS, *(f"error {code}" for code in PROBLEMS)} <= set(headings)
+STARTING = {
+    "ToolMistakes": "A tools file",
+    "BadBreak": "`--break`",
+    "BadReach": "`--allow-host`",
+    "BadSetting": "A folder",
+    "BadSettings": "The settings file",
+    "StoreUnavailable": "The store",
+    "UnknownPlanner": "`--planner`",
+    "NotConnected": "No server",
+    "ServerUnavailable": "`--dev`",
+    "RPCError": "The connection to the server broke",
+}
+"""How the page begins to tell of each exception that ends worker.py."""
 
 
 def test_whatever_keeps_a_worker_from_starting_is_named() -> None:
     """With the exit code that worker.py gives it."""
-    wanted = {error.__name__: Exit.BAD_USAGE for error in worker.BAD_USAGE}
-    wanted |= {error.__name__: Exit.UNREACHABLE for error in worker.UNREACHABLE}
+    wanted = {STARTING[error.__name__]: Exit.BAD_USAGE for error in worker.BAD_USAGE}
+    wanted |= {STARTING[error.__name__]: Exit.UNREACHABLE for error in worker.UNREACHABLE}
+    rows = tables(ERRORS["When the worker does not start"])["what is wrong"]
+    named = {begins: int(row[1]) for row in rows for begins in STARTING.values() if row[0].startswith(f"{begins} ")}
 
-    assert {name: exit for name, (exit, _) in STARTING.items()} == wanted
+    assert named == wanted
+    assert len(rows) == len(wanted)
 
 
 def test_every_exit_code_is_explained() -> None:
-    """A new one cannot be forgotten."""
-    assert set(EXITS) == set(Exit)
+    """With that of a closed pipe."""
+    assert [int(code) for code, _ in tables(CONSOLE["Exit codes"])["code"]] == [*Exit, UNREAD]
 
 
-def test_every_key_of_the_document_is_explained() -> None:
-    """In the order of the document."""
+ROOT_COMMAND: Any = get_command(app)  # Typer keeps the classes of its commands private
+COMMANDS: dict[str, Any] = ROOT_COMMAND.commands
+COMMON = {row[0].split()[0] for row in tables(CONSOLE["The console"])["option"]}
+
+
+def test_every_command_is_in_its_group() -> None:
+    """In the order of `--help`."""
+    words = [word for group, members in GROUPS.items() for word in (group, *members)]
+
+    assert [heading for heading in CONSOLE if heading in words] == words
+    assert set(CONSOLE) == {*words, "The console", "Exit codes", "The JSON document", "Completion"}
+
+
+def taken(name: str, kind: str) -> list[Any]:
+    """The arguments or options of a command."""
+    return [one for one in COMMANDS[name].params if one.param_type_name == kind]
+
+
+def default(parameter: Any) -> str:
+    """As the page shows it; empty for a switch, and where none is."""
+    shown = parameter.get_help_record(typer.Context(ROOT_COMMAND, resilient_parsing=True))
+    return "".join(re.findall(r"default: ([^;\]]*)", shown[1] if shown else ""))
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_option_is_explained(name: str) -> None:
+    """Under every name that it has, in the order of `--help`; those of all commands are explained once."""
+    rows = {tuple(re.findall(r"(?<!\S)-[\w-]+", row[0])): row[1] for row in tables(CONSOLE[name]).get("option", [])}
+    own = {tuple(sorted(one.opts, key=len)): default(one) for one in taken(name, "option") if one.opts[0] not in COMMON}
+
+    assert list(rows) == list(own)
+    assert {option: "".join(re.findall(r"\[default: (.*)]", meaning)) for option, meaning in rows.items()} == own
+    assert {option for one in taken(name, "option") for option in one.opts} >= COMMON
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_argument_is_explained(name: str) -> None:
+    """How it is written, and what it is; what an ID is stands at the beginning."""
+    arguments = [one.metavar if one.required else f"[{one.metavar}]" for one in taken(name, "argument")]
+    explained = [row[0] for row in tables(CONSOLE[name]).get("argument", [])]
+
+    assert not arguments or " ".join([f"`{name}", *arguments]) + "`:" in CONSOLE[name]
+    assert explained == [one.metavar for one in taken(name, "argument") if one.metavar != "ID"]
+
+
+def test_every_option_that_the_pages_name_exists() -> None:
+    """Of a command or of the worker; those of `temporal` are not ours."""
+    text = "".join([*ERRORS.values(), *CONSOLE.values()])
+    named = re.findall(r"(?<![\w-])--[a-z][\w-]*", re.sub(r"`temporal .*?`", "", text))
+    commands = [*COMMANDS.values(), get_command(_worker())]
+
+    assert set(named) <= {option for command in commands for one in command.params for option in one.opts}
+
+
+def _worker() -> typer.Typer:
+    served = typer.Typer()
+    served.command()(worker.main)
+    return served
+
+
+def parts() -> dict[str, dict[str, Any]]:
+    """Each kind of object in the JSON document of a task that has all of them, by its place."""
     refused = fault()
     undone = UndoRecord(step_id="book")
     short = Compaction(turn=2, turns=1, planner="openai:x", tokens=9)
@@ -203,9 +375,33 @@ def test_every_key_of_the_document_is_explained() -> None:
     parts_of |= {"compactions": (short,), "failovers": (passed,), "rejections": (unused,)}
     whole = outcome(steps=(step(fault=refused),), faults=(refused,), **parts_of)
     told = json.loads(document.of_task(whole, None, None))
-    parts = {"": told, "spent": told["spent"]} | {f"{name}[]": told[name][0] for name in ("steps", "faults", *parts_of)}
+    listed = {f"{name}[]": told[name][0] for name in ("steps", "faults", *parts_of)}
+    return {"key": told, **listed, "spent": told["spent"]}
 
-    assert {place: list(part) for place, part in parts.items()} == {place: list(of) for place, of in keys.TASK.items()}
+
+DOCUMENT = tables(CONSOLE["The JSON document"])
+
+
+@pytest.mark.parametrize(("place", "keys"), parts().items())
+def test_every_key_of_the_document_is_explained(place: str, keys: dict[str, Any]) -> None:
+    """In the order of the document."""
+    assert [row[0] for row in DOCUMENT[place]] == list(keys)
+
+
+WORDS = [
+    ("key", "status", TaskStatus),
+    ("steps[]", "status", StepStatus),
+    ("steps[]", "effect", Effect),
+    ("faults[]", "quadrant", Quadrant),
+    ("faults[]", "effect", Applied),
+    ("faults[]", "decision", get_args(FaultRecord.model_fields["decision"].annotation)),
+]
+
+
+@pytest.mark.parametrize(("place", "key", "words"), WORDS)
+def test_the_words_of_a_key_are_those_that_it_may_have(place: str, key: str, words: Any) -> None:
+    """From a closed list each."""
+    assert re.findall(r"`(\w+)`", dict(DOCUMENT[place])[key]) == list(words)
 
 
 def test_every_event_is_explained() -> None:
@@ -213,4 +409,4 @@ def test_every_event_is_explained() -> None:
     found = [one for name in ("self._write", "self._once", "line") for one in calls(name, "console/events.py")]
     written = {text for module, call, _ in found for text in literals(module, call.args[0])}
 
-    assert set(keys.EVENTS) == {*written, *Silent}
+    assert {row[0] for row in DOCUMENT["event"]} == {*written, *Silent}

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from console.reference.keys import OTHERS
 from runtime.dev_server import DevServer
+from tests import documentation
 from tests.console.terminal import Terminal, starter
 from tests.processes import ROOT, Processes
 from tests.providers.api import ModelApi, running
@@ -18,6 +18,7 @@ from tests.providers.planning import PROVIDERS, api_of
 from tests.providers.script import Call, Slow, calls, finishes, proposes, step
 from tests.providers.test_worker import DEFAULTS, environment
 
+KEYS = documentation.printed()["transcript"]
 QUEUE = "transcripts"
 ACTS = calls(Call("calculate", {"expression": "6 * 7"}), Call("calculate", {"expression": "1 + 1"}), text="Both now.")
 ENDS = calls(Call("finish", {"answer": 42}))
@@ -80,7 +81,7 @@ async def test_a_conversation_is_one_document(desk: Processes, api: ModelApi) ->
     document = json.loads((await done(desk, "transcript", id, "--json")).stdout)
     [first, second] = document["turns"]
 
-    assert [set(document), set(first)] == [{"schema", *OTHERS["transcript"]}, {*OTHERS["transcript"]["turns"]}]
+    assert [set(document), set(first)] == [{"schema", *KEYS}, {*KEYS["turns"]}]
     assert (document["task_id"], document["tasks"]) == (id, {document["run"]: id})
     assert first["calls"][0]["args"] == {"steps": [step("sum", "calculate", expression="18% of 2450")]}
     assert "441" in second["results"][0]["text"] and second["calls"][0]["name"] == "finish"
