@@ -41,12 +41,12 @@ check: $(PACKAGES) ## format, lint and types only
 	$(PY) -m ruff check .
 	$(PY) -m mypy
 
-pictures: ## those of README.md, anew from a real run
+pictures: ## make the pictures of README.md from a real run
 	@echo "[1/3] packages"
 	@$(MAKE) --silent $(PACKAGES)
 	@$(PY) -m runtime.dev_server "[2/3] server:"
 	@echo "[3/3] pictures"
-	@$(PY) -m console.gallery
+	@$(PY) -m maintenance.pictures
 
 bench: $(PACKAGES) ## speed and growth against the bare Temporal SDK, a quarter of an hour
 	@$(PY) -m pip --disable-pip-version-check install --quiet --editable ".[benchmarks]"
@@ -68,9 +68,9 @@ lock: $(PACKAGES) ## requirements/*.txt anew from pyproject.toml; with UPGRADE=-
 	$(COMPILE) --extra=postgresql --constraint=requirements/dev.txt --output-file=requirements/runtime.txt pyproject.toml
 	$(COMPILE) --constraint=requirements/dev.txt --output-file=requirements/build.txt requirements/build.in
 
-audit: $(PACKAGES) ## what is known against the locked packages
+audit: $(PACKAGES) ## advisories on the locked packages
 	@$(PY) -m pip --disable-pip-version-check install --quiet --editable ".[maintenance]"
-	@$(PY) deploy/audit.py
+	@$(PY) -m maintenance.audit
 
 clean: ## what make and the tools made; the server's program stays in the user's cache
 	rm -rf .venv .mypy_cache .pytest_cache .ruff_cache .hypothesis *.egg-info

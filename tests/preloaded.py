@@ -88,7 +88,7 @@ def _server() -> tuple[str, subprocess.Popen[bytes]]:
 def serve(listener: socket.socket, folder: Path) -> None:
     """Load the console, and fork for each request until standard input, which our parent holds open, is closed."""
     for found in pkgutil.walk_packages(console.__path__, "console."):
-        if not found.name.startswith("console.gallery") and found.name != "console.demo":
+        if found.name != "console.demo":
             importlib.import_module(found.name)
     signal.signal(signal.SIGCHLD, _reap)
     while True:

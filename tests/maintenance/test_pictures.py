@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from console.gallery import browser, terminal
 from console.playground import TASK
 from console.screen import BEGIN, DONE
+from maintenance import pictures
 from tests.processes import ROOT
 
 PICTURES = ROOT / "docs" / "pictures"
@@ -29,15 +29,15 @@ def python(code: str) -> list[str]:
     return [sys.executable, "-c", code]
 
 
-def gallery(*options: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    """`python -m console.gallery`."""
-    command = [sys.executable, "-m", "console.gallery", *options]
+def make_pictures(*options: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """`python -m maintenance.pictures`."""
+    command = [sys.executable, "-m", "maintenance.pictures", *options]
     return subprocess.run(
         command, cwd=ROOT, env={**os.environ, **environment}, capture_output=True, text=True, check=False, timeout=100
     )
 
 
-@pytest.mark.parametrize("svg", [terminal.drawing(TEXT, "x", "x"), *(p.read_text() for p in PICTURES.glob("*.svg"))])
+@pytest.mark.parametrize("svg", [pictures.drawing(TEXT, "x", "x"), *(p.read_text() for p in PICTURES.glob("*.svg"))])
 def test_a_drawing_asks_nobody(svg: str) -> None:
     """Forges show no picture that loads a font or anything else from elsewhere."""
     assert set(re.findall(r"url\((.)", svg)) == {"#"}
@@ -46,7 +46,7 @@ def test_a_drawing_asks_nobody(svg: str) -> None:
 
 def test_a_drawing_shows_the_text_in_its_colours() -> None:
     """Letters that mean something in XML too; a full row stays one row."""
-    svg = terminal.drawing(TEXT, "Replan", "x")
+    svg = pictures.drawing(TEXT, "Replan", "x")
 
     assert words(svg) == f"Replan $ starter ✓ <price> & more {'x' * 80}"
     assert "#56d364" in svg
@@ -54,27 +54,27 @@ def test_a_drawing_shows_the_text_in_its_colours() -> None:
 
 def test_equal_text_is_drawn_equally() -> None:
     """The same run again changes nothing."""
-    assert terminal.drawing(TEXT, "x", "x") == terminal.drawing(TEXT, "x", "x")
+    assert pictures.drawing(TEXT, "x", "x") == pictures.drawing(TEXT, "x", "x")
 
 
 def test_what_is_left_is_what_stays() -> None:
     """Frames that were drawn in place are gone, with what cleared them."""
     frames = f"{BEGIN}Plan 1\n{DONE}{BEGIN}\r\x1b[1A\x1b[2K\n\r\x1b[1A{DONE}"
 
-    assert terminal.left_by(python(f"print({frames!r} + 'Plan 1\\nCompleted')"), os.environ) == "Plan 1\nCompleted\n"
+    assert pictures.left_by(python(f"print({frames!r} + 'Plan 1\\nCompleted')"), os.environ) == "Plan 1\nCompleted\n"
 
 
 def test_a_command_finds_a_usual_terminal() -> None:
     """80 columns with colours, whatever this one is."""
     code = "import os; print(os.get_terminal_size().columns, os.isatty(0), 'NO_COLOR' in os.environ)"
 
-    assert terminal.left_by(python(code), {**os.environ, "NO_COLOR": "1", "COLUMNS": "200"}) == "80 True False\n"
+    assert pictures.left_by(python(code), {**os.environ, "NO_COLOR": "1", "COLUMNS": "200"}) == "80 True False\n"
 
 
 def test_a_failed_command_is_no_picture() -> None:
     """It says what was shown instead."""
     with pytest.raises(SystemExit, match=r"ended with 3 instead of 0:\noh no"):
-        terminal.left_by(python("print('oh no'); raise SystemExit(3)"), os.environ)
+        pictures.left_by(python("print('oh no'); raise SystemExit(3)"), os.environ)
 
 
 def test_a_browser_is_found_on_the_path(tmp_path: Path) -> None:
@@ -82,8 +82,8 @@ def test_a_browser_is_found_on_the_path(tmp_path: Path) -> None:
     chrome = tmp_path / "google-chrome"
     chrome.touch(0o755)
 
-    assert browser.program({"PATH": str(tmp_path)}) == str(chrome)
-    assert browser.program({"PATH": "", "REPLAN_BROWSER": str(chrome)}) == str(chrome)
+    assert pictures.browser_program({"PATH": str(tmp_path)}) == str(chrome)
+    assert pictures.browser_program({"PATH": "", "REPLAN_BROWSER": str(chrome)}) == str(chrome)
 
 
 @pytest.mark.parametrize(
@@ -96,14 +96,14 @@ def test_a_browser_is_found_on_the_path(tmp_path: Path) -> None:
 )
 def test_no_browser_is_told_with_the_remedy(environment: dict[str, str], said: str) -> None:
     """A name that was given is never replaced by another browser."""
-    with pytest.raises(browser.NoBrowser, match=re.escape(said)):
-        browser.program(environment)
+    with pytest.raises(pictures.NoBrowser, match=re.escape(said)):
+        pictures.browser_program(environment)
 
 
 def test_without_playwright_it_says_what_to_install(tmp_path: Path) -> None:
     """The extra is no part of the usual installation."""
     (tmp_path / "playwright.py").touch()  # stands before the package, if that is installed
-    code = "from console.gallery import browser\nwith browser.page({}): pass"
+    code = "from maintenance import pictures\nwith pictures.browser_page({}): pass"
     environment = {**os.environ, "PYTHONPATH": str(tmp_path), "REPLAN_BROWSER": sys.executable}
     done = subprocess.run(python(code), cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
 
@@ -113,7 +113,7 @@ def test_without_playwright_it_says_what_to_install(tmp_path: Path) -> None:
 
 def test_the_drawings_are_made_without_a_browser(tmp_path: Path) -> None:
     """A real run of the demo's task is drawn; then one sentence, exit code 2."""
-    done = gallery(str(tmp_path), REPLAN_BROWSER="/no/such")
+    done = make_pictures(str(tmp_path), REPLAN_BROWSER="/no/such")
     drawn = {path.name: words(path.read_text()) for path in tmp_path.iterdir()}
 
     assert (done.returncode, done.stderr.count("\n"), set(drawn)) == (2, 1, {"terminal.svg", "explain.svg"}), (

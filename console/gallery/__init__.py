@@ -1,1 +1,0 @@
-"""The pictures of the README, from a real run: `make pictures`."""

@@ -1,0 +1,290 @@
+"""`make pictures`: drawings and photographs for README.md, of a real run on a fresh world."""
+
+import argparse
+import io
+import json
+import os
+import shutil
+import subprocess
+import sys
+import termios
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+from rich.terminal_theme import TerminalTheme
+from rich.text import Text
+
+from console.cells import wrapped
+from console.playground import ROOT, TASK, Playground, opened, starter
+from console.problem import Exit
+from console.screen import DONE
+
+if TYPE_CHECKING:  # of the extra `pictures`, which only the photographs need
+    from playwright.sync_api import Locator, Page
+
+FOLDER = ROOT / "docs" / "pictures"
+BROKEN, ASKED = "get_price=401", "get the price of A-17"
+"""A tool whose key is rejected, and a task that needs it: it ends as escalated."""
+USUAL_UI = "http://localhost:8233"
+"""Shown instead of the free port of this run, so that two runs give equal pictures."""
+
+COLUMNS, ROWS = 80, 50
+THEME = TerminalTheme(
+    background=(22, 27, 34),
+    foreground=(230, 237, 243),
+    normal=[
+        (72, 79, 88),
+        (255, 123, 114),
+        (86, 211, 100),
+        (227, 179, 65),
+        (121, 192, 255),
+        (210, 168, 255),
+        (86, 212, 221),
+        (230, 237, 243),
+    ],
+)
+"""The contrast of every colour but black, which is not used, is over 6 to 1."""
+DRAWING = """\
+<svg class="rich-terminal" viewBox="0 0 {width} {height}" xmlns="http://www.w3.org/2000/svg">
+<style>
+.{unique_id}-matrix {{
+    font: {char_height}px/{line_height}px ui-monospace, SFMono-Regular, Menlo, Consolas, "DejaVu Sans Mono",
+        "Liberation Mono", monospace;
+}}
+.{unique_id}-title {{ font: bold 16px system-ui, "Helvetica Neue", Arial, sans-serif; }}
+{styles}
+</style>
+<defs>
+<clipPath id="{unique_id}-clip-terminal">
+<rect x="0" y="0" width="{terminal_width}" height="{terminal_height}" />
+</clipPath>
+{lines}
+</defs>
+{chrome}
+<g transform="translate({terminal_x}, {terminal_y})" clip-path="url(#{unique_id}-clip-terminal)">
+{backgrounds}
+<g class="{unique_id}-matrix">
+{matrix}
+</g>
+</g>
+</svg>
+"""
+"""Rich's own template loads a font from another host, and GitHub does not show such a picture."""
+
+BROWSER_VARIABLE = "REPLAN_BROWSER"
+BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome", "microsoft-edge")
+FLAGS = ("--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage")
+"""Without these it hangs or ends in many containers; it only sees our own server."""
+WIDTH, HEIGHT = 1280, 1700
+"""High enough that the page does not scroll."""
+SHARPNESS = 1.5
+"""Pixels for each point of the page; the pictures stay below 300 kB."""
+CHOSEN: Mapping[str, str | bool] = {"eventFilterSort": "ascending", "minimizeEventView": False}
+"""Settings of the web UI (2.42): first events first, and the whole timeline."""
+ABOVE, BELOW = 6, 10
+"""Points around a cut-out; other boxes are near."""
+CURRENT_DETAILS = 2
+"""The frames on a task's page are its summary, its details, its current details."""
+SETTLING_MS = 1500
+"""The web UI moves labels after the first drawing, and no event tells when it is done."""
+
+
+class NoBrowser(Exception):
+    """No photograph can be taken here; the message has the remedy."""
+
+
+def main(words: Sequence[str]) -> int:
+    """Make every picture; without a browser say what is missing and make the others."""
+    parser = argparse.ArgumentParser(
+        prog="python -m maintenance.pictures", description="Make the pictures of README.md."
+    )
+    parser.add_argument("folder", type=Path, nargs="?", default=FOLDER, help="where they go; else docs/pictures")
+    folder: Path = parser.parse_args(words).folder
+    folder.mkdir(parents=True, exist_ok=True)
+    with opened("--break", BROKEN) as playground:
+        try:
+            for name, picture in pictures(playground):
+                (folder / name).write_bytes(picture)
+                print(f"{os.path.relpath(folder / name)}  {len(picture) / 1000:.0f} kB", flush=True)
+        except NoBrowser as missing:
+            print(f"No picture of the web UI: {missing}.", file=sys.stderr)
+            return Exit.BAD_USAGE
+    return Exit.COMPLETED
+
+
+def pictures(playground: Playground) -> Iterator[tuple[str, bytes]]:
+    """Names and contents; those that need no browser come first."""
+    escalated = _page_of(playground, "--task", ASKED)  # first: a worker's very first task takes longer
+    plain = {**playground.environment, "REPLAN_UI": USUAL_UI}
+    for name, words in (("terminal", ("--task", TASK)), ("explain", ("explain",))):
+        left = left_by(starter(*words), plain)
+        yield f"{name}.svg", drawing(_typed(*words) + left, "Replan", name).encode()
+    replanned = _page_of(playground, "show")
+    with browser_page(CHOSEN) as page:
+        yield "web-ui.png", _timeline(page, replanned)
+        yield "web-ui-details.png", _details(page, escalated)
+
+
+def _typed(*words: str) -> str:
+    """A command line as a person types it, in bold."""
+    line = f"$ python starter.py {' '.join(json.dumps(word) if ' ' in word else word for word in words)}"
+    return f"\x1b[1m{wrapped(line, COLUMNS)}\x1b[0m\n"
+
+
+def _page_of(playground: Playground, *words: str) -> str:
+    """The address of a task's page in the web UI."""
+    command = starter(*words, "--json")
+    # The exit code only says how the task ended.
+    told = subprocess.run(command, env=playground.environment, capture_output=True, text=True)  # noqa: S603
+    document = json.loads(told.stdout)
+    if "ui_url" not in document:
+        raise SystemExit(f"{' '.join(command)!r} names no page in the web UI:\n{told.stdout}")
+    return str(document["ui_url"])
+
+
+def left_by(command: Sequence[str], environment: Mapping[str, str], exit: int = 0) -> str:
+    """What a command leaves on a terminal of 80 columns, with its colours.
+
+    Raises:
+        SystemExit: it ended with another exit code than `exit`; a picture of that would mislead.
+    """
+    screen, terminal = os.openpty()
+    termios.tcsetwinsize(terminal, (ROWS, COLUMNS))
+    process = subprocess.Popen(  # noqa: S603  # our own script
+        command,
+        cwd=ROOT,
+        env=_plain(environment),
+        stdin=terminal,
+        stdout=terminal,
+        stderr=terminal,
+        start_new_session=True,
+    )
+    os.close(terminal)
+    try:
+        shown = _read(screen).replace("\r\n", "\n")
+        code = process.wait()
+    finally:
+        process.kill()
+        os.close(screen)
+    if code != exit:
+        raise SystemExit(f"{' '.join(command)!r} ended with {code} instead of {exit}:\n{shown}")
+    return shown.rpartition(DONE)[2]
+
+
+def drawing(text: str, title: str, id: str) -> str:
+    """An SVG of a terminal with this text; it loads nothing. `id` keeps its names apart from those of other SVGs."""
+    console = Console(file=io.StringIO(), record=True, width=COLUMNS, force_terminal=True, color_system="standard")
+    console.print(Text.from_ansi(text), soft_wrap=True, highlight=False)
+    return console.export_svg(title=title, theme=THEME, code_format=DRAWING, unique_id=id)
+
+
+def _plain(environment: Mapping[str, str]) -> dict[str, str]:
+    """Without the variables that change what a command prints."""
+    own = ("NO_COLOR", "FORCE_COLOR", "COLORTERM", "COLUMNS", "LINES")
+    return {name: value for name, value in environment.items() if name not in own} | {"TERM": "xterm-256color"}
+
+
+def _read(screen: int) -> str:
+    parts = list[bytes]()
+    while True:
+        try:
+            part = os.read(screen, 65536)
+        except OSError:  # Linux reports the end of the last writer as an error, others as an empty read
+            part = b""
+        if not part:
+            return b"".join(parts).decode(errors="replace")
+        parts.append(part)
+
+
+def browser_program(environment: Mapping[str, str]) -> str:
+    """The path of the Chromium that is used.
+
+    Raises:
+        NoBrowser: there is none, or REPLAN_BROWSER names no program.
+    """
+    path, named = environment.get("PATH"), environment.get(BROWSER_VARIABLE)
+    found = next(filter(None, (shutil.which(name, path=path) for name in ([named] if named else BROWSERS))), None)
+    if found is None and named:
+        raise NoBrowser(f"{BROWSER_VARIABLE}={named!r} is no program that can be run: name a Chromium or Chrome there")
+    if found is None:
+        raise NoBrowser(f"No Chromium is on PATH: install one, or name it in {BROWSER_VARIABLE}")
+    return found
+
+
+@contextmanager
+def browser_page(stored: Mapping[str, str | bool]) -> Iterator["Page"]:
+    """An empty page of a browser that is closed at the end; `stored` are settings that a person chose in the web UI.
+
+    Raises:
+        NoBrowser: there is no Chromium, no Playwright, or they do not go together.
+        SystemExit: the browser gave up waiting for something on the page.
+    """
+    executable = browser_program(os.environ)
+    try:
+        from playwright.sync_api import Error, sync_playwright  # of an extra
+    except ModuleNotFoundError:
+        remedy = '`.venv/bin/python -m pip install --editable ".[pictures]"`'
+        raise NoBrowser(f"Playwright is not installed: {remedy}, then again") from None
+    with sync_playwright() as playwright:
+        try:
+            browser = playwright.chromium.launch(executable_path=executable, args=FLAGS)
+        except Error as error:
+            reason = error.message.partition("\n")[0]
+            raise NoBrowser(f"{executable!r} does not start ({reason}): name another in {BROWSER_VARIABLE}") from error
+        page = browser.new_page(
+            viewport={"width": WIDTH, "height": HEIGHT},
+            device_scale_factor=SHARPNESS,
+            color_scheme="light",
+            locale="en-US",
+            timezone_id="UTC",
+            reduced_motion="reduce",
+        )
+        for name, value in stored.items():
+            page.add_init_script(f"localStorage.setItem({json.dumps(name)}, {json.dumps(json.dumps(value))})")
+        try:
+            yield page
+        except Error as error:
+            raise SystemExit(f"{page.url} did not become what was expected: {error.message}") from error
+        finally:
+            browser.close()
+
+
+def _timeline(page: "Page", url: str) -> bytes:
+    """The timeline of a task, each call with the title that the workflow gave it, as PNG."""
+    page.goto(url)
+    labels = page.locator("svg text")
+    labels.filter(has_text="plan").first.wait_for()
+    page.wait_for_timeout(SETTLING_MS)
+    return _cut_out(page, page.get_by_role("heading", name="Event History"), labels)
+
+
+def _details(page: "Page", url: str) -> bytes:
+    """Summary, details, and current details of a task, as PNG."""
+    page.goto(url)
+    page.get_by_test_id("user-metadata-tab").click()
+    page.locator("iframe").nth(CURRENT_DETAILS).content_frame.locator("strong").first.wait_for()
+    page.wait_for_timeout(SETTLING_MS)
+    return _cut_out(page, page.get_by_test_id("workflow-id-heading"), page.locator("iframe"))
+
+
+def _cut_out(page: "Page", first: "Locator", last: "Locator") -> bytes:
+    """The page from the top of one element to the lowest end of others, without the bar at its left."""
+    nav = page.get_by_test_id("navigation-header").bounding_box()
+    top = first.first.bounding_box()
+    ends = [box["y"] + box["height"] for box in (one.bounding_box() for one in last.all()) if box]
+    if nav is None or top is None or not ends or page.viewport_size is None:
+        raise SystemExit(f"{page.url} is not built as maintenance/pictures.py expects: adapt it to this web UI")
+    left, upper = nav["width"] + 1, top["y"] - ABOVE
+    width, height = page.viewport_size["width"] - left, max(ends) + BELOW - upper
+    picture: bytes = page.screenshot(clip={"x": left, "y": upper, "width": width, "height": height})
+    return picture
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main(sys.argv[1:]))
+    except KeyboardInterrupt:
+        sys.exit(Exit.DETACHED)
