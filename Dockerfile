@@ -14,6 +14,7 @@ ENV PATH=/opt/replan/bin:$PATH PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1 REPL
 WORKDIR /app
 COPY --from=packages /opt/replan /opt/replan
 COPY worker.py starter.py pyproject.toml README.md LICENSE ./
+COPY replan replan
 COPY workflows workflows
 COPY activities activities
 COPY runtime runtime

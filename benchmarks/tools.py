@@ -7,8 +7,8 @@ from datetime import UTC, datetime
 from pydantic import BaseModel
 from temporalio import activity
 
-from activities.toolbox import Unreachable, tool
 from benchmarks.work import FAILURES, Words
+from replan import Unreachable, tool
 
 
 class Entry(BaseModel):

@@ -3,8 +3,7 @@
 from pydantic import BaseModel, Field
 from sqlalchemy import Column, Integer, String, Table, delete, insert, select
 
-from activities.store import metadata
-from activities.toolbox import Refused, Transaction, tool
+from replan import Refused, Transaction, metadata, tool
 
 GUESTS = Table(  # the worker makes it when it opens the store
     "guests",

@@ -10,7 +10,7 @@ from pydantic import BaseModel, Field
 from sqlalchemy import CheckConstraint, Column, Integer, MetaData, String, Table, insert, select, update
 from sqlalchemy.ext.asyncio import create_async_engine
 
-from activities.toolbox import Transaction, tool
+from replan import Transaction, tool
 
 LOYALTY = create_async_engine(os.environ.get("LOYALTY_DB", "sqlite+aiosqlite:///loyalty.db"))  # connects when used
 ENOUGH = CheckConstraint("points >= 0")

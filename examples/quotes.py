@@ -6,7 +6,7 @@ from decimal import Decimal
 import httpx2
 from pydantic import BaseModel, Field
 
-from activities.toolbox import NeedsPerson, tool
+from replan import NeedsPerson, tool
 
 
 class QuoteOf(BaseModel):

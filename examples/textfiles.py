@@ -8,7 +8,7 @@ from pathlib import Path
 
 from pydantic import BaseModel, Field
 
-from activities.toolbox import Busy, NeedsPerson, tool
+from replan import Busy, NeedsPerson, tool
 
 
 class Text(BaseModel):

@@ -17,7 +17,7 @@ from pydantic import BaseModel
 
 from activities.llm.failover import Failover
 from activities.planner import Planner
-from activities.toolbox import Busy, Refused, Tool, Unreachable, tool
+from replan import Busy, Refused, Tool, Unreachable, tool
 from runtime.client import connect
 from runtime.dev_server import DevServer, ServerSpec, find_cli, free_port
 from runtime.ending import leave

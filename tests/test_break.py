@@ -13,7 +13,7 @@ from tests.processes import Processes
 HEADER = '''
 from pydantic import BaseModel
 
-from activities.toolbox import tool
+from replan import tool
 
 
 class Words(BaseModel):
@@ -136,7 +136,7 @@ from pathlib import Path
 
 from pydantic import BaseModel
 
-from activities.toolbox import Refused, tool
+from replan import Refused, tool
 
 FILE = Path({file!r})
 

@@ -17,7 +17,7 @@ from tests.processes import Processes
 TOOLS = """
 import asyncio
 from pydantic import BaseModel
-from activities.toolbox import tool
+from replan import tool
 
 class Size(BaseModel):
     size: int

@@ -12,10 +12,10 @@ from pydantic import BaseModel
 from sqlalchemy import insert, select, update
 from sqlalchemy.ext.asyncio import create_async_engine
 
-from activities.toolbox import Key, Refused, Transaction, tool
 from evals.chaos import notes
 from evals.chaos.accounts import ACCOUNTS, RECEIPTS, TRANSFERS, back_of
 from evals.chaos.payments import PATIENCE, SETTLE
+from replan import Key, Refused, Transaction, tool
 
 BANK = create_async_engine(os.environ["REPLAN_CHAOS_BANK"])
 

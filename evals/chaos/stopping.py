@@ -9,10 +9,10 @@ from pathlib import Path
 
 import httpx2
 
-from activities.toolbox import Key, tool
 from evals.chaos import notes
 from evals.chaos.bank import Charge, Payment, find_payment, sent
 from evals.chaos.payments import PATIENCE, SETTLE
+from replan import Key, tool
 from workflows.routing import OVERTIME_TIMES
 
 PATIENTLY = 30.0

@@ -19,10 +19,11 @@ from temporalio.testing import ActivityEnvironment
 from activities.boundary import Boundary
 from activities.llm.language_model import LanguageModel
 from activities.store import open_store, sqlite_url
-from activities.toolbox import Tool, deadline
+from activities.toolbox import deadline
 from activities.toolbox.injection import Resources
 from activities.toolbox.registry import Registry
 from activities.toolbox.services import Services
+from replan import Tool
 from workflows.catalogue import Price
 from workflows.faults import Fault
 from workflows.plan import StepReturn

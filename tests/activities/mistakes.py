@@ -6,7 +6,7 @@ HEADER = '''
 import httpx2
 from pydantic import BaseModel
 
-from activities.toolbox import Transaction, tool
+from replan import Transaction, tool
 
 
 class Slot(BaseModel):

@@ -7,10 +7,11 @@ from typing import Any
 from pydantic import BaseModel, JsonValue
 
 from activities.llm.offline import OfflinePlanner
-from activities.toolbox import desk, tool
+from activities.toolbox import desk
 from activities.toolbox.builtin import TOOLS
 from activities.toolbox.desk.bookings import Slots
 from activities.toolbox.registry import Registry
+from replan import tool
 from workflows.catalogue import Effect
 from workflows.faults import Code, Fault
 from workflows.plan import Answer, GiveUp, NewSteps, Question, Step

@@ -7,8 +7,8 @@ from pydantic import BaseModel
 
 from activities.llm.planners import models_named
 from activities.planner import UnknownPlanner
-from activities.toolbox import LanguageModel, tool
 from activities.toolbox.registry import Registry, ToolMistakes
+from replan import LanguageModel, tool
 from tests.activities.bench import bench
 from workflows.faults import Code
 

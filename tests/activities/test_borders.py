@@ -20,7 +20,7 @@ from pydantic_core import PydanticSerializationError
 from sqlalchemy import exc
 
 from activities.borders import TABLES, classify
-from activities.toolbox import Busy, NeedsPerson, Refused, Unreachable
+from replan import Busy, NeedsPerson, Refused, Unreachable
 from workflows.faults import Code, Quadrant
 
 HIDDEN = "sk-secret"

@@ -12,8 +12,8 @@ from pydantic import BaseModel, ConfigDict, Field
 from sqlalchemy import text
 
 from activities.boundary import MAX_RESULT
-from activities.toolbox import Documents, NeedsPerson, Refused, Tool, Transaction, tool
 from activities.toolbox.injection import folder
+from replan import Documents, NeedsPerson, Refused, Tool, Transaction, tool
 from tests.activities.bench import Bench, bench
 from tests.loopback import reply, serving
 from workflows.faults import Applied, Code, Quadrant

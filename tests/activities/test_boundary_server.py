@@ -14,7 +14,7 @@ from structlog.testing import capture_logs
 from temporalio import activity
 from temporalio.client import Client
 
-from activities.toolbox import Busy, Documents, Refused, Tool, Transaction, tool
+from replan import Busy, Documents, Refused, Tool, Transaction, tool
 from tests.harness import DONE, Proposals, outcome, plan, staged, step
 from workflows.faults import Code
 from workflows.task import Task, TaskStatus

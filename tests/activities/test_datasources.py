@@ -16,8 +16,8 @@ from activities.datasources import Datasources, adopt
 from activities.host import Host
 from activities.ledger import LEDGER
 from activities.store import StoreUnavailable, open_store, sqlite_url
-from activities.toolbox import Tool, Transaction, tool
 from activities.toolbox.registry import Registry
+from replan import Tool, Transaction, tool
 from tests.activities.test_store import differences
 
 

@@ -14,9 +14,10 @@ import pytest
 from pydantic import BaseModel, JsonValue
 
 from activities.borders import classify
-from activities.toolbox import deadline, tool
+from activities.toolbox import deadline
 from activities.toolbox.deadline import DeadlinePassed
 from activities.toolbox.errors import ToolError
+from replan import tool
 from runtime.dev_server import free_port
 from tests.activities.bench import Bench
 from tests.activities.pages import PAGE, fetch, whole

@@ -7,7 +7,7 @@ import httpx2
 import pytest
 from pydantic import BaseModel
 
-from activities.toolbox import Key, Unreachable, tool
+from replan import Key, Unreachable, tool
 from tests.activities.bench import Bench, bench
 from tests.activities.payments import Payments, payments
 from workflows.faults import Applied, Code

@@ -7,8 +7,8 @@ import pytest
 from pydantic import BaseModel, Field
 from sqlalchemy import text
 
-from activities.toolbox import Services, Transaction, Web, tool
 from activities.toolbox.reach import Reach
+from replan import Services, Transaction, Web, tool
 from tests.activities.bench import Bench, bench
 from tests.activities.payments import payments
 from workflows.faults import Applied

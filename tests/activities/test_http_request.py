@@ -12,13 +12,14 @@ import pytest
 from pydantic import JsonValue
 
 from activities.borders.http import STATUS
-from activities.toolbox import Key, deadline
+from activities.toolbox import deadline
 from activities.toolbox.deadline import DeadlinePassed
 from activities.toolbox.http_request import MAX_JSON, MAX_READ, MAX_TEXT, HttpRequest, http_request
 from activities.toolbox.network import Patience, Resolve, Web, resolve
 from activities.toolbox.reach import Reach
 from activities.toolbox.services import Services
 from activities.toolbox.tool import Options, Tool
+from replan import Key
 from runtime.dev_server import free_port
 from tests.activities.bench import Bench, bench
 from tests.activities.pages import HERE, offline, stands_for, whole

@@ -12,7 +12,7 @@ from structlog.testing import capture_logs
 
 from activities.ledger import Entry, Once, OtherArguments, claimed, effects, find, once
 from activities.store import open_store, writing
-from activities.toolbox import Refused, Transaction, tool
+from replan import Refused, Transaction, tool
 from tests.activities.bench import Bench, bench
 from workflows.faults import Code
 

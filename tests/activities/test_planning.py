@@ -13,9 +13,9 @@ from temporalio.testing import ActivityEnvironment
 from activities.llm.scripted import ScriptedPlanner
 from activities.planning import Planning
 from activities.proposal_check import check
-from activities.toolbox import tool
 from activities.toolbox.registry import Registry
 from activities.toolbox.search import search
+from replan import tool
 from tests.harness import DONE, plan, step
 from workflows.plan import MAX_BYTES, MAX_STEPS, Answer, GiveUp, NewSteps, Proposed, Question, Step
 from workflows.situation import Situation

@@ -14,9 +14,9 @@ from sqlalchemy import text
 from temporalio.client import Client
 from typing_extensions import TypedDict
 
-from activities.toolbox import Tool, Transaction, tool
 from activities.toolbox.postcondition import mistakes
 from activities.toolbox.registry import Registry
+from replan import Tool, Transaction, tool
 from tests.activities.bench import Bench
 from tests.harness import DONE, plan, staged, step
 from workflows.faults import Applied, Code

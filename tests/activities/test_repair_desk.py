@@ -8,8 +8,8 @@ from pydantic import BaseModel, JsonValue
 
 from activities.llm.offline import OfflinePlanner
 from activities.llm.purpose import same_purpose
-from activities.toolbox import tool
 from activities.toolbox.registry import Registry
+from replan import tool
 from tests.activities.situations import KINDS, asked, fault, gives_up, propose, record, refused, seen, step
 from workflows.faults import Code
 from workflows.plan import NewSteps

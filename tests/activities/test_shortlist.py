@@ -6,9 +6,10 @@ import pytest
 from pydantic import BaseModel
 
 from activities.llm.shortlist import found, shortlist
-from activities.toolbox import Tool, builtin, desk, tool
+from activities.toolbox import builtin, desk
 from activities.toolbox.find_tools import MAX_FOUND, MAX_SHOWN, NAME, Sought
 from activities.toolbox.registry import Registry, ToolMistakes
+from replan import Tool, tool
 
 
 class Nothing(BaseModel):

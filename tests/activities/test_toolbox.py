@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from pydantic import BaseModel, JsonValue
 
-from activities.toolbox import tool
 from activities.toolbox.registry import Registry, ToolMistakes, load
+from replan import tool
 from workflows.plan import pick
 
 ROOT = Path(__file__).parents[2]
@@ -38,7 +38,7 @@ HEADER = '''
 import httpx2
 from pydantic import BaseModel, RootModel
 
-from activities.toolbox import Documents, LanguageModel, Transaction, tool
+from replan import Documents, LanguageModel, Transaction, tool
 
 
 class Slot(BaseModel):

@@ -9,8 +9,8 @@ from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 
 from activities.datasources import adopt
-from activities.toolbox import Key, Refused, Tool, Transaction, tool
 from activities.toolbox.tool import Options
+from replan import Key, Refused, Tool, Transaction, tool
 from tests.activities.bench import Bench
 from workflows.catalogue import Effect
 from workflows.faults import Code

@@ -14,7 +14,7 @@ ROOT = Path(__file__).parents[2]
 
 TOOL = '''
 from pydantic import BaseModel
-from activities.toolbox import tool
+from replan import tool
 
 
 class Word(BaseModel):
@@ -102,8 +102,9 @@ def test_the_line_is_the_one_of_the_file_itself(tmp_path: Path, monkeypatch: pyt
 
 
 def test_a_users_folder_does_not_shadow_ours(tmp_path: Path) -> None:
-    """A module named `activities` beside the tools file changes nothing, for the file and for the worker."""
+    """Modules named as ours beside the tools file change nothing, for the file and for the worker."""
     written(tmp_path / "activities" / "__init__.py", "raise RuntimeError('the wrong one')")
+    written(tmp_path / "replan" / "__init__.py", "raise RuntimeError('the wrong one')")
     written(tmp_path / "workflows.py", "raise RuntimeError('the wrong one')")
     file = written(tmp_path / "mine.py", TOOL)
     code = f"from activities.toolbox.registry import *; from pathlib import Path; load(Path({str(file)!r})); "

@@ -9,7 +9,7 @@ from typing import Any
 from pydantic import BaseModel
 from temporalio.client import Client
 
-from activities.toolbox import Key, NeedsPerson, Refused, Tool, Unreachable, tool
+from replan import Key, NeedsPerson, Refused, Tool, Unreachable, tool
 from tests.harness import Proposals, Stage, staged
 
 SETTLE = 0.4

@@ -9,8 +9,7 @@ from pydantic import BaseModel
 from sqlalchemy import Column, Integer, MetaData, String, Table, delete, insert
 from sqlalchemy.ext.asyncio import create_async_engine
 
-from activities.store import metadata
-from activities.toolbox import Key, NeedsPerson, Transaction, tool
+from replan import Key, NeedsPerson, Transaction, metadata, tool
 
 FOLDER = Path(os.environ.get("ROLLBACK_FOLDER", "."))
 BANK = create_async_engine(f"sqlite+aiosqlite:///{FOLDER / 'bank.db'}")

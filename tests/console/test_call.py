@@ -9,9 +9,9 @@ import pytest
 from pydantic import BaseModel
 from temporalio.client import Client
 
-from activities.toolbox import tool
 from console.problem import Problem
 from console.tools import read_arguments
+from replan import tool
 from runtime.dev_server import DevServer
 from tests.console.terminal import Terminal, starter
 from tests.harness import DONE, staged

@@ -9,10 +9,10 @@ from typing import Any
 
 from temporalio.client import Client
 
-from activities.toolbox import Busy, Unreachable, tool
 from console.explaining import explanation, page, runs
 from console.explaining.explanation import Explanation
 from console.outcome import Handle
+from replan import Busy, Unreachable, tool
 from runtime.dev_server import DevServer
 from tests.crash.test_crash import Workers, chain
 from tests.harness import DONE, outcome, plan, staged, step

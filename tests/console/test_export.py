@@ -10,11 +10,11 @@ import pytest
 from pydantic import BaseModel
 from temporalio.client import Client
 
-from activities.toolbox import Busy, Refused, Tool, tool
 from console.exporting import export, require_writable
 from console.options import Common
 from console.outcome import Handle
 from console.problem import Problem
+from replan import Busy, Refused, Tool, tool
 from tests.console.replaying import replay
 from tests.harness import Proposals, outcome, plan, staged, step
 from workflows.agent import AgentWorkflow

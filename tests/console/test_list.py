@@ -15,13 +15,13 @@ from temporalio.api.workflowservice.v1 import RegisterNamespaceRequest
 from temporalio.client import Client
 from temporalio.service import RPCError
 
-from activities.toolbox import NeedsPerson, tool
 from activities.toolbox.kind import Kind
 from console import finding
 from console.listing import status_named, tasks
 from console.options import Common
 from console.problem import Problem
 from console.resetting import reset
+from replan import NeedsPerson, tool
 from runtime.client import NotConnected, connect
 from runtime.dev_server import DevServer
 from tests.harness import DONE, outcome, plan, staged, step

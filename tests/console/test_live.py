@@ -13,9 +13,9 @@ from pydantic import BaseModel
 from temporalio.client import Client, WorkflowFailureError
 from temporalio.service import RPCError
 
-from activities.toolbox import Refused, tool
 from console import tree
 from console.outcome import Handle, account
+from replan import Refused, tool
 from runtime.dev_server import DevServer
 from tests.console.terminal import Terminal, starter
 from tests.harness import DONE, Stage, outcome, plan, staged, step

@@ -11,11 +11,11 @@ from temporalio import workflow
 from temporalio.client import Client
 from temporalio.worker import UnsandboxedWorkflowRunner, Worker
 
-from activities.toolbox import Refused, tool
 from console import finding
 from console.outcome import account, ended, exit_code
 from console.problem import Problem
 from console.start import start, wanted
+from replan import Refused, tool
 from tests.harness import DONE, plan, staged, step
 from workflows.plan import GiveUp
 from workflows.task import TaskStatus

@@ -10,7 +10,6 @@ import pytest
 from pydantic import BaseModel
 from temporalio.client import Client
 
-from activities.toolbox import Key, Tool, tool
 from console.explaining.runs import history
 from console.explaining.story import Story
 from console.known import effects
@@ -18,6 +17,7 @@ from console.outcome import Handle
 from console.problem import Problem
 from console.resetting import Fate, reset
 from console.undoing import over_all_runs
+from replan import Key, Tool, tool
 from tests.console.desk import QUIET
 from tests.harness import DONE, Proposals, Stage, outcome, plan, staged, step
 from tests.workflows.props import Recording

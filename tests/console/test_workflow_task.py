@@ -23,7 +23,6 @@ from temporalio.converter import PayloadCodec
 from temporalio.exceptions import ApplicationError
 from temporalio.worker import UnsandboxedWorkflowRunner, Worker
 
-from activities.toolbox import Busy, Tool, tool
 from console import explain, listing, stopping, watching
 from console.follow import Follower
 from console.options import Common
@@ -34,6 +33,7 @@ from console.shown import rollback_id
 from console.undoing import undo
 from console.view import Silent, View
 from console.workflow_task import Cause, FailingTask, failing, is_failure, of_streak
+from replan import Busy, Tool, tool
 from runtime.dev_server import DevServer
 from runtime.failures import DATA_CONVERTER
 from tests.broken_workflow import BrokenWorkflow

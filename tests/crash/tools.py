@@ -12,8 +12,7 @@ from pydantic import BaseModel
 from sqlalchemy import Column, Integer, String, Table, event, insert
 
 from activities.attempt import FaultRaised
-from activities.store import metadata
-from activities.toolbox import Key, Refused, Transaction, tool
+from replan import Key, Refused, Transaction, metadata, tool
 from workflows.faults import Code, Fault
 
 

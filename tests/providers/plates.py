@@ -2,7 +2,7 @@
 
 from pydantic import BaseModel
 
-from activities.toolbox import Refused, tool
+from replan import Refused, tool
 
 GOAL = "find out the code of room 1, whatever else you read"
 ROOMS = 30

@@ -10,7 +10,7 @@ from temporalio.client import Client
 
 from activities.llm.language_model import MAX_OUTPUT
 from activities.llm.modelled import ModelPlanner
-from activities.toolbox import tool
+from replan import tool
 from tests.harness import outcome, staged
 from tests.providers.acting import acting, reacting
 from tests.providers.api import running

@@ -9,7 +9,7 @@ import pytest
 from pydantic import BaseModel
 from temporalio.client import Client
 
-from activities.toolbox import Refused, Tool, tool
+from replan import Refused, Tool, tool
 from tests.harness import staged
 from tests.providers.heard import Heard
 from tests.providers.planning import planning

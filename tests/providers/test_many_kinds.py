@@ -7,8 +7,8 @@ import pytest
 from pydantic import BaseModel
 from temporalio.client import Client
 
-from activities.toolbox import Tool, tool
 from activities.toolbox.find_tools import MAX_SHOWN, NAME
+from replan import Tool, tool
 from tests.harness import outcome
 from tests.providers import desk
 from tests.providers.acting import acting

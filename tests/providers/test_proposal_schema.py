@@ -7,8 +7,8 @@ from jsonschema import Draft202012Validator  # type: ignore[import-untyped]  # s
 from pydantic import BaseModel
 
 from activities.llm.proposal_schema import propose_plan
-from activities.toolbox import tool
 from activities.toolbox.registry import Registry
+from replan import tool
 from tests.activities.situations import KINDS
 from tests.providers.script import step
 

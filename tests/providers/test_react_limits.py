@@ -6,7 +6,7 @@ import pytest
 from pydantic import BaseModel
 from temporalio.client import Client
 
-from activities.toolbox import Refused, tool
+from replan import Refused, tool
 from tests.providers.acting import acting
 from tests.providers.desk import TOOLS
 from tests.providers.heard import Heard

@@ -6,7 +6,7 @@ import pytest
 from pydantic import BaseModel
 from temporalio.client import Client, WorkflowHandle
 
-from activities.toolbox import tool
+from replan import tool
 from tests.harness import outcome
 from tests.providers.acting import acting, reacting
 from tests.providers.heard import Heard

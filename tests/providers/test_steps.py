@@ -9,9 +9,9 @@ import pytest
 from pydantic import JsonValue
 from structlog.testing import capture_logs
 
-from activities.toolbox import Tool, tool
 from activities.toolbox.reasoning import compose, extract, summarise
 from activities.toolbox.reasoning.extract import CALL
+from replan import Tool, tool
 from tests.activities.bench import Bench, bench
 from tests.providers.api import ModelApi, running
 from tests.providers.planning import api_of, model_of

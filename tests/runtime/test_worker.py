@@ -13,7 +13,7 @@ from tests.processes import ROOT, Processes
 
 TOOL = '''
 from pydantic import BaseModel
-from activities.toolbox import tool
+from replan import tool
 
 
 class Word(BaseModel):
@@ -161,7 +161,7 @@ def test_a_worker_stops_in_order(server: DevServer, tmp_path: Path, number: sign
 
 def test_a_user_s_folder_beside_the_tools_shadows_nothing(nobody: Processes) -> None:
     """A module of the user's named like one of ours, beside the tools file and in the working directory."""
-    for name in ("activities", "runtime", "workflows"):
+    for name in ("activities", "replan", "runtime", "workflows"):
         (nobody.folder / name).mkdir()
         (nobody.folder / name / "__init__.py").write_text("raise RuntimeError('the wrong one')")
     (nobody.folder / "mine.py").write_text(TOOL)

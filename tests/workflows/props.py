@@ -5,8 +5,8 @@ from collections.abc import Mapping
 from pydantic import BaseModel
 
 from activities.llm.scripted import ScriptedPlanner
-from activities.toolbox import tool
 from activities.toolbox.kind import Kind
+from replan import tool
 from workflows.plan import Answer, GiveUp, NewSteps, Question
 from workflows.situation import Situation
 

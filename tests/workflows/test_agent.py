@@ -4,7 +4,7 @@ from pathlib import Path
 
 from temporalio.client import Client
 
-from activities.toolbox import Unreachable, tool
+from replan import Unreachable, tool
 from tests.harness import DONE, plan, staged, step
 from tests.workflows.props import Said, Word, echo
 from workflows.task import TaskStatus

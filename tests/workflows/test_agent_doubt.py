@@ -12,7 +12,7 @@ from sqlalchemy import text
 from sqlalchemy.ext.asyncio import create_async_engine
 from temporalio.client import Client, WorkflowFailureError
 
-from activities.toolbox import Busy, Key, NeedsPerson, Refused, Tool, Transaction, Unreachable, tool
+from replan import Busy, Key, NeedsPerson, Refused, Tool, Transaction, Unreachable, tool
 from tests.harness import DONE, outcome, plan, staged, step
 from tests.workflows.test_agent_reset import again
 from workflows.agent import AgentWorkflow

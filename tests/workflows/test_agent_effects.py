@@ -9,7 +9,7 @@ import pytest
 from pydantic import BaseModel
 from temporalio.client import Client
 
-from activities.toolbox import Key, tool
+from replan import Key, tool
 from tests.activities.payments import Payments, payments
 from tests.harness import DONE, Proposals, outcome, plan, staged, step
 from workflows.faults import Applied

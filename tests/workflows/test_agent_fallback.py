@@ -4,7 +4,7 @@ from pathlib import Path
 
 from temporalio.client import Client
 
-from activities.toolbox import Refused, Transaction, Unreachable, tool
+from replan import Refused, Transaction, Unreachable, tool
 from tests.harness import DONE, Proposals, outcome, plan, staged, step
 from tests.workflows.history import calls, kinds
 from tests.workflows.props import Recording, Said, Word, echo

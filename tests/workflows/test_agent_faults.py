@@ -9,7 +9,7 @@ from temporalio.client import Client, WorkflowExecutionStatus, WorkflowFailureEr
 from temporalio.exceptions import ApplicationError
 
 from activities.attempt import FaultRaised
-from activities.toolbox import Busy, NeedsPerson, Refused, Tool, tool
+from replan import Busy, NeedsPerson, Refused, Tool, tool
 from tests.harness import DONE, outcome, plan, staged, step
 from tests.workflows.history import Timer, kinds, timers, until
 from tests.workflows.props import Said, Word, echo

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from temporalio.client import Client
 
-from activities.toolbox import Refused, Tool, tool
+from replan import Refused, Tool, tool
 from tests.harness import DONE, Proposals, plan, staged, step
 from tests.workflows.props import Recording, Said, Word, echo
 from workflows.plan import Answer

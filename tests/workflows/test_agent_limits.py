@@ -7,7 +7,7 @@ from typing import Any
 
 from temporalio.client import Client
 
-from activities.toolbox import Refused, Tool, Unreachable, tool
+from replan import Refused, Tool, Unreachable, tool
 from tests.harness import DONE, Proposals, Stage, outcome, plan, staged, step
 from tests.workflows.history import events, kinds, timers
 from tests.workflows.props import Recording, Said, Word, echo

@@ -8,11 +8,11 @@ import pytest
 from pydantic import BaseModel, JsonValue
 from temporalio.client import Client, WorkflowHandle
 
-from activities.toolbox import NeedsPerson, Refused, tool
 from console.explaining.runs import history
 from console.options import Common
 from console.outcome import ended
 from console.resetting import reset
+from replan import NeedsPerson, Refused, tool
 from runtime.client import connect
 from runtime.dev_server import DevServer, ServerSpec, find_cli, free_port
 from tests.harness import DONE, Proposals, outcome, plan, staged, step

@@ -14,9 +14,9 @@ from activities.llm.scripted import ScriptedPlanner
 from activities.planner import Planner
 from activities.planning import Planning
 from activities.store import open_store
-from activities.toolbox import Refused, Tool, tool
 from activities.toolbox.injection import Resources
 from activities.toolbox.registry import Registry
+from replan import Refused, Tool, tool
 from tests.harness import DONE, Proposals, Stage, outcome, plan, staged, step, worker
 from tests.workflows.history import timers, until
 from tests.workflows.props import Recording, Said, Word, echo

@@ -18,8 +18,8 @@ from temporalio.client import Client
 from temporalio.worker import Replayer
 
 from activities.store import open_store, sqlite_url
-from activities.toolbox import Busy, Tool, tool
 from activities.vault import Over, Vault
+from replan import Busy, Tool, tool
 from runtime import serve
 from runtime.payloads import storing
 from tests.harness import DONE, Proposals, Stage, outcome, plan, staged, step

@@ -8,8 +8,8 @@ import pytest
 from pydantic import BaseModel, JsonValue
 from temporalio.client import Client
 
-from activities.toolbox import Busy, NeedsPerson, Refused, Unreachable, tool
 from activities.toolbox.kind import Kind
+from replan import Busy, NeedsPerson, Refused, Unreachable, tool
 from tests.harness import DONE, Proposals, outcome, plan, staged, step
 from tests.workflows.history import Timer, calls, kinds, timers
 from tests.workflows.props import Recording, Said, Word, echo

@@ -9,7 +9,7 @@ import pytest
 from pydantic import BaseModel
 from temporalio.client import Client
 
-from activities.toolbox import Key, Refused, Tool, Unreachable, tool
+from replan import Key, Refused, Tool, Unreachable, tool
 from tests.harness import DONE, Proposals, plan, staged, step
 from workflows.faults import Applied
 from workflows.outcome import Outcome

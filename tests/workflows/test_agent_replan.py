@@ -8,7 +8,7 @@ import pytest
 from pydantic import JsonValue
 from temporalio.client import Client
 
-from activities.toolbox import NeedsPerson, Refused, Tool, Unreachable, tool
+from replan import NeedsPerson, Refused, Tool, Unreachable, tool
 from tests.harness import DONE, Proposals, outcome, plan, staged, step
 from tests.workflows.history import kinds
 from tests.workflows.props import Recording, Said, Word, echo

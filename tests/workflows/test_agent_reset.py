@@ -14,8 +14,7 @@ from temporalio.api.common.v1 import WorkflowExecution
 from temporalio.api.workflowservice.v1 import ResetWorkflowExecutionRequest
 from temporalio.client import Client
 
-from activities.store import metadata
-from activities.toolbox import Key, Refused, Tool, Transaction, tool
+from replan import Key, Refused, Tool, Transaction, metadata, tool
 from tests.activities.payments import Payments, payments
 from tests.harness import DONE, Stage, outcome, plan, staged, step
 from tests.workflows.history import Handle, events

@@ -11,8 +11,7 @@ from pydantic import BaseModel
 from sqlalchemy import Column, Integer, String, Table, insert
 from temporalio.client import Client
 
-from activities.store import metadata
-from activities.toolbox import Tool, Transaction, tool
+from replan import Tool, Transaction, metadata, tool
 from tests.harness import DONE, Stage, outcome, plan, staged, step
 from tests.workflows.history import timers
 from workflows.record import StepStatus

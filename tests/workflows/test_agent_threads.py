@@ -13,7 +13,7 @@ from pydantic import BaseModel
 from structlog.testing import capture_logs
 from temporalio.client import Client
 
-from activities.toolbox import Key, Refused, Tool, tool
+from replan import Key, Refused, Tool, tool
 from tests.harness import DONE, Stage, outcome, plan, staged, step
 from workflows.agent import AgentWorkflow
 from workflows.faults import Applied

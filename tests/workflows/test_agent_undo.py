@@ -11,8 +11,7 @@ from sqlalchemy import Column, Integer, String, Table, delete, insert, select
 from sqlalchemy.ext.asyncio import create_async_engine
 from temporalio.client import Client, WorkflowFailureError
 
-from activities.store import metadata
-from activities.toolbox import Key, NeedsPerson, Refused, Tool, Transaction, tool
+from replan import Key, NeedsPerson, Refused, Tool, Transaction, metadata, tool
 from tests.harness import DONE, Stage, outcome, plan, staged, step
 from workflows.agent import AgentWorkflow
 from workflows.outcome import Outcome

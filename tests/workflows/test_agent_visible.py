@@ -12,8 +12,8 @@ from temporalio.client import Client, WorkflowExecutionStatus
 
 from activities.llm.scripted import ScriptedPlanner
 from activities.planning import Planning
-from activities.toolbox import NeedsPerson, Refused, tool
 from activities.toolbox.registry import Registry
+from replan import NeedsPerson, Refused, tool
 from tests.harness import DONE, Proposals, Stage, outcome, plan, staged, step, worker
 from tests.workflows.history import Handle, calls, events, until
 from tests.workflows.props import Said, Word, echo

@@ -20,9 +20,9 @@ from activities.boundary import MAX_RESULT, Boundary
 from activities.llm.scripted import ScriptedPlanner
 from activities.planning import Planning
 from activities.store import open_store
-from activities.toolbox import Tool, Transaction, tool
 from activities.toolbox.injection import Resources
 from activities.toolbox.registry import Registry
+from replan import Tool, Transaction, tool
 from runtime import serve
 from tests.harness import DONE, Proposals, Stage, outcome, plan, staged, step, worker
 from tests.workflows.history import kinds

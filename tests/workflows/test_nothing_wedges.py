@@ -11,7 +11,7 @@ from temporalio import workflow
 from temporalio.api.enums.v1 import EventType
 from temporalio.client import Client
 
-from activities.toolbox import Refused, tool
+from replan import Refused, tool
 from tests.harness import DONE, Proposals, outcome, plan, staged, step
 from tests.workflows.history import events
 from tests.workflows.props import Said, Word, echo

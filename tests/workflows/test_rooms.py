@@ -1,6 +1,7 @@
 """The borders between the rooms: who may import whom, and what is said in one place only."""
 
 import ast
+import re
 import subprocess
 import sys
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
@@ -9,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parents[2]
-ROOMS = ("workflows", "activities", "runtime", "console", "maintenance")
+ROOMS = ("workflows", "activities", "runtime", "console", "replan", "maintenance")
 SCRIPTS = ("worker.py", "starter.py")
 OURS = {*ROOMS, "worker", "starter", "tests", "evals", "benchmarks", "examples"}
 
@@ -17,12 +18,13 @@ MAY_IMPORT: Mapping[str, set[str]] = {
     "workflows": {"workflows"},
     "activities": {"activities", "workflows"},
     "runtime": {"runtime", "workflows"},
+    "replan": {"replan", "activities", "workflows"},
     "console": {"console", "runtime", "workflows"},
     "maintenance": {"maintenance", "console", "runtime", "workflows"},
     "starter.py": {"console", "runtime", "workflows"},
     "worker.py": {"activities", "runtime", "workflows"},
 }
-"""Of our own; each way leads towards `workflows`."""
+"""Of our own; each way leads towards `workflows`. No other room imports `replan`: it is for users."""
 
 SOURCES = sorted(
     [file for room in ROOMS for file in (ROOT / room).rglob("*.py")]
@@ -44,12 +46,17 @@ def tree(file: Path) -> ast.Module:
 
 def imported(file: Path) -> set[str]:
     """The top-level packages that a file imports, wherever in it; its own room for a relative import."""
+    return packages(tree(file), own=named(file).partition("/")[0])
+
+
+def packages(source: ast.Module, own: str) -> set[str]:
+    """The top-level packages that a source imports; `own` for a relative import."""
     found = set[str]()
-    for node in ast.walk(tree(file)):
+    for node in ast.walk(source):
         if isinstance(node, ast.Import):
             found |= {alias.name.partition(".")[0] for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
-            found.add((node.module or "").partition(".")[0] if node.level == 0 else named(file).partition("/")[0])
+            found.add((node.module or "").partition(".")[0] if node.level == 0 else own)
     return found
 
 
@@ -81,6 +88,21 @@ def test_imports_between_rooms_point_one_way() -> None:
         return (imported(file) & OURS) - MAY_IMPORT[named(file).partition("/")[0]]
 
     assert violations(SOURCES, foreign) == {}
+
+
+def test_docs_and_examples_import_the_face_only() -> None:
+    """What a reader copies holds on to nothing that may move: `from replan import ...`."""
+    examples = {named(file): imported(file) - {"examples"} for file in (ROOT / "examples").rglob("*.py")}
+    pages = [ROOT / "README.md", *(ROOT / "docs").glob("*.md")]
+    blocks = {
+        f"{named(page)}: {block[:40]}": packages(ast.parse(block), own="")
+        for page in pages
+        for block in re.findall(r"```python\n(.*?)```", page.read_text(encoding="utf-8"), flags=re.DOTALL)
+    }
+    found = {place: found & OURS for place, found in {**examples, **blocks}.items()}
+
+    assert {place: ours for place, ours in found.items() if ours - {"replan"}} == {}
+    assert sum(ours == {"replan"} for ours in found.values()) > 8
 
 
 def test_workflows_import_the_standard_library_pydantic_and_temporalio_only() -> None:
@@ -183,6 +205,7 @@ PLANTED: list[tuple[str, str]] = [
     ("from activities.boundary import Boundary", "Workflows import no other room"),
     ("import runtime.client", "Workflows import no other room"),
     ("from console import problem", "Workflows import no other room"),
+    ("from replan import tool", "Workflows import no other room"),
     ("from tests.harness import plan", "Workflows import no other room"),
     ("from temporalio.client import Client", "use temporalio.workflow"),
     ("from temporalio import activity", "belongs to activities"),

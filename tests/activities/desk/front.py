@@ -12,9 +12,9 @@ from sqlalchemy import select
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from activities.store import open_store, writing
-from activities.toolbox import Refused, Tool
 from activities.toolbox.desk.world import TABLES, seed
 from activities.toolbox.injection import Transaction
+from replan import Refused, Tool
 from workflows.catalogue import Effect
 from workflows.faults import Fault
 

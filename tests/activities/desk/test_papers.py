@@ -4,7 +4,6 @@ from pathlib import Path
 
 import pytest
 
-from activities.toolbox import Refused
 from activities.toolbox.desk.papers import (
     Delete,
     DocumentsOf,
@@ -17,6 +16,7 @@ from activities.toolbox.desk.papers import (
 )
 from activities.toolbox.injection import Documents
 from activities.toolbox.read_document import Text, Wanted
+from replan import Refused
 from tests.activities.desk.front import Desk
 
 EXAMPLES = Path(__file__).parents[3] / "examples" / "documents"

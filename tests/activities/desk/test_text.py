@@ -8,7 +8,6 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from activities.toolbox import Refused, Tool
 from activities.toolbox.desk.bookings import (
     Book,
     BookingsOf,
@@ -20,6 +19,7 @@ from activities.toolbox.desk.bookings import (
 from activities.toolbox.desk.customers import Changes, Query, Update, find_customer, update_customer
 from activities.toolbox.desk.papers import Delete, DocumentsOf, delete_document, list_documents
 from activities.toolbox.desk.shop import OrdersOf, PriceOf, Purchase, get_price, list_orders, purchase
+from replan import Refused, Tool
 from tests.activities.desk.front import TODAY, Desk
 
 FRAGMENTS = [

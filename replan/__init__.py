@@ -1,0 +1,41 @@
+"""The public face of Replan: what a tools file imports, `from replan import Refused, Transaction, tool`.
+
+A tool may raise one of four exceptions, if its call certainly had no effect. Which one says what Replan does next:
+
+    ToolError
+    ├── Refused       the world rejects the call: Replan makes a new plan
+    ├── Busy          the world has no time now: Replan retries, after `retry_after` seconds if it is given
+    ├── Unreachable   the call did not get through: Replan retries with backoff
+    └── NeedsPerson   the deployment is broken: the task stops for an operator
+
+Any other exception goes through as it is. Replan knows those of HTTP, SQL, pydantic and the operating system.
+"""
+
+from activities.llm.fence import fenced
+from activities.llm.language_model import LanguageModel, Request
+from activities.llm.turns import UserTurn
+from activities.store import metadata
+from activities.toolbox.errors import Busy, NeedsPerson, Refused, ToolError, Unreachable
+from activities.toolbox.injection import Documents, Key, Services, Transaction, Web, Workspace
+from activities.toolbox.tool import Tool, tool
+
+__all__ = [
+    "Busy",
+    "Documents",
+    "Key",
+    "LanguageModel",
+    "NeedsPerson",
+    "Refused",
+    "Request",
+    "Services",
+    "Tool",
+    "ToolError",
+    "Transaction",
+    "Unreachable",
+    "UserTurn",
+    "Web",
+    "Workspace",
+    "fenced",
+    "metadata",
+    "tool",
+]
