@@ -18,13 +18,12 @@ from benchmarks import anatomy, servers, workers
 from benchmarks.dialogue import Dialogue
 from benchmarks.turns_report import TurnsReport
 from benchmarks.work import TEXT
+from replan.testing.anthropic_api import AnthropicApi
+from replan.testing.model_api import ModelApi, running
+from replan.testing.script import ModelCall, ModelReply, ReceivedRequest, calls
 from runtime.client import NotConnected, connect
 from runtime.dev_server import ServerUnavailable
 from runtime.ending import leave
-from tests.providers.anthropic_api import AnthropicApi
-from tests.providers.api import ModelApi, running
-from tests.providers.heard import Heard
-from tests.providers.script import Call, Says, calls
 from workflows.budget import Limits
 from workflows.task import Task
 
@@ -82,11 +81,11 @@ async def replan(client: Client, address: str, folder: Path, turns: int) -> Sequ
     return events
 
 
-def _model(heard: Heard, turns: int) -> Says:
+def _model(heard: ReceivedRequest, turns: int) -> ModelReply:
     """One call a turn, with arguments that are never the same."""
-    if heard.said >= turns:
-        return Says(text=f"That were {turns} turns.")
-    return calls(Call("echo", {"text": f"{heard.said + 1}. {TEXT}"}))
+    if heard.turn >= turns:
+        return ModelReply(text=f"That were {turns} turns.")
+    return calls(ModelCall("echo", {"text": f"{heard.turn + 1}. {TEXT}"}))
 
 
 def _require_peace(api: ModelApi) -> None:

@@ -7,10 +7,10 @@ import pytest
 from temporalio.client import Client
 
 from activities.store import sqlite_url
+from replan.testing.postgresql import FAST, MISSING, PASSWORD, USER, Cluster, find_postgresql, running
 from runtime.client import connect
 from runtime.dev_server import DevServer, ServerSpec, find_cli, free_port
 from runtime.ending import leave
-from tests.postgres import HASTY, MISSING, PASSWORD, USER, Cluster, find_postgresql, running
 from workflows import attributes
 
 pytest_plugins = ["tests.gate"]
@@ -67,7 +67,7 @@ async def postgresql(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[
     if binaries is None:
         pytest.skip(MISSING)
     log = tmp_path_factory.mktemp("postgresql") / "log"
-    async with running(binaries, free_port(), user=USER, password=PASSWORD, options=HASTY, log=log) as cluster:
+    async with running(binaries, free_port(), user=USER, password=PASSWORD, options=FAST, log=log) as cluster:
         yield cluster
 
 

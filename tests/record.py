@@ -18,13 +18,13 @@ from pydantic import BaseModel
 from activities.llm.failover import Failover
 from activities.planner import Planner
 from replan import Busy, Refused, Tool, Unreachable, tool
+from replan.testing.script import ModelCall, ModelError, ModelReply, Response, calls, finishes, proposes
+from replan.testing.script import step as written
 from runtime.client import connect
 from runtime.dev_server import DevServer, ServerSpec, find_cli, free_port
 from runtime.ending import leave
 from tests.harness import DONE, Proposals, Stage, outcome, plan, staged, step
 from tests.providers.planning import planning
-from tests.providers.script import Call, Fails, Move, Says, calls, finishes, proposes
-from tests.providers.script import step as written
 from workflows import attributes
 from workflows.plan import Step
 from workflows.task import Task
@@ -103,7 +103,7 @@ class Scenario:
     cancel: bool = False
     more: dict[str, Any] = field(default_factory=dict)
     """Other fields of the task."""
-    says: tuple[Move, ...] = ()
+    says: tuple[Response, ...] = ()
     """What a model says, where one plans."""
     after_another: bool = False
     """Whether another model is asked first, which cannot be used."""
@@ -113,11 +113,11 @@ PICK = plan(step("a", "pick", word="taken"), step("b", "say", word="kept"), step
 AGAIN = plan(step("a-2", "pick", word="free"), step("c", "say", "a-2", word="later"), because="a was taken")
 
 REACT: dict[str, Any] = {"strategy": "react"}
-SAID = calls(Call("say", {"word": "x"}))
-SAID_TWICE = calls(Call("say", {"word": "y"}), Call("say", {"word": "z"}))
-TAKEN = calls(Call("pick", {"word": "taken"}))
-TEXT = Says(text="That was all.")
-TOO_LONG = Fails(400, "invalid_request_error", "prompt is too long: 1 tokens > 0 maximum")
+SAID = calls(ModelCall("say", {"word": "x"}))
+SAID_TWICE = calls(ModelCall("say", {"word": "y"}), ModelCall("say", {"word": "z"}))
+TAKEN = calls(ModelCall("pick", {"word": "taken"}))
+TEXT = ModelReply(text="That was all.")
+TOO_LONG = ModelError(400, "invalid_request_error", "prompt is too long: 1 tokens > 0 maximum")
 
 SCENARIOS: Sequence[Scenario] = (
     Scenario(
@@ -137,8 +137,8 @@ SCENARIOS: Sequence[Scenario] = (
         [plan(step("a", "pick", word="free"), step("b", "broken", "a", word="x"))],
         more={"on_escalation": "undo"},
     ),
-    Scenario("turns", says=(SAID_TWICE, TAKEN, calls(Call("pick", {"word": "free"})), TEXT), more=REACT),
-    Scenario("compacted", says=(*(SAID,) * 4, TOO_LONG, Says(text="x was said four times"), TEXT), more=REACT),
+    Scenario("turns", says=(SAID_TWICE, TAKEN, calls(ModelCall("pick", {"word": "free"})), TEXT), more=REACT),
+    Scenario("compacted", says=(*(SAID,) * 4, TOO_LONG, ModelReply(text="x was said four times"), TEXT), more=REACT),
     Scenario("failed_over", says=(proposes(written("a", "say", word="x")), finishes()), after_another=True),
     Scenario("last_answer", says=(SAID, SAID_TWICE, SAID_TWICE, TEXT), more=REACT, limits={"tool_calls": 1}),
 )
@@ -172,7 +172,7 @@ async def planner_of(scenario: Scenario) -> AsyncIterator[Planner | Proposals]:
     if not scenario.says:
         yield scenario.proposals
         return
-    refusal = Fails(401, "authentication_error", "invalid x-api-key")
+    refusal = ModelError(401, "authentication_error", "invalid x-api-key")
     async with planning("anthropic", *scenario.says) as (_, planner), planning("anthropic", refusal) as (_, other):
         yield Failover([other, planner]) if scenario.after_another else planner
 

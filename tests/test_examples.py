@@ -16,8 +16,8 @@ from temporalio.client import Client
 
 from activities.toolbox.registry import tools_in
 from examples import guestbook, quotes, textfiles
+from replan.testing import http_server
 from runtime.dev_server import DevServer, free_port
-from tests import loopback
 from tests.harness import DONE, Proposals, Stage, plan, staged, step
 from tests.processes import ROOT, Processes
 from workflows.faults import Code
@@ -70,21 +70,21 @@ def test_each_example_fits_on_a_screen(file: Path) -> None:
 
 def quote(symbol: str = "ACME", price: str = "24.50") -> bytes:
     """The answer of a service of quotes."""
-    return loopback.reply(200, f'{{"symbol": "{symbol}", "price": {price}, "currency": "EUR"}}'.encode())
+    return http_server.reply(200, f'{{"symbol": "{symbol}", "price": {price}, "currency": "EUR"}}'.encode())
 
 
 ANSWERS = {
     "a price": ([quote()], TaskStatus.COMPLETED, []),
     "503 twice": (
-        [loopback.reply(503), loopback.reply(503), quote()],
+        [http_server.reply(503), http_server.reply(503), quote()],
         TaskStatus.COMPLETED,
         [(Code.SERVER_ERROR, "retry")] * 2,
     ),
-    "404": ([loopback.reply(404)], TaskStatus.COMPLETED, [(Code.NOT_FOUND, "replan")]),
-    "401": ([loopback.reply(401)], TaskStatus.ESCALATED, [(Code.UNAUTHORIZED, "escalate")]),
+    "404": ([http_server.reply(404)], TaskStatus.COMPLETED, [(Code.NOT_FOUND, "replan")]),
+    "401": ([http_server.reply(401)], TaskStatus.ESCALATED, [(Code.UNAUTHORIZED, "escalate")]),
     "price 0": ([quote(price="0")], TaskStatus.COMPLETED, [(Code.UNEXPECTED_RESULT, "replan")]),
     "another share": ([quote("OTHER")], TaskStatus.COMPLETED, [(Code.UNEXPECTED_RESULT, "replan")]),
-    "no JSON": ([loopback.reply(200, b"<html>")], TaskStatus.COMPLETED, [(Code.UNEXPECTED_RESULT, "replan")]),
+    "no JSON": ([http_server.reply(200, b"<html>")], TaskStatus.COMPLETED, [(Code.UNEXPECTED_RESULT, "replan")]),
 }
 
 
@@ -97,7 +97,7 @@ async def test_a_quote_needs_no_code_for_what_goes_wrong(
     faults: list[tuple[Code, str]],
 ) -> None:
     """The HTTP table, the model and `ensure` say what follows each answer of the service."""
-    async with loopback.serving(*answers) as url:
+    async with http_server.serving(*answers) as url:
         monkeypatch.setenv("QUOTES_URL", url)
         ended = await played(quotes, plan(step("price", "get_quote", symbol="ACME")))
 
@@ -230,7 +230,7 @@ def test_an_example_is_tried_by_calling_it(folders: tuple[Path, Path]) -> None:
 
 async def test_an_async_example_is_tried_by_calling_it(monkeypatch: pytest.MonkeyPatch) -> None:
     """What a worker would give is given by hand."""
-    async with loopback.serving(quote()) as url, httpx2.AsyncClient() as http:
+    async with http_server.serving(quote()) as url, httpx2.AsyncClient() as http:
         monkeypatch.setenv("QUOTES_URL", url)
         found = await quotes.get_quote(quotes.QuoteOf(symbol="ACME"), http)
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from replan.testing.postgresql import Cluster
 from runtime.dev_server import DevServer
-from tests.postgres import Cluster
 from tests.processes import Processes
 
 PLAN = {"steps": [{"id": "sign", "kind": "sign_guestbook", "args": {"name": "Ada", "message": "Good."}}]}

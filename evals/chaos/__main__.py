@@ -21,10 +21,10 @@ from evals.chaos.placed import Placed, hits
 from evals.chaos.report import Report
 from evals.chaos.stage import staged
 from evals.chaos.trial import Trial
+from replan.testing.postgresql import PostgresFailed
 from runtime.client import NotConnected
 from runtime.dev_server import ServerUnavailable
 from runtime.ending import leave
-from tests.postgres import PostgresFailed
 
 CHAINS = 4
 """Chains of placed kills at the same time."""

@@ -9,8 +9,8 @@ from contextlib import asynccontextmanager
 from enum import StrEnum
 from pathlib import Path
 
+from replan.testing import postgresql
 from runtime.dev_server import free_port
-from tests import postgres
 
 AWAY_SECONDS = 1.0
 DURABLE = ("-c", "max_connections=200")
@@ -53,7 +53,7 @@ class Files(Databases):
 class Cluster(Databases):
     """PostgreSQL."""
 
-    def __init__(self, cluster: postgres.Cluster) -> None:
+    def __init__(self, cluster: postgresql.Cluster) -> None:
         """Make both in a cluster that is up."""
         self._cluster = cluster
         for name in ("store", "bank"):
@@ -82,11 +82,11 @@ async def databases(store: Store, folder: Path) -> AsyncIterator[Databases]:
     if store is Store.SQLITE:
         yield Files(folder)
         return
-    binaries = postgres.find_postgresql()
+    binaries = postgresql.find_postgresql()
     if binaries is None:
-        raise NoDatabase(postgres.MISSING)
+        raise NoDatabase(postgresql.MISSING)
     log = folder / "postgresql.log"
-    async with postgres.running(
+    async with postgresql.running(
         binaries,
         free_port(),
         user="replan",

@@ -8,7 +8,7 @@ from temporalio.api.history.v1 import HistoryEvent
 from temporalio.client import WorkflowHistory
 
 from evals.chaos.notes import Note
-from tests.replay import replayer
+from replan.testing.replay import replayer
 from workflows.faults import Quadrant
 
 LOOK = ":reconcile"

@@ -1,4 +1,12 @@
-"""What the tests of a tools file use."""
+"""For tests: of your tools, of workers with a model that follows a script, of saved tasks against a new version.
+
+open_store      a store with the tables of your tools; here
+replay          replay saved histories
+script          what a scripted model answers, and how it fails
+model_api       serve it on loopback; `anthropic_api` and `openai_api` are as strict as the real ones
+http_server     a web server that sends prepared answers
+postgresql      a throw-away PostgreSQL
+"""
 
 from activities.store import open_store
 

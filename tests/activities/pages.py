@@ -11,7 +11,7 @@ from activities.borders import classify
 from activities.toolbox.network import Resolve, Web
 from activities.toolbox.reach import Reach
 from activities.toolbox.web import Page, PageAddress, fetch_page
-from tests.loopback import serving
+from replan.testing.http_server import serving
 from workflows.faults import Fault
 
 HERE = ("127.0.0.1",)

@@ -10,8 +10,8 @@ from pydantic import JsonValue
 
 from activities.borders import classify
 from activities.borders.http import MAX_BODY
+from replan.testing.http_server import SILENCE, reply, serving
 from runtime.dev_server import free_port
-from tests.loopback import SILENCE, reply, serving
 from workflows.faults import Code, Fault
 
 

@@ -14,8 +14,8 @@ from sqlalchemy import text
 from activities.boundary import MAX_RESULT
 from activities.toolbox.injection import folder
 from replan import Documents, NeedsPerson, Refused, Tool, Transaction, tool
+from replan.testing.http_server import reply, serving
 from tests.activities.bench import Bench, bench
-from tests.loopback import reply, serving
 from workflows.faults import Applied, Code, Quadrant
 
 HIDDEN = "sk-secret"

@@ -18,10 +18,10 @@ from activities.toolbox import deadline
 from activities.toolbox.deadline import DeadlinePassed
 from activities.toolbox.errors import ToolError
 from replan import tool
+from replan.testing.http_server import reply, serving, streaming
 from runtime.dev_server import free_port
 from tests.activities.bench import Bench
 from tests.activities.pages import PAGE, fetch, whole
-from tests.loopback import reply, serving, streaming
 from workflows.faults import Applied, Code, Quadrant
 
 ROOT = Path(__file__).parents[2]

@@ -20,11 +20,11 @@ from activities.toolbox.reach import Reach
 from activities.toolbox.services import Services
 from activities.toolbox.tool import Options, Tool
 from replan import Key
+from replan.testing.http_server import SILENCE, endlessly, reply, serving, streaming
 from runtime.dev_server import free_port
 from tests.activities.bench import Bench, bench
 from tests.activities.pages import HERE, offline, stands_for, whole
 from tests.activities.payments import Payments, payments
-from tests.loopback import SILENCE, endlessly, reply, serving, streaming
 from workflows.faults import Applied, Code, Fault
 from workflows.plan import StepReturn
 

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from activities.toolbox.address import MAX_URL
 from activities.toolbox.network import MAX_REDIRECTS
+from replan.testing.http_server import endlessly, reply, serving, streaming
 from tests.activities.pages import PAGE, fails_with, fault_of, fetch, offline, whole
-from tests.loopback import endlessly, reply, serving, streaming
 from workflows.faults import Code, Fault, Quadrant
 
 

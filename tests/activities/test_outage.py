@@ -17,7 +17,7 @@ from activities.ledger import Entry, once
 from activities.outage import is_away
 from activities.store import StoreAway, StoreUnavailable, begun, open_store, sqlite_url, store_id, writing
 from activities.tuning import tune
-from tests.postgres import Cluster
+from replan.testing.postgresql import Cluster
 from workflows.faults import Code, Fault
 
 ENTRY = Entry("run/step", "task", "step", "add", "abc")

@@ -10,10 +10,10 @@ from activities.toolbox.address import MAX_URL
 from activities.toolbox.network import Web
 from activities.toolbox.reach import Reach
 from activities.toolbox.web import KEPT_FROM_US, MAX_TEXT, PageAddress, fetch_page
+from replan.testing.http_server import reply, streaming
 from runtime.dev_server import free_port
 from tests.activities.bench import Bench
 from tests.activities.pages import HERE, PAGE, refused, served, whole
-from tests.loopback import reply, streaming
 from workflows.faults import Code, Quadrant
 
 

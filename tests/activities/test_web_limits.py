@@ -11,9 +11,9 @@ import pytest
 from activities.toolbox.network import MAX_TRAFFIC, Patience
 from activities.toolbox.tool import Options, Tool
 from activities.toolbox.web import MAX_BODY, MAX_TEXT, MAX_TITLE, fetch_page
+from replan.testing.http_server import SILENCE, endlessly, reply, streaming
 from tests.activities.bench import bench
 from tests.activities.pages import HERE, HTML, fault_of, fetch, refused, served
-from tests.loopback import SILENCE, endlessly, reply, streaming
 from workflows.faults import Code, Quadrant
 
 BUFFERS = 10_000_000

@@ -9,19 +9,21 @@ from typing import Any
 
 import pytest
 
+from replan.testing.model_api import ModelApi, running
+from replan.testing.script import Delayed, ModelCall, calls, finishes, proposes, step
 from runtime.dev_server import DevServer
 from tests import documentation
 from tests.console.terminal import Terminal, starter
 from tests.processes import ROOT, Processes
-from tests.providers.api import ModelApi, running
 from tests.providers.planning import PROVIDERS, api_of
-from tests.providers.script import Call, Slow, calls, finishes, proposes, step
 from tests.providers.test_worker import DEFAULTS, environment
 
 KEYS = documentation.printed()["transcript"]
 QUEUE = "transcripts"
-ACTS = calls(Call("calculate", {"expression": "6 * 7"}), Call("calculate", {"expression": "1 + 1"}), text="Both now.")
-ENDS = calls(Call("finish", {"answer": 42}))
+ACTS = calls(
+    ModelCall("calculate", {"expression": "6 * 7"}), ModelCall("calculate", {"expression": "1 + 1"}), text="Both now."
+)
+ENDS = calls(ModelCall("finish", {"answer": 42}))
 PLANS = proposes(step("sum", "calculate", expression="18% of 2450"))
 
 
@@ -100,7 +102,7 @@ async def test_a_conversation_that_is_carried_on_begins_with_the_earlier_task(de
 
 async def test_what_a_cancelled_task_had_done_is_told_to_the_next(desk: Processes, api: ModelApi) -> None:
     """The model had called for it, and died before it was told what came of it."""
-    api.script = [PLANS, Slow(60)]
+    api.script = [PLANS, Delayed(60)]
     id = f"cut-short-by-{'anthropic' if 'ANTHROPIC_API_KEY' in desk.environment else 'openai'}"
     await done(desk, "--task", "find the answer", "--id", id, "--detach")
     async with asyncio.timeout(60):

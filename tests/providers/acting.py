@@ -9,11 +9,11 @@ from typing import Any
 from temporalio.client import Client
 
 from activities.llm.modelled import ModelPlanner
+from replan.testing.model_api import ModelApi, running
+from replan.testing.script import ScriptedResponse
 from tests.harness import Stage, outcome, staged
-from tests.providers.api import ModelApi, running
 from tests.providers.desk import TOOLS
 from tests.providers.planning import api_of, model_of
-from tests.providers.script import Scripted
 from workflows.budget import Limits
 from workflows.outcome import Outcome
 from workflows.task import Task
@@ -41,7 +41,7 @@ async def acting(
     client: Client,
     folder: Path,
     provider: str,
-    *script: Scripted,
+    *script: ScriptedResponse,
     tools: Any = TOOLS,
     known: int | None = None,
     **options: Any,

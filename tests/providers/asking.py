@@ -5,9 +5,9 @@ import pytest
 from activities.llm.language_model import Offer, Request
 from activities.llm.reply import Reply
 from activities.llm.turns import ToolCall, Turn, UserTurn
-from tests.providers.api import KEY, ModelApi, running
+from replan.testing.model_api import KEY, ModelApi, running
+from replan.testing.script import Response
 from tests.providers.planning import api_of, model_of
-from tests.providers.script import Move
 
 WEATHER = Offer(
     "weather",
@@ -23,13 +23,13 @@ def request(turns: list[Turn]) -> Request:
     return Request("You know the weather.", [WEATHER], turns)
 
 
-async def ask(provider: str, *script: Move, turns: list[Turn] = ASKED, key: str = KEY) -> tuple[ModelApi, Reply]:
+async def ask(provider: str, *script: Response, turns: list[Turn] = ASKED, key: str = KEY) -> tuple[ModelApi, Reply]:
     """One reply."""
     async with running(api_of(provider, *script)) as api:
         return api, await model_of(provider, api, key).reply(request(turns))
 
 
-async def failing(provider: str, move: Move, key: str = KEY) -> tuple[ModelApi, Exception]:
+async def failing(provider: str, move: Response, key: str = KEY) -> tuple[ModelApi, Exception]:
     """What one request raises."""
     async with running(api_of(provider, move)) as api:
         with pytest.raises(Exception) as raised:  # which class is the SDK's business

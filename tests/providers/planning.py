@@ -8,15 +8,15 @@ from activities.llm.endpoint import Endpoint
 from activities.llm.language_model import LanguageModel
 from activities.llm.modelled import ModelPlanner
 from activities.llm.openai import OpenAIModel
-from tests.providers.anthropic_api import AnthropicApi
-from tests.providers.api import KEY, MODEL, ModelApi, running
-from tests.providers.openai_api import OpenAIApi
-from tests.providers.script import Scripted
+from replan.testing.anthropic_api import AnthropicApi
+from replan.testing.model_api import KEY, MODEL, ModelApi, running
+from replan.testing.openai_api import OpenAIApi
+from replan.testing.script import ScriptedResponse
 
 PROVIDERS = ("anthropic", "openai")
 
 
-def api_of(provider: str, *script: Scripted) -> ModelApi:
+def api_of(provider: str, *script: ScriptedResponse) -> ModelApi:
     """A server of this provider, not started."""
     return AnthropicApi([*script]) if provider == "anthropic" else OpenAIApi([*script])
 
@@ -29,7 +29,9 @@ def model_of(provider: str, api: ModelApi, key: str = KEY) -> LanguageModel:
 
 
 @asynccontextmanager
-async def planning(provider: str, *script: Scripted, key: str = KEY) -> AsyncIterator[tuple[ModelApi, ModelPlanner]]:
+async def planning(
+    provider: str, *script: ScriptedResponse, key: str = KEY
+) -> AsyncIterator[tuple[ModelApi, ModelPlanner]]:
     """A server with a script, and a planner that asks it."""
     async with running(api_of(provider, *script)) as api:
         yield api, ModelPlanner(model_of(provider, api, key))

@@ -11,14 +11,13 @@ from temporalio.client import Client
 from activities.llm.language_model import MAX_OUTPUT
 from activities.llm.modelled import ModelPlanner
 from replan import tool
+from replan.testing.model_api import running
+from replan.testing.script import DROPPED, Delayed, ModelCall, ModelError, ModelReply, ReceivedRequest, Response, calls
 from tests.harness import outcome, staged
 from tests.providers.acting import acting, reacting
-from tests.providers.api import running
 from tests.providers.desk import TOOLS
-from tests.providers.heard import Heard
 from tests.providers.planning import api_of, model_of
 from tests.providers.plates import read_plate
-from tests.providers.script import DROPPED, Call, Fails, Move, Says, Slow, calls
 from workflows.agent import AgentWorkflow
 from workflows.task import TaskStatus
 
@@ -40,25 +39,30 @@ async def sleep(args: Nothing) -> Nothing:
     return args
 
 
-def plates(heard: Heard) -> Move:
+def plates(heard: ReceivedRequest) -> Response:
     """One plate after the other, whose summary nobody makes."""
     if not heard.tools:
-        return Fails(401, "authentication_error", code="invalid_api_key")
-    return calls(Call("read_plate", {"number": 1 + heard.said % 3 * 2}))
+        return ModelError(401, "authentication_error", code="invalid_api_key")
+    return calls(ModelCall("read_plate", {"number": 1 + heard.turn % 3 * 2}))
 
 
-def prices(heard: Heard) -> Move:
+def prices(heard: ReceivedRequest) -> Response:
     """Another price each turn, as long as that may be asked."""
-    return calls(Call("get_price", {"sku": f"A-{heard.said}"})) if heard.may_call else Says(text="So far.")
+    return calls(ModelCall("get_price", {"sku": f"A-{heard.turn}"})) if heard.may_call else ModelReply(text="So far.")
 
 
 ENDS: dict[str, tuple[Any, dict[str, Any], TaskStatus, str]] = {
-    "answer": (Says(text="Done."), {}, TaskStatus.COMPLETED, ""),
-    "the key is refused": (Fails(401, "authentication_error", code="invalid_api_key"), {}, TaskStatus.ESCALATED, ""),
-    "cancelled in a request": (Slow(30), {}, TaskStatus.CANCELLED, "plan:1"),
-    "cancelled in a step": (calls(Call("sleep", {})), {}, TaskStatus.CANCELLED, "sleep"),
-    "deadline in a request": (Slow(30), {"deadline": 1.0}, TaskStatus.OVER_BUDGET, ""),
-    "nobody can answer": (Says(), {}, TaskStatus.ESCALATED, ""),
+    "answer": (ModelReply(text="Done."), {}, TaskStatus.COMPLETED, ""),
+    "the key is refused": (
+        ModelError(401, "authentication_error", code="invalid_api_key"),
+        {},
+        TaskStatus.ESCALATED,
+        "",
+    ),
+    "cancelled in a request": (Delayed(30), {}, TaskStatus.CANCELLED, "plan:1"),
+    "cancelled in a step": (calls(ModelCall("sleep", {})), {}, TaskStatus.CANCELLED, "sleep"),
+    "deadline in a request": (Delayed(30), {"deadline": 1.0}, TaskStatus.OVER_BUDGET, ""),
+    "nobody can answer": (ModelReply(), {}, TaskStatus.ESCALATED, ""),
     "no call is left": (prices, {"tool_calls": 2}, TaskStatus.OVER_BUDGET, ""),
     "no token is left": (prices, {"tokens": 9_000}, TaskStatus.OVER_BUDGET, ""),
     "no summary": (plates, {}, TaskStatus.ESCALATED, ""),
@@ -93,7 +97,7 @@ async def test_an_answer_that_a_stopped_worker_took_with_it_is_counted(
     client: Client, tmp_path: Path, provider: str
 ) -> None:
     """The task goes on with the next worker, and has paid for both requests."""
-    async with running(api_of(provider, Slow(30), Says(text="Done."))) as api:
+    async with running(api_of(provider, Delayed(30), ModelReply(text="Done."))) as api:
         planner = ModelPlanner(model_of(provider, api))
         async with staged(client, tmp_path, TOOLS, planner) as stage:
             handle = await stage.start(reacting(tokens=200_000))
@@ -115,8 +119,8 @@ async def test_a_result_costs_what_is_shown_of_it(client: Client, tmp_path: Path
         """Read a long text."""
         return Long(text="x" * 180_000)
 
-    def reader(heard: Heard) -> Move:
-        return Says(text="Read.") if heard.said else calls(Call("read_all", {}))
+    def reader(heard: ReceivedRequest) -> Response:
+        return ModelReply(text="Read.") if heard.turn else calls(ModelCall("read_all", {}))
 
     async with acting(client, tmp_path, provider, reader, tools=[read_all]) as one:
         ended = await one.run(tokens=50_000)
@@ -136,7 +140,7 @@ async def test_lost_answers_do_not_pass_the_limit(client: Client, tmp_path: Path
 
 async def test_a_limit_that_is_suggested_does(client: Client, tmp_path: Path, provider: str) -> None:
     """Whoever follows the advice gets further."""
-    async with acting(client, tmp_path, provider, Says(text="Done.")) as one:
+    async with acting(client, tmp_path, provider, ModelReply(text="Done.")) as one:
         refused = await one.run(tokens=10)
         advice = int(refused.reason.rpartition("--tokens ")[2].rstrip("."))
         ended = await one.run(tokens=advice)
@@ -146,7 +150,7 @@ async def test_a_limit_that_is_suggested_does(client: Client, tmp_path: Path, pr
 
 async def test_after_a_lost_answer_a_shorter_one_may_have_room(client: Client, tmp_path: Path, provider: str) -> None:
     """The task is not over its budget because one worker died: what is left is asked for."""
-    async with acting(client, tmp_path, provider, DROPPED, Says(text="Done.")) as one:
+    async with acting(client, tmp_path, provider, DROPPED, ModelReply(text="Done.")) as one:
         ended = await one.run(tokens=26_000)
     bodies = [heard.body for heard in one.api.requests]
     first, second = (body.get("max_tokens") or body.get("max_completion_tokens") or MAX_OUTPUT for body in bodies)

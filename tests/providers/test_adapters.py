@@ -9,17 +9,17 @@ from pydantic import JsonValue
 from activities.llm.language_model import Request
 from activities.llm.reply import Stop, Usage
 from activities.llm.turns import AssistantTurn, ToolCall, ToolResult, Turn, UserTurn
-from tests.providers.api import Json, running, whole
+from replan.testing.model_api import Json, json_answer, running
+from replan.testing.script import ModelCall, ModelReply, RawBytes
 from tests.providers.asking import ASKED, PARIS, ROME, WEATHER, ask, request
 from tests.providers.planning import api_of, model_of
-from tests.providers.script import Call, Raw, Says
 
 TOLD: list[Turn] = [
     *ASKED,
     AssistantTurn("I look.", (PARIS, ROME)),
     UserTurn("Go on.", (ToolResult("call_a", "12"), ToolResult("call_b", "no station", is_error=True))),
 ]
-BOTH = Says((Call("weather", {"place": "Paris"}), Call("weather", {"place": "Rome"})), text="I look.")
+BOTH = ModelReply((ModelCall("weather", {"place": "Paris"}), ModelCall("weather", {"place": "Rome"})), text="I look.")
 
 
 async def test_parallel_calls_come_back_in_order_with_their_ids(provider: str) -> None:
@@ -33,14 +33,14 @@ async def test_parallel_calls_come_back_in_order_with_their_ids(provider: str) -
 
 async def test_results_go_back_paired_and_first(provider: str) -> None:
     """Every call has its result, same ids, same order, before all words; a failure says so."""
-    api, _ = await ask(provider, Says(text="Rome."), turns=TOLD)
+    api, _ = await ask(provider, ModelReply(text="Rome."), turns=TOLD)
 
     assert api.violations == []
 
 
 async def test_a_failed_result_is_marked_where_the_protocol_has_a_mark() -> None:
     """Anthropic's `is_error`; the other result carries none."""
-    api, _ = await ask("anthropic", Says(text="Rome."), turns=TOLD)
+    api, _ = await ask("anthropic", ModelReply(text="Rome."), turns=TOLD)
     blocks = api.bodies[0]["messages"][-1]["content"]
 
     assert [block.get("is_error") for block in blocks] == [None, True, None]
@@ -48,7 +48,7 @@ async def test_a_failed_result_is_marked_where_the_protocol_has_a_mark() -> None
 
 async def test_what_begins_the_next_request_is_marked_for_the_cache() -> None:
     """Tools, system and all turns so far: the mark moves with the last of them."""
-    api, _ = await ask("anthropic", Says(text="Rome."), turns=TOLD)
+    api, _ = await ask("anthropic", ModelReply(text="Rome."), turns=TOLD)
     body = api.bodies[0]
     marked = [block for message in body["messages"] for block in message["content"] if "cache_control" in block]
 
@@ -58,8 +58,8 @@ async def test_what_begins_the_next_request_is_marked_for_the_cache() -> None:
 
 async def test_what_a_model_thought_goes_back_unchanged() -> None:
     """To the model that thought it, with the calls that it led to."""
-    thinks = Says((Call("weather", {"place": "Rome"}),), thinking="Rome is in the south.")
-    async with running(api_of("anthropic", thinks, Says(text="Rome."))) as api:
+    thinks = ModelReply((ModelCall("weather", {"place": "Rome"}),), thinking="Rome is in the south.")
+    async with running(api_of("anthropic", thinks, ModelReply(text="Rome."))) as api:
         model = model_of("anthropic", api)
         first = (await model.reply(request(ASKED))).turn
         told = UserTurn("Go on.", (ToolResult(first.calls[0].id, "30"),))
@@ -70,7 +70,7 @@ async def test_what_a_model_thought_goes_back_unchanged() -> None:
 
 async def test_what_another_model_thought_is_left_out() -> None:
     """Its signature means nothing to this one."""
-    async with running(api_of("anthropic", BOTH, Says(text="Rome."))) as api:
+    async with running(api_of("anthropic", BOTH, ModelReply(text="Rome."))) as api:
         model = model_of("anthropic", api)
         block: dict[str, JsonValue] = {"type": "thinking", "thinking": "Rome!", "signature": "of another"}
         said = AssistantTurn("I look.", (PARIS, ROME), (block,), by="anthropic:other")
@@ -81,7 +81,7 @@ async def test_what_another_model_thought_is_left_out() -> None:
 
 async def test_a_model_that_is_offered_nothing_is_sent_no_tools(provider: str) -> None:
     """Neither an empty list nor a choice among them."""
-    async with running(api_of(provider, Says(text="It was warm."))) as api:
+    async with running(api_of(provider, ModelReply(text="It was warm."))) as api:
         reply = await model_of(provider, api).reply(Request("Summarise.", [], ASKED))
 
     assert (reply.turn.text, api.violations) == ("It was warm.", [])
@@ -90,7 +90,7 @@ async def test_a_model_that_is_offered_nothing_is_sent_no_tools(provider: str) -
 
 async def test_a_model_that_may_not_call_is_told_so(provider: str) -> None:
     """The tools stay, since the conversation has calls of them."""
-    async with running(api_of(provider, Says(text="Rome."))) as api:
+    async with running(api_of(provider, ModelReply(text="Rome."))) as api:
         await model_of(provider, api).reply(Request("Answer.", [WEATHER], TOLD, may_call=False))
 
     assert [heard.may_call for heard in api.requests] == [False]
@@ -99,7 +99,7 @@ async def test_a_model_that_may_not_call_is_told_so(provider: str) -> None:
 
 async def test_usage_is_the_provider_s_own(provider: str) -> None:
     """What was read from a cache or written to one is counted apart, and nothing twice."""
-    _, reply = await ask(provider, Says(text="Rome."))
+    _, reply = await ask(provider, ModelReply(text="Rome."))
 
     assert (reply.usage, reply.usage.tokens) == (Usage(input=100, output=7, cache_read=3, cache_write=20), 130)
 
@@ -132,7 +132,7 @@ STRANGE: dict[str, tuple[ToolCall, ...]] = {
 @pytest.mark.parametrize("calls", STRANGE.values(), ids=STRANGE)
 async def test_a_conversation_with_another_provider_goes_on(provider: str, calls: tuple[ToolCall, ...]) -> None:
     """Compatible servers repeat ids, and models make up names: each provider is sent what it takes, in pairs."""
-    api, _ = await ask(provider, Says(text="Rome."), turns=had(*calls))
+    api, _ = await ask(provider, ModelReply(text="Rome."), turns=had(*calls))
     heard = api.requests[0]
     texts = [turn.results[0].text for turn in heard.turns[2::2] if isinstance(turn, UserTurn)]
 
@@ -155,7 +155,7 @@ STOPS = [
 @pytest.mark.parametrize(("whose", "word", "stop"), STOPS)
 async def test_why_a_model_stopped(whose: str, word: str, stop: Stop) -> None:
     """Each provider's word for it."""
-    _, reply = await ask(whose, Says(text="It", stop=word))
+    _, reply = await ask(whose, ModelReply(text="It", stop=word))
 
     assert reply.stop is stop
 
@@ -166,15 +166,17 @@ async def test_why_a_model_stopped(whose: str, word: str, stop: Stop) -> None:
 )
 async def test_arguments_that_are_no_object_are_said_and_never_guessed(written: str, says: str) -> None:
     """OpenAI's protocol carries them as the text that the model wrote."""
-    _, reply = await ask("openai", Says((Call("weather", written),)))
+    _, reply = await ask("openai", ModelReply((ModelCall("weather", written),)))
 
     assert says in reply.turn.calls[0].broken and reply.turn.calls[0].args == {}
 
 
-def completed(message: Json, **more: Any) -> Raw:
+def completed(message: Json, **more: Any) -> RawBytes:
     """An answer of a server that speaks as OpenAI does, as far as it goes."""
     choice = {"index": 0, "message": {"role": "assistant", **message}, **more}
-    return Raw(whole(200, json.dumps({"id": "x", "object": "chat.completion", "choices": [choice]}).encode()))
+    return RawBytes(
+        json_answer(200, json.dumps({"id": "x", "object": "chat.completion", "choices": [choice]}).encode())
+    )
 
 
 def tool_call(**given: Any) -> Json:
@@ -183,7 +185,7 @@ def tool_call(**given: Any) -> Json:
     return {"tool_calls": [{"id": "call_1", "type": "function", "function": function, **given}]}
 
 
-QUIRKS: dict[str, Raw] = {
+QUIRKS: dict[str, RawBytes] = {
     "no usage, no reason": completed(tool_call()),
     "stop, although it calls": completed(tool_call(), finish_reason="stop"),
     "arguments as an object": completed(tool_call(function={"arguments": {"place": "Rome"}})),
@@ -195,9 +197,9 @@ QUIRKS: dict[str, Raw] = {
 
 
 @pytest.mark.parametrize("raw", QUIRKS.values(), ids=QUIRKS)
-async def test_a_compatible_server_is_understood(raw: Raw) -> None:
+async def test_a_compatible_server_is_understood(raw: RawBytes) -> None:
     """However it deviates: the call is the call, and its turn can be sent back."""
-    async with running(api_of("openai", raw, Says(text="30"))) as api:
+    async with running(api_of("openai", raw, ModelReply(text="30"))) as api:
         model = model_of("openai", api)
         said = (await model.reply(request(ASKED))).turn
         told = UserTurn("Go on.", (ToolResult(said.calls[0].id, "30"),))
@@ -209,6 +211,6 @@ async def test_a_compatible_server_is_understood(raw: Raw) -> None:
 
 async def test_a_retry_after_on_a_success_is_no_error(provider: str) -> None:
     """Recorded answers carry one."""
-    api, reply = await ask(provider, Says(text="Rome.", headers={"retry-after": "25"}))
+    api, reply = await ask(provider, ModelReply(text="Rome.", headers={"retry-after": "25"}))
 
     assert (reply.turn.text, len(api.bodies)) == ("Rome.", 1)

@@ -10,24 +10,24 @@ from temporalio.client import Client
 
 from activities.llm.failover import Failover
 from activities.llm.modelled import ModelPlanner
-from tests.harness import outcome, staged
-from tests.providers.api import running
-from tests.providers.desk import TOOLS
-from tests.providers.heard import Heard
-from tests.providers.planning import PROVIDERS, api_of, model_of
-from tests.providers.plates import read_plate
-from tests.providers.script import (
+from replan.testing.model_api import running
+from replan.testing.script import (
     DROPPED,
-    Call,
-    Fails,
-    Move,
-    Says,
+    ModelCall,
+    ModelError,
+    ModelReply,
+    ReceivedRequest,
+    Response,
     asks,
     finishes,
     gives_up,
     proposes,
     step,
 )
+from tests.harness import outcome, staged
+from tests.providers.desk import TOOLS
+from tests.providers.planning import PROVIDERS, api_of, model_of
+from tests.providers.plates import read_plate
 from workflows.budget import Limits
 from workflows.task import Task, TaskStatus
 
@@ -50,43 +50,50 @@ class AnyModel:
         self._random = random.Random(seed)  # noqa: S311 - no secret depends on it
         self._usable = usable
 
-    def __call__(self, heard: Heard) -> Move:
+    def __call__(self, heard: ReceivedRequest) -> Response:
         """Say or fail."""
         if self._random.random() < 0.08:
             return self._failure()
         if not heard.may_call:
             return self._random.choice(
-                [Says(text="That is all."), Says(text="A summary."), Says(), Says(refusal="No.")]
+                [
+                    ModelReply(text="That is all."),
+                    ModelReply(text="A summary."),
+                    ModelReply(),
+                    ModelReply(refusal="No."),
+                ]
             )
         which = self._random.random()
         if which < 0.7:
             return self._planned() if "propose_plan" in heard.tools else self._acted()
         return self._mistake(heard) if which < 0.85 else self._end()
 
-    def _failure(self) -> Move:
-        cured: list[Move] = [
+    def _failure(self) -> Response:
+        cured: list[Response] = [
             DROPPED,
-            Fails(500, "api_error", headers=SOON),
-            Fails(429, "rate_limit_error", headers=SOON),
+            ModelError(500, "api_error", headers=SOON),
+            ModelError(429, "rate_limit_error", headers=SOON),
         ]
-        fatal: list[Move] = [] if self._usable else [Fails(401, "authentication_error", code="invalid_api_key")] * 3
+        fatal: list[Response] = (
+            [] if self._usable else [ModelError(401, "authentication_error", code="invalid_api_key")] * 3
+        )
         return self._random.choice([*cured, *fatal])
 
-    def _call(self) -> Call:
+    def _call(self) -> ModelCall:
         """Mostly one that can be made."""
         if self._random.random() < 0.8:
-            return Call(*self._random.choice(GOOD)(self._random.randrange(1, 30)))
+            return ModelCall(*self._random.choice(GOOD)(self._random.randrange(1, 30)))
         kept = {name: value for name, value in WRONG.items() if self._random.random() < 0.6}
-        return Call(self._random.choice(NAMES), kept)
+        return ModelCall(self._random.choice(NAMES), kept)
 
-    def _calls(self) -> tuple[Call, ...]:
+    def _calls(self) -> tuple[ModelCall, ...]:
         return tuple(self._call() for _ in range(self._random.randint(1, 3)))
 
-    def _acted(self) -> Says:
+    def _acted(self) -> ModelReply:
         thinking, text = self._random.choice(["Hm.", ""]), self._random.choice(["", "I try."])
-        return Says(self._calls(), text=text, thinking=thinking)
+        return ModelReply(self._calls(), text=text, thinking=thinking)
 
-    def _planned(self) -> Says:
+    def _planned(self) -> ModelReply:
         names = [f"s{self._random.randrange(60)}" for _ in range(3)]
         made = zip(names, self._calls(), strict=False)
         return proposes(*(step(name, call.name, *self._needs(names), **_args(call)) for name, call in made))
@@ -94,15 +101,17 @@ class AnyModel:
     def _needs(self, names: list[str]) -> list[str]:
         return self._random.sample(names, self._random.choice([0, 0, 1]))
 
-    def _mistake(self, heard: Heard) -> Move:
-        cut = Says(self._calls(), stop="max_tokens" if "max_tokens" in heard.body else "length")
-        return self._random.choice([Says(), Says(text=" "), Says(refusal="No."), cut, Says(self._calls()), proposes()])
+    def _mistake(self, heard: ReceivedRequest) -> Response:
+        cut = ModelReply(self._calls(), stop="max_tokens" if "max_tokens" in heard.body else "length")
+        return self._random.choice(
+            [ModelReply(), ModelReply(text=" "), ModelReply(refusal="No."), cut, ModelReply(self._calls()), proposes()]
+        )
 
-    def _end(self) -> Move:
-        return self._random.choice([Says(text="Done."), finishes("Done."), asks("Who?"), gives_up("No way.")])
+    def _end(self) -> Response:
+        return self._random.choice([ModelReply(text="Done."), finishes("Done."), asks("Who?"), gives_up("No way.")])
 
 
-def _args(call: Call) -> dict[str, Any]:
+def _args(call: ModelCall) -> dict[str, Any]:
     return {} if isinstance(call.args, str) else dict(call.args)
 
 

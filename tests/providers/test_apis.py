@@ -7,11 +7,10 @@ from typing import Any
 
 import pytest
 
-from tests.providers.anthropic_api import AnthropicApi
-from tests.providers.api import KEY, MODEL, Json, ModelApi
-from tests.providers.heard import Heard
-from tests.providers.openai_api import OpenAIApi
-from tests.providers.script import Call, Fails, Says
+from replan.testing.anthropic_api import AnthropicApi
+from replan.testing.model_api import KEY, MODEL, Json, ModelApi
+from replan.testing.openai_api import OpenAIApi
+from replan.testing.script import ModelCall, ModelError, ModelReply, ReceivedRequest
 
 KEEP = {"cache_control": {"type": "ephemeral"}}
 SCHEMA = {"type": "object", "properties": {"place": {"type": "string"}}}
@@ -133,68 +132,68 @@ BROKEN += [(OpenAIApi, TO_OPENAI, *case) for case in OPENAI.values()]
 @pytest.mark.parametrize(("form", "body", "change", "says"), BROKEN, ids=[*ANTHROPIC, *OPENAI])
 def test_a_broken_rule_is_found(form: type[ModelApi], body: Json, change: Change, says: str) -> None:
     """It is counted, and answered as the provider would."""
-    api, wrong = form([Says(text="Rome.")]), copy.deepcopy(body)
+    api, wrong = form([ModelReply(text="Rome.")]), copy.deepcopy(body)
     change(wrong)
     answer = sent(api, wrong)
 
-    assert isinstance(answer, Fails) and answer.status == 400
+    assert isinstance(answer, ModelError) and answer.status == 400
     assert any(says in violation for violation in api.violations), api.violations
 
 
 @pytest.mark.parametrize(("form", "body"), BOTH)
 def test_a_request_by_the_rules_is_answered(form: type[ModelApi], body: Json) -> None:
     """So that the tests above find their own rule broken, and no other."""
-    api = form([Says(text="Rome.")])
+    api = form([ModelReply(text="Rome.")])
 
-    assert (sent(api, copy.deepcopy(body)), api.violations) == (Says(text="Rome."), [])
+    assert (sent(api, copy.deepcopy(body)), api.violations) == (ModelReply(text="Rome."), [])
 
 
 @pytest.mark.parametrize("form", [AnthropicApi, OpenAIApi])
 def test_a_wrong_key_is_refused_and_no_violation(form: type[ModelApi]) -> None:
     """Whatever the request says."""
-    api = form([Says(text="Rome.")])
+    api = form([ModelReply(text="Rome.")])
     answer = api.answer(api.path, {"authorization": "Bearer other"}, {})
 
-    assert isinstance(answer, Fails) and (answer.status, api.violations) == (401, [])
+    assert isinstance(answer, ModelError) and (answer.status, api.violations) == (401, [])
 
 
 @pytest.mark.parametrize(("form", "body"), BOTH)
 def test_another_model_is_not_there(form: type[ModelApi], body: Json) -> None:
     """Which is no mistake in the request, but a name that nobody knows."""
-    api = form([Says(text="Rome.")])
+    api = form([ModelReply(text="Rome.")])
     answer = sent(api, {**body, "model": "other"})
 
-    assert isinstance(answer, Fails) and answer.status == 404
+    assert isinstance(answer, ModelError) and answer.status == 404
     assert "other" in answer.message
 
 
 @pytest.mark.parametrize(("form", "body"), BOTH)
 def test_a_request_that_the_window_does_not_hold_is_too_long(form: type[ModelApi], body: Json) -> None:
     """No violation, and the script waits for a shorter one."""
-    api = form([Says(text="Rome."), Says(text="Paris.")], window=40)
+    api = form([ModelReply(text="Rome."), ModelReply(text="Paris.")], window=40)
     answer = sent(api, body)
     api.window = 4_000
 
-    assert isinstance(answer, Fails) and (answer.status, api.too_long, api.violations) == (400, 1, [])
-    assert sent(api, body) == Says(text="Rome.")
+    assert isinstance(answer, ModelError) and (answer.status, api.too_long, api.violations) == (400, 1, [])
+    assert sent(api, body) == ModelReply(text="Rome.")
 
 
 @pytest.mark.parametrize(("form", "body"), BOTH)
 def test_what_a_request_has_is_what_the_usage_says(form: type[ModelApi], body: Json) -> None:
     """Where there is a window: a token for four characters."""
-    api = form([Says()], window=4_000)
+    api = form([ModelReply()], window=4_000)
     api.bodies.append(body)
-    short, _ = api.used(Says())
+    short, _ = api.usage(ModelReply())
     api.bodies.append({**body, "messages": [*body["messages"], {"role": "user", "content": "x" * 4_000}]})
-    long, written = api.used(Says(text="y" * 400))
+    long, written = api.usage(ModelReply(text="y" * 400))
 
     assert 1_000 <= long - short < 1_020 and written == 100
 
 
-def echo(heard: Heard) -> Says:
+def echo(heard: ReceivedRequest) -> ModelReply:
     """A model that says what it hears."""
     results = ",".join(f"{result.call_id}={result.text}" for result in heard.results)
-    return Says(text=f"{heard.system}|{heard.tools}|{heard.may_call}|{heard.said}|{results}|{heard.news}")
+    return ModelReply(text=f"{heard.system}|{heard.tools}|{heard.may_call}|{heard.turn}|{results}|{heard.last_text}")
 
 
 NONE = {AnthropicApi: {"type": "none"}, OpenAIApi: "none"}
@@ -207,14 +206,14 @@ def test_a_scripted_model_hears_the_same_from_both(form: type[ModelApi], body: J
     answer = sent(api, {**body, "tool_choice": NONE[form]})
     first, second = ("toolu_1", "toolu_2") if form is AnthropicApi else ("call_1", "call_2")
 
-    assert answer == Says(text=f"Plan.|('weather',)|False|1|{first}=12,{second}=no|It is noon.")
+    assert answer == ModelReply(text=f"Plan.|('weather',)|False|1|{first}=12,{second}=no|It is noon.")
 
 
 @pytest.mark.parametrize(("form", "body"), BOTH)
 @pytest.mark.parametrize(("is_lax", "violations"), [(False, 1), (True, 0)])
 def test_a_model_that_may_not_call_does_not(form: type[ModelApi], body: Json, is_lax: bool, violations: int) -> None:
     """A script that does it all the same is a mistake of the test; only a server that does not care lets it."""
-    api = form([Says((Call("weather", {}),))], is_lax=is_lax)
+    api = form([ModelReply((ModelCall("weather", {}),))], is_lax=is_lax)
     sent(api, {**body, "tool_choice": NONE[form]})
 
     assert len(api.violations) == violations
@@ -223,10 +222,10 @@ def test_a_model_that_may_not_call_does_not(form: type[ModelApi], body: Json, is
 @pytest.mark.parametrize(("form", "body"), BOTH)
 def test_a_script_that_fails_is_counted(form: type[ModelApi], body: Json) -> None:
     """It must not look as if a connection had broken."""
-    api = form([lambda heard: Says(text=heard.calls[9].name)])
+    api = form([lambda heard: ModelReply(text=heard.calls[9].name)])
     answer = sent(api, body)
 
-    assert isinstance(answer, Fails) and "IndexError" in api.violations[0]
+    assert isinstance(answer, ModelError) and "IndexError" in api.violations[0]
 
 
 def renamed(body: Json) -> Json:
@@ -239,7 +238,7 @@ def renamed(body: Json) -> Json:
 @pytest.mark.parametrize(("form", "body"), BOTH)
 def test_a_tool_that_is_gone_is_missed(form: type[ModelApi], body: Json) -> None:
     """It was offered and called before: a model must not see calls that it cannot make any more."""
-    api = form([Says(text="Rome.")])
+    api = form([ModelReply(text="Rome.")])
     sent(api, body)
     sent(api, renamed(body))
 
@@ -249,9 +248,9 @@ def test_a_tool_that_is_gone_is_missed(form: type[ModelApi], body: Json) -> None
 @pytest.mark.parametrize(("form", "body"), BOTH)
 def test_what_a_model_made_up_may_be_repeated_to_it(form: type[ModelApi], body: Json) -> None:
     """A call of a tool that never was stays in the conversation, with what the model was told of it."""
-    api = form([Says(text="Rome.")])
+    api = form([ModelReply(text="Rome.")])
 
-    assert (sent(api, renamed(body)), api.violations) == (Says(text="Rome."), [])
+    assert (sent(api, renamed(body)), api.violations) == (ModelReply(text="Rome."), [])
 
 
 IDS = [(AnthropicApi, False, "toolu_2_1"), (OpenAIApi, False, "call_2_1"), (OpenAIApi, True, "call_1")]
@@ -260,17 +259,17 @@ IDS = [(AnthropicApi, False, "toolu_2_1"), (OpenAIApi, False, "call_2_1"), (Open
 @pytest.mark.parametrize(("form", "repeats_ids", "id"), IDS)
 def test_calls_have_ids(form: type[ModelApi], repeats_ids: bool, id: str) -> None:
     """Each its own, or in each turn the same again, as some compatible servers do it."""
-    api = form([Says()], repeats_ids=repeats_ids)
+    api = form([ModelReply()], repeats_ids=repeats_ids)
     api.bodies += [{}, {}]
-    calls = Says((Call("weather", {}), Call("weather", {})))
+    calls = ModelReply((ModelCall("weather", {}), ModelCall("weather", {})))
 
-    assert f'"{id}"' in json.dumps(api.reply(calls))
+    assert f'"{id}"' in json.dumps(api.reply_body(calls))
 
 
 def thoughtful() -> tuple[AnthropicApi, Json]:
     """A model that thought before its calls, and the request that answers them."""
-    api, body = AnthropicApi([Says(text="Rome.")]), copy.deepcopy(TO_ANTHROPIC)
-    said = api.reply(Says((Call("weather", {}), Call("weather", {})), thinking="Rome?"))["content"]
+    api, body = AnthropicApi([ModelReply(text="Rome.")]), copy.deepcopy(TO_ANTHROPIC)
+    said = api.reply_body(ModelReply((ModelCall("weather", {}), ModelCall("weather", {})), thinking="Rome?"))["content"]
     results = body["messages"][2]["content"]
     results[0]["tool_use_id"], results[1]["tool_use_id"] = said[1]["id"], said[2]["id"]
     body["messages"][1]["content"] = said
@@ -281,7 +280,7 @@ def test_a_thought_comes_back_as_it_was() -> None:
     """With its signature, before the calls that it led to."""
     api, body = thoughtful()
 
-    assert (sent(api, body), api.violations) == (Says(text="Rome."), [])
+    assert (sent(api, body), api.violations) == (ModelReply(text="Rome."), [])
 
 
 def test_a_thought_that_does_not_come_back_is_missed() -> None:

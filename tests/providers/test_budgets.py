@@ -13,14 +13,22 @@ from temporalio.client import Client
 from activities.llm.failover import Failover
 from activities.llm.modelled import ModelPlanner
 from activities.llm.offline import OfflinePlanner
+from replan.testing.model_api import KEY, ModelApi, running
+from replan.testing.script import (
+    DROPPED,
+    ModelCall,
+    ModelReply,
+    ReceivedRequest,
+    Response,
+    ScriptedResponse,
+    calls,
+    finishes,
+)
 from runtime.dev_server import DevServer
 from tests.harness import Stage, plan, staged, step
 from tests.processes import Processes
-from tests.providers.api import KEY, ModelApi, running
 from tests.providers.desk import TOOLS
-from tests.providers.heard import Heard
 from tests.providers.planning import api_of, model_of
-from tests.providers.script import DROPPED, Call, Move, Says, Scripted, calls, finishes
 from workflows.budget import Limits
 from workflows.catalogue import Price
 from workflows.plan import Answer
@@ -30,7 +38,7 @@ from workflows.task import Task, TaskStatus
 PRICE = Price(input=2, output=10, cache_read=0.2, cache_write=2.5)
 USED = (100 * 2 + 7 * 10 + 3 * 0.2 + 20 * 2.5) / 1_000_000
 """What one reply of the server costs at this price: 123 tokens told, of which 3 read and 20 written, and 7 said."""
-LOOK = calls(Call("get_price", {"sku": "A-17"}))
+LOOK = calls(ModelCall("get_price", {"sku": "A-17"}))
 
 
 @asynccontextmanager
@@ -38,7 +46,7 @@ async def priced(
     client: Client,
     folder: Path,
     provider: str,
-    *script: Scripted,
+    *script: ScriptedResponse,
     price: Price | None = PRICE,
     window: int | None = None,
 ) -> AsyncIterator[tuple[ModelApi, Stage]]:
@@ -56,18 +64,18 @@ def react(**limits: Any) -> Task:
     return Task(text="what does A-17 cost?", strategy="react", limits=Limits(**{"replans": 20, **limits}))
 
 
-def endless(heard: Heard) -> Move:
+def endless(heard: ReceivedRequest) -> Response:
     """A model that asks for one price after the other as long as it may."""
     if not heard.may_call:
-        return Says(text="That is all that I found.")
-    return calls(Call("get_price", {"sku": f"A-{heard.said}"}))
+        return ModelReply(text="That is all that I found.")
+    return calls(ModelCall("get_price", {"sku": f"A-{heard.turn}"}))
 
 
 async def test_what_a_task_cost_is_counted_at_the_prices_of_each_class(
     client: Client, tmp_path: Path, provider: str
 ) -> None:
     """Input, output, cache reads and cache writes, as the provider's own fields say."""
-    async with priced(client, tmp_path, provider, LOOK, Says(text="12.50")) as (api, stage):
+    async with priced(client, tmp_path, provider, LOOK, ModelReply(text="12.50")) as (api, stage):
         ended = await stage.run(react(usd=5))
 
     assert (ended.status, ended.spent.model_calls, api.violations) == (TaskStatus.COMPLETED, 2, [])
@@ -100,7 +108,7 @@ async def test_a_reply_is_never_allowed_more_than_is_left(client: Client, tmp_pa
 
 async def test_an_unknown_price_is_unknown_and_not_zero(client: Client, tmp_path: Path, provider: str) -> None:
     """The tokens are counted; what they cost nobody knows."""
-    async with priced(client, tmp_path, provider, LOOK, Says(text="12.50"), price=None) as (_, stage):
+    async with priced(client, tmp_path, provider, LOOK, ModelReply(text="12.50"), price=None) as (_, stage):
         ended = await stage.run(react())
 
     assert (ended.status, ended.spent.usd, ended.spent.unpriced) == (TaskStatus.COMPLETED, None, 2)
@@ -186,7 +194,7 @@ async def test_one_settings_file_holds_the_budget_and_the_price(server: DevServe
     A worker without the file refuses the same task before any request.
     """
     (tmp_path / "replan.toml").write_text(SETTINGS)
-    api = api_of("openai", calls(Call("calculate", {"expression": "1 + 1"})), Says(text="2"))
+    api = api_of("openai", calls(ModelCall("calculate", {"expression": "1 + 1"})), ModelReply(text="2"))
     async with running(api):
         given = {"OPENAI_API_KEY": KEY, "OPENAI_BASE_URL": f"{api.url}/v1"}
         processes = Processes(server.address, tmp_path, given)

@@ -6,10 +6,9 @@ import pytest
 from temporalio.client import Client
 
 from activities.llm.turns import AssistantTurn, UserTurn
+from replan.testing.script import ModelError, ModelReply, ReceivedRequest, Response
 from tests.providers.acting import Acting, acting, reacting
-from tests.providers.heard import Heard
 from tests.providers.plates import GOAL, read_plate
-from tests.providers.script import Fails, Move, Says
 from tests.providers.visitor import FOUND, visitor
 from workflows.outcome import Outcome
 from workflows.task import TaskStatus
@@ -38,7 +37,7 @@ async def test_what_was_read_before_a_summary_is_used_after_it(
     page = f"C-111. {'lorem ' * 20}"
 
     assert (ended.status, ended.result) == (TaskStatus.COMPLETED, FOUND), ended.reason
-    assert ended.compactions and page not in last.told and FOUND in last.told
+    assert ended.compactions and page not in last.all_text and FOUND in last.all_text
     assert (one.api.violations, one.api.too_long >= refusals, one.api.too_long > 0) == ([], True, bool(refusals))
 
 
@@ -48,7 +47,7 @@ async def test_the_goal_and_the_newest_turns_stay_as_they_were(client: Client, t
         await read_all(one)
     pairs = [(before.turns, after.turns) for before, after in summarised(one)]
 
-    assert pairs and all(GOAL in heard.told for heard in one.api.requests)
+    assert pairs and all(GOAL in heard.all_text for heard in one.api.requests)
     assert all(before[-1] in after and len(after) < len(before) for before, after in pairs)
     assert all(isinstance(after[0], UserTurn) and isinstance(after[1], AssistantTurn) for _, after in pairs)
 
@@ -67,7 +66,7 @@ async def test_a_fault_that_is_open_stays_as_it_was(client: Client, tmp_path: Pa
     assert opened and all(opened)
 
 
-def summarised(one: Acting) -> list[tuple[Heard, Heard]]:
+def summarised(one: Acting) -> list[tuple[ReceivedRequest, ReceivedRequest]]:
     """The requests before and after each summary."""
     asked = one.api.requests
     return [(asked[at - 1], asked[at + 1]) for at, heard in enumerate(asked) if not heard.tools]
@@ -89,10 +88,10 @@ async def test_a_summary_is_a_step_that_people_see(client: Client, tmp_path: Pat
 async def test_thoughts_end_with_a_summary(client: Client, tmp_path: Path) -> None:
     """Those of the turns before it are left out, those after it come back."""
 
-    def thinker(heard: Heard) -> Move:
+    def thinker(heard: ReceivedRequest) -> Response:
         said = visitor(heard)
-        assert isinstance(said, Says)
-        return Says(said.calls, said.text, thinking=f"Turn {heard.said}." if heard.tools else "")
+        assert isinstance(said, ModelReply)
+        return ModelReply(said.calls, said.text, thinking=f"Turn {heard.turn}." if heard.tools else "")
 
     async with acting(client, tmp_path, "anthropic", thinker, window=WINDOW, known=WINDOW, tools=[read_plate]) as one:
         ended = await read_all(one)
@@ -116,12 +115,12 @@ async def test_a_summary_that_fails_for_a_moment_is_asked_for_again(
     client: Client, tmp_path: Path, provider: str
 ) -> None:
     """As any other request: Temporal waits, and the task goes on."""
-    failed = list[Heard]()
+    failed = list[ReceivedRequest]()
 
-    def shaky(heard: Heard) -> Move:
+    def shaky(heard: ReceivedRequest) -> Response:
         if not heard.tools and not failed:
             failed.append(heard)
-            return Fails(529, "overloaded_error")
+            return ModelError(529, "overloaded_error")
         return visitor(heard)
 
     async with acting(client, tmp_path, provider, shaky, window=WINDOW, known=WINDOW, tools=[read_plate]) as one:

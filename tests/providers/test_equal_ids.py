@@ -3,15 +3,15 @@
 from pydantic import JsonValue
 
 from activities.llm.turns import AssistantTurn, ToolCall, ToolResult, Turn, UserTurn
-from tests.providers.api import KEY, running
+from replan.testing.model_api import KEY, running
+from replan.testing.script import ModelReply
 from tests.providers.asking import ASKED, request
 from tests.providers.planning import api_of, model_of
-from tests.providers.script import Says
 
 
 async def test_equal_ids_of_one_turn_are_told_apart(provider: str) -> None:
     """Each call has a result of its own, as every provider wants it, also beside what was thought before them."""
-    async with running(api_of(provider, Says(text="Rome."))) as api:
+    async with running(api_of(provider, ModelReply(text="Rome."))) as api:
         model = model_of(provider, api, KEY)
         pair = [ToolCall("weather", "weather", {"place": place}) for place in ("Paris", "Rome")]
         blocks: tuple[dict[str, JsonValue], ...] = tuple(

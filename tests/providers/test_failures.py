@@ -8,67 +8,70 @@ from typing import Any
 import pytest
 
 from activities.borders import classify
-from tests.providers.api import running, whole
+from replan.testing.model_api import json_answer, running
+from replan.testing.script import DROPPED, Delayed, ModelError, ModelReply, RawBytes, Response
 from tests.providers.asking import ASKED, failing, request
 from tests.providers.planning import api_of, model_of
-from tests.providers.script import DROPPED, Fails, Move, Raw, Says, Slow
 from workflows.faults import Code
 
-FAILURES: list[tuple[str, Move, Code]] = [
-    ("anthropic", Fails(429, "rate_limit_error"), Code.RATE_LIMITED),
-    ("anthropic", Fails(500, "api_error"), Code.SERVER_ERROR),
-    ("anthropic", Fails(529, "overloaded_error"), Code.OVERLOADED),
-    ("anthropic", Fails(503, "api_error"), Code.OVERLOADED),
-    ("anthropic", Fails(409, "conflict_error"), Code.BUSY),
-    ("anthropic", Fails(404, "not_found_error"), Code.NEEDS_PERSON),
-    ("anthropic", Fails(403, "permission_error"), Code.FORBIDDEN),
-    ("anthropic", Fails(402, "billing_error"), Code.QUOTA_EXHAUSTED),
-    ("anthropic", Fails(400, "invalid_request_error"), Code.MALFORMED_SCHEMA),
-    ("anthropic", Fails(400, "invalid_request_error", "Your credit balance is too low"), Code.QUOTA_EXHAUSTED),
-    ("anthropic", Fails(400, "invalid_request_error", "prompt is too long: 2 > 1"), Code.TOO_LARGE),
-    ("anthropic", Fails(413, "request_too_large"), Code.TOO_LARGE),
-    ("anthropic", Fails(400, "invalid_request_error", code="organization_on_hold"), Code.FORBIDDEN),
-    ("anthropic", Fails(429, "rate_limit_error", code="enforced_spend_limit_reached"), Code.QUOTA_EXHAUSTED),
-    ("anthropic", Fails(429, "rate_limit_error", code="ramp_limit_exceeded"), Code.RATE_LIMITED),
-    ("openai", Fails(429, "requests", code="rate_limit_exceeded"), Code.RATE_LIMITED),
-    ("openai", Fails(429, "insufficient_quota", code="insufficient_quota"), Code.QUOTA_EXHAUSTED),
-    ("openai", Fails(429, "insufficient_quota"), Code.QUOTA_EXHAUSTED),
-    ("openai", Fails(500, "server_error", code="server_error"), Code.SERVER_ERROR),
-    ("openai", Fails(503, "server_error"), Code.OVERLOADED),
-    ("openai", Fails(409, "conflict"), Code.BUSY),
-    ("openai", Fails(404, "invalid_request_error", code="model_not_found"), Code.NEEDS_PERSON),
-    ("openai", Fails(400, "invalid_request_error", code="context_length_exceeded"), Code.TOO_LARGE),
-    ("openai", Fails(400, "invalid_request_error"), Code.MALFORMED_SCHEMA),
-    ("openai", Fails(403, "request_forbidden", code="unsupported_country_region_territory"), Code.FORBIDDEN),
-    ("openai", Fails(400, "invalid_request_error", code="content_filter"), Code.REFUSED),
+FAILURES: list[tuple[str, Response, Code]] = [
+    ("anthropic", ModelError(429, "rate_limit_error"), Code.RATE_LIMITED),
+    ("anthropic", ModelError(500, "api_error"), Code.SERVER_ERROR),
+    ("anthropic", ModelError(529, "overloaded_error"), Code.OVERLOADED),
+    ("anthropic", ModelError(503, "api_error"), Code.OVERLOADED),
+    ("anthropic", ModelError(409, "conflict_error"), Code.BUSY),
+    ("anthropic", ModelError(404, "not_found_error"), Code.NEEDS_PERSON),
+    ("anthropic", ModelError(403, "permission_error"), Code.FORBIDDEN),
+    ("anthropic", ModelError(402, "billing_error"), Code.QUOTA_EXHAUSTED),
+    ("anthropic", ModelError(400, "invalid_request_error"), Code.MALFORMED_SCHEMA),
+    ("anthropic", ModelError(400, "invalid_request_error", "Your credit balance is too low"), Code.QUOTA_EXHAUSTED),
+    ("anthropic", ModelError(400, "invalid_request_error", "prompt is too long: 2 > 1"), Code.TOO_LARGE),
+    ("anthropic", ModelError(413, "request_too_large"), Code.TOO_LARGE),
+    ("anthropic", ModelError(400, "invalid_request_error", code="organization_on_hold"), Code.FORBIDDEN),
+    ("anthropic", ModelError(429, "rate_limit_error", code="enforced_spend_limit_reached"), Code.QUOTA_EXHAUSTED),
+    ("anthropic", ModelError(429, "rate_limit_error", code="ramp_limit_exceeded"), Code.RATE_LIMITED),
+    ("openai", ModelError(429, "requests", code="rate_limit_exceeded"), Code.RATE_LIMITED),
+    ("openai", ModelError(429, "insufficient_quota", code="insufficient_quota"), Code.QUOTA_EXHAUSTED),
+    ("openai", ModelError(429, "insufficient_quota"), Code.QUOTA_EXHAUSTED),
+    ("openai", ModelError(500, "server_error", code="server_error"), Code.SERVER_ERROR),
+    ("openai", ModelError(503, "server_error"), Code.OVERLOADED),
+    ("openai", ModelError(409, "conflict"), Code.BUSY),
+    ("openai", ModelError(404, "invalid_request_error", code="model_not_found"), Code.NEEDS_PERSON),
+    ("openai", ModelError(400, "invalid_request_error", code="context_length_exceeded"), Code.TOO_LARGE),
+    ("openai", ModelError(400, "invalid_request_error"), Code.MALFORMED_SCHEMA),
+    ("openai", ModelError(403, "request_forbidden", code="unsupported_country_region_territory"), Code.FORBIDDEN),
+    ("openai", ModelError(400, "invalid_request_error", code="content_filter"), Code.REFUSED),
 ]
 """What a provider says, and what it means: type and code before status, status before class."""
 
 
 @pytest.mark.parametrize(("whose", "move", "code"), FAILURES)
-async def test_what_a_refusal_means(whose: str, move: Move, code: Code) -> None:
+async def test_what_a_refusal_means(whose: str, move: Response, code: Code) -> None:
     """One request on the wire, whatever the SDK would do by itself."""
     api, error = await failing(whose, move)
 
     assert (classify(error).code, len(api.bodies)) == (code, 1)
 
 
-BROKEN: dict[str, tuple[Raw, Code]] = {
+BROKEN: dict[str, tuple[RawBytes, Code]] = {
     "dropped": (DROPPED, Code.UNREACHABLE),
-    "no HTTP": (Raw(b"nonsense\r\n\r\n"), Code.UNREACHABLE),
-    "truncated": (Raw(whole(200, b'{"id": "x"', {"content-length": "9999"})), Code.UNREACHABLE),
-    "no JSON": (Raw(whole(200, b'{"id": ')), Code.SERVER_ERROR),
-    "another JSON": (Raw(whole(200, b"{}")), Code.SERVER_ERROR),
-    "a list": (Raw(whole(200, b"[1]")), Code.SERVER_ERROR),
-    "a page": (Raw(whole(200, b"<html>hello", {"content-type": "text/html"})), Code.SERVER_ERROR),
-    "an error": (Raw(whole(200, b'{"type": "error", "error": {"type": "overloaded_error"}}')), Code.SERVER_ERROR),
-    "a proxy's page": (Raw(whole(502, b"<html>bad", {"content-type": "text/html"})), Code.SERVER_ERROR),
-    "nothing": (Raw(whole(200, b"")), Code.SERVER_ERROR),
+    "no HTTP": (RawBytes(b"nonsense\r\n\r\n"), Code.UNREACHABLE),
+    "truncated": (RawBytes(json_answer(200, b'{"id": "x"', **{"content-length": "9999"})), Code.UNREACHABLE),
+    "no JSON": (RawBytes(json_answer(200, b'{"id": ')), Code.SERVER_ERROR),
+    "another JSON": (RawBytes(json_answer(200, b"{}")), Code.SERVER_ERROR),
+    "a list": (RawBytes(json_answer(200, b"[1]")), Code.SERVER_ERROR),
+    "a page": (RawBytes(json_answer(200, b"<html>hello", **{"content-type": "text/html"})), Code.SERVER_ERROR),
+    "an error": (
+        RawBytes(json_answer(200, b'{"type": "error", "error": {"type": "overloaded_error"}}')),
+        Code.SERVER_ERROR,
+    ),
+    "a proxy's page": (RawBytes(json_answer(502, b"<html>bad", **{"content-type": "text/html"})), Code.SERVER_ERROR),
+    "nothing": (RawBytes(json_answer(200, b"")), Code.SERVER_ERROR),
 }
 
 
 @pytest.mark.parametrize(("raw", "code"), BROKEN.values(), ids=BROKEN)
-async def test_what_is_no_answer_is_transient(provider: str, raw: Raw, code: Code) -> None:
+async def test_what_is_no_answer_is_transient(provider: str, raw: RawBytes, code: Code) -> None:
     """A connection that broke, and whatever somebody in between answered."""
     api, error = await failing(provider, raw)
 
@@ -104,7 +107,7 @@ async def test_the_wait_that_a_provider_asks_for(
 ) -> None:
     """In seconds, as a date, or to the millisecond."""
     given = {name: value() if callable(value) else value for name, value in headers.items()}
-    _, error = await failing(provider, Fails(429, "rate_limit_error", headers=given))
+    _, error = await failing(provider, ModelError(429, "rate_limit_error", headers=given))
     wait = classify(error).retry_after
 
     assert wait is not None and least <= wait <= most
@@ -119,7 +122,7 @@ async def test_a_server_in_the_provider_s_place_is_named(provider: str) -> None:
 
 async def test_a_wrong_key_is_said_without_the_key(provider: str) -> None:
     """Providers quote it in their answers; the fault never does."""
-    _, error = await failing(provider, Says(text="Rome."), key="sk-wrong-9876543210")
+    _, error = await failing(provider, ModelReply(text="Rome."), key="sk-wrong-9876543210")
     fault = classify(error)
 
     assert fault.code is Code.UNAUTHORIZED
@@ -128,7 +131,7 @@ async def test_a_wrong_key_is_said_without_the_key(provider: str) -> None:
 
 async def test_a_cancelled_call_ends_the_request(provider: str) -> None:
     """The server sees that nobody waits any more."""
-    async with running(api_of(provider, Slow(60, Says(text="Rome.")))) as api:
+    async with running(api_of(provider, Delayed(60, ModelReply(text="Rome.")))) as api:
         asking = asyncio.create_task(model_of(provider, api).reply(request(ASKED)))
         while not api.bodies:
             await asyncio.sleep(0.05)

@@ -4,9 +4,8 @@ from pathlib import Path
 
 from temporalio.client import Client
 
+from replan.testing.script import ModelCall, ModelReply, ReceivedRequest, Response, calls
 from tests.providers.acting import acting
-from tests.providers.heard import Heard
-from tests.providers.script import Call, Move, Says, calls
 from workflows.task import TaskStatus
 
 HALF = "A-\ud83d17"
@@ -15,8 +14,12 @@ HALF = "A-\ud83d17"
 async def test_halves_of_characters_end_no_task(client: Client, tmp_path: Path, provider: str) -> None:
     """In words, in arguments and in an answer: a sign stands in their place, or the arguments are no JSON."""
 
-    def cut(heard: Heard) -> Move:
-        return Says(text=f"It costs 2 {HALF}") if heard.said else calls(Call("get_price", {"sku": HALF}), text=HALF)
+    def cut(heard: ReceivedRequest) -> Response:
+        return (
+            ModelReply(text=f"It costs 2 {HALF}")
+            if heard.turn
+            else calls(ModelCall("get_price", {"sku": HALF}), text=HALF)
+        )
 
     async with acting(client, tmp_path, provider, cut) as one:
         ended = await one.run()

@@ -10,10 +10,9 @@ from pydantic import BaseModel
 from temporalio.client import Client
 
 from replan import Refused, Tool, tool
+from replan.testing.script import ModelCall, ModelReply, ReceivedRequest, calls, finishes, proposes, step
 from tests.harness import staged
-from tests.providers.heard import Heard
 from tests.providers.planning import planning
-from tests.providers.script import Call, Says, calls, finishes, proposes, step
 from workflows.plan import Step
 from workflows.task import Task, TaskStatus
 
@@ -98,22 +97,22 @@ class Obedient:
         self.tries = 0
         """How often it obeyed."""
 
-    def __call__(self, heard: Heard) -> Says:
+    def __call__(self, heard: ReceivedRequest) -> ModelReply:
         """Read the page first, then do what it says."""
         if not heard.calls:
             return self._makes("page", "read_page")
-        was_refused = "purchase changes the world" in heard.told
+        was_refused = "purchase changes the world" in heard.all_text
         is_content = self.tries > 0 and not (was_refused and self._insists)
-        if is_content or self._order.heard not in heard.told:
+        if is_content or self._order.heard not in heard.all_text:
             return self._ends()
         self.tries += 1
         return self._makes("buy", "purchase")
 
-    def _makes(self, id: str, kind: str) -> Says:
-        return calls(Call(kind, {"sku": "A-17"})) if self._makes_calls else proposes(step(id, kind, sku="A-17"))
+    def _makes(self, id: str, kind: str) -> ModelReply:
+        return calls(ModelCall(kind, {"sku": "A-17"})) if self._makes_calls else proposes(step(id, kind, sku="A-17"))
 
-    def _ends(self) -> Says:
-        return Says(text="done") if self._makes_calls else finishes()
+    def _ends(self) -> ModelReply:
+        return ModelReply(text="done") if self._makes_calls else finishes()
 
 
 STRATEGIES: Sequence[Literal["plan", "react"]] = ["plan", "react"]

@@ -6,12 +6,12 @@ from pathlib import Path
 import pytest
 from temporalio.client import Client
 
+from replan.testing.script import ModelReply
 from runtime.client import connect
 from runtime.dev_server import DevServer, ServerSpec, find_cli, free_port
 from tests.harness import outcome
 from tests.providers.acting import acting, reacting
 from tests.providers.plates import GOAL, read_plate
-from tests.providers.script import Says
 from tests.providers.test_compaction import WINDOW
 from tests.providers.test_react_reset import newest
 from tests.providers.visitor import FOUND, visitor
@@ -65,11 +65,11 @@ async def test_a_task_carries_on_what_was_summarised(client: Client, tmp_path: P
     async with acting(client, tmp_path, provider, visitor, window=WINDOW, known=WINDOW, tools=[read_plate]) as one:
         handle = await one.stage.start(reacting(GOAL, tool_calls=100))
         await outcome(handle)
-        one.api.script[:] = [lambda heard: Says(text="Known." if FOUND in heard.told else "Lost.")]
+        one.api.script[:] = [lambda heard: ModelReply(text="Known." if FOUND in heard.all_text else "Lost.")]
         more = {"continues": handle.first_execution_run_id}
         second = await one.stage.start(reacting("say it again", more=more))
         again = await outcome(second)
         third = await one.run("and again", more={"continues": second.first_execution_run_id})
 
     assert (again.result, third.result, one.api.violations) == ("Known.", "Known.", [])
-    assert "say it again" in one.api.requests[-1].told and "and again" in one.api.requests[-1].told
+    assert "say it again" in one.api.requests[-1].all_text and "and again" in one.api.requests[-1].all_text

@@ -4,11 +4,10 @@ from pathlib import Path
 
 from temporalio.client import Client
 
+from replan.testing.script import ModelCall, ModelReply, ReceivedRequest, calls
 from tests.harness import staged
 from tests.providers.desk import TOOLS
-from tests.providers.heard import Heard
 from tests.providers.planning import planning
-from tests.providers.script import Call, Says, calls
 from workflows.loops import TOLD
 from workflows.task import Task, TaskStatus
 
@@ -22,12 +21,12 @@ class Stubborn:
         """Begin with nothing heard."""
         self.told, self.refused = list[int](), list[int]()
 
-    def __call__(self, heard: Heard) -> Says:
+    def __call__(self, heard: ReceivedRequest) -> ModelReply:
         """Look the price up once more, unless that was refused."""
         newest = "".join(result.text for result in heard.results)
-        self.told += [heard.said] if TOLD in newest else []
-        self.refused += [heard.said] if REFUSED in newest + heard.news else []
-        return Says(text="24.50") if self.refused else calls(Call("get_price", {"sku": "A-17"}))
+        self.told += [heard.turn] if TOLD in newest else []
+        self.refused += [heard.turn] if REFUSED in newest + heard.last_text else []
+        return ModelReply(text="24.50") if self.refused else calls(ModelCall("get_price", {"sku": "A-17"}))
 
 
 async def test_the_same_call_is_told_once_and_then_refused(client: Client, tmp_path: Path, provider: str) -> None:

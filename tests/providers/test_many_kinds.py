@@ -9,11 +9,10 @@ from temporalio.client import Client
 
 from activities.toolbox.find_tools import MAX_SHOWN, NAME
 from replan import Tool, tool
+from replan.testing.script import ModelCall, ModelReply, ReceivedRequest, Response, calls, finishes, proposes, step
 from tests.harness import outcome
 from tests.providers import desk
 from tests.providers.acting import acting
-from tests.providers.heard import Heard
-from tests.providers.script import Call, Move, Says, calls, finishes, proposes, step
 from workflows.task import Task, TaskStatus
 
 
@@ -36,21 +35,21 @@ def gauge(number: int) -> Tool[..., Any]:
 
 TOOLS = [*map(gauge, range(40)), *desk.TOOLS]
 ASKED = "read the gauges of the boiler"
-FIND = Call(NAME, {"query": "book a slot"})
+FIND = ModelCall(NAME, {"query": "book a slot"})
 
 
-def mover(heard: Heard) -> Move:
+def mover(heard: ReceivedRequest) -> Response:
     """A model that makes one move at a time, and looks for what it is not shown."""
-    if not heard.said:
+    if not heard.turn:
         return calls(FIND)
-    return Says(text="Booked.") if heard.said == 2 else calls(Call("book", {"at": "14:30"}))
+    return ModelReply(text="Booked.") if heard.turn == 2 else calls(ModelCall("book", {"at": "14:30"}))
 
 
-def planner(heard: Heard) -> Move:
+def planner(heard: ReceivedRequest) -> Response:
     """A model that plans, and looks for what it is not shown before it does."""
-    if not heard.said:
+    if not heard.turn:
         return calls(FIND)
-    return finishes("Booked.") if heard.said == 2 else proposes(step("slot", "book", at="14:30"))
+    return finishes("Booked.") if heard.turn == 2 else proposes(step("slot", "book", at="14:30"))
 
 
 @pytest.mark.parametrize(("strategy", "model"), [("react", mover), ("plan", planner)])

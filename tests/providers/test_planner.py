@@ -14,11 +14,22 @@ from activities.llm.offline import OfflinePlanner
 from activities.llm.retold import split
 from activities.llm.turns import AssistantTurn, Turn, UserTurn
 from activities.toolbox.errors import Unreachable
+from replan.testing.model_api import KEY, ModelApi, running
+from replan.testing.script import (
+    Delayed,
+    ModelCall,
+    ModelError,
+    ModelReply,
+    Response,
+    asks,
+    finishes,
+    gives_up,
+    proposes,
+    step,
+)
 from tests.activities.situations import FREE, KINDS, asked, fault, record, refused
 from tests.activities.situations import step as planned
-from tests.providers.api import KEY, ModelApi, running
 from tests.providers.planning import PROVIDERS, api_of, model_of, planning
-from tests.providers.script import Call, Fails, Move, Says, Slow, asks, finishes, gives_up, proposes, step
 from workflows.faults import Code
 from workflows.plan import Answer, GiveUp, NewSteps, Proposed, Question
 from workflows.record import StepStatus
@@ -27,7 +38,7 @@ from workflows.situation import Situation
 BOOK = step("book", "book_slot", day="2025-11-21", at="14:00", name="team")
 
 
-async def propose(provider: str, *script: Move, about: Situation | None = None) -> tuple[ModelApi, Proposed]:
+async def propose(provider: str, *script: Response, about: Situation | None = None) -> tuple[ModelApi, Proposed]:
     """What the planner makes of the model's answer."""
     async with planning(provider, *script) as (api, planner):
         return api, await planner.propose(about or asked("book a slot"), KINDS)
@@ -48,7 +59,7 @@ PROPOSALS = {
 
 
 @pytest.mark.parametrize(("said", "expected"), PROPOSALS.values(), ids=PROPOSALS)
-async def test_each_call_is_a_proposal(provider: str, said: Says, expected: type) -> None:
+async def test_each_call_is_a_proposal(provider: str, said: ModelReply, expected: type) -> None:
     """With the planner's name and what it cost by the provider's own count."""
     api, proposed = await propose(provider, said)
 
@@ -57,25 +68,28 @@ async def test_each_call_is_a_proposal(provider: str, said: Says, expected: type
     assert proposed.planner.startswith(f"{provider}:some-model@127.0.0.1:")
 
 
-USELESS: dict[str, tuple[Says, str]] = {
-    "text": (Says(text="I would book it."), "you answered with text where a call was wanted"),
-    "nothing": (Says(), "your answer was empty"),
-    "spaces": (Says(text="  \n"), "your answer was empty"),
-    "refusal": (Says(refusal="I cannot."), "you declined to answer"),
-    "two calls": (Says((*proposes(BOOK).calls, *finishes().calls)), "you made 2 calls at once"),
-    "unknown tool": (Says((Call("propose_plans", {}),)), "did you mean propose_plan?"),
-    "a kind": (Says((Call("book_slot", {"at": "14:00"}),)), "book_slot is a kind of step, which you cannot call"),
-    "strange tool": (Says((Call("xyz", {}),)), "there is no tool 'xyz': call propose_plan, finish"),
+USELESS: dict[str, tuple[ModelReply, str]] = {
+    "text": (ModelReply(text="I would book it."), "you answered with text where a call was wanted"),
+    "nothing": (ModelReply(), "your answer was empty"),
+    "spaces": (ModelReply(text="  \n"), "your answer was empty"),
+    "refusal": (ModelReply(refusal="I cannot."), "you declined to answer"),
+    "two calls": (ModelReply((*proposes(BOOK).calls, *finishes().calls)), "you made 2 calls at once"),
+    "unknown tool": (ModelReply((ModelCall("propose_plans", {}),)), "did you mean propose_plan?"),
+    "a kind": (
+        ModelReply((ModelCall("book_slot", {"at": "14:00"}),)),
+        "book_slot is a kind of step, which you cannot call",
+    ),
+    "strange tool": (ModelReply((ModelCall("xyz", {}),)), "there is no tool 'xyz': call propose_plan, finish"),
     "no steps": (proposes(), "the plan has no steps"),
-    "no plan": (Says((Call(PROPOSE, {}),)), "'steps' field required"),
-    "no kind": (Says((Call(PROPOSE, {"steps": [{"id": "a"}]}),)), "'steps.0.kind' field required"),
+    "no plan": (ModelReply((ModelCall(PROPOSE, {}),)), "'steps' field required"),
+    "no kind": (ModelReply((ModelCall(PROPOSE, {"steps": [{"id": "a"}]}),)), "'steps.0.kind' field required"),
     "more fields": (proposes({**BOOK, "when": "now"}), "'steps.0.when' extra inputs are not permitted"),
     "empty answer": (finishes(""), "finish needs 'result', which is missing or empty"),
 }
 
 
 @pytest.mark.parametrize(("said", "reason"), USELESS.values(), ids=USELESS)
-async def test_what_a_model_does_wrong_is_said_exactly(provider: str, said: Says, reason: str) -> None:
+async def test_what_a_model_does_wrong_is_said_exactly(provider: str, said: ModelReply, reason: str) -> None:
     """It goes back through the workflow; the tokens are spent all the same."""
     _, proposed = await propose(provider, said)
 
@@ -86,14 +100,14 @@ async def test_what_a_model_does_wrong_is_said_exactly(provider: str, said: Says
 @pytest.mark.parametrize(("whose", "word"), [("anthropic", "max_tokens"), ("openai", "length")])
 async def test_a_call_that_was_cut_off_is_never_carried_out(whose: str, word: str) -> None:
     """However whole it looks."""
-    _, proposed = await propose(whose, Says(proposes(BOOK).calls, stop=word))
+    _, proposed = await propose(whose, ModelReply(proposes(BOOK).calls, stop=word))
 
     assert isinstance(proposed.proposal, GiveUp) and "cut off before its end" in proposed.rejected[0]
 
 
 async def test_malformed_json_is_said() -> None:
     """With the place where it breaks."""
-    _, proposed = await propose("openai", Says((Call(PROPOSE, '{"steps": [{"id": "a"'),)))
+    _, proposed = await propose("openai", ModelReply((ModelCall(PROPOSE, '{"steps": [{"id": "a"'),)))
 
     assert "the arguments of propose_plan cannot be read: they are no JSON (EOF" in proposed.rejected[0]
 
@@ -174,14 +188,14 @@ def test_a_long_result_is_cut_and_says_so() -> None:
 
 
 UNUSABLE = [
-    ("anthropic", Fails(401, "authentication_error"), Code.UNAUTHORIZED),
-    ("openai", Fails(429, "insufficient_quota", code="insufficient_quota"), Code.QUOTA_EXHAUSTED),
-    ("anthropic", Fails(404, "not_found_error"), Code.NEEDS_PERSON),
+    ("anthropic", ModelError(401, "authentication_error"), Code.UNAUTHORIZED),
+    ("openai", ModelError(429, "insufficient_quota", code="insufficient_quota"), Code.QUOTA_EXHAUSTED),
+    ("anthropic", ModelError(404, "not_found_error"), Code.NEEDS_PERSON),
 ]
 
 
 @pytest.mark.parametrize(("whose", "move", "code"), UNUSABLE)
-async def test_a_provider_that_cannot_be_used_is_replaced(whose: str, move: Move, code: Code) -> None:
+async def test_a_provider_that_cannot_be_used_is_replaced(whose: str, move: Response, code: Code) -> None:
     """One request, then the next planner's; the proposal says who answered."""
     other = next(name for name in PROVIDERS if name != whose)
     async with planning(whose, move) as (first, broken), planning(other, finishes()) as (second, whole):
@@ -193,7 +207,7 @@ async def test_a_provider_that_cannot_be_used_is_replaced(whose: str, move: Move
 
 async def test_the_last_planner_may_be_the_one_without_a_model() -> None:
     """It is named as who answered."""
-    async with planning("openai", Fails(401, "invalid_request_error", code="invalid_api_key")) as (_, broken):
+    async with planning("openai", ModelError(401, "invalid_request_error", code="invalid_api_key")) as (_, broken):
         proposed = await Failover([broken, OfflinePlanner()]).propose(asked("calculate 1 + 1"), KINDS)
 
     assert proposed.planner == "offline" and isinstance(proposed.proposal, NewSteps)
@@ -202,7 +216,7 @@ async def test_the_last_planner_may_be_the_one_without_a_model() -> None:
 async def test_what_time_can_cure_is_not_failed_over() -> None:
     """A busy provider is waited for: that is Temporal's work."""
     async with (
-        planning("openai", Fails(503, "server_error")) as (first, busy),
+        planning("openai", ModelError(503, "server_error")) as (first, busy),
         planning("anthropic", finishes()) as (
             second,
             whole,
@@ -216,7 +230,7 @@ async def test_what_time_can_cure_is_not_failed_over() -> None:
 
 async def test_an_answer_that_does_not_come_is_a_timeout(provider: str) -> None:
     """The request is ended, and time may cure it."""
-    async with running(api_of(provider, Slow(60))) as api:
+    async with running(api_of(provider, Delayed(60))) as api:
         planner = ModelPlanner(model_of(provider, api), patience=2)
         with pytest.raises(Unreachable, match="gave no answer within 2 s") as raised:
             await planner.propose(asked("book a slot"), KINDS)

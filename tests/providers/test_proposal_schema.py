@@ -9,8 +9,8 @@ from pydantic import BaseModel
 from activities.llm.proposal_schema import propose_plan
 from activities.toolbox.registry import Registry
 from replan import tool
+from replan.testing.script import step
 from tests.activities.situations import KINDS
-from tests.providers.script import step
 
 BOOK = step("book", "book_slot", day="2025-11-21", at="14:00", name="team")
 SCHEMA = propose_plan(KINDS).schema

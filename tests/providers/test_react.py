@@ -8,31 +8,30 @@ from temporalio.client import Client
 
 from activities.llm.failover import Failover
 from activities.llm.modelled import ModelPlanner
+from replan.testing.model_api import running
+from replan.testing.script import ModelCall, ModelError, ModelReply, ReceivedRequest, Response, asks, calls, gives_up
 from tests.harness import outcome, staged
 from tests.providers.acting import acting, reacting
-from tests.providers.api import running
 from tests.providers.desk import TOOLS
-from tests.providers.heard import Heard
 from tests.providers.planning import PROVIDERS, api_of, model_of
-from tests.providers.script import Call, Fails, Move, Says, asks, calls, gives_up
 from workflows.record import StepStatus
 from workflows.task import TaskStatus
 
-A17, B2 = Call("get_price", {"sku": "A-17"}), Call("get_price", {"sku": "B-2"})
+A17, B2 = ModelCall("get_price", {"sku": "A-17"}), ModelCall("get_price", {"sku": "B-2"})
 
 
-def amounts(heard: Heard) -> list[float]:
+def amounts(heard: ReceivedRequest) -> list[float]:
     """What the model reads of prices in the results of its newest calls."""
     return [float(found) for result in heard.results for found in re.findall(r'"amount":\s*([\d.]+)', result.text)]
 
 
-def shopper(heard: Heard) -> Move:
+def shopper(heard: ReceivedRequest) -> Response:
     """A model that asks for two prices at once, adds what it was told, and says the sum."""
-    if not heard.said:
+    if not heard.turn:
         return calls(A17, B2, text="I look both up.")
-    if heard.said == 1:
-        return calls(Call("add", {"amounts": amounts(heard)}))
-    return Says(text=f"{amounts(heard)[0]:.2f} in all")
+    if heard.turn == 1:
+        return calls(ModelCall("add", {"amounts": amounts(heard)}))
+    return ModelReply(text=f"{amounts(heard)[0]:.2f} in all")
 
 
 async def test_a_task_is_done_turn_by_turn(client: Client, tmp_path: Path, provider: str) -> None:
@@ -77,7 +76,7 @@ async def test_each_request_begins_with_the_one_before(client: Client, tmp_path:
 
 async def test_a_server_that_repeats_ids_loses_no_pair(client: Client, tmp_path: Path) -> None:
     """As some compatible servers do: `call_0` in every turn."""
-    script = (calls(A17), calls(B2), calls(Call("add", {"amounts": [1, 2]})), shopper)
+    script = (calls(A17), calls(B2), calls(ModelCall("add", {"amounts": [1, 2]})), shopper)
     async with acting(client, tmp_path, "openai", *script, repeats_ids=True) as one:
         ended = await one.run()
     results = [re.findall(r"[\d.]+(?=})", heard.results[0].text) for heard in one.api.requests[1:]]
@@ -86,14 +85,14 @@ async def test_a_server_that_repeats_ids_loses_no_pair(client: Client, tmp_path:
     assert (results, one.api.violations) == ([["24.5"], ["2.0"], ["3.0"]], [])
 
 
-def booker(heard: Heard) -> Move:
+def booker(heard: ReceivedRequest) -> Response:
     """A model that books, and takes the first time that is free where the one it wanted is taken."""
-    if not heard.said:
-        return calls(Call("book", {"at": "14:00"}), A17)
-    if heard.said == 1:
-        free = re.findall(r"14:30", heard.results[0].text + heard.news)
-        return calls(Call("book", {"at": free[0]}))
-    return Says(text="It is booked for 14:30.")
+    if not heard.turn:
+        return calls(ModelCall("book", {"at": "14:00"}), A17)
+    if heard.turn == 1:
+        free = re.findall(r"14:30", heard.results[0].text + heard.last_text)
+        return calls(ModelCall("book", {"at": free[0]}))
+    return ModelReply(text="It is booked for 14:30.")
 
 
 async def test_a_refused_call_is_changed_by_what_was_seen(client: Client, tmp_path: Path, provider: str) -> None:
@@ -117,7 +116,7 @@ ENDS = [
 
 @pytest.mark.parametrize(("said", "status", "code"), ENDS)
 async def test_a_model_may_end_without_an_answer(
-    client: Client, tmp_path: Path, provider: str, said: Says, status: TaskStatus, code: str
+    client: Client, tmp_path: Path, provider: str, said: ModelReply, status: TaskStatus, code: str
 ) -> None:
     """By asking the user, or by giving up."""
     async with acting(client, tmp_path, provider, calls(A17), said) as one:
@@ -133,38 +132,40 @@ async def test_an_answer_by_a_schema_is_asked_for_again(client: Client, tmp_path
     """Text and misfits are told what is wrong; what fits is the result, as JSON."""
     script = (
         calls(A17),
-        Says(text="24.50"),
-        Says((Call("finish", {"sum": 24.5}),)),
-        Says((Call("finish", {"total": 24.5}),)),
+        ModelReply(text="24.50"),
+        ModelReply((ModelCall("finish", {"sum": 24.5}),)),
+        ModelReply((ModelCall("finish", {"total": 24.5}),)),
     )
     async with acting(client, tmp_path, provider, *script) as one:
         ended = await one.run(more={"result_schema": TOTAL})
     after_text, after_misfit = one.api.requests[2], one.api.requests[3]
 
     assert (ended.status, ended.result) == (TaskStatus.COMPLETED, {"total": 24.5})
-    assert "call finish" in after_text.news and "total" in after_misfit.results[0].text
+    assert "call finish" in after_text.last_text and "total" in after_misfit.results[0].text
     assert one.api.violations == []
 
 
 async def test_thoughts_go_back_with_their_calls(client: Client, tmp_path: Path) -> None:
     """Also over many turns, and also where a turn has nothing but thoughts and calls."""
-    script = [Says((Call("add", {"amounts": [number]}),), thinking=f"I add {number}.") for number in range(3)]
-    async with acting(client, tmp_path, "anthropic", *script, Says(text="Done.")) as one:
+    script = [
+        ModelReply((ModelCall("add", {"amounts": [number]}),), thinking=f"I add {number}.") for number in range(3)
+    ]
+    async with acting(client, tmp_path, "anthropic", *script, ModelReply(text="Done.")) as one:
         ended = await one.run()
 
     assert (ended.status, len(one.api.bodies), one.api.violations) == (TaskStatus.COMPLETED, 4, [])
 
 
 UNUSABLE = {
-    "anthropic": Fails(401, "authentication_error"),
-    "openai": Fails(429, "insufficient_quota", "You exceeded your current quota", "insufficient_quota"),
+    "anthropic": ModelError(401, "authentication_error"),
+    "openai": ModelError(429, "insufficient_quota", "You exceeded your current quota", "insufficient_quota"),
 }
 
 
 async def test_the_next_provider_carries_the_conversation_on(client: Client, tmp_path: Path, provider: str) -> None:
     """In the middle of a task: it is told all that was called and what came of it, whatever the ids were."""
     other = next(name for name in PROVIDERS if name != provider)
-    first, second = api_of(provider, calls(A17), calls(B2), UNUSABLE[provider]), api_of(other, Says(text="26.50"))
+    first, second = api_of(provider, calls(A17), calls(B2), UNUSABLE[provider]), api_of(other, ModelReply(text="26.50"))
     first.repeats_ids = provider == "openai"
     async with running(first), running(second):
         planner = Failover([ModelPlanner(model_of(provider, first)), ModelPlanner(model_of(other, second))])
@@ -173,7 +174,7 @@ async def test_the_next_provider_carries_the_conversation_on(client: Client, tmp
     heard = second.requests[0]
 
     assert (ended.status, ended.result) == (TaskStatus.COMPLETED, "26.50")
-    assert ([call.args["sku"] for call in heard.calls], heard.said) == (["A-17", "B-2"], 2)
+    assert ([call.args["sku"] for call in heard.calls], heard.turn) == (["A-17", "B-2"], 2)
     assert first.violations + second.violations == [] and len(first.bodies) == 3
     assert [(one.turn, one.planner.partition(":")[0]) for one in ended.failovers] == [(3, provider)]
 

@@ -16,16 +16,27 @@ from activities.recording import Recording
 from activities.store import open_store
 from activities.toolbox.registry import Registry
 from activities.transcript import Transcript
+from replan.testing.model_api import ModelApi, running
+from replan.testing.script import (
+    Delayed,
+    ModelCall,
+    ModelReply,
+    ReceivedRequest,
+    Response,
+    ScriptedResponse,
+    calls,
+    finishes,
+    proposes,
+    repeated,
+    step,
+)
 from runtime.dev_server import DevServer
 from tests.harness import outcome
 from tests.processes import Processes
 from tests.providers import planning as models
 from tests.providers.acting import reacting
-from tests.providers.api import ModelApi, running
-from tests.providers.heard import Heard, repeated
 from tests.providers.planning import api_of
 from tests.providers.plates import GOAL
-from tests.providers.script import Call, Move, Says, Scripted, Slow, calls, finishes, proposes, step
 from tests.providers.test_worker import environment
 from tests.providers.visitor import FOUND, visitor
 from workflows.agent import AgentWorkflow
@@ -66,7 +77,7 @@ class Workers(Processes):
 
 @asynccontextmanager
 async def working(
-    server: DevServer, folder: Path, provider: str, *script: Scripted, tools: Path = DESK
+    server: DevServer, folder: Path, provider: str, *script: ScriptedResponse, tools: Path = DESK
 ) -> AsyncIterator[tuple[ModelApi, Workers]]:
     """A model API with a script, and workers for it."""
     async with running(api_of(provider, *script)) as api:
@@ -90,17 +101,17 @@ async def asked(api: ModelApi, times: int) -> None:
             await asyncio.sleep(0.05)
 
 
-def booking(heard: Heard) -> Move:
+def booking(heard: ReceivedRequest) -> Response:
     """A model that books, is refused, books another time, and says so."""
     times = ("14:00", "14:30")
-    return calls(Call("book", {"at": times[heard.said]})) if heard.said < 2 else Says(text="At 14:30.")
+    return calls(ModelCall("book", {"at": times[heard.turn]})) if heard.turn < 2 else ModelReply(text="At 14:30.")
 
 
-def planning(heard: Heard) -> Move:
+def planning(heard: ReceivedRequest) -> Response:
     """The same with whole plans."""
     times = ("14:00", "14:30")
-    if heard.said < 2:
-        return proposes(step(f"slot-{heard.said}", "book", at=times[heard.said]))
+    if heard.turn < 2:
+        return proposes(step(f"slot-{heard.turn}", "book", at=times[heard.turn]))
     return finishes("At 14:30.")
 
 
@@ -147,7 +158,7 @@ async def test_a_request_that_was_cut_off_is_made_once_more(
 ) -> None:
     """kill -9 while the model thinks: exactly one request more, and the lost one is counted as spent."""
     model, task = STRATEGIES[strategy]
-    async with working(server, tmp_path, provider, Slow(PATIENCE), model) as (api, workers):
+    async with working(server, tmp_path, provider, Delayed(PATIENCE), model) as (api, workers):
         with workers.one() as first:
             handle = await begun(client, workers.queue, task)
             await asked(api, 1)
@@ -180,9 +191,9 @@ async def test_a_summary_is_asked_for_once_if_it_was_recorded(
 
 async def test_two_workers_that_ask_at_once_agree(store_url: str, provider: str) -> None:
     """One that counted as lost comes back with an answer of its own: what was written down first is the turn."""
-    engine, answers = await open_store(store_url), iter((Says(text="One."), Says(text="Another.")))
+    engine, answers = await open_store(store_url), iter((ModelReply(text="One."), ModelReply(text="Another.")))
     situation = Situation(text="a task", turn=1, now=datetime.now(UTC), strategy="react", converses=True)
-    async with models.planning(provider, lambda _: Slow(0.5, next(answers))) as (api, planner):
+    async with models.planning(provider, lambda _: Delayed(0.5, next(answers))) as (api, planner):
         recording = Recording(Transcript(engine))
         ask = partial(recording.propose, check=lambda proposed: proposed, reach=lambda _: None)
         first, second = await asyncio.gather(*(ask(planner, situation, Registry(()), "run") for _ in range(2)))

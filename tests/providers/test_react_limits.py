@@ -7,18 +7,17 @@ from pydantic import BaseModel
 from temporalio.client import Client
 
 from replan import Refused, tool
+from replan.testing.script import ModelCall, ModelReply, ReceivedRequest, Response, calls
 from tests.providers.acting import acting
 from tests.providers.desk import TOOLS
-from tests.providers.heard import Heard
-from tests.providers.script import Call, Move, Says, calls
 from workflows.task import TaskStatus
 
 
-def endless(heard: Heard) -> Move:
+def endless(heard: ReceivedRequest) -> Response:
     """A model that asks for one price after the other as long as it may."""
     if not heard.may_call:
-        return Says(text=f"So far I looked up {heard.told.count('amount')} prices.")
-    return calls(Call("get_price", {"sku": f"A-{heard.said}"}))
+        return ModelReply(text=f"So far I looked up {heard.all_text.count('amount')} prices.")
+    return calls(ModelCall("get_price", {"sku": f"A-{heard.turn}"}))
 
 
 async def test_tool_calls_that_are_used_up_end_the_loop(client: Client, tmp_path: Path, provider: str) -> None:
@@ -40,9 +39,9 @@ async def test_tool_calls_that_are_used_up_end_the_loop(client: Client, tmp_path
 async def test_a_model_that_is_content_with_its_calls_completes(client: Client, tmp_path: Path, provider: str) -> None:
     """Whoever needs as many calls as there are is not over its budget."""
 
-    def content(heard: Heard) -> Move:
+    def content(heard: ReceivedRequest) -> Response:
         assert heard.may_call
-        return endless(heard) if heard.said < 3 else Says(text="Three prices.")
+        return endless(heard) if heard.turn < 3 else ModelReply(text="Three prices.")
 
     async with acting(client, tmp_path, provider, content) as one:
         ended = await one.run(tool_calls=3)
@@ -53,9 +52,9 @@ async def test_a_model_that_is_content_with_its_calls_completes(client: Client, 
 async def test_more_calls_than_are_left_are_not_begun(client: Client, tmp_path: Path, provider: str) -> None:
     """Never more tool calls than the limit, however many a turn asks for."""
 
-    def greedy(heard: Heard) -> Move:
-        wanted = [Call("get_price", {"sku": f"A-{heard.said}-{number}"}) for number in range(3)]
-        return calls(*wanted) if heard.may_call else Says(text="That is all.")
+    def greedy(heard: ReceivedRequest) -> Response:
+        wanted = [ModelCall("get_price", {"sku": f"A-{heard.turn}-{number}"}) for number in range(3)]
+        return calls(*wanted) if heard.may_call else ModelReply(text="That is all.")
 
     async with acting(client, tmp_path, provider, greedy) as one:
         ended = await one.run(tool_calls=4)
@@ -66,8 +65,8 @@ async def test_more_calls_than_are_left_are_not_begun(client: Client, tmp_path: 
 
 async def test_a_server_that_calls_all_the_same_gets_nothing_done(client: Client, tmp_path: Path) -> None:
     """Some compatible servers ignore `tool_choice`: no call of a last turn is ever made."""
-    always = calls(Call("get_price", {"sku": "A-17"}), text="Let me look.")
-    many = [calls(Call("get_price", {"sku": f"A-{number}"})) for number in range(2)]
+    always = calls(ModelCall("get_price", {"sku": "A-17"}), text="Let me look.")
+    many = [calls(ModelCall("get_price", {"sku": f"A-{number}"})) for number in range(2)]
     async with acting(client, tmp_path, "openai", *many, always, is_lax=True) as one:
         ended = await one.run(tool_calls=2)
 
@@ -77,8 +76,8 @@ async def test_a_server_that_calls_all_the_same_gets_nothing_done(client: Client
 async def test_a_last_turn_without_words_is_the_end_all_the_same(client: Client, tmp_path: Path, provider: str) -> None:
     """There is no result then; what was finished is there."""
 
-    def silent(heard: Heard) -> Move:
-        return calls(Call("get_price", {"sku": f"A-{heard.said}"})) if heard.may_call else Says()
+    def silent(heard: ReceivedRequest) -> Response:
+        return calls(ModelCall("get_price", {"sku": f"A-{heard.turn}"})) if heard.may_call else ModelReply()
 
     async with acting(client, tmp_path, provider, silent) as one:
         ended = await one.run(tool_calls=2)
@@ -89,7 +88,7 @@ async def test_a_last_turn_without_words_is_the_end_all_the_same(client: Client,
 
 async def test_a_turn_without_call_or_answer_counts(client: Client, tmp_path: Path, provider: str) -> None:
     """A model that says nothing again and again does not go on for ever."""
-    async with acting(client, tmp_path, provider, Says()) as one:
+    async with acting(client, tmp_path, provider, ModelReply()) as one:
         ended = await one.run()
 
     assert (ended.status, len(one.api.bodies), one.api.violations) == (TaskStatus.ESCALATED, 3, [])
@@ -98,10 +97,10 @@ async def test_a_turn_without_call_or_answer_counts(client: Client, tmp_path: Pa
 async def test_an_empty_turn_does_not_pass_the_limit(client: Client, tmp_path: Path, provider: str) -> None:
     """It counts as a call as long as there is one left; then comes the last turn, as after a call too many."""
 
-    def speechless(heard: Heard) -> Move:
+    def speechless(heard: ReceivedRequest) -> Response:
         if not heard.may_call:
-            return Says(text="One price.")
-        return calls(Call("get_price", {"sku": "A-17"})) if not heard.said else Says()
+            return ModelReply(text="One price.")
+        return calls(ModelCall("get_price", {"sku": "A-17"})) if not heard.turn else ModelReply()
 
     async with acting(client, tmp_path, provider, speechless) as one:
         ended = await one.run(tool_calls=1)
@@ -122,11 +121,11 @@ async def open_door(args: Door) -> Door:
     raise Refused(f"Door {args.number} is locked.", code="conflict")
 
 
-def knocking(heard: Heard) -> Move:
+def knocking(heard: ReceivedRequest) -> Response:
     """A model that tries door after door, with something that works between them."""
     if not heard.may_call:
-        return Says(text=f"{len(heard.calls) // 2} doors were locked.")
-    return calls(Call("open_door", {"number": heard.said}), Call("get_price", {"sku": f"A-{heard.said}"}))
+        return ModelReply(text=f"{len(heard.calls) // 2} doors were locked.")
+    return calls(ModelCall("open_door", {"number": heard.turn}), ModelCall("get_price", {"sku": f"A-{heard.turn}"}))
 
 
 async def test_replans_that_are_used_up_end_the_loop(client: Client, tmp_path: Path, provider: str) -> None:

@@ -7,10 +7,9 @@ from pydantic import BaseModel
 from temporalio.client import Client, WorkflowHandle
 
 from replan import tool
+from replan.testing.script import ModelCall, ModelReply, ReceivedRequest, Response, calls
 from tests.harness import outcome
 from tests.providers.acting import acting, reacting
-from tests.providers.heard import Heard
-from tests.providers.script import Call, Move, Says, calls
 from tests.workflows.test_agent_reset import again
 from workflows.agent import AgentWorkflow
 from workflows.outcome import Outcome
@@ -22,9 +21,9 @@ def newest(client: Client, id: str) -> WorkflowHandle[AgentWorkflow, Outcome]:
     return client.get_workflow_handle_for(AgentWorkflow.run, id)
 
 
-def buyer(heard: Heard) -> Move:
+def buyer(heard: ReceivedRequest) -> Response:
     """Three prices, one a turn, then the answer."""
-    return calls(Call("get_price", {"sku": f"A-{heard.said}"})) if heard.said < 3 else Says(text="Done.")
+    return calls(ModelCall("get_price", {"sku": f"A-{heard.turn}"})) if heard.turn < 3 else ModelReply(text="Done.")
 
 
 @pytest.mark.parametrize("before", ["catalogue", "plan:1", "t1.c0", "plan:2", "t3.c0", "plan:4"])
@@ -62,8 +61,8 @@ async def test_another_turn_is_a_branch(client: Client, tmp_path: Path, provider
         called.append(None)
         return Count(calls=len(called))
 
-    def counter(heard: Heard) -> Move:
-        return calls(Call("count", {})) if heard.said < 2 else Says(text=f"{heard.said} turns")
+    def counter(heard: ReceivedRequest) -> Response:
+        return calls(ModelCall("count", {})) if heard.turn < 2 else ModelReply(text=f"{heard.turn} turns")
 
     async with acting(client, tmp_path, provider, counter, tools=[count]) as one:
         handle = await one.stage.start(reacting())
@@ -72,7 +71,7 @@ async def test_another_turn_is_a_branch(client: Client, tmp_path: Path, provider
     ids = [[step.id for step in life.steps] for life in lives]
 
     assert ids == [["t1.c0", "t2.c0"], ["t1.c0", "t2.c0.b1"], ["t1.c0", "t2.c0.b2"], ["t1.c0", "t2.c0.b2"]]
-    assert [heard.said for heard in one.api.requests] == [0, 1, 2, 1, 2, 1, 2, 2]
+    assert [heard.turn for heard in one.api.requests] == [0, 1, 2, 1, 2, 1, 2, 2]
     assert one.api.violations == [] and {life.status for life in lives} == {TaskStatus.COMPLETED}
 
 
@@ -86,13 +85,13 @@ async def test_what_a_branch_tells_is_its_own(client: Client, tmp_path: Path, pr
         called.append(None)
         return Count(calls=len(called) * 11)
 
-    def counter(heard: Heard) -> Move:
-        return calls(Call("count", {})) if heard.said < 3 else Says(text="Done.")
+    def counter(heard: ReceivedRequest) -> Response:
+        return calls(ModelCall("count", {})) if heard.turn < 3 else ModelReply(text="Done.")
 
     async with acting(client, tmp_path, provider, counter, tools=[count]) as one:
         handle = await one.stage.start(reacting())
         await outcome(handle)
         await again(one.stage, newest(client, handle.id), "t2.c0")
-    told = one.api.requests[-1].told
+    told = one.api.requests[-1].all_text
 
     assert [f'{{"calls":{number}}}' in told for number in (11, 22, 33, 44, 55)] == [True, False, False, True, True]

@@ -10,11 +10,10 @@ from temporalio.client import Client
 from activities.transcript import TURNS
 from console.options import Common
 from console.resetting import Fate, reset
+from replan.testing.script import ModelCall, ModelReply, ReceivedRequest, Response, calls, finishes, proposes, step
 from tests.activities.payments import payments
 from tests.harness import outcome
 from tests.providers.acting import acting, reacting
-from tests.providers.heard import Heard
-from tests.providers.script import Call, Move, Says, calls, finishes, proposes, step
 from tests.providers.test_react_reset import newest
 from tests.workflows.test_agent_reset import again, lines, tools
 from workflows.task import Task, TaskStatus
@@ -26,11 +25,11 @@ async def test_an_effect_that_is_replayed_is_the_same_news(
 ) -> None:
     """The ledger knows the calls, and answers as before; so the next turn is found as it was recorded."""
     with payments() as service:
-        charge, pay = (Call(kind, {"url": service.url}) for kind in ("charge", "pay"))
+        charge, pay = (ModelCall(kind, {"url": service.url}) for kind in ("charge", "pay"))
 
-        def writer(heard: Heard) -> Move:
-            turns = [calls(Call("write", {"word": "a"}), charge), calls(Call("write", {"word": "b"}), pay)]
-            return turns[heard.said] if heard.said < 2 else Says(text="Done.")
+        def writer(heard: ReceivedRequest) -> Response:
+            turns = [calls(ModelCall("write", {"word": "a"}), charge), calls(ModelCall("write", {"word": "b"}), pay)]
+            return turns[heard.turn] if heard.turn < 2 else ModelReply(text="Done.")
 
         async with acting(client, tmp_path, provider, writer, tools=tools(service)) as one:
             handle = await one.stage.start(reacting())
@@ -50,11 +49,11 @@ async def test_a_plan_that_is_another_one_after_a_reset_repeats_no_call(
     """The same id with other arguments belongs to the life before: it is refused, and the model takes another id."""
     lives = list[str]()
 
-    def planner(heard: Heard) -> Move:
-        if heard.said and not lives:
+    def planner(heard: ReceivedRequest) -> Response:
+        if heard.turn and not lives:
             return finishes("first")
-        if "conflict" in heard.told:
-            return finishes("second") if "a2 is finished" in heard.told else proposes(step("a2", "write", word="y"))
+        if "conflict" in heard.all_text:
+            return finishes("second") if "a2 is finished" in heard.all_text else proposes(step("a2", "write", word="y"))
         return proposes(step("a", "write", word=lives[0] if lives else "x"))
 
     with payments() as service:
@@ -75,10 +74,10 @@ async def test_a_plan_that_is_another_one_after_a_reset_repeats_no_call(
 async def test_a_model_is_told_what_a_reset_keeps(client: Client, tmp_path: Path, provider: str) -> None:
     """Once, in a turn of a new branch, with ids, arguments and results; it makes the call no second time."""
 
-    def writer(heard: Heard) -> Move:
-        if "was applied and stands" in heard.told or heard.said > 1:
-            return Says(text="Done.")
-        return calls(Call("write", {"word": "ab"[heard.said]}))
+    def writer(heard: ReceivedRequest) -> Response:
+        if "was applied and stands" in heard.all_text or heard.turn > 1:
+            return ModelReply(text="Done.")
+        return calls(ModelCall("write", {"word": "ab"[heard.turn]}))
 
     with payments() as service:
         async with acting(client, tmp_path, provider, writer, tools=tools(service)) as one:
@@ -87,7 +86,7 @@ async def test_a_model_is_told_what_a_reset_keeps(client: Client, tmp_path: Path
             task = newest(client, handle.id)
             assert await reset(client, task, Common(json=True), to="t1.c0", why=None, fate=Fate.KEEP) == 0
             second = await outcome(task)
-    told = one.api.requests[-1].told
+    told = one.api.requests[-1].all_text
 
     assert (second.result, [step.id for step in second.steps], one.api.violations) == ("Done.", ["t1.c0", "t2.c0"], [])
     assert all(f"{id} (write with" in told for id in ("t1.c0", "t2.c0")) and await lines(tmp_path) == 2

@@ -4,36 +4,45 @@ from pathlib import Path
 
 import pytest
 
+from replan.testing.model_api import KEY
+from replan.testing.script import (
+    ModelCall,
+    ModelError,
+    ModelReply,
+    ReceivedRequest,
+    Response,
+    calls,
+    finishes,
+    proposes,
+    step,
+)
 from runtime.dev_server import DevServer
 from tests.processes import Processes
-from tests.providers.api import KEY
-from tests.providers.heard import Heard
 from tests.providers.planning import PROVIDERS
-from tests.providers.script import Call, Fails, Move, Says, calls, finishes, proposes, step
 from tests.providers.test_worker import done, environment, prepared
 
 PROMPT, DOCUMENT, SAID = "planted-prompt-1f0e", "planted-document-7c2d", "planted-answer-55aa"
-QUOTING = Fails(529, "overloaded_error", f"no room for {PROMPT} and {DOCUMENT} of {KEY}")
-DENIED = Fails(
+QUOTING = ModelError(529, "overloaded_error", f"no room for {PROMPT} and {DOCUMENT} of {KEY}")
+DENIED = ModelError(
     400, "invalid_request_error", f"prompt is too long: {PROMPT} {DOCUMENT} {KEY}", "context_length_exceeded"
 )
 READ = {"name": "planted.md"}
 ASKED = [
-    Call("summarise", {"text": f"{DOCUMENT}. It rains.", "sentences": 1}),
-    Call("compose", {"what": PROMPT, "results": {"page": DOCUMENT}}),
-    Call("read_document", {"name": f"{DOCUMENT}.md"}),  # there is none: the refusal names it
+    ModelCall("summarise", {"text": f"{DOCUMENT}. It rains.", "sentences": 1}),
+    ModelCall("compose", {"what": PROMPT, "results": {"page": DOCUMENT}}),
+    ModelCall("read_document", {"name": f"{DOCUMENT}.md"}),  # there is none: the refusal names it
 ]
 
 
 PLAN = [
     step(f"s{number}", call.name, **call.args) for number, call in enumerate(ASKED) if not isinstance(call.args, str)
 ]
-SCRIPTS: dict[str, list[Move]] = {
-    "plan": [proposes(step("page", "read_document", **READ)), proposes(*PLAN), Says(text=DOCUMENT)],
-    "react": [calls(Call("read_document", READ)), calls(*ASKED), calls(Call("nothing", {"of": DOCUMENT}))],
+SCRIPTS: dict[str, list[Response]] = {
+    "plan": [proposes(step("page", "read_document", **READ)), proposes(*PLAN), ModelReply(text=DOCUMENT)],
+    "react": [calls(ModelCall("read_document", READ)), calls(*ASKED), calls(ModelCall("nothing", {"of": DOCUMENT}))],
 }
 """It reads, has things summarised and composed, is refused, and makes a mistake; then its provider fails twice."""
-ENDS: dict[str, Move] = {"plan": finishes(SAID), "react": Says(text=SAID)}
+ENDS: dict[str, Response] = {"plan": finishes(SAID), "react": ModelReply(text=SAID)}
 
 
 class Talkative:
@@ -43,9 +52,9 @@ class Talkative:
         """Begin."""
         self._moves = [*SCRIPTS[strategy], QUOTING, DENIED, ENDS[strategy]]
 
-    def __call__(self, heard: Heard) -> Move:
+    def __call__(self, heard: ReceivedRequest) -> Response:
         """Say the next thing."""
-        return self._moves.pop(0) if heard.tools else Says(text=f"{SAID}: {DOCUMENT}")
+        return self._moves.pop(0) if heard.tools else ModelReply(text=f"{SAID}: {DOCUMENT}")
 
 
 @pytest.mark.parametrize("strategy", [pytest.param("plan", marks=pytest.mark.full), "react"])

@@ -10,15 +10,15 @@ from activities.llm.language_model import Request
 from activities.llm.modelled import ModelPlanner
 from activities.llm.stand_in import StandIn
 from activities.llm.turns import UserTurn
+from replan.testing.model_api import running
+from replan.testing.script import ModelError, ModelReply
 from tests.activities.situations import KINDS, asked
-from tests.providers.api import running
 from tests.providers.planning import PROVIDERS, api_of, model_of, planning
-from tests.providers.script import Fails, Says
 from workflows.faults import Code
 
 WRONG_KEY = {
-    "anthropic": Fails(401, "authentication_error"),
-    "openai": Fails(401, "invalid_request_error", code="invalid_api_key"),
+    "anthropic": ModelError(401, "authentication_error"),
+    "openai": ModelError(401, "invalid_request_error", code="invalid_api_key"),
 }
 QUESTION = Request("Answer.", (), (UserTurn("What is it?"),))
 
@@ -32,7 +32,7 @@ async def test_the_next_model_answers(provider: str) -> None:
     """One request to the one that cannot be used; each time, so that a key which was mended is used at once."""
     async with (
         running(api_of(provider, WRONG_KEY[provider])) as first,
-        running(api_of(other(provider), Says(text="Noon."))) as second,
+        running(api_of(other(provider), ModelReply(text="Noon."))) as second,
     ):
         model = StandIn([model_of(provider, first), model_of(other(provider), second)])
         replies = [await model.reply(QUESTION) for _ in range(2)]
@@ -44,8 +44,8 @@ async def test_the_next_model_answers(provider: str) -> None:
 async def test_what_time_cures_is_waited_for(provider: str) -> None:
     """That is Temporal's work; nobody else is asked."""
     async with (
-        running(api_of(provider, Fails(503, "server_error"))) as first,
-        running(api_of(other(provider), Says(text="Noon."))) as second,
+        running(api_of(provider, ModelError(503, "server_error"))) as first,
+        running(api_of(other(provider), ModelReply(text="Noon."))) as second,
     ):
         with pytest.raises(Exception, match="503"):
             await StandIn([model_of(provider, first), model_of(other(provider), second)]).reply(QUESTION)
@@ -53,14 +53,14 @@ async def test_what_time_cures_is_waited_for(provider: str) -> None:
     assert len(second.bodies) == 0
 
 
-LATER: dict[str, tuple[Fails, Code]] = {
-    "busy": (Fails(429, "rate_limit_error", headers={"retry-after": "7"}), Code.RATE_LIMITED),
-    "not allowed": (Fails(403, "permission_error"), Code.FORBIDDEN),
+LATER: dict[str, tuple[ModelError, Code]] = {
+    "busy": (ModelError(429, "rate_limit_error", headers={"retry-after": "7"}), Code.RATE_LIMITED),
+    "not allowed": (ModelError(403, "permission_error"), Code.FORBIDDEN),
 }
 
 
 @pytest.mark.parametrize(("move", "code"), LATER.values(), ids=LATER)
-async def test_a_failure_names_who_could_not_be_used_before(move: Fails, code: Code) -> None:
+async def test_a_failure_names_who_could_not_be_used_before(move: ModelError, code: Code) -> None:
     """Else a person would mend the second key and never hear of the first."""
     async with planning("openai", WRONG_KEY["openai"]) as (_, broken), planning("anthropic", move) as (_, late):
         with pytest.raises(FaultRaised) as raised:
@@ -73,7 +73,7 @@ async def test_a_failure_names_who_could_not_be_used_before(move: Fails, code: C
 
 async def test_one_planner_alone_fails_as_it_does() -> None:
     """There is nobody to name."""
-    async with planning("anthropic", Fails(403, "permission_error")) as (_, only):
+    async with planning("anthropic", ModelError(403, "permission_error")) as (_, only):
         planners: list[Any] = [only]
         with pytest.raises(Exception) as raised:  # which class is the SDK's business
             await Failover(planners).propose(asked("book a slot"), KINDS)

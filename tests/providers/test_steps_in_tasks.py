@@ -15,11 +15,10 @@ from activities.toolbox.reasoning import TOOLS
 from activities.toolbox.reasoning.answer import AROUND
 from activities.toolbox.reasoning.extract import CALL
 from activities.toolbox.reasoning.summarise import MAX_OUTPUT
+from replan.testing.model_api import ModelApi, running
+from replan.testing.script import DROPPED, Delayed, ModelCall, ModelError, ModelReply, ReceivedRequest, ScriptedResponse
 from tests.harness import DONE, Stage, outcome, plan, staged, step
-from tests.providers.api import ModelApi, running
-from tests.providers.heard import Heard
 from tests.providers.planning import api_of, model_of
-from tests.providers.script import DROPPED, Call, Fails, Says, Scripted, Slow
 from workflows.catalogue import Price
 from workflows.plan import Answer, GiveUp, NewSteps, Question
 from workflows.record import StepStatus
@@ -27,7 +26,7 @@ from workflows.task import TaskStatus
 
 TEXT = "The lamp costs 24.50 euros. It was sold in May. It is green."
 TOTAL: JsonValue = {"type": "object", "properties": {"total": {"type": "number"}}, "required": ["total"]}
-OVERLOADED = Fails(529, "overloaded_error")
+OVERLOADED = ModelError(529, "overloaded_error")
 PRICE = Price(input=1, output=1, cache_read=1, cache_write=1)
 READ = step("short", "summarise", text=TEXT, sentences=1)
 TAKE = step("facts", "extract", text=TEXT, json_schema=TOTAL)
@@ -40,7 +39,7 @@ async def worker(
     client: Client,
     folder: Path,
     provider: str,
-    script: list[Scripted],
+    script: list[ScriptedResponse],
     *proposals: Proposal,
     price: Price | None = PRICE,
 ) -> AsyncIterator[tuple[ModelApi, Stage]]:
@@ -55,10 +54,10 @@ async def worker(
 async def test_the_three_kinds_work_on_each_other_s_results(client: Client, tmp_path: Path, provider: str) -> None:
     """A summary and values out of a text at the same time, then a letter from both; all of it is counted."""
 
-    def model(heard: Heard) -> Says:
+    def model(heard: ReceivedRequest) -> ModelReply:
         if CALL in heard.tools:
-            return Says((Call(CALL, {"total": 24.5}),))
-        return Says(text="It costs 24.50." if "1 at most" in heard.told else "Dear Ada")
+            return ModelReply((ModelCall(CALL, {"total": 24.5}),))
+        return ModelReply(text="It costs 24.50." if "1 at most" in heard.all_text else "Dear Ada")
 
     async with worker(client, tmp_path, provider, [model], plan(READ, TAKE, WRITE), DONE) as (api, stage):
         ended = await stage.run()
@@ -66,7 +65,7 @@ async def test_the_three_kinds_work_on_each_other_s_results(client: Client, tmp_
 
     assert (ended.status, results["facts"]) == (TaskStatus.COMPLETED, {"total": 24.5})
     assert results["letter"] == {"text": "Dear Ada", "method": "model"}
-    assert '["It costs 24.50.",{"total":24.5}]' in api.requests[2].told
+    assert '["It costs 24.50.",{"total":24.5}]' in api.requests[2].all_text
     assert (ended.spent.model_calls, ended.spent.tokens, ended.spent.usd) == (3, 390, 0.00039)
 
 
@@ -85,7 +84,7 @@ async def test_values_that_do_not_fit_lead_to_a_new_plan(client: Client, tmp_pat
     """The same call is not made again; the planner sees what was wrong and changes the schema. Both are paid for."""
     looser: JsonValue = {"type": "object", "properties": {"total": {"type": "string"}}}
     again = plan(step("facts-2", "extract", text=TEXT, json_schema=looser))
-    script: list[Scripted] = [Says((Call(CALL, {"total": "24.50"}),))]
+    script: list[ScriptedResponse] = [ModelReply((ModelCall(CALL, {"total": "24.50"}),))]
     async with worker(client, tmp_path, provider, script, plan(TAKE), again, DONE) as (api, stage):
         ended = await stage.run()
     states = [(one.id, one.status) for one in ended.steps]
@@ -99,7 +98,7 @@ async def test_an_answer_that_was_lost_counts_as_all_that_was_set_aside(
     client: Client, tmp_path: Path, provider: str
 ) -> None:
     """The provider counts it, too: the connection broke after the question had been read."""
-    script: list[Scripted] = [DROPPED, Says(text="It costs 24.50.")]
+    script: list[ScriptedResponse] = [DROPPED, ModelReply(text="It costs 24.50.")]
     async with worker(client, tmp_path, provider, script, plan(READ), DONE) as (_, stage):
         ended = await stage.run()
 
@@ -109,7 +108,7 @@ async def test_an_answer_that_was_lost_counts_as_all_that_was_set_aside(
 
 async def test_a_cancelled_task_ends_the_question_of_its_step(client: Client, tmp_path: Path, provider: str) -> None:
     """The provider is not left to think for nobody."""
-    async with worker(client, tmp_path, provider, [Slow(60)], plan(READ), DONE) as (api, stage):
+    async with worker(client, tmp_path, provider, [Delayed(60)], plan(READ), DONE) as (api, stage):
         handle = await stage.start()
         while not api.bodies:
             await asyncio.sleep(0.05)
@@ -123,7 +122,7 @@ async def test_a_cancelled_task_ends_the_question_of_its_step(client: Client, tm
 
 async def test_without_a_price_nobody_knows_what_steps_cost(client: Client, tmp_path: Path, provider: str) -> None:
     """The tokens are counted all the same."""
-    script: list[Scripted] = [Says(text="It costs 24.50.")]
+    script: list[ScriptedResponse] = [ModelReply(text="It costs 24.50.")]
     async with worker(client, tmp_path, provider, script, plan(READ), DONE, price=None) as (_, stage):
         ended = await stage.run()
 
@@ -132,7 +131,7 @@ async def test_without_a_price_nobody_knows_what_steps_cost(client: Client, tmp_
 
 async def test_money_needs_a_price_for_steps_too(client: Client, tmp_path: Path, provider: str) -> None:
     """Whoever sets a limit of money is told before anything is done that nobody could hold it."""
-    async with worker(client, tmp_path, provider, [Says(text="?")], plan(READ), DONE, price=None) as (api, stage):
+    async with worker(client, tmp_path, provider, [ModelReply(text="?")], plan(READ), DONE, price=None) as (api, stage):
         ended = await stage.run(usd=1)
 
     assert (ended.status, ended.steps, api.bodies) == (TaskStatus.FAILED, (), [])
@@ -144,7 +143,7 @@ async def test_what_a_step_may_use_is_set_aside_before_it_asks(
     client: Client, tmp_path: Path, provider: str, limits: dict[str, Any]
 ) -> None:
     """Where too little is left the model is not asked: an answer may be as long as it is allowed to be."""
-    async with worker(client, tmp_path, provider, [Says(text="?")], plan(READ), DONE) as (api, stage):
+    async with worker(client, tmp_path, provider, [ModelReply(text="?")], plan(READ), DONE) as (api, stage):
         ended = await stage.run(**limits)
 
     assert (ended.status, ended.code, api.bodies) == (TaskStatus.OVER_BUDGET, next(iter(limits)), [])
@@ -153,7 +152,7 @@ async def test_what_a_step_may_use_is_set_aside_before_it_asks(
 @pytest.mark.parametrize("limits", [{"tokens": 6_000}, {"usd": 0.006}])
 async def test_a_short_text_needs_little(client: Client, tmp_path: Path, provider: str, limits: dict[str, Any]) -> None:
     """As much is set aside as the arguments may take, and not as much as the longest ones may."""
-    async with worker(client, tmp_path, provider, [Says(text="Short.")], plan(READ), DONE) as (_, stage):
+    async with worker(client, tmp_path, provider, [ModelReply(text="Short.")], plan(READ), DONE) as (_, stage):
         ended = await stage.run(**limits)
 
     assert (ended.status, ended.spent.tokens) == (TaskStatus.COMPLETED, 130)

@@ -11,22 +11,22 @@ from activities.toolbox.find_tools import MAX_SHOWN
 from activities.toolbox.json_schema import MAX_SCHEMA
 from activities.toolbox.reasoning.answer import MAX_ASKED
 from activities.toolbox.reasoning.extract import CALL
+from replan.testing.script import ModelCall, ModelReply, finishes
 from runtime.dev_server import DevServer
 from tests.documentation import files
 from tests.processes import ROOT, Processes
 from tests.providers.planning import PROVIDERS
-from tests.providers.script import Call, Says, finishes
 from tests.providers.test_worker import done, environment, prepared
 
 MODELS, TOOLS = ((ROOT / "docs" / f"{page}.md").read_text(encoding="utf-8") for page in ("models", "tools"))
 [PLAN] = re.findall(r"^```json\n(.*?)^```", MODELS, flags=re.DOTALL | re.MULTILINE)
 TEXT = "planted-document-77ab. The lamp costs 24.50 euros."
 SCRIPT = (
-    Says((Call(CALL, {"days": 30}),)),
-    Says(text="planted-letter: Dear Ada, 30 days."),
+    ModelReply((ModelCall(CALL, {"days": 30}),)),
+    ModelReply(text="planted-letter: Dear Ada, 30 days."),
     finishes("planted-answer"),
-    Says(text="Friendly"),
-    Says(text="planted-summary."),
+    ModelReply(text="Friendly"),
+    ModelReply(text="planted-summary."),
 )
 
 

@@ -11,9 +11,9 @@ import openai
 import pytest
 
 from activities.borders import classify
-from tests.providers.api import KEY, MODEL, ModelApi, running, whole
+from replan.testing.model_api import KEY, MODEL, ModelApi, json_answer, running
+from replan.testing.script import RawBytes
 from tests.providers.planning import api_of
-from tests.providers.script import Raw
 from workflows.faults import Code, Quadrant
 
 SYSTEM = "You know the weather."
@@ -30,12 +30,12 @@ CHUNK: dict[str, Any] = {
 }
 
 
-def streamed(*events: dict[str, Any], cut: bool = False) -> Raw:
+def streamed(*events: dict[str, Any], cut: bool = False) -> RawBytes:
     """A stream of events; one that is `cut` promises more than it sends."""
     named = [f"event: {event['type']}\n" if "type" in event else "" for event in events]
     body = "".join(f"{name}data: {json.dumps(event)}\n\n" for name, event in zip(named, events, strict=True))
     length = {"content-length": str(len(body) + 99)} if cut else {}
-    return Raw(whole(200, body.encode(), {"content-type": "text/event-stream", **length}))
+    return RawBytes(json_answer(200, body.encode(), **{"content-type": "text/event-stream"}, **length))
 
 
 def fails(type: str) -> dict[str, Any]:
@@ -76,7 +76,7 @@ BROKEN = [
 
 
 @pytest.mark.parametrize(("whose", "stream", "code"), BROKEN)
-async def test_an_error_inside_a_stream_is_transient(whose: str, stream: Raw, code: Code) -> None:
+async def test_an_error_inside_a_stream_is_transient(whose: str, stream: RawBytes, code: Code) -> None:
     """The status said 200: the event decides."""
     api = api_of(whose, stream)
     api.fields |= {"stream"}

@@ -12,14 +12,13 @@ from activities.llm.failover import Failover
 from activities.llm.modelled import ModelPlanner
 from activities.llm.offline import BEGUN, IN_WORDS, OfflinePlanner
 from activities.planning import Planning
+from replan.testing.model_api import ModelApi, running
+from replan.testing.script import ModelCall, ModelError, ModelReply, ReceivedRequest, Response, calls
 from tests.activities.situations import NOW
 from tests.harness import outcome, staged
 from tests.providers.acting import acting, reacting
-from tests.providers.api import ModelApi, running
 from tests.providers.desk import TOOLS
-from tests.providers.heard import Heard
 from tests.providers.planning import api_of, model_of
-from tests.providers.script import Call, Fails, Move, Says, calls
 from workflows.agent import AgentWorkflow
 from workflows.catalogue import Effect
 from workflows.outcome import Outcome
@@ -29,18 +28,18 @@ from workflows.record import Revision, StepRecord, StepStatus
 from workflows.situation import Situation
 from workflows.task import Remains, Task, TaskStatus
 
-NO_KEY = Fails(401, "authentication_error", code="invalid_api_key")
+NO_KEY = ModelError(401, "authentication_error", code="invalid_api_key")
 
 
 def booker(at: str, fails: int = 1) -> Any:
     """A model that books one slot, whose key is refused then so many times."""
     asked = list[None]()
 
-    def move(heard: Heard) -> Move:
+    def move(heard: ReceivedRequest) -> Response:
         asked.append(None)
-        if not heard.said:
-            return calls(Call("book", {"at": at}))
-        return NO_KEY if len(asked) < 2 + fails else Says(text="Done.")
+        if not heard.turn:
+            return calls(ModelCall("book", {"at": at}))
+        return NO_KEY if len(asked) < 2 + fails else ModelReply(text="Done.")
 
     return move
 
@@ -74,7 +73,7 @@ async def test_the_rules_mend_a_call_of_a_model_that_came_back(client: Client, t
         ("t1.c0", StepStatus.FAILED, "14:00"),
         ("t1_c0-2", StepStatus.COMPLETED, "14:30:00"),
     ]
-    assert "14:30" in api.requests[-1].told
+    assert "14:30" in api.requests[-1].all_text
 
 
 RECORD = StepRecord(
@@ -95,8 +94,8 @@ async def test_a_task_that_began_without_a_conversation_is_told_as_a_whole(
 ) -> None:
     """A long one whose newest run finds a model: it hears what was done before, and does not do it once more."""
 
-    def buyer(heard: Heard) -> Move:
-        return Says(text="24.5" if "24.5" in heard.told and "find the price" in heard.told else "nothing")
+    def buyer(heard: ReceivedRequest) -> Response:
+        return ModelReply(text="24.5" if "24.5" in heard.all_text and "find the price" in heard.all_text else "nothing")
 
     given = Progress(
         task=reacting("find the price"),
@@ -135,7 +134,7 @@ async def test_a_worker_without_the_model_does_not_plan_from_the_news_alone() ->
 @pytest.mark.parametrize("provider", ["anthropic"])
 async def test_what_an_earlier_task_left_is_no_step_of_this_one(client: Client, tmp_path: Path, provider: str) -> None:
     """The rules plan the new task when they take over in its first turn."""
-    api = api_of(provider, lambda heard: NO_KEY if heard.said else Says(text="Done."))
+    api = api_of(provider, lambda heard: NO_KEY if heard.turn else ModelReply(text="Done."))
     async with running(api):
         planner = Failover([ModelPlanner(model_of(provider, api)), OfflinePlanner()])
         async with staged(client, tmp_path, TOOLS, planner) as stage:

@@ -11,11 +11,11 @@ from temporalio.api.enums.v1 import EventType
 from temporalio.client import Client
 
 from activities.llm.failover import Failover
+from replan.testing.model_api import KEY, ModelApi
+from replan.testing.script import DROPPED, Delayed, ModelError, ModelReply, Response, finishes, proposes, step
 from tests.harness import Stage, outcome, staged
-from tests.providers.api import KEY, ModelApi
 from tests.providers.desk import PAGE, TOOLS
 from tests.providers.planning import PROVIDERS, planning
-from tests.providers.script import DROPPED, Fails, Move, Says, Slow, finishes, proposes, step
 from workflows.outcome import Outcome
 from workflows.record import StepStatus
 from workflows.task import TaskStatus
@@ -62,15 +62,15 @@ WRONG = [
     (proposes(step("slot", "book", at={"$from": "nothing"})), "which does not exist"),
     (proposes(step("a", "book", "b", at="14:30"), step("b", "book", "a", at="15:00")), "need each other in a circle"),
     (proposes(), "the plan has no steps"),
-    (Says(text="I booked it."), "text where a call was wanted"),
-    (Says(refusal="I cannot."), "you declined to answer"),
-    (Says(), "your answer was empty"),
+    (ModelReply(text="I booked it."), "text where a call was wanted"),
+    (ModelReply(refusal="I cannot."), "you declined to answer"),
+    (ModelReply(), "your answer was empty"),
 ]
 
 
 @pytest.mark.parametrize(("wrong", "reason"), WRONG)
 async def test_a_model_mends_its_own_mistake(
-    client: Client, tmp_path: Path, provider: str, wrong: Says, reason: str
+    client: Client, tmp_path: Path, provider: str, wrong: ModelReply, reason: str
 ) -> None:
     """It is told exactly what is wrong, and nothing of the bad plan is carried out."""
     script = (wrong, proposes(step("slot", "book", at="14:30")), finishes())
@@ -83,15 +83,15 @@ async def test_a_model_mends_its_own_mistake(
 
 async def test_a_model_that_does_not_mend_it_leads_to_a_person(client: Client, tmp_path: Path, provider: str) -> None:
     """After two corrections nobody is asked again."""
-    async with planned(client, tmp_path, provider, Says(text="No.")) as (api, stage):
+    async with planned(client, tmp_path, provider, ModelReply(text="No.")) as (api, stage):
         ended = await stage.run()
 
     assert (ended.status, ended.code, len(api.bodies)) == (TaskStatus.ESCALATED, "proposals_rejected", 3)
 
 
 UNUSABLE = {
-    "anthropic": Fails(401, "authentication_error", f"invalid x-api-key {KEY}"),
-    "openai": Fails(429, "insufficient_quota", "You exceeded your current quota", "insufficient_quota"),
+    "anthropic": ModelError(401, "authentication_error", f"invalid x-api-key {KEY}"),
+    "openai": ModelError(429, "insufficient_quota", "You exceeded your current quota", "insufficient_quota"),
 }
 
 
@@ -119,15 +119,15 @@ async def test_without_another_provider_a_person_is_needed(client: Client, tmp_p
 
 
 CURABLE = {
-    "overloaded": Fails(529, "overloaded_error", "Overloaded", headers={"x-should-retry": "true"}),
-    "error": Fails(500, "api_error"),
-    "conflict": Fails(409, "conflict_error"),
+    "overloaded": ModelError(529, "overloaded_error", "Overloaded", headers={"x-should-retry": "true"}),
+    "error": ModelError(500, "api_error"),
+    "conflict": ModelError(409, "conflict_error"),
     "dropped": DROPPED,
 }
 
 
 @pytest.mark.parametrize("move", CURABLE.values(), ids=CURABLE)
-async def test_one_request_for_each_attempt(client: Client, tmp_path: Path, provider: str, move: Move) -> None:
+async def test_one_request_for_each_attempt(client: Client, tmp_path: Path, provider: str, move: Response) -> None:
     """Time cures it, and Temporal alone retries: what is on the wire is what history counts."""
     async with planned(client, tmp_path, provider, move, move, finishes()) as (api, stage):
         ended, attempts, _ = await with_history(stage)
@@ -137,7 +137,7 @@ async def test_one_request_for_each_attempt(client: Client, tmp_path: Path, prov
 
 async def test_a_retry_after_is_waited_for_in_temporal(client: Client, tmp_path: Path, provider: str) -> None:
     """About two seconds, in a backoff of the server's: no activity runs meanwhile."""
-    busy = Fails(429, "rate_limit_error", headers={"retry-after": "2"})
+    busy = ModelError(429, "rate_limit_error", headers={"retry-after": "2"})
     async with planned(client, tmp_path, provider, busy, finishes()) as (api, stage):
         _, attempts, _ = await with_history(stage)
 
@@ -146,7 +146,7 @@ async def test_a_retry_after_is_waited_for_in_temporal(client: Client, tmp_path:
 
 async def test_a_cancelled_task_ends_the_request(client: Client, tmp_path: Path, provider: str) -> None:
     """The provider is not left to think for nobody."""
-    async with planned(client, tmp_path, provider, Slow(60)) as (api, stage):
+    async with planned(client, tmp_path, provider, Delayed(60)) as (api, stage):
         handle = await stage.start()
         while not api.bodies:
             await asyncio.sleep(0.05)
@@ -174,7 +174,9 @@ async def test_no_key_is_in_any_history(client: Client, tmp_path: Path, provider
 
 
 @asynccontextmanager
-async def planned(client: Client, folder: Path, provider: str, *script: Move) -> AsyncIterator[tuple[ModelApi, Stage]]:
+async def planned(
+    client: Client, folder: Path, provider: str, *script: Response
+) -> AsyncIterator[tuple[ModelApi, Stage]]:
     """A model API with a script, and a worker that plans with it."""
     async with planning(provider, *script) as (api, planner), staged(client, folder, TOOLS, planner) as stage:
         yield api, stage

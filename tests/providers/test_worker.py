@@ -19,14 +19,14 @@ from activities.llm import anthropic as anthropic_adapter
 from activities.llm import openai as openai_adapter
 from activities.llm.fence import MAX_SHOWN
 from activities.llm.language_model import MAX_OUTPUT
+from replan.testing.model_api import KEY, ModelApi, running
+from replan.testing.script import ModelCall, ModelError, ModelReply, ScriptedResponse, calls, finishes, proposes, step
 from runtime import serve
 from runtime.dev_server import DevServer
 from runtime.settings import Settings
 from tests.gate import sampled
 from tests.processes import ROOT, Processes
-from tests.providers.api import KEY, ModelApi, running
 from tests.providers.planning import PROVIDERS, api_of
-from tests.providers.script import Call, Fails, Says, Scripted, calls, finishes, proposes, step
 from workflows import routing
 
 PROMPT = "planted-prompt-1f0e"
@@ -42,7 +42,7 @@ def environment(provider: str, api: ModelApi) -> dict[str, str]:
 
 
 @asynccontextmanager
-async def prepared(provider: str, *script: Scripted) -> AsyncIterator[ModelApi]:
+async def prepared(provider: str, *script: ScriptedResponse) -> AsyncIterator[ModelApi]:
     """A server for the provider's default model."""
     api = api_of(provider, *script)
     api.model = DEFAULTS[provider]
@@ -55,10 +55,10 @@ async def done(processes: Processes, *words: str) -> subprocess.CompletedProcess
     return await asyncio.to_thread(processes.starter, *words)
 
 
-BOTH = calls(Call("calculate", {"expression": "18% of 2450"}), Call("calculate", {"expression": "1 + 1"}))
-SCRIPTS: dict[str, tuple[Says, Says]] = {
+BOTH = calls(ModelCall("calculate", {"expression": "18% of 2450"}), ModelCall("calculate", {"expression": "1 + 1"}))
+SCRIPTS: dict[str, tuple[ModelReply, ModelReply]] = {
     "plan": (SUM, finishes("It is 441.")),
-    "react": (BOTH, Says(text="It is 441.")),
+    "react": (BOTH, ModelReply(text="It is 441.")),
 }
 
 
@@ -69,7 +69,7 @@ async def test_with_a_key_a_model_plans(server: DevServer, tmp_path: Path, provi
 
     Neither the key nor what was asked stands in a log line, and the key in no history.
     """
-    quoting = Fails(529, "overloaded_error", f"no room for {PROMPT} of {KEY}")
+    quoting = ModelError(529, "overloaded_error", f"no room for {PROMPT} of {KEY}")
     name = f"by-{provider}-{strategy}"
     async with prepared(provider, quoting, *SCRIPTS[strategy]) as api:
         processes = Processes(server.address, tmp_path, environment(provider, api))

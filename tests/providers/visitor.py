@@ -2,9 +2,8 @@
 
 import re
 
-from tests.providers.heard import Heard
+from replan.testing.script import ModelCall, ModelReply, ReceivedRequest, Response, calls
 from tests.providers.plates import ROOMS
-from tests.providers.script import Call, Move, Says, calls
 
 FOUND = "code of room 1 is C-111"
 """The right answer."""
@@ -15,11 +14,11 @@ def codes(text: str) -> set[str]:
     return set(re.findall(r"code of room \d+ is C-\d+", text))
 
 
-def visitor(heard: Heard) -> Move:
+def visitor(heard: ReceivedRequest) -> Response:
     """Read room after room, summarise what can be seen, and answer from what can be seen in the end."""
     if not heard.tools:
-        return Says(text=". ".join(sorted(codes(heard.told))))
+        return ModelReply(text=". ".join(sorted(codes(heard.all_text))))
     number = max((int(str(call.args["number"])) for call in heard.calls), default=0) + 1
     if number <= ROOMS:
-        return calls(Call("read_plate", {"number": number}))
-    return Says(text=next((code for code in codes(heard.told) if "room 1 " in code), "I forgot it."))
+        return calls(ModelCall("read_plate", {"number": number}))
+    return ModelReply(text=next((code for code in codes(heard.all_text) if "room 1 " in code), "I forgot it."))

@@ -6,9 +6,9 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 
+from replan.testing import postgresql
 from runtime.child import POLL_SECONDS, end, last_line, spawn
 from runtime.client import answers
-from tests import postgres
 from tests.deploy.composition import Service, services
 from tests.stack import image
 from tests.stack.places import SERVER, Places
@@ -127,7 +127,7 @@ async def running(places: Places) -> AsyncIterator[Stack]:
 async def _database(places: Places) -> AsyncIterator[None]:
     service = services()["postgresql"]
     given = service.environment
-    async with postgres.running(
+    async with postgresql.running(
         places.programs.postgresql,
         places.database,
         user=given["POSTGRES_USER"],

@@ -20,10 +20,10 @@ from temporalio.worker import Replayer
 from activities.store import open_store, sqlite_url
 from activities.vault import Over, Vault
 from replan import Busy, Tool, tool
+from replan.testing.postgresql import Cluster
 from runtime import serve
 from runtime.payloads import storing
 from tests.harness import DONE, Proposals, Stage, outcome, plan, staged, step
-from tests.postgres import Cluster
 from tests.workflows.history import Handle, events
 from workflows.agent import AgentWorkflow
 from workflows.call import CallInterceptor

@@ -1,5 +1,7 @@
 """Saved histories replay for ever, in a fresh process, without store or server; and a changed workflow is noticed."""
 
+import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -20,6 +22,23 @@ def test_every_saved_history_replays() -> None:
 
     assert (done.returncode, done.stdout.count(": ok")) == (0, len(HISTORIES)), done.stdout + done.stderr
     assert len(HISTORIES) >= 10
+
+
+def test_users_replay_their_tasks_as_the_page_says(tmp_path: Path) -> None:
+    """The test in docs/operations.md passes on histories that replay, and fails on one that does not."""
+    page = (ROOT / "docs" / "operations.md").read_text()
+    [source] = re.findall(r"```python\n(# test_histories.py\n.*?)```", page, flags=re.DOTALL)
+    (tmp_path / "test_histories.py").write_text(source)
+    (tmp_path / "histories").mkdir()
+    shutil.copy(HISTORIES[0], tmp_path / "histories")
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
+    passed = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    [history] = (tmp_path / "histories").iterdir()
+    history.write_text(history.read_text().replace('"plan"', '"another"'))
+    failed = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+
+    assert (passed.returncode, failed.returncode) == (0, 1), passed.stdout + failed.stdout
+    assert "Nondeterminism" in failed.stdout
 
 
 def test_a_changed_workflow_fails_to_replay() -> None:

@@ -18,7 +18,7 @@ MAY_IMPORT: Mapping[str, set[str]] = {
     "workflows": {"workflows"},
     "activities": {"activities", "workflows"},
     "runtime": {"runtime", "workflows"},
-    "replan": {"replan", "activities", "workflows"},
+    "replan": {"replan", "activities", "runtime", "workflows"},
     "console": {"console", "runtime", "workflows"},
     "maintenance": {"maintenance", "console", "runtime", "workflows"},
     "starter.py": {"console", "runtime", "workflows"},
@@ -103,6 +103,13 @@ def test_docs_and_examples_import_the_face_only() -> None:
 
     assert {place: ours for place, ours in found.items() if ours - {"replan"}} == {}
     assert sum(ours == {"replan"} for ours in found.values()) > 8
+
+
+def test_evals_and_benchmarks_import_no_tests() -> None:
+    """The fakes that they need belong to the product, `replan.testing`, where users have them too."""
+    files = [file for room in ("evals", "benchmarks", "replan") for file in (ROOT / room).rglob("*.py")]
+
+    assert violations(files, lambda file: imported(file) & {"tests"}) == {}
 
 
 def test_workflows_import_the_standard_library_pydantic_and_temporalio_only() -> None:

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from activities.store import open_store, sqlite_url
+from replan.testing.postgresql import Cluster
 from tests.activities.desk.front import Desk, open_desk
-from tests.postgres import Cluster
 
 
 @pytest.fixture(scope="session")

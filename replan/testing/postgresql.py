@@ -1,4 +1,7 @@
-"""PostgreSQL on loopback, in a folder that is gone afterwards: a cluster that can be stopped, killed and restarted."""
+"""A PostgreSQL cluster on loopback, in a temporary folder: it can be stopped, killed and restarted.
+
+Needs the extra `postgresql`, and the programs of PostgreSQL.
+"""
 
 import os
 import shutil
@@ -21,17 +24,17 @@ DEBIAN = Path("/usr/lib/postgresql")
 MISSING = "PostgreSQL is not installed: `apt-get install postgresql`, or put its `initdb` on PATH, then again."
 START_SECONDS = 60
 USER, PASSWORD = "replan", "sk-secret"
-"""For whoever has no others; the password must never be seen anywhere."""
-HASTY = ("-c", "fsync=off", "-c", "synchronous_commit=off", "-c", "full_page_writes=off", "-c", "autovacuum=off")
-"""For what need not outlive the machine: it is as safe from the death of processes as ever."""
+"""For tests. The password must never appear anywhere."""
+FAST = ("-c", "fsync=off", "-c", "synchronous_commit=off", "-c", "full_page_writes=off", "-c", "autovacuum=off")
+"""Faster, and as safe if processes die; data may be lost if the machine does."""
 
 
 class PostgresFailed(RuntimeError):
-    """It did not start; the message is what it said last."""
+    """It did not start; the message has the last line of its log."""
 
 
 def find_postgresql() -> Path | None:
-    """The folder with `initdb` and `postgres`, of the newest version that is installed."""
+    """The folder with `initdb` and `postgres` of the newest installed version; None without one."""
     on_path = shutil.which("initdb")
     if on_path:
         return Path(on_path).resolve().parent
@@ -45,7 +48,7 @@ class Cluster:
     def __init__(
         self, binaries: Path, home: Path, port: int, *, user: str, password: str, options: Sequence[str], log: Path
     ) -> None:
-        """Be the one in `home`, a folder that exists; nothing is made or started yet."""
+        """Describe the cluster in `home`, a folder that exists; `make` and `start` do the rest."""
         self.port = port
         self._options = options
         self._binaries = binaries
@@ -58,25 +61,26 @@ class Cluster:
 
     @property
     def pid(self) -> int:
-        """The process whose end is the server's."""
-        assert self._process is not None
+        """The server's main process. Raises PostgresFailed before `start`."""
+        if self._process is None:
+            raise PostgresFailed("PostgreSQL was not started.")
         return self._process.pid
 
     def make(self) -> None:
-        """Make its files, with a user who comes in over TCP with the password. Raises PostgresFailed."""
+        """Create its files, with a user who logs in over TCP with the password. Raises PostgresFailed."""
         (self._home / "password").write_text(self._password)
         _give_away(self._home)
-        asked = ["-D", f"{self._home}/data", "-U", self._user, "-A", "scram-sha-256"]
-        asked += ["--pwfile", f"{self._home}/password", "-E", "UTF8", "--locale", "C.UTF-8", "--no-sync"]
-        command = [*_as_somebody(), str(self._binaries / "initdb"), *asked]
-        done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=self._home)
+        options = ["-D", f"{self._home}/data", "-U", self._user, "-A", "scram-sha-256"]
+        options += ["--pwfile", f"{self._home}/password", "-E", "UTF8", "--locale", "C.UTF-8", "--no-sync"]
+        command = [*_unprivileged(), str(self._binaries / "initdb"), *options]
+        done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=self._home)  # noqa: S603
         if done.returncode != 0:
             raise PostgresFailed(f"initdb failed: {done.stderr}")
 
     async def start(self) -> None:
-        """Start it, and return when it answers. Raises PostgresFailed."""
+        """Start it, and wait until it answers. Raises PostgresFailed."""
         listen = ["-h", "127.0.0.1", "-p", str(self.port), "-k", "", "-D", f"{self._home}/data"]
-        self._process = spawn([*_as_somebody(), str(self._binaries / "postgres"), *listen, *self._options], self._log)
+        self._process = spawn([*_unprivileged(), str(self._binaries / "postgres"), *listen, *self._options], self._log)
         for _ in range(START_SECONDS * 20):
             if self._answers() or await exited(self._process, 0.05):
                 break
@@ -84,7 +88,7 @@ class Cluster:
             raise PostgresFailed(f"PostgreSQL ended while it started ({last_line(self._log)}): look into {self._log}.")
 
     async def stop(self, how: signal.Signals = signal.SIGINT) -> None:
-        """End it: in order without waiting for its clients, or with SIGQUIT or SIGKILL as a crash does."""
+        """End it: SIGINT shuts down without waiting for clients, SIGQUIT and SIGKILL crash it."""
         if self._admin:
             self._admin.close()
         if self._process and self._process.poll() is None:
@@ -93,25 +97,25 @@ class Cluster:
             await end(self._process)
 
     def url(self, database: str) -> str:
-        """Where a database is, with the password, for SQLAlchemy."""
+        """The URL of a database for SQLAlchemy, with the password."""
         return self._uri(database, "postgresql+psycopg")
 
     def create(self, template: str = "template1") -> str:
-        """A new database: its name."""
+        """Create a database; its name."""
         name = f"test_{uuid.uuid4().hex[:12]}"
         self.run(f"CREATE DATABASE {name} TEMPLATE {template}")
         return name
 
     def drop(self, name: str) -> None:
-        """Let a database be gone, whoever is connected to it."""
+        """Drop a database, even one with open connections."""
         self.run(f"DROP DATABASE IF EXISTS {name} WITH (FORCE)")
 
     def writes(self) -> Any:
-        """A number that grows with every transaction that writes anything, and with no other."""
+        """A number that grows with each transaction that writes, and only then."""
         return self.run("SELECT pg_snapshot_xmax(pg_current_snapshot())")
 
     def run(self, statement: str) -> Any:
-        """Run one statement outside of a transaction: the first value that it finds."""
+        """Run one statement outside of a transaction; its first value."""
         if self._admin is None or self._admin.closed:
             self._admin = psycopg.connect(self._uri("postgres", "postgresql"), autocommit=True)
         found = self._admin.execute(statement.encode())
@@ -124,14 +128,14 @@ class Cluster:
 
     def _answers(self) -> bool:
         command = [str(self._binaries / "pg_isready"), "-q", "-h", "127.0.0.1", "-p", str(self.port)]
-        return subprocess.run(command, check=False).returncode == 0
+        return subprocess.run(command, check=False).returncode == 0  # noqa: S603
 
 
 @asynccontextmanager
 async def running(
     binaries: Path, port: int, *, user: str, password: str, options: Sequence[str], log: Path
 ) -> AsyncIterator[Cluster]:
-    """A new cluster that takes this user and password over TCP. Raises PostgresFailed."""
+    """A new cluster with this user and password, removed afterwards. Raises PostgresFailed."""
     with tempfile.TemporaryDirectory(prefix="replan-postgresql-") as folder:
         cluster = Cluster(binaries, Path(folder), port, user=user, password=password, options=options, log=log)
         cluster.make()
@@ -142,14 +146,14 @@ async def running(
             await cluster.stop()
 
 
-def _as_somebody() -> list[str]:
-    """What makes us another user, since PostgreSQL refuses to run as root."""
+def _unprivileged() -> list[str]:
+    """The beginning of a command that runs as `nobody` if we are root: PostgreSQL refuses to run as root."""
     if os.getuid() != 0:
         return []
     setpriv = shutil.which("setpriv")
     if setpriv is None:
-        raise PostgresFailed("PostgreSQL does not run as root, and there is no setpriv: run this as somebody else.")
-    # The kernel forgets whose death should end a process when that changes its user, so it is said again.
+        raise PostgresFailed("PostgreSQL does not run as root, and there is no setpriv: run this as another user.")
+    # Changing the user clears the parent-death signal, so it is set again.
     return [setpriv, "--reuid=nobody", "--clear-groups", "--pdeathsig=KILL", "--"]
 
 

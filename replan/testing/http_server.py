@@ -1,4 +1,4 @@
-"""A web server on this machine that answers what a test prepared, byte for byte."""
+"""A web server on loopback that sends prepared answers, byte for byte."""
 
 import asyncio
 import ssl
@@ -7,11 +7,11 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 
 SILENCE = None
-"""The answer of a server that takes the request and never says a word."""
+"""The answer of a server that reads the request and never answers."""
 
 
 def reply(status: int, body: bytes = b"", **headers: str) -> bytes:
-    """A whole HTTP answer; `retry_after` means the header `retry-after`."""
+    """A complete HTTP answer; `retry_after=` writes the header `retry-after`."""
     given = {"content-length": str(len(body)), "connection": "close", **headers}
     lines = [f"HTTP/1.1 {status} Whatever", *(f"{name.replace('_', '-')}: {value}" for name, value in given.items())]
     return "\r\n".join([*lines, "", ""]).encode() + body
@@ -19,37 +19,37 @@ def reply(status: int, body: bytes = b"", **headers: str) -> bytes:
 
 @asynccontextmanager
 async def serving(*answers: bytes | None) -> AsyncIterator[str]:
-    """Serve the n-th answer to the n-th request, the last one again and again; yields the server's URL."""
-    left = list(answers)
+    """Answer the n-th request with the n-th answer, every later one with the last; yields the server's URL."""
+    remaining = list(answers)
 
-    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")
-        said = left.pop(0) if len(left) > 1 else left[0]
-        if said is SILENCE:
-            await reader.read()  # until the client has had enough
+        answer = remaining.pop(0) if len(remaining) > 1 else remaining[0]
+        if answer is SILENCE:
+            await reader.read()  # until the client goes away
         else:
-            writer.write(said)
+            writer.write(answer)
             await writer.drain()
         writer.close()
 
-    server = await asyncio.start_server(answer, "127.0.0.1", 0)
+    server = await asyncio.start_server(talk, "127.0.0.1", 0)
     async with server:
         yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
 
 
 @dataclass
 class Visits:
-    """What a server that streams has seen."""
+    """What a streaming server received and sent."""
 
     url: str
     requests: list[bytes] = field(default_factory=list)
     """The heads of the requests."""
     sent: int = 0
-    """Bytes that clients let it send."""
+    """Bytes that clients accepted."""
 
     @property
     def port(self) -> int:
-        """Where it listens."""
+        """The port of `url`."""
         return int(self.url.rpartition(":")[2])
 
 
@@ -57,7 +57,7 @@ class Visits:
 async def streaming(
     answer: Callable[[bytes], AsyncIterator[bytes]], tls: ssl.SSLContext | None = None
 ) -> AsyncIterator[Visits]:
-    """Serve each request what `answer` makes of its head, for as long as the client listens."""
+    """Answer each request with the parts that `answer` makes of its head, until the client goes away."""
     visits = Visits("")
 
     async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -1,4 +1,4 @@
-"""OpenAI's Chat Completions as strict as it is: https://platform.openai.com/docs/api-reference/chat."""
+"""OpenAI's Chat Completions, as strict as the real one: https://platform.openai.com/docs/api-reference/chat."""
 
 import json
 import re
@@ -6,9 +6,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from activities.llm.turns import AssistantTurn, ToolCall, ToolResult, Turn, UserTurn
-from tests.providers.api import Json, ModelApi, unknown
-from tests.providers.heard import Heard
-from tests.providers.script import Call, Fails, Says
+from replan.testing.model_api import Json, ModelApi, unknown_fields
+from replan.testing.script import ModelCall, ModelError, ModelReply, ReceivedRequest
 
 FIELDS = {"model", "messages", "tools", "tool_choice", "max_completion_tokens"}
 CHOICES = ("auto", "none", "required")
@@ -28,49 +27,44 @@ class OpenAIApi(ModelApi):
     path = "/v1/chat/completions"
     fields: set[str] = field(default_factory=lambda: {*FIELDS})
 
-    def authorized(self, headers: Mapping[str, str]) -> bool:
-        """The usual header."""
+    def is_authorized(self, headers: Mapping[str, str]) -> bool:
         return headers.get("authorization") == f"Bearer {self.key}"
 
-    def refused(self) -> Fails:
-        """As recorded."""
-        said = f"Incorrect API key provided: {self.key}. You can find your API key at the usual place."
-        return Fails(401, "invalid_request_error", said, "invalid_api_key")
+    def wrong_key(self) -> ModelError:
+        message = f"Incorrect API key provided: {self.key}. You can find your API key at the usual place."
+        return ModelError(401, "invalid_request_error", message, "invalid_api_key")
 
-    def no_model(self, model: str) -> Fails:
-        """As documented."""
-        said = f"The model `{model}` does not exist or you do not have access to it."
-        return Fails(404, "invalid_request_error", said, "model_not_found")
+    def unknown_model(self, model: str) -> ModelError:
+        message = f"The model `{model}` does not exist or you do not have access to it."
+        return ModelError(404, "invalid_request_error", message, "model_not_found")
 
-    def overlong(self, tokens: int, window: int) -> Fails:
-        """By its code."""
-        said = f"This model's maximum context length is {window} tokens. However, your messages resulted in {tokens}."
-        return Fails(400, "invalid_request_error", said, "context_length_exceeded")
+    def window_exceeded(self, tokens: int, window: int) -> ModelError:
+        message = (
+            f"This model's maximum context length is {window} tokens. However, your messages resulted in {tokens}."
+        )
+        return ModelError(400, "invalid_request_error", message, "context_length_exceeded")
 
     def schemas(self, body: Json) -> Mapping[str, Json]:
-        """By the functions' names."""
         functions = [tool.get("function", {}) for tool in body.get("tools", ())]
         return {function.get("name", ""): function.get("parameters", {}) for function in functions}
 
-    def wrong(self, body: Json, headers: Mapping[str, str]) -> Iterator[str]:
-        """All rules."""
-        yield from unknown("body", body, self.fields)
+    def broken_rules(self, body: Json, headers: Mapping[str, str]) -> Iterator[str]:
+        yield from unknown_fields("body", body, self.fields)
         if body.get("model") != self.model:
             yield f"model: {body.get('model')}"
         for tool in body.get("tools", ()):
-            yield from unknown("tools", tool, {"type", "function"})
-            yield from unknown("tools", tool.get("function", {}), {"name", "description", "parameters"})
+            yield from unknown_fields("tools", tool, {"type", "function"})
+            yield from unknown_fields("tools", tool.get("function", {}), {"name", "description", "parameters"})
             if tool.get("type") != "function" or not re.fullmatch(NAME, tool.get("function", {}).get("name", "")):
                 yield "tools: must be functions with a name"
-        yield from _choice(body)
-        yield from self.offered(body)
-        yield from _messages(body.get("messages", []))
+        yield from _choice_mistakes(body)
+        yield from self.schema_mistakes(body)
+        yield from _message_mistakes(body.get("messages", []))
 
-    def heard(self, body: Json) -> Heard:
-        """The turns; results and the words after them are one."""
+    def read(self, body: Json) -> ReceivedRequest:
         functions = [tool["function"] for tool in body.get("tools", ())]
         system, *messages = body["messages"]
-        return Heard(
+        return ReceivedRequest(
             system=system["content"],
             tools=tuple(function["name"] for function in functions),
             may_call="tools" in body and body.get("tool_choice") != "none",
@@ -78,12 +72,16 @@ class OpenAIApi(ModelApi):
             body=body,
         )
 
-    def reply(self, said: Says) -> Json:
-        """A completion."""
-        number, (told, written) = len(self.bodies), self.used(said)
-        calls = [_tool_call(call, self.id("call", index)) for index, call in enumerate(said.calls)]
-        message: Json = {"role": "assistant", "content": said.text or None, "refusal": said.refusal, "annotations": []}
-        finish = said.stop or ("tool_calls" if calls else "stop")
+    def reply_body(self, reply: ModelReply) -> Json:
+        number, (told, written) = len(self.bodies), self.usage(reply)
+        calls = [_tool_call(call, self.call_id("call", index)) for index, call in enumerate(reply.calls)]
+        message: Json = {
+            "role": "assistant",
+            "content": reply.text or None,
+            "refusal": reply.refusal,
+            "annotations": [],
+        }
+        finish = reply.stop or ("tool_calls" if calls else "stop")
         choice = {"index": 0, "message": {**message, **({"tool_calls": calls} if calls else {})}, "logprobs": None}
         return {
             "id": f"chatcmpl-{number}",
@@ -101,12 +99,11 @@ class OpenAIApi(ModelApi):
             "service_tier": "default",
         }
 
-    def error(self, failed: Fails) -> Json:
-        """An error."""
-        return {"error": {"message": failed.message, "type": failed.type, "param": None, "code": failed.code}}
+    def error_body(self, error: ModelError) -> Json:
+        return {"error": {"message": error.message, "type": error.type, "param": None, "code": error.code}}
 
 
-def _tool_call(call: Call, id: str) -> Json:
+def _tool_call(call: ModelCall, id: str) -> Json:
     written = call.args if isinstance(call.args, str) else json.dumps(dict(call.args))
     return {"id": id, "type": "function", "function": {"name": call.name, "arguments": written}}
 
@@ -130,7 +127,7 @@ def _call(call: Json) -> ToolCall:
     return ToolCall(call["id"], call["function"]["name"], json.loads(call["function"]["arguments"]))
 
 
-def _choice(body: Json) -> Iterator[str]:
+def _choice_mistakes(body: Json) -> Iterator[str]:
     choice = body.get("tool_choice")
     if choice is not None and not body.get("tools"):
         yield "'tool_choice' is only allowed when 'tools' are specified"
@@ -140,14 +137,14 @@ def _choice(body: Json) -> Iterator[str]:
         yield "'tools': [] is too short"
 
 
-def _messages(messages: list[Json]) -> Iterator[str]:
+def _message_mistakes(messages: list[Json]) -> Iterator[str]:
     roles = [message.get("role") for message in messages]
     if roles[:1] != ["system"] or "system" in roles[1:] or roles[-1:] not in (["user"], ["tool"]):
         yield f"messages: roles {roles}"
     open_calls: list[str] = []
     for index, message in enumerate(messages):
         where, role = f"messages[{index}]", str(message.get("role"))
-        yield from unknown(where, message, MESSAGES.get(role, ()))
+        yield from unknown_fields(where, message, MESSAGES.get(role, ()))
         if role == "tool":
             if not open_calls or message.get("tool_call_id") != open_calls.pop(0):
                 yield f"{where}: messages with role 'tool' must answer 'tool_calls', in their order"
@@ -156,15 +153,15 @@ def _messages(messages: list[Json]) -> Iterator[str]:
         if not isinstance(message.get("content"), str) and not (role == "assistant" and message.get("tool_calls")):
             yield f"{where}: content must be a string"
         if role == "assistant":
-            yield from _calls(where, message.get("tool_calls", []))
+            yield from _call_mistakes(where, message.get("tool_calls", []))
             open_calls = [call.get("id", "") for call in message.get("tool_calls", [])]
     if open_calls:
         yield f"messages: tool_call_ids without response messages: {open_calls}"
 
 
-def _calls(where: str, calls: list[Json]) -> Iterator[str]:
+def _call_mistakes(where: str, calls: list[Json]) -> Iterator[str]:
     for call in calls:
-        yield from unknown(where, call, {"id", "type", "function"})
+        yield from unknown_fields(where, call, {"id", "type", "function"})
         function = call.get("function", {})
         if not call.get("id") or len(call["id"]) > 40 or not re.fullmatch(NAME, function.get("name", "")):
             yield f"{where}: tool_calls need an id and a name"

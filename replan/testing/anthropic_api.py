@@ -1,0 +1,249 @@
+"""Anthropic's Messages API, as strict as the real one: https://platform.claude.com/docs/en/api/messages."""
+
+import hashlib
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from activities.llm.turns import AssistantTurn, ToolCall, ToolResult, Turn, UserTurn
+from activities.prompts import SUMMARISED
+from replan.testing.model_api import Json, ModelApi, unknown_fields
+from replan.testing.script import ModelCall, ModelError, ModelReply, ReceivedRequest
+
+FIELDS = {"model", "max_tokens", "messages", "system", "tools", "tool_choice"}
+CHOICES: tuple[Json, ...] = ({"type": "auto"}, {"type": "none"})
+"""The newest models reject a request that forces a call."""
+BLOCKS = {
+    "thinking": {"type", "thinking", "signature"},
+    "text": {"type", "text", "cache_control"},
+    "tool_use": {"type", "id", "name", "input", "caller", "cache_control"},
+    "tool_result": {"type", "tool_use_id", "content", "is_error", "cache_control"},
+}
+ID = r"[a-zA-Z0-9_-]+"
+NAME = r"[a-zA-Z0-9_-]{1,128}"
+COMMON_NAME = r"[a-zA-Z0-9_-]{1,64}"
+"""Names that every provider takes."""
+MAX_MARKS = 4
+"""How many blocks of a request may carry `cache_control`."""
+
+
+@dataclass
+class AnthropicApi(ModelApi):
+    """`POST /v1/messages`."""
+
+    path = "/v1/messages"
+    fields: set[str] = field(default_factory=lambda: {*FIELDS})
+    thoughts: dict[str, list[Json]] = field(default_factory=dict)
+    """The thinking blocks that came before each call, by the call's id."""
+
+    def is_authorized(self, headers: Mapping[str, str]) -> bool:
+        return self.key in (headers.get("x-api-key"), headers.get("authorization", "").removeprefix("Bearer "))
+
+    def wrong_key(self) -> ModelError:
+        return ModelError(
+            401, "authentication_error", f"invalid x-api-key {self.key}", headers={"x-should-retry": "false"}
+        )
+
+    def unknown_model(self, model: str) -> ModelError:
+        return ModelError(404, "not_found_error", f"model: {model}")
+
+    def window_exceeded(self, tokens: int, window: int) -> ModelError:
+        # The real one has no code of its own for this, only these words.
+        return ModelError(400, "invalid_request_error", f"prompt is too long: {tokens} tokens > {window} maximum")
+
+    def schemas(self, body: Json) -> Mapping[str, Json]:
+        return {tool.get("name", ""): tool.get("input_schema", {}) for tool in body.get("tools", ())}
+
+    def broken_rules(self, body: Json, headers: Mapping[str, str]) -> Iterator[str]:
+        if "anthropic-version" not in headers:
+            yield "anthropic-version: header is required"
+        yield from unknown_fields("body", body, self.fields)
+        if body.get("model") != self.model:
+            yield f"model: {body.get('model')}"
+        if not isinstance(body.get("max_tokens"), int) or body["max_tokens"] < 1:
+            yield "max_tokens: required"
+        for tool in body.get("tools", ()):
+            yield from unknown_fields("tools", tool, {"name", "description", "input_schema", "cache_control"})
+            if not re.fullmatch(NAME, tool.get("name", "")):
+                yield f"tools: name {tool.get('name')!r}"
+        yield from _choice_mistakes(body)
+        yield from self.schema_mistakes(body)
+        yield from _turn_mistakes(body.get("messages", []))
+        yield from self._forgotten(body.get("messages", []))
+        yield from _cache_mistakes(body)
+
+    def read(self, body: Json) -> ReceivedRequest:
+        return ReceivedRequest(
+            system="\n".join(block["text"] for block in _blocks_of({"content": body.get("system")})),
+            tools=tuple(tool["name"] for tool in body.get("tools", ())),
+            may_call="tools" in body and body.get("tool_choice") != {"type": "none"},
+            turns=tuple(_turn(message) for message in body["messages"]),
+            body=body,
+        )
+
+    def reply_body(self, reply: ModelReply) -> Json:
+        number, (told, written) = len(self.bodies), self.usage(reply)
+        blocks: list[Json] = [_thinking(reply.thinking)] if reply.thinking else []
+        blocks += [{"type": "text", "text": reply.text}] if reply.text else []
+        calls = [_tool_use(call, self.call_id("toolu", index)) for index, call in enumerate(reply.calls)]
+        if all(re.fullmatch(COMMON_NAME, call["name"]) for call in calls):  # else the turn cannot come back as it is
+            self.thoughts |= {call["id"]: [block for block in blocks if block["type"] == "thinking"] for call in calls}
+        blocks += calls
+        return {
+            "id": f"msg_{number}",
+            "type": "message",
+            "role": "assistant",
+            "model": self.model,
+            "content": blocks,
+            "stop_reason": reply.stop or ("refusal" if reply.refusal else "tool_use" if reply.calls else "end_turn"),
+            "stop_sequence": None,
+            "usage": {
+                "input_tokens": told - 23,
+                "cache_creation_input_tokens": 20,
+                "cache_read_input_tokens": 3,
+                "cache_creation": {"ephemeral_5m_input_tokens": 20, "ephemeral_1h_input_tokens": 0},
+                "output_tokens": written,
+                "service_tier": "standard",
+                "inference_geo": "not_available",
+            },
+        }
+
+    def _forgotten(self, messages: list[Json]) -> Iterator[str]:
+        """Thinking blocks that were not sent back unchanged with their calls; a summary may leave out older ones."""
+        is_summarised = any(SUMMARISED in block.get("text", "") for one in messages[:1] for block in _blocks_of(one))
+        for index, message in enumerate(messages):
+            blocks = _blocks_of(message)
+            thinking = [block for block in blocks if block["type"] == "thinking"]
+            for use in (block for block in blocks if block["type"] == "tool_use"):
+                if is_summarised and not thinking:
+                    continue
+                if self.thoughts.get(use.get("id", ""), thinking) != thinking:
+                    yield f"messages.{index}: `thinking` blocks in the assistant message cannot be modified"
+                    break
+
+    def error_body(self, error: ModelError) -> Json:
+        details = {"details": {"error_code": error.code}} if error.code else {}
+        inner = {"type": error.type, "message": error.message, **details}
+        return {"type": "error", "error": inner, "request_id": "req_0"}
+
+
+def _thinking(thought: str) -> Json:
+    return {"type": "thinking", "thinking": thought, "signature": _signature(thought)}
+
+
+def _turn(message: Json) -> Turn:
+    blocks = _blocks_of(message)
+    text = "\n".join(block["text"] for block in blocks if block["type"] == "text")
+    if message["role"] == "assistant":
+        uses = [block for block in blocks if block["type"] == "tool_use"]
+        return AssistantTurn(text, tuple(ToolCall(use["id"], use["name"], use["input"]) for use in uses))
+    results = [block for block in blocks if block["type"] == "tool_result"]
+    return UserTurn(text, tuple(_result(block) for block in results))
+
+
+def _result(block: Json) -> ToolResult:
+    return ToolResult(block["tool_use_id"], block["content"], bool(block.get("is_error")))
+
+
+def _tool_use(call: ModelCall, id: str) -> Json:
+    return {"type": "tool_use", "id": id, "name": call.name, "input": call.args, "caller": {"type": "direct"}}
+
+
+def _choice_mistakes(body: Json) -> Iterator[str]:
+    """The mistakes in what the model may call."""
+    choice = body.get("tool_choice")
+    if choice is not None and not body.get("tools"):
+        yield "tool_choice: may only be specified while providing tools"
+    if choice is not None and choice not in CHOICES:
+        yield f"tool_choice: {choice} is not supported by this model"
+    if body.get("tools") == []:
+        yield "tools: an empty list"
+
+
+def _signature(thought: str) -> str:
+    """What the provider signs its model's thoughts with."""
+    return hashlib.sha256(thought.encode()).hexdigest()
+
+
+def _turn_mistakes(messages: list[Json]) -> Iterator[str]:
+    """The mistakes in the turns and in their order."""
+    if not messages or messages[0].get("role") != "user" or messages[-1].get("role") != "user":
+        yield "messages: the first and the last must use the user role"
+    open_calls: list[str] = []
+    seen = set[str]()
+    for index, message in enumerate(messages):
+        where = f"messages.{index}"
+        yield from unknown_fields(where, message, {"role", "content"})
+        if index and message.get("role") == messages[index - 1].get("role"):
+            yield f"{where}: two turns of one role"  # the API merges them; nobody should rely on it
+        blocks = _blocks_of(message)
+        if not blocks:
+            yield f"{where}: no content"
+            continue
+        for block in blocks:
+            yield from _block_mistakes(where, block)
+        yield from _pairing_mistakes(where, message["role"], blocks, open_calls)
+        open_calls = [block["id"] for block in blocks if block["type"] == "tool_use"]
+        if len({*open_calls}) < len(open_calls) or seen & {*open_calls}:
+            yield f"{where}: `tool_use` ids must be unique"
+        seen |= {*open_calls}
+
+
+def _blocks_of(message: Json) -> list[Json]:
+    """The blocks of a turn; a string is one block of text."""
+    content = message.get("content")
+    plain: list[Json] = [{"type": "text", "text": content}] if isinstance(content, str) else list(content or [])
+    return plain
+
+
+def _pairing_mistakes(where: str, role: str, blocks: list[Json], open_calls: list[str]) -> Iterator[str]:
+    results = [block["tool_use_id"] for block in blocks if block["type"] == "tool_result"]
+    missing = [id for id in open_calls if id not in results]
+    if missing:
+        yield f"{where}: `tool_use` ids were found without `tool_result` blocks immediately after: {missing}"
+    if [id for id in results if id not in open_calls]:
+        yield f"{where}: unexpected `tool_use_id` found in `tool_result` blocks: {results}"
+    if not missing and results != open_calls:
+        yield f"{where}: `tool_result` blocks {results} are not in the order of {open_calls}"  # a rule of ours
+    if any(block["type"] != "tool_result" for block in blocks[: len(results)]):
+        yield f"{where}: `tool_result` blocks must come first"
+    allowed = {"thinking", "text", "tool_use"} if role == "assistant" else {"text", "tool_result"}
+    if any(block["type"] not in allowed for block in blocks):
+        yield f"{where}: {role} may not send such a block"
+
+
+def _block_mistakes(where: str, block: Json) -> Iterator[str]:
+    kind = block.get("type", "")
+    if kind not in BLOCKS:
+        yield f"{where}: Input tag {kind!r}"
+        return
+    yield from unknown_fields(where, block, BLOCKS[kind])
+    if kind == "text" and not block.get("text", "").strip():
+        yield f"{where}: text content blocks must be non-empty"
+    if kind == "tool_use" and not (re.fullmatch(ID, block.get("id", "")) and isinstance(block.get("input"), dict)):
+        yield f"{where}: tool_use.id should match {ID!r}, and its input be an object"
+    if kind == "tool_use" and not re.fullmatch(NAME, block.get("name", "")):
+        yield f"{where}: tool_use.name should match {NAME!r}"
+    if kind == "thinking" and block.get("signature") != _signature(block.get("thinking", "")):
+        yield f"{where}: Invalid `signature` in `thinking` block"
+    if kind == "tool_result" and not isinstance(block.get("content"), str):
+        yield f"{where}: tool_result.content"
+
+
+def _cache_mistakes(body: Json) -> Iterator[str]:
+    """Missing cache marks: the next request begins with the same tools, system and turns (a rule of ours)."""
+    blocks = [block for message in body.get("messages", ()) for block in _blocks_of(message)]
+    system = body.get("system")
+    system = system if isinstance(system, list) else []
+    parts: Mapping[str, list[Any]] = {"tools": body.get("tools", []), "system": system, "messages": blocks}
+    marked = [(name, one) for name, items in parts.items() for one in items if "cache_control" in one]
+    if len(marked) > MAX_MARKS:
+        yield f"A maximum of {MAX_MARKS} blocks with cache_control may be provided"
+    if any(one["cache_control"] != {"type": "ephemeral"} for _, one in marked):
+        yield "cache_control: unknown type"
+    if not body.get("tools") or (not marked and len(body.get("messages", ())) == 1):
+        return  # a single request needs no cache
+    for name, items in parts.items():
+        if not (items and "cache_control" in items[-1]):
+            yield f"{name}: the end is not marked for the cache"

@@ -1,0 +1,233 @@
+"""A model API on loopback: it plays a script, and answers a request that breaks its provider's rules with 400."""
+
+import asyncio
+import json
+import time
+from abc import ABC, abstractmethod
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+from jsonschema import Draft202012Validator  # type: ignore[import-untyped]  # ships no types
+
+from replan.testing.http_server import reply
+from replan.testing.script import Delayed, ModelError, ModelReply, RawBytes, ReceivedRequest, Response, ScriptedResponse
+
+KEY = "sk-planted-0123456789abcdef"
+MODEL = "some-model"
+Json = dict[str, Any]
+CHARACTERS_PER_TOKEN = 4
+
+
+@dataclass
+class ModelApi(ABC):
+    """Answers the n-th request with the n-th response of the script, and every later one with the last."""
+
+    script: list[ScriptedResponse]
+    key: str = KEY
+    model: str = MODEL
+    url: str = ""
+    window: int | None = None
+    """The model's context window in tokens; the usage then counts each request, else it is always the same."""
+    repeats_ids: bool = False
+    """Whether call ids repeat from reply to reply, as with some compatible servers."""
+    is_lax: bool = False
+    """Whether the model may call tools although the request forbids it, as with some compatible servers."""
+    bodies: list[Json] = field(default_factory=list)
+    """The JSON of every request, valid or not."""
+    times: list[float] = field(default_factory=list)
+    """When each arrived, by the monotonic clock."""
+    violations: list[str] = field(default_factory=list)
+    """Every rule that a request broke, and every mistake of the script."""
+    aborted: int = 0
+    """How many clients went away before their answer."""
+    too_long: int = 0
+    """How many requests were larger than the window."""
+    offered: set[str] = field(default_factory=set)
+    """Names of all tools that were ever offered."""
+    fields: set[str] = field(default_factory=set)
+    """The top-level fields that a request may have."""
+
+    path: ClassVar[str]
+
+    @abstractmethod
+    def is_authorized(self, headers: Mapping[str, str]) -> bool:
+        """Whether the request carries the key."""
+
+    @abstractmethod
+    def broken_rules(self, body: Json, headers: Mapping[str, str]) -> Iterator[str]:
+        """The rules of the provider that a request breaks."""
+
+    @abstractmethod
+    def schemas(self, body: Json) -> Mapping[str, Json]:
+        """The JSON schema of each offered tool, by its name."""
+
+    @abstractmethod
+    def reply_body(self, reply: ModelReply) -> Json:
+        """Write a reply in the provider's shape."""
+
+    @abstractmethod
+    def error_body(self, error: ModelError) -> Json:
+        """Write an error in the provider's shape."""
+
+    @abstractmethod
+    def wrong_key(self) -> ModelError:
+        """The answer to a request with a wrong key."""
+
+    @abstractmethod
+    def unknown_model(self, model: str) -> ModelError:
+        """The answer to a request for a model that does not exist."""
+
+    @abstractmethod
+    def window_exceeded(self, tokens: int, window: int) -> ModelError:
+        """The answer to a request that is larger than the window."""
+
+    @abstractmethod
+    def read(self, body: Json) -> ReceivedRequest:
+        """Read a valid request."""
+
+    @property
+    def requests(self) -> list[ReceivedRequest]:
+        """All requests so far, which must be valid."""
+        return [self.read(body) for body in self.bodies]
+
+    def answer(self, path: str, headers: Mapping[str, str], body: Json) -> Response:
+        """The script's response, or the error of a provider whose rules the request breaks."""
+        if not self.is_authorized(headers):
+            return self.wrong_key()
+        found = [f"POST {path}"] if path != self.path else []
+        found += self.broken_rules(body, headers)
+        found += [] if found else self._unknown_calls(self.read(body))
+        self.violations += found
+        if body.get("model") != self.model:
+            return self.unknown_model(str(body.get("model")))
+        if found:
+            return ModelError(400, "invalid_request_error", "; ".join(found), headers={"x-should-retry": "false"})
+        if self.window is not None and self.tokens(body) > self.window:
+            self.too_long += 1
+            return self.window_exceeded(self.tokens(body), self.window)
+        return self._next(self.read(body))
+
+    def tokens(self, body: Json) -> int:
+        """About how many tokens a request has."""
+        counted = {name: body[name] for name in ("system", "messages", "tools") if name in body}
+        return len(json.dumps(counted, ensure_ascii=False)) // CHARACTERS_PER_TOKEN
+
+    def usage(self, reply: ModelReply) -> tuple[int, int]:
+        """Tokens of the newest request and of its reply; (123, 7) without a window."""
+        if self.window is None:
+            return 123, 7
+        written = "".join([reply.text, reply.thinking, *(str(call.args) for call in reply.calls)])
+        return self.tokens(self.bodies[-1]), max(1, len(written) // CHARACTERS_PER_TOKEN)
+
+    def call_id(self, prefix: str, index: int) -> str:
+        """The id of a call of the reply to the newest request."""
+        return f"{prefix}_{index}" if self.repeats_ids else f"{prefix}_{len(self.bodies)}_{index}"
+
+    def _next(self, request: ReceivedRequest) -> Response:
+        scripted = self.script.pop(0) if len(self.script) > 1 else self.script[0]
+        try:
+            response = scripted(request) if callable(scripted) else scripted
+        except Exception as error:  # a failed assertion of a scripted model must not look like a broken connection
+            self.violations.append(f"the scripted model: {error!r}")
+            return ModelError(400, "invalid_request_error", "the script failed")
+        if _has_calls(response) and not (request.may_call or self.is_lax):
+            self.violations.append("the scripted model calls although it may not")
+        return response
+
+    def _unknown_calls(self, request: ReceivedRequest) -> Iterator[str]:
+        """Calls of tools that are not offered any more. Names that the model made up were never offered."""
+        if request.calls and not request.tools:
+            yield "tools: Requests which include `tool_use` or `tool_result` blocks must define tools"
+        self.offered |= {*request.tools}
+        # A rule of ours: a model that sees a call which it cannot make any more tends to make it again.
+        for name in sorted(({call.name for call in request.calls} & self.offered) - {*request.tools}):
+            yield f"tools: {name} was called before and is not offered any more"
+
+    def schema_mistakes(self, body: Json) -> Iterator[str]:
+        """The mistakes in the schemas of the offered tools."""
+        for name, schema in self.schemas(body).items():
+            if schema.get("type") != "object" or {"anyOf", "oneOf", "allOf", "enum", "not"} & schema.keys():
+                yield f"tool {name}: its schema is no plain object"
+            yield from (f"tool {name}: {wrong.message}" for wrong in Draft202012Validator(META).iter_errors(schema))
+            yield from (f"tool {name}: property {key!r}" for key in _properties(schema) if not _is_name(key))
+
+
+META = Draft202012Validator.META_SCHEMA
+
+
+def _has_calls(response: Response) -> bool:
+    while isinstance(response, Delayed):
+        response = response.then
+    return isinstance(response, ModelReply) and bool(response.calls)
+
+
+def _properties(schema: Any) -> Iterator[str]:
+    if isinstance(schema, list):
+        for item in schema:
+            yield from _properties(item)
+    elif isinstance(schema, dict):
+        properties = schema.get("properties")
+        yield from properties if isinstance(properties, dict) else ()
+        for item in schema.values():
+            yield from _properties(item)
+
+
+def _is_name(key: str) -> bool:
+    return 0 < len(key) <= 64 and all(one.isascii() and (one.isalnum() or one in "_.-") for one in key)
+
+
+def unknown_fields(what: str, given: Mapping[str, Any], known: Iterable[str]) -> Iterator[str]:
+    """The fields of `given` that the provider rejects."""
+    for name in sorted(given.keys() - set(known)):
+        yield f"{what}.{name}: Extra inputs are not permitted"
+
+
+@asynccontextmanager
+async def running(api: ModelApi) -> AsyncIterator[ModelApi]:
+    """Serve `api` on loopback, at `api.url`."""
+
+    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with suppress(ConnectionError, asyncio.IncompleteReadError):
+            await _exchange(api, reader, writer)
+        writer.close()
+
+    server = await asyncio.start_server(talk, "127.0.0.1", 0, limit=2**22)
+    async with server:
+        api.url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        yield api
+
+
+async def _exchange(api: ModelApi, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1")
+    first, *lines = head.strip().split("\r\n")
+    headers = {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
+    body = json.loads(await reader.readexactly(int(headers.get("content-length", 0))) or b"{}")
+    api.bodies.append(body)
+    api.times.append(time.monotonic())
+    response = api.answer(first.split()[1], headers, body)
+    while isinstance(response, Delayed):
+        with suppress(TimeoutError):
+            async with asyncio.timeout(response.seconds):
+                await reader.read()
+                api.aborted += 1
+                return
+        response = response.then
+    writer.write(_bytes(api, response))
+    await writer.drain()
+
+
+def _bytes(api: ModelApi, response: ModelReply | ModelError | RawBytes) -> bytes:
+    if isinstance(response, RawBytes):
+        return response.sent
+    if isinstance(response, ModelReply):
+        status, body = 200, api.reply_body(response)
+    else:
+        status, body = response.status, api.error_body(response)
+    return json_answer(status, json.dumps(body).encode(), **response.headers)
+
+
+def json_answer(status: int, body: bytes, **headers: str) -> bytes:
+    """A complete HTTP answer of type JSON, whatever `body` is."""
+    return reply(status, body, **{"content-type": "application/json", **headers})

@@ -1,0 +1,67 @@
+"""Replay saved histories: does the workflow code of this checkout still decide what it decided when they were made?
+
+Neither server nor store is needed: a sentence takes the place of each payload that lies in the store.
+"""
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from temporalio.api.common.v1 import Payload
+from temporalio.client import WorkflowHistory
+from temporalio.converter import (
+    ExternalStorage,
+    StorageDriver,
+    StorageDriverClaim,
+    StorageDriverRetrieveContext,
+    StorageDriverStoreContext,
+)
+from temporalio.worker import Replayer
+
+from runtime import serve
+from runtime.failures import DATA_CONVERTER
+from workflows.agent import AgentWorkflow
+from workflows.call import CallInterceptor
+from workflows.plan import PRUNED_ENCODING
+
+
+async def replay(*files: Path, workflow: type = AgentWorkflow) -> Mapping[Path, Exception]:
+    """Replay histories as `starter.py export` writes them; those that fail, each with its error, empty if all is well.
+
+    Raises:
+        OSError: a file cannot be read.
+    """
+    failures = dict[Path, Exception]()
+    replaying = replayer(workflow)
+    for file in files:
+        history = WorkflowHistory.from_json(file.stem, file.read_text(encoding="utf-8"))
+        result = await replaying.replay_workflow(history, raise_on_replay_failure=False)
+        if result.replay_failure is not None:
+            failures[file] = result.replay_failure
+    return failures
+
+
+def replayer(workflow: type = AgentWorkflow) -> Replayer:
+    """A replayer of tasks, in the SDK's sandbox."""
+    return Replayer(
+        workflows=[workflow],
+        data_converter=dataclasses.replace(DATA_CONVERTER, external_storage=ExternalStorage(drivers=[_NoStore()])),
+        interceptors=[CallInterceptor()],
+        workflow_runner=serve.sandbox(),
+    )
+
+
+class _NoStore(StorageDriver):
+    """Returns for each payload what stands for one that `prune` deleted."""
+
+    def name(self) -> str:
+        return "replan-store"  # the name in the histories' references
+
+    async def store(self, context: StorageDriverStoreContext, payloads: Sequence[Payload]) -> list[StorageDriverClaim]:
+        return [StorageDriverClaim({}) for _ in payloads]  # what a replay sends goes nowhere
+
+    async def retrieve(
+        self, context: StorageDriverRetrieveContext, claims: Sequence[StorageDriverClaim]
+    ) -> list[Payload]:
+        missing = [f"The payload {claim.claim_data['digest']} is not here." for claim in claims]
+        return [Payload(metadata={"encoding": PRUNED_ENCODING}, data=sentence.encode()) for sentence in missing]

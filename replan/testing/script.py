@@ -1,0 +1,148 @@
+"""A scripted model: what it answers to each request, whichever provider it plays, and how it fails instead."""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from activities.llm.ends import ASK, FINISH, GIVE_UP, PROPOSE
+from activities.llm.turns import AssistantTurn, ToolCall, ToolResult, Turn, UserTurn
+
+
+@dataclass(frozen=True)
+class ReceivedRequest:
+    """One request to the model, in the same form for every provider."""
+
+    system: str
+    tools: tuple[str, ...]
+    """The names of the tools that are offered."""
+    may_call: bool
+    """Whether the model may call one of them in this turn."""
+    turns: tuple[Turn, ...]
+    """The first and the last are the user's."""
+    body: dict[str, Any]
+    """The JSON as it was sent."""
+
+    @property
+    def turn(self) -> int:
+        """How many turns the model took before this one."""
+        return sum(isinstance(turn, AssistantTurn) for turn in self.turns)
+
+    @property
+    def calls(self) -> tuple[ToolCall, ...]:
+        """All calls that the model made before."""
+        return tuple(call for turn in self.turns if isinstance(turn, AssistantTurn) for call in turn.calls)
+
+    @property
+    def results(self) -> tuple[ToolResult, ...]:
+        """The results of the calls of its last turn; OpenAI's protocol does not mark errors."""
+        return _user_turn(self.turns[-1]).results
+
+    @property
+    def last_text(self) -> str:
+        """The text of the last turn, without results."""
+        return _user_turn(self.turns[-1]).text
+
+    @property
+    def all_text(self) -> str:
+        """The texts and results of all of the user's turns."""
+        told = [turn for turn in self.turns if isinstance(turn, UserTurn)]
+        return "\n".join("\n".join([*(result.text for result in turn.results), turn.text]) for turn in told)
+
+
+def _user_turn(turn: Turn) -> UserTurn:
+    if not isinstance(turn, UserTurn):
+        raise TypeError("The last turn of a request must be the user's.")
+    return turn
+
+
+def repeated(requests: Iterable[ReceivedRequest]) -> Counter[tuple[int, tuple[str, ...]]]:
+    """How often each turn was requested: by its number, and the calls whose results it brings."""
+    return Counter((request.turn, tuple(result.call_id for result in request.results)) for request in requests)
+
+
+@dataclass(frozen=True)
+class ModelCall:
+    """A call of a tool."""
+
+    name: str
+    args: Mapping[str, Any] | str
+    """An object; or text, where OpenAI's protocol carries text, to write broken JSON."""
+
+
+@dataclass(frozen=True)
+class ModelReply:
+    """A reply with status 200."""
+
+    calls: tuple[ModelCall, ...] = ()
+    text: str = ""
+    stop: str | None = None
+    """The stop reason in the provider's own word; None for the one that fits."""
+    refusal: str | None = None
+    thinking: str = ""
+    """Anthropic only."""
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class ModelError:
+    """An error, in the provider's own shape."""
+
+    status: int
+    type: str
+    message: str = "no"
+    code: str | None = None
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class RawBytes:
+    """Bytes in place of an HTTP answer."""
+
+    sent: bytes
+
+
+@dataclass(frozen=True)
+class Delayed:
+    """An answer that comes after so many seconds, unless the client goes away before."""
+
+    seconds: float
+    then: "Response" = RawBytes(b"")
+
+
+Response = ModelReply | ModelError | RawBytes | Delayed
+ScriptedResponse = Response | Callable[[ReceivedRequest], Response]
+"""A response, or a function that makes it from the request."""
+
+DROPPED = RawBytes(b"")
+"""The connection is closed without an answer."""
+
+
+def calls(*made: ModelCall, text: str = "") -> ModelReply:
+    """Call tools, all in one turn."""
+    return ModelReply(made, text=text)
+
+
+def step(id: str, kind: str, *needs: str, **args: Any) -> dict[str, Any]:
+    """A step as a model writes it."""
+    return {"id": id, "kind": kind, "args": args, **({"needs": list(needs)} if needs else {})}
+
+
+def proposes(*steps: Mapping[str, Any]) -> ModelReply:
+    """Propose a plan."""
+    return ModelReply((ModelCall(PROPOSE, {"steps": list(steps)}),))
+
+
+def finishes(result: str = "done") -> ModelReply:
+    """Answer the task."""
+    return ModelReply((ModelCall(FINISH, {"result": result}),))
+
+
+def asks(question: str) -> ModelReply:
+    """Ask the user a question."""
+    return ModelReply((ModelCall(ASK, {"question": question}),))
+
+
+def gives_up(reason: str) -> ModelReply:
+    """End the task without an answer."""
+    return ModelReply((ModelCall(GIVE_UP, {"reason": reason}),))
