@@ -2,11 +2,10 @@
 
 import asyncio
 import itertools
-import sys
 import tempfile
 import time
 from collections import defaultdict
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -14,21 +13,82 @@ import typer
 from pydantic import JsonValue
 from rich.console import Console
 from rich.progress import Progress
+from rich.table import Table as Rows
 from sqlalchemy import Column, Integer, MetaData, String, Table, insert
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from activities.ledger import Entry, once
 from activities.store import open_store, sqlite_url, writing
-from benchmarks import machine
-from benchmarks.ledger_report import ALONE, ONCE, REPLAY, LedgerReport
+from benchmarks import report
+from benchmarks.report import Figure, Figures, Goal, Machine, Report, Verdict
 from runtime.ending import leave
 
 CALLS = 500
 TRANSFERS = Table("transfers", MetaData(), Column("id", Integer, primary_key=True), Column("words", String(200)))
-"""What a tool keeps."""
+"""The table that the effect writes to."""
+ALONE, ONCE, REPLAY = "alone", "once", "replay"
+TITLES = {
+    ALONE: "the effect alone",
+    ONCE: "the effect and its row in the ledger",
+    REPLAY: "a replay, which only reads what the first call came to",
+}
+CALL = "call_ms"
+LIMIT = 2.0
+"""Milliseconds that the ledger may add to an effect."""
 
-Call = Callable[[int], Awaitable[None]]
-"""One call, by its number."""
+
+def _added(figures: Figures) -> float | None:
+    alone, once = figures[ALONE][CALL], figures[ONCE][CALL]
+    return round(once.median - alone.median, 3) if alone and once else None
+
+
+GOAL = Goal(f"what the ledger adds to an effect at the median, at most {LIMIT:g} ms a step", LIMIT, _added)
+
+
+class LedgerReport(Report):
+    """What a call took, alone and with the ledger."""
+
+    load_before: float
+    load_after: float
+    calls: int
+    pragmas: dict[str, str]
+    """SQLite's settings; 2 for `synchronous` is FULL."""
+    arms: dict[str, dict[str, Figure | None]]
+    """Milliseconds of a call."""
+    added_ms: float | None
+    goals: tuple[Verdict, ...]
+
+    @classmethod
+    def of(
+        cls,
+        samples: Mapping[str, Sequence[float]],
+        calls: int,
+        pragmas: Mapping[str, str],
+        loads: tuple[float, float],
+    ) -> "LedgerReport":
+        """Sum the samples up."""
+        arms = {arm: {CALL: Figure.of(samples.get(arm, ()))} for arm in TITLES}
+        return cls(
+            machine=Machine.this(),
+            load_before=loads[0],
+            load_after=loads[1],
+            calls=calls,
+            pragmas=dict(pragmas),
+            arms=arms,
+            added_ms=_added(arms),
+            goals=(GOAL.judged(arms),),
+        )
+
+    def table(self) -> Rows:
+        """Medians, in brackets the smallest and the largest."""
+        table = Rows("one call, ms", "median", "more than alone")
+        alone = self.arms[ALONE][CALL]
+        for arm, title in TITLES.items():
+            figure = self.arms[arm][CALL]
+            more = f"{figure.median - alone.median:+.2f}" if figure and alone and arm != ALONE else ""
+            spread = f"{figure.median:.2f} ({figure.low:.2f}-{figure.high:.2f})" if figure else ""
+            table.add_row(title, spread, more)
+        return table
 
 
 def main(
@@ -37,93 +97,68 @@ def main(
     folder: Annotated[Path | None, typer.Option(help="Where the database lies for the time being.")] = None,
 ) -> None:
     """Measure an effect alone, with the ledger, and a replay of it, and say whether the goal is met."""
-    report = asyncio.run(run(calls, folder))
-    show(report)
-    if json:
-        json.write_text(report.model_dump_json(indent=2, by_alias=True))
+    found = asyncio.run(run(calls, folder))
+    where = f"{found.calls} calls each on {found.machine}; load {found.load_before:g} -> {found.load_after:g}"
+    report.show(found.table(), [where], found.goals)
+    report.write(found, json)
     leave(0)
 
 
 async def run(calls: int, folder: Path | None = None) -> LedgerReport:
-    """Measure in a database of its own in `folder`, which is removed afterwards."""
-    before = machine.load()
+    """Measure in a new database in `folder`, which is removed afterwards."""
+    before = report.load()
     with (
         tempfile.TemporaryDirectory(prefix="replan-ledger-", dir=folder) as place,
         Progress(console=Console(stderr=True)) as bar,
     ):
-        shown = bar.add_task("calls", total=calls)
+        task = bar.add_task("calls", total=calls)
         engine = await open_store(sqlite_url(Path(place)))
         try:
             async with writing(engine).begin() as tx:
                 await tx.run_sync(TRANSFERS.metadata.create_all)
-            samples = await measure(engine, calls, lambda: bar.update(shown, advance=1))
+            samples = await measure(engine, calls, lambda: bar.update(task, advance=1))
             pragmas = {name: await _pragma(engine, name) for name in ("journal_mode", "synchronous")}
         finally:
             await engine.dispose()
-    return LedgerReport.of(samples, calls, pragmas, (before, machine.load()))
+    return LedgerReport.of(samples, calls, pragmas, (before, report.load()))
 
 
 async def measure(engine: AsyncEngine, calls: int, progress: Callable[[], None]) -> Mapping[str, list[float]]:
-    """Milliseconds of each call, the three in turn, each of them first as often as the others."""
+    """Milliseconds of each call; the arms in turn, each of them first as often as the others."""
     samples: dict[str, list[float]] = defaultdict(list)
-    arms: dict[str, Call] = {ALONE: _Alone(engine), ONCE: _Once(engine), REPLAY: _Once(engine, replayed=True)}
-    for call in arms.values():  # the first statements of a process pay for caches and connections
-        await call(0)
-    orders = itertools.cycle(itertools.permutations(arms))
+    engine = writing(engine)
+    for arm in TITLES:  # the first statements of a process pay for caches and connections
+        await _call(engine, arm, 0)
+    orders = itertools.cycle(itertools.permutations(TITLES))
     for number, order in zip(range(1, calls + 1), orders, strict=False):
-        for name in order:
+        for arm in order:
             began = time.perf_counter()
-            await arms[name](number)
-            samples[name].append((time.perf_counter() - began) * 1000)
+            await _call(engine, arm, number)
+            samples[arm].append((time.perf_counter() - began) * 1000)
         progress()
     return samples
 
 
+async def _call(engine: AsyncEngine, arm: str, number: int) -> None:
+    """One call in a transaction of its own; a replay repeats call 0."""
+    async with engine.begin() as tx:
+        if arm == ALONE:
+            await _effect(tx)
+            return
+        key = "replayed" if arm == REPLAY else f"step-{number}"
+        entry = Entry(f"0b5f6c1e-8d1a-4c2b-9f0a-6f3c1d2e4a5b/{key}", "a-task", "step", "transfer", "d" * 24)
+        await once(tx, entry, lambda: _effect(tx))
+
+
 async def _effect(tx: AsyncConnection) -> JsonValue:
-    """What a tool does: one row, and a result like that of a booking."""
+    """Write one row, and return a result like that of a booking."""
     id = await tx.scalar(insert(TRANSFERS).values(words="14:00 for the team").returning(TRANSFERS.c.id))
     return {"id": id, "at": "2026-03-02T14:00:00Z", "name": "the team"}
-
-
-class _Alone:
-    """The effect in its own transaction."""
-
-    def __init__(self, engine: AsyncEngine) -> None:
-        self._engine = writing(engine)
-
-    async def __call__(self, number: int) -> None:
-        async with self._engine.begin() as tx:
-            await _effect(tx)
-
-
-class _Once:
-    """The same with the ledger: for the first time, or as a replay of the call that was made at first."""
-
-    def __init__(self, engine: AsyncEngine, *, replayed: bool = False) -> None:
-        self._engine = writing(engine)
-        self._replayed = replayed
-
-    async def __call__(self, number: int) -> None:
-        key = "replayed" if self._replayed else f"step-{number}"
-        entry = Entry(f"0b5f6c1e-8d1a-4c2b-9f0a-6f3c1d2e4a5b/{key}", "a-task", "step", "transfer", "d" * 24)
-        async with self._engine.begin() as tx:
-            await once(tx, entry, lambda: _effect(tx))
 
 
 async def _pragma(engine: AsyncEngine, name: str) -> str:
     async with engine.connect() as connection:
         return str((await connection.exec_driver_sql(f"PRAGMA {name}")).scalar_one())
-
-
-def show(report: LedgerReport) -> None:
-    """Print the table and the verdict; plain text where stdout is no terminal."""
-    console = Console(width=None if sys.stdout.isatty() else 160)
-    console.print(report.table())
-    console.print(
-        f"{report.calls} calls each on {report.machine}; load {report.load_before:g} -> {report.load_after:g}"
-    )
-    for verdict in report.goals:
-        console.print(str(verdict), highlight=False, markup=False)
 
 
 if __name__ == "__main__":

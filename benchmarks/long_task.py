@@ -1,20 +1,19 @@
-"""A long task: proposals of sequential steps that a script makes, on a worker that may be killed on the way."""
+"""The task of `benchmarks.growth`: many steps on a worker that may be killed, and what became of each step."""
 
 import asyncio
 import time
 import uuid
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Container, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from pydantic import TypeAdapter
+from pydantic import BaseModel, ConfigDict, TypeAdapter
+from temporalio.api.history.v1 import HistoryEvent
 from temporalio.client import Client, WorkflowHandle
 
-from benchmarks import workers
-from benchmarks.meter import Meter, metered
-from benchmarks.servers import Server
-from benchmarks.tally import Audit, Tally, audited
+from benchmarks.processes import Meter, Server, replan_worker, start_worker
 from runtime.child import end
 from runtime.client import connect
 from workflows.agent import AgentWorkflow
@@ -27,7 +26,69 @@ POLL_SECONDS = 0.05
 HUNDRED = 100
 QUEUE = "benchmark-growth"
 CUT_SECONDS = 0.01
-"""How long each step goes on after its line, where workers are killed: so that some kills cut a step off."""
+"""How long each step goes on after its line in the tally, if workers are killed: so that some kills cut a step off."""
+
+
+@dataclass(frozen=True)
+class Line:
+    """One run of one step."""
+
+    step: str
+    attempt: int
+    at: float
+    """Seconds since 1970."""
+
+
+class Tally:
+    """The file to which each run of a step adds a line, read as it grows."""
+
+    def __init__(self, file: Path) -> None:
+        """Read `file`, which need not exist yet."""
+        self._file = file
+        self._read = 0
+        self._seen: set[str] = set()
+        self.lines: list[Line] = []
+        self.first: list[float] = []
+        """When each step ran first, in the order in which they did."""
+
+    def update(self) -> int:
+        """Read the new lines; the number of different steps so far."""
+        if self._file.exists():
+            with self._file.open("rb") as file:
+                file.seek(self._read)
+                added = file.read()
+            self._read += len(added)
+            for words in added.decode().splitlines():
+                step, attempt, at = words.split()
+                self.lines.append(Line(step, int(attempt), float(at)))
+                if step not in self._seen:
+                    self._seen.add(step)
+                    self.first.append(float(at))
+        return len(self.first)
+
+
+class RunSize(BaseModel):
+    """How large the history of one run became."""
+
+    model_config = ConfigDict(frozen=True)
+
+    events: int
+    bytes: int
+
+
+class Audit(BaseModel):
+    """What became of the steps of a task, over all its runs."""
+
+    model_config = ConfigDict(frozen=True)
+
+    finished: int
+    """Steps that finished exactly once."""
+    finished_twice: int
+    ran_again: int
+    """Steps that ran in a later attempt, or were scheduled anew, after they had finished."""
+    cut: int
+    """Steps that a kill cut off, and that ran a second time before they finished."""
+    runs: tuple[RunSize, ...]
 
 
 @dataclass(frozen=True)
@@ -37,13 +98,32 @@ class Growth:
     seconds: float
     """From its start to its end."""
     marks: list[float]
-    """When each hundred of steps was done, in seconds since 1970, the very first step before them."""
+    """When the first step and each hundred of steps were done, in seconds since 1970."""
     memory: list[float]
     """Megabytes of the worker at each of these moments."""
     audit: Audit
 
 
-def _written(folder: Path, steps: int, seconds: float) -> Path:
+async def grow(server: Server, folder: Path, steps: int, kills: int, progress: Callable[[int], None]) -> Growth:
+    """Run a task of so many steps to its end, killing its worker so often, evenly spread over the steps.
+
+    Raises:
+        NotConnected, WorkerUnavailable: server or worker are not there.
+        WorkflowFailureError: the task did not complete.
+    """
+    tally, planner = Tally(folder / "tally"), _write_script(folder, steps, CUT_SECONDS if kills else 0.0)
+    client = await connect(address=server.address, plain=True)
+    async with _worker(Worker(server, folder, planner)) as worker:
+        began = time.time()
+        handle = await _start(client, steps)
+        kill_at = [steps * number // (kills + 1) for number in range(1, kills + 1)]
+        memory = await _follow(handle, tally, worker, kill_at, progress)
+        seconds = time.time() - began
+    marks = [tally.first[0], *tally.first[HUNDRED - 1 :: HUNDRED]]
+    return Growth(seconds, marks, memory, await _audit(client, handle, tally.lines))
+
+
+def _write_script(folder: Path, steps: int, seconds: float) -> Path:
     folder.mkdir()
     file = folder / "script.json"
     file.write_bytes(TypeAdapter(Sequence[Proposal]).dump_json(script(steps, folder / "tally", seconds)))
@@ -71,75 +151,53 @@ def _plan(numbers: range, tally: Path, seconds: float) -> NewSteps:
     return NewSteps(steps=steps, because="there is more to do")
 
 
-class Workers:
+class Worker:
     """One worker process at a time; a killed one is followed by the next."""
 
     def __init__(self, server: Server, folder: Path, planner: Path) -> None:
-        """Work for `server`, with logs and state in `folder` and the script `planner`."""
+        """Serve `server`, with logs and state in `folder`; the script `planner` plans."""
         self._server, self._folder = server, folder
-        self._words = workers.replan(QUEUE, "--planner", f"scripted:{planner}")
+        self._words = replan_worker(QUEUE, "--planner", f"scripted:{planner}")
         self._started = 0
 
     async def start(self) -> None:
-        """Start the next one. Raises WorkerUnavailable."""
+        """Start the next process. Raises WorkerUnavailable."""
         log = self._folder / f"worker-{self._started}.log"
         self._started += 1
-        self._process = await workers.start(self._words, self._server.address, self._folder / "state", log)
-        self.meter: Meter = metered(self._process)
+        self._process = await start_worker(self._words, self._server.address, self._folder / "state", log)
+        self.meter = Meter(self._process.pid)
 
     async def kill(self) -> None:
-        """Kill the one that runs, as `kill -9` does, and start the next. Raises WorkerUnavailable."""
+        """Send SIGKILL, and start the next process. Raises WorkerUnavailable."""
         self._process.kill()
         self._process.wait()
         await self.start()
 
     async def stop(self) -> None:
-        """End the last one in order."""
+        """End the last process in order."""
         await end(self._process)
 
 
-async def grown(server: Server, folder: Path, steps: int, kills: int, progress: Callable[[int], None]) -> Growth:
-    """Run a task of so many steps to its end, killing its worker so often, evenly spread over the steps.
-
-    Raises:
-        NotConnected, WorkerUnavailable: server or worker are not there.
-        WorkflowFailureError: the task did not complete.
-    """
-    tally, planner = Tally(folder / "tally"), _written(folder, steps, CUT_SECONDS if kills else 0.0)
-    client = await connect(address=server.address, plain=True)
-    async with _working(Workers(server, folder, planner)) as processes:
-        began = time.time()
-        handle = await _started(client, steps)
-        memory = await _followed(
-            handle, tally, processes, [steps * n // (kills + 1) for n in range(1, kills + 1)], progress
-        )
-        seconds = time.time() - began
-    marks = [tally.first[0], *tally.first[HUNDRED - 1 :: HUNDRED]]
-    audit = await audited(client, handle.id, handle.first_execution_run_id, tally.lines)
-    return Growth(seconds, marks, memory, audit)
-
-
 @asynccontextmanager
-async def _working(processes: Workers) -> AsyncIterator[Workers]:
-    await processes.start()
+async def _worker(worker: Worker) -> AsyncIterator[Worker]:
+    await worker.start()
     try:
-        yield processes
+        yield worker
     finally:
-        await processes.stop()
+        await worker.stop()
 
 
-async def _started(client: Client, steps: int) -> WorkflowHandle[AgentWorkflow, Outcome]:
+Handle = WorkflowHandle[AgentWorkflow, Outcome]
+
+
+async def _start(client: Client, steps: int) -> Handle:
     task = Task(text=f"{steps} steps", limits=Limits(tool_calls=2 * steps))
     id = f"growth-{uuid.uuid4().hex[:12]}"
     return await client.start_workflow(AgentWorkflow.run, task, id=id, task_queue=QUEUE)
 
 
-async def _followed(
-    handle: WorkflowHandle[AgentWorkflow, Outcome],
-    tally: Tally,
-    processes: Workers,
-    kill_at: list[int],
-    progress: Callable[[int], None],
+async def _follow(
+    handle: Handle, tally: Tally, worker: Worker, kill_at: list[int], progress: Callable[[int], None]
 ) -> list[float]:
     """Follow a task to its end; the worker's megabytes at its first step and at each hundred."""
     memory, result = list[float](), asyncio.create_task(handle.result())
@@ -147,11 +205,67 @@ async def _followed(
         done = tally.update()
         progress(done)
         while done and len(memory) <= done // HUNDRED:
-            memory.append(processes.meter.look())
+            memory.append(worker.meter.memory())
         if kill_at and done >= kill_at[0]:
             kill_at.pop(0)
-            await processes.kill()
+            await worker.kill()
         await asyncio.wait([result], timeout=POLL_SECONDS)
     result.result()
     progress(tally.update())
     return memory
+
+
+async def _audit(client: Client, task: Handle, lines: Sequence[Line]) -> Audit:
+    """Compare the tally of a task with the histories of all its runs."""
+    again, completed, runs, run = set[str](), dict[str, list[int]](), list[RunSize](), task.first_execution_run_id
+    while run:
+        handle = client.get_workflow_handle(task.id, run_id=run)
+        events = (await handle.fetch_history()).events
+        info = (await handle.describe()).raw_description.workflow_execution_info
+        runs.append(RunSize(events=info.history_length, bytes=info.history_size_bytes))
+        steps = _steps(events)
+        again |= set(_scheduled_again(events, steps, completed))
+        for step, attempt in _completed(events, steps):
+            completed.setdefault(step, []).append(attempt)
+        run = events[-1].workflow_execution_continued_as_new_event_attributes.new_execution_run_id
+    latest = {step: max(attempts) for step, attempts in completed.items()}
+    again |= {line.step for line in lines if line.attempt > latest.get(line.step, line.attempt)}
+    return Audit(
+        finished=sum(len(attempts) == 1 for attempts in completed.values()),
+        finished_twice=sum(len(attempts) > 1 for attempts in completed.values()),
+        ran_again=len(again),
+        cut=sum(times > 1 for times in Counter(line.step for line in lines).values()),
+        runs=tuple(runs),
+    )
+
+
+def _steps(events: Sequence[HistoryEvent]) -> dict[int, str]:
+    """The steps that were scheduled, by the event that did it."""
+    return {
+        event.event_id: event.activity_task_scheduled_event_attributes.activity_id
+        for event in events
+        if event.activity_task_scheduled_event_attributes.activity_type.name == "tally"
+    }
+
+
+def _scheduled_again(events: Sequence[HistoryEvent], steps: Mapping[int, str], before: Container[str]) -> Iterator[str]:
+    """The steps that were scheduled after they had finished, in this run or `before`."""
+    finished = set[str]()
+    for event in events:
+        if event.HasField("activity_task_completed_event_attributes"):
+            finished.add(steps.get(event.activity_task_completed_event_attributes.scheduled_event_id, ""))
+        step = steps.get(event.event_id)
+        if step is not None and (step in finished or step in before):
+            yield step
+
+
+def _completed(events: Sequence[HistoryEvent], steps: Mapping[int, str]) -> Iterator[tuple[str, int]]:
+    """The steps that finished, each with the attempt that did it."""
+    attempts = dict[int, int]()
+    for event in events:
+        if event.HasField("activity_task_started_event_attributes"):
+            attempts[event.event_id] = event.activity_task_started_event_attributes.attempt
+        elif event.HasField("activity_task_completed_event_attributes"):
+            completed = event.activity_task_completed_event_attributes
+            if completed.scheduled_event_id in steps:
+                yield steps[completed.scheduled_event_id], attempts[completed.started_event_id]

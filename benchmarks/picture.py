@@ -1,13 +1,12 @@
-"""The pictures of `docs/performance.md`, drawn by matplotlib, which is imported only here."""
+"""The pictures of `docs/performance.md`; needs matplotlib, which only this module imports."""
 
 from pathlib import Path
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Canvas
 
-from benchmarks.goals import BARE, DEFAULT
-from benchmarks.growth_report import GrowthReport
-from benchmarks.report import Report
+from benchmarks.growth import GrowthReport
+from benchmarks.steps import BARE, DEFAULT, StepsReport
 
 BARS = {
     "step_ms": "each additional step",
@@ -22,8 +21,8 @@ BARS = {
 DOTS_PER_INCH = 100
 
 
-def draw_steps(report: Report, file: Path) -> None:
-    """Draw what Replan takes of what the bare SDK takes, as bars: shorter is better."""
+def draw_steps(report: StepsReport, file: Path) -> None:
+    """Draw as bars how many times what the bare SDK takes Replan takes: shorter is better."""
     canvas = Canvas(figsize=(8, 4.5), layout="constrained")
     axes = canvas.subplots()
     for shift, arm, title in ((0.2, BARE, "bare, same server"), (-0.2, DEFAULT, "bare, default server")):

@@ -1,90 +1,149 @@
-"""The report of one run of `benchmarks.steps`: its JSON document and its table."""
+"""What every report of a benchmark is made of: figures, goals, the machine; and how one is printed."""
 
-from collections.abc import Mapping
+import os
+import platform
+import statistics
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
 from typing import Literal
 
+import psutil
 from pydantic import BaseModel, ConfigDict, Field
+from rich.console import Console
 from rich.table import Table
 
-from benchmarks.figures import Figure
-from benchmarks.goals import BARE, DEFAULT, GOALS, REPLAN, Verdict, ratio
-from benchmarks.machine import Machine
-from benchmarks.rounds import Samples
-from benchmarks.work import Sizes
+from runtime.temporal_cli import VERSION
 
-TITLES = {
-    DEFAULT: "bare, default server",
-    BARE: "bare, our server",
-    REPLAN: "Replan, our server",
-}
-ROWS = {
-    "step_ms": "each additional sequential step, ms",
-    "first_step_ms": "start to first step, ms",
-    "task_ms": "a whole task of one step, ms",
-    "steps_per_s": "100 tasks of 5 steps, steps/s",
-    "parallel_ms": "20 parallel steps, ms",
-    "parallel_task_ms": "the whole task of these 20, ms",
-    "retry_added_ms": "two retries: added to the backoff, ms",
-    "backoff_ms": "the backoff itself, ms",
-    "events": "history events a step",
-    "bytes": "history bytes a step",
-    "worker_cpu_ms": "CPU of the worker a step, ms",
-    "server_cpu_ms": "CPU of the server a step, ms",
-    "worker_peak_mb": "peak memory of the worker, MB",
-    "server_peak_mb": "peak memory of the server, MB",
-    "calculate_ms": "a pure step (calculate), ms",
-}
-"""What was measured, in the words of the table."""
-MEANS = frozenset({"worker_cpu_ms", "server_cpu_ms"})
-"""Measured in steps of 10 ms, so that only the mean over the rounds says something."""
+GIGABYTE = 2**30
+
+
+class Figure(BaseModel):
+    """The median of some values, with the smallest and the largest."""
+
+    model_config = ConfigDict(frozen=True)
+
+    median: float
+    low: float
+    high: float
+
+    @classmethod
+    def of(cls, values: Sequence[float]) -> "Figure | None":
+        """The figure of these values; None without values."""
+        if not values:
+            return None
+        median, low, high = (round(value, 3) for value in (statistics.median(values), min(values), max(values)))
+        return cls(median=median, low=low, high=high)
+
+    def __str__(self) -> str:
+        if self.low == self.high:
+            return _short(self.median)
+        return f"{_short(self.median)} ({_short(self.low)}-{_short(self.high)})"
+
+
+def _short(value: float) -> str:
+    return f"{value:.0f}" if abs(value) >= 100 else f"{value:.1f}"
+
+
+Figures = Mapping[str, Mapping[str, Figure | None]]
+"""By arm, then by what was measured."""
+
+
+class Verdict(BaseModel):
+    """Whether a goal was met."""
+
+    model_config = ConfigDict(frozen=True)
+
+    goal: str
+    limit: float
+    value: float | None
+    """None where it could not be measured."""
+    met: bool
+
+    @classmethod
+    def of(cls, goal: str, limit: float, value: float | None) -> "Verdict":
+        """A goal is met by a value up to its limit."""
+        return cls(goal=goal, limit=limit, value=value, met=value is not None and value <= limit)
+
+    def __str__(self) -> str:
+        if self.value is None:
+            return f"not measured: {self.goal}"
+        by = f" by {self.value / self.limit - 1:.0%}" if self.limit else ""
+        return f"{'met' if self.met else f'missed{by}'}: {self.goal}: {self.value:.3g}"
+
+
+@dataclass(frozen=True)
+class Goal:
+    """A value that must not be larger than `limit`."""
+
+    text: str
+    limit: float
+    value: Callable[[Figures], float | None]
+
+    def judged(self, figures: Figures) -> Verdict:
+        """Compare the figures with it."""
+        return Verdict.of(self.text, self.limit, self.value(figures))
+
+
+class Machine(BaseModel):
+    """The machine that a benchmark ran on, and the versions of what was measured."""
+
+    model_config = ConfigDict(frozen=True)
+
+    cores: int
+    memory_gb: float
+    system: str
+    python: str
+    temporalio: str
+    temporal_cli: str
+    """The version that Replan fetches if none is installed."""
+
+    @classmethod
+    def this(cls) -> "Machine":
+        """The one that this process runs on."""
+        return cls(
+            cores=psutil.cpu_count() or 0,
+            memory_gb=round(psutil.virtual_memory().total / GIGABYTE, 1),
+            system=f"{platform.system()} {platform.machine()}",
+            python=platform.python_version(),
+            temporalio=metadata.version("temporalio"),
+            temporal_cli=VERSION,
+        )
+
+    def __str__(self) -> str:
+        return (
+            f"{self.cores} cores, {self.memory_gb:g} GB, {self.system}, Python {self.python},"
+            f" temporalio {self.temporalio}, Temporal CLI {self.temporal_cli}"
+        )
+
+
+def load() -> float:
+    """The load average of the last minute."""
+    return round(os.getloadavg()[0], 2)
 
 
 class Report(BaseModel):
-    """One run."""
+    """One run of a benchmark, a JSON document."""
 
     model_config = ConfigDict(frozen=True)
 
     schema_: Literal[1] = Field(default=1, alias="schema")
     machine: Machine
-    load_before: float
-    load_after: float
-    rounds: int
-    sizes: Sizes
-    arms: dict[str, dict[str, Figure | None]]
-    """Arm, then what was measured."""
-    ratios: dict[str, dict[str, float | None]]
-    """What was measured, then Replan over each bare arm."""
-    goals: tuple[Verdict, ...]
-
-    @classmethod
-    def of(cls, samples: Mapping[str, Samples], sizes: Sizes, rounds: int, loads: tuple[float, float]) -> "Report":
-        """Sum the samples up."""
-        arms = {arm: {name: _figure(name, measured) for name in ROWS} for arm, measured in samples.items()}
-        ratios = {name: {arm: ratio(arms, name, REPLAN, arm) for arm in (DEFAULT, BARE)} for name in ROWS}
-        return cls(
-            machine=Machine.this(),
-            load_before=loads[0],
-            load_after=loads[1],
-            rounds=rounds,
-            sizes=sizes,
-            arms=arms,
-            ratios=ratios,
-            goals=tuple(goal.judged(arms) for goal in GOALS),
-        )
-
-    def table(self) -> Table:
-        """The figures for people: medians, in brackets the smallest and the largest of the rounds."""
-        table = Table("", *(TITLES[arm] for arm in self.arms), "of default", "of bare")
-        for name, title in ROWS.items():
-            figures = [str(figure) if (figure := self.arms[arm][name]) else "" for arm in self.arms]
-            table.add_row(title, *figures, *(_times(self.ratios[name][arm]) for arm in (DEFAULT, BARE)))
-        return table
 
 
-def _figure(name: str, measured: Samples) -> Figure | None:
-    values = measured.get(name, [])
-    return Figure.of([sum(values) / len(values)] if name in MEANS and values else values)
+def show(table: Table, lines: Sequence[str], goals: Sequence[Verdict]) -> None:
+    """Print a table, lines about it, and the verdicts; plain text where stdout is no terminal."""
+    console = Console(width=None if sys.stdout.isatty() else 160)
+    console.print(table)
+    for line in lines:
+        console.print(line)
+    for verdict in goals:
+        console.print(str(verdict), highlight=False, markup=False)
 
 
-def _times(value: float | None) -> str:
-    return "" if value is None else f"{value:.2f}"
+def write(report: Report, file: Path | None) -> None:
+    """Write the JSON document, if a file is named."""
+    if file:
+        file.write_text(report.model_dump_json(indent=2, by_alias=True))

@@ -1,9 +1,7 @@
 """`python -m benchmarks.steps`: Replan against the bare Temporal SDK, the same work interleaved in one run."""
 
-import asyncio
-import sys
 import tempfile
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Annotated
@@ -11,22 +9,120 @@ from typing import Annotated
 import typer
 from rich.console import Console
 from rich.progress import Progress
+from rich.table import Table
 from temporalio.client import Client
 from temporalio.contrib.pydantic import pydantic_data_converter
 
-from benchmarks import machine, servers, workers
-from benchmarks.arm import Arm, Bare, Replan
-from benchmarks.goals import BARE, DEFAULT, REPLAN
-from benchmarks.meter import metered
-from benchmarks.report import Report
-from benchmarks.rounds import WORKS, measure
-from benchmarks.servers import Server
-from benchmarks.work import Sizes
-from runtime.client import NotConnected, connect
-from runtime.dev_server import ServerUnavailable
+from benchmarks import processes, report
+from benchmarks.processes import Meter, Server
+from benchmarks.report import Figure, Figures, Goal, Machine, Report, Verdict
+from benchmarks.rounds import WORKS, Arm, Bare, Replan, Samples, Sizes, measure
+from runtime.client import connect
 from runtime.ending import leave
 
 ROUNDS = 7
+DEFAULT, BARE, REPLAN = "bare_default", "bare", "replan"
+"""The arms: bare on a server with default settings, bare on one with ours, Replan on one with ours."""
+TITLES = {
+    DEFAULT: "bare, default server",
+    BARE: "bare, our server",
+    REPLAN: "Replan, our server",
+}
+ROWS = {
+    "step_ms": "each additional sequential step, ms",
+    "first_step_ms": "start to first step, ms",
+    "task_ms": "a whole task of one step, ms",
+    "steps_per_s": "100 tasks of 5 steps, steps/s",
+    "parallel_ms": "20 parallel steps, ms",
+    "parallel_task_ms": "the whole task of these 20, ms",
+    "retry_added_ms": "two retries: added to the backoff, ms",
+    "backoff_ms": "the backoff itself, ms",
+    "events": "history events a step",
+    "bytes": "history bytes a step",
+    "worker_cpu_ms": "CPU of the worker a step, ms",
+    "server_cpu_ms": "CPU of the server a step, ms",
+    "worker_peak_mb": "peak memory of the worker, MB",
+    "server_peak_mb": "peak memory of the server, MB",
+    "calculate_ms": "a pure step (calculate), ms",
+}
+"""What is measured, and its title in the table."""
+MEANS = frozenset({"worker_cpu_ms", "server_cpu_ms"})
+"""Measured in steps of 10 ms, so that only the mean over the rounds is precise enough."""
+
+
+def ratio(figures: Figures, name: str, of: str, to: str) -> float | None:
+    """The median of one arm over that of another; None if one of them was not measured."""
+    upper, lower = figures[of].get(name), figures[to].get(name)
+    return upper.median / lower.median if upper and lower and lower.median else None
+
+
+def _ratio(name: str, to: str) -> Callable[[Figures], float | None]:
+    return lambda figures: ratio(figures, name, REPLAN, to)
+
+
+def _calculate(figures: Figures) -> float | None:
+    figure = figures[REPLAN].get("calculate_ms")
+    return figure.median if figure else None
+
+
+GOALS = (
+    Goal("each additional step, at most 1.10 times bare on the same server", 1.10, _ratio("step_ms", BARE)),
+    Goal("a step, at most a quarter of bare on default settings", 0.25, _ratio("step_ms", DEFAULT)),
+    Goal(
+        "what a retry adds to its backoff, at most a tenth of bare on default settings",
+        0.10,
+        _ratio("retry_added_ms", DEFAULT),
+    ),
+    Goal("20 parallel steps, at most 1.25 times bare", 1.25, _ratio("parallel_ms", BARE)),
+    Goal("events of a step, no more than bare", 1.0, _ratio("events", BARE)),
+    Goal("a pure step (calculate), at most 7 ms", 7.0, _calculate),
+)
+
+
+class StepsReport(Report):
+    """What the arms took, and whether the goals are met."""
+
+    load_before: float
+    load_after: float
+    rounds: int
+    sizes: Sizes
+    arms: dict[str, dict[str, Figure | None]]
+    """By arm, then by what was measured."""
+    ratios: dict[str, dict[str, float | None]]
+    """By what was measured, then Replan over each bare arm."""
+    goals: tuple[Verdict, ...]
+
+    @classmethod
+    def of(cls, samples: Mapping[str, Samples], sizes: Sizes, rounds: int, loads: tuple[float, float]) -> "StepsReport":
+        """Sum the samples up."""
+        arms = {arm: {name: _figure(name, measured) for name in ROWS} for arm, measured in samples.items()}
+        return cls(
+            machine=Machine.this(),
+            load_before=loads[0],
+            load_after=loads[1],
+            rounds=rounds,
+            sizes=sizes,
+            arms=arms,
+            ratios={name: {arm: ratio(arms, name, REPLAN, arm) for arm in (DEFAULT, BARE)} for name in ROWS},
+            goals=tuple(goal.judged(arms) for goal in GOALS),
+        )
+
+    def table(self) -> Table:
+        """Medians, in brackets the smallest and the largest of the rounds."""
+        table = Table("", *(TITLES[arm] for arm in self.arms), "of default", "of bare")
+        for name, title in ROWS.items():
+            figures = [str(figure) if (figure := self.arms[arm][name]) else "" for arm in self.arms]
+            table.add_row(title, *figures, *(_times(self.ratios[name][arm]) for arm in (DEFAULT, BARE)))
+        return table
+
+
+def _figure(name: str, measured: Samples) -> Figure | None:
+    values = measured.get(name, [])
+    return Figure.of([sum(values) / len(values)] if name in MEANS and values else values)
+
+
+def _times(value: float | None) -> str:
+    return "" if value is None else f"{value:.2f}"
 
 
 def main(
@@ -36,39 +132,33 @@ def main(
     address: Annotated[str | None, typer.Option(help="A server to use in place of one with our settings.")] = None,
 ) -> None:
     """Measure steps of Replan against the bare Temporal SDK, and say whether the goals are met."""
-    try:
-        report = asyncio.run(run(Sizes(), rounds, address))
-    except (NotConnected, ServerUnavailable, workers.WorkerUnavailable) as problem:
-        typer.echo(problem, err=True)
-        leave(6)
-    except KeyboardInterrupt:
-        leave(130)
-    show(report)
-    if json:
-        json.write_text(report.model_dump_json(indent=2, by_alias=True))
+    found = processes.finish(run(Sizes(), rounds, address))
+    where = f"{found.rounds} rounds on {found.machine}; load {found.load_before:g} -> {found.load_after:g}"
+    report.show(found.table(), [where], found.goals)
+    report.write(found, json)
     if figure:
-        from benchmarks.picture import draw_steps
+        from benchmarks.picture import draw_steps  # matplotlib is an optional extra
 
-        draw_steps(report, figure)
+        draw_steps(found, figure)
     leave(0)
 
 
-async def run(sizes: Sizes, rounds: int, address: str | None) -> Report:
+async def run(sizes: Sizes, rounds: int, address: str | None) -> StepsReport:
     """Start servers and workers, measure, end them. Raises NotConnected, ServerUnavailable, WorkerUnavailable."""
-    before = machine.load()
+    before = report.load()
     with tempfile.TemporaryDirectory(prefix="replan-steps-") as folder, Progress(console=Console(stderr=True)) as bar:
-        shown = bar.add_task("servers and workers", total=None)
+        task = bar.add_task("servers and workers", total=None)
         async with _arms(Path(folder), address) as arms:
-            bar.update(shown, total=rounds * len(WORKS) * len(arms) + 1)
-            samples = await measure(arms, sizes, rounds, lambda what: bar.update(shown, description=what, advance=1))
-    return Report.of(samples, sizes, rounds, (before, machine.load()))
+            bar.update(task, total=rounds * len(WORKS) * len(arms) + 1)
+            samples = await measure(arms, sizes, rounds, lambda what: bar.update(task, description=what, advance=1))
+    return StepsReport.of(samples, sizes, rounds, (before, report.load()))
 
 
 @asynccontextmanager
 async def _arms(folder: Path, address: str | None) -> AsyncIterator[Sequence[Arm]]:
     async with AsyncExitStack() as stack:
-        default = await stack.enter_async_context(servers.by_default(folder / "default"))
-        ours = await stack.enter_async_context(servers.ours(folder / "ours", address))
+        default = await stack.enter_async_context(processes.default_server(folder / "default"))
+        ours = await stack.enter_async_context(processes.our_server(folder / "ours", address))
         yield [
             await _bare(stack, DEFAULT, default, folder),
             await _bare(stack, BARE, ours, folder),
@@ -77,28 +167,19 @@ async def _arms(folder: Path, address: str | None) -> AsyncIterator[Sequence[Arm
 
 
 async def _bare(stack: AsyncExitStack, name: str, server: Server, folder: Path) -> Arm:
-    queue = f"benchmark-{name}"
-    words, log = workers.bare(queue), folder / f"{name}.log"
-    process = await stack.enter_async_context(workers.running(words, server.address, folder, log))
+    queue, log = f"benchmark-{name}", folder / f"{name}.log"
+    words = ["-m", "benchmarks.bare_worker", queue]
+    process = await stack.enter_async_context(processes.worker(words, server.address, folder, log))
     client = await Client.connect(server.address, data_converter=pydantic_data_converter)
-    return Bare(name, client, queue, metered(process), server.meter)
+    return Bare(name, client, queue, Meter(process.pid), server.meter)
 
 
 async def _replan(stack: AsyncExitStack, server: Server, folder: Path) -> Arm:
     queue, log = f"benchmark-{REPLAN}", folder / f"{REPLAN}.log"
-    words = workers.replan(queue)
-    process = await stack.enter_async_context(workers.running(words, server.address, folder / "state", log))
+    words = processes.replan_worker(queue)
+    process = await stack.enter_async_context(processes.worker(words, server.address, folder / "state", log))
     client = await connect(address=server.address, plain=True)
-    return Replan(REPLAN, client, queue, metered(process), server.meter)
-
-
-def show(report: Report) -> None:
-    """Print the table and the verdicts; plain text where stdout is no terminal."""
-    console = Console(width=None if sys.stdout.isatty() else 160)
-    console.print(report.table())
-    console.print(f"{report.rounds} rounds on {report.machine}; load {report.load_before:g} -> {report.load_after:g}")
-    for verdict in report.goals:
-        console.print(str(verdict), highlight=False, markup=False)
+    return Replan(REPLAN, client, queue, Meter(process.pid), server.meter)
 
 
 if __name__ == "__main__":

@@ -12,31 +12,31 @@ from replan import Unreachable, tool
 
 
 class Entry(BaseModel):
-    """What to note down, and where."""
+    """A line for the tally."""
 
     file: str
     step: str
     seconds: float = 0.0
-    """How long the step goes on after that."""
+    """How long the step goes on after it wrote the line."""
 
 
 @tool.read
 async def echo(args: Words) -> Words:
-    """Say the same again."""
+    """Return the argument."""
     return args
 
 
 @tool.read
 async def stumble(args: Words) -> Words:
-    """Fail twice, then say the same again."""
+    """Fail twice, then return the argument."""
     if activity.info().attempt <= FAILURES:
         raise Unreachable("not yet")
     return args
 
 
-@tool.read  # the file is the benchmark's meter and no part of the world: each run of a step leaves its line there
+@tool.read  # the file belongs to the benchmark and not to the world: each run of a step adds a line
 async def tally(args: Entry) -> Entry:
-    """Note down that a step ran."""
+    """Write down that a step ran."""
     line = f"{args.step} {activity.info().attempt} {datetime.now(UTC).timestamp():.6f}\n"
     file = os.open(args.file, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
     try:

@@ -1,4 +1,4 @@
-"""The bare twin of a ReAct task: what a good engineer writes with the SDK alone, told and answering the very same.
+"""The bare twin of a ReAct task: what a good engineer writes with the SDK alone, with the same arguments and results.
 
 Its worker is `python -m benchmarks.twin QUEUE FILE`, where FILE holds the results of all its activities in their order.
 """
@@ -27,14 +27,14 @@ Turn = list[str]
 
 @workflow.defn(name="Twin")
 class TwinWorkflow:
-    """Asks the model, runs what it calls at the same time, and so on."""
+    """In each turn it asks the model, and runs the calls at the same time."""
 
     @workflow.run
     async def run(self, turns: list[Turn]) -> int:
-        """Do all turns; how many there were."""
-        for asked, *called in turns:
-            await _call("model", asked)
-            await asyncio.gather(*(_call("tool", args) for args in called))
+        """Do all turns; returns their number."""
+        for question, *tool_calls in turns:
+            await _call("model", question)
+            await asyncio.gather(*(_call("tool", args) for args in tool_calls))
         return len(turns)
 
 
@@ -53,20 +53,20 @@ def _json(text: str) -> Payload:
 
 
 class Answers:
-    """What the activities return, whatever they are asked: the n-th result for the n-th activity of the task."""
+    """The activities: the n-th activity of the task returns the n-th result."""
 
     def __init__(self, results: Sequence[str]) -> None:
-        """Return these, as JSON."""
+        """Keep the results as JSON."""
         self._results = results
 
     @activity.defn
     async def model(self, args: RawValue) -> RawValue:
-        """What the model said."""
+        """Return the model's turn."""
         return self._next()
 
     @activity.defn
     async def tool(self, args: RawValue) -> RawValue:
-        """What the tool returned."""
+        """Return the tool's result."""
         return self._next()
 
     def _next(self) -> RawValue:
@@ -74,7 +74,7 @@ class Answers:
 
 
 async def serve(queue: str, answers: Answers) -> None:
-    """Work until the process is ended; the server is the one that the environment names."""
+    """Serve until the process is ended, for the server that the environment names."""
     client = await Client.connect(**ClientConfig.load_client_connect_config())
     activities = [answers.model, answers.tool]
     async with Worker(client, task_queue=queue, workflows=[TwinWorkflow], activities=activities):

@@ -11,7 +11,7 @@ import typer
 from rich.console import Console
 from rich.progress import Progress, TaskID
 
-from benchmarks.machine import Machine
+from benchmarks.report import Machine
 from evals.chaos import lives, races
 from evals.chaos.blows import Force, schedule
 from evals.chaos.databases import NoDatabase, Store

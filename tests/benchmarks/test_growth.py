@@ -5,9 +5,8 @@ from pathlib import Path
 import pytest
 
 from benchmarks import growth
-from benchmarks.growth_report import GrowthReport
-from benchmarks.long_task import script
-from benchmarks.tally import Line, Tally
+from benchmarks.growth import GrowthReport
+from benchmarks.long_task import Line, Tally, script
 from runtime.dev_server import DevServer
 from workflows.plan import Answer, NewSteps
 

@@ -6,8 +6,8 @@ import pytest
 
 from activities.store import open_store, sqlite_url
 from benchmarks import ledger
-from benchmarks.figures import Figure
-from benchmarks.ledger_report import ALONE, CALL, GOAL, ONCE, REPLAY, LedgerReport
+from benchmarks.ledger import ALONE, CALL, GOAL, ONCE, REPLAY, LedgerReport
+from benchmarks.report import Figure
 
 pytestmark = pytest.mark.full
 

@@ -5,10 +5,9 @@ from pathlib import Path
 import pytest
 
 from benchmarks import steps
-from benchmarks.figures import Figure
-from benchmarks.goals import GOALS, Verdict
-from benchmarks.report import ROWS, Report
-from benchmarks.work import Sizes
+from benchmarks.report import Figure, Verdict
+from benchmarks.rounds import Sizes
+from benchmarks.steps import GOALS, ROWS, StepsReport
 from runtime.dev_server import DevServer
 
 pytestmark = pytest.mark.full
@@ -18,12 +17,12 @@ ONCE = Figure(median=2.0, low=1.0, high=3.0)
 
 
 @pytest.fixture(scope="module")
-async def report(server: DevServer) -> Report:
+async def report(server: DevServer) -> StepsReport:
     """A round of almost nothing, on a server that was there already."""
     return await steps.run(TINY, rounds=1, address=server.address)
 
 
-async def test_every_side_is_measured_in_every_row_that_it_has(report: Report) -> None:
+async def test_every_side_is_measured_in_every_row_that_it_has(report: StepsReport) -> None:
     """Each arm has each figure; only ours has pure steps, and a server that is not ours is not looked into."""
     missing = {(arm, name) for arm, figures in report.arms.items() for name, figure in figures.items() if not figure}
 
@@ -34,31 +33,31 @@ async def test_every_side_is_measured_in_every_row_that_it_has(report: Report) -
     }
 
 
-async def test_both_sides_write_as_many_events_a_step(report: Report) -> None:
+async def test_both_sides_write_as_many_events_a_step(report: StepsReport) -> None:
     """An additional sequential step is six events on the bare side, and no more on ours."""
     events = {arm: figures["events"] for arm, figures in report.arms.items()}
 
     assert events == dict.fromkeys(("bare_default", "bare", "replan"), Figure(median=6.0, low=6.0, high=6.0))
 
 
-async def test_the_document_has_the_promised_keys(report: Report) -> None:
+async def test_the_document_has_the_promised_keys(report: StepsReport) -> None:
     """The JSON document holds machine, load, sizes, arms, ratios and goals, and can be read back."""
     document = report.model_dump(mode="json", by_alias=True)
 
     assert set(document) == {
         *("schema", "machine", "load_before", "load_after", "rounds", "sizes", "arms", "ratios", "goals")
     }
-    assert Report.model_validate(document) == report
+    assert StepsReport.model_validate(document) == report
 
 
-async def test_the_table_has_a_line_for_every_row(report: Report) -> None:
+async def test_the_table_has_a_line_for_every_row(report: StepsReport) -> None:
     """The table shows all that was measured."""
     table = report.table()
 
     assert table.row_count == len(ROWS)
 
 
-async def test_the_picture_is_small(report: Report, tmp_path: Path) -> None:
+async def test_the_picture_is_small(report: StepsReport, tmp_path: Path) -> None:
     """The picture fits the documentation: below 150 KB."""
     pytest.importorskip("matplotlib")
     from benchmarks.picture import draw_steps

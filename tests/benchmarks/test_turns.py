@@ -6,10 +6,8 @@ import pytest
 from temporalio.api.history.v1 import HistoryEvent
 from temporalio.client import Client
 
-from benchmarks import anatomy, turns
-from benchmarks.anatomy import COMMON, PARTS
-from benchmarks.dialogue import Dialogue
-from benchmarks.turns_report import Side, TurnsReport
+from benchmarks import turns
+from benchmarks.turns import COMMON, PARTS, Dialogue, Side, TurnsReport
 from runtime.dev_server import DevServer
 
 pytestmark = pytest.mark.full
@@ -35,16 +33,16 @@ def test_the_twin_is_told_and_answers_the_same(twin: Sequence[HistoryEvent]) -> 
 
 def test_a_bare_turn_is_twelve_events(twin: Sequence[HistoryEvent]) -> None:
     """Two activities, each with its workflow task; the parts are all that its bytes are."""
-    turn = anatomy.turns(twin)[1]
-    parts = anatomy.anatomy(turn)
+    turn = turns.turns_of(twin)[1]
+    parts = turns.parts_of(turn)
 
     assert len(turn) == 12
-    assert parts.total() == anatomy.size(turn)
+    assert parts.total() == turns.size(turn)
 
 
 def test_a_bare_turn_has_nothing_of_ours(twin: Sequence[HistoryEvent]) -> None:
     """Payloads, what every workflow has, and the empty header that the SDK writes."""
-    parts = anatomy.anatomy(anatomy.turns(twin)[1])
+    parts = turns.parts_of(turns.turns_of(twin)[1])
 
     assert +parts == {PARTS["header"]: 4, **{name: parts[name] for name in (COMMON, *PAYLOADS)}}
 
@@ -105,4 +103,4 @@ def test_goals_are_judged_by_events_ratio_and_growth(change: dict[str, int], met
     """Each by its own limit."""
     ours = SIDE.model_copy(update=change)
 
-    assert [verdict.met for verdict in TurnsReport.judged(ours, SIDE).goals] == met
+    assert [verdict.met for verdict in TurnsReport.of(ours, SIDE).goals] == met
