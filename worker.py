@@ -42,9 +42,9 @@ from runtime.settings import DEFAULT_QUEUE, DEFAULT_STATE, BadSetting, Settings
 from runtime.settings_file import BadSettings, SettingsFile
 from workflows.agent import AgentWorkflow
 from workflows.attributes import TYPES
-from workflows.call import CallInterceptor
+from workflows.header import CallInterceptor
 from workflows.inspect import InspectWorkflow
-from workflows.undo import UndoWorkflow
+from workflows.undoing import UndoWorkflow
 
 BAD_USAGE = (ToolMistakes, BadBreak, BadReach, BadSetting, BadSettings, StoreUnavailable, UnknownPlanner)
 UNREACHABLE = (NotConnected, ServerUnavailable, RPCError)

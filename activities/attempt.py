@@ -29,12 +29,12 @@ from activities.borders import classify
 from activities.llm.metered import Meter
 from activities.toolbox.kind import Kind
 from workflows import routing
-from workflows.call import HEADER, Call
 from workflows.catalogue import ECHOES, SAFE, Effect, ToolSpec
 from workflows.faults import MAX_TEXT, Applied, Code, Fault, readable
+from workflows.header import HEADER, CallHeader
 
 log = structlog.get_logger("replan.step")
-_CALL: ContextVar[Call | None] = ContextVar("replan_boundary_call", default=None)
+_CALL: ContextVar[CallHeader | None] = ContextVar("replan_boundary_call", default=None)
 _JITTER: ContextVar[Callable[[], float]] = ContextVar("replan_backoff_jitter", default=random.random)
 
 
@@ -53,7 +53,7 @@ class Attempt:
     """One attempt of one call, for whoever runs inside the boundary."""
 
     spec: ToolSpec
-    call: Call
+    call: CallHeader
     number: int
     earlier: list[dict[str, Any]]
     """The faults of the attempts before, as far as they are known."""
@@ -108,7 +108,7 @@ async def attempt(spec: ToolSpec) -> AsyncIterator[Attempt]:
         CancelledError: the workflow cancelled it; this is no fault.
     """
     info = activity.info()
-    call = _CALL.get() or Call(key=f"{info.workflow_run_id}/{info.activity_id}")
+    call = _CALL.get() or CallHeader(key=f"{info.workflow_run_id}/{info.activity_id}")
     earlier = [fault.model_dump(mode="json") for fault in readable(info.heartbeat_details)]
     this = Attempt(spec, call, info.attempt, earlier)
     began = time.monotonic()
@@ -252,7 +252,7 @@ def _size(value: Any) -> str:
 
 
 class HeaderInterceptor(Interceptor):
-    """Reads the `Call` of each activity from its header; registered with the worker.
+    """Reads the `CallHeader` of each activity from its header; registered with the worker.
 
     `jitter` draws the share of its longest backoff that an attempt waits, evenly from [0, 1).
     """
@@ -291,6 +291,6 @@ class _Inbound(ActivityInboundInterceptor):
     async def execute_activity(self, input: ExecuteActivityInput) -> Any:
         payload = input.headers.get(HEADER)
         if payload is not None:
-            _CALL.set(activity.payload_converter().from_payload(payload, Call))
+            _CALL.set(activity.payload_converter().from_payload(payload, CallHeader))
         _JITTER.set(self._jitter)
         return await super().execute_activity(input)

@@ -27,9 +27,10 @@ from activities.transcript import Transcript
 from activities.vault import Over, PayloadLost, Vault
 from workflows import routing
 from workflows.catalogue import Price
+from workflows.ids import reset_rollback_id, rollback_id
 from workflows.inspect import Claim, Findings, Inquiry, Place, Pruned, ToolCard, TurnCard
 from workflows.plan import PRUNED_ENCODING
-from workflows.task import CONTINUES_MEMO, reset_rollback_id, rollback_id
+from workflows.task import CONTINUES_MEMO
 
 CLOSED = frozenset(
     {

@@ -7,7 +7,7 @@ from pydantic import JsonValue
 
 from console.cells import cut, one_line
 from workflows.catalogue import Effect, ToolSpec
-from workflows.drafting import Draft
+from workflows.inspect import Draft
 from workflows.outcome import Ending
 from workflows.plan import Answer, GiveUp, NewSteps, Question, Step, canonical, ready
 from workflows.routing import PROFILES

@@ -16,8 +16,7 @@ from console.connection import DOCTOR
 from console.options import Common
 from console.problem import Exit, Problem
 from console.screen import size
-from workflows.drafting import Draft
-from workflows.inspect import Findings, Inquiry, InspectWorkflow
+from workflows.inspect import Draft, Findings, Inquiry, InspectWorkflow
 from workflows.task import Task, TaskStatus
 
 WORKER_SECONDS = 5.0

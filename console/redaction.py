@@ -19,9 +19,9 @@ from console.call import CONVERSING
 from console.values import Values
 from workflows import attributes, routing
 from workflows.agent import OUTCOME_MEMO
-from workflows.call import HEADER, Call
 from workflows.catalogue import Catalogue
 from workflows.faults import Fault, Quadrant
+from workflows.header import HEADER, CallHeader
 from workflows.outcome import Outcome
 from workflows.plan import Proposed, StepReturn
 from workflows.progress import Progress
@@ -64,7 +64,7 @@ Shape = tuple[type[BaseModel], ...]
 PATCH = "core_patch"
 """The marker by which the SDK remembers `workflow.patched`."""
 ATTRIBUTES = frozenset(attributes.TYPES) - {attributes.TENANT.name}
-BY_NAME: Mapping[str, Shape] = {HEADER: (Call,), OUTCOME_MEMO: (Outcome,)}
+BY_NAME: Mapping[str, Shape] = {HEADER: (CallHeader,), OUTCOME_MEMO: (Outcome,)}
 RESULTS: Mapping[str, type[BaseModel]] = {
     routing.CATALOGUE.kind: Catalogue,
     routing.PLAN.kind: Proposed,

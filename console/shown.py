@@ -3,8 +3,8 @@
 import shlex
 
 from console.cells import printable
-from workflows.task import reset_rollback_id as reset_rollback_id  # for all who show it
-from workflows.task import rollback_id as rollback_id
+from workflows.ids import reset_rollback_id as reset_rollback_id  # for all who show it
+from workflows.ids import rollback_id as rollback_id
 
 
 def starter(*words: str) -> str:

@@ -40,7 +40,7 @@ from workflows.outcome import Outcome
 from workflows.plan import Step
 from workflows.progress import Progress
 from workflows.record import StepRecord, StepStatus, UndoRecord
-from workflows.undo import Undo, UndoWorkflow
+from workflows.undoing import Undo, UndoWorkflow
 
 STANDS = (StepStatus.COMPLETED, StepStatus.UNDONE)
 """Steps of the newest run that this run alone can tell of."""

@@ -9,11 +9,10 @@ from typing import Any
 from pydantic import BaseModel, JsonValue, ValidationError
 
 from console.placeholders import Placeholders
-from workflows.call import Call, Undoes
 from workflows.catalogue import Catalogue, Companion, ToolSpec
 from workflows.faults import Fault
-from workflows.guard import RepeatGuard
-from workflows.loops import LoopGuard
+from workflows.guards import LoopGuard, RepeatGuard
+from workflows.header import CallHeader, Undoes
 from workflows.outcome import Ending, Outcome, OutcomeStep
 from workflows.plan import Answer, GiveUp, NewSteps, PassedOver, Proposed, Question, Step, digest
 from workflows.progress import Progress
@@ -23,7 +22,7 @@ from workflows.task import Task
 
 KEPT: Mapping[type[BaseModel], frozenset[str]] = {
     Answer: frozenset({"type"}),
-    Call: frozenset({"key", "digest"}),
+    CallHeader: frozenset({"key", "digest"}),
     Catalogue: frozenset({"planner"}),
     Companion: frozenset({"kind", "args"}),
     Compaction: frozenset({"planner"}),

@@ -11,9 +11,9 @@ from pathlib import Path
 
 from pydantic import BaseModel
 
-from workflows.call import Call
 from workflows.catalogue import Catalogue
 from workflows.faults import Fault
+from workflows.header import CallHeader
 from workflows.inspect import Findings, Inquiry
 from workflows.outcome import Outcome
 from workflows.plan import Proposed, StepReturn
@@ -24,7 +24,19 @@ from workflows.task import Task
 FOLDER = Path(__file__).with_name("golden")
 MODELS: Mapping[str, type[BaseModel]] = {
     model.__name__: model
-    for model in (Task, Situation, Proposed, StepReturn, Fault, Catalogue, Outcome, Progress, Call, Inquiry, Findings)
+    for model in (
+        Task,
+        Situation,
+        Proposed,
+        StepReturn,
+        Fault,
+        Catalogue,
+        Outcome,
+        Progress,
+        CallHeader,
+        Inquiry,
+        Findings,
+    )
 }
 
 

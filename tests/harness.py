@@ -30,12 +30,12 @@ from activities.transcript import Transcript
 from runtime import serve
 from workflows.agent import AgentWorkflow
 from workflows.budget import Limits
-from workflows.call import CallInterceptor
 from workflows.catalogue import Price
+from workflows.header import CallInterceptor
 from workflows.outcome import Outcome
 from workflows.plan import Answer, GiveUp, NewSteps, Question, Step
 from workflows.task import Task
-from workflows.undo import UndoWorkflow
+from workflows.undoing import UndoWorkflow
 
 Proposals = Sequence[NewSteps | Answer | Question | GiveUp]
 

@@ -9,22 +9,20 @@ from typing import assert_never
 from temporalio import workflow
 from temporalio.exceptions import ApplicationError
 
-from workflows import attributes, routing
-from workflows.budget import Budget
-from workflows.call import Stuck, ask, made_by_reset, raise_if_cancelled
+from workflows import attributes, ids
 from workflows.catalogue import Catalogue
 from workflows.details import details
 from workflows.execution import Execution
-from workflows.folding import can_be_carried, fold
+from workflows.header import made_by_reset
 from workflows.observing import observe
 from workflows.outcome import Ending, Ends, Outcome
 from workflows.plan import Answer, GiveUp, NewSteps, Question
-from workflows.progress import Progress
-from workflows.proposing import propose
+from workflows.progress import Progress, fits_continue_as_new, fold
+from workflows.proposing import last_answer, propose
 from workflows.record import FaultRecord, Revision, StepRecord, UndoRecord
+from workflows.scheduling import raise_if_cancelled, read_catalogue
 from workflows.spending import used_up
 from workflows.task import Task, TaskStatus
-from workflows.turns import last_answer
 from workflows.undoing import roll_back
 
 MAX_FRUITLESS = 2
@@ -48,9 +46,9 @@ class AgentWorkflow:
     @workflow.init
     def __init__(self, given: Task | Progress) -> None:
         """Open the account of a task, or take over the one of the run before."""
-        self._progress = given if isinstance(given, Progress) else _opened(given)
+        self._progress = given if isinstance(given, Progress) else Progress.of(given)
         self._catalogue = Catalogue(specs={}, planner="", searchable=False, patience=0)
-        self._took_over = self._progress.turn
+        self._turn_at_run_start = self._progress.turn
         self._published: attributes.Standing = ()
 
     @workflow.query
@@ -65,7 +63,7 @@ class AgentWorkflow:
         limit = self._progress.task.limits.deadline
         deadline = self._progress.started_at + timedelta(seconds=limit) - workflow.now() if limit else None
         try:
-            await workflow.wait_condition(work.done, timeout=deadline, timeout_summary="the task's deadline")
+            await workflow.wait_condition(work.done, timeout=deadline, timeout_summary=ids.DEADLINE_TIMER)
             ending = work.result()
         except TimeoutError:
             reason = used_up(self._progress.budget.limits, "deadline")
@@ -121,7 +119,7 @@ class AgentWorkflow:
         progress = self._progress
         try:
             await self._read_catalogue()
-            while not self._is_long():
+            while not self._should_continue_as_new():
                 if progress.revision and progress.task.plan_only and not progress.replanning:
                     return Ending(status=TaskStatus.COMPLETED, result=dict(progress.results))
                 proposal = await propose(progress, self._catalogue)
@@ -147,12 +145,12 @@ class AgentWorkflow:
             return ending
         return ending.model_copy(update={"result": await last_answer(self._progress, self._catalogue)})
 
-    def _is_long(self) -> bool:
+    def _should_continue_as_new(self) -> bool:
         """Whether the server suggests a new run, and this one has got somewhere; no step runs at this point."""
         progress = self._progress
         fold(progress)
-        is_suggested = workflow.info().is_continue_as_new_suggested() and progress.turn > self._took_over
-        if not is_suggested or not can_be_carried(progress.slim(self._catalogue.specs)):
+        is_suggested = workflow.info().is_continue_as_new_suggested() and progress.turn > self._turn_at_run_start
+        if not is_suggested or not fits_continue_as_new(progress.slim(self._catalogue.specs)):
             return False
         # A worker that answers a query before it takes the workflow task does not see the suggestion of that task, but
         # replay does. The marker of a patch that no other turn has is how history keeps what the run saw.
@@ -164,12 +162,7 @@ class AgentWorkflow:
         await roll_back(self._progress, self._catalogue, self._show)
 
     async def _read_catalogue(self) -> None:
-        what = "what this worker can do"
-        wanted = self._progress.task.wanted
-        try:
-            self._catalogue = await ask(routing.CATALOGUE, wanted, Catalogue, id="catalogue", summary=what, revision=0)
-        except Stuck as stuck:
-            raise Ends(TaskStatus.ESCALATED, f"The catalogue: {stuck.fault.reason}", stuck.fault.code) from None
+        self._catalogue = await read_catalogue(self._progress.task.wanted)
         if self._progress.turn and not self._progress.is_opened:  # its planner knows nothing of the turns before
             self._catalogue = self._catalogue.model_copy(update={"converses": False})
         self._progress.planner, self._progress.searchable = self._catalogue.planner, self._catalogue.searchable
@@ -266,9 +259,3 @@ class AgentWorkflow:
             attributes.publish(self._progress)
         self._published = stands
         self._show()
-
-
-def _opened(task: Task) -> Progress:
-    info = workflow.info()
-    budget = Budget(limits=task.limits)
-    return Progress(task=task, task_id=info.workflow_id, started_at=info.workflow_start_time, budget=budget)

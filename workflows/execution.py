@@ -3,35 +3,24 @@
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from typing import Any, assert_never
+from typing import assert_never
 
 from pydantic import JsonValue
 from temporalio import workflow
-from temporalio.exceptions import ActivityError, is_cancelled_exception
 
-from workflows import routing, spending
-from workflows.call import Call, Undoes, call, key_of, raise_if_cancelled
+from workflows import ids, routing
 from workflows.catalogue import ECHOES, SAFE, Catalogue, Effect, ToolSpec
-from workflows.cost import sized
 from workflows.decision import Decision, Escalate, Left, Reconcile, Replan, UseFallback, Wait, decide
 from workflows.details import summary
-from workflows.faults import (
-    Applied,
-    Code,
-    Fault,
-    earlier_faults,
-    from_activity_error,
-    readable,
-)
+from workflows.faults import Applied, Code, Fault
+from workflows.header import CallHeader, Undoes, made_by_reset
 from workflows.plan import Step, StepReturn, Unresolved, canonical, ready, resolve
 from workflows.progress import Progress
 from workflows.reconciling import Finding, Verdict, is_haunted, reconcile, told
 from workflows.record import FaultRecord, StepRecord, StepStatus
+from workflows.scheduling import ToolCall, raise_if_cancelled
 from workflows.spending import Limit
 
-UNCOUNTED_LOSSES = "uncounted-losses"
-"""Patch: an attempt of an unkeyed kind that went with its worker counts as a loss; for all others the retry policy that
-history holds tells."""
 MAX_ARGS = 512 * 1024
 """Bytes of a step's arguments with the results in them; the server would terminate a workflow that sends 2 MB."""
 MAX_SENT = 2 * 1024 * 1024
@@ -42,7 +31,7 @@ class Execution:
     """Carries out the plan in force; all that it learns goes into `progress`."""
 
     def __init__(self, progress: Progress, catalogue: Catalogue, changed: Callable[[], None]) -> None:
-        """Call `changed` whenever there is something new to see."""
+        """CallHeader `changed` whenever there is something new to see."""
         self._progress = progress
         self._catalogue = catalogue
         self._changed = changed
@@ -175,65 +164,63 @@ class Execution:
     async def _attempt(self, record: StepRecord) -> Fault | None:
         """Schedule the step's kind once (which may be several attempts); None when there is nothing more to do."""
         raise_if_cancelled()
-        spec = sized(self._spec(record), record.args)
-        account = (self._progress, self._catalogue, spec)
-        while not (granted := spending.reserve_step(*account, record.used)) and spending.may_come_back(*account):
-            await workflow.wait_condition(lambda: spending.is_open(*account, record.used))
+        call = self._call(record)
+        granted = await call.reserve_after_siblings()
         if not granted:
-            self.short, self._draining = spending.step_short_of(*account), True
+            self.short, self._draining = call.missing, True
             record.status = StepStatus.FAILED if record.attempts else StepStatus.SKIPPED
             return None
-        came_back, earlier = await self._call(spec, granted, record)
-        taken = spending.settle_step(*account, granted, came_back, earlier, record.used)
-        record.attempts, record.used = record.attempts + taken, record.used + taken
-        if isinstance(came_back, Fault):
-            record.losses += came_back.uncounted
-            return came_back
-        self._complete(record, came_back)
+        try:
+            reply = await call.run(granted)
+        except asyncio.CancelledError:
+            record.attempts += 1
+            raise
+        record.attempts, record.used = record.attempts + reply.taken, record.used + reply.taken
+        if isinstance(reply.result, Fault):
+            self._note_retries(record, reply.earlier)
+            record.losses += reply.result.uncounted
+            return reply.result
+        self._complete(record, reply.result)
+        self._note_retries(record, reply.earlier)
         return None
 
-    async def _call(
-        self, spec: ToolSpec, granted: int, record: StepRecord
-    ) -> tuple[StepReturn | Fault, Sequence[Fault]]:
-        """What came of it, and the faults of the attempts before the last one."""
-        step, revision = record.step, record.revision
-        whose = f"turn {self._progress.turn}" if self._progress.task.strategy == "react" else f"plan {revision}"
-        title = f"{whose}: {step.label}" + (f" (instead of {step.kind})" if record.is_fallback else "")
-        try:
-            back = await call(
-                routing.route(spec, granted),
-                record.args,
-                StepReturn,
-                id=step.id,
-                summary=summary(title),
-                header=self._header(record, spec),
-            )
-            return back, readable(back.earlier)
-        except ActivityError as error:
-            if is_cancelled_exception(error):
-                cut_off, used = spending.cut_off(spec), record.used
-                spending.settle_step(self._progress, self._catalogue, spec, granted, cut_off, used=used)
-                record.attempts += 1
-                raise asyncio.CancelledError from None
-            earlier = earlier_faults(error)
-            self._retried(record, earlier)
-            fault = from_activity_error(error, spec, granted)
-            if fault.uncounted and spec.effect is Effect.UNKEYED and not workflow.patched(UNCOUNTED_LOSSES):
-                fault = fault.model_copy(update={"uncounted": False})
-            return fault, earlier
+    def _call(self, record: StepRecord) -> ToolCall:
+        progress, step = self._progress, record.step
+        whose = f"turn {progress.turn}" if progress.task.strategy == "react" else f"plan {record.revision}"
+        return ToolCall(
+            progress,
+            self._catalogue,
+            self._spec(record),
+            record.args,
+            id=step.id,
+            title=f"{whose}: {step.label}" + (f" (instead of {step.kind})" if record.is_fallback else ""),
+            header=self._header(record),
+            used=record.used,
+        )
 
-    def _header(self, record: StepRecord, spec: ToolSpec) -> Call:
-        progress, more = self._progress, dict[str, Any](was_reset=self._progress.was_reset)
-        if spec.effect is not Effect.READ:
-            more |= {"store": progress.store, "claim": record.claim}
-        if progress.origin is not None:
-            more["task"] = progress.task_id
-        if record.undoes is not None:
-            undone = next(one for one in progress.records if one.step.id == record.undoes)
-            key = key_of(undone.call_id, progress.origin)
-            more["undoes"] = Undoes(key=key, step=record.undoes, kind=undone.kind)
-        documents = progress.task.documents
-        return Call.of(record.call_id, spec, record.revision, origin=progress.origin, documents=documents, **more)
+    def _header(self, record: StepRecord) -> CallHeader:
+        progress, spec = self._progress, self._spec(record)
+        has_effect = spec.effect is not Effect.READ
+        return CallHeader(
+            key=self._key(record),
+            revision=record.revision,
+            digest=spec.digest,
+            documents=progress.task.documents,
+            store=progress.store if has_effect else None,
+            claim=record.claim if has_effect else 0,
+            is_reset=progress.was_reset or made_by_reset(),
+            undoes=self._undoes(record),
+            task=progress.task_id if progress.origin is not None else None,
+        )
+
+    def _undoes(self, record: StepRecord) -> Undoes | None:
+        if record.undoes is None:
+            return None
+        undone = next(one for one in self._progress.records if one.step.id == record.undoes)
+        return Undoes(key=self._key(undone), step=record.undoes, kind=undone.kind)
+
+    def _key(self, record: StepRecord) -> str:
+        return ids.idempotency_key(record.call_id, self._progress.origin)
 
     def _doubted(self, record: StepRecord, fault: Fault) -> Fault:
         """The fault, or, where an earlier scheduling of the step may have happened, one of unknown effect.
@@ -271,7 +258,7 @@ class Execution:
         if seconds > 0:
             record.status = StepStatus.WAITING
             self._changed()
-            await workflow.sleep(seconds, summary=summary(f"{record.step.id} waits: {fault.code}, then again"))
+            await workflow.sleep(seconds, summary=summary(ids.retry_timer(record.step.id, fault.code)))
             record.slept += seconds
         record.status = StepStatus.RUNNING
         self._changed()
@@ -279,14 +266,19 @@ class Execution:
     def _complete(self, record: StepRecord, back: StepReturn) -> None:
         record.status, record.result, record.replayed = StepStatus.COMPLETED, back.result, back.replayed
         record.unchanged = self._is_unchanged(record)
-        self._retried(record, readable(back.earlier))
 
     def _is_unchanged(self, record: StepRecord) -> bool:
         progress = self._progress
         if progress.task.strategy != "react" or record.args is None:
             return False
-        now = {"revision": record.revision, "changes": progress.effects}
-        return progress.loops.note(record.step.kind, record.args, record.result, record.effect, **now)
+        return progress.loops.note(
+            record.step.kind,
+            record.args,
+            record.result,
+            record.effect,
+            revision=record.revision,
+            changes=progress.effects,
+        )
 
     def _fail(self, record: StepRecord, fault: Fault, decision: Replan | Escalate) -> None:
         record.status = StepStatus.FAILED
@@ -301,8 +293,8 @@ class Execution:
     def _note(self, record: StepRecord, fault: Fault, decision: Decision, finding: Finding | None) -> None:
         """Write a fault down with what follows; what was found out about its effect is added to what was written."""
         verdict = finding.verdict.value if finding else None
-        key = key_of(record.call_id, self._progress.origin)
-        note = _fault_record(record, told(fault, decision, record, key, finding), decision.action, reconciled=verdict)
+        explained = told(fault, decision, record, self._key(record), finding)
+        note = FaultRecord.of_step(explained, record, decision.action, at=workflow.now(), reconciled=verdict)
         if finding is None:
             self._progress.faults.append(note)
         else:
@@ -319,8 +311,8 @@ class Execution:
             },
         )
 
-    def _retried(self, record: StepRecord, faults: Sequence[Fault]) -> None:
-        self._progress.faults += [_fault_record(record, fault, "retry") for fault in faults]
+    def _note_retries(self, record: StepRecord, faults: Sequence[Fault]) -> None:
+        self._progress.faults += [FaultRecord.of_step(one, record, "retry", at=workflow.now()) for one in faults]
 
 
 def _size(step: Step, results: Mapping[str, JsonValue]) -> int:
@@ -328,9 +320,3 @@ def _size(step: Step, results: Mapping[str, JsonValue]) -> int:
     with suppress(Unresolved):
         return len(canonical(resolve(step.args, results)).encode())
     return 0
-
-
-def _fault_record(record: StepRecord, fault: Fault, decision: str, *, reconciled: str | None = None) -> FaultRecord:
-    more: dict[str, object] = {"step_id": record.step.id, "revision": record.revision, "decision": decision}
-    more |= {"reconciled": reconciled, "at": workflow.now()}
-    return FaultRecord.model_validate({**fault.model_dump(), **more})

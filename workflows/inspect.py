@@ -7,11 +7,15 @@ from pydantic import BaseModel, ConfigDict, JsonValue
 from temporalio import workflow
 from temporalio.exceptions import ApplicationError
 
-from workflows import routing
-from workflows.call import Stuck, ask
+from workflows import ids, routing
 from workflows.catalogue import Price, ToolSpec
-from workflows.drafting import Draft, draft
-from workflows.task import Task
+from workflows.guards import Grants
+from workflows.outcome import Ending, Ends
+from workflows.plan import NewSteps, Proposal
+from workflows.progress import Progress
+from workflows.proposing import propose
+from workflows.scheduling import InternalActivityFailed, read_catalogue, run_internal_activity
+from workflows.task import Task, TaskStatus
 
 
 class Claim(BaseModel):
@@ -180,6 +184,20 @@ class Pruned(BaseModel):
     """Payloads and turns of nobody knows which task, which stay."""
 
 
+class Draft(BaseModel):
+    """What a task would do first, or why it could do nothing."""
+
+    model_config = ConfigDict(frozen=True)
+
+    planner: str = ""
+    proposal: Proposal | None = None
+    """None where there is none that could be run; `ending` says why."""
+    ending: Ending | None = None
+    """How the task would have ended without a proposal."""
+    specs: dict[str, ToolSpec] = {}
+    """What the kinds of the proposed steps promise."""
+
+
 class Findings(BaseModel):
     """The answer to an Inquiry; a worker that does not know what was asked about tells its tools."""
 
@@ -223,6 +241,25 @@ class InspectWorkflow:
             return Findings(planner=drafted.planner, tools=(), draft=drafted)
         payload: JsonValue = inquiry.model_dump(mode="json")
         try:
-            return await ask(routing.INSPECT, payload, Findings, id="inspect", summary=inquiry.about, revision=0)
-        except Stuck as stuck:
-            raise ApplicationError(stuck.fault.reason, type=stuck.fault.code, non_retryable=True) from None
+            return await run_internal_activity(
+                routing.INSPECT, payload, Findings, id=ids.INSPECT, title=inquiry.about, revision=0
+            )
+        except InternalActivityFailed as failed:
+            raise ApplicationError(failed.fault.reason, type=failed.fault.code, non_retryable=True) from None
+
+
+async def draft(task: Task) -> Draft:
+    """Ask for the first proposal of `task` and run no step of it."""
+    progress = Progress.of(task)
+    try:
+        catalogue = await read_catalogue(task.wanted)
+        if catalogue.refused:
+            raise Ends(TaskStatus.FAILED, catalogue.refused, "task_refused")
+        progress.planner = catalogue.planner
+        progress.grants = Grants(is_tainted=task.is_tainted(catalogue.is_clean))
+        proposal = await propose(progress, catalogue)
+    except Ends as early:
+        return Draft(planner=progress.planner, ending=early.ending)
+    steps = proposal.steps if isinstance(proposal, NewSteps) else ()
+    specs = {step.kind: catalogue.specs[step.kind] for step in steps}
+    return Draft(planner=progress.planner, proposal=proposal, specs=specs)

@@ -6,12 +6,13 @@ from contextlib import suppress
 from pydantic import JsonValue
 from temporalio import workflow
 
+from workflows import ids
 from workflows.catalogue import Catalogue
 from workflows.faults import Fault
 from workflows.plan import Unresolved
 from workflows.progress import Progress
-from workflows.reading import read
 from workflows.record import FaultRecord, Observation, StepRecord
+from workflows.scheduling import read
 
 
 async def observe(progress: Progress, catalogue: Catalogue, faults: Sequence[FaultRecord]) -> list[Observation]:
@@ -39,7 +40,7 @@ async def _observe(
     progress: Progress, catalogue: Catalogue, kind: str, record: StepRecord, args: dict[str, JsonValue]
 ) -> Observation | None:
     """Run the read `kind`; None when it fails or may not be called."""
-    id, title = f"{record.step.id}:look", f"look again, {record.step.id} was refused"
+    id, title = ids.of_observation(record.step.id), f"look again, {record.step.id} was refused"
     back = await read(progress, catalogue, catalogue.specs[kind], args, id=id, title=title, revision=record.revision)
     if isinstance(back, Fault):
         return None

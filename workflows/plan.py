@@ -9,11 +9,17 @@ import hashlib
 import json
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from graphlib import CycleError, TopologicalSorter
-from typing import Annotated, Any, Literal, TypeGuard
+from typing import Annotated, Any, Literal, TypeGuard, get_args, get_origin
 
-from pydantic import BaseModel, ConfigDict, Field, JsonValue, SerializerFunctionWrapHandler, field_serializer
-
-from workflows.sparse import Sparse, without_defaults
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    JsonValue,
+    SerializerFunctionWrapHandler,
+    field_serializer,
+    model_serializer,
+)
 
 MAX_STEPS = 50
 MAX_BYTES = 64 * 1024
@@ -25,6 +31,14 @@ MAX_EXACT = 2**53
 STEP_ID = r"^[A-Za-z][A-Za-z0-9_-]{0,63}$"
 TURN_ID = r"^t\d+\.c\d+(\.b\d+)?$"
 """The id of a step that a model called itself: its turn, its place there and, after a reset, its branch."""
+
+
+class Sparse(BaseModel):
+    """Serialised without default values, to keep history small; a constant that tells the type stays."""
+
+    @model_serializer(mode="wrap")
+    def _drop_defaults(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        return _without_defaults(self, write(self))
 
 
 class _Frozen(BaseModel):
@@ -69,7 +83,7 @@ class NewSteps(_Recorded):
 
     @field_serializer("steps", mode="wrap")
     def _sparsely(self, steps: tuple[Step, ...], write: SerializerFunctionWrapHandler) -> list[dict[str, Any]]:
-        return [without_defaults(step, written) for step, written in zip(steps, write(steps), strict=True)]
+        return [_without_defaults(step, written) for step, written in zip(steps, write(steps), strict=True)]
 
 
 class Answer(_Recorded):
@@ -306,3 +320,14 @@ def _brief(value: JsonValue) -> str:
     if _is_reference(value):
         return f"<{value['$from']}>"
     return value if isinstance(value, str) else canonical(value)
+
+
+def _without_defaults(model: BaseModel, written: dict[str, Any]) -> dict[str, Any]:
+    """Those of the `written` fields of a model from which the model can be read again."""
+    return {name: value for name, value in written.items() if _says(model, name)}
+
+
+def _says(model: BaseModel, name: str) -> bool:
+    field = type(model).model_fields[name]
+    tells_type = get_origin(field.annotation) is Literal and len(get_args(field.annotation)) == 1
+    return field.is_required() or tells_type or getattr(model, name) != field.get_default(call_default_factory=True)

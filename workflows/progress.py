@@ -4,12 +4,11 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 
 from pydantic import BaseModel, Field, JsonValue
+from temporalio import workflow
 
 from workflows.budget import Budget
 from workflows.catalogue import Effect, ToolSpec
-from workflows.grants import Grants
-from workflows.guard import RepeatGuard
-from workflows.loops import LoopGuard
+from workflows.guards import Grants, LoopGuard, RepeatGuard
 from workflows.outcome import Ending, Outcome, OutcomeStep
 from workflows.plan import canonical
 from workflows.record import (
@@ -27,6 +26,13 @@ from workflows.task import Task, TaskStatus
 
 MAX_OUTCOME = 512 * 1024
 """Bytes of step results that an Outcome carries; beyond it the largest are left out."""
+MAX_RECORDS = 300
+"""Steps that are kept in full."""
+MAX_FAULTS, MAX_REVISIONS = 200, 100
+MAX_PROGRESS = 512 * 1024
+"""Bytes of Progress as JSON beyond which steps are folded even if they are few; the server takes 2 MB."""
+MAX_CARRIED = 1024 * 1024
+"""Bytes of Progress that a new run can be started with; the server takes 2 MB."""
 
 
 class Folded(BaseModel):
@@ -91,6 +97,13 @@ class Progress(BaseModel):
     has_untold_effects: bool = False
     """Whether the planner has not been asked since effects of earlier runs were told."""
 
+    @classmethod
+    def of(cls, task: Task) -> "Progress":
+        """The account of a task that begins with the running workflow."""
+        info = workflow.info()
+        budget = Budget(limits=task.limits)
+        return cls(task=task, task_id=info.workflow_id, started_at=info.workflow_start_time, budget=budget)
+
     @property
     def not_undone(self) -> str:
         """What is left although it was to be undone, and why; empty where nothing is."""
@@ -100,6 +113,11 @@ class Progress(BaseModel):
     def revision(self) -> int:
         """The number of the plan in force; 0 before the first."""
         return self.folded.revisions + len(self.revisions)
+
+    @property
+    def rejecting_faults(self) -> list[FaultRecord]:
+        """The faults of the plan in force that a new plan has to answer."""
+        return [one for one in self.faults if one.decision == "replan" and one.revision == self.revision]
 
     def with_status(self, *statuses: StepStatus) -> list[StepRecord]:
         """The steps that stand so, in the order of the plan."""
@@ -252,3 +270,41 @@ class Progress(BaseModel):
 def _done(planned: StepRecord, told: StepRecord) -> StepRecord:
     """A step of this run's plan that an earlier run did."""
     return told.model_copy(update={"step": planned.step, "revision": planned.revision})
+
+
+def fold(progress: Progress) -> None:
+    """Fold away the oldest steps, faults and plans; those of the plan in force stay."""
+    folded, faults, revisions = progress.folded, len(progress.faults), len(progress.revisions)
+    progress.faults = progress.faults[-MAX_FAULTS:]
+    progress.revisions = progress.revisions[-MAX_REVISIONS:]
+    folded.faults += faults - len(progress.faults)
+    folded.revisions += revisions - len(progress.revisions)
+    _fold_oldest(progress, len(progress.records) - MAX_RECORDS)
+    while _foldable(progress) and len(progress.model_dump_json()) > MAX_PROGRESS:
+        _fold_oldest(progress, max(1, len(_foldable(progress)) // 2))
+
+
+def fits_continue_as_new(progress: Progress) -> bool:
+    """Whether a new run can be started with it: the steps of the plan in force alone may be too much."""
+    return len(progress.model_dump_json().encode()) <= MAX_CARRIED
+
+
+def _fold_oldest(progress: Progress, count: int) -> None:
+    gone = _foldable(progress)[: max(0, count)]
+    ids = {record.step.id for record in gone}
+    progress.records = [record for record in progress.records if record.step.id not in ids]
+    progress.folded.ids += [record.step.id for record in gone if record.started is not None]
+    progress.folded.effects += sum(_is_finished_effect(record) for record in gone)
+
+
+def _foldable(progress: Progress) -> list[StepRecord]:
+    old = [record for record in progress.records if record.revision < progress.revision]
+    if progress.has_untold_effects:  # else the planner would never hear of them, and could plan them once more
+        return [record for record in old if record.revision]
+    return old
+
+
+def _is_finished_effect(record: StepRecord) -> bool:
+    is_known_to_stand = record.status is StepStatus.COMPLETED
+    may_stand = not record.revision and record.status is StepStatus.CANCELLED  # of an earlier run
+    return (is_known_to_stand or may_stand) and record.effect is not Effect.READ

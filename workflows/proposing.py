@@ -1,19 +1,27 @@
-"""Getting a proposal that may be run: ask, check, and send back what cannot be run with the reasons."""
+"""Asking the planner: for a proposal that may be run, for a summary of a long conversation, for a last answer."""
 
 from collections.abc import Sequence
 
+from pydantic import JsonValue
 from temporalio import workflow
 
+from workflows import routing
 from workflows.catalogue import Catalogue
-from workflows.grants import refusal
+from workflows.faults import Code
+from workflows.guards import refusal
 from workflows.outcome import Ends
-from workflows.plan import NewSteps, Proposal, Proposed, Step, Unresolved, check_graph, resolve
+from workflows.plan import Answer, NewSteps, Proposal, Proposed, Step, Unresolved, check_graph, resolve
 from workflows.progress import Progress
-from workflows.record import Rejection
+from workflows.record import Compaction, Failover, Rejection
+from workflows.scheduling import ask_planner
+from workflows.situation import Situation, describe_situation
 from workflows.spending import used_up
 from workflows.task import TaskStatus
-from workflows.turns import take_turn
 
+MAX_COMPACTIONS = 2
+"""Summaries in a row before one turn; if the conversation is still too long, another one does not help."""
+MAX_FAILOVERS = 50
+"""Failed planners that a task keeps, the newest."""
 MAX_NOTED, MAX_REASONS, MAX_REASON = 20, 3, 300
 """Rejected proposals of which a task knows, reasons of each, and characters of one."""
 MAX_REJECTIONS = 2
@@ -29,7 +37,7 @@ async def propose(progress: Progress, catalogue: Catalogue) -> Proposal:
     rejected: Sequence[str] = ()
     for _ in range(1 + MAX_REJECTIONS):
         by_hand = progress.turn == 0 and progress.task.plan is not None
-        proposed = await take_turn(progress, catalogue, rejected)
+        proposed = await _take_turn(progress, catalogue, rejected)
         rejected = _all_reasons(proposed, check(proposed.proposal, progress, catalogue))
         if not rejected:
             _grant(proposed.proposal, progress, catalogue)
@@ -48,6 +56,90 @@ async def propose(progress: Progress, catalogue: Catalogue) -> Proposal:
         raise Ends(TaskStatus.OVER_BUDGET, reason, "tool_calls")
     reason = f"The planner made {1 + MAX_REJECTIONS} proposals that cannot be run; the last: {'; '.join(rejected)}."
     raise Ends(TaskStatus.ESCALATED, reason, "proposals_rejected")
+
+
+async def last_answer(progress: Progress, catalogue: Catalogue) -> JsonValue:
+    """What a model answers from what is there, when nothing may be called any more; None where it does not."""
+    if not catalogue.converses or not progress.is_opened:
+        return None
+    try:
+        proposed = await _take_turn(progress, catalogue, (), is_last=True)
+    except Ends:
+        return None
+    is_usable = isinstance(proposed.proposal, Answer) and not proposed.rejected
+    return proposed.proposal.result if is_usable and isinstance(proposed.proposal, Answer) else None
+
+
+async def _take_turn(
+    progress: Progress, catalogue: Catalogue, rejected: Sequence[str], *, is_last: bool = False
+) -> Proposed:
+    """Tell the planner what is new, and return what it says.
+
+    Raises:
+        Ends: it cannot be reached, cannot be told all of it, or the budget has no room for it.
+    """
+    for _ in range(1 + MAX_COMPACTIONS):
+        progress.turn += 1
+        spec = routing.REPLAN if progress.replanning else routing.PLAN
+        situation = describe_situation(progress, catalogue, rejected, is_last=is_last)
+        # a signal may bring more earlier effects while the planner works; it is not told of those in this turn
+        had_untold_effects = progress.has_untold_effects
+        title = _title(progress, rejected, is_last=is_last)
+        proposed = await ask_planner(progress, catalogue, spec, situation, title=title)
+        if not proposed.compact:
+            _record_turn(progress, catalogue, proposed)
+            progress.has_untold_effects = progress.has_untold_effects and not had_untold_effects
+            return proposed
+        await _compact(progress, catalogue, proposed.compact)
+    reason = f"{progress.planner}: the conversation is too long for the model, and a summary does not make it shorter."
+    raise Ends(TaskStatus.ESCALATED, reason, Code.TOO_LARGE)
+
+
+async def _compact(progress: Progress, catalogue: Catalogue, turns: int) -> None:
+    """Have the oldest `turns` of the conversation summarised."""
+    progress.turn += 1
+    situation = Situation(
+        turn=progress.turn,
+        now=workflow.now(),
+        compact=turns,
+        converses=True,
+        branch=progress.branch,
+        planner=progress.task.planner,
+    )
+    title = f"the {turns} oldest turns are summarised, since the conversation is long"
+    done = await ask_planner(progress, catalogue, routing.COMPACT, situation, title=title)
+    progress.compactions.append(
+        Compaction(turn=progress.turn, turns=turns, planner=done.planner, tokens=progress.context)
+    )
+    progress.branch, progress.context = done.branch, progress.context // 2
+
+
+def _record_turn(progress: Progress, catalogue: Catalogue, proposed: Proposed) -> None:
+    """Record what the planner has seen, and which planner answered."""
+    progress.planner = proposed.planner or progress.planner
+    if catalogue.converses:
+        progress.branch, progress.told, progress.is_opened = proposed.branch, progress.revision, True
+    progress.context = proposed.context or progress.context
+    for one in proposed.passed_over:
+        known = [(last.planner, last.code) for last in progress.failovers]
+        if (one.planner, one.code) not in known:
+            progress.failovers.append(Failover(turn=progress.turn, **one.model_dump()))
+    progress.failovers = progress.failovers[-MAX_FAILOVERS:]
+
+
+def _title(progress: Progress, rejected: Sequence[str], *, is_last: bool) -> str:
+    """What a request asks for, in the timeline of the web UI."""
+    is_react = progress.task.strategy == "react"
+    if is_last:
+        return "the budget is used up: an answer from what is there"
+    if rejected:
+        return f"the proposal was rejected: {rejected[0]}"
+    if progress.replanning:
+        faults = [f"{fault.step_id} was rejected ({fault.code})" for fault in progress.rejecting_faults]
+        return f"{f'turn {progress.turn}' if is_react else 'a new plan'}, because {', '.join(faults)}"
+    if is_react:
+        return f"turn {progress.turn}"
+    return f"plan {progress.revision} is done: what next?" if progress.revision else "a plan"
 
 
 def _note(progress: Progress, reasons: Sequence[str]) -> None:
@@ -96,7 +188,8 @@ def _check_step(step: Step, progress: Progress, catalogue: Catalogue) -> list[st
         return [f"step {step.id!r}: {missing}"]
     if isinstance(args, dict) and progress.guard.refuses(step.kind, args, progress.effects):
         return [f"step {step.id!r} repeats a call that failed, and nothing has changed since: change the call"]
-    now = {"revision": progress.revision, "changes": progress.effects}
-    if isinstance(args, dict) and progress.loops.refuses(step.kind, args, **now):
+    if isinstance(args, dict) and progress.loops.refuses(
+        step.kind, args, revision=progress.revision, changes=progress.effects
+    ):
         return [f"step {step.id!r} makes the same call for the third time, and nothing changes: do something else"]
     return []

@@ -8,21 +8,20 @@ saw its end, had to be. Where a thread outlived its attempt, nobody knows when t
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from enum import StrEnum
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from pydantic import JsonValue
 from temporalio import workflow
 
-from workflows import routing
-from workflows.call import key_of
+from workflows import ids, routing
 from workflows.catalogue import Catalogue, Companion, Effect, ToolSpec
 from workflows.decision import Decision, Escalate
 from workflows.details import summary
 from workflows.faults import UNCOUNTED, Applied, Code, Fault
 from workflows.plan import Unresolved
 from workflows.progress import Progress
-from workflows.reading import read
 from workflows.record import FaultRecord, StepRecord, StepStatus
+from workflows.scheduling import read
 
 UNSEEN = (Code.WORKER_LOST, Code.TIMEOUT)
 """What an attempt ends with that may still be under way."""
@@ -72,12 +71,20 @@ async def reconcile(
         return Finding(Verdict.CANNOT_TELL, because="its arguments are too large to be kept")
     is_exiting = any(one.still_running for one in (fault, *_notes(progress, record)))
     under_way = seconds_under_way(spec, is_unseen(progress, record, fault), is_exiting=is_exiting)
-    id, title = f"{record.call_id}:reconcile", f"did {record.step.id} happen?"
-    args = _args(look, record, key_of(record.call_id, progress.origin))
-    where: dict[str, Any] = {"revision": record.revision, "store": progress.store}
+    id, title = ids.of_reconciliation(record.call_id), f"did {record.step.id} happen?"
+    args = _args(look, record, ids.idempotency_key(record.call_id, progress.origin))
     slept = 0.0  # not a comparison of clocks: the worker that replays this may see another time than this one
     while True:
-        back = await read(progress, catalogue, reads[look.kind], args, id=id, title=title, **where)
+        back = await read(
+            progress,
+            catalogue,
+            reads[look.kind],
+            args,
+            id=id,
+            title=title,
+            revision=record.revision,
+            store=progress.store,
+        )
         if not isinstance(back, Fault):
             return Finding(Verdict.APPLIED, back.result)
         if back.code is not Code.NOT_FOUND:
@@ -88,8 +95,7 @@ async def reconcile(
             return Finding(Verdict.NOT_APPLIED)
         record.status = StepStatus.WAITING
         changed()
-        why = f"{record.step.id} waits: its last attempt may be under way"
-        await workflow.sleep(under_way - slept, summary=summary(why))
+        await workflow.sleep(under_way - slept, summary=summary(ids.reconcile_timer(record.step.id)))
         slept = under_way
         record.status = StepStatus.RUNNING
         changed()

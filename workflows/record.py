@@ -8,6 +8,7 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue
 
+from workflows import ids
 from workflows.catalogue import Effect
 from workflows.faults import Fault
 from workflows.plan import PassedOver, Step, Unresolved, canonical, pick
@@ -80,7 +81,7 @@ class StepRecord(BaseModel):
     @property
     def call_id(self) -> str:
         """The id of its activity, which its key ends with: a fallback is another call than the step's own."""
-        return f"{self.step.id}:{self.kind}" if self.is_fallback else self.step.id
+        return ids.of_call(self.step.id, self.kind if self.is_fallback else None)
 
     @property
     def is_fallback(self) -> bool:
@@ -139,6 +140,14 @@ class FaultRecord(Fault):
     reconciled: Literal["applied", "not_applied", "cannot_tell"] | None = None
     """What was found out about an effect that was unknown; `effect` is then what is known now."""
     at: datetime
+
+    @classmethod
+    def of_step(
+        cls, fault: Fault, record: StepRecord, decision: str, *, at: datetime, reconciled: str | None = None
+    ) -> "FaultRecord":
+        """The record of a fault that a step met."""
+        where = {"step_id": record.step.id, "revision": record.revision, "at": at}
+        return cls.model_validate({**dict(fault), **where, "decision": decision, "reconciled": reconciled})
 
 
 class UndoRecord(BaseModel):

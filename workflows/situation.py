@@ -1,12 +1,19 @@
 """What a planner is told: the input of the activities `plan`, `replan` and `compact`."""
 
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, JsonValue
+from temporalio import workflow
 
-from workflows.plan import Step
+from workflows.catalogue import Catalogue
+from workflows.plan import Step, canonical
+from workflows.progress import Progress
 from workflows.record import FaultRecord, Observation, StepRecord
+
+MAX_SHOWN = 8_000
+"""Characters of one result that a model is shown."""
 
 
 class Situation(BaseModel):
@@ -66,3 +73,72 @@ class Situation(BaseModel):
     def planned(self) -> tuple[StepRecord, ...]:
         """The records of steps that this run planned, or that the task whose conversation it carries on did."""
         return tuple(record for record in self.records if record.revision)
+
+    @property
+    def unshown_bytes(self) -> int:
+        """Bytes of results that a model is not shown, because each is cut."""
+        results = [*(one.result for one in self.records), *(one.value for one in self.observations)]
+        return sum(len(canonical(result)[MAX_SHOWN:].encode()) for result in results)
+
+
+def describe_situation(
+    progress: Progress, catalogue: Catalogue, rejected: Sequence[str], *, is_last: bool
+) -> Situation:
+    """What the planner is told in the turn that begins; `rejected` is why its proposal before was not used."""
+    task = progress.task
+    common = Situation(
+        turn=progress.turn,
+        plan=task.plan if progress.turn == 1 else None,
+        now=workflow.now(),
+        documents=task.documents,
+        rejected=tuple(rejected),
+        down=tuple(progress.down),
+        is_tainted=progress.grants.is_tainted,
+        withheld=tuple(progress.grants.withheld(catalogue.specs.values(), task.named)),
+        calls_left=progress.budget.free,
+        strategy=task.strategy,
+        planner=task.planner,
+        is_last=is_last,
+    )
+    return common.model_copy(update=_news(progress) if catalogue.converses else _everything(progress))
+
+
+def _everything(progress: Progress) -> dict[str, object]:
+    """What a planner is told that keeps nothing."""
+    return {
+        "text": progress.task.text,
+        "records": tuple(progress.slim().records),
+        "faults": tuple(fault for fault in progress.faults if fault.decision == "replan"),
+        "observations": tuple(progress.observations),
+        "omitted": len(progress.folded.ids),
+    }
+
+
+def _news(progress: Progress) -> dict[str, object]:
+    """What a planner is told that keeps the conversation: the outcome of the newest plan and, once, the task."""
+    found: dict[str, object] = {"converses": True, "branch": progress.branch}
+    records: tuple[StepRecord, ...] = ()
+    if not progress.is_opened:
+        task = progress.task
+        found |= {"text": task.text, "result_schema": task.result_schema, "continues": task.continues}
+        if task.remains is not None:
+            found |= {"faults": task.remains.faults}
+            records = task.remains.records
+    if progress.revision > progress.told:
+        records = tuple(_brief(one) for one in progress.slim().records if one.revision > progress.told)
+        found["faults"] = tuple(progress.rejecting_faults)
+        found["observations"] = tuple(progress.observations) if progress.replanning else ()
+    if progress.has_untold_effects:
+        records = (*(_brief(one) for one in progress.slim().records if not one.revision), *records)
+    return found | ({"records": records} if records else {})
+
+
+def _brief(record: StepRecord) -> StepRecord:
+    """What a planner needs of a step; the rest of it is history's."""
+    kept = {"step", "revision", "effect", "status", "attempts", "kind", "args", "result", "left_out", "replayed"}
+    kept |= {"unchanged", "undoes"}
+    left_out = {name: field for name, field in StepRecord.model_fields.items() if name not in kept}
+    unsaid = {name: field.get_default(call_default_factory=True) for name, field in left_out.items()}
+    if record.args == record.step.args:
+        unsaid["args"] = None
+    return record.model_copy(update=unsaid)

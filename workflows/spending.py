@@ -1,19 +1,20 @@
-"""What models may use: reserved before each request, settled after it, one last answer kept back.
+"""What models and tools may use: reserved before each activity, settled after it, one last answer kept back.
 
-How many tokens a request will have is not known before it was made. Its input is estimated: the conversation as the
-provider counted it last, and what is new at three bytes a token. Its output is limited by what the budget has left. An
-answer that was lost counts as all that was reserved for it: the provider counts it, too.
+How many tokens a request has is not known before it was made. Its input is estimated from the conversation as the
+provider counted it last and from what is new, at three bytes a token; its output is limited by what the budget has
+left. A lost answer counts as all that was reserved for it, because the provider bills it, too.
 """
 
 import math
 from collections.abc import Iterable, Mapping
 from typing import Literal, NamedTuple, Protocol
 
+from pydantic import JsonValue
+
 from workflows.budget import Limits
-from workflows.catalogue import Catalogue, ToolSpec
-from workflows.cost import Cost, affordable, input_tokens, left, of_attempt, of_last_answer, of_request, room, times
+from workflows.catalogue import Catalogue, Price, ToolSpec
 from workflows.faults import Code, Fault
-from workflows.plan import StepReturn
+from workflows.plan import StepReturn, canonical
 from workflows.progress import Progress
 
 MAX_OUTPUT = 16_000
@@ -34,8 +35,21 @@ ASKED = frozenset(
     }
 )
 """Faults after which a model may well have answered; with any other it was hardly asked, or refused to answer."""
+LAST_OUTPUT = 2_000
+"""Tokens that are kept back for the answer of a task whose budget is used up, with what the model thinks before."""
+BYTES_PER_TOKEN = 3
+"""Of JSON, and of plain text in Latin letters; models count three to four."""
+MILLION = 1_000_000
 
 Limit = Literal["tool_calls", "replans", "tokens", "usd", "deadline"]
+
+
+class Cost(NamedTuple):
+    """What may be used, or was."""
+
+    tokens: int
+    usd: float = 0.0
+    """US dollars; 0 where there is no price."""
 
 
 class Allowance(NamedTuple):
@@ -50,9 +64,10 @@ class Allowance(NamedTuple):
     """Answers that may be lost on the way to one, each counted as all that is reserved; None without a limit."""
 
     @property
-    def told(self) -> dict[str, int | None]:
-        """What the planner's activity has to keep to."""
-        return {"max_output": self.max_output, "may_lose": self.may_lose}
+    def told(self) -> dict[str, int]:
+        """The limits that the planner's activity has to keep, as fields of its `Situation`."""
+        limits = {"max_output": self.max_output, "may_lose": self.may_lose}
+        return {name: value for name, value in limits.items() if value is not None}
 
 
 class Used(Protocol):
@@ -85,15 +100,15 @@ def reserve_turn(
     is_by_hand = progress.turn == 1 and progress.task.plan is not None
     if is_by_hand or not catalogue.converses:
         return Allowance(None, 0, 0.0, is_priced=False)
-    asked = input_tokens(progress, catalogue, new_bytes)
-    kept = Cost(0) if is_last else of_last_answer(progress, catalogue, new_bytes)
-    output = min(float(MAX_OUTPUT), *room(progress, catalogue.price, asked, kept))
+    asked = _input_tokens(progress, catalogue, new_bytes)
+    kept = Cost(0) if is_last else _last_answer_cost(progress, catalogue, new_bytes)
+    output = min(float(MAX_OUTPUT), *_output_limits(progress, catalogue.price, asked, kept))
     if output < (MIN_LAST_OUTPUT if is_last else MIN_OUTPUT):
         return None
-    reserved, limits = of_request(catalogue.price, asked, int(output)), progress.budget.limits
+    reserved, limits = _request_cost(catalogue.price, asked, int(output)), progress.budget.limits
     progress.budget.hold(*reserved)
     is_limited = limits.tokens is not None or limits.usd is not None
-    may_lose = times(left(progress, kept), reserved) if is_limited else None
+    may_lose = _how_many(_unreserved(progress, kept), reserved) if is_limited else None
     max_output = int(output) if is_limited else None
     return Allowance(max_output, *reserved, is_priced=catalogue.price is not None, may_lose=may_lose)
 
@@ -119,15 +134,15 @@ def settle_turn(
 
 def short_of(progress: Progress, catalogue: Catalogue, new_bytes: int = 0) -> Literal["tokens", "usd"]:
     """Which limit is in the way of a request that could not be reserved."""
-    kept = of_last_answer(progress, catalogue, new_bytes)
-    tokens, usd = room(progress, catalogue.price, input_tokens(progress, catalogue, new_bytes), kept)
+    kept = _last_answer_cost(progress, catalogue, new_bytes)
+    tokens, usd = _output_limits(progress, catalogue.price, _input_tokens(progress, catalogue, new_bytes), kept)
     return "tokens" if tokens <= usd else "usd"
 
 
 def reserve_step(progress: Progress, catalogue: Catalogue, spec: ToolSpec, used: int = 0) -> int:
     """Set aside the attempts of one scheduling, and what a model may use in each; 0 means that too little is left."""
-    budget, each = progress.budget, of_attempt(catalogue.price, spec)
-    granted = budget.reserve(spec, used, affordable(progress, catalogue, spec))
+    budget, each = progress.budget, _attempt_cost(catalogue.price, spec)
+    granted = budget.reserve(spec, used, _affordable_attempts(progress, catalogue, spec))
     budget.hold(granted * each.tokens, granted * each.usd)
     return granted
 
@@ -145,7 +160,7 @@ def settle_step(
 
     `earlier` are the faults of the attempts before the last one, as far as they are known.
     """
-    budget, each = progress.budget, of_attempt(catalogue.price, spec)
+    budget, each = progress.budget, _attempt_cost(catalogue.price, spec)
     budget.hold(-granted * each.tokens, -granted * each.usd)
     if isinstance(came_back, Fault):
         faults = [*earlier, came_back]
@@ -169,13 +184,13 @@ def cut_off(spec: ToolSpec) -> Fault:
 
 def is_open(progress: Progress, catalogue: Catalogue, spec: ToolSpec, used: int = 0) -> bool:
     """Whether a reservation would get something now, or nobody is left who could give something back."""
-    fits = affordable(progress, catalogue, spec) != 0
+    fits = _affordable_attempts(progress, catalogue, spec) != 0
     return (fits or not progress.budget.held_tokens) and progress.budget.is_open(spec, used)
 
 
 def may_come_back(progress: Progress, catalogue: Catalogue, spec: ToolSpec) -> bool:
     """Whether siblings hold all that a step lacks, so that it is worth waiting for them."""
-    budget, fits = progress.budget, affordable(progress, catalogue, spec) != 0
+    budget, fits = progress.budget, _affordable_attempts(progress, catalogue, spec) != 0
     return (fits or budget.held_tokens > 0) and (budget.free > 0 or budget.reserved > 0)
 
 
@@ -183,15 +198,15 @@ def step_short_of(progress: Progress, catalogue: Catalogue, spec: ToolSpec) -> L
     """Which limit is in the way of a step that could not start."""
     if progress.budget.free <= 0:
         return "tool_calls"
-    tokens, _ = left(progress, of_last_answer(progress, catalogue))
+    tokens, _ = _unreserved(progress, _last_answer_cost(progress, catalogue))
     return "usd" if tokens >= spec.tokens else "tokens"
 
 
 def enough(progress: Progress, catalogue: Catalogue, new_bytes: int, limit: Literal["tokens", "usd"]) -> float:
     """A limit that would have done for the request which could not be reserved, and for another one like it."""
-    asked, spent = input_tokens(progress, catalogue, new_bytes), progress.budget.spent
-    next_one = of_request(catalogue.price, asked, MAX_OUTPUT)
-    kept = of_last_answer(progress, catalogue, new_bytes)
+    asked, spent = _input_tokens(progress, catalogue, new_bytes), progress.budget.spent
+    next_one = _request_cost(catalogue.price, asked, MAX_OUTPUT)
+    kept = _last_answer_cost(progress, catalogue, new_bytes)
     if limit == "tokens":
         return math.ceil((spent.tokens + 2 * next_one.tokens + kept.tokens) / 1000) * 1000
     return math.ceil(100 * ((spent.usd or 0) + 2 * next_one.usd + kept.usd)) / 100
@@ -208,6 +223,84 @@ def used_up(limits: Limits, limit: Limit, at_least: float = 0) -> str:
         "deadline": f"The deadline of {value or 0:g} s passed before the task was done",
     }
     return f"{words[limit]}: give more, e.g. --{limit.replace('_', '-')} {max(2 * value or 1, at_least):.12g}."
+
+
+def sized(spec: ToolSpec, args: JsonValue) -> ToolSpec:
+    """The kind with what a call with these arguments may use: less than any call, where they hold all that is read."""
+    if not spec.tokens or spec.tokens_beside is None:
+        return spec
+    read = math.ceil(len(canonical(args).encode()) / BYTES_PER_TOKEN)
+    return spec.model_copy(update={"tokens": min(spec.tokens, spec.tokens_beside + read)})
+
+
+def _input_tokens(progress: Progress, catalogue: Catalogue, new_bytes: int = 0) -> int:
+    """Tokens that the next request of the planner will probably have."""
+    return (progress.context or catalogue.preamble) + math.ceil(new_bytes / BYTES_PER_TOKEN)
+
+
+def _request_cost(price: Price | None, input: int, output: int) -> Cost:
+    """The most that a request of this size can cost: all of its input may be new to the cache."""
+    if price is None:
+        return Cost(input + output)
+    is_long = price.long_from is not None and input > price.long_from
+    dearest = max(price.input, price.cache_read, price.cache_write)
+    read = input * dearest * (price.long_input if is_long else 1)
+    said = output * price.output * (price.long_output if is_long else 1)
+    return Cost(input + output, (read + said) / MILLION)
+
+
+def _attempt_cost(price: Price | None, spec: ToolSpec) -> Cost:
+    """The most that one attempt of a kind may use; where its arguments hold all that it reads, they are only read."""
+    if spec.tokens_beside is not None:
+        said = min(spec.tokens_beside, spec.tokens)
+        return _request_cost(price, spec.tokens - said, said)
+    return max(_request_cost(price, spec.tokens, 0), _request_cost(price, 0, spec.tokens))
+
+
+def _how_many(left: tuple[float, float], each: Cost) -> int:
+    """How often something fits into what is left of tokens and US dollars; both may be infinite, but not together."""
+    fits = min(left[0] / each.tokens if each.tokens else math.inf, left[1] / each.usd if each.usd else math.inf)
+    return max(0, int(min(fits, MILLION)))
+
+
+def _last_answer_cost(progress: Progress, catalogue: Catalogue, new_bytes: int = 0) -> Cost:
+    """What the planner needs to answer from what is there; nothing where it is no model."""
+    if not catalogue.converses:
+        return Cost(0)
+    return _request_cost(catalogue.price, _input_tokens(progress, catalogue, new_bytes), LAST_OUTPUT)
+
+
+def _unreserved(progress: Progress, kept: Cost) -> tuple[float, float]:
+    """Tokens and US dollars that nobody has spent or reserved, but for what is kept back; infinite without a limit."""
+    tokens, usd = progress.budget.free_tokens, progress.budget.free_usd
+    return (
+        math.inf if tokens is None else tokens - kept.tokens,
+        math.inf if usd is None else usd - kept.usd,
+    )
+
+
+def _output_limits(progress: Progress, price: Price | None, input: int, kept: Cost) -> tuple[float, float]:
+    """Tokens that a reply may have by the limit of tokens, and by that of money, which needs a price."""
+    tokens, usd = _unreserved(progress, kept)
+    if price is None and usd < math.inf:
+        return tokens - input, 0.0
+    asked = _request_cost(price, input, 0).usd
+    each = _request_cost(price, input, 1).usd - asked
+    if usd < asked:
+        return tokens - input, 0.0
+    return tokens - input, (usd - asked) / each if each else math.inf
+
+
+def _affordable_attempts(progress: Progress, catalogue: Catalogue, spec: ToolSpec) -> int | None:
+    """Attempts of a kind that the limits of tokens and money leave room for; None for as many as one likes."""
+    if not spec.tokens:
+        return None
+    each = _attempt_cost(catalogue.price, spec)
+    tokens, usd = _unreserved(progress, _last_answer_cost(progress, catalogue))
+    if catalogue.price is None and usd < math.inf:
+        return 0
+    attempts = min(tokens / each.tokens, usd / each.usd if each.usd else math.inf)
+    return None if attempts == math.inf else max(0, int(attempts))
 
 
 def _accounted(faults: Iterable[Fault]) -> int:

@@ -86,13 +86,3 @@ class Task(BaseModel):
 
 CONTINUES_MEMO = "continues"
 """The memo of a task that carries a conversation on: the first run of the task whose conversation that is."""
-
-
-def reset_rollback_id(task: str) -> str:
-    """The id of the workflow that undoes, before a reset, what would be planned anew."""
-    return f"undo-before-reset-{task}"
-
-
-def rollback_id(task: str) -> str:
-    """The id of the workflow that undoes a closed task."""
-    return f"undo-{task}"

@@ -8,16 +8,22 @@ from collections.abc import Callable
 from datetime import datetime
 from typing import assert_never
 
-from pydantic import JsonValue
+from pydantic import BaseModel, JsonValue
 from temporalio import workflow
+from temporalio.exceptions import ApplicationError
 
+from workflows import ids
 from workflows.catalogue import Catalogue, Companion, Effect
+from workflows.details import details
 from workflows.execution import Execution
 from workflows.faults import Applied, Code, Fault
+from workflows.outcome import Ends, Outcome
 from workflows.plan import Step, Unresolved
 from workflows.progress import Progress
 from workflows.reconciling import Verdict, is_haunted, left_a_thread, reconcile
 from workflows.record import StepRecord, StepStatus, UndoRecord
+from workflows.scheduling import read_catalogue
+from workflows.task import TaskStatus
 
 UNDO_BY_PLACE = "undo-by-place"
 """Patch: effects are undone in the order that is kept in the records, no longer by the time of their ends."""
@@ -25,6 +31,50 @@ CALLS = 10
 """Tool calls that each step may take to be undone, beyond what the task could spend."""
 BEGAN = (StepStatus.FAILED, StepStatus.CANCELLED, StepStatus.RUNNING, StepStatus.WAITING)
 """Steps that may have changed the world without being completed."""
+
+
+class Undo(BaseModel):
+    """What to undo."""
+
+    progress: Progress
+    """How far the task came, as its query `progress` says; `origin` is its first run."""
+
+
+@workflow.defn(name="UndoWorkflow")
+class UndoWorkflow:
+    """One rollback: completed when nothing of the task is left, failed as `escalated` when a person has to look."""
+
+    @workflow.init
+    def __init__(self, given: Undo) -> None:
+        """Take over the account of the task."""
+        self._progress = given.progress
+
+    @workflow.query
+    def progress(self) -> Progress:
+        """How far it is, without what is too large for an answer."""
+        return self._progress.slim()
+
+    @workflow.run
+    async def run(self, given: Undo) -> Outcome:
+        """Undo what the task did.
+
+        Raises:
+            ApplicationError: something of it stays, or nobody knows whether it does.
+        """
+        try:
+            catalogue = await read_catalogue({})
+        except Ends as early:
+            raise ApplicationError(str(early), type=TaskStatus.ESCALATED, non_retryable=True) from None
+        self._show()
+        await roll_back(self._progress, catalogue, self._show)
+        outcome = self._progress.outcome(workflow.now())
+        if left := self._progress.not_undone:
+            reason = f"Not undone: {left}"
+            raise ApplicationError(reason, outcome, type=TaskStatus.ESCALATED, non_retryable=True)
+        return outcome
+
+    def _show(self) -> None:
+        workflow.set_current_details(details(self._progress))
 
 
 async def roll_back(progress: Progress, catalogue: Catalogue, changed: Callable[[], None]) -> None:
@@ -112,7 +162,7 @@ async def _undo(
         return UndoRecord(
             step_id=record.step.id, kind=companion.kind, reason=f"its arguments cannot be made: {missing}"
         )
-    step = Step(id=f"undo:{record.step.id}", kind=companion.kind, title=f"undo {record.step.id}")
+    step = Step(id=ids.of_undo(record.step.id), kind=companion.kind, title=f"undo {record.step.id}")
     effect = catalogue.specs[companion.kind].effect
     undo = StepRecord(
         step=step, revision=progress.revision, effect=effect, kind=companion.kind, undoes=record.step.id, args=args

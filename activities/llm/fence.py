@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from pydantic import JsonValue
 from pydantic_core import to_json
 
-from workflows.cost import MAX_SHOWN
+from workflows.situation import MAX_SHOWN
 
 __all__ = ["MAX_LABEL", "MAX_SHOWN", "fenced", "visible"]
 

@@ -11,7 +11,7 @@ from activities.llm.fence import fenced, visible
 from activities.llm.turns import AssistantTurn, ToolCall, ToolResult, UserTurn
 from workflows.catalogue import Effect
 from workflows.faults import Applied
-from workflows.loops import TOLD
+from workflows.guards import TOLD
 from workflows.plan import NewSteps
 from workflows.record import FaultRecord, Observation, StepRecord, StepStatus
 from workflows.situation import Situation

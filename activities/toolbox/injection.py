@@ -19,8 +19,8 @@ from activities.toolbox.network import Web
 from activities.toolbox.reach import Reach
 from activities.toolbox.services import Services
 from activities.toolbox.workspace import Workspace, folder_of
-from workflows.call import Call
 from workflows.catalogue import Effect, Price
+from workflows.header import CallHeader
 
 if TYPE_CHECKING:
     from activities.toolbox.kind import Kind  # which asks here what can be given
@@ -121,7 +121,7 @@ class Resources:
         self.price = price
 
     @asynccontextmanager
-    async def given(self, kind: "Kind", call: Call, model: LanguageModel | None) -> AsyncIterator[dict[str, Any]]:
+    async def given(self, kind: "Kind", call: CallHeader, model: LanguageModel | None) -> AsyncIterator[dict[str, Any]]:
         """Provide the parameters of one call, which may ask `model`.
 
         A transaction, which is one of the kind's datasource or else of the store, commits when the block ends without
@@ -131,7 +131,7 @@ class Resources:
             yield {name: await self._give(type, kind, call, model, stack) for name, type in kind.injected.items()}
 
     async def _give(
-        self, wanted: type, kind: "Kind", call: Call, model: LanguageModel | None, stack: AsyncExitStack
+        self, wanted: type, kind: "Kind", call: CallHeader, model: LanguageModel | None, stack: AsyncExitStack
     ) -> Any:
         if wanted is Transaction:
             engine = _meant_for(kind, kind.datasource or self.engine)

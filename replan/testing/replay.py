@@ -21,7 +21,7 @@ from temporalio.worker import Replayer
 from runtime import serve
 from runtime.failures import DATA_CONVERTER
 from workflows.agent import AgentWorkflow
-from workflows.call import CallInterceptor
+from workflows.header import CallInterceptor
 from workflows.plan import PRUNED_ENCODING
 
 

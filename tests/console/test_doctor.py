@@ -16,7 +16,7 @@ from runtime import serve
 from runtime.dev_server import DevServer, free_port
 from runtime.packages import version
 from tests.processes import ROOT, Processes
-from workflows.call import CallInterceptor
+from workflows.header import CallInterceptor
 from workflows.inspect import Findings, Inquiry, InspectWorkflow
 
 QUEUE = "doctor"

@@ -10,7 +10,7 @@ from console import document, draft
 from console.start import read_plan
 from tests.harness import plan, step
 from workflows.catalogue import Companion, Effect, ToolSpec
-from workflows.drafting import Draft
+from workflows.inspect import Draft
 from workflows.outcome import Ending
 from workflows.plan import Answer, GiveUp, Question, Step
 from workflows.task import Task, TaskStatus

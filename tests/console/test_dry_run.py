@@ -26,7 +26,7 @@ from runtime import serve
 from runtime.dev_server import DevServer
 from tests.harness import plan, step
 from tests.processes import ROOT, Processes
-from workflows.call import CallInterceptor
+from workflows.header import CallInterceptor
 from workflows.inspect import Findings, Inquiry, InspectWorkflow
 from workflows.plan import Answer, GiveUp, NewSteps, Question
 from workflows.situation import Situation

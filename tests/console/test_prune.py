@@ -28,12 +28,13 @@ from console.pruning import prune
 from runtime import serve
 from runtime.client import Unreachable, connect, namespace_id
 from workflows.agent import AgentWorkflow
+from workflows.ids import rollback_id
 from workflows.inspect import Inquiry, InspectWorkflow
 from workflows.plan import Answer, Proposed
 from workflows.progress import Progress
 from workflows.situation import Situation
-from workflows.task import CONTINUES_MEMO, Task, rollback_id
-from workflows.undo import Undo, UndoWorkflow
+from workflows.task import CONTINUES_MEMO, Task
+from workflows.undoing import Undo, UndoWorkflow
 
 NOBODY = "nobody-serves-this"
 LONG_AGO = datetime.now(UTC) - timedelta(days=40)

@@ -19,7 +19,7 @@ from tests.console.desk import QUIET, desk
 from tests.harness import outcome, plan, step
 from workflows.agent import AgentWorkflow
 from workflows.budget import Limits
-from workflows.call import HEADER
+from workflows.header import HEADER
 from workflows.plan import Step
 from workflows.task import Task, TaskStatus
 

@@ -16,7 +16,7 @@ from temporalio.service import RPCError
 from runtime.dev_server import DevServer
 from tests.console.rollback import Rollbacks, document
 from tests.processes import Processes
-from workflows.task import reset_rollback_id
+from workflows.ids import reset_rollback_id
 
 ROSA = "list the free slots tomorrow, then book a slot for Rosa tomorrow at 9:30"
 

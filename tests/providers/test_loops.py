@@ -8,7 +8,7 @@ from replan.testing.script import ModelCall, ModelReply, ReceivedRequest, calls
 from tests.harness import staged
 from tests.providers.desk import TOOLS
 from tests.providers.planning import planning
-from workflows.loops import TOLD
+from workflows.guards import TOLD
 from workflows.task import Task, TaskStatus
 
 REFUSED = "makes the same call for the third time"

@@ -11,7 +11,7 @@ from temporalio.api.history.v1 import HistoryEvent
 from temporalio.client import WorkflowHandle
 
 from workflows.agent import AgentWorkflow
-from workflows.call import HEADER
+from workflows.header import HEADER
 from workflows.outcome import Outcome
 from workflows.progress import Progress
 

@@ -22,7 +22,7 @@ from workflows.plan import Step
 from workflows.progress import Progress
 from workflows.record import FaultRecord, StepRecord, StepStatus
 from workflows.task import Task, TaskStatus
-from workflows.undo import Undo, UndoWorkflow
+from workflows.undoing import Undo, UndoWorkflow
 
 UNDONE = Task(text="a task", on_escalation="undo")
 

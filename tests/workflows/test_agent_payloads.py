@@ -26,7 +26,7 @@ from runtime.payloads import storing
 from tests.harness import DONE, Proposals, Stage, outcome, plan, staged, step
 from tests.workflows.history import Handle, events
 from workflows.agent import AgentWorkflow
-from workflows.call import CallInterceptor
+from workflows.header import CallInterceptor
 from workflows.outcome import Outcome
 from workflows.task import Task
 

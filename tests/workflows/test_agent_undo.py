@@ -19,7 +19,7 @@ from workflows.plan import NewSteps, Step
 from workflows.progress import Folded
 from workflows.record import StepStatus, UndoRecord
 from workflows.task import Task, TaskStatus
-from workflows.undo import Undo, UndoWorkflow
+from workflows.undoing import Undo, UndoWorkflow
 
 NOTES = Table("undo_notes", metadata, Column("id", Integer, primary_key=True), Column("word", String(20)))
 

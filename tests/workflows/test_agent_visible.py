@@ -138,7 +138,7 @@ async def test_the_timeline_reads_like_the_plan(client: Client, tmp_path: Path) 
         ("catalogue", "catalogue", "what this worker can do"),
         ("plan", "plan:1", "a plan"),
         ("refuse", "a", "plan 1: Read the old page"),
-        ("replan", "plan:2", "a new plan, because a was refused (gone)"),
+        ("replan", "plan:2", "a new plan, because a was rejected (gone)"),
         ("echo", "b", "plan 2: hi"),
         ("plan", "plan:3", "plan 2 is done: what next?"),
     ]

@@ -7,9 +7,16 @@ from pydantic import JsonValue
 
 from workflows.catalogue import Effect
 from workflows.faults import Code, Fault
-from workflows.folding import MAX_FAULTS, MAX_PROGRESS, MAX_RECORDS, MAX_REVISIONS, can_be_carried, fold
 from workflows.plan import Step, check_graph
-from workflows.progress import Progress
+from workflows.progress import (
+    MAX_FAULTS,
+    MAX_PROGRESS,
+    MAX_RECORDS,
+    MAX_REVISIONS,
+    Progress,
+    fits_continue_as_new,
+    fold,
+)
 from workflows.record import FaultRecord, Revision, StepRecord, StepStatus
 from workflows.task import Task
 
@@ -107,7 +114,7 @@ def test_faults_are_kept_up_to_a_number() -> None:
 @pytest.mark.parametrize(("size", "can"), [(1_000, True), (60_000, False)])
 def test_a_plan_in_force_with_too_large_results_is_not_carried_over(size: int, can: bool) -> None:
     """A new run that the server refuses would hold up the task for ever; the old one goes on instead."""
-    assert can_be_carried(progress(1, 20, result="x" * size)) is can
+    assert fits_continue_as_new(progress(1, 20, result="x" * size)) is can
 
 
 def earlier(id: str, status: StepStatus = StepStatus.COMPLETED) -> StepRecord:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import pytest
 
 from workflows.catalogue import Effect, ToolSpec
-from workflows.grants import Grants, refusal
+from workflows.guards import Grants, refusal
 from workflows.plan import Step
 from workflows.task import Remains, Task
 

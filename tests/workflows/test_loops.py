@@ -6,7 +6,7 @@ import pytest
 from pydantic import JsonValue
 
 from workflows.catalogue import Effect
-from workflows.loops import LoopGuard
+from workflows.guards import LoopGuard
 
 ARGS: dict[str, JsonValue] = {"query": "refund", "limit": 3}
 Made = tuple[int, JsonValue, int]

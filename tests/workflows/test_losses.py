@@ -4,10 +4,10 @@ import pytest
 from pydantic import JsonValue
 
 from workflows import routing
-from workflows.call import Stuck, with_one_lost
 from workflows.catalogue import Companion, Effect, ToolSpec
 from workflows.decision import Escalate, Left, Reconcile, Wait, decide
 from workflows.faults import Applied, Code, Fault
+from workflows.scheduling import InternalActivityFailed, with_one_lost
 
 SAFE = (Effect.READ, Effect.IDEMPOTENT, Effect.KEYED, Effect.TRANSACTIONAL)
 FIND = Companion(kind="find")
@@ -59,7 +59,7 @@ def test_what_could_be_found_out_is_found_out_before_a_person_is_asked() -> None
 def test_a_lost_answer_of_a_model_uses_up_what_may_be_lost() -> None:
     """A worker that dies again and again over one request does not pass the budget: more has to be reserved first."""
     payload = with_one_lost({"turn": 1, "may_lose": 1}, lost(Applied.NONE))
-    with pytest.raises(Stuck) as short:
+    with pytest.raises(InternalActivityFailed) as short:
         with_one_lost(payload, lost(Applied.NONE))
 
     assert (payload, short.value.fault.lost) == ({"turn": 1, "may_lose": 0}, 1)

@@ -6,16 +6,16 @@ import pytest
 from pydantic import BaseModel
 from pydantic_core import to_json
 
-from workflows.call import Call, Undoes
+from workflows.header import CallHeader, Undoes
 from workflows.plan import Answer, GiveUp, NewSteps, PassedOver, Proposed, Question, Step, StepReturn
 
 STEP = Step(id="a", kind="echo")
 WRITTEN: list[tuple[BaseModel, object]] = [
     (StepReturn(result=None), {"result": None}),
     (StepReturn(result={"a": 1}, attempt=2, tokens=3), {"result": {"a": 1}, "attempt": 2, "tokens": 3}),
-    (Call(key="run/a"), {"key": "run/a"}),
+    (CallHeader(key="run/a"), {"key": "run/a"}),
     (
-        Call(key="run/a", undoes=Undoes(key="k", step="b", kind="c"), is_reset=True),
+        CallHeader(key="run/a", undoes=Undoes(key="k", step="b", kind="c"), is_reset=True),
         {"key": "run/a", "undoes": {"key": "k", "step": "b", "kind": "c"}, "is_reset": True},
     ),
     (

@@ -10,11 +10,11 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, initial
 from workflows import spending
 from workflows.budget import Budget, Limits, Spent
 from workflows.catalogue import Catalogue, Effect, Price, ToolSpec
-from workflows.cost import LAST_OUTPUT, sized
 from workflows.faults import Code, Fault, ModelUse
 from workflows.plan import GiveUp, Proposed, StepReturn
 from workflows.progress import Progress
 from workflows.spending import (
+    LAST_OUTPUT,
     MAX_OUTPUT,
     MIN_LAST_OUTPUT,
     MIN_OUTPUT,
@@ -23,6 +23,7 @@ from workflows.spending import (
     reserve_turn,
     settle_step,
     settle_turn,
+    sized,
 )
 from workflows.task import Task
 

@@ -12,8 +12,8 @@ from activities.llm.language_model import LanguageModel, Offer, Request
 from activities.llm.reply import Reply, Stop
 from activities.llm.turns import UserTurn
 from activities.toolbox.errors import Refused
-from workflows.cost import BYTES_PER_TOKEN
 from workflows.faults import Code
+from workflows.spending import BYTES_PER_TOKEN
 
 MAX_ASKED = 75_000
 """Bytes of what a model is given to read in one step, with the form that its answer is to have."""

@@ -1,0 +1,100 @@
+"""The header of an activity: what the activity must know beside its arguments, which the web UI shows alone."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict
+from temporalio import workflow
+from temporalio.worker import (
+    Interceptor,
+    StartActivityInput,
+    WorkflowInboundInterceptor,
+    WorkflowInterceptorClassInput,
+    WorkflowOutboundInterceptor,
+)
+
+from workflows.plan import Sparse
+
+HEADER = "replan-call"
+
+
+class Undoes(BaseModel):
+    """An effect that is taken back."""
+
+    model_config = ConfigDict(frozen=True)
+
+    key: str
+    """Its idempotency key."""
+    step: str
+    kind: str
+
+
+class CallHeader(Sparse):
+    """What the boundary must know beside the arguments, which the web UI shows alone."""
+
+    model_config = ConfigDict(frozen=True)
+
+    key: str
+    """The idempotency key: `first_execution_run_id`/step id, the same over retry, crash, replay and reset."""
+    revision: int = 0
+    digest: str = ""
+    """Digest of the spec that the workflow decided by."""
+    documents: str | None = None
+    """The task's folder of documents, below the worker's root."""
+    store: str | None = None
+    """The store that the task works with; None where it does not matter."""
+    claim: int = 0
+    """How often the effect was found not to have happened: an older claim on the key stands for nothing any more."""
+    is_reset: bool = False
+    """Whether the run was made by a reset, so that the call may have happened in the life before."""
+    undoes: Undoes | None = None
+    """The effect that this call takes back."""
+    task: str | None = None
+    """The task whose effect it is; None for that of the workflow itself."""
+
+
+def made_by_reset() -> bool:
+    """Whether this run was made by a reset."""
+    # Only activities may decide by it, so that the decision is in history: the workflow replays what happened before
+    # the reset as if it had happened in this run.
+    info = workflow.info()
+    return info.run_id != info.original_execution_run_id
+
+
+_CALL: ContextVar[CallHeader] = ContextVar("replan_call")
+
+
+@contextmanager
+def carried(header: CallHeader) -> Iterator[None]:
+    token = _CALL.set(header)
+    try:
+        yield
+    finally:
+        with suppress(ValueError):  # a run that was closed from outside is taken down in another context
+            _CALL.reset(token)
+
+
+class CallInterceptor(Interceptor):
+    """Puts the `CallHeader` of each scheduled activity into its header; registered with the worker."""
+
+    def workflow_interceptor_class(
+        self, input: WorkflowInterceptorClassInput
+    ) -> type[WorkflowInboundInterceptor] | None:
+        """Intercept every workflow."""
+        return _Inbound
+
+
+class _Inbound(WorkflowInboundInterceptor):
+    def init(self, outbound: WorkflowOutboundInterceptor) -> None:
+        super().init(_Outbound(outbound))
+
+
+class _Outbound(WorkflowOutboundInterceptor):
+    def start_activity(self, input: StartActivityInput) -> workflow.ActivityHandle[Any]:
+        header = _CALL.get(None)
+        if header is not None:
+            payload = workflow.payload_converter().to_payload(header)
+            input.headers = {**input.headers, HEADER: payload}
+        return super().start_activity(input)

@@ -1,0 +1,70 @@
+"""Ids of activities and workflows, and the summaries of timers.
+
+Histories and idempotency keys hold these ids, so none of them may change.
+"""
+
+from temporalio import workflow
+
+CATALOGUE = "catalogue"
+INSPECT = "inspect"
+PLAN, COMPACT = "plan:", "compact:"
+"""What stands before the number of a turn in the id of a request to the planner."""
+OBSERVATION = ":look"
+"""What follows a step's id in the id of the read that observes the world after the step was rejected."""
+RECONCILIATION = ":reconcile"
+"""What follows the id of a call in the id of the read that finds out whether the call was applied."""
+UNDO = "undo:"
+"""What stands before a step's id in the id of the step that undoes it."""
+
+
+def of_request(turn: int, *, is_compaction: bool = False) -> str:
+    """The activity id of a request to the planner."""
+    return f"{COMPACT if is_compaction else PLAN}{turn}"
+
+
+def of_call(step: str, fallback: str | None = None) -> str:
+    """The activity id of a step's call; a call of a `fallback` kind is another one than the step's own."""
+    return f"{step}:{fallback}" if fallback else step
+
+
+def of_observation(step: str) -> str:
+    """The activity id of the read that observes the world after a step was rejected."""
+    return f"{step}{OBSERVATION}"
+
+
+def of_reconciliation(call: str) -> str:
+    """The activity id of the read that finds out whether a call was applied."""
+    return f"{call}{RECONCILIATION}"
+
+
+def of_undo(step: str) -> str:
+    """The id of the step that undoes a step."""
+    return f"{UNDO}{step}"
+
+
+def idempotency_key(call: str, first_run: str | None = None) -> str:
+    """The key of a call of the task whose first run is `first_run`; None for the running task."""
+    return f"{first_run or workflow.info().first_execution_run_id}/{call}"
+
+
+def rollback_id(task: str) -> str:
+    """The id of the workflow that undoes a closed task."""
+    return f"undo-{task}"
+
+
+def reset_rollback_id(task: str) -> str:
+    """The id of the workflow that undoes, before a reset, the effects which the new run would apply again."""
+    return f"undo-before-reset-{task}"
+
+
+DEADLINE_TIMER = "the task's deadline"
+
+
+def retry_timer(call: str, code: str) -> str:
+    """The summary of the timer before a call is scheduled again."""
+    return f"{call} waits: {code}, then again"
+
+
+def reconcile_timer(step: str) -> str:
+    """The summary of the timer after which no attempt of a step's call can still be running."""
+    return f"{step} waits: its last attempt may be under way"

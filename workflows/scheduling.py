@@ -1,0 +1,326 @@
+"""Every activity of a task is scheduled here: reserve what it may use, run it, settle what it used.
+
+A step's call and a read are paid from the task's tool calls, a request to the planner from its tokens and money; other
+internal activities cost nothing.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from typing import NamedTuple, TypeVar
+
+from pydantic import JsonValue
+from temporalio import workflow
+from temporalio.exceptions import ActivityError, is_cancelled_exception
+from temporalio.workflow import ActivityCancellationType
+
+from workflows import ids, routing
+from workflows.catalogue import Catalogue, Effect, ToolSpec
+from workflows.decision import Left, Wait, decide
+from workflows.details import summary
+from workflows.faults import Code, Fault, earlier_faults, from_activity_error, readable
+from workflows.header import CallHeader, carried, made_by_reset
+from workflows.outcome import Ends
+from workflows.plan import Proposed, StepReturn
+from workflows.progress import Progress
+from workflows.situation import Situation
+from workflows.spending import (
+    Limit,
+    cut_off,
+    enough,
+    is_open,
+    may_come_back,
+    reserve_step,
+    reserve_turn,
+    settle_step,
+    settle_turn,
+    short_of,
+    sized,
+    step_short_of,
+    used_up,
+)
+from workflows.task import TaskStatus
+
+UNCOUNTED_LOSSES = "uncounted-losses"
+"""Patch: an attempt of an unkeyed kind whose worker went silent counts as a loss. For other kinds the retry policy,
+which history holds, tells the versions apart."""
+MAX_SITUATION = 1024 * 1024
+"""Bytes; the server would terminate a workflow that schedules an activity with 2 MB."""
+
+T = TypeVar("T")
+
+
+class InternalActivityFailed(Exception):
+    """One of our own activities failed for good."""
+
+    def __init__(self, fault: Fault) -> None:
+        """Carry the fault."""
+        super().__init__(fault.reason)
+        self.fault = fault
+
+
+class ToolReply(NamedTuple):
+    """What came of one execution of a tool's activity."""
+
+    result: StepReturn | Fault
+    earlier: Sequence[Fault]
+    """The faults of the attempts before the last one, as far as they are known."""
+    taken: int
+    """Attempts that count."""
+
+
+class ToolCall:
+    """One execution of a tool's activity, paid from the task's budget: reserve attempts, then run."""
+
+    def __init__(
+        self,
+        progress: Progress,
+        catalogue: Catalogue,
+        spec: ToolSpec,
+        args: dict[str, JsonValue] | None,
+        *,
+        id: str,
+        title: str,
+        header: CallHeader,
+        used: int = 0,
+    ) -> None:
+        """`used` are attempts that earlier executions of the same call took."""
+        self._account = (progress, catalogue, sized(spec, args))
+        self._args, self._id, self._title, self._header, self._used = args, id, title, header, used
+
+    def reserve(self) -> int:
+        """Set aside attempts, and return how many; 0 where the budget has none left."""
+        return reserve_step(*self._account, self._used)
+
+    async def reserve_after_siblings(self) -> int:
+        """Like `reserve`, but wait while running steps hold what is missing and may give it back."""
+        while not (granted := self.reserve()) and may_come_back(*self._account):
+            await workflow.wait_condition(lambda: is_open(*self._account, self._used))
+        return granted
+
+    @property
+    def missing(self) -> Limit:
+        """The limit for which nothing could be reserved."""
+        return step_short_of(*self._account)
+
+    async def run(self, granted: int) -> ToolReply:
+        """Run the activity with at most `granted` attempts.
+
+        Raises:
+            CancelledError: it was cancelled; it counts as one attempt.
+        """
+        spec = self._account[2]
+        result: StepReturn | Fault = cut_off(spec)
+        earlier: Sequence[Fault] = ()
+        taken = 0
+        try:
+            result, earlier = await _run(
+                spec, granted, self._args, StepReturn, id=self._id, title=self._title, header=self._header
+            )
+        finally:
+            taken = settle_step(*self._account, granted, result, earlier, self._used)
+        return ToolReply(result, earlier, taken)
+
+
+async def read(
+    progress: Progress,
+    catalogue: Catalogue,
+    spec: ToolSpec,
+    args: dict[str, JsonValue],
+    *,
+    id: str,
+    title: str,
+    revision: int,
+    store: str | None = None,
+) -> StepReturn | Fault:
+    """Run a read that the workflow itself needs; only a worker with this `store` may answer, where one is named.
+
+    Raises:
+        CancelledError: the task was cancelled.
+    """
+    header = CallHeader(
+        key=ids.idempotency_key(id, progress.origin),
+        revision=revision,
+        digest=spec.digest,
+        documents=progress.task.documents,
+        store=store,
+        is_reset=progress.was_reset or made_by_reset(),
+    )
+    call = ToolCall(progress, catalogue, spec, args, id=id, title=f"plan {revision}: {title}", header=header)
+    losses = 0
+    while True:
+        raise_if_cancelled()
+        granted = call.reserve()
+        if not granted:
+            reason = used_up(progress.budget.limits, call.missing)
+            return Fault.of(Code.QUOTA_EXHAUSTED, reason, source=spec.kind, attempt=0)
+        progress.grants.begin(spec)
+        result = (await call.run(granted)).result
+        losses += 1
+        if not isinstance(result, Fault) or not result.uncounted or losses > routing.MAX_LOSSES:
+            return result
+        await workflow.sleep(routing.loss_wait(losses), summary=summary(ids.retry_timer(id, result.code)))
+
+
+async def read_catalogue(wanted: dict[str, JsonValue]) -> Catalogue:
+    """Ask a worker which kinds it has, and whether it can take the task that `wanted` describes.
+
+    Raises:
+        Ends: no worker can tell.
+    """
+    title = "what this worker can do"
+    try:
+        return await run_internal_activity(
+            routing.CATALOGUE, wanted, Catalogue, id=ids.CATALOGUE, title=title, revision=0
+        )
+    except InternalActivityFailed as failed:
+        raise Ends(TaskStatus.ESCALATED, f"The catalogue: {failed.fault.reason}", failed.fault.code) from None
+
+
+async def ask_planner(
+    progress: Progress, catalogue: Catalogue, spec: ToolSpec, situation: Situation, *, title: str
+) -> Proposed:
+    """Send the planner one request, within what the budget has left for it.
+
+    Raises:
+        Ends: the planner cannot be reached or told all of it, or the budget has too little left.
+    """
+    request: dict[str, JsonValue] = situation.model_dump(mode="json", exclude_defaults=situation.converses)
+    size = len(situation.model_dump_json(exclude_defaults=situation.converses).encode())
+    if size > MAX_SITUATION:
+        reason = "What the planner would have to be told is too large: split the task, or let its tools return less."
+        raise Ends(TaskStatus.ESCALATED, reason, "too_large")
+    new_bytes = size - situation.unshown_bytes
+    id = ids.of_request(situation.turn, is_compaction=spec is routing.COMPACT)
+    while True:
+        allowance = reserve_turn(progress, catalogue, new_bytes, is_last=situation.is_last)
+        if allowance is None:
+            limit = short_of(progress, catalogue, new_bytes)
+            needed = enough(progress, catalogue, new_bytes, limit)
+            raise Ends(TaskStatus.OVER_BUDGET, used_up(progress.budget.limits, limit, needed), limit)
+        payload: JsonValue = {**request, **allowance.told}
+        revision, waited = progress.revision + 1, list[Fault]()
+        used: Proposed | Fault = cut_off(spec)
+        try:
+            used = await run_internal_activity(
+                spec, payload, Proposed, id=id, title=title, revision=revision, waited=waited
+            )
+            return used
+        except InternalActivityFailed as failed:
+            used = failed.fault
+            if not used.lost:  # otherwise a shorter answer may still fit beside those that were lost
+                raise Ends(TaskStatus.ESCALATED, f"The planner: {used.reason}", used.code) from None
+        finally:
+            settle_turn(progress, allowance, used, waited)
+
+
+async def run_internal_activity(
+    spec: ToolSpec,
+    payload: JsonValue,
+    returns: type[T],
+    *,
+    id: str,
+    title: str,
+    revision: int,
+    waited: list[Fault] | None = None,
+) -> T:
+    """Run one of our own activities; schedule it again after a transient fault, which is then added to `waited`.
+
+    Raises:
+        InternalActivityFailed: it failed for good.
+        CancelledError: the task was cancelled, even if the activity did not notice.
+    """
+    header = CallHeader(key=ids.idempotency_key(id), revision=revision, digest=spec.digest, is_reset=made_by_reset())
+    used = 0
+    left = Left(
+        attempts=routing.attempts(spec, routing.RETRIES_PER_KIND, used),
+        patience=routing.MISSING_TOOL_PATIENCE,
+        replans=False,
+    )
+    while True:
+        granted = max(1, left.attempts)
+        result, _ = await _run(spec, granted, payload, returns, id=id, title=title, header=header)
+        raise_if_cancelled()
+        if not isinstance(result, Fault):
+            return result
+        used += result.taken
+        left = left.model_copy(
+            update={
+                "attempts": routing.attempts(spec, routing.RETRIES_PER_KIND, used),
+                "losses": left.losses + result.uncounted,
+                "deadline": routing.seconds_left(left.waited),
+            }
+        )
+        decision = decide(result, spec, left)
+        if not isinstance(decision, Wait):
+            raise InternalActivityFailed(result)
+        if result.uncounted and isinstance(payload, dict):
+            payload = with_one_lost(payload, result)
+        if waited is not None:
+            waited.append(result)
+        left = left.model_copy(update={"waits": left.waits + 1, "waited": left.waited + decision.seconds})
+        await workflow.sleep(decision.seconds, summary=ids.retry_timer(spec.kind, result.code))
+
+
+def with_one_lost(payload: dict[str, JsonValue], fault: Fault) -> dict[str, JsonValue]:
+    """A request to a model after one whose answer was lost with its worker; the provider bills the lost one, too.
+
+    Raises:
+        InternalActivityFailed: the budget reserved nothing for one more.
+    """
+    may_lose = payload.get("may_lose")
+    if not isinstance(may_lose, int):  # no budget limits it
+        return payload
+    if not may_lose:
+        raise InternalActivityFailed(fault.model_copy(update={"lost": 1}))
+    return {**payload, "may_lose": may_lose - 1}
+
+
+async def _run(
+    spec: ToolSpec, attempts: int, payload: JsonValue, returns: type[T], *, id: str, title: str, header: CallHeader
+) -> tuple[T | Fault, tuple[Fault, ...]]:
+    """Execute one activity: what it returned or why it failed, and the faults of the attempts before the last one.
+
+    Raises:
+        CancelledError: it was cancelled.
+    """
+    try:
+        result = await _execute(routing.route(spec, attempts), payload, returns, id=id, title=title, header=header)
+    except ActivityError as error:
+        if is_cancelled_exception(error):
+            raise asyncio.CancelledError from None
+        fault = from_activity_error(error, spec, attempts)
+        if fault.uncounted and spec.effect is Effect.UNKEYED and not workflow.patched(UNCOUNTED_LOSSES):
+            fault = fault.model_copy(update={"uncounted": False})
+        return fault, earlier_faults(error)
+    return result, readable(result.earlier) if isinstance(result, StepReturn) else ()
+
+
+async def _execute(
+    route: routing.Route, payload: JsonValue, returns: type[T], *, id: str, title: str, header: CallHeader
+) -> T:
+    with carried(header):
+        result: T = await workflow.execute_activity(
+            route.activity,
+            payload,
+            result_type=returns,
+            activity_id=id,
+            summary=summary(title),
+            task_queue=route.task_queue,
+            start_to_close_timeout=route.start_to_close,
+            schedule_to_close_timeout=route.schedule_to_close,
+            heartbeat_timeout=route.heartbeat,
+            retry_policy=route.retry,
+            cancellation_type=ActivityCancellationType.WAIT_CANCELLATION_COMPLETED,
+        )
+    return result
+
+
+def raise_if_cancelled() -> None:
+    """Stop a coroutine whose cancel was swallowed by an activity that ended normally.
+
+    Raises:
+        CancelledError: the current asyncio task was asked to stop.
+    """
+    current = asyncio.current_task()
+    if current is not None and current.cancelling():
+        raise asyncio.CancelledError
