@@ -1,4 +1,4 @@
-"""The taxonomy: what went wrong, as data, and what follows from it.
+"""The fault taxonomy: how a call failed, as data, and whether a retry can help.
 
     ┌────────────┬──────────────────────────────────────┬──────────────────────────────────────┐
     │            │ infrastructural                      │ semantic                             │
@@ -17,13 +17,13 @@
     │            │ -> a person, zero retries            │ -> a new plan, zero retries          │
     └────────────┴──────────────────────────────────────┴──────────────────────────────────────┘
 
-Only a fault that time can cure is retried. Anything that no table knows is `bug`: a person, never a retry.
+Only transient faults are retried. An exception that no table knows is `bug`: it goes to a person, never to a retry.
 """
 
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from enum import StrEnum
-from typing import Any, assert_never
+from typing import assert_never
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError
 from temporalio.exceptions import (
@@ -54,17 +54,17 @@ class Quadrant(StrEnum):
 
     @property
     def is_transient(self) -> bool:
-        """Whether time alone can cure it."""
+        """Whether a retry may succeed."""
         return self in (Quadrant.TRANSIENT_INFRASTRUCTURAL, Quadrant.TRANSIENT_SEMANTIC)
 
     @property
     def is_semantic(self) -> bool:
-        """Whether the world said no, rather than the way to it."""
+        """Whether the called system answered, and said no."""
         return self in (Quadrant.TRANSIENT_SEMANTIC, Quadrant.PERSISTENT_SEMANTIC)
 
 
 class Code(StrEnum):
-    """What happened, from a closed list; each code belongs to one quadrant (`QUADRANT`)."""
+    """How a call failed; each code belongs to one quadrant (`QUADRANT`)."""
 
     TIMEOUT = "timeout"
     UNREACHABLE = "unreachable"
@@ -98,61 +98,39 @@ class Code(StrEnum):
     REFUSED = "refused"
 
 
-def _cell(quadrant: Quadrant, *codes: Code) -> dict[Code, Quadrant]:
-    return dict.fromkeys(codes, quadrant)
-
-
+_TRANSIENT_INFRASTRUCTURAL = """
+    timeout unreachable server_error overloaded worker_shutdown worker_lost circuit_open store_unavailable
+"""
+_TRANSIENT_SEMANTIC = "rate_limited busy"
+_PERSISTENT_INFRASTRUCTURAL = """
+    unauthorized forbidden quota_exhausted missing_tool malformed_schema too_large undecodable unserialisable
+    wrong_store needs_person bug
+"""
+_PERSISTENT_SEMANTIC = """
+    not_found conflict gone precondition_failed invalid_input no_results unexpected_result repeated_call refused
+"""
 QUADRANT: Mapping[Code, Quadrant] = {
-    **_cell(
-        Quadrant.TRANSIENT_INFRASTRUCTURAL,
-        Code.TIMEOUT,
-        Code.UNREACHABLE,
-        Code.SERVER_ERROR,
-        Code.OVERLOADED,
-        Code.WORKER_SHUTDOWN,
-        Code.WORKER_LOST,
-        Code.CIRCUIT_OPEN,
-        Code.STORE_UNAVAILABLE,
-    ),
-    **_cell(Quadrant.TRANSIENT_SEMANTIC, Code.RATE_LIMITED, Code.BUSY),
-    **_cell(
-        Quadrant.PERSISTENT_INFRASTRUCTURAL,
-        Code.UNAUTHORIZED,
-        Code.FORBIDDEN,
-        Code.QUOTA_EXHAUSTED,
-        Code.MISSING_TOOL,
-        Code.MALFORMED_SCHEMA,
-        Code.TOO_LARGE,
-        Code.UNDECODABLE,
-        Code.UNSERIALISABLE,
-        Code.WRONG_STORE,
-        Code.NEEDS_PERSON,
-        Code.BUG,
-    ),
-    **_cell(
-        Quadrant.PERSISTENT_SEMANTIC,
-        Code.NOT_FOUND,
-        Code.CONFLICT,
-        Code.GONE,
-        Code.PRECONDITION_FAILED,
-        Code.INVALID_INPUT,
-        Code.NO_RESULTS,
-        Code.UNEXPECTED_RESULT,
-        Code.REPEATED_CALL,
-        Code.REFUSED,
-    ),
+    Code(code): quadrant
+    for quadrant, codes in (
+        (Quadrant.TRANSIENT_INFRASTRUCTURAL, _TRANSIENT_INFRASTRUCTURAL),
+        (Quadrant.TRANSIENT_SEMANTIC, _TRANSIENT_SEMANTIC),
+        (Quadrant.PERSISTENT_INFRASTRUCTURAL, _PERSISTENT_INFRASTRUCTURAL),
+        (Quadrant.PERSISTENT_SEMANTIC, _PERSISTENT_SEMANTIC),
+    )
+    for code in codes.split()
 }
 
 
 DEFERRED = frozenset({Code.WORKER_SHUTDOWN, Code.CIRCUIT_OPEN, Code.STORE_UNAVAILABLE})
-"""Transient, but not the RetryPolicy's: none of them may cost an attempt, so the workflow schedules the step again."""
+"""Transient, but not retried by the RetryPolicy: they cost no attempt, so the workflow schedules the activity again."""
 SILENT = (TimeoutType.HEARTBEAT, TimeoutType.START_TO_CLOSE)
-"""Timeouts of an attempt whose worker went silent: the boundary reports its own timeout before that."""
+"""Timeouts which mean that the worker went silent: a live boundary reports its own timeout before."""
 UNCOUNTED = DEFERRED | {Code.MISSING_TOOL}
+"""Attempts that ended with one of these do not count, because the tool was not called or did not end."""
 
 
 class Applied(StrEnum):
-    """Whether the failed call changed the world."""
+    """Whether the effect of a failed call was applied."""
 
     NONE = "none"
     APPLIED = "applied"
@@ -171,57 +149,86 @@ class ModelUse(BaseModel):
 
 
 class Fault(BaseModel):
-    """A typed error as data: the only form in which an error crosses the border between activity and workflow."""
+    """A failed attempt as data: the only form in which an error passes from an activity to the workflow."""
 
     model_config = ConfigDict(frozen=True)
 
     quadrant: Quadrant
     code: Code
     reason: str
-    """One instructive sentence, written by our tables, never copied from a foreign message."""
+    """What happened, in one sentence from our tables, never copied from a foreign message."""
     observed: JsonValue = None
-    """The state of the world that contradicts the call."""
+    """The state that contradicts the call, as the called system told it."""
     retry_after: float | None = None
-    """Seconds that the world asked us to wait."""
+    """Seconds that the called system asked to wait."""
     effect: Applied = Applied.NONE
     source: str = ""
     """The kind whose call failed."""
     attempt: int = Field(default=1, ge=0)
-    """The attempt of this scheduling that failed; 0 when nothing was called."""
+    """The number of the attempt within its activity execution; 0 when nothing was called."""
     waited: float | None = None
-    """Seconds of backoff that followed, where an attempt of the same scheduling followed."""
+    """Seconds of backoff before the next attempt of the same activity execution, where there was one."""
     unsent: bool = False
-    """Whether the connection was never made, so that a model that was to be asked used nothing."""
+    """Whether no connection was made, so that the request to a model cost nothing."""
     lost: int = 0
-    """Answers of models that were lost in the attempts before, where a budget leaves no room for another."""
+    """Replies of models that earlier attempts lost, where the budget allows no further request."""
     uncounted: bool = False
-    """Whether the attempt does not count, since its worker went silent: `routing.MAX_LOSSES` limits these."""
+    """Whether the attempt does not count, because its worker went silent; `routing.MAX_LOSSES` limits these."""
     by_id: bool = False
-    """Whether the step's id alone stood in the way, so that the same call may be made under another one."""
+    """Whether only the step's id was rejected, so that the same call may be made under another id."""
     still_running: bool = False
-    """Whether the tool's thread outlived the attempt, so that its effect may be applied later."""
+    """Whether the tool's thread still ran when the attempt ended, so that its effect may be applied later."""
     model_use: ModelUse | None = None
-    """What the attempt used of models, where every question was answered before it failed; None where nobody knows."""
+    """What the attempt used of models, where every request was answered; None where that is unknown."""
 
     @classmethod
-    def of(cls, code: Code, reason: str, **more: Any) -> "Fault":
+    def of(
+        cls,
+        code: Code,
+        reason: str,
+        *,
+        observed: JsonValue = None,
+        retry_after: float | None = None,
+        effect: Applied = Applied.NONE,
+        source: str = "",
+        attempt: int = 1,
+        waited: float | None = None,
+        unsent: bool = False,
+        uncounted: bool = False,
+        by_id: bool = False,
+        still_running: bool = False,
+    ) -> "Fault":
         """Make a fault whose quadrant follows from its code."""
-        return cls(quadrant=QUADRANT[code], code=code, reason=reason, **more)
+        return cls(
+            quadrant=QUADRANT[code],
+            code=code,
+            reason=reason,
+            observed=observed,
+            retry_after=retry_after,
+            effect=effect,
+            source=source,
+            attempt=attempt,
+            waited=waited,
+            unsent=unsent,
+            uncounted=uncounted,
+            by_id=by_id,
+            still_running=still_running,
+        )
 
     @property
     def taken(self) -> int:
-        """Attempts of this scheduling that count: those in which the tool was called and its worker stayed."""
+        """Attempts that count: the tool was called, and its worker stayed alive."""
         return max(0, self.attempt - (self.uncounted or self.code in UNCOUNTED))
 
     @property
     def may_run_on(self) -> bool:
-        """Whether the tool's thread may still run; one that was left when its worker shut down ends with the worker."""
+        """Whether the tool's thread may run on without end; after a shutdown it ends with the worker's process."""
         return self.still_running and self.code is not Code.WORKER_SHUTDOWN
 
     def retryable(self, *, is_safe: bool = False) -> bool:
         """Whether Temporal's RetryPolicy may run the same activity again, within `routing`'s longest backoff.
 
-        An effect that happened, or may have, is repeated only where that `is_safe`.
+        `is_safe` says that the effect may be applied twice.
         """
         if not self.quadrant.is_transient or (self.effect is not Applied.NONE and not is_safe):
             return False
@@ -231,9 +238,9 @@ class Fault(BaseModel):
 
 
 def from_activity_error(error: ActivityError, spec: ToolSpec, attempts: int) -> Fault:
-    """Turn whatever ended an activity into a Fault; total, except that a cancellation is not a fault.
+    """Turn the error of an activity, other than a cancellation, into a Fault.
 
-    `attempts` is the number of attempts that were allowed: the count where the server does not tell the real one.
+    `attempts` is how many were allowed: it is taken for the real number where the server does not tell that.
     """
     cause = error.cause
     is_at_once = error.retry_state == RetryState.NON_RETRYABLE_FAILURE
@@ -250,7 +257,7 @@ def from_activity_error(error: ActivityError, spec: ToolSpec, attempts: int) -> 
             reason = f"The server refused what {spec.kind} returned; it is probably too large: return less."
             return _outside(Code.TOO_LARGE, reason, spec, attempts=1)
         case TerminatedError() | CancelledError():
-            return _outside(Code.BUG, f"{spec.kind} was ended from outside without a result.", spec, assumed)
+            return _outside(Code.BUG, f"{spec.kind} was terminated from outside without a result.", spec, assumed)
         case _:
             return _outside(Code.BUG, f"{spec.kind} ended without a cause that we know.", spec, assumed)
 
@@ -267,7 +274,7 @@ def earlier_faults(error: ActivityError) -> tuple[Fault, ...]:
 
 
 def readable(faults: Iterable[JsonValue]) -> tuple[Fault, ...]:
-    """Those of `faults` that are some: a tool's own heartbeats and the codes of a newer worker are none."""
+    """Those of `faults` that can be read; a tool's own heartbeats and codes of a newer worker are left out."""
     found = list[Fault]()
     for item in faults:
         with suppress(ValidationError):

@@ -14,7 +14,7 @@ from evals.chaos.histories import Steps, ran_again
 from evals.chaos.jobs import jobs
 from evals.chaos.notes import Note
 from workflows.budget import Spent
-from workflows.faults import Code, Fault
+from workflows.faults import Applied, Code, Fault
 from workflows.outcome import Outcome, OutcomeStep
 from workflows.record import FaultRecord, StepStatus
 from workflows.task import TaskStatus
@@ -26,7 +26,7 @@ def ended(status: StepStatus, effect: str | None = None) -> Outcome:
     """A task with one transfer that ended so."""
     fault = None
     if effect is not None:
-        plain = Fault.of(Code.WORKER_LOST, "gone", effect=effect).model_dump()
+        plain = Fault.of(Code.WORKER_LOST, "gone", effect=Applied(effect)).model_dump()
         fault = FaultRecord(**plain, step_id="s1", revision=1, decision="escalate", at=NOW)
     empty: dict[str, Any] = {
         "title": "",
