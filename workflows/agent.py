@@ -15,7 +15,7 @@ from workflows.details import details
 from workflows.execution import Execution
 from workflows.header import made_by_reset
 from workflows.observing import observe
-from workflows.outcome import Ending, Ends, Outcome
+from workflows.outcome import Ending, Outcome, TaskEnded
 from workflows.plan import Answer, GiveUp, NewSteps, Question
 from workflows.progress import Progress, fits_continue_as_new, fold
 from workflows.proposing import last_answer, propose
@@ -107,7 +107,7 @@ class AgentWorkflow:
                 await workflow.wait([undoing])
         try:
             undoing.result()
-        except Ends as early:
+        except TaskEnded as early:
             progress.undo.append(UndoRecord(step_id="all steps", reason=early.ending.reason))
         undone = ", ".join(one.step_id for one in progress.undo if one.done)
         told = [f"Undone: {undone}."] if undone else []
@@ -135,7 +135,7 @@ class AgentWorkflow:
                         return Ending(status=TaskStatus.FAILED, reason=proposal.reason, code="gave_up")
                     case _:
                         assert_never(proposal)
-        except Ends as early:
+        except TaskEnded as early:
             return await self._answered(early.ending)
         return None
 
@@ -171,7 +171,7 @@ class AgentWorkflow:
             self._progress.grants.is_tainted = self._progress.task.is_tainted(self._catalogue.is_clean)
         self._publish()
         if self._catalogue.refused:
-            raise Ends(TaskStatus.FAILED, self._catalogue.refused, "task_refused")
+            raise TaskEnded(TaskStatus.FAILED, self._catalogue.refused, "task_refused")
 
     async def _execute(self, proposal: NewSteps) -> None:
         """Run an accepted plan; afterwards it is finished, a replan is due, or the task ends."""
@@ -183,9 +183,9 @@ class AgentWorkflow:
         faults = [fault for fault in progress.faults if fault.revision == progress.revision]
         for fault in faults:
             if fault.decision == "escalate":
-                raise Ends(TaskStatus.ESCALATED, f"{fault.step_id}: {fault.reason}", fault.code)
+                raise TaskEnded(TaskStatus.ESCALATED, f"{fault.step_id}: {fault.reason}", fault.code)
         if execution.short:
-            raise Ends(TaskStatus.OVER_BUDGET, used_up(progress.budget.limits, execution.short), execution.short)
+            raise TaskEnded(TaskStatus.OVER_BUDGET, used_up(progress.budget.limits, execution.short), execution.short)
         order = [record.step.id for record in progress.records]
         refused = [fault for fault in faults if fault.decision == "replan"]
         refused.sort(key=lambda fault: order.index(fault.step_id))
@@ -222,12 +222,12 @@ class AgentWorkflow:
         last = f"{refused[-1].step_id}: {refused[-1].reason}"
         if progress.fruitless >= MAX_FRUITLESS:
             reason = f"{MAX_FRUITLESS} new plans in a row finished no step; the last fault was {last}"
-            raise Ends(TaskStatus.ESCALATED, reason, "no_progress")
+            raise TaskEnded(TaskStatus.ESCALATED, reason, "no_progress")
         if progress.task.plan_only and not limit:
-            raise Ends(TaskStatus.FAILED, last, refused[-1].code)
+            raise TaskEnded(TaskStatus.FAILED, last, refused[-1].code)
         if progress.replans >= limit:
             reason = f"{used_up(progress.budget.limits, 'replans')} The last fault was {last}"
-            raise Ends(TaskStatus.OVER_BUDGET, reason, "replans")
+            raise TaskEnded(TaskStatus.OVER_BUDGET, reason, "replans")
         progress.replans += 1
 
     def _finish(self, ending: Ending) -> Outcome:

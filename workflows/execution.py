@@ -1,4 +1,4 @@
-"""Running a plan: every step as soon as what it needs is done, until all are done or a fault has drained it."""
+"""Running a plan: each step starts when the steps that it needs are completed; after a fault no further step starts."""
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
@@ -16,7 +16,7 @@ from workflows.faults import Applied, Code, Fault
 from workflows.header import CallHeader, Undoes, made_by_reset
 from workflows.plan import Step, StepReturn, Unresolved, canonical, ready, resolve
 from workflows.progress import Progress
-from workflows.reconciling import Finding, Verdict, is_haunted, reconcile, told
+from workflows.reconciling import Finding, Verdict, explain_effect, may_have_taken_effect, reconcile
 from workflows.record import FaultRecord, StepRecord, StepStatus
 from workflows.scheduling import ToolCall, raise_if_cancelled
 from workflows.spending import Limit
@@ -28,19 +28,19 @@ MAX_SENT = 2 * 1024 * 1024
 
 
 class Execution:
-    """Carries out the plan in force; all that it learns goes into `progress`."""
+    """Runs the steps of the plan in force, and records in `progress` what became of them."""
 
     def __init__(self, progress: Progress, catalogue: Catalogue, changed: Callable[[], None]) -> None:
-        """CallHeader `changed` whenever there is something new to see."""
+        """`changed` is called whenever the details of the task have changed."""
         self._progress = progress
         self._catalogue = catalogue
         self._changed = changed
         self._draining = False
         self.short: Limit | None = None
-        """The limit that a step could not start by."""
+        """The limit of the budget that kept a step from starting."""
 
     async def run(self) -> None:
-        """Start what is ready until nothing is left, or until a fault: then only let the running steps finish.
+        """Run all steps that can run; after a fault only let those finish that are running.
 
         Raises:
             CancelledError: the task was cancelled, and every step that ran has ended.
@@ -92,18 +92,18 @@ class Execution:
         record.place = 1 + max(one.place for one in self._progress.records)
 
     async def _carry_out(self, record: StepRecord) -> None:
-        """One step, from its arguments to its result or to the fault that ends it."""
+        """Run one step to its result, or to the fault that ends it."""
         fault, finding = self._prepare(record) or await self._attempt(record), None
         while fault is not None:
-            fault = fault if finding else self._doubted(record, fault)
+            fault = fault if finding else self._with_earlier_doubt(record, fault)
             decision = decide(fault, self._spec(record), self._left(record, finding))
             if record.undoes is not None and isinstance(decision, Replan):
-                decision = Escalate()  # nobody plans a rollback anew
+                decision = Escalate()  # a rollback has no planner
             self._note(record, fault, decision, finding)
             match decision:
                 case Reconcile():
                     finding = await reconcile(self._progress, self._catalogue, record, fault, self._changed)
-                    fault = self._known(record, fault, finding)
+                    fault = self._after_finding(record, fault, finding)
                     continue
                 case Wait():
                     await self._wait(record, fault, decision.seconds)
@@ -116,10 +116,10 @@ class Execution:
                     return
                 case _:
                     assert_never(decision)
-            fault, finding = self._repeated(record) or await self._attempt(record), None
+            fault, finding = self._check_repeat(record) or await self._attempt(record), None
 
-    def _known(self, record: StepRecord, fault: Fault, finding: Finding) -> Fault | None:
-        """The fault with what was found out about its effect; None where the call happened, and so is done."""
+    def _after_finding(self, record: StepRecord, fault: Fault, finding: Finding) -> Fault | None:
+        """The fault with what was found out about its effect; None where it was applied: the step is completed."""
         match finding.verdict:
             case Verdict.APPLIED:
                 known = fault.model_copy(update={"effect": Applied.APPLIED})
@@ -135,9 +135,9 @@ class Execution:
                 assert_never(unreachable)
 
     def _prepare(self, record: StepRecord) -> Fault | None:
-        """Put the results of other steps into the arguments; refuse what is known to fail."""
+        """Put the results of other steps into the arguments; a fault where the call cannot or may not be made."""
         if record.undoes is not None:
-            return None  # its arguments are made already, of what is data
+            return None  # its arguments were made before, and contain no references
         try:
             args = resolve(record.step.args, self._progress.results)
         except Unresolved as missing:
@@ -150,9 +150,9 @@ class Execution:
             reason = "The step's arguments stand for a single value: name each argument, and refer to results there."
             return self._uncalled(record, Code.INVALID_INPUT, reason)
         record.args = args
-        return self._repeated(record)
+        return self._check_repeat(record)
 
-    def _repeated(self, record: StepRecord) -> Fault | None:
+    def _check_repeat(self, record: StepRecord) -> Fault | None:
         if not self._progress.guard.refuses(record.kind, record.args or {}, self._progress.effects):
             return None
         reason = "The same call failed before and nothing has changed since: change the call."
@@ -162,7 +162,7 @@ class Execution:
         return Fault.of(code, reason, source=record.kind, attempt=0)
 
     async def _attempt(self, record: StepRecord) -> Fault | None:
-        """Schedule the step's kind once (which may be several attempts); None when there is nothing more to do."""
+        """Execute the step's activity once; None when the step is completed or the budget has no attempt for it."""
         raise_if_cancelled()
         call = self._call(record)
         granted = await call.reserve_after_siblings()
@@ -222,17 +222,15 @@ class Execution:
     def _key(self, record: StepRecord) -> str:
         return ids.idempotency_key(record.call_id, self._progress.origin)
 
-    def _doubted(self, record: StepRecord, fault: Fault) -> Fault:
-        """The fault, or, where an earlier scheduling of the step may have happened, one of unknown effect.
-
-        A refusal may be the echo of that scheduling, and a fault that time cures says nothing of it.
-        """
+    def _with_earlier_doubt(self, record: StepRecord, fault: Fault) -> Fault:
+        """The fault; its outcome is unknown where that of an earlier execution of the step is."""
+        # A rejection may be caused by the earlier execution ("already paid"); a transient fault says nothing about it.
         spec = self._spec(record)
         doubtful = SAFE if fault.quadrant.is_transient else ECHOES
         if spec.effect not in doubtful or fault.effect is not Applied.NONE:
             return fault
         before = [one for one in self._progress.faults if one.step_id == record.step.id and one.source == spec.kind]
-        return fault.model_copy(update={"effect": Applied.UNKNOWN}) if is_haunted(before) else fault
+        return fault.model_copy(update={"effect": Applied.UNKNOWN}) if may_have_taken_effect(before) else fault
 
     def _spec(self, record: StepRecord) -> ToolSpec:
         return self._catalogue.specs[record.kind]
@@ -287,13 +285,13 @@ class Execution:
             return
         if decision.mark_down:
             self._progress.down.append(record.kind)
-        elif fault.code is not Code.REPEATED_CALL and not fault.by_id:  # what was not called leaves the memory alone
+        elif fault.code is not Code.REPEATED_CALL and not fault.by_id:  # in both cases the call was not made
             self._progress.guard.remember(record.kind, record.args or record.step.args, self._progress.effects)
 
     def _note(self, record: StepRecord, fault: Fault, decision: Decision, finding: Finding | None) -> None:
-        """Write a fault down with what follows; what was found out about its effect is added to what was written."""
+        """Record a fault and the decision; a `finding` about its effect replaces the record that exists."""
         verdict = finding.verdict.value if finding else None
-        explained = told(fault, decision, record, self._key(record), finding)
+        explained = explain_effect(fault, decision, record, self._key(record), finding)
         note = FaultRecord.of_step(explained, record, decision.action, at=workflow.now(), reconciled=verdict)
         if finding is None:
             self._progress.faults.append(note)

@@ -10,7 +10,7 @@ from temporalio.exceptions import ApplicationError
 from workflows import ids, routing
 from workflows.catalogue import Price, ToolSpec
 from workflows.guards import Grants
-from workflows.outcome import Ending, Ends
+from workflows.outcome import Ending, TaskEnded
 from workflows.plan import NewSteps, Proposal
 from workflows.progress import Progress
 from workflows.proposing import propose
@@ -254,11 +254,11 @@ async def draft(task: Task) -> Draft:
     try:
         catalogue = await read_catalogue(task.wanted)
         if catalogue.refused:
-            raise Ends(TaskStatus.FAILED, catalogue.refused, "task_refused")
+            raise TaskEnded(TaskStatus.FAILED, catalogue.refused, "task_refused")
         progress.planner = catalogue.planner
         progress.grants = Grants(is_tainted=task.is_tainted(catalogue.is_clean))
         proposal = await propose(progress, catalogue)
-    except Ends as early:
+    except TaskEnded as early:
         return Draft(planner=progress.planner, ending=early.ending)
     steps = proposal.steps if isinstance(proposal, NewSteps) else ()
     specs = {step.kind: catalogue.specs[step.kind] for step in steps}

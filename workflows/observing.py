@@ -1,4 +1,4 @@
-"""Looking at the world again after a refusal, so that the new plan is made from what is there now."""
+"""Observing the current state after a rejection, so that the new plan is made from it."""
 
 from collections.abc import Sequence
 from contextlib import suppress
@@ -16,9 +16,9 @@ from workflows.scheduling import read
 
 
 async def observe(progress: Progress, catalogue: Catalogue, faults: Sequence[FaultRecord]) -> list[Observation]:
-    """Look again for each refused step, once where two would look at the same.
+    """Observe for each rejected step, once where two steps would make the same read.
 
-    Where that cannot be done, the fault's own view is taken, marked stale.
+    Where no read is possible, the state that the fault carries is taken, marked stale.
 
     Raises:
         CancelledError: the task was cancelled.
@@ -26,9 +26,9 @@ async def observe(progress: Progress, catalogue: Catalogue, faults: Sequence[Fau
     seen = list[Observation]()
     for fault in faults:
         record = next(record for record in progress.records if record.step.id == fault.step_id)
-        look = _look(progress, catalogue, record)
-        known = next((one for one in seen if look and (one.kind, one.args) == look and not one.stale), None)
-        fresh = known or (await _observe(progress, catalogue, look[0], record, look[1]) if look else None)
+        wanted = _read_of(progress, catalogue, record)
+        known = next((one for one in seen if wanted and (one.kind, one.args) == wanted and not one.stale), None)
+        fresh = known or (await _observe(progress, catalogue, wanted[0], record, wanted[1]) if wanted else None)
         seen.append(fresh.model_copy(update={"step_id": record.step.id}) if fresh else _stale(fault, record))
         if fresh:
             made = record.args or {}
@@ -39,23 +39,23 @@ async def observe(progress: Progress, catalogue: Catalogue, faults: Sequence[Fau
 async def _observe(
     progress: Progress, catalogue: Catalogue, kind: str, record: StepRecord, args: dict[str, JsonValue]
 ) -> Observation | None:
-    """Run the read `kind`; None when it fails or may not be called."""
-    id, title = ids.of_observation(record.step.id), f"look again, {record.step.id} was refused"
+    """Run the read `kind`; None when it fails or the budget has no call left."""
+    id, title = ids.of_observation(record.step.id), f"observe, {record.step.id} was rejected"
     back = await read(progress, catalogue, catalogue.specs[kind], args, id=id, title=title, revision=record.revision)
     if isinstance(back, Fault):
         return None
     return Observation(step_id=record.step.id, kind=kind, args=args, value=back.result, at=workflow.now())
 
 
-def _look(progress: Progress, catalogue: Catalogue, record: StepRecord) -> tuple[str, dict[str, JsonValue]] | None:
-    """Which read looks again for a step, and with which arguments."""
+def _read_of(progress: Progress, catalogue: Catalogue, record: StepRecord) -> tuple[str, dict[str, JsonValue]] | None:
+    """The read that observes for a step, and its arguments."""
     companion = catalogue.specs[record.kind].observe
     usable = catalogue.specs.keys() - set(progress.down)
     if companion is None or companion.kind not in usable:
         return None
     args = dict[str, JsonValue]()
     for name, path in companion.args.items():
-        with suppress(Unresolved):  # left out of the call, and so left to the default of the look
+        with suppress(Unresolved):  # the read's own default takes its place
             args[name] = record.value_at(path)
     return companion.kind, args
 

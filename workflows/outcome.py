@@ -83,7 +83,7 @@ class Ending(BaseModel):
     question: str | None = None
 
 
-class Ends(Exception):
+class TaskEnded(Exception):
     """Leaves the loop from within a turn, with how the task ends."""
 
     def __init__(self, status: TaskStatus, reason: str, code: str) -> None:

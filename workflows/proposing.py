@@ -9,7 +9,7 @@ from workflows import routing
 from workflows.catalogue import Catalogue
 from workflows.faults import Code
 from workflows.guards import refusal
-from workflows.outcome import Ends
+from workflows.outcome import TaskEnded
 from workflows.plan import Answer, NewSteps, Proposal, Proposed, Step, Unresolved, check_graph, resolve
 from workflows.progress import Progress
 from workflows.record import Compaction, Failover, Rejection
@@ -32,7 +32,7 @@ async def propose(progress: Progress, catalogue: Catalogue) -> Proposal:
     """Return the planner's next proposal, checked.
 
     Raises:
-        Ends: the hand-written plan was refused, the planner cannot be reached, or made no proposal that can be run.
+        TaskEnded: the hand-written plan cannot be run, the planner cannot be reached, or no proposal of it can be run.
     """
     rejected: Sequence[str] = ()
     for _ in range(1 + MAX_REJECTIONS):
@@ -45,7 +45,7 @@ async def propose(progress: Progress, catalogue: Catalogue) -> Proposal:
         workflow.logger.info("decision", extra={"decision": "proposal_rejected", "reasons": len(rejected)})
         _note(progress, rejected)
         if by_hand:
-            raise Ends(TaskStatus.FAILED, f"The plan was refused: {'; '.join(rejected)}.", "plan_refused")
+            raise TaskEnded(TaskStatus.FAILED, f"The plan was refused: {'; '.join(rejected)}.", "plan_refused")
         is_empty = progress.task.strategy == "react" and not isinstance(proposed.proposal, NewSteps)
         if is_empty and progress.budget.free > 0:
             progress.budget.spent.tool_calls += 1  # a turn without a call or an answer must not go on for ever, either
@@ -53,9 +53,9 @@ async def propose(progress: Progress, catalogue: Catalogue) -> Proposal:
             break
     if not progress.budget.free:
         reason = f"The planner asks for more. {used_up(progress.budget.limits, 'tool_calls')}"
-        raise Ends(TaskStatus.OVER_BUDGET, reason, "tool_calls")
+        raise TaskEnded(TaskStatus.OVER_BUDGET, reason, "tool_calls")
     reason = f"The planner made {1 + MAX_REJECTIONS} proposals that cannot be run; the last: {'; '.join(rejected)}."
-    raise Ends(TaskStatus.ESCALATED, reason, "proposals_rejected")
+    raise TaskEnded(TaskStatus.ESCALATED, reason, "proposals_rejected")
 
 
 async def last_answer(progress: Progress, catalogue: Catalogue) -> JsonValue:
@@ -64,7 +64,7 @@ async def last_answer(progress: Progress, catalogue: Catalogue) -> JsonValue:
         return None
     try:
         proposed = await _take_turn(progress, catalogue, (), is_last=True)
-    except Ends:
+    except TaskEnded:
         return None
     is_usable = isinstance(proposed.proposal, Answer) and not proposed.rejected
     return proposed.proposal.result if is_usable and isinstance(proposed.proposal, Answer) else None
@@ -76,7 +76,7 @@ async def _take_turn(
     """Tell the planner what is new, and return what it says.
 
     Raises:
-        Ends: it cannot be reached, cannot be told all of it, or the budget has no room for it.
+        TaskEnded: it cannot be reached, cannot be told all of it, or the budget has no room for it.
     """
     for _ in range(1 + MAX_COMPACTIONS):
         progress.turn += 1
@@ -92,7 +92,7 @@ async def _take_turn(
             return proposed
         await _compact(progress, catalogue, proposed.compact)
     reason = f"{progress.planner}: the conversation is too long for the model, and a summary does not make it shorter."
-    raise Ends(TaskStatus.ESCALATED, reason, Code.TOO_LARGE)
+    raise TaskEnded(TaskStatus.ESCALATED, reason, Code.TOO_LARGE)
 
 
 async def _compact(progress: Progress, catalogue: Catalogue, turns: int) -> None:

@@ -19,7 +19,7 @@ from workflows.decision import Left, Wait, decide
 from workflows.details import summary
 from workflows.faults import Code, Fault, earlier_faults, from_activity_error, readable
 from workflows.header import CallHeader, carried, made_by_reset
-from workflows.outcome import Ends
+from workflows.outcome import TaskEnded
 from workflows.plan import Proposed, StepReturn
 from workflows.progress import Progress
 from workflows.situation import Situation
@@ -165,7 +165,7 @@ async def read_catalogue(wanted: dict[str, JsonValue]) -> Catalogue:
     """Ask a worker which kinds it has, and whether it can take the task that `wanted` describes.
 
     Raises:
-        Ends: no worker can tell.
+        TaskEnded: no worker can tell.
     """
     title = "what this worker can do"
     try:
@@ -173,7 +173,7 @@ async def read_catalogue(wanted: dict[str, JsonValue]) -> Catalogue:
             routing.CATALOGUE, wanted, Catalogue, id=ids.CATALOGUE, title=title, revision=0
         )
     except InternalActivityFailed as failed:
-        raise Ends(TaskStatus.ESCALATED, f"The catalogue: {failed.fault.reason}", failed.fault.code) from None
+        raise TaskEnded(TaskStatus.ESCALATED, f"The catalogue: {failed.fault.reason}", failed.fault.code) from None
 
 
 async def ask_planner(
@@ -182,13 +182,13 @@ async def ask_planner(
     """Send the planner one request, within what the budget has left for it.
 
     Raises:
-        Ends: the planner cannot be reached or told all of it, or the budget has too little left.
+        TaskEnded: the planner cannot be reached or told all of it, or the budget has too little left.
     """
     request: dict[str, JsonValue] = situation.model_dump(mode="json", exclude_defaults=situation.converses)
     size = len(situation.model_dump_json(exclude_defaults=situation.converses).encode())
     if size > MAX_SITUATION:
         reason = "What the planner would have to be told is too large: split the task, or let its tools return less."
-        raise Ends(TaskStatus.ESCALATED, reason, "too_large")
+        raise TaskEnded(TaskStatus.ESCALATED, reason, "too_large")
     new_bytes = size - situation.unshown_bytes
     id = ids.of_request(situation.turn, is_compaction=spec is routing.COMPACT)
     while True:
@@ -196,7 +196,7 @@ async def ask_planner(
         if allowance is None:
             limit = short_of(progress, catalogue, new_bytes)
             needed = enough(progress, catalogue, new_bytes, limit)
-            raise Ends(TaskStatus.OVER_BUDGET, used_up(progress.budget.limits, limit, needed), limit)
+            raise TaskEnded(TaskStatus.OVER_BUDGET, used_up(progress.budget.limits, limit, needed), limit)
         payload: JsonValue = {**request, **allowance.told}
         revision, waited = progress.revision + 1, list[Fault]()
         used: Proposed | Fault = cut_off(spec)
@@ -208,7 +208,7 @@ async def ask_planner(
         except InternalActivityFailed as failed:
             used = failed.fault
             if not used.lost:  # otherwise a shorter answer may still fit beside those that were lost
-                raise Ends(TaskStatus.ESCALATED, f"The planner: {used.reason}", used.code) from None
+                raise TaskEnded(TaskStatus.ESCALATED, f"The planner: {used.reason}", used.code) from None
         finally:
             settle_turn(progress, allowance, used, waited)
 

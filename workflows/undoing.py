@@ -1,7 +1,7 @@
-"""Taking back what a task has done: compensation, as in sagas (Garcia-Molina and Salem, 1987).
+"""Rollback: undo the effects of a task, by compensation as in sagas (Garcia-Molina and Salem, 1987).
 
-What is in doubt is found out first. Then each effect is undone by the kind that its spec names, the newest first, each
-by a call with a key of its own, so that a rollback that is done again does nothing twice.
+Unknown outcomes are reconciled first. Then each effect is undone by the kind that its spec names, the newest effect
+first. Each undo is a call with an idempotency key of its own, so a repeated rollback applies nothing twice.
 """
 
 from collections.abc import Callable
@@ -17,53 +17,55 @@ from workflows.catalogue import Catalogue, Companion, Effect
 from workflows.details import details
 from workflows.execution import Execution
 from workflows.faults import Applied, Code, Fault
-from workflows.outcome import Ends, Outcome
+from workflows.outcome import Outcome, TaskEnded
 from workflows.plan import Step, Unresolved
 from workflows.progress import Progress
-from workflows.reconciling import Verdict, is_haunted, left_a_thread, reconcile
+from workflows.reconciling import Verdict, left_a_thread, may_have_taken_effect, reconcile
 from workflows.record import StepRecord, StepStatus, UndoRecord
 from workflows.scheduling import read_catalogue
 from workflows.task import TaskStatus
 
 UNDO_BY_PLACE = "undo-by-place"
-"""Patch: effects are undone in the order that is kept in the records, no longer by the time of their ends."""
+"""Patch: effects are undone in the order in which the records say that the steps ended, no longer by their times."""
 CALLS = 10
-"""Tool calls that each step may take to be undone, beyond what the task could spend."""
-BEGAN = (StepStatus.FAILED, StepStatus.CANCELLED, StepStatus.RUNNING, StepStatus.WAITING)
-"""Steps that may have changed the world without being completed."""
+"""Tool calls that the undo of each step may take, beyond the limit of the task."""
+UNFINISHED = (StepStatus.FAILED, StepStatus.CANCELLED, StepStatus.RUNNING, StepStatus.WAITING)
+"""Steps that may have an effect although they are not completed."""
 
 
 class Undo(BaseModel):
-    """What to undo."""
+    """The input of UndoWorkflow."""
 
     progress: Progress
-    """How far the task came, as its query `progress` says; `origin` is its first run."""
+    """The task's state, as its query `progress` tells it; `origin` is its first run."""
 
 
 @workflow.defn(name="UndoWorkflow")
 class UndoWorkflow:
-    """One rollback: completed when nothing of the task is left, failed as `escalated` when a person has to look."""
+    """Undoes a closed task; completes when all its effects are undone, and fails as `escalated` otherwise.
+
+    It may be started again: calls that were made before return their first result.
+    """
 
     @workflow.init
     def __init__(self, given: Undo) -> None:
-        """Take over the account of the task."""
         self._progress = given.progress
 
     @workflow.query
     def progress(self) -> Progress:
-        """How far it is, without what is too large for an answer."""
+        """The state, without what is too large for an answer."""
         return self._progress.slim()
 
     @workflow.run
     async def run(self, given: Undo) -> Outcome:
-        """Undo what the task did.
+        """Undo the effects of the task.
 
         Raises:
-            ApplicationError: something of it stays, or nobody knows whether it does.
+            ApplicationError: an effect is not undone, or its outcome is unknown.
         """
         try:
             catalogue = await read_catalogue({})
-        except Ends as early:
+        except TaskEnded as early:
             raise ApplicationError(str(early), type=TaskStatus.ESCALATED, non_retryable=True) from None
         self._show()
         await roll_back(self._progress, catalogue, self._show)
@@ -78,7 +80,7 @@ class UndoWorkflow:
 
 
 async def roll_back(progress: Progress, catalogue: Catalogue, changed: Callable[[], None]) -> None:
-    """Undo the effects of a task that does nothing else any more; `progress.undo` says what became of each.
+    """Undo the effects of a task whose steps have ended; `progress.undo` says what became of each.
 
     Raises:
         CancelledError: it was cancelled.
@@ -88,10 +90,10 @@ async def roll_back(progress: Progress, catalogue: Catalogue, changed: Callable[
     effects = [record for record in progress.records if record.effect is not Effect.READ and not record.undoes]
     progress.budget.allow(CALLS * len(effects))
     for record in effects:
-        if record.started is not None and record.status in BEGAN:
-            await _settle(progress, catalogue, record, changed)
+        if record.started is not None and record.status in UNFINISHED:
+            await _settle_outcome(progress, catalogue, record, changed)
     for record in effects:
-        _name_first_kind(progress, record)
+        _report_first_kind(progress, record)
     done = [record for record in effects if record.status is StepStatus.COMPLETED]
     key = _place if workflow.patched(UNDO_BY_PLACE) else _ended
     for record in sorted(done, key=key, reverse=True):
@@ -102,16 +104,17 @@ async def roll_back(progress: Progress, catalogue: Catalogue, changed: Callable[
         progress.undo.append(UndoRecord(step_id="earlier steps", reason=reason))
 
 
-def _name_first_kind(progress: Progress, record: StepRecord) -> None:
-    """A fallback took over from a call that may have happened, too: nobody undoes that."""
+def _report_first_kind(progress: Progress, record: StepRecord) -> None:
+    """Report the call that a fallback replaced, where it may have been applied: only the fallback's is undone."""
     first = [one for one in progress.faults if one.step_id == record.step.id and one.source == record.step.kind]
-    if record.is_fallback and is_haunted(first):
-        reason = f"it may have happened as {record.step.kind} before {record.kind} took over"
+    if record.is_fallback and may_have_taken_effect(first):
+        reason = f"it may have been applied as {record.step.kind} before {record.kind} took over"
         progress.undo.append(UndoRecord(step_id=record.step.id, kind=record.step.kind, reason=reason))
 
 
 def _place(record: StepRecord) -> tuple[int, datetime]:
-    """The order in which steps ended; their times may differ on replay, but not those that a run began with."""
+    """The order in which steps ended."""
+    # Times that this run recorded may differ on replay; those that it began with do not.
     return record.place, _ended(record)
 
 
@@ -119,9 +122,11 @@ def _ended(record: StepRecord) -> datetime:
     return record.ended or workflow.now()
 
 
-async def _settle(progress: Progress, catalogue: Catalogue, record: StepRecord, changed: Callable[[], None]) -> None:
-    """Find out whether a step happened that did not complete; where it did, it counts as completed from now on."""
-    fault = _last(progress, record)
+async def _settle_outcome(
+    progress: Progress, catalogue: Catalogue, record: StepRecord, changed: Callable[[], None]
+) -> None:
+    """Find out whether a step that did not complete was applied; where it was, it counts as completed from now on."""
+    fault = _last_fault(progress, record)
     if fault.effect is Applied.NONE:
         return
     if fault.effect is Applied.APPLIED:
@@ -134,7 +139,7 @@ async def _settle(progress: Progress, catalogue: Catalogue, record: StepRecord, 
         case Verdict.APPLIED:
             record.status, record.result = StepStatus.COMPLETED, finding.result
         case Verdict.CANNOT_TELL:
-            reason = f"nobody knows whether it happened: {finding.because}"
+            reason = f"nobody knows whether it was applied: {finding.because}"
             progress.undo.append(UndoRecord(step_id=record.step.id, reason=reason))
         case Verdict.NOT_APPLIED:
             pass  # there is nothing to undo
@@ -142,8 +147,8 @@ async def _settle(progress: Progress, catalogue: Catalogue, record: StepRecord, 
             assert_never(unreachable)
 
 
-def _last(progress: Progress, record: StepRecord) -> Fault:
-    """What a step ended with; one that was cut off in the middle may have happened."""
+def _last_fault(progress: Progress, record: StepRecord) -> Fault:
+    """The fault that a step ended with; the outcome of one that was cancelled during a call is unknown."""
     faults = [fault for fault in progress.faults if fault.step_id == record.step.id]
     if faults and (record.status in (StepStatus.FAILED, StepStatus.WAITING) or record.was_waiting):
         return faults[-1]
@@ -170,17 +175,21 @@ async def _undo(
     progress.records.append(undo)
     await Execution(progress, catalogue, changed).run()
     if undo.status is not StepStatus.COMPLETED:
-        reason = _last(progress, undo).reason if undo.started else "it could not be tried"
+        reason = _last_fault(progress, undo).reason if undo.started else "it could not be tried"
         return UndoRecord(step_id=record.step.id, kind=companion.kind, reason=reason)
     if record.effect is Effect.IDEMPOTENT and left_a_thread(progress, record):
         reason = f"{companion.kind} was called, but an earlier attempt of {record.kind} was still running when it ended"
-        return UndoRecord(step_id=record.step.id, kind=companion.kind, reason=f"{reason}: see whether it did it again")
+        return UndoRecord(
+            step_id=record.step.id,
+            kind=companion.kind,
+            reason=f"{reason}: find out whether it applied its effect again",
+        )
     record.status = StepStatus.UNDONE
     return UndoRecord(step_id=record.step.id, kind=companion.kind, done=True)
 
 
 def _args(companion: Companion, record: StepRecord) -> dict[str, JsonValue]:
-    """The arguments of the undo; unlike those of a look, none may be left out.
+    """The arguments of the undo; none may be left out, because a default could undo something else.
 
     Raises:
         Unresolved: the call or its result does not have what one of them is made of.

@@ -60,7 +60,7 @@ def test_what_cannot_be_undone_is_named(served: Rollbacks) -> None:
         ("engrave", False),
         ("note", True),
     ]
-    assert "nobody knows whether it happened" in told["undo"][0]["reason"]
+    assert "nobody knows whether it was applied" in told["undo"][0]["reason"]
 
 
 def test_a_thread_that_outlived_its_task_is_named_and_its_end_is_known(served: Rollbacks) -> None:

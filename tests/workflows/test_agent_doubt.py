@@ -188,7 +188,9 @@ async def test_the_first_kind_of_a_fallback_is_named(client: Client, tmp_path: P
         ended = await stage.run(UNDONE)
 
     assert world == ["pay", "other", "other back"]
-    assert [one.reason for one in ended.undo if not one.done] == ["it may have happened as pay before other took over"]
+    assert [one.reason for one in ended.undo if not one.done] == [
+        "it may have been applied as pay before other took over"
+    ]
 
 
 async def test_a_step_that_was_only_waiting_needs_no_undo(client: Client, tmp_path: Path) -> None:

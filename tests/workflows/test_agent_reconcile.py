@@ -165,7 +165,7 @@ async def test_what_nobody_can_tell_is_for_a_person(client: Client, tmp_path: Pa
     ended = await paid(client, tmp_path, world)
 
     assert (ended.status, noted(ended.faults[-1])) == (TaskStatus.ESCALATED, ("escalate", "cannot_tell", "unknown"))
-    assert "pay may have happened (key " in ended.reason and "/one)" in ended.reason
+    assert "pay may have been applied (key " in ended.reason and "/one)" in ended.reason
     assert "could not be found out: find ended with unreachable" in ended.reason
 
 
