@@ -34,7 +34,7 @@ from workflows.record import Compaction, Failover, FaultRecord, Rejection, Revis
 from workflows.task import Task, TaskStatus
 
 ROOMS = ("workflows", "console")
-ENDS, PROBLEM = ("Ends", "Ending"), "Problem"
+ENDS, PROBLEM = ("TaskEnded", "Ending"), "Problem"
 """What ends a task, and what ends a command, in the source."""
 
 ERRORS = sections((ROOT / "docs" / "errors.md").read_text(encoding="utf-8"))
