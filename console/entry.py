@@ -13,7 +13,7 @@ from typing import Any, TextIO
 import typer
 from typer.completion import get_completion_inspect_parameters
 
-from console import document, events
+from console import document
 from console.problem import Exit, Problem
 
 UNREAD = 128 + 13
@@ -123,6 +123,8 @@ def _report(problem: Problem, arguments: list[str]) -> int:
     if "--json" in arguments:
         print(document.of_problem(problem))
     elif "--jsonl" in arguments:
+        from console import events  # imports the SDK, half a second
+
         print(events.of_problem(problem))
     else:
         _complain(str(problem))

@@ -11,8 +11,8 @@ was asked ends with `error`.
 from typing import TYPE_CHECKING, Any, TextIO
 
 from console import document
+from console.follow import Silent, View
 from console.problem import Problem
-from console.view import Silent, View
 
 if TYPE_CHECKING:
     from console.options import Common

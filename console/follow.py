@@ -3,6 +3,9 @@
 import asyncio
 import time
 from contextlib import suppress
+from enum import StrEnum
+from types import TracebackType
+from typing import Self
 
 from temporalio.client import Client, WorkflowFailureError
 from temporalio.service import RPCError, RPCStatusCode
@@ -10,8 +13,7 @@ from temporalio.service import RPCError, RPCStatusCode
 from console.outcome import Handle, ended
 from console.problem import Exit, Problem
 from console.shown import starter
-from console.sight import FOR_GOOD, Look, look
-from console.view import Silent, View
+from console.sight import FOR_GOOD, Look, Sight, look
 from console.workflow_task import FailingTask, with_step
 from workflows.agent import AgentWorkflow
 from workflows.outcome import Outcome
@@ -23,6 +25,44 @@ PATIENCE_SECONDS = 2.4
 """How long a worker may be silent before the follower says so; a question to nobody takes a little longer."""
 HEALING_SECONDS = 60.0
 """How long nobody gives up on a task that may go on without a person, such as one whose store is away."""
+
+
+class Silent(StrEnum):
+    """Who does not answer."""
+
+    SERVER = "server"
+    WORKER = "worker"
+
+
+class View:
+    """Shows nothing."""
+
+    def __enter__(self) -> Self:
+        """Begin to show."""
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Leave the terminal as it was found, however the following ends."""
+
+    def see(self, sight: Sight) -> None:
+        """There is something to look at; it may be the same as before."""
+
+    def silence(self, who: Silent) -> None:
+        """Somebody has not answered for seconds."""
+
+    def answers(self, who: Silent) -> None:
+        """Somebody who was silent answers again."""
+
+    def failing(self, task: FailingTask | None) -> None:
+        """The task's workflow task has failed for seconds; None: it goes on again."""
+
+    def tick(self) -> None:
+        """A moment has passed."""
+
+    def end(self, outcome: Outcome) -> None:
+        """The task has ended."""
 
 
 class Follower:

@@ -4,10 +4,11 @@ from collections.abc import Callable, Hashable, Sequence
 
 from console import closing, headings, notes, tree
 from console.cells import printable
+from console.follow import Silent, View
 from console.options import Common
 from console.sight import Sight
 from console.step_lines import WIDTH, Columns
-from console.view import Silent, View, words, words_again, words_failing
+from console.view import words, words_again, words_failing
 from console.workflow_task import FailingTask
 from workflows.outcome import Outcome
 from workflows.record import Revision

@@ -7,11 +7,12 @@ from types import FrameType, TracebackType
 from typing import Any, Self, TextIO
 
 from console import closing, picture
+from console.follow import Silent, View
 from console.options import Common
 from console.paint import Paint
 from console.screen import Keys, Screen, size
 from console.sight import Sight
-from console.view import Silent, View, words, words_failing
+from console.view import words, words_failing
 from console.workflow_task import FailingTask
 from workflows.outcome import Outcome
 

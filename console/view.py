@@ -1,55 +1,14 @@
 """Where a follower tells what it sees; the lines, the live tree and the events are such views."""
 
 import sys
-from enum import StrEnum
-from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING
 
 from console.cells import printable
+from console.follow import Silent, View
 
 if TYPE_CHECKING:  # they take half a second, which a mistake in the usage need not wait for
     from console.options import Common
-    from console.sight import Sight
     from console.workflow_task import FailingTask
-    from workflows.outcome import Outcome
-
-
-class Silent(StrEnum):
-    """Who does not answer."""
-
-    SERVER = "server"
-    WORKER = "worker"
-
-
-class View:
-    """Shows nothing."""
-
-    def __enter__(self) -> Self:
-        """Begin to show."""
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """Leave the terminal as it was found, however the following ends."""
-
-    def see(self, sight: "Sight") -> None:
-        """There is something to look at; it may be the same as before."""
-
-    def silence(self, who: Silent) -> None:
-        """Somebody has not answered for seconds."""
-
-    def answers(self, who: Silent) -> None:
-        """Somebody who was silent answers again."""
-
-    def failing(self, task: "FailingTask | None") -> None:
-        """The task's workflow task has failed for seconds; None: it goes on again."""
-
-    def tick(self) -> None:
-        """A moment has passed."""
-
-    def end(self, outcome: "Outcome") -> None:
-        """The task has ended."""
 
 
 class Aside(View):

@@ -13,7 +13,7 @@ from console.connection import ui_url
 from console.events import Events
 from console.explaining import runs, words, world
 from console.explaining.story import Story
-from console.follow import Follower
+from console.follow import Follower, View
 from console.lines import Lines
 from console.live import Live
 from console.options import Common
@@ -24,7 +24,7 @@ from console.screen import size
 from console.shown import starter
 from console.sight import Sight, look
 from console.step_lines import WIDTH
-from console.view import Aside, View
+from console.view import Aside
 from console.workflow_task import with_step
 from workflows.outcome import Outcome
 

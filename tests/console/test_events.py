@@ -9,10 +9,10 @@ import pytest
 from console.app import app
 from console.entry import main
 from console.events import Events
+from console.follow import Silent
 from console.options import Common
 from console.sight import Sight
 from console.step_lines import Attempt
-from console.view import Silent
 from tests.console.outcomes import fault, outcome, step
 from workflows.faults import Code
 from workflows.outcome import Outcome

@@ -13,11 +13,10 @@ from pydantic import BaseModel
 from temporalio.client import Client
 
 from activities.toolbox.tool import Tool
-from console.follow import Follower
+from console.follow import Follower, Silent, View
 from console.outcome import Handle
 from console.problem import Problem
 from console.sight import Look, Sight, look
-from console.view import Silent, View
 from replan import Unreachable, tool
 from runtime.client import connect
 from runtime.dev_server import DevServer, ServerSpec, find_cli, free_port

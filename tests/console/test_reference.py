@@ -16,9 +16,9 @@ import worker
 from console import document, remedies
 from console.app import GROUPS, app
 from console.entry import UNREAD
+from console.follow import Silent
 from console.outcome import exit_code
 from console.problem import Exit
-from console.view import Silent
 from tests.console.outcomes import fault, outcome, step
 from tests.documentation import sections, tables
 from tests.processes import ROOT

@@ -24,14 +24,13 @@ from temporalio.exceptions import ApplicationError
 from temporalio.worker import UnsandboxedWorkflowRunner, Worker
 
 from console import explain, listing, stopping, watching
-from console.follow import Follower
+from console.follow import Follower, Silent, View
 from console.options import Common
 from console.outcome import Handle
 from console.problem import Exit, Problem
 from console.resetting import reset
 from console.shown import rollback_id
 from console.undoing import undo
-from console.view import Silent, View
 from console.workflow_task import Cause, FailingTask, failing, is_failure, of_streak
 from replan import Busy, Tool, tool
 from runtime.dev_server import DevServer
