@@ -14,23 +14,23 @@ from typing import Any
 import typer
 from temporalio.service import RPCError
 
-from activities.attempt import HeaderInterceptor
-from activities.breaking import BadBreak, Breaks
-from activities.datasources import Datasources
-from activities.host import Host
-from activities.llm.prices import Rates
-from activities.llm.roster import Roster
-from activities.planner import UnknownPlanner
+from activities import deadline
+from activities.boundary.attempt import HeaderInterceptor
+from activities.boundary.failpoints import BadBreak, Breaks
+from activities.inspection import Host
+from activities.planning.planner import UnknownPlanner
+from activities.planning.roster import Roster
+from activities.providers.prices import Rates
 from activities.registration import activities
-from activities.store import StoreUnavailable, open_store, sqlite_url, store_id
-from activities.toolbox import builtin, deadline, desk
+from activities.storage.datasources import Datasources
+from activities.storage.store import StoreUnavailable, open_store, sqlite_url, store_id
+from activities.storage.vault import Vault
+from activities.toolbox import builtin, desk
 from activities.toolbox.desk import world
+from activities.toolbox.http.network import BadReach, Reach, Web
+from activities.toolbox.http.services import Services
 from activities.toolbox.injection import Resources
-from activities.toolbox.network import Web
-from activities.toolbox.reach import BadReach, Reach
 from activities.toolbox.registry import Registry, ToolMistakes, load_all
-from activities.toolbox.services import Services
-from activities.vault import Vault
 from runtime import keys, options, serve, telemetry
 from runtime.client import NotConnected
 from runtime.dev_server import ServerUnavailable

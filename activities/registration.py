@@ -6,19 +6,18 @@ from typing import Any
 from sqlalchemy.ext.asyncio import AsyncEngine
 from temporalio.converter import StorageDriver
 
-from activities.boundary import Boundary
-from activities.breaking import Breaks
-from activities.finding import Finding
-from activities.host import Host
-from activities.inspecting import Inspecting
-from activities.llm.conversing import Conversing
-from activities.llm.prices import dearest
-from activities.llm.roster import Roster
-from activities.planning import Planning
+from activities.boundary.boundary import Boundary
+from activities.boundary.effects import Finding
+from activities.boundary.failpoints import Breaks
+from activities.inspection import Host, Inspecting
+from activities.planning.activities import Planning
+from activities.planning.planner import Conversing
+from activities.planning.roster import Roster
+from activities.planning.transcript import Transcript
+from activities.providers.prices import dearest
+from activities.storage.vault import Vault
 from activities.toolbox.injection import Resources
 from activities.toolbox.registry import Registry
-from activities.transcript import Transcript
-from activities.vault import Vault
 
 
 def activities(

@@ -17,8 +17,8 @@ from rich.table import Table as Rows
 from sqlalchemy import Column, Integer, MetaData, String, Table, insert
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
-from activities.ledger import Entry, once
-from activities.store import open_store, sqlite_url, writing
+from activities.boundary.ledger import Entry, once
+from activities.storage.store import open_store, sqlite_url, writing
 from benchmarks import report
 from benchmarks.report import Figure, Figures, Goal, Machine, Report, Verdict
 from runtime.ending import leave

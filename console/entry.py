@@ -13,8 +13,8 @@ from typing import Any, TextIO
 import typer
 from typer.completion import get_completion_inspect_parameters
 
-from console import document
-from console.problem import Exit, Problem
+from client.problem import Exit, Problem
+from console.render import document
 
 UNREAD = 128 + 13
 """The exit code when nobody reads the output any more (`| head -1`, a closed terminal): that of SIGPIPE."""
@@ -123,9 +123,9 @@ def _report(problem: Problem, arguments: list[str]) -> int:
     if "--json" in arguments:
         print(document.of_problem(problem))
     elif "--jsonl" in arguments:
-        from console import events  # imports the SDK, half a second
+        from console.render import views  # imports the SDK, half a second
 
-        print(events.of_problem(problem))
+        print(views.of_problem(problem))
     else:
         _complain(str(problem))
     return problem.exit

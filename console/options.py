@@ -12,7 +12,7 @@ import typer
 if TYPE_CHECKING:  # the SDK takes half a second, which --help does not have
     from temporalio.client import Client
 
-    from console.outcome import Handle
+    from client.tasks import Handle
 
 QUEUE = "replan"
 
@@ -44,7 +44,7 @@ class Common:
         Raises:
             Problem: nobody answers there, or the settings cannot be used.
         """
-        from console.connection import connected
+        from client.connection import connected
 
         return await connected(self.address, self.namespace, self.profile)
 

@@ -17,10 +17,9 @@ from rich.console import Console
 from rich.terminal_theme import TerminalTheme
 from rich.text import Text
 
-from console.cells import wrapped
-from console.playground import ROOT, TASK, Playground, opened, starter
-from console.problem import Exit
-from console.screen import DONE
+from client.problem import Exit
+from console.demo import ROOT, TASK, Playground, opened, starter
+from console.render.terminal import DONE, wrapped
 
 if TYPE_CHECKING:  # of the extra `pictures`, which only the photographs need
     from playwright.sync_api import Locator, Page

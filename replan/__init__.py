@@ -11,13 +11,12 @@ A tool may raise one of four exceptions, if its call certainly had no effect. Wh
 Any other exception goes through as it is. Replan knows those of HTTP, SQL, pydantic and the operating system.
 """
 
-from activities.llm.fence import fenced
-from activities.llm.language_model import LanguageModel, Request
-from activities.llm.turns import UserTurn
-from activities.store import metadata
-from activities.toolbox.errors import Busy, NeedsPerson, Refused, ToolError, Unreachable
+from activities.errors import Busy, NeedsPerson, Refused, ToolError, Unreachable
+from activities.providers.messages import LanguageModel, Request, UserTurn
+from activities.providers.untrusted import fenced
+from activities.storage.store import metadata
+from activities.toolbox.declare.tool import Tool, tool
 from activities.toolbox.injection import Documents, Key, Services, Transaction, Web, Workspace
-from activities.toolbox.tool import Tool, tool
 
 __all__ = [
     "Busy",

@@ -13,20 +13,19 @@ from temporalio.client import Client, WorkflowFailureError, WorkflowHandle
 from temporalio.exceptions import ApplicationError
 from temporalio.worker import Worker
 
-from activities.attempt import HeaderInterceptor
-from activities.boundary import Boundary
-from activities.datasources import Datasources
-from activities.finding import Finding
-from activities.llm.language_model import LanguageModel
-from activities.llm.scripted import ScriptedPlanner
-from activities.planner import Planner
-from activities.planning import Planning
-from activities.store import open_store, store_id
-from activities.toolbox import deadline
+from activities import deadline
+from activities.boundary.attempt import HeaderInterceptor
+from activities.boundary.boundary import Boundary
+from activities.boundary.effects import Finding
+from activities.planning.activities import Planning
+from activities.planning.planner import Planner, ScriptedPlanner
+from activities.planning.transcript import Transcript
+from activities.providers.messages import LanguageModel
+from activities.storage.datasources import Datasources
+from activities.storage.store import open_store, store_id
+from activities.toolbox.declare.tool import Tool
 from activities.toolbox.injection import Resources
 from activities.toolbox.registry import Registry
-from activities.toolbox.tool import Tool
-from activities.transcript import Transcript
 from runtime import serve
 from workflows.agent import AgentWorkflow
 from workflows.budget import Limits

@@ -15,8 +15,8 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from activities.llm.failover import Failover
-from activities.planner import Planner
+from activities.planning.failover import Failover
+from activities.planning.planner import Planner
 from replan import Busy, Refused, Tool, Unreachable, tool
 from replan.testing.script import ModelCall, ModelError, ModelReply, Response, calls, finishes, proposes
 from replan.testing.script import step as written

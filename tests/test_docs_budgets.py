@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from console.start import REPLANS
+from client.start import REPLANS
 from runtime.settings_file import USUAL, Budget, Profile, SettingsFile
 from tests import documentation
 from tests.processes import ROOT

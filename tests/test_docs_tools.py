@@ -15,11 +15,11 @@ import pytest
 from pydantic import AfterValidator, BaseModel, Field, TypeAdapter, ValidationError
 from pydantic_core import PydanticCustomError
 
+from activities import errors
 from activities.borders import classify
-from activities.toolbox import errors
-from activities.toolbox.comparison import FUNCTIONS
+from activities.toolbox.declare.tool import DECORATORS, Options
+from activities.toolbox.expressions.evaluation import TYPED_FUNCTIONS
 from activities.toolbox.injection import ASYNC_ONLY, INJECTABLE
-from activities.toolbox.tool import DECORATORS, Options
 from runtime.dev_server import DevServer, free_port
 from tests.activities.mistakes import PLANTED
 from tests.activities.payments import Payments, payments
@@ -263,7 +263,7 @@ def test_the_functions_of_ensure_are_those_that_exist() -> None:
     """No one is missing, and none is invented."""
     rows = {row[0]: ticked(row[1]) for row in table("in `ensure`")}
 
-    assert set(rows["functions"]) == set(FUNCTIONS)
+    assert set(rows["functions"]) == set(TYPED_FUNCTIONS)
 
 
 def test_all_four_classes_are_there() -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 from activities.borders import http, os, sql, validation
 from activities.borders.table import Entry, Table
-from activities.toolbox.errors import ToolError
+from activities.errors import ToolError
 from workflows.faults import Code, Fault
 
 TABLES: Mapping[str, Table] = {"http": http.TABLE, "sql": sql.TABLE, "validation": validation.TABLE, "os": os.TABLE}

@@ -8,8 +8,7 @@ from sqlalchemy import exc
 from sqlalchemy.orm.exc import StaleDataError
 
 from activities.borders.table import Entry, Table, always
-from activities.store import StoreAway
-from activities.tuning import FileGone, WroteWhileReading
+from activities.storage.store import FileGone, StoreAway, WroteWhileReading
 from workflows.faults import Code
 
 _LOCKED = always(Code.BUSY, "The database is locked by another writer.")
@@ -19,9 +18,8 @@ _VALUE = always(Code.INVALID_INPUT, "The database cannot store such a value: cha
 _BUG = always(Code.BUG, "The tool uses its database wrongly: mend the tool.")
 _NO_TABLE = always(
     Code.BUG,
-    "The tool uses a table that does not exist: declare it as Table(..., metadata), with metadata from"
-    " activities.store, so that the worker makes it, and start the worker again; in a datasource of the tool, make it"
-    " yourself.",
+    "The tool uses a table that does not exist: declare it as Table(..., metadata), with `from replan import metadata`,"
+    " and start the worker again, which creates it; in a datasource of the tool, create it yourself.",
 )
 _OTHER_VERSION = always(
     Code.WRONG_STORE,

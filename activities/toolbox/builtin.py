@@ -2,15 +2,15 @@
 
 from typing import Any
 
-from activities.toolbox import reasoning
-from activities.toolbox.calculate import calculate
-from activities.toolbox.compose import compose
-from activities.toolbox.http_request import http_request
-from activities.toolbox.read_document import read_document
-from activities.toolbox.search import search
-from activities.toolbox.summarise import summarise
-from activities.toolbox.tool import Tool
-from activities.toolbox.web import fetch_page
+from activities.toolbox.declare.tool import Tool
+from activities.toolbox.documents.read_document import read_document
+from activities.toolbox.documents.search import search
+from activities.toolbox.expressions.calculate import calculate
+from activities.toolbox.http.fetch_page import fetch_page
+from activities.toolbox.http.http_request import http_request
+from activities.toolbox.reasoning import model_tools
+from activities.toolbox.reasoning.compose import compose
+from activities.toolbox.reasoning.summarise import summarise
 from activities.toolbox.write_file import write_file
 
 TOOLS: tuple[Tool[..., Any], ...] = (
@@ -30,5 +30,5 @@ def tools(*, has_model: bool) -> tuple[Tool[..., Any], ...]:
     """The built-in tools; with a model those that reason take the places of their plain twins."""
     if not has_model:
         return TOOLS
-    taken = {one.__name__ for one in reasoning.TOOLS}
-    return (*(one for one in TOOLS if one.__name__ not in taken), *reasoning.TOOLS)
+    taken = {one.__name__ for one in model_tools.TOOLS}
+    return (*(one for one in TOOLS if one.__name__ not in taken), *model_tools.TOOLS)

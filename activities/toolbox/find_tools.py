@@ -9,11 +9,13 @@ from typing import TYPE_CHECKING
 
 from pydantic import BaseModel, Field
 
-from activities.toolbox.search import FILLER
-from activities.toolbox.tool import Tool, tool
+from activities.toolbox.declare.tool import Tool, tool
+from activities.toolbox.documents.search import FILLER
 
 if TYPE_CHECKING:
-    from activities.toolbox.kind import Kind  # the registry, which makes this tool of its kinds, describes it as one
+    from activities.toolbox.declare.kind import (
+        Kind,  # the registry, which makes this tool of its kinds, describes it as one
+    )
 
 MAX_SHOWN = 30
 """Kinds that a model is shown at once: with more it chooses badly, and pays for all of them in each request."""

@@ -11,19 +11,18 @@ from sqlalchemy.ext.asyncio import AsyncConnection as Transaction
 from sqlalchemy.ext.asyncio import AsyncEngine
 from temporalio import activity
 
-from activities.llm.language_model import LanguageModel
-from activities.store import begun, reading, writing
-from activities.toolbox.errors import NeedsPerson
-from activities.toolbox.library import Libraries, Library
-from activities.toolbox.network import Web
-from activities.toolbox.reach import Reach
-from activities.toolbox.services import Services
+from activities.errors import NeedsPerson
+from activities.providers.messages import LanguageModel
+from activities.storage.store import begun, reading, writing
+from activities.toolbox.documents.library import Libraries, Library
+from activities.toolbox.http.network import Reach, Web
+from activities.toolbox.http.services import Services
 from activities.toolbox.workspace import Workspace, folder_of
 from workflows.catalogue import Effect, Price
 from workflows.header import CallHeader
 
 if TYPE_CHECKING:
-    from activities.toolbox.kind import Kind  # which asks here what can be given
+    from activities.toolbox.declare.kind import Kind  # which asks here what can be given
 
 __all__ = [
     "INJECTABLE",

@@ -8,11 +8,11 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from activities.store import spoken
+from activities.storage.store import spoken
+from activities.toolbox.declare.kind import Kind, describe
+from activities.toolbox.declare.tool import Tool
 from activities.toolbox.find_tools import MAX_SHOWN, find_tools_among
 from activities.toolbox.find_tools import NAME as FIND_TOOLS
-from activities.toolbox.kind import Kind, describe
-from activities.toolbox.tool import Tool
 from workflows.plan import nearest
 
 

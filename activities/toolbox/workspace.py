@@ -14,7 +14,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from activities.toolbox.errors import Refused
+from activities.errors import Refused
 
 MAX_BYTES, MAX_FILES = 50_000_000, 1_000
 """What one task may keep."""

@@ -4,8 +4,8 @@ import hashlib
 
 from pydantic import BaseModel, Field
 
+from activities.toolbox.declare.tool import tool
 from activities.toolbox.injection import Workspace
-from activities.toolbox.tool import tool
 
 MAX_CONTENT = 256 * 1024
 """Characters of one file."""

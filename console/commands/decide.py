@@ -14,18 +14,20 @@ async def cancel(
     common: Common,
 ) -> int:
     """Ask a task to stop; what is done stays done, unless it is to be undone."""
-    from console import finding, stopping
+    from client import tasks
+    from console.commands import cancel as stopping
 
     client = await common.connected()
-    return await stopping.cancel(client, await finding.task(client, id), common, undo=undo)
+    return await stopping.cancel(client, await tasks.find_task(client, id), common, undo=undo)
 
 
 async def undo(*, id: TaskId = None, common: Common) -> int:
     """Take back what a closed task did, the newest first; as often as you like, nothing is undone twice."""
-    from console import finding, undoing
+    from client import tasks
+    from console.commands import undo as undoing
 
     client = await common.connected()
-    return await undoing.undo(client, await finding.task(client, id), common)
+    return await undoing.undo(client, await tasks.find_task(client, id), common)
 
 
 async def reset(
@@ -38,14 +40,15 @@ async def reset(
     common: Common,
 ) -> int:
     """Re-run from before STEP; refused if an effect could be applied twice."""
-    from console import finding, resetting
-    from console.problem import Problem
+    from client import tasks
+    from client.problem import Problem
+    from console.commands import reset as resetting
 
     if undo and keep:
         raise Problem("usage", "`--undo` and `--keep` do not go together", "give one of them")
     fate = resetting.Fate.UNDO if undo else resetting.Fate.KEEP if keep else None
     client = await common.connected()
-    return await resetting.reset(client, await finding.task(client, id), common, to=to, why=reason, fate=fate)
+    return await resetting.reset(client, await tasks.find_task(client, id), common, to=to, why=reason, fate=fate)
 
 
 COMMANDS = {

@@ -15,10 +15,10 @@ async def tasks(
     common: Common,
 ) -> int:
     """List tasks, newest first, with what needs a person."""
-    from console import listing
+    from console.commands import list_tasks
 
-    wanted = listing.status_named(status)
-    return await listing.tasks(await common.connected(), common, status=wanted, query=query, limit=limit)
+    wanted = list_tasks.status_named(status)
+    return await list_tasks.tasks(await common.connected(), common, status=wanted, query=query, limit=limit)
 
 
 async def show(
@@ -30,13 +30,15 @@ async def show(
     common: Common,
 ) -> int:
     """Show a task: plans, steps, faults, result."""
-    from console import finding, results, watching
+    from client import tasks as finding
+    from console.commands import show as results
+    from console.commands import show as watching
 
     watching.check(common, jsonl=jsonl, follows=follow)
     client = await common.connected()
-    handle = await finding.task(client, id)
+    handle = await finding.find_task(client, id)
     if result is not None:
-        return await results.result(client, handle, await common.at(handle), result)
+        return await results.print_result(client, handle, await common.at(handle), result)
     if not follow:
         return await watching.show(client, handle, common)
     return await watching.follow(client, handle, common, jsonl=jsonl)
@@ -49,20 +51,20 @@ async def explain(
     common: Common,
 ) -> int:
     """Say why a task did what it did, from its history."""
-    from console import explain as explaining
-    from console import finding
+    from client import tasks as finding
+    from console.commands import explain as explaining
 
     client = await common.connected()
-    return await explaining.explain(client, await finding.task(client, id), common, step)
+    return await explaining.explain(client, await finding.find_task(client, id), common, step)
 
 
 async def effects(*, id: TaskId = None, common: Common) -> int:
     """List what a task did to the world, or may have, with keys; a worker looks into its ledgers."""
-    from console import effects as listing
-    from console import finding
+    from client import tasks as finding
+    from console.commands import effects as listing
 
     client = await common.connected()
-    handle = await finding.task(client, id)
+    handle = await finding.find_task(client, id)
     return await listing.effects(client, handle, await common.at(handle))
 
 
@@ -73,11 +75,11 @@ async def transcript(
     common: Common,
 ) -> int:
     """Print what a task's model was told and what it said, turn by turn; a worker has it."""
-    from console import finding
-    from console import transcript as printing
+    from client import tasks as finding
+    from console.commands import transcript as printing
 
     client = await common.connected()
-    handle = await finding.task(client, id)
+    handle = await finding.find_task(client, id)
     return await printing.transcript(client, handle, await common.at(handle), full=full)
 
 
@@ -87,7 +89,7 @@ async def tools(
     common: Common,
 ) -> int:
     """List what a live worker can do."""
-    from console import tools as asking
+    from console.commands import tools as asking
 
     return await asking.tools(await common.connected(), common, kind)
 

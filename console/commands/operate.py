@@ -9,7 +9,7 @@ from console.options import Common, TaskId, command
 
 async def doctor(*, common: Common) -> int:
     """Check server, worker, store and tools; each with its remedy."""
-    from console import doctor as examining
+    from console.commands import doctor as examining
 
     return await examining.doctor(common)
 
@@ -23,11 +23,12 @@ async def export(
     common: Common,
 ) -> int:
     """Write a task's history to a file that replays, with the explanation beside it."""
-    from console import exporting, finding
+    from client import tasks
+    from console.commands import export as exporting
 
     exporting.require_writable(file, force=force)
     client = await common.connected()
-    return await exporting.export(client, await finding.task(client, id), common, file, redact=redact, force=force)
+    return await exporting.export(client, await tasks.find_task(client, id), common, file, redact=redact, force=force)
 
 
 async def prune(
@@ -38,7 +39,7 @@ async def prune(
     common: Common,
 ) -> int:
     """Delete large payloads and conversations that closed tasks left in the store; histories stay without them."""
-    from console import pruning
+    from console.commands import prune as pruning
 
     return await pruning.prune(await common.connected(), common, days)
 

@@ -67,33 +67,34 @@ async def start(
     common: Common,
 ) -> int:
     """Start a task and follow it."""
-    from console import budgets, watching
-    from console import start as starting
+    from client import start as starting
+    from console.commands import show
+    from console.commands import start as budgets
 
-    watching.check(common, jsonl=jsonl, follows=not (detach or dry_run))
+    show.check(common, jsonl=jsonl, follows=not (detach or dry_run))
     starting.check(id, detach=detach, dry_run=dry_run)
     given = {"tool_calls": tool_calls, "replans": replans, "tokens": tokens, "usd": usd, "deadline": deadline}
-    limits = budgets.limits(settings, budgets.profile(common, detach=detach, jsonl=jsonl), given)
+    limits = budgets.limits_for(settings, budgets.profile_name(common, detach=detach, jsonl=jsonl), given)
     more: dict[str, Any] = {"on_escalation": on_escalation, "strategy": strategy, "planner": planner}
     if result_schema is not None:
-        from console.result_schema import read_schema
+        from console.commands.start import read_schema
 
         more["result_schema"] = read_schema(result_schema)
     more["allow"] = starting.kinds(allow)
     wanted = starting.wanted(task, plan, documents, limits, **more)
     client = await common.connected()
     if continues is not None:
-        from console.continuing import continued
+        from console.commands.start import continued
 
         wanted = await continued(client, wanted, continues)
     if dry_run:
-        from console import dry_run as looking
+        from console.commands import dry_run as looking
 
         return await looking.dry_run(client, wanted, common)
     handle = await starting.start(client, wanted, id=id, queue=common.queue, again=again)
     if detach:
-        return await watching.detached(client, handle, common)
-    return await watching.follow(client, handle, common, jsonl=jsonl)
+        return await show.detached(client, handle, common)
+    return await show.follow(client, handle, common, jsonl=jsonl)
 
 
 async def call(
@@ -103,7 +104,7 @@ async def call(
     common: Common,
 ) -> int:
     """Run one step: the quickest way to try a tool."""
-    from console import tools as asking
+    from console.commands import tools as asking
 
     read = asking.read_arguments(arguments)  # before anything is connected
     return await asking.call(await common.connected(), common, kind, read)

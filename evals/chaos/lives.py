@@ -5,7 +5,7 @@ import json
 import signal
 from collections.abc import Callable, Collection
 
-from console.problem import Exit
+from client.problem import Exit
 from evals.chaos.cell import Cell, Expected
 from evals.chaos.effects import read
 from evals.chaos.races import Race

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from activities.breaking import Point
+from activities.boundary.failpoints import Point
 from evals.chaos import effects
 from evals.chaos.cell import Cell, Expected
 from evals.chaos.crowd import Crowd, outcome

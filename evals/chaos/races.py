@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
-from activities.breaking import Point
+from activities.boundary.failpoints import Point
 from evals.chaos import effects
 from evals.chaos.cell import Cell, Expected
 from evals.chaos.crowd import Crowd, outcome

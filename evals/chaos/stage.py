@@ -14,7 +14,7 @@ from sqlalchemy.ext.asyncio import create_async_engine
 from temporalio.client import Client
 from temporalio.runtime import LoggingConfig, Runtime, TelemetryConfig, TelemetryFilter
 
-from activities.vault import PAYLOADS
+from activities.storage.vault import PAYLOADS
 from evals.chaos.accounts import open_accounts
 from evals.chaos.book import Book
 from evals.chaos.databases import Databases, Store, databases

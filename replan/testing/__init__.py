@@ -8,6 +8,6 @@ http_server     a web server that sends prepared answers
 postgresql      a throw-away PostgreSQL
 """
 
-from activities.store import open_store
+from activities.storage.store import open_store
 
 __all__ = ["open_store"]

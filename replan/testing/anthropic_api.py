@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from activities.llm.turns import AssistantTurn, ToolCall, ToolResult, Turn, UserTurn
-from activities.prompts import SUMMARISED
+from activities.planning.prompts import SUMMARISED
+from activities.providers.messages import AssistantTurn, ToolCall, ToolResult, Turn, UserTurn
 from replan.testing.model_api import Json, ModelApi, unknown_fields
 from replan.testing.script import ModelCall, ModelError, ModelReply, ReceivedRequest
 

@@ -5,7 +5,7 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
-from activities.llm.turns import AssistantTurn, ToolCall, ToolResult, Turn, UserTurn
+from activities.providers.messages import AssistantTurn, ToolCall, ToolResult, Turn, UserTurn
 from replan.testing.model_api import Json, ModelApi, unknown_fields
 from replan.testing.script import ModelCall, ModelError, ModelReply, ReceivedRequest
 

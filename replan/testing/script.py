@@ -5,8 +5,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from activities.llm.ends import ASK, FINISH, GIVE_UP, PROPOSE
-from activities.llm.turns import AssistantTurn, ToolCall, ToolResult, Turn, UserTurn
+from activities.planning.strategies import ASK, FINISH, GIVE_UP, PROPOSE
+from activities.providers.messages import AssistantTurn, ToolCall, ToolResult, Turn, UserTurn
 
 
 @dataclass(frozen=True)

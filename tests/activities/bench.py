@@ -16,13 +16,13 @@ from temporalio.contrib.pydantic import pydantic_data_converter
 from temporalio.exceptions import ApplicationError
 from temporalio.testing import ActivityEnvironment
 
-from activities.boundary import Boundary
-from activities.llm.language_model import LanguageModel
-from activities.store import open_store, sqlite_url
-from activities.toolbox import deadline
+from activities import deadline
+from activities.boundary.boundary import Boundary
+from activities.providers.messages import LanguageModel
+from activities.storage.store import open_store, sqlite_url
+from activities.toolbox.http.services import Services
 from activities.toolbox.injection import Resources
 from activities.toolbox.registry import Registry
-from activities.toolbox.services import Services
 from replan import Tool
 from workflows.catalogue import Price
 from workflows.faults import Fault

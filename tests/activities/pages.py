@@ -8,9 +8,8 @@ from typing import Any
 import pytest
 
 from activities.borders import classify
-from activities.toolbox.network import Resolve, Web
-from activities.toolbox.reach import Reach
-from activities.toolbox.web import Page, PageAddress, fetch_page
+from activities.toolbox.http.fetch_page import Page, PageAddress, fetch_page
+from activities.toolbox.http.network import Reach, Resolve, Web
 from replan.testing.http_server import serving
 from workflows.faults import Fault
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from pydantic import BaseModel, JsonValue
 
-from activities.llm.offline import OfflinePlanner
+from activities.offline.planner import OfflinePlanner
 from activities.toolbox import desk
 from activities.toolbox.builtin import TOOLS
 from activities.toolbox.desk.bookings import Slots

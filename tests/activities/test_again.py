@@ -3,7 +3,7 @@
 import pytest
 from pydantic import JsonValue
 
-from activities.llm.again import fits_again
+from activities.offline.offers import fits_again
 
 
 @pytest.mark.parametrize(

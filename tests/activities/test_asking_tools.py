@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 from pydantic import BaseModel
 
-from activities.llm.planners import models_named
-from activities.planner import UnknownPlanner
+from activities.planning.planner import UnknownPlanner
+from activities.planning.roster import models_named
 from activities.toolbox.registry import Registry, ToolMistakes
 from replan import LanguageModel, tool
 from tests.activities.bench import bench

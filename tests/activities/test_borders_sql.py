@@ -12,7 +12,7 @@ from sqlalchemy.dialects.postgresql.asyncpg import AsyncAdapt_asyncpg_dbapi as A
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from activities.borders import classify
-from activities.store import open_store, reading, writing
+from activities.storage.store import open_store, reading, writing
 from workflows.faults import Code, Fault
 
 HIDDEN = "sk-secret"

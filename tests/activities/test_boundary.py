@@ -11,7 +11,7 @@ import pytest
 from pydantic import BaseModel, ConfigDict, Field
 from sqlalchemy import text
 
-from activities.boundary import MAX_RESULT
+from activities.boundary.boundary import MAX_RESULT
 from activities.toolbox.injection import folder
 from replan import Documents, NeedsPerson, Refused, Tool, Transaction, tool
 from replan.testing.http_server import reply, serving

@@ -15,7 +15,7 @@ from temporalio.activity import ActivityCancellationDetails
 from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
 from temporalio.testing import ActivityEnvironment
 
-from activities.toolbox.errors import OWN
+from activities.errors import OWN
 from replan import Busy, NeedsPerson, Refused, Tool, ToolError, Unreachable, tool
 from tests.activities.bench import Bench
 from workflows.faults import MAX_TEXT, QUADRANT, Applied, Code, Fault, Quadrant

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from activities.breaking import BadBreak, Breaks, Point
+from activities.boundary.failpoints import BadBreak, Breaks, Point
 from tests.processes import ROOT
 from workflows.catalogue import Companion, Effect, ToolSpec
 from workflows.faults import Code

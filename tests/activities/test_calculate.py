@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from activities.toolbox.calculate import Expression, calculate
-from activities.toolbox.errors import Refused
+from activities.errors import Refused
+from activities.toolbox.expressions.calculate import Expression, calculate
 
 
 def value_of(expression: str, it: Decimal | None = None) -> str:

@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import JsonValue
 
-from activities.toolbox.compose import Materials, compose
-from activities.toolbox.errors import Refused
+from activities.errors import Refused
+from activities.toolbox.reasoning.compose import Materials, compose
 from workflows.faults import Code
 
 

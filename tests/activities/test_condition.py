@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from activities.toolbox.calculate import Expression, calculate
-from activities.toolbox.condition import MAX_LENGTH, Condition, Undecided
-from activities.toolbox.errors import Refused
-from activities.toolbox.expression import Unreadable
+from activities.errors import Refused
+from activities.toolbox.declare.conditions import MAX_LENGTH, Condition, Undecided
+from activities.toolbox.expressions.calculate import Expression, calculate
+from activities.toolbox.expressions.expression import Unreadable
 
 VALUES: dict[str, Any] = {
     "args": {"amount": Decimal("24.5"), "count": 7, "name": "Ada", "limit": None, "at": "2025-11-21T14:00:00Z"},

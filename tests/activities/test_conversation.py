@@ -5,10 +5,9 @@ from typing import Any
 import pytest
 from pydantic import JsonValue
 
-from activities.llm.conversation import VERBATIM, cut, retold, turns
-from activities.llm.exchange import Exchange, Past
-from activities.llm.reply import Stop, Usage
-from activities.llm.turns import AssistantTurn, ToolCall, ToolResult, Turn, UserTurn
+from activities.planning.conversation import VERBATIM, cut, retold, turns
+from activities.planning.planner import Exchange, Past
+from activities.providers.messages import AssistantTurn, Stop, ToolCall, ToolResult, Turn, Usage, UserTurn
 from tests.activities.situations import NOW, fault, record, step
 from workflows.catalogue import Effect
 from workflows.plan import Answer, GiveUp, NewSteps, Proposed

@@ -12,10 +12,10 @@ from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 from temporalio.testing import ActivityEnvironment
 
-from activities.datasources import Datasources, adopt
-from activities.host import Host
-from activities.ledger import LEDGER
-from activities.store import StoreUnavailable, open_store, sqlite_url
+from activities.boundary.ledger import LEDGER
+from activities.inspection import Host
+from activities.storage.datasources import Datasources, adopt
+from activities.storage.store import StoreUnavailable, open_store, sqlite_url
 from activities.toolbox.registry import Registry
 from replan import Tool, Transaction, tool
 from tests.activities.test_store import differences

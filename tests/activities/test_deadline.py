@@ -13,10 +13,10 @@ import httpx2
 import pytest
 from pydantic import BaseModel, JsonValue
 
+from activities import deadline
 from activities.borders import classify
-from activities.toolbox import deadline
-from activities.toolbox.deadline import DeadlinePassed
-from activities.toolbox.errors import ToolError
+from activities.deadline import DeadlinePassed
+from activities.errors import ToolError
 from replan import tool
 from replan.testing.http_server import reply, serving, streaming
 from runtime.dev_server import free_port

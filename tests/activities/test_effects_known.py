@@ -7,7 +7,7 @@ import pytest
 from pydantic import BaseModel, Field
 from sqlalchemy import text
 
-from activities.toolbox.reach import Reach
+from activities.toolbox.http.network import Reach
 from replan import Services, Transaction, Web, tool
 from tests.activities.bench import Bench, bench
 from tests.activities.payments import payments

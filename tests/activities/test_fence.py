@@ -9,15 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import JsonValue
 
-from activities import prompts
-from activities.llm import conversation
-from activities.llm.exchange import Exchange, Past
-from activities.llm.fence import MAX_LABEL, MAX_SHOWN, fenced, visible
-from activities.llm.news import said
-from activities.llm.reply import Stop, Usage
-from activities.llm.turns import AssistantTurn, ToolCall, UserTurn
+from activities.planning import conversation, prompts
+from activities.planning.conversation import said
+from activities.planning.planner import Exchange, Past
+from activities.providers.messages import AssistantTurn, Stop, ToolCall, Usage, UserTurn
+from activities.providers.untrusted import MAX_LABEL, fenced, visible
 from workflows.plan import Answer, Proposed
-from workflows.situation import Situation
+from workflows.situation import MAX_SHOWN, Situation
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.text(),

@@ -5,9 +5,9 @@ import re
 import pytest
 from pydantic import JsonValue
 
-from activities.llm.forms import FORMS
-from activities.llm.forms.form import Form
-from activities.proposal_check import check
+from activities.offline.form import Form
+from activities.offline.forms import FORMS
+from activities.planning.checks import check
 from tests import documentation
 from tests.activities import test_repair, test_repair_desk
 from tests.activities.situations import KINDS, TODAY, asked, gives_up, propose

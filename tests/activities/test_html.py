@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from activities.toolbox.html import MAX_DEPTH, encoding_of, text_of
+from activities.toolbox.documents.html import MAX_DEPTH, encoding_of, text_of
 
 SIZE = 2_000_000
 

@@ -11,14 +11,13 @@ from typing import Any
 import pytest
 from pydantic import JsonValue
 
+from activities import deadline
 from activities.borders.http import STATUS
-from activities.toolbox import deadline
-from activities.toolbox.deadline import DeadlinePassed
-from activities.toolbox.http_request import MAX_JSON, MAX_READ, MAX_TEXT, HttpRequest, http_request
-from activities.toolbox.network import Patience, Resolve, Web, resolve
-from activities.toolbox.reach import Reach
-from activities.toolbox.services import Services
-from activities.toolbox.tool import Options, Tool
+from activities.deadline import DeadlinePassed
+from activities.toolbox.declare.tool import Options, Tool
+from activities.toolbox.http.http_request import MAX_JSON, MAX_READ, MAX_TEXT, HttpRequest, http_request
+from activities.toolbox.http.network import Patience, Reach, Resolve, Web, resolve
+from activities.toolbox.http.services import Services
 from replan import Key
 from replan.testing.http_server import SILENCE, endlessly, reply, serving, streaming
 from runtime.dev_server import free_port

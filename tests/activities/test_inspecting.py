@@ -10,17 +10,15 @@ from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 from temporalio.exceptions import ApplicationError
 from temporalio.testing import ActivityEnvironment
 
-from activities.host import Host
-from activities.inspecting import Inspecting
-from activities.ledger import Entry, once
-from activities.llm.exchange import Exchange, Past
-from activities.llm.reply import Stop, Usage
-from activities.llm.turns import AssistantTurn, UserTurn
-from activities.store import open_store, spoken, sqlite_url
+from activities.boundary.ledger import Entry, once
+from activities.inspection import Host, Inspecting
+from activities.planning.planner import Exchange, Past
+from activities.planning.transcript import Transcript
+from activities.providers.messages import AssistantTurn, Stop, Usage, UserTurn
+from activities.storage.store import open_store, spoken, sqlite_url
+from activities.storage.vault import Vault
 from activities.toolbox import builtin, desk
 from activities.toolbox.registry import Registry
-from activities.transcript import Transcript
-from activities.vault import Vault
 from workflows.inspect import Findings, Inquiry, Place, WorkerCard
 from workflows.plan import Answer, Proposed
 from workflows.situation import Situation

@@ -10,8 +10,8 @@ from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncEngine
 from structlog.testing import capture_logs
 
-from activities.ledger import Entry, Once, OtherArguments, claimed, effects, find, once
-from activities.store import open_store, writing
+from activities.boundary.ledger import Entry, Once, OtherArguments, claimed, effects, find, once
+from activities.storage.store import open_store, writing
 from replan import Refused, Transaction, tool
 from tests.activities.bench import Bench, bench
 from workflows.faults import Code

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from activities.toolbox.errors import Busy
+from activities.errors import Busy
+from activities.toolbox.documents.library import MAX_LIBRARIES, MAX_TOTAL, TICK, Libraries, Library
+from activities.toolbox.documents.search import Query, search
 from activities.toolbox.injection import Documents
-from activities.toolbox.library import MAX_LIBRARIES, MAX_TOTAL, TICK, Libraries, Library
-from activities.toolbox.search import Query, search
 from tests.activities.pdfs import BROKEN, pdf
 
 

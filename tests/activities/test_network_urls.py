@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from activities.toolbox.address import MAX_URL
-from activities.toolbox.network import MAX_REDIRECTS
+from activities.toolbox.http.network import MAX_REDIRECTS, MAX_URL
 from replan.testing.http_server import endlessly, reply, serving, streaming
 from tests.activities.pages import PAGE, fails_with, fault_of, fetch, offline, whole
 from workflows.faults import Code, Fault, Quadrant

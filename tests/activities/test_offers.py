@@ -3,7 +3,7 @@
 import pytest
 from pydantic import JsonValue
 
-from activities.llm.offers import offers
+from activities.offline.offers import offers
 from tests.activities.situations import TODAY
 
 

@@ -13,10 +13,18 @@ from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 
 from activities.borders import classify
-from activities.ledger import Entry, once
-from activities.outage import is_away
-from activities.store import StoreAway, StoreUnavailable, begun, open_store, sqlite_url, store_id, writing
-from activities.tuning import tune
+from activities.boundary.ledger import Entry, once
+from activities.storage.store import (
+    StoreAway,
+    StoreUnavailable,
+    begun,
+    is_away,
+    open_store,
+    sqlite_url,
+    store_id,
+    tune,
+    writing,
+)
 from replan.testing.postgresql import Cluster
 from workflows.faults import Code, Fault
 

@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from activities.toolbox.document import Document, Page, Unreadable
-from activities.toolbox.pdf import MEGABYTES, SECONDS, read_pdf
+from activities.toolbox.documents.document import MEGABYTES, SECONDS, Document, Page, Unreadable, read_pdf
 from tests.activities.pdfs import BOMBS, BROKEN, FLATE, packed, pdf, raw, zeros
 
 ROOT = Path(__file__).parents[2]

@@ -10,11 +10,11 @@ from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError
 from temporalio.exceptions import ApplicationError
 from temporalio.testing import ActivityEnvironment
 
-from activities.llm.scripted import ScriptedPlanner
-from activities.planning import Planning
-from activities.proposal_check import check
+from activities.planning.activities import Planning
+from activities.planning.checks import check
+from activities.planning.planner import ScriptedPlanner
+from activities.toolbox.documents.search import search
 from activities.toolbox.registry import Registry
-from activities.toolbox.search import search
 from replan import tool
 from tests.harness import DONE, plan, step
 from workflows.plan import MAX_BYTES, MAX_STEPS, Answer, GiveUp, NewSteps, Proposed, Question, Step

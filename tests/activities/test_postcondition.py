@@ -14,7 +14,7 @@ from sqlalchemy import text
 from temporalio.client import Client
 from typing_extensions import TypedDict
 
-from activities.toolbox.postcondition import mistakes
+from activities.toolbox.declare.conditions import mistakes
 from activities.toolbox.registry import Registry
 from replan import Tool, Transaction, tool
 from tests.activities.bench import Bench

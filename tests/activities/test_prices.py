@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 
-from activities.llm import anthropic, openai, prices
-from activities.llm.failover import Failover
-from activities.llm.planners import planner_named
-from activities.llm.prices import Rates, Row
-from activities.llm.reply import Usage
+from activities.planning.failover import Failover
+from activities.planning.roster import planner_named
+from activities.providers import anthropic, openai, prices
+from activities.providers.messages import Usage
+from activities.providers.prices import Rates, Row
 from workflows.catalogue import Price
 
 SONNET = "anthropic:claude-sonnet-5-5"

@@ -4,7 +4,7 @@ from ipaddress import ip_address
 
 import pytest
 
-from activities.toolbox.reach import Reach, is_public
+from activities.toolbox.http.network import Reach, is_public
 
 INSIDE = [
     "0.0.0.0",  # noqa: S104  # nobody binds it

@@ -8,11 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import JsonValue
 
-from activities.toolbox.errors import Refused
+from activities.errors import Refused
+from activities.toolbox.documents.document import MAX_FILE
+from activities.toolbox.documents.read_document import MAX_TEXT, Text, Wanted, read_document
+from activities.toolbox.documents.search import Query, search
 from activities.toolbox.injection import Documents
-from activities.toolbox.read_document import MAX_TEXT, Text, Wanted, read_document
-from activities.toolbox.search import Query, search
-from activities.toolbox.shelf import MAX_FILE
 from tests.activities.bench import Bench
 from tests.activities.pdfs import BOMBS, BROKEN, packed, pdf
 from workflows.faults import Code, Fault

@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from activities.attempt import FaultRaised
-from activities.breaking import Point
-from activities.llm.exchange import Past, Said
-from activities.recording import Recording
-from activities.store import open_store, sqlite_url
-from activities.toolbox.kind import Kind
-from activities.transcript import Transcript
+from activities.boundary.attempt import FaultRaised
+from activities.boundary.failpoints import Point
+from activities.planning.planner import Past, Said
+from activities.planning.recording import Recording
+from activities.planning.transcript import Transcript
+from activities.storage.store import open_store, sqlite_url
+from activities.toolbox.declare.kind import Kind
 from tests.activities.situations import NOW
 from workflows.catalogue import Price
 from workflows.faults import Code

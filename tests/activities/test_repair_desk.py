@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 from pydantic import BaseModel, JsonValue
 
-from activities.llm.offline import OfflinePlanner
-from activities.llm.purpose import same_purpose
+from activities.offline.planner import OfflinePlanner
+from activities.offline.repair import same_purpose
 from activities.toolbox.registry import Registry
 from replan import tool
 from tests.activities.situations import KINDS, asked, fault, gives_up, propose, record, refused, seen, step

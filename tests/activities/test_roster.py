@@ -2,8 +2,8 @@
 
 import pytest
 
-from activities.llm.roster import Roster
-from activities.planner import UnknownPlanner
+from activities.planning.planner import UnknownPlanner
+from activities.planning.roster import Roster
 
 KEYS = {"ANTHROPIC_API_KEY": "x", "OPENAI_API_KEY": "y"}
 HERE = "http://localhost:11434/v1"

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 from sqlalchemy import exc, text
 
-from activities import scrub
-from activities.store import open_store
+from activities.boundary import attempt
+from activities.storage.store import open_store
 
 HIDDEN = "hunter2"
 
@@ -39,7 +39,7 @@ HIDDEN = "hunter2"
 )
 def test_a_credential_is_not_logged(message: str) -> None:
     """However it is named and quoted."""
-    assert HIDDEN not in scrub.words(ValueError(message))
+    assert HIDDEN not in attempt.scrubbed(ValueError(message))
 
 
 @pytest.mark.parametrize(
@@ -53,13 +53,13 @@ def test_a_credential_is_not_logged(message: str) -> None:
         ),
         (ValueError("INSERT INTO t VALUES (?,?, ?)\nx"), "ValueError: INSERT INTO t VALUES (?,?, ?)\nx"),
         (ValueError(), "ValueError: "),
-        (ValueError("x y " * 1000), "ValueError: " + ("x y " * 1000)[: scrub.MAX_WORDS]),
+        (ValueError("x y " * 1000), "ValueError: " + ("x y " * 1000)[: attempt.MAX_WORDS]),
     ],
     ids=["key", "words", "update", "insert", "nothing", "long"],
 )
 def test_what_helps_to_mend_is_logged(error: Exception, said: str) -> None:
     """Class and message, cut."""
-    assert scrub.words(error) == said
+    assert attempt.scrubbed(error) == said
 
 
 def test_the_frames_name_files_and_no_folders() -> None:
@@ -67,7 +67,7 @@ def test_the_frames_name_files_and_no_folders() -> None:
     with pytest.raises(ZeroDivisionError) as raised:
         _ = 1 / (len(HIDDEN) - 7)
 
-    assert scrub.frames(raised.value)[-1].startswith("test_scrub.py:")
+    assert attempt.raised_at(raised.value)[-1].startswith("test_scrub.py:")
 
 
 async def test_the_line_of_the_tool_is_among_the_frames(tmp_path: Path) -> None:
@@ -78,7 +78,7 @@ async def test_the_line_of_the_tool_is_among_the_frames(tmp_path: Path) -> None:
             await connection.execute(text("SELECT * FROM nowhere"))
     await engine.dispose()
 
-    assert [frame for frame in scrub.frames(raised.value) if frame.startswith("test_scrub.py:")]
+    assert [frame for frame in attempt.raised_at(raised.value) if frame.startswith("test_scrub.py:")]
 
 
 async def test_the_store_keeps_parameters_out_of_messages(tmp_path: Path) -> None:
@@ -89,4 +89,4 @@ async def test_the_store_keeps_parameters_out_of_messages(tmp_path: Path) -> Non
             await connection.execute(text("SELECT * FROM nowhere WHERE name = :name"), {"name": HIDDEN})
     await engine.dispose()
 
-    assert HIDDEN not in scrub.words(raised.value)
+    assert HIDDEN not in attempt.scrubbed(raised.value)

@@ -2,8 +2,8 @@
 
 import pytest
 
-from activities.toolbox.reach import BadReach
-from activities.toolbox.services import Place, Services
+from activities.toolbox.http.network import BadReach
+from activities.toolbox.http.services import Place, Services
 
 
 @pytest.mark.parametrize(

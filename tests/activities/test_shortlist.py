@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 from pydantic import BaseModel
 
-from activities.llm.shortlist import found, shortlist
+from activities.planning.model_planner import found, shortlist
 from activities.toolbox import builtin, desk
 from activities.toolbox.find_tools import MAX_FOUND, MAX_SHOWN, NAME, Sought
 from activities.toolbox.registry import Registry, ToolMistakes

@@ -13,11 +13,11 @@ from sqlalchemy.engine import Connection
 from temporalio.api.common.v1 import Payload
 from temporalio.converter import StorageDriverClaim, StorageDriverRetrieveContext
 
-from activities.ledger import LEDGER
-from activities.migrations import Stream
-from activities.store import OWN, StoreUnavailable, open_store, sqlite_url, store_id, writing
-from activities.transcript import TURNS
-from activities.vault import PAYLOADS, Over, Vault
+from activities.boundary.ledger import LEDGER
+from activities.planning.transcript import TURNS
+from activities.storage.migrations import Stream
+from activities.storage.store import OWN, StoreUnavailable, open_store, sqlite_url, store_id, writing
+from activities.storage.vault import PAYLOADS, Over, Vault
 
 
 async def change(url: str, *statements: str) -> None:

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from activities.toolbox.errors import Refused
-from activities.toolbox.summarise import MAX_SENTENCE, MAX_TEXT, Lengthy, Summary, summarise
+from activities.errors import Refused
+from activities.toolbox.reasoning.summarise import MAX_SENTENCE, MAX_TEXT, Lengthy, Summary, summarise
 from tests.activities.bench import Bench
 from workflows.faults import Code
 

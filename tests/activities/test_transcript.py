@@ -6,11 +6,10 @@ from typing import Any
 
 import pytest
 
-from activities.llm.exchange import Exchange, Past
-from activities.llm.reply import Stop, Usage
-from activities.llm.turns import AssistantTurn, ToolCall, ToolResult, UserTurn
-from activities.store import open_store
-from activities.transcript import Transcript, identity
+from activities.planning.planner import Exchange, Past
+from activities.planning.transcript import Transcript, identity
+from activities.providers.messages import AssistantTurn, Stop, ToolCall, ToolResult, Usage, UserTurn
+from activities.storage.store import open_store
 from tests.activities.situations import NOW, fault, record, seen, step
 from workflows.plan import Answer, Proposed
 from workflows.situation import Situation

@@ -16,8 +16,8 @@ from temporalio.converter import (
     StorageDriverWorkflowInfo,
 )
 
-from activities.store import open_store, sqlite_url, writing
-from activities.vault import PAYLOADS, Over, PayloadLost, Vault
+from activities.storage.store import open_store, sqlite_url, writing
+from activities.storage.vault import PAYLOADS, Over, PayloadLost, Vault
 from runtime.payloads import PayloadConverter, PayloadPruned
 from workflows.faults import Code
 from workflows.plan import PRUNED, StepReturn

@@ -6,10 +6,8 @@ import zlib
 
 import pytest
 
-from activities.toolbox.address import MAX_URL
-from activities.toolbox.network import Web
-from activities.toolbox.reach import Reach
-from activities.toolbox.web import KEPT_FROM_US, MAX_TEXT, PageAddress, fetch_page
+from activities.toolbox.http.fetch_page import KEPT_FROM_US, MAX_TEXT, PageAddress, fetch_page
+from activities.toolbox.http.network import MAX_URL, Reach, Web
 from replan.testing.http_server import reply, streaming
 from runtime.dev_server import free_port
 from tests.activities.bench import Bench

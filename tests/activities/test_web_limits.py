@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from activities.toolbox.network import MAX_TRAFFIC, Patience
-from activities.toolbox.tool import Options, Tool
-from activities.toolbox.web import MAX_BODY, MAX_TEXT, MAX_TITLE, fetch_page
+from activities.toolbox.declare.tool import Options, Tool
+from activities.toolbox.http.fetch_page import MAX_BODY, MAX_TEXT, MAX_TITLE, fetch_page
+from activities.toolbox.http.network import MAX_TRAFFIC, Patience
 from replan.testing.http_server import SILENCE, endlessly, reply, streaming
 from tests.activities.bench import bench
 from tests.activities.pages import HERE, HTML, fault_of, fetch, refused, served

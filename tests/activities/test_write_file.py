@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from activities.toolbox.errors import Refused
+from activities.errors import Refused
 from activities.toolbox.injection import Workspace
 from activities.toolbox.workspace import MAX_BYTES, MAX_FILES, folder_of
 from activities.toolbox.write_file import MAX_CONTENT, NewFile, Written, write_file

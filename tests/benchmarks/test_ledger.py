@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from activities.store import open_store, sqlite_url
+from activities.storage.store import open_store, sqlite_url
 from benchmarks import ledger
 from benchmarks.ledger import ALONE, CALL, GOAL, ONCE, REPLAY, LedgerReport
 from benchmarks.report import Figure

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from activities.breaking import Point
+from activities.boundary.failpoints import Point
 from evals.chaos.databases import Store
 from evals.chaos.lives import lives
 from evals.chaos.placed import AFTER_ANSWER, Hit, Placed, hits

@@ -10,9 +10,9 @@ from typing import Any
 from pydantic import BaseModel
 from temporalio.client import Client
 
+from client.tasks import Handle
+from console.commands.reset import reset
 from console.options import Common
-from console.outcome import Handle
-from console.resetting import reset
 from replan import NeedsPerson, Refused, Tool, tool
 from tests.harness import DONE, Stage, outcome, staged
 from workflows.agent import AgentWorkflow

@@ -9,10 +9,10 @@ from temporalio.api.history.v1 import HistoryEvent
 from temporalio.client import WorkflowHistory
 from temporalio.converter import DataConverter
 
-from console.explaining import explanation, page
-from console.explaining.explanation import Explanation
-from console.explaining.reading import read
-from console.history import History
+from client.history.reader import read_history
+from client.history.records import History
+from console.explain import explanation, page
+from console.explain.explanation import Explanation
 from runtime.failures import DATA_CONVERTER
 
 FOLDER = Path(__file__).parents[1] / "histories"
@@ -31,7 +31,7 @@ async def history(of: Iterable[HistoryEvent], converter: DataConverter = DATA_CO
         for event in of:
             yield event
 
-    return await read("the-task", one_by_one(), converter)
+    return await read_history("the-task", one_by_one(), converter)
 
 
 async def explained(name: str, until: int | None = None) -> Explanation:
@@ -41,7 +41,7 @@ async def explained(name: str, until: int | None = None) -> Explanation:
 
 async def text(name: str, until: int | None = None) -> str:
     """What is said of a saved history, a sentence a line."""
-    return "\n".join(page.lines(await explained(name, until), None))
+    return "\n".join(page.page_lines(await explained(name, until), None))
 
 
 def event_type(event: HistoryEvent) -> str:

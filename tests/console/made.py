@@ -2,9 +2,8 @@
 
 from datetime import UTC, datetime, timedelta
 
-from console.call import Call, Closed, Event, Failing
-from console.explaining.story import Story
-from console.history import History
+from client.history.records import Call, Closed, Event, Failing, History
+from client.history.story import Story
 from workflows.catalogue import Catalogue, Effect, ToolSpec
 from workflows.faults import Applied, Code, Fault
 

@@ -9,8 +9,8 @@ import pytest
 from pydantic import BaseModel
 from temporalio.client import Client
 
-from console.problem import Problem
-from console.tools import read_arguments
+from client.problem import Problem
+from console.commands.tools import read_arguments
 from replan import tool
 from runtime.dev_server import DevServer
 from tests.console.terminal import Terminal, starter

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from console.checks import Check, Status, lacks, of_attributes, of_tools, of_worker
+from console.commands.doctor import Check, Status, lacks, of_attributes, of_tools, of_worker
 from workflows.attributes import TYPES
 from workflows.catalogue import Companion, Effect, Price, ToolSpec
 from workflows.inspect import Findings, Place, ToolCard, WorkerCard

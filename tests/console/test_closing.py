@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from console import tree
+from console.render import tree
 from tests.console.outcomes import fault, outcome, step
 from workflows.budget import Spent
 from workflows.faults import Code

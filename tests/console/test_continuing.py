@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from temporalio.client import Client
 
-from console.continuing import MAX_REMAINS, continued, remains
-from console.problem import Problem
-from console.start import start
+from client.problem import Problem
+from client.start import start
+from console.commands.start import MAX_REMAINS, continued, remains
 from tests.console.outcomes import fault, outcome, step
 from workflows.outcome import Outcome
 from workflows.record import Revision, StepStatus

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from console import document
-from console.outcome import exit_code
-from console.problem import Exit, Problem
+from client.problem import Exit, Problem
+from client.tasks import exit_code
+from console.render import document
 from tests.console.outcomes import fault, outcome, step
 from workflows.record import Compaction, Failover, Rejection, Revision, UndoRecord
 from workflows.task import TaskStatus

@@ -6,8 +6,9 @@ from pathlib import Path
 import pytest
 from pydantic import JsonValue
 
-from console import document, draft
-from console.start import read_plan
+from client.start import read_plan
+from console.commands import dry_run
+from console.render import document
 from tests.harness import plan, step
 from workflows.catalogue import Companion, Effect, ToolSpec
 from workflows.inspect import Draft
@@ -31,7 +32,7 @@ def drafted(*steps: Step, because: str = "") -> Draft:
 
 def lines(found: Draft, task: Task = TASK) -> list[str]:
     """What a person reads."""
-    return draft.lines(task, found, draft.ending(found))
+    return dry_run.draft_lines(task, found, dry_run.ending_of(found))
 
 
 @pytest.mark.parametrize(
@@ -49,14 +50,14 @@ def lines(found: Draft, task: Task = TASK) -> list[str]:
 )
 def test_an_argument_is_shown_so_that_a_reference_reads_like_one(value: JsonValue, words: str) -> None:
     """As JSON, but for references, which are no text in quotes; what would draw on the terminal is spelt out."""
-    assert draft.shown(value) == words
+    assert dry_run.shown_value(value) == words
 
 
 def test_steps_are_shown_in_the_order_of_their_needs() -> None:
     """However they were written; those that could start together stay in the order of the plan."""
     steps = [step("c", "look", "b"), step("b", "look", text={"$from": "a"}), step("d", "look"), step("a", "look")]
 
-    assert [one.id for one in draft.in_order(steps)] == ["d", "a", "b", "c"]
+    assert [one.id for one in dry_run.in_order(steps)] == ["d", "a", "b", "c"]
 
 
 def test_a_step_says_what_it_may_do() -> None:
@@ -114,7 +115,7 @@ def test_where_there_is_no_plan_it_is_said_why(found: Draft, status: str, words:
     """An answer, a question, a planner that gives up, a refusal; each on one line, and that nothing was run."""
     told = "\n".join(lines(found))
 
-    assert draft.ending(found).status == status and "nothing was run" in told.lower()
+    assert dry_run.ending_of(found).status == status and "nothing was run" in told.lower()
     assert all(word in told for word in words)
 
 
@@ -130,16 +131,16 @@ def test_the_document_is_a_plan_file(tmp_path: Path) -> None:
     """As it was printed; task and documents go with it, and every field of a step."""
     found = drafted(step("b", "book", text={"$from": "l"}), Step(id="l", kind="look", title="Look"))
     file = tmp_path / "plan.json"
-    file.write_text(document.of_anything(draft.fields(TASK, found, draft.ending(found))))
+    file.write_text(document.of_anything(dry_run.draft_fields(TASK, found, dry_run.ending_of(found))))
     read = read_plan(file)
 
-    assert (read.steps, read.task, read.documents) == (draft.proposed(found), "do it", "papers")
+    assert (read.steps, read.task, read.documents) == (dry_run.proposed(found), "do it", "papers")
 
 
 def test_the_document_says_what_each_step_may_do() -> None:
     """For programs, by the id of the step."""
     found = drafted(step("m", "mail"))
-    effects = json.loads(json.dumps(draft.fields(TASK, found, draft.ending(found))["effects"]))
+    effects = json.loads(json.dumps(dry_run.draft_fields(TASK, found, dry_run.ending_of(found))["effects"]))
 
     assert effects["m"] == {
         "effect": "unkeyed",

@@ -15,12 +15,11 @@ import pytest
 from temporalio import workflow
 from temporalio.client import Client, WorkflowExecutionStatus
 
-from activities.attempt import HeaderInterceptor
-from activities.llm.scripted import ScriptedPlanner
-from activities.planner import Planner
-from activities.planning import Planning
+from activities.boundary.attempt import HeaderInterceptor
+from activities.planning.activities import Planning
+from activities.planning.planner import Planner, ScriptedPlanner
 from activities.toolbox import builtin
-from activities.toolbox.kind import Kind
+from activities.toolbox.declare.kind import Kind
 from activities.toolbox.registry import Registry
 from runtime import serve
 from runtime.dev_server import DevServer

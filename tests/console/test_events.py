@@ -6,13 +6,12 @@ from typing import Any
 
 import pytest
 
+from client.follow import Sight, Silent
 from console.app import app
 from console.entry import main
-from console.events import Events
-from console.follow import Silent
 from console.options import Common
-from console.sight import Sight
-from console.step_lines import Attempt
+from console.render.tree import Attempt
+from console.render.views import Events
 from tests.console.outcomes import fault, outcome, step
 from workflows.faults import Code
 from workflows.outcome import Outcome

@@ -6,9 +6,10 @@ from pathlib import Path
 import pytest
 from temporalio.client import Client
 
-from console.explaining import explanation, page, runs
-from console.explaining.explanation import Explanation
-from console.outcome import Handle
+from client.history import fetch
+from client.tasks import Handle
+from console.explain import explanation, page
+from console.explain.explanation import Explanation
 from runtime.dev_server import DevServer
 from tests.console import histories
 from tests.harness import Proposals, outcome, plan, staged, step
@@ -26,12 +27,12 @@ EVERYTHING: Proposals = [
 
 async def told(client: Client, handle: Handle) -> Explanation:
     """What is said of a task now."""
-    return explanation.of(await runs.history(client, handle))
+    return explanation.of(await fetch.fetch_history(client, handle))
 
 
 def said(explained: Explanation) -> list[str]:
     """The same in whole lines."""
-    return page.lines(explained, None)
+    return page.page_lines(explained, None)
 
 
 @pytest.fixture(scope="module")

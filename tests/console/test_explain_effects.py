@@ -5,10 +5,11 @@ from pathlib import Path
 import pytest
 from temporalio.client import Client
 
-from console import tree
-from console.explaining import explanation, one_step, page, world
-from console.explaining.explanation import Explanation
-from console.explaining.runs import history
+from client.history.fetch import fetch_history
+from console.explain import explanation, page, world
+from console.explain import page as one_step
+from console.explain.explanation import Explanation
+from console.render import tree
 from tests.console.deeds import World, bank
 from tests.console.made import call, lost, story
 from tests.harness import DONE, Proposals, outcome, plan, step
@@ -28,12 +29,12 @@ async def told(
     async with bank(client, folder, world, proposals) as stage:
         handle = await stage.start(task or "a task")
         ended = await outcome(handle)
-        return explanation.of(await history(client, handle)), ended
+        return explanation.of(await fetch_history(client, handle)), ended
 
 
 def said(explained: Explanation) -> str:
     """What is said, a sentence a line."""
-    return "\n".join(page.lines(explained, None))
+    return "\n".join(page.page_lines(explained, None))
 
 
 FOUND_OUT = [
@@ -67,7 +68,10 @@ async def test_the_wait_until_nothing_can_be_under_way_is_told_with_its_events(c
 async def test_a_step_that_was_found_is_completed_and_changed_the_world(client: Client, tmp_path: Path) -> None:
     """Although its own call failed: it counts as finished, with the result that was found."""
     explained, _ = await told(client, tmp_path, World(["lost"]), ONE)
-    text, step_text = said(explained), "\n".join(row.text for _, row in one_step.rows(one_step.of(explained, "one")))
+    text, step_text = (
+        said(explained),
+        "\n".join(row.text for _, row in one_step.step_rows(one_step.explain_step(explained, "one"))),
+    )
 
     assert "1 of 1 step finished" in text and "Changed in the world: one (pay)." in text
     assert "completed after 1 attempt. It returned: id: 1." in step_text
@@ -125,7 +129,7 @@ async def test_a_rollback_is_explained(client: Client, tmp_path: Path) -> None:
     """What was undone with what, the newest first, and what stays and why; none of it is a step of a plan."""
     task = Task(text="a task", on_escalation="undo")
     explained, _ = await told(client, tmp_path, World(), PAID_TWICE, task=task)
-    lines = page.lines(explained, None)
+    lines = page.page_lines(explained, None)
     back = [line.strip().partition(" [")[0].strip() for line in lines if line.startswith("  -  ")]
 
     assert back == ["-  c was undone with refund.", "-  a was undone with refund."]

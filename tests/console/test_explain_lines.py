@@ -3,9 +3,9 @@
 import pytest
 from rich.cells import cell_len
 
-from console.call import Event
-from console.explaining import explanation, page
-from console.explaining.page import cite, set_sentence
+from client.history.records import Event
+from console.explain import explanation, page
+from console.explain.page import cite, set_sentence
 from tests.console import histories
 from tests.console.histories import NAMES, explained
 
@@ -64,7 +64,7 @@ def test_a_line_in_a_file_is_whole() -> None:
 @pytest.mark.parametrize("name", NAMES)
 async def test_every_line_fits_the_terminal(name: str, width: int) -> None:
     """Whatever it is told, in 40 columns as in 200."""
-    assert max(map(cell_len, page.lines(await explained(name), width))) <= width
+    assert max(map(cell_len, page.page_lines(await explained(name), width))) <= width
 
 
 async def test_nothing_from_the_world_can_draw_on_the_terminal() -> None:
@@ -79,7 +79,7 @@ async def test_nothing_from_the_world_can_draw_on_the_terminal() -> None:
         if event.HasField("activity_task_scheduled_event_attributes"):
             event.activity_task_scheduled_event_attributes.activity_id += EVIL
             event.activity_task_scheduled_event_attributes.activity_type.name += EVIL
-    lines = page.lines(explanation.of(await histories.history(events)), 80)
+    lines = page.page_lines(explanation.of(await histories.history(events)), 80)
 
     assert [char for line in lines for char in line if not char.isprintable()] == []
     assert [line for line in lines if "done" in line]

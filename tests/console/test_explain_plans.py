@@ -4,11 +4,9 @@ from datetime import UTC, datetime
 
 import pytest
 
-from console.call import Call, Closed, Event
-from console.explaining.page import difference_lines
-from console.explaining.revisions import Diff, diff
-from console.explaining.story import Plan, Story, Turn, Verdict
-from console.history import History
+from client.history.records import Call, Closed, Event, History
+from client.history.story import Diff, Plan, Story, Turn, Verdict, diff
+from console.explain.page import difference_lines
 from tests.harness import step
 from workflows.plan import Step
 

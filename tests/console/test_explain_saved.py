@@ -2,9 +2,10 @@
 
 import pytest
 
-from console.explaining import explanation, one_step, page
-from console.explaining.item import Item
-from console.problem import Problem
+from client.problem import Problem
+from console.explain import explanation, page
+from console.explain import page as one_step
+from console.explain.words import Item
 from tests.console import histories
 from tests.console.histories import NAMES, explained, text
 
@@ -248,20 +249,20 @@ async def test_one_step_alone(name: str, step: str, lines: list[str]) -> None:
     """Only what concerns it: where it was planned, how it ended, and why."""
     story = await explained(name)
 
-    assert list(page.set_rows(one_step.rows(one_step.of(story, step)), story.story, None)) == lines
+    assert list(page.set_rows(one_step.step_rows(one_step.explain_step(story, step)), story.story, None)) == lines
 
 
 async def test_one_step_has_the_items_that_name_it() -> None:
     """The rejected proposals name it, too."""
-    one = one_step.of(await explained("rejected"), "a")
+    one = one_step.explain_step(await explained("rejected"), "a")
 
     assert [item.decision for item in one.items] == ["send_back", "send_back"]
-    assert one_step.document(one)["step"]["status"] == "completed"
+    assert one_step.step_document(one)["step"]["status"] == "completed"
 
 
 async def test_an_unknown_step_names_the_nearest() -> None:
     """A sentence with exit code 2."""
     with pytest.raises(Problem, match="has no step 'a-3': did you mean a-2") as wrong:
-        one_step.of(await explained("replanned"), "a-3")
+        one_step.explain_step(await explained("replanned"), "a-3")
 
     assert wrong.value.exit == 2

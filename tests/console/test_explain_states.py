@@ -9,9 +9,10 @@ from typing import Any
 
 from temporalio.client import Client
 
-from console.explaining import explanation, page, runs
-from console.explaining.explanation import Explanation
-from console.outcome import Handle
+from client.history import fetch
+from client.tasks import Handle
+from console.explain import explanation, page
+from console.explain.explanation import Explanation
 from replan import Busy, Unreachable, tool
 from runtime.dev_server import DevServer
 from tests.crash.test_crash import Workers, chain
@@ -25,12 +26,12 @@ from workflows.task import Task
 
 async def told(client: Client, handle: Handle) -> Explanation:
     """What is said of a task now."""
-    return explanation.of(await runs.history(client, handle))
+    return explanation.of(await fetch.fetch_history(client, handle))
 
 
 def said(explained: Explanation) -> list[str]:
     """The same in whole lines."""
-    return page.lines(explained, None)
+    return page.page_lines(explained, None)
 
 
 @tool.read

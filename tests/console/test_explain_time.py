@@ -7,8 +7,8 @@ import pytest
 from temporalio.api.enums.v1 import TimeoutType, WorkflowTaskFailedCause
 from temporalio.api.history.v1 import HistoryEvent
 
-from console.explaining import explanation, page
-from console.explaining.explanation import Explanation
+from console.explain import explanation, page
+from console.explain.explanation import Explanation
 from tests.console import histories
 from tests.console.histories import change_payloads, event_type, explained
 
@@ -20,7 +20,7 @@ async def told(events: Sequence[HistoryEvent]) -> Explanation:
 
 def lines(explained: Explanation) -> list[str]:
     """The same in whole lines."""
-    return page.lines(explained, None)
+    return page.page_lines(explained, None)
 
 
 def killed(last: TimeoutType.ValueType) -> list[HistoryEvent]:

@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from console.call import Call, Closed, Event, Failing
-from console.explaining import explanation, one_step, page
-from console.explaining.explanation import Explanation
-from console.history import End, History
+from client.history.records import Call, Closed, End, Event, Failing, History
+from console.explain import explanation, page
+from console.explain import page as one_step
+from console.explain.explanation import Explanation
 from tests.console import made, outcomes
 from tests.harness import plan, step
 from workflows.catalogue import Catalogue
@@ -55,7 +55,7 @@ def told(*calls: Call, status: str = "completed", **more: Any) -> Explanation:
 
 def said(explained: Explanation) -> list[str]:
     """What is said after the summary and the question, a sentence a line."""
-    return page.lines(explained, None)[2:]
+    return page.page_lines(explained, None)[2:]
 
 
 def test_a_turn_is_a_sentence() -> None:
@@ -133,6 +133,8 @@ def test_the_last_answer_of_a_task_over_budget_is_explained() -> None:
 
 def test_one_step_is_planned_by_its_turn() -> None:
     """`--step t2.c0`."""
-    shown = "\n".join(row[1].text for row in one_step.rows(one_step.of(told(*move(1), *move(2)), "t2.c0")))
+    shown = "\n".join(
+        row[1].text for row in one_step.step_rows(one_step.explain_step(told(*move(1), *move(2)), "t2.c0"))
+    )
 
     assert "Turn 2: planned: t2.c0 (read at=2)" in shown

@@ -13,8 +13,9 @@ from temporalio.client import Client
 from temporalio.converter import PayloadCodec
 from temporalio.worker import UnsandboxedWorkflowRunner, Worker
 
-from console.explaining import explanation, page, runs
-from console.outcome import Handle
+from client.history import fetch
+from client.tasks import Handle
+from console.explain import explanation, page
 from runtime.failures import DATA_CONVERTER
 from tests.console import histories
 from tests.console.histories import NAMES, explained
@@ -64,7 +65,7 @@ async def test_any_event_that_cannot_be_read_is_a_sentence(
             continue
         events = histories.events(name)
         events[index] = event
-        lines = page.lines(explanation.of(await histories.history(events)), None)
+        lines = page.page_lines(explanation.of(await histories.history(events)), None)
 
         assert [line for line in lines if f"vent {event.event_id}'s" in line and line.endswith(note)]
 
@@ -74,7 +75,7 @@ async def test_a_history_that_nobody_can_read_still_tells_the_order() -> None:
     events = histories.events("replanned")
     for event in events:
         histories.change_payloads(event, encrypt)
-    lines = page.lines(explanation.of(await histories.history(events)), None)
+    lines = page.page_lines(explanation.of(await histories.history(events)), None)
 
     assert " 1.  a (pick) was refused (persistent semantic): This word is taken.  [event 22]" in lines
     assert [line for line in lines if line.startswith("Note") and "are encrypted; explained without them." in line]
@@ -89,7 +90,7 @@ async def test_a_call_whose_effect_cannot_be_told_may_have_changed_the_world() -
     spec = catalogue.specs["slow"].model_copy(update={"effect": Effect.UNKEYED})
     story.story.history.catalogue = catalogue.model_copy(update={"specs": {**catalogue.specs, "slow": spec}})
 
-    lines = page.lines(explanation.of(story.story.history), None)
+    lines = page.page_lines(explanation.of(story.story.history), None)
 
     assert "     b was stopped while running; whether b changed the world is not known.  [events 20, 31-32]" in lines
     assert "May have changed the world, nobody knows: b (slow).  [event 32]" in lines
@@ -110,7 +111,7 @@ class Secret(PayloadCodec):
 
 async def said(client: Client, handle: Handle) -> list[str]:
     """What is said of a task, in whole lines."""
-    return page.lines(explanation.of(await runs.history(client, handle)), None)
+    return page.page_lines(explanation.of(await fetch.fetch_history(client, handle)), None)
 
 
 async def test_an_encrypted_task_is_explained_without_its_payloads(client: Client, tmp_path: Path) -> None:
@@ -151,7 +152,7 @@ async def continued(client: Client) -> AsyncIterator[Handle]:
 
 async def test_the_runs_of_a_task_are_read_as_one(client: Client, continued: Handle) -> None:
     """From the first on, although the newest is the one that is found."""
-    history = await runs.history(client, continued)
+    history = await fetch.fetch_history(client, continued)
 
     assert (history.runs, history.task and history.task.text) == (2, "go on")
     assert history.end and history.end.event.run == 2

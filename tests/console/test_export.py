@@ -10,10 +10,10 @@ import pytest
 from pydantic import BaseModel
 from temporalio.client import Client
 
-from console.exporting import export, require_writable
+from client.problem import Problem
+from client.tasks import Handle
+from console.commands.export import export, require_writable
 from console.options import Common
-from console.outcome import Handle
-from console.problem import Problem
 from replan import Busy, Refused, Tool, tool
 from tests.console.replaying import replay
 from tests.harness import Proposals, outcome, plan, staged, step

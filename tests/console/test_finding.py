@@ -8,8 +8,8 @@ import pytest
 from temporalio.client import Client, WorkflowExecution
 from temporalio.common import WorkflowIDReusePolicy
 
-from console import finding
-from console.problem import Problem
+from client import tasks
+from client.problem import Problem
 from workflows.agent import AgentWorkflow
 from workflows.task import Task
 
@@ -26,11 +26,11 @@ async def begin(client: Client, queue: str, id: str, *, end: bool = True) -> Non
 
 async def listed(client: Client, queue: str, limit: int, *, after: int) -> Sequence[WorkflowExecution]:
     """The newest tasks of a queue, once the server lists `after` runs, which takes it a moment."""
-    query = f"{finding.TASKS} AND TaskQueue = '{queue}'"
+    query = f"{tasks.TASKS} AND TaskQueue = '{queue}'"
     async with asyncio.timeout(20):
         while (await client.count_workflows(query)).count < after:
             await asyncio.sleep(0.05)
-    return await finding.newest(client, query, limit)
+    return await tasks.newest_tasks(client, query, limit)
 
 
 @pytest.fixture
@@ -77,15 +77,15 @@ async def test_a_beginning_is_enough_where_it_is_of_one_task(client: Client, que
         await begin(client, queue, f"{queue}-{name}")
     await listed(client, queue, 2, after=2)
 
-    assert (await finding.task(client, f"{queue}-app")).id == f"{queue}-apple"
+    assert (await tasks.find_task(client, f"{queue}-app")).id == f"{queue}-apple"
     with pytest.raises(Problem, match=f"The ids of 2 tasks begin with .*{queue}-ap.*apricot.*: write more of it"):
-        await finding.task(client, f"{queue}-ap")
+        await tasks.find_task(client, f"{queue}-ap")
 
 
 @pytest.mark.parametrize("id", ["no-such", "it's", "x' OR WorkflowId != '", "", "\\", "%", "a\nb"], ids=repr)
 async def test_what_names_no_task_is_a_sentence(client: Client, id: str) -> None:
     """Nothing that is typed becomes part of a query."""
     with pytest.raises(Problem) as wrong:
-        await finding.task(client, id)
+        await tasks.find_task(client, id)
 
     assert (wrong.value.code, wrong.value.exit) == ("unknown_id", 2)

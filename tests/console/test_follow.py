@@ -12,11 +12,10 @@ import pytest
 from pydantic import BaseModel
 from temporalio.client import Client
 
-from activities.toolbox.tool import Tool
-from console.follow import Follower, Silent, View
-from console.outcome import Handle
-from console.problem import Problem
-from console.sight import Look, Sight, look
+from activities.toolbox.declare.tool import Tool
+from client.follow import Follower, Look, Sight, Silent, View, look
+from client.problem import Problem
+from client.tasks import Handle
 from replan import Unreachable, tool
 from runtime.client import connect
 from runtime.dev_server import DevServer, ServerSpec, find_cli, free_port

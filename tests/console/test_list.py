@@ -15,12 +15,12 @@ from temporalio.api.workflowservice.v1 import RegisterNamespaceRequest
 from temporalio.client import Client
 from temporalio.service import RPCError
 
-from activities.toolbox.kind import Kind
-from console import finding
-from console.listing import status_named, tasks
+from activities.toolbox.declare.kind import Kind
+from client import tasks as finding
+from client.problem import Problem
+from console.commands.list_tasks import status_named, tasks
+from console.commands.reset import reset
 from console.options import Common
-from console.problem import Problem
-from console.resetting import reset
 from replan import NeedsPerson, tool
 from runtime.client import NotConnected, connect
 from runtime.dev_server import DevServer

@@ -13,8 +13,8 @@ from pydantic import BaseModel
 from temporalio.client import Client, WorkflowFailureError
 from temporalio.service import RPCError
 
-from console import tree
-from console.outcome import Handle, account
+from client.tasks import Handle, query_progress
+from console.render import tree
 from replan import Refused, tool
 from runtime.dev_server import DevServer
 from tests.console.terminal import Terminal, starter
@@ -122,7 +122,7 @@ async def test_ctrl_c_detaches(client: Client, stage: Stage, terminal: Following
         f"Stop:   python starter.py cancel {stage.queue}",
     ]
     assert window.raw.rindex("\x1b[?25h") > window.raw.rindex("\x1b[?25l")
-    assert await account(client.get_workflow_handle_for(AgentWorkflow.run, stage.queue))
+    assert await query_progress(client.get_workflow_handle_for(AgentWorkflow.run, stage.queue))
 
 
 @pytest.mark.parametrize("stage", [[LONG, DONE]], indirect=True)
@@ -134,7 +134,7 @@ async def test_a_closed_terminal_ends_it_quietly(client: Client, stage: Stage, t
         code = await window.ended()
 
     assert code in CLOSED
-    assert await account(client.get_workflow_handle_for(AgentWorkflow.run, stage.queue))
+    assert await query_progress(client.get_workflow_handle_for(AgentWorkflow.run, stage.queue))
 
 
 @pytest.mark.parametrize("stage", [[LONG, DONE]], indirect=True)

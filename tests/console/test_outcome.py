@@ -11,10 +11,10 @@ from temporalio import workflow
 from temporalio.client import Client
 from temporalio.worker import UnsandboxedWorkflowRunner, Worker
 
-from console import finding
-from console.outcome import account, ended, exit_code
-from console.problem import Problem
-from console.start import start, wanted
+from client import tasks
+from client.problem import Problem
+from client.start import start, wanted
+from client.tasks import exit_code, final_outcome, query_progress
 from replan import Refused, tool
 from tests.harness import DONE, plan, staged, step
 from workflows.plan import GiveUp
@@ -50,7 +50,7 @@ async def test_the_outcome_is_read_however_a_task_ended(
     """From the result, or from the details of the failure."""
     async with staged(client, tmp_path, [refuse], proposals) as stage:
         handle = await start(client, wanted("x", None, None, LIMITS), id=None, queue=stage.queue, again=False)
-        outcome = await ended(handle)
+        outcome = await final_outcome(handle)
 
     assert (outcome.status, exit_code(outcome)) == (status, exit)
 
@@ -59,7 +59,7 @@ async def test_a_terminated_task_is_told_by_the_server(client: Client) -> None:
     """Nobody wrote an outcome: its words come from the memo, its end from the server."""
     handle = await start(client, wanted("do it", None, None, LIMITS), id=None, queue="nobody", again=False)
     await handle.terminate()
-    outcome = await ended(handle)
+    outcome = await final_outcome(handle)
 
     assert (outcome.status, outcome.task) == (TaskStatus.FAILED, "do it")
     told = f"`python starter.py explain {handle.id}` tells what it had done"
@@ -70,7 +70,7 @@ async def test_a_task_without_a_worker_has_no_progress(client: Client) -> None:
     """A query that nobody answers is no error."""
     handle = await start(client, wanted("do it", None, None, LIMITS), id=None, queue="nobody", again=False)
 
-    assert await account(handle) is None
+    assert await query_progress(handle) is None
     await handle.terminate()
 
 
@@ -98,4 +98,4 @@ async def test_a_workflow_of_somebody_else_is_no_task(client: Client, foreign: s
     await client.execute_workflow(Foreign.run, id=id, task_queue=foreign)
 
     with pytest.raises(Problem, match=rf"'{id}' is no task, but a workflow of the type 'Foreign': `temporal workflow"):
-        await finding.task(client, id)
+        await tasks.find_task(client, id)

@@ -17,14 +17,13 @@ from temporalio.api.workflowservice.v1 import RegisterNamespaceRequest
 from temporalio.client import Client
 from temporalio.converter import StorageDriverStoreContext, StorageDriverWorkflowInfo
 
-from activities.host import Host
-from activities.inspecting import MAX_TASKS, Inspecting
-from activities.llm.exchange import Past
-from activities.store import open_store, writing
-from activities.transcript import TURNS, Transcript
-from activities.vault import PAYLOADS, Vault
+from activities.inspection import MAX_TASKS, Host, Inspecting
+from activities.planning.planner import Past
+from activities.planning.transcript import TURNS, Transcript
+from activities.storage.store import open_store, writing
+from activities.storage.vault import PAYLOADS, Vault
+from console.commands.prune import prune
 from console.options import Common
-from console.pruning import prune
 from runtime import serve
 from runtime.client import Unreachable, connect, namespace_id
 from workflows.agent import AgentWorkflow

@@ -10,10 +10,8 @@ import pytest
 from pydantic import JsonValue
 from temporalio.client import Client, WorkflowHistory
 
-from console.explaining import explanation, page
-from console.placeholders import LONG, Placeholders
-from console.redaction import Redaction
-from console.values import Values
+from client.redaction import LONG, Placeholders, Redaction, Values
+from console.explain import explanation, page
 from tests.console.deeds import World, bank
 from tests.console.histories import history
 from tests.console.replaying import HISTORIES, replay
@@ -115,7 +113,7 @@ async def test_a_rollback_and_what_was_found_out_replay_redacted(client: Client,
         events = Redaction().events((await handle.fetch_history()).events)
     file = tmp_path / "redacted.json"
     file.write_text(json.dumps(WorkflowHistory(handle.id, events).to_json_dict()))
-    told = "\n".join(page.lines(explanation.of(await history(events)), None))
+    told = "\n".join(page.page_lines(explanation.of(await history(events)), None))
 
     assert replay(file).returncode == 0
     assert "It had happened: its result was found" in told and "Changed and undone: a (pay)." in told

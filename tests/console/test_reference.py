@@ -13,12 +13,13 @@ import typer
 from typer.main import get_command
 
 import worker
-from console import document, remedies
+from client.follow import Silent
+from client.problem import Exit
+from client.tasks import exit_code
+from console import remedies
 from console.app import GROUPS, app
 from console.entry import UNREAD
-from console.follow import Silent
-from console.outcome import exit_code
-from console.problem import Exit
+from console.render import document
 from tests.console.outcomes import fault, outcome, step
 from tests.documentation import sections, tables
 from tests.processes import ROOT
@@ -216,7 +217,7 @@ def test_every_ending_is_explained() -> None:
 
 @pytest.mark.parametrize("code", ENDINGS)
 def test_an_ending_has_the_status_and_the_exit_code_that_the_page_names(code: str) -> None:
-    """Wherever a task ends so; `closed` takes its status from the server, which console/outcome.py reads."""
+    """Wherever a task ends so; `closed` takes its status from the server, which client/tasks.py reads."""
     named = {TaskStatus(status): int(exit) for status, exit in re.findall(r"`(\w+)` \((\d)\)", ENDINGS[code][0])}
     said = {one.beside for one in endings() if one.code == code} if code != "closed" else CLOSED
 
@@ -406,7 +407,7 @@ def test_the_words_of_a_key_are_those_that_it_may_have(place: str, key: str, wor
 
 def test_every_event_is_explained() -> None:
     """Those that the source writes, by name or by who is silent."""
-    found = [one for name in ("self._write", "self._once", "line") for one in calls(name, "console/events.py")]
+    found = [one for name in ("self._write", "self._once", "line") for one in calls(name, "console/render/views.py")]
     written = {text for module, call, _ in found for text in literals(module, call.args[0])}
 
     assert {row[0] for row in DOCUMENT["event"]} == {*written, *Silent}

@@ -11,10 +11,10 @@ import pytest
 from temporalio.api.history.v1 import HistoryEvent
 from temporalio.client import Client
 
-from console import calls
+from client.history import calls
+from client.problem import Problem
+from console.commands.reset import reset
 from console.options import Common
-from console.problem import Problem
-from console.resetting import reset
 from tests.console.desk import QUIET, desk
 from tests.harness import outcome, plan, step
 from workflows.agent import AgentWorkflow
@@ -155,7 +155,7 @@ async def test_an_effect_whose_outcome_a_codec_hides_is_in_the_way(client: Clien
     """What cannot be read is not taken for harmless."""
     async with desk(client, tmp_path, plan(step("a", "look"), step("b", "look", "a"))) as here:
         task = await here.run()
-        made = await calls.read(hidden(await events(client, task.id)), client.data_converter)
+        made = await calls.read_calls(hidden(await events(client, task.id)), client.data_converter)
     step_a = made.first("a")
 
     assert step_a is not None and [one.id for one in made.undone_by(step_a)] == ["a", "b"]

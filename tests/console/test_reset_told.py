@@ -10,13 +10,13 @@ import pytest
 from pydantic import BaseModel
 from temporalio.client import Client
 
-from console.explaining.runs import history
-from console.explaining.story import Story
-from console.known import effects
-from console.outcome import Handle
-from console.problem import Problem
-from console.resetting import Fate, reset
-from console.undoing import over_all_runs
+from client.effects import effects
+from client.history.fetch import fetch_history
+from client.history.story import Story
+from client.problem import Problem
+from client.tasks import Handle
+from console.commands.reset import Fate, reset
+from console.commands.undo import over_all_runs
 from replan import Key, Tool, tool
 from tests.console.desk import QUIET
 from tests.harness import DONE, Proposals, Stage, outcome, plan, staged, step
@@ -230,7 +230,7 @@ async def test_effects_that_a_long_task_no_longer_keeps_are_in_its_history(clien
     """What was folded away is undone as well: no account of it is left but the events."""
     async with told(client, tmp_path, *TWO) as desk:
         task = await desk.run()
-        newest, story = await task.query(AgentWorkflow.progress), Story(await history(client, task))
+        newest, story = await task.query(AgentWorkflow.progress), Story(await fetch_history(client, task))
     kept = [record for record in newest.records if record.step.id != "b"]
     folded = newest.model_copy(update={"records": kept, "folded": Folded(ids=["b"], effects=1)})
     whole = over_all_runs(folded, story, effects(story, None, ()))

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from console.problem import Problem
-from console.result_schema import MAX_SCHEMA, read_schema
+from client.problem import Problem
+from console.commands.start import MAX_SCHEMA, read_schema
 
 DRAFT_7 = "http://json-schema.org/draft-07/schema#"
 TOTAL = {"type": "object", "properties": {"total": {"type": "number"}}, "required": ["total"]}

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from rich.cells import cell_len
 
-from console import rows
-from console.rows import Listed
+from console.commands import list_tasks
+from console.commands.list_tasks import Listed
 
 NOW = datetime(2026, 1, 2, 12, tzinfo=UTC)
 
@@ -45,7 +45,7 @@ STRANGE: Sequence[Listed] = [
 @pytest.mark.parametrize("width", [60, 80, 200])
 def test_a_list_fits_the_terminal(width: int) -> None:
     """Whatever ids and words are in it; wide letters count twice."""
-    lines = rows.table(STRANGE, width, NOW)
+    lines = list_tasks.table(STRANGE, width, NOW)
 
     assert len(lines) == 1 + len(STRANGE) + 1
     assert max(map(cell_len, lines)) <= width and all(line.replace(" ", "a").isprintable() for line in lines)
@@ -53,7 +53,7 @@ def test_a_list_fits_the_terminal(width: int) -> None:
 
 def test_a_list_in_a_file_is_whole_and_aligned() -> None:
     """No tabs, no cuts, dates instead of ages."""
-    lines = rows.table(STRANGE, None, NOW)
+    lines = list_tasks.table(STRANGE, None, NOW)
 
     assert {line.index("2026-01-02 11:5") for line in lines if "2026" in line} == {13}
     assert "y" * 5000 in lines[2] and "x" * 300 in lines[2] and not any("\t" in line or "…" in line for line in lines)
@@ -61,14 +61,14 @@ def test_a_list_in_a_file_is_whole_and_aligned() -> None:
 
 def test_an_ordinary_list_leaves_room_for_the_task() -> None:
     """At 80 columns the id is whole and the task's first words can be read."""
-    lines = rows.table([one(1, last_fault="conflict")], 80, NOW)
+    lines = list_tasks.table([one(1, last_fault="conflict")], 80, NOW)
 
     assert "book-a-slot-for-000001  1        conflict    book a slot" in lines[1]
 
 
 def test_the_count_of_replans_and_the_last_fault_are_two_columns() -> None:
     """Two facts never stand below one heading."""
-    heading, row = rows.table([one(1, task="x")], None, NOW)
+    heading, row = list_tasks.table([one(1, task="x")], None, NOW)
 
     assert row[heading.index("REPLANS") : heading.index("LAST FAULT")].split() == ["1"]
     assert row[heading.index("LAST FAULT") :].split() == ["precondition_failed", "x"]
@@ -77,4 +77,4 @@ def test_the_count_of_replans_and_the_last_fault_are_two_columns() -> None:
 @pytest.mark.parametrize(("seconds", "age"), [(-5, "0s"), (59, "59s"), (60, "1m"), (7200, "2h"), (200_000, "2d")])
 def test_an_age_is_in_one_unit(seconds: float, age: str) -> None:
     """The largest that there is one of."""
-    assert rows.age(NOW - timedelta(seconds=seconds), NOW) == age
+    assert list_tasks.age(NOW - timedelta(seconds=seconds), NOW) == age

@@ -4,8 +4,8 @@ import shlex
 
 import pytest
 
-from console.problem import Problem
-from console.shown import starter
+from client.problem import Problem
+from console.render.terminal import starter
 
 
 @pytest.mark.parametrize("id", ["a b", "x; rm -rf ~", "it's", "$HOME", "tä"])

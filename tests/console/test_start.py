@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from temporalio.client import Client
 
-from console.connection import ui_url
-from console.problem import Problem
-from console.start import MAX_PLAN, kinds, new_id, read_plan, start, wanted
+from client.connection import ui_url
+from client.problem import Problem
+from client.start import MAX_PLAN, kinds, new_id, read_plan, start, wanted
 from tests.harness import step
 from workflows.budget import Limits
 from workflows.task import Task

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 from rich.cells import cell_len
 
-from console import tree
-from console.step_lines import Attempt, Now
+from console.render import tree
+from console.render.tree import Attempt, Now
 from tests.console.outcomes import BEGAN, fault, outcome, step
 from workflows.budget import Spent
 from workflows.faults import Code

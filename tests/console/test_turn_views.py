@@ -5,13 +5,13 @@ from typing import Any
 
 import pytest
 
-from console import tree
-from console.lines import Lines
+from client.follow import Sight
 from console.options import Common
-from console.paint import Paint
-from console.sight import Sight
-from console.step_lines import Columns
-from console.window import fitted
+from console.render import tree
+from console.render.live import fitted
+from console.render.terminal import Paint
+from console.render.tree import Columns
+from console.render.views import Lines
 from tests.console.outcomes import BEGAN, fault, outcome, step
 from workflows.budget import Spent
 from workflows.outcome import Outcome, OutcomeStep

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from console import turns
+from console.commands import transcript
 from workflows.inspect import CallCard, ResultCard, TurnCard
 
 AT = datetime(2026, 11, 21, 12, 4, 11, tzinfo=UTC)
@@ -25,7 +25,7 @@ def call(id: str, name: str, **args: Any) -> CallCard:
 
 def lines(*cards: TurnCard, full: bool = False) -> list[str]:
     """The lines of these turns."""
-    return list(turns.lines(cards, NAMES, full=full))
+    return list(transcript.turn_lines(cards, NAMES, full=full))
 
 
 def test_a_turn_says_who_said_what() -> None:
@@ -173,11 +173,11 @@ def test_an_earlier_task_s_turns_come_first() -> None:
 def test_a_turn_without_a_model_says_so() -> None:
     """A plan by hand in the middle of a conversation."""
     assert lines(card())[1:] == ["  · no model was asked"]
-    assert not turns.is_conversation([card()])
+    assert not transcript.is_conversation([card()])
 
 
 def test_the_tally_counts_summaries_apart() -> None:
     """They are no turns, and cost tokens, too."""
-    assert turns.tally([card(tokens=1000), card(2, tokens=1), card(3, upto=1, tokens=3)]) == (
+    assert transcript.tally([card(tokens=1000), card(2, tokens=1), card(3, upto=1, tokens=3)]) == (
         "2 turns, 1 summary, 1,004 tokens"
     )

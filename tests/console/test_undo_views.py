@@ -4,11 +4,12 @@ from typing import Any, get_args
 
 import pytest
 
-from console import step_lines, tree
-from console.explaining import words
-from console.lines import Lines
+from client.follow import Sight
+from console.explain import words
 from console.options import Common
-from console.sight import Sight
+from console.render import tree
+from console.render import tree as step_lines
+from console.render.views import Lines
 from tests.console.outcomes import fault, outcome, step
 from workflows.faults import DEFERRED, Applied, Code
 from workflows.outcome import Outcome
@@ -79,7 +80,7 @@ def test_what_was_found_out_stands_below_the_step(given: dict[str, Any], expecte
     met = fault(Code.UNREACHABLE, **given)
     failed = step(status=StepStatus.FAILED)
     whole = outcome(faults=(met,), steps=(failed,))
-    told = step_lines.lines(whole, failed, step_lines.Columns(whole))
+    told = step_lines.lines_of_step(whole, failed, step_lines.Columns(whole))
 
     assert told[-1].strip().startswith(expected)
 

@@ -23,15 +23,14 @@ from temporalio.converter import PayloadCodec
 from temporalio.exceptions import ApplicationError
 from temporalio.worker import UnsandboxedWorkflowRunner, Worker
 
-from console import explain, listing, stopping, watching
-from console.follow import Follower, Silent, View
+from client.follow import Follower, Silent, View
+from client.problem import Exit, Problem
+from client.tasks import Handle
+from client.workflow_task import Cause, FailingTask, failing, is_failure, of_streak
+from console.commands import cancel, explain, list_tasks, show
+from console.commands.reset import reset
+from console.commands.undo import undo
 from console.options import Common
-from console.outcome import Handle
-from console.problem import Exit, Problem
-from console.resetting import reset
-from console.shown import rollback_id
-from console.undoing import undo
-from console.workflow_task import Cause, FailingTask, failing, is_failure, of_streak
 from replan import Busy, Tool, tool
 from runtime.dev_server import DevServer
 from runtime.failures import DATA_CONVERTER
@@ -44,6 +43,7 @@ from tests.processes import ROOT, Processes
 from tests.workflows.history import timers
 from workflows.agent import AgentWorkflow
 from workflows.faults import Code, Fault
+from workflows.ids import rollback_id
 from workflows.task import Task, TaskStatus
 
 JSON = Common(json=True)
@@ -138,7 +138,7 @@ def printed(captured: Captured) -> Any:
 async def test_show_names_it_and_the_way_out(deploys: Deploys, broken: Handle) -> None:
     """It does not ask for a worker beside one that runs: exit code 3, the cause, the attempt, what to do."""
     with pytest.raises(Problem) as said:
-        await watching.show(deploys.client, broken, JSON)
+        await show.show(deploys.client, broken, JSON)
 
     assert (said.value.code, said.value.exit) == ("workflow_task_fails", Exit.NEEDS_PERSON)
     assert "no worker" not in str(said.value) and "its workflow task fails (attempt 2, since 20" in said.value.reason
@@ -160,7 +160,7 @@ async def test_list_names_it_below_its_line(deploys: Deploys, broken: Handle, ca
     async with asyncio.timeout(PATIENCE):
         while not (listed := await _listed(deploys.client, query, capsys)):
             await asyncio.sleep(0.1)
-    await listing.tasks(deploys.client, Common(), status=None, query=query, limit=20)
+    await list_tasks.tasks(deploys.client, Common(), status=None, query=query, limit=20)
     lines = capsys.readouterr().out.splitlines()
 
     assert (listed[0]["status"], listed[0]["failing"]["cause"]) == ("running", "unhandled_failure")
@@ -169,13 +169,13 @@ async def test_list_names_it_below_its_line(deploys: Deploys, broken: Handle, ca
 
 
 async def _listed(client: Client, query: str, captured: Captured) -> Any:
-    await listing.tasks(client, JSON, status=None, query=query, limit=20)
+    await list_tasks.tasks(client, JSON, status=None, query=query, limit=20)
     return printed(captured)["tasks"]
 
 
 async def test_cancel_says_that_it_cannot_stop_yet(deploys: Deploys, broken: Handle, capsys: Captured) -> None:
     """The request is made, but only a person can bring it about: exit code 3, and what ends the task at once."""
-    code = await stopping.cancel(deploys.client, broken, JSON)
+    code = await cancel.cancel(deploys.client, broken, JSON)
     document = printed(capsys)
 
     assert (code, document["cancel_requested"]) == (Exit.NEEDS_PERSON, True)
@@ -184,7 +184,7 @@ async def test_cancel_says_that_it_cannot_stop_yet(deploys: Deploys, broken: Han
 
 async def test_cancel_says_it_in_words(deploys: Deploys, broken: Handle, capsys: Captured) -> None:
     """What was asked, why it does not follow yet, and what stays."""
-    await stopping.cancel(deploys.client, broken, Common(), undo=True)
+    await cancel.cancel(deploys.client, broken, Common(), undo=True)
     said = capsys.readouterr().out
 
     assert "was asked to stop and to undo what it has done. It cannot do that yet." in said
@@ -250,7 +250,7 @@ async def test_the_messages_vanish_when_a_worker_is_mended(deploys: Deploys, cap
     after = printed(capsys)
 
     assert before["todo"] and (after["status"], after["now"], after["todo"]) == ("completed", [], [])
-    assert await watching.show(deploys.client, handle, JSON) == 0
+    assert await show.show(deploys.client, handle, JSON) == 0
 
 
 async def test_without_a_worker_the_failure_is_told_and_a_worker_asked_for(deploys: Deploys) -> None:
@@ -262,7 +262,7 @@ async def test_without_a_worker_the_failure_is_told_and_a_worker_asked_for(deplo
         while (await deploys.failing(handle)).is_taken:  # the server gives the stopped worker its time
             await asyncio.sleep(0.1)
     with pytest.raises(Problem) as said:
-        await watching.show(deploys.client, handle, JSON)
+        await show.show(deploys.client, handle, JSON)
     await handle.terminate()
 
     assert said.value.code == "workflow_task_fails"
@@ -281,7 +281,7 @@ async def test_code_that_decides_otherwise_is_told_from_an_exception(deploys: De
     async with deploys.worker(ChangedWorkflow):
         found = await deploys.failing(handle)
         with pytest.raises(Problem) as said:
-            await watching.show(deploys.client, handle, JSON)
+            await show.show(deploys.client, handle, JSON)
     async with deploys.worker():
         assert await reset(deploys.client, handle, JSON, to="second", why=None) == 0
         result = await outcome(deploys.client.get_workflow_handle_for(AgentWorkflow.run, handle.id))
@@ -300,7 +300,7 @@ async def test_a_worker_that_cannot_replay_a_task_at_rest_is_named(deploys: Depl
                 await asyncio.sleep(0.02)
     async with deploys.worker(ChangedWorkflow):
         with pytest.raises(Problem) as said:
-            await watching.show(deploys.client, handle, JSON)
+            await show.show(deploys.client, handle, JSON)
     await handle.terminate()
 
     assert said.value.code == "workflow_task_fails"

@@ -11,7 +11,7 @@ from typing import Literal
 from pydantic import BaseModel
 from sqlalchemy import Column, Integer, String, Table, event, insert
 
-from activities.attempt import FaultRaised
+from activities.boundary.attempt import FaultRaised
 from replan import Key, Refused, Transaction, metadata, tool
 from workflows.faults import Code, Fault
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from console.playground import TASK
-from console.screen import BEGIN, DONE
+from console.demo import TASK
+from console.render.terminal import BEGIN, DONE
 from maintenance import pictures
 from tests.processes import ROOT
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from temporalio.client import Client
 
-from activities.llm.modelled import ModelPlanner
+from activities.planning.model_planner import ModelPlanner
 from replan.testing.model_api import ModelApi, running
 from replan.testing.script import ScriptedResponse
 from tests.harness import Stage, outcome, staged

@@ -2,9 +2,7 @@
 
 import pytest
 
-from activities.llm.language_model import Offer, Request
-from activities.llm.reply import Reply
-from activities.llm.turns import ToolCall, Turn, UserTurn
+from activities.providers.messages import Offer, Reply, Request, ToolCall, Turn, UserTurn
 from replan.testing.model_api import KEY, ModelApi, running
 from replan.testing.script import Response
 from tests.providers.planning import api_of, model_of

@@ -8,8 +8,7 @@ import pytest
 from pydantic import BaseModel
 from temporalio.client import Client
 
-from activities.llm.language_model import MAX_OUTPUT
-from activities.llm.modelled import ModelPlanner
+from activities.planning.model_planner import ModelPlanner
 from replan import tool
 from replan.testing.model_api import running
 from replan.testing.script import DROPPED, Delayed, ModelCall, ModelError, ModelReply, ReceivedRequest, Response, calls
@@ -19,6 +18,7 @@ from tests.providers.desk import TOOLS
 from tests.providers.planning import api_of, model_of
 from tests.providers.plates import read_plate
 from workflows.agent import AgentWorkflow
+from workflows.spending import MAX_OUTPUT
 from workflows.task import TaskStatus
 
 

@@ -6,9 +6,7 @@ from typing import Any
 import pytest
 from pydantic import JsonValue
 
-from activities.llm.language_model import Request
-from activities.llm.reply import Stop, Usage
-from activities.llm.turns import AssistantTurn, ToolCall, ToolResult, Turn, UserTurn
+from activities.providers.messages import AssistantTurn, Request, Stop, ToolCall, ToolResult, Turn, Usage, UserTurn
 from replan.testing.model_api import Json, json_answer, running
 from replan.testing.script import ModelCall, ModelReply, RawBytes
 from tests.providers.asking import ASKED, PARIS, ROME, WEATHER, ask, request

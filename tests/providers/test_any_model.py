@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from temporalio.client import Client
 
-from activities.llm.failover import Failover
-from activities.llm.modelled import ModelPlanner
+from activities.planning.failover import Failover
+from activities.planning.model_planner import ModelPlanner
 from replan.testing.model_api import running
 from replan.testing.script import (
     DROPPED,

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from temporalio.client import Client
 
-from activities.llm.failover import Failover
-from activities.llm.modelled import ModelPlanner
-from activities.llm.offline import OfflinePlanner
+from activities.offline.planner import OfflinePlanner
+from activities.planning.failover import Failover
+from activities.planning.model_planner import ModelPlanner
 from replan.testing.model_api import KEY, ModelApi, running
 from replan.testing.script import (
     DROPPED,

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from temporalio.client import Client
 
-from activities.llm.turns import AssistantTurn, UserTurn
+from activities.providers.messages import AssistantTurn, UserTurn
 from replan.testing.script import ModelError, ModelReply, ReceivedRequest, Response
 from tests.providers.acting import Acting, acting, reacting
 from tests.providers.plates import GOAL, read_plate

@@ -2,7 +2,7 @@
 
 from pydantic import JsonValue
 
-from activities.llm.turns import AssistantTurn, ToolCall, ToolResult, Turn, UserTurn
+from activities.providers.messages import AssistantTurn, ToolCall, ToolResult, Turn, UserTurn
 from replan.testing.model_api import KEY, running
 from replan.testing.script import ModelReply
 from tests.providers.asking import ASKED, request

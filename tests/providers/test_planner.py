@@ -5,15 +5,14 @@ import json
 import pytest
 
 from activities.borders import classify
-from activities.llm.conversation import turns
-from activities.llm.ends import PROPOSE
-from activities.llm.failover import Failover
-from activities.llm.fence import MAX_SHOWN, fenced
-from activities.llm.modelled import ModelPlanner
-from activities.llm.offline import OfflinePlanner
-from activities.llm.retold import split
-from activities.llm.turns import AssistantTurn, Turn, UserTurn
-from activities.toolbox.errors import Unreachable
+from activities.errors import Unreachable
+from activities.offline.planner import OfflinePlanner
+from activities.planning.conversation import turns
+from activities.planning.failover import Failover
+from activities.planning.model_planner import ModelPlanner, split
+from activities.planning.strategies import PROPOSE
+from activities.providers.messages import AssistantTurn, Turn, UserTurn
+from activities.providers.untrusted import fenced
 from replan.testing.model_api import KEY, ModelApi, running
 from replan.testing.script import (
     Delayed,
@@ -33,7 +32,7 @@ from tests.providers.planning import PROVIDERS, api_of, model_of, planning
 from workflows.faults import Code
 from workflows.plan import Answer, GiveUp, NewSteps, Proposed, Question
 from workflows.record import StepStatus
-from workflows.situation import Situation
+from workflows.situation import MAX_SHOWN, Situation
 
 BOOK = step("book", "book_slot", day="2025-11-21", at="14:00", name="team")
 

@@ -6,7 +6,7 @@ import pytest
 from jsonschema import Draft202012Validator  # type: ignore[import-untyped]  # ships no types
 from pydantic import BaseModel
 
-from activities.llm.proposal_schema import propose_plan
+from activities.planning.strategies import propose_plan
 from activities.toolbox.registry import Registry
 from replan import tool
 from replan.testing.script import step

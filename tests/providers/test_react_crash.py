@@ -12,10 +12,10 @@ from subprocess import Popen
 import pytest
 from temporalio.client import Client, WorkflowHandle
 
-from activities.recording import Recording
-from activities.store import open_store
+from activities.planning.recording import Recording
+from activities.planning.transcript import Transcript
+from activities.storage.store import open_store
 from activities.toolbox.registry import Registry
-from activities.transcript import Transcript
 from replan.testing.model_api import ModelApi, running
 from replan.testing.script import (
     Delayed,

@@ -4,12 +4,12 @@ from typing import Any
 
 import pytest
 
-from activities.llm.language_model import MAX_OUTPUT
-from activities.llm.modelled import REPLY_PART, ModelPlanner
+from activities.planning.model_planner import REPLY_PART, ModelPlanner
 from replan.testing.model_api import running
 from replan.testing.script import finishes
 from tests.activities.situations import KINDS, asked
 from tests.providers.planning import api_of, model_of
+from workflows.spending import MAX_OUTPUT
 
 
 async def limit(provider: str, window: int | None = None, **more: Any) -> int | None:

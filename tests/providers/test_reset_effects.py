@@ -7,9 +7,9 @@ from sqlalchemy import delete
 from sqlalchemy.ext.asyncio import create_async_engine
 from temporalio.client import Client
 
-from activities.transcript import TURNS
+from activities.planning.transcript import TURNS
+from console.commands.reset import Fate, reset
 from console.options import Common
-from console.resetting import Fate, reset
 from replan.testing.script import ModelCall, ModelReply, ReceivedRequest, Response, calls, finishes, proposes, step
 from tests.activities.payments import payments
 from tests.harness import outcome

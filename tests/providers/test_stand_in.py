@@ -4,12 +4,11 @@ from typing import Any
 
 import pytest
 
-from activities.attempt import FaultRaised
-from activities.llm.failover import Failover
-from activities.llm.language_model import Request
-from activities.llm.modelled import ModelPlanner
-from activities.llm.stand_in import StandIn
-from activities.llm.turns import UserTurn
+from activities.boundary.attempt import FaultRaised
+from activities.planning.failover import Failover
+from activities.planning.model_planner import ModelPlanner
+from activities.providers.fallback import StandIn
+from activities.providers.messages import Request, UserTurn
 from replan.testing.model_api import running
 from replan.testing.script import ModelError, ModelReply
 from tests.activities.situations import KINDS, asked

@@ -9,8 +9,7 @@ import pytest
 from pydantic import JsonValue
 from structlog.testing import capture_logs
 
-from activities.toolbox.reasoning import compose, extract, summarise
-from activities.toolbox.reasoning.extract import CALL
+from activities.toolbox.reasoning.model_tools import CALL, compose, extract, summarise
 from replan import Tool, tool
 from replan.testing.model_api import ModelApi, running
 from replan.testing.script import DROPPED, Delayed, ModelCall, ModelError, ModelReply, Response, ScriptedResponse

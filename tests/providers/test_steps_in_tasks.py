@@ -11,10 +11,7 @@ from pydantic import JsonValue
 from temporalio.client import Client
 
 from activities.toolbox import builtin
-from activities.toolbox.reasoning import TOOLS
-from activities.toolbox.reasoning.answer import AROUND
-from activities.toolbox.reasoning.extract import CALL
-from activities.toolbox.reasoning.summarise import MAX_OUTPUT
+from activities.toolbox.reasoning.model_tools import AROUND, CALL, MAX_SUMMARY, TOOLS
 from replan.testing.model_api import ModelApi, running
 from replan.testing.script import DROPPED, Delayed, ModelCall, ModelError, ModelReply, ReceivedRequest, ScriptedResponse
 from tests.harness import DONE, Stage, outcome, plan, staged, step
@@ -103,7 +100,7 @@ async def test_an_answer_that_was_lost_counts_as_all_that_was_set_aside(
         ended = await stage.run()
 
     assert (ended.status, ended.spent.model_calls) == (TaskStatus.COMPLETED, 2)
-    assert ended.spent.tokens > AROUND + MAX_OUTPUT
+    assert ended.spent.tokens > AROUND + MAX_SUMMARY
 
 
 async def test_a_cancelled_task_ends_the_question_of_its_step(client: Client, tmp_path: Path, provider: str) -> None:

@@ -8,10 +8,10 @@ from temporalio.client import Client
 from temporalio.exceptions import ApplicationError
 from temporalio.testing import ActivityEnvironment
 
-from activities.llm.failover import Failover
-from activities.llm.modelled import ModelPlanner
-from activities.llm.offline import BEGUN, IN_WORDS, OfflinePlanner
-from activities.planning import Planning
+from activities.offline.planner import BEGUN, IN_WORDS, OfflinePlanner
+from activities.planning.activities import Planning
+from activities.planning.failover import Failover
+from activities.planning.model_planner import ModelPlanner
 from replan.testing.model_api import ModelApi, running
 from replan.testing.script import ModelCall, ModelError, ModelReply, ReceivedRequest, Response, calls
 from tests.activities.situations import NOW

@@ -10,7 +10,7 @@ import pytest
 from temporalio.api.enums.v1 import EventType
 from temporalio.client import Client
 
-from activities.llm.failover import Failover
+from activities.planning.failover import Failover
 from replan.testing.model_api import KEY, ModelApi
 from replan.testing.script import DROPPED, Delayed, ModelError, ModelReply, Response, finishes, proposes, step
 from tests.harness import Stage, outcome, staged

@@ -15,10 +15,8 @@ import pytest
 from anthropic.resources.messages.messages import DEPRECATED_MODELS
 from temporalio.client import Client
 
-from activities.llm import anthropic as anthropic_adapter
-from activities.llm import openai as openai_adapter
-from activities.llm.fence import MAX_SHOWN
-from activities.llm.language_model import MAX_OUTPUT
+from activities.providers import anthropic as anthropic_adapter
+from activities.providers import openai as openai_adapter
 from replan.testing.model_api import KEY, ModelApi, running
 from replan.testing.script import ModelCall, ModelError, ModelReply, ScriptedResponse, calls, finishes, proposes, step
 from runtime import serve
@@ -28,6 +26,8 @@ from tests.gate import sampled
 from tests.processes import ROOT, Processes
 from tests.providers.planning import PROVIDERS, api_of
 from workflows import routing
+from workflows.situation import MAX_SHOWN
+from workflows.spending import MAX_OUTPUT
 
 PROMPT = "planted-prompt-1f0e"
 DEFAULTS = {"anthropic": anthropic_adapter.DEFAULT, "openai": openai_adapter.DEFAULT}

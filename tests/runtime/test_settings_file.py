@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from activities.llm import prices
+from activities.providers import prices
 from runtime.settings_file import BadSettings, Models, Profile, SettingsFile
 from workflows.budget import Limits
 from workflows.catalogue import Price

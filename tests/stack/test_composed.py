@@ -10,7 +10,7 @@ import uuid
 import pytest
 from temporalio.client import Client
 
-from console.playground import TASK
+from console.demo import TASK
 from runtime.settings import DEFAULT_QUEUE
 from runtime.temporal_cli import spoken
 from tests.deploy.composition import services

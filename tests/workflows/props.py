@@ -4,8 +4,8 @@ from collections.abc import Mapping
 
 from pydantic import BaseModel
 
-from activities.llm.scripted import ScriptedPlanner
-from activities.toolbox.kind import Kind
+from activities.planning.planner import ScriptedPlanner
+from activities.toolbox.declare.kind import Kind
 from replan import tool
 from workflows.plan import Answer, GiveUp, NewSteps, Question
 from workflows.situation import Situation

@@ -9,7 +9,7 @@ from typing import Literal
 import pytest
 from temporalio.client import Client, WorkflowExecutionStatus
 
-from activities.toolbox.kind import Kind
+from activities.toolbox.declare.kind import Kind
 from replan import Busy, Refused, ToolError, Unreachable, tool
 from tests.harness import DONE, Proposals, outcome, plan, staged, step
 from tests.workflows.history import Handle, kinds, until

@@ -8,7 +8,7 @@ import pytest
 from temporalio.client import Client, WorkflowExecutionStatus, WorkflowFailureError
 from temporalio.exceptions import ApplicationError
 
-from activities.attempt import FaultRaised
+from activities.boundary.attempt import FaultRaised
 from replan import Busy, NeedsPerson, Refused, Tool, tool
 from tests.harness import DONE, outcome, plan, staged, step
 from tests.workflows.history import Timer, kinds, timers, until

@@ -8,10 +8,10 @@ import pytest
 from pydantic import BaseModel, JsonValue
 from temporalio.client import Client, WorkflowHandle
 
-from console.explaining.runs import history
+from client.history.fetch import fetch_history
+from client.tasks import final_outcome
+from console.commands.reset import reset
 from console.options import Common
-from console.outcome import ended
-from console.resetting import reset
 from replan import NeedsPerson, Refused, tool
 from runtime.client import connect
 from runtime.dev_server import DevServer, ServerSpec, find_cli, free_port
@@ -174,7 +174,7 @@ async def test_a_follower_does_not_notice(early: Client, tmp_path: Path) -> None
     looked = asyncio.Event()
     async with staged(early, tmp_path, [echo, wait], [*chain(8), plan(step("last", "wait")), DONE]) as stage:
         handle = await stage.start()
-        end = asyncio.create_task(ended(early.get_workflow_handle_for(AgentWorkflow.run, handle.id)))
+        end = asyncio.create_task(final_outcome(early.get_workflow_handle_for(AgentWorkflow.run, handle.id)))
         seen = await until(handle, lambda now: any(one.step.id == "last" for one in now.records))
         looked.set()
         done = await end
@@ -196,7 +196,7 @@ async def test_a_cancelled_task_in_a_later_run_keeps_what_earlier_ones_did(early
         handle = await stage.start()
         await until(handle, lambda now: any(one.step.id == "last" and one.started for one in now.records))
         await early.get_workflow_handle(handle.id).cancel()
-        done = await ended(early.get_workflow_handle_for(AgentWorkflow.run, handle.id))
+        done = await final_outcome(early.get_workflow_handle_for(AgentWorkflow.run, handle.id))
 
     assert (done.status, len(done.steps)) == (TaskStatus.CANCELLED, 9)
 
@@ -239,7 +239,7 @@ async def test_a_reset_of_the_newest_run_leaves_the_runs_before_it(early: Client
         before = await runs(early, handle)
         assert await reset(early, newest, Common(json=True), to="catalogue", why=None) == 0
         done = await outcome(newest)
-    told = await history(early, newest)
+    told = await fetch_history(early, newest)
 
     assert (told.run_ids[:-1], told.end and told.end.status) == ([one.run_id for one in before[:-1]], done.status)
     assert [call.id for call in told.calls if call.is_step] == [f"s{number}" for number in range(9)]

@@ -9,11 +9,10 @@ from typing import Any
 import httpx2
 from temporalio.client import Client
 
-from activities.boundary import Boundary
-from activities.llm.scripted import ScriptedPlanner
-from activities.planner import Planner
-from activities.planning import Planning
-from activities.store import open_store
+from activities.boundary.boundary import Boundary
+from activities.planning.activities import Planning
+from activities.planning.planner import Planner, ScriptedPlanner
+from activities.storage.store import open_store
 from activities.toolbox.injection import Resources
 from activities.toolbox.registry import Registry
 from replan import Refused, Tool, tool

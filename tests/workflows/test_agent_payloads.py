@@ -17,8 +17,8 @@ from temporalio.api.workflowservice.v1 import ResetWorkflowExecutionRequest
 from temporalio.client import Client
 from temporalio.worker import Replayer
 
-from activities.store import open_store, sqlite_url
-from activities.vault import Over, Vault
+from activities.storage.store import open_store, sqlite_url
+from activities.storage.vault import Over, Vault
 from replan import Busy, Tool, tool
 from replan.testing.postgresql import Cluster
 from runtime import serve

@@ -8,7 +8,7 @@ import pytest
 from pydantic import BaseModel, JsonValue
 from temporalio.client import Client
 
-from activities.toolbox.kind import Kind
+from activities.toolbox.declare.kind import Kind
 from replan import Busy, NeedsPerson, Refused, Unreachable, tool
 from tests.harness import DONE, Proposals, outcome, plan, staged, step
 from tests.workflows.history import Timer, calls, kinds, timers

@@ -10,8 +10,8 @@ from temporalio.api.sdk.v1 import WorkflowMetadata
 from temporalio.api.workflowservice.v1 import ResetWorkflowExecutionRequest
 from temporalio.client import Client, WorkflowExecutionStatus
 
-from activities.llm.scripted import ScriptedPlanner
-from activities.planning import Planning
+from activities.planning.activities import Planning
+from activities.planning.planner import ScriptedPlanner
 from activities.toolbox.registry import Registry
 from replan import NeedsPerson, Refused, tool
 from tests.harness import DONE, Proposals, Stage, outcome, plan, staged, step, worker

@@ -16,10 +16,10 @@ from temporalio.client import Client
 from temporalio.common import RawValue, RetryPolicy
 from temporalio.exceptions import ActivityError, ApplicationError
 
-from activities.boundary import MAX_RESULT, Boundary
-from activities.llm.scripted import ScriptedPlanner
-from activities.planning import Planning
-from activities.store import open_store
+from activities.boundary.boundary import MAX_RESULT, Boundary
+from activities.planning.activities import Planning
+from activities.planning.planner import ScriptedPlanner
+from activities.storage.store import open_store
 from activities.toolbox.injection import Resources
 from activities.toolbox.registry import Registry
 from replan import Tool, Transaction, tool

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parents[2]
-ROOMS = ("workflows", "activities", "runtime", "console", "replan", "maintenance")
+ROOMS = ("workflows", "activities", "runtime", "client", "console", "replan", "maintenance")
 SCRIPTS = ("worker.py", "starter.py")
 OURS = {*ROOMS, "worker", "starter", "tests", "evals", "benchmarks", "examples"}
 
@@ -209,7 +209,7 @@ PLANTED: list[tuple[str, str]] = [
     ("import openai", "Models are called by activities"),
     ("import structlog", "Use workflow.logger"),
     ("import logging", "Use workflow.logger"),
-    ("from activities.boundary import Boundary", "Workflows import no other room"),
+    ("from activities.boundary.boundary import Boundary", "Workflows import no other room"),
     ("import runtime.client", "Workflows import no other room"),
     ("from console import problem", "Workflows import no other room"),
     ("from replan import tool", "Workflows import no other room"),

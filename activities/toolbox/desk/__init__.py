@@ -25,11 +25,11 @@ All refusals are `Refused`, and all carry what was seen. Two rules keep them saf
 
 from typing import Any
 
+from activities.toolbox.declare.tool import Tool
 from activities.toolbox.desk.bookings import book_slot, cancel_booking, list_bookings, list_slots
 from activities.toolbox.desk.customers import find_customer, update_customer
 from activities.toolbox.desk.papers import delete_document, list_documents, read_document
 from activities.toolbox.desk.shop import get_price, list_orders, purchase, refund
-from activities.toolbox.tool import Tool
 
 TOOLS: tuple[Tool[..., Any], ...] = (
     list_slots,

@@ -24,10 +24,10 @@ from sqlalchemy import (
     update,
 )
 
-from activities.store import Moment, metadata
-from activities.toolbox.errors import Refused
+from activities.errors import Refused
+from activities.storage.store import Moment, metadata
+from activities.toolbox.declare.tool import tool
 from activities.toolbox.injection import Transaction
-from activities.toolbox.tool import tool
 
 SLOTS = Table(
     "slots",

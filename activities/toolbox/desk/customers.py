@@ -6,11 +6,11 @@ from typing import Annotated
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 from sqlalchemy import Column, ColumnElement, Integer, String, Table, and_, case, exists, func, or_, select, update
 
-from activities.store import metadata
+from activities.errors import Refused
+from activities.storage.store import metadata
+from activities.toolbox.declare.tool import tool
 from activities.toolbox.desk.near import near
-from activities.toolbox.errors import Refused
 from activities.toolbox.injection import Transaction
-from activities.toolbox.tool import tool
 
 CUSTOMERS = Table(
     "customers",

@@ -6,13 +6,13 @@ from datetime import UTC, datetime
 from pydantic import BaseModel, ConfigDict, Field
 from sqlalchemy import Column, String, Table, Text, or_, select, update
 
-from activities.store import Moment, metadata
-from activities.toolbox import read_document as files
+from activities.errors import Refused
+from activities.storage.store import Moment, metadata
+from activities.toolbox.declare.tool import tool
 from activities.toolbox.desk.near import near
-from activities.toolbox.document import of_text
-from activities.toolbox.errors import Refused
+from activities.toolbox.documents import read_document as files
+from activities.toolbox.documents.document import of_text
 from activities.toolbox.injection import Documents, Transaction
-from activities.toolbox.tool import tool
 
 PAPERS = Table(
     "papers",

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from activities.store import StoreUnavailable, open_store
+from activities.storage.store import StoreUnavailable, open_store
 from activities.toolbox.desk import world
 
 Store = Annotated[str, typer.Option(envvar="REPLAN_STORE", help="URL of the store, e.g. sqlite+aiosqlite:///desk.db.")]

@@ -7,13 +7,13 @@ from typing import Annotated
 from pydantic import BaseModel, ConfigDict, Field, WithJsonSchema, computed_field
 from sqlalchemy import Column, ForeignKey, Integer, String, Table, insert, select, update
 
-from activities.store import Moment, metadata
+from activities.errors import Refused
+from activities.storage.store import Moment, metadata
+from activities.toolbox.declare.tool import tool
 from activities.toolbox.desk.columns import PLACES, Cents
 from activities.toolbox.desk.customers import CUSTOMERS, require
 from activities.toolbox.desk.near import near
-from activities.toolbox.errors import Refused
 from activities.toolbox.injection import Transaction
-from activities.toolbox.tool import tool
 
 ARTICLES = Table(
     "articles",

@@ -8,7 +8,7 @@ from sqlalchemy import Table, func, insert, literal, select
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from activities.store import Moment, writing
+from activities.storage.store import Moment, writing
 from activities.toolbox.desk import scenery
 from activities.toolbox.desk.bookings import BOOKINGS, SLOTS
 from activities.toolbox.desk.customers import CUSTOMERS

@@ -1,18 +1,76 @@
-"""The kind `compose` in a worker with a model: the final text from the results."""
+"""The kind `compose` in a worker without a model: the results one below the other, always the same."""
 
-from activities.llm.language_model import LanguageModel
-from activities.toolbox import compose as plain
-from activities.toolbox.reasoning import answer
-from activities.toolbox.reasoning.words import COMPOSE
-from activities.toolbox.tool import tool
+from collections.abc import Iterator
+from typing import Literal
 
-MAX_OUTPUT = 8_000
-"""Tokens."""
+from pydantic import BaseModel, Field, JsonValue
+
+from activities.errors import Refused
+from activities.toolbox.declare.tool import tool
+from workflows.plan import canonical
+
+MAX_WHAT = 2_000
+MAX_RESULTS = 100_000
+"""Characters of all results as JSON."""
+INDENT = "  "
 
 
-@tool.read(timeout=120, tokens=answer.most(MAX_OUTPUT), tokens_beside=answer.beside(MAX_OUTPUT))
-async def compose(args: plain.Materials, model: LanguageModel) -> plain.Composition:
-    """Write a text for the user, e.g. a letter, a report or an answer, from the results of other steps."""
-    results = plain.checked(args.results)
-    told = f"{answer.whole('what', args.what)}\n{answer.whole('results', results)}"
-    return plain.Composition(text=await answer.text(model, COMPOSE, told, MAX_OUTPUT), method="model")
+class Materials(BaseModel):
+    """What to write, and what it is made of."""
+
+    what: str = Field(
+        description="Which text is wanted: subject, reader, language, form, length",
+        min_length=1,
+        max_length=MAX_WHAT,
+    )
+    results: JsonValue = Field(description="What the text is made of: references to results of other steps, or values")
+
+
+class Composition(BaseModel):
+    """The text."""
+
+    text: str
+    method: Literal["model", "list"]
+    """Written by a model, or the results one below the other."""
+
+
+@tool.read
+def compose(args: Materials) -> Composition:
+    """Put the results of other steps one below the other as a text; a worker with a model writes what is asked for."""
+    return Composition(text="\n".join(_lines(checked(args.results))), method="list")
+
+
+def checked(results: JsonValue) -> JsonValue:
+    """The results, where they are not too long.
+
+    Raises:
+        Refused: they are, or there are none.
+    """
+    if results in (None, "", [], {}):
+        raise Refused("There are no results to write from: refer to those of other steps.", code="invalid_input")
+    size = len(canonical(results))
+    if size > MAX_RESULTS:
+        reason = f"The results have {size} characters, more than {MAX_RESULTS}: refer to the parts that matter."
+        raise Refused(reason, code="invalid_input")
+    return results
+
+
+def _lines(value: JsonValue) -> Iterator[str]:
+    """The value as a list in a list; the lines of a text stay together."""
+    if isinstance(value, dict):
+        for name, item in value.items():
+            yield from _entry(f"{name}:", item)
+    elif isinstance(value, list):
+        for item in value:
+            yield from _entry("-", item)
+    else:
+        yield from (value if isinstance(value, str) else canonical(value)).splitlines()
+
+
+def _entry(label: str, value: JsonValue) -> Iterator[str]:
+    inner = list(_lines(value))
+    if isinstance(value, dict | list) or len(inner) > 1:
+        yield label
+        yield from (f"{INDENT}{line}" for line in inner)
+    else:
+        yield " ".join([label, *inner])

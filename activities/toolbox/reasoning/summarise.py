@@ -1,37 +1,128 @@
-"""The kind `summarise` in a worker with a model, and `key_sentences`, which takes over where the model fails."""
+"""The kind `summarise`: the most telling sentences of a text, chosen by H. P. Luhn's method (1958).
 
-from typing import Literal
+A sentence tells the more, the denser the words stand in it that the text as a whole repeats. Of the methods that `sumy`
+has, this is the one whose time grows with the text and not with its square.
+"""
 
-from activities.llm.language_model import LanguageModel
-from activities.toolbox import summarise as extractive
-from activities.toolbox.errors import Refused
-from activities.toolbox.reasoning import answer
-from activities.toolbox.reasoning.words import SUMMARISE
-from activities.toolbox.tool import tool
+import re
+from collections.abc import Iterable, Iterator, Sequence
 
-MAX_OUTPUT = 4_000
-"""Tokens: twenty sentences, and what the model thinks before."""
+from pydantic import BaseModel, Field
+
+from activities.errors import Refused
+from activities.toolbox.declare.tool import tool
+
+MAX_TEXT = 100_000
+"""Characters."""
+MAX_SENTENCE = 600
+"""Characters of a sentence; what is longer is no sentence and is broken."""
+MAX_HEADING = 6
+"""Words of a line without a full stop that is taken for a heading."""
+SIGNIFICANT = 0.05
+"""The part of a text's words that can be significant, if they are repeated."""
+NOTHING = "There is nothing to summarise: give the text itself."
 
 
-class Told(extractive.Summary):
-    """A summary, and who made it."""
+class Lengthy(BaseModel):
+    """What to summarise."""
 
-    method: Literal["model", "key_sentences"]
-    """A model in its own words, or the text's most telling sentences word for word."""
+    text: str = Field(description="The text itself, e.g. the text of a document or page", max_length=MAX_TEXT)
+    sentences: int = Field(default=3, ge=1, le=20, description="How many sentences at the most")
+
+
+class Summary(BaseModel):
+    """Sentences of the text, in their order."""
+
+    summary: str
+    sentences: int
+    """How many there are."""
+    of: int
+    """How many the text has."""
 
 
 @tool.read
-def key_sentences(args: extractive.Lengthy) -> Told:
-    """Pick the most telling sentences of an English text, word for word."""
-    return Told(**extractive.summarise(args).model_dump(), method="key_sentences")
+def summarise(args: Lengthy) -> Summary:
+    """Summarise an English text by its most telling sentences, word for word."""
+    there = sentences(args.text)
+    if not there:
+        raise Refused(NOTHING, code="invalid_input")
+    chosen = _chosen(there, args.sentences) if len(there) > args.sentences else there
+    return Summary(summary=" ".join(chosen), sentences=len(chosen), of=len(there))
 
 
-@tool.read(fallback=key_sentences, timeout=120, tokens=answer.most(MAX_OUTPUT), tokens_beside=answer.beside(MAX_OUTPUT))
-async def summarise(args: extractive.Lengthy, model: LanguageModel) -> Told:
-    """Summarise a text in a few sentences, in its own language."""
-    of = len(extractive.sentences(args.text))
-    if not of:
-        raise Refused(extractive.NOTHING, code="invalid_input")
-    told = f"Sentences: {args.sentences} at most.\n{answer.whole('text', args.text)}"
-    summary = await answer.text(model, SUMMARISE, told, MAX_OUTPUT)
-    return Told(summary=summary, sentences=len(extractive.sentences(summary)), of=of, method="model")
+def sentences(text: str) -> list[str]:
+    """The sentences of a text, each once, without headings, tables and code where it has anything else."""
+    return list(dict.fromkeys(_sentences(_prose(text)) or _sentences(text.split("\n"))))
+
+
+def _chosen(sentences: Sequence[str], count: int) -> list[str]:
+    # Imported when it is needed: it takes a second, and a worker may never summarise.
+    from sumy.models.dom import ObjectDocumentModel, Paragraph, Sentence  # type: ignore[import-untyped]  # it ships no types
+    from sumy.nlp.stemmers import Stemmer  # type: ignore[import-untyped]  # it ships no types
+    from sumy.summarizers.luhn import LuhnSummarizer  # type: ignore[import-untyped]  # it ships no types
+    from sumy.utils import get_stop_words  # type: ignore[import-untyped]  # it ships no types
+
+    method = LuhnSummarizer(Stemmer("english"))
+    method.stop_words = get_stop_words("english")
+    method.significant_percentage = SIGNIFICANT
+    document = ObjectDocumentModel([Paragraph([Sentence(sentence, _Words()) for sentence in sentences])])
+    return [str(sentence) for sentence in method(document, count)]
+
+
+class _Words:
+    """A tokeniser for sumy, whose own would need a download."""
+
+    def to_words(self, sentence: str) -> tuple[str, ...]:
+        return tuple(re.findall(r"[^\W\d_]+", sentence))
+
+
+_MARKER = re.compile(r"(?:[-*+\u2022]|\d{1,3}[.)]) ")
+_END = re.compile(
+    r"(?<![.!?\u2026])[.!?\u2026]++[\"'\u201d\u2019)\]]*+ (?=[\"'\u201c\u2018(\[]{0,3}[^\W_a-z])|[\u3002\uff01\uff1f]"
+)
+_ABBREVIATION = re.compile(r"(?:^|[\s(])(?:[a-z]|approx|cf|dr|e\.g|fig|i\.e|mrs?|ms|nos?|prof|st|vs)\.$", re.IGNORECASE)
+"""What ends in a full stop without ending a sentence, like the initial of a name."""
+
+
+def _prose(text: str) -> Iterator[str]:
+    """The paragraphs and list items of a text, without headings, tables and code."""
+    block, is_code = list[str](), False
+    for line in map(str.strip, text.split("\n")):
+        is_fence = line.startswith(("```", "~~~"))
+        is_code ^= is_fence
+        is_left_out = is_fence or is_code or line.startswith(("#", "|"))
+        marker = _MARKER.match(line)
+        if not line or marker or is_left_out:
+            yield from _unless_heading(block)
+            block = []
+        if not is_left_out:
+            block.append(line[marker.end() :] if marker else line)
+    yield from _unless_heading(block)
+
+
+def _unless_heading(lines: Sequence[str]) -> Iterator[str]:
+    block = " ".join(lines)
+    if block.endswith(tuple(".!?:;\u2026\u3002\uff01\uff1f")) or len(block.split()) > MAX_HEADING:
+        yield block
+
+
+def _sentences(blocks: Iterable[str]) -> list[str]:
+    return [piece for block in blocks for sentence in _split(" ".join(block.split())) for piece in _pieces(sentence)]
+
+
+def _split(block: str) -> Iterator[str]:
+    start = 0
+    for end in _END.finditer(block):
+        if not _ABBREVIATION.search(block[max(end.start() - 10, 0) : end.start() + 1]):
+            yield block[start : end.end()].strip()
+            start = end.end()
+    yield block[start:].strip()
+
+
+def _pieces(sentence: str) -> Iterator[str]:
+    while len(sentence) > MAX_SENTENCE:
+        cut = sentence.rfind(" ", 0, MAX_SENTENCE) + 1 or MAX_SENTENCE
+        yield sentence[:cut].strip()
+        sentence = sentence[cut:]
+    if sentence:
+        yield sentence

@@ -11,7 +11,7 @@ from pydantic import BaseModel
 from sqlalchemy import select
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from activities.store import open_store, writing
+from activities.storage.store import open_store, writing
 from activities.toolbox.desk.world import TABLES, seed
 from activities.toolbox.injection import Transaction
 from replan import Refused, Tool

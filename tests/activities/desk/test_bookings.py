@@ -6,6 +6,7 @@ from datetime import date, time, timedelta
 import pytest
 from pydantic import ValidationError
 
+from activities.errors import Refused
 from activities.toolbox.desk.bookings import (
     Book,
     Booking,
@@ -18,7 +19,6 @@ from activities.toolbox.desk.bookings import (
     list_bookings,
     list_slots,
 )
-from activities.toolbox.errors import Refused
 from tests.activities.desk.front import TODAY, Desk
 from workflows.faults import Fault
 

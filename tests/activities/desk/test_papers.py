@@ -14,8 +14,8 @@ from activities.toolbox.desk.papers import (
     read_document,
     read_row,
 )
+from activities.toolbox.documents.read_document import Text, Wanted
 from activities.toolbox.injection import Documents
-from activities.toolbox.read_document import Text, Wanted
 from replan import Refused
 from tests.activities.desk.front import Desk
 

@@ -11,7 +11,7 @@ from pydantic import BaseModel
 from sqlalchemy.exc import OperationalError
 
 from activities.borders import classify
-from activities.store import open_store, writing
+from activities.storage.store import open_store, writing
 from activities.toolbox.desk.bookings import Book, Cancel, book_slot, cancel_booking
 from activities.toolbox.desk.customers import Changes, Update, update_customer
 from activities.toolbox.desk.papers import Delete, delete_document

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import pytest
 from pydantic import BaseModel, JsonValue
 
-from activities.llm.offers import offers
+from activities.offline.offers import offers
 from activities.toolbox.desk import TOOLS
 from activities.toolbox.desk.bookings import Book, Cancel, book_slot, cancel_booking
 from activities.toolbox.desk.customers import Changes, Query, Update, find_customer, update_customer

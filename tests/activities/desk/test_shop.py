@@ -8,7 +8,8 @@ import pytest
 from pydantic import ValidationError
 from sqlalchemy import insert, select
 
-from activities.store import writing
+from activities.errors import Refused
+from activities.storage.store import writing
 from activities.toolbox.desk.shop import (
     ARTICLES,
     Order,
@@ -23,7 +24,6 @@ from activities.toolbox.desk.shop import (
     refund,
     reprice,
 )
-from activities.toolbox.errors import Refused
 from tests.activities.desk.front import Desk
 
 

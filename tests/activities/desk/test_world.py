@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from sqlalchemy import Table, insert
 
-from activities.store import open_store, sqlite_url, writing
+from activities.storage.store import open_store, sqlite_url, writing
 from activities.toolbox.desk.bookings import SLOTS, Book, Day, book_slot, list_slots
 from activities.toolbox.desk.papers import PAPERS
 from activities.toolbox.desk.shop import PriceOf, get_price

@@ -1,1 +1,0 @@
-"""Who proposes, and the models behind it."""

@@ -1,0 +1,232 @@
+"""The vault: large payloads of tasks, kept in the store by task and digest, so that histories stay small.
+
+A payload that `prune` deletes leaves its row, without the data: whoever asks for it is told what became of it.
+"""
+
+import hashlib
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from sqlalchemy import (
+    Column,
+    ColumnElement,
+    Index,
+    Integer,
+    LargeBinary,
+    Row,
+    Select,
+    String,
+    Table,
+    case,
+    delete,
+    func,
+    select,
+    update,
+)
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
+from temporalio.api.common.v1 import Payload
+from temporalio.converter import (
+    StorageDriver,
+    StorageDriverActivityInfo,
+    StorageDriverClaim,
+    StorageDriverRetrieveContext,
+    StorageDriverStoreContext,
+)
+from temporalio.exceptions import ApplicationError
+
+from activities.borders import classify
+from activities.storage.store import DATABASE_ERRORS, OWN, Moment, insert_new, reached, reading, writing
+from workflows.faults import Code, Fault
+from workflows.inspect import Pruned
+from workflows.plan import PRUNED_ENCODING
+
+PAYLOADS = Table(
+    "replan_payloads",
+    OWN,
+    Column("task", String(1000), primary_key=True),
+    Column("digest", String(64), primary_key=True),
+    Column("size", Integer, nullable=False),
+    Column("stored", Moment, nullable=False),
+    Column("data", LargeBinary, nullable=False),
+    Column("namespace", String(200)),
+    Column("pruned", Moment),
+    Column("pruned_by", String(200)),
+    Index("replan_payloads_owner", "namespace", "task", "stored"),  # what is asked for past the data is slow to read
+)
+"""One row for each different payload of a task; `stored` is when it was written last.
+
+`namespace` is the id of the namespace whose task it is; null where that is not known, or two share it. `pruned` is when
+its data was deleted, and `pruned_by` who asked for that.
+"""
+
+
+class PayloadLost(ApplicationError):
+    """A payload cannot be kept, or is not there; it says so in the form in which a fault leaves an activity.
+
+    One that cannot be fetched is retryable: the SDK fetches what a workflow task needs before workflow code runs, and
+    would close the workflow on an error that is not. So the workflow task fails, and the server repeats it until a
+    worker has the payload. What an activity cannot keep ends its attempts, and the workflow decides by the fault.
+    """
+
+    def __init__(self, fault: Fault, *, non_retryable: bool = False) -> None:
+        """Say why."""
+        super().__init__(fault.reason, fault, type=fault.quadrant.value, non_retryable=non_retryable)
+
+    def __str__(self) -> str:
+        """Only the reason."""
+        return self.message
+
+
+@dataclass(frozen=True)
+class Over:
+    """Tasks of which no run is open, by their workflow ids."""
+
+    closed: Sequence[str]
+    """The server has their histories."""
+    gone: Sequence[str]
+    """The server knows nothing of them any more."""
+
+
+class Vault(StorageDriver):
+    """The driver of the SDK's external storage on the project's own store."""
+
+    def __init__(self, engine: AsyncEngine, namespace: str | None = None) -> None:
+        """Keep payloads in this store, as those of the namespace with this id."""
+        self._engine = engine
+        self._namespace = namespace
+
+    def name(self) -> str:
+        """How histories refer to this driver."""
+        return "replan-store"
+
+    def type(self) -> str:
+        """The same wherever it is written again."""
+        return "replan.store"
+
+    async def store(self, context: StorageDriverStoreContext, payloads: Sequence[Payload]) -> list[StorageDriverClaim]:
+        """Keep the payloads and return where they are; the same payload of a task is kept once.
+
+        Raises:
+            PayloadLost: they cannot be kept.
+        """
+        target = context.target
+        task = "" if target is None or isinstance(target, StorageDriverActivityInfo) else target.id or ""
+        claims = list[StorageDriverClaim]()
+        namespace = self._namespace if task else None
+        async with _transaction(writing(self._engine), non_retryable=True) as tx:
+            for payload in payloads:
+                data = payload.SerializeToString(deterministic=True)
+                digest = hashlib.sha256(data).hexdigest()
+                await _keep(tx, task, digest, data, namespace)
+                claims.append(StorageDriverClaim({"task": task, "digest": digest, "size": str(len(data))}))
+        return claims
+
+    async def retrieve(
+        self, context: StorageDriverRetrieveContext, claims: Sequence[StorageDriverClaim]
+    ) -> list[Payload]:
+        """Return the payloads; for one that `prune` deleted, one that says so.
+
+        Raises:
+            PayloadLost: one is not there, or does not have its digest, or the store cannot be used.
+        """
+        async with _transaction(self._engine) as tx:
+            return [await _take(tx, claim.claim_data["task"], claim.claim_data["digest"]) for claim in claims]
+
+    async def lacks(self, claims: Sequence[StorageDriverClaim]) -> str | None:
+        """Why the first of the claims cannot be fetched that is not here, or was pruned; None where all are here."""
+        async with _transaction(self._engine) as tx:
+            for claim in claims:
+                task, digest = claim.claim_data["task"], claim.claim_data["digest"]
+                found = (await tx.execute(_without_data(task, digest))).first()
+                if found is None or found.pruned is not None:
+                    return _missing(task, digest) if found is None else _tombstone(task, digest, found)
+        return None
+
+    async def tasks(self, before: datetime, after: str, limit: int) -> list[str]:
+        """The tasks of this namespace that stored something before a moment, in the order of their ids."""
+        later = PAYLOADS.c.task > after
+        wanted = select(PAYLOADS.c.task).distinct().where(self._old(before), later)
+        async with reading(self._engine).begin() as tx:
+            return list(await tx.scalars(wanted.order_by(PAYLOADS.c.task).limit(limit)))
+
+    async def prune(self, tasks: Over, before: datetime, by: str) -> Pruned:
+        """Delete what these tasks of this namespace stored before a moment; the caller knows that none of them is open.
+
+        What a task left that the server still knows says afterwards that it was deleted.
+        """
+        old = self._old(before)
+        closed, gone = PAYLOADS.c.task.in_(tasks.closed), PAYLOADS.c.task.in_(tasks.gone)
+        whole = PAYLOADS.c.pruned.is_(None)
+        left = {"data": b"", "pruned": datetime.now(UTC), "pruned_by": by[:200]}
+        async with writing(self._engine).begin() as tx:
+            sizes = select(func.count(), func.sum(PAYLOADS.c.size)).where(old, whole, closed | gone)
+            count, size = (await tx.execute(sizes)).one()
+            await tx.execute(update(PAYLOADS).where(old, whole, closed).values(left))
+            await tx.execute(delete(PAYLOADS).where(old, gone))
+        return Pruned(payloads=count, size=size or 0)
+
+    def _old(self, before: datetime) -> ColumnElement[bool]:
+        return (PAYLOADS.c.namespace == (self._namespace or "")) & (PAYLOADS.c.stored < before)
+
+    async def ownerless(self, before: datetime) -> int:
+        """How many payloads of a time before this moment are nobody's, or more than one namespace's."""
+        old = (PAYLOADS.c.namespace.is_(None), PAYLOADS.c.stored < before)
+        async with reading(self._engine).begin() as tx:
+            return await tx.scalar(select(func.count()).select_from(PAYLOADS).where(*old)) or 0
+
+
+@asynccontextmanager
+async def _transaction(engine: AsyncEngine, *, non_retryable: bool = False) -> AsyncIterator[AsyncConnection]:
+    """A transaction of which no foreign word gets into a history."""
+    try:
+        with reached():
+            async with engine.begin() as tx:
+                yield tx
+    except DATABASE_ERRORS as error:
+        raise PayloadLost(classify(error), non_retryable=non_retryable) from None
+
+
+async def _keep(tx: AsyncConnection, task: str, digest: str, data: bytes, namespace: str | None) -> None:
+    row = {"task": task, "digest": digest, "size": len(data), "stored": datetime.now(UTC), "data": data}
+    if await insert_new(tx, PAYLOADS, {**row, "namespace": namespace}):
+        return
+    same = (PAYLOADS.c.task == task) & (PAYLOADS.c.digest == digest)
+    # A task of another namespace may have the same id: what both have, neither may delete.
+    owner = case((PAYLOADS.c.namespace == namespace, PAYLOADS.c.namespace))
+    await tx.execute(update(PAYLOADS).where(same).values(stored=row["stored"], namespace=owner))
+    again = update(PAYLOADS).where(same, PAYLOADS.c.pruned.is_not(None))
+    await tx.execute(again.values(data=data, pruned=None, pruned_by=None))
+
+
+async def _take(tx: AsyncConnection, task: str, digest: str) -> Payload:
+    same = (PAYLOADS.c.task == task) & (PAYLOADS.c.digest == digest)
+    row = (await tx.execute(select(PAYLOADS).where(same))).first()
+    if row is None:
+        raise PayloadLost(Fault.of(Code.WRONG_STORE, _missing(task, digest)))
+    if row.pruned is not None:
+        return Payload(metadata={"encoding": PRUNED_ENCODING}, data=_tombstone(task, digest, row).encode())
+    if hashlib.sha256(row.data).hexdigest() != digest:
+        reason = f"{_named(task, digest)} is not what was stored: restore the store from a backup."
+        raise PayloadLost(Fault.of(Code.WRONG_STORE, reason))
+    return Payload.FromString(row.data)
+
+
+def _without_data(task: str, digest: str) -> Select[tuple[int, datetime | None, str | None]]:
+    wanted = select(PAYLOADS.c.size, PAYLOADS.c.pruned, PAYLOADS.c.pruned_by)
+    return wanted.where(PAYLOADS.c.task == task, PAYLOADS.c.digest == digest)
+
+
+def _named(task: str, digest: str) -> str:
+    return f"The payload {digest[:12]} of task {task!r}"
+
+
+def _missing(task: str, digest: str) -> str:
+    return f"{_named(task, digest)} is not in this worker's store: start a worker on the store that has it."
+
+
+def _tombstone(task: str, digest: str, row: Row[Any]) -> str:
+    when = f"{row.pruned:%Y-%m-%d %H:%M} UTC, asked by {row.pruned_by or 'somebody'}"
+    return f"{_named(task, digest)} ({row.size} bytes) was deleted by `prune` ({when}): start the task anew."

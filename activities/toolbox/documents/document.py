@@ -1,0 +1,208 @@
+"""The documents that stand in a folder: their names, and reading one of them."""
+
+import json
+import os
+import re
+import signal
+import stat
+import subprocess
+import sys
+import unicodedata
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, BinaryIO, NamedTuple
+
+from activities.toolbox.documents.html import text_of
+
+PAGE = 8_000
+"""Characters of a page of a text that has no pages of its own."""
+MAX_TITLE = 200
+MAX_LINE = 8_000
+"""Characters of a line; a longer one is broken."""
+
+
+class Unreadable(Exception):
+    """A document cannot be read; says why in a few words: "it is encrypted"."""
+
+
+class Page(NamedTuple):
+    """One page: of a PDF its own, of other documents a piece of convenient length."""
+
+    number: int
+    """From 1."""
+    line: int
+    """The number of its first line: from 1 in each page of a PDF, else in the whole text."""
+    text: str
+
+
+class Document(NamedTuple):
+    """What was read of a document."""
+
+    title: str
+    """Its own title, or nothing."""
+    pages: Sequence[Page]
+    last: int
+    """The number of the last page that was looked at."""
+    of: int
+    """How many pages there are."""
+    has_headings: bool
+    """Whether lines that begin with # are headings."""
+    notes: Sequence[str] = ()
+    """What could not be read of it."""
+
+
+def of_text(text: str, *, title: str = "", has_headings: bool, notes: Sequence[str] = ()) -> Document:
+    """Make a document of a text that has no pages of its own."""
+    pages = list(paged(clean(text)))
+    return Document(title[:MAX_TITLE], pages, len(pages), len(pages), has_headings, notes)
+
+
+def clean(text: str) -> str:
+    """Text of one spelling, without control characters and halves of characters, in lines of bounded length."""
+    text = unicodedata.normalize("NFC", text.encode(errors="replace").decode())
+    text = re.sub(r"[\x00-\x09\x0b-\x1f\x7f]", " ", "\n".join(text.splitlines()))
+    return "\n".join(piece for line in text.split("\n") for piece in _pieces(line))
+
+
+def paged(text: str) -> Iterator[Page]:
+    """Cut a clean text into pages of whole lines."""
+    number, first, size, lines = 1, 1, 0, list[str]()  # of the page that is being filled
+    for line in text.split("\n"):
+        if lines and size + len(line) > PAGE:
+            yield Page(number, first, "\n".join(lines))
+            number, first, size, lines = number + 1, first + len(lines), 0, []
+        lines.append(line)
+        size += len(line) + 1
+    yield Page(number, first, "\n".join(lines))
+
+
+def _pieces(line: str) -> Iterator[str]:
+    yield from (line[start : start + MAX_LINE] for start in range(0, max(len(line), 1), MAX_LINE))
+
+
+CHILD = Path(__file__).with_name("pdf_child.py")
+SECONDS = 5
+"""Of the processor, after which no further page of a file is begun; twice that ends the process, as does four times
+that by the clock.
+"""
+MEGABYTES = 512
+"""Memory that the process may ask for."""
+_SLOW = "it takes too long to read"
+_KILLED = {-signal.SIGALRM, -signal.SIGXCPU, -signal.SIGKILL}
+
+
+def read_pdf(
+    file: BinaryIO, *, first: int, max_text: int, seconds: int = SECONDS, megabytes: int = MEGABYTES
+) -> Document:
+    """Read the pages from number `first` on, until there are `max_text` characters or time is up.
+
+    Raises:
+        Unreadable: it is broken, encrypted, or made so that reading it takes too much.
+    """
+    numbers = map(str, (first, max_text, seconds, megabytes))
+    try:
+        child = subprocess.run(  # noqa: S603 - the command is our own; the file is only its standard input
+            [sys.executable, "-I", str(CHILD), *numbers],
+            stdin=file,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            env={},
+            start_new_session=True,  # a Ctrl-C is for the worker, which lets its tools finish
+            timeout=4 * seconds + 4,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        raise Unreadable(_SLOW) from None
+    if child.returncode:
+        raise Unreadable(_SLOW if child.returncode in _KILLED else "it is no PDF, or a broken one")
+    return _document(json.loads(child.stdout), first)
+
+
+def _document(found: dict[str, Any], first: int) -> Document:
+    if "why" in found:
+        raise Unreadable(found["why"])
+    texts: list[str | None] = found["pages"]
+    pages = [Page(number, 1, clean(text)) for number, text in enumerate(texts, first) if text is not None]
+    bad = [str(number) for number, text in enumerate(texts, first) if text is None]
+    notes = [f"page {', '.join(bad[:10])}{' and others' if bad[10:] else ''} cannot be read"] if bad else []
+    if pages and not any(page.text.strip() for page in pages):
+        notes.append("its pages hold no text, perhaps pictures of it")
+    title = " ".join(clean(found["title"]).split())[:MAX_TITLE]
+    return Document(title, pages, first + len(texts) - 1, found["of"], has_headings=False, notes=notes)
+
+
+MAX_FILE, MAX_PDF = 2_000_000, 50_000_000
+"""Bytes of a text and of a PDF, most of which are pictures."""
+MAX_FILES = 10_000
+TEXT, MARKDOWN, HTML, PDF = (".txt",), (".md", ".markdown"), (".html", ".htm"), (".pdf",)
+SUFFIXES = TEXT + MARKDOWN + HTML + PDF
+
+
+def documents(root: Path) -> dict[str, Path]:
+    """Find the documents below `root`, the first `MAX_FILES` in order, by their names relative to it.
+
+    What a link leads to is one of them if it stands below `root`, too.
+    """
+    root = root.resolve()
+    found = dict[str, Path]()
+    for name, path in _files(root):
+        if len(found) == MAX_FILES:
+            break
+        found[name] = path
+    return found
+
+
+def read(path: Path, *, first: int = 1, max_text: int = MAX_FILE) -> Document:
+    """Read one of the documents that `documents` found: a PDF from page `first` on, others as a whole.
+
+    Raises:
+        Unreadable: it is gone, too large, or not what its name says.
+    """
+    limit = MAX_PDF if path.suffix.lower() in PDF else MAX_FILE
+    with _opened(path) as file:
+        if os.fstat(file.fileno()).st_size > limit:
+            raise Unreadable(f"larger than {limit:,} bytes")
+        if path.suffix.lower() in PDF:
+            return read_pdf(file, first=first, max_text=max_text)
+        content = file.read(limit)
+    return _html(content) if path.suffix.lower() in HTML else _text(content, path)
+
+
+def _files(root: Path) -> Iterator[tuple[str, Path]]:
+    for folder, folders, names in os.walk(root):  # does not follow links to folders
+        folders[:] = sorted(name for name in folders if not name.startswith("."))
+        for name in sorted(names):
+            path = Path(folder, name)
+            if path.suffix.lower() not in SUFFIXES:
+                continue
+            target = path.resolve() if path.is_symlink() else path
+            if target.is_relative_to(root) and target.suffix.lower() in SUFFIXES and target.is_file():
+                yield _shown(path.relative_to(root)), target
+
+
+def _shown(path: Path) -> str:
+    name = path.as_posix().encode(errors="replace").decode()  # it may have bytes that are no characters
+    return unicodedata.normalize("NFC", name)
+
+
+def _opened(path: Path) -> BinaryIO:
+    try:
+        # No link and no pipe may have taken the file's place since it was found.
+        file = os.fdopen(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC), "rb")
+    except OSError:
+        raise Unreadable("the worker cannot open it") from None
+    if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+        file.close()
+        raise Unreadable("it is no file")
+    return file
+
+
+def _html(content: bytes) -> Document:
+    page = text_of(content)
+    notes = ["it goes on, but is nested too deep to be read"] if page.is_cut else []
+    return of_text(page.text, title=page.title, has_headings=True, notes=notes)
+
+
+def _text(content: bytes, path: Path) -> Document:
+    text = content.decode("utf-8-sig", errors="replace")
+    return of_text(text, has_headings=path.suffix.lower() in MARKDOWN)

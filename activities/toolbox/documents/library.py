@@ -1,0 +1,297 @@
+"""The index of a folder of documents; it lives as long as the worker and reads again only what has changed."""
+
+import math
+import re
+import sqlite3
+import threading
+import time
+import weakref
+from collections import OrderedDict
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from itertools import groupby
+from pathlib import Path
+from typing import NamedTuple
+
+from activities.errors import Busy
+from activities.toolbox.documents.document import MAX_FILES, MAX_TITLE, Document, Page, Unreadable, documents, read
+
+
+class Passage(NamedTuple):
+    """What stands below one heading on one page."""
+
+    page: int | None
+    """The page's number; None where there is only one."""
+    line: int
+    """The line on which `body` begins, counted as `Page.line` is."""
+    above: str
+    """The headings above its own, from the document's on."""
+    heading: str
+    body: str
+
+
+def passages(name: str, document: Document) -> list[Passage]:
+    """Cut a document; pieces without words are left out."""
+    title = title_of(name, document)
+    cut = _by_headings(document.pages, title) if document.has_headings else _as_one(document.pages, title)
+    alone = document.of == 1
+    return [passage._replace(page=None) if alone else passage for passage in cut if passage.body.strip()]
+
+
+def title_of(name: str, document: Document) -> str:
+    """A document's own title, else its first heading or, where it has none, its first line, else the file's name."""
+    title = document.title
+    if not title and document.has_headings:
+        title = next((mark.heading for mark in _marks(document.pages) if mark.heading), "")
+    elif not title:
+        title = next(map(_first_line, document.pages), "")
+    return title[:MAX_TITLE] or Path(name).stem.replace("-", " ").replace("_", " ")
+
+
+def _as_one(pages: Sequence[Page], title: str) -> Iterator[Passage]:
+    for page in pages:
+        lines = page.text.split("\n")
+        first = next((number for number, line in enumerate(lines) if line.strip()), 0)
+        yield _passage(page, lines, first + (_first_line(page) == title), len(lines), [title])
+
+
+def _first_line(page: Page) -> str:
+    """The first line with words, when it can be a title and is not all that there is."""
+    lines = [line.strip() for line in page.text.split("\n") if line.strip()]
+    return lines[0] if len(lines) > 1 and len(lines[0]) <= MAX_TITLE else ""
+
+
+def _by_headings(pages: Sequence[Page], title: str) -> Iterator[Passage]:
+    trail, marks = list[_Mark](), {page: list(found) for page, found in groupby(_marks(pages), lambda mark: mark.page)}
+    for page in pages:
+        lines, start = page.text.split("\n"), 0
+        for mark in marks.get(page.number, []):
+            yield _passage(page, lines, start, mark.number, [above.heading for above in trail] or [title])
+            trail = [*(above for above in trail if above.level < mark.level), mark]
+            start = mark.number + 1
+        yield _passage(page, lines, start, len(lines), [above.heading for above in trail] or [title])
+
+
+class _Mark(NamedTuple):
+    page: int
+    number: int
+    level: int
+    heading: str
+
+
+def _marks(pages: Sequence[Page]) -> Iterator[_Mark]:
+    """The lines that are headings, in order."""
+    is_code = False
+    for page in pages:
+        for number, line in enumerate(page.text.split("\n")):
+            is_code ^= line.lstrip().startswith(("```", "~~~"))
+            level = len(line) - len(line.lstrip("#"))
+            if not is_code and 1 <= level <= 6 and line[level:].startswith((" ", "\t")):
+                yield _Mark(page.number, number, level, line.strip("# \t")[:MAX_TITLE])
+
+
+def _passage(page: Page, lines: list[str], start: int, end: int, trail: list[str]) -> Passage:
+    while start < end and not lines[start].strip():
+        start += 1
+    *above, heading = trail
+    return Passage(page.number, page.line + start, " > ".join(above), heading, "\n".join(lines[start:end]))
+
+
+MAX_TOTAL = 16_000_000
+"""Characters of all documents of a folder."""
+SECONDS, PATIENCE = 12.0, 20.0
+"""How long one call goes on reading new files, and how long it waits for another that does."""
+FORGIVE = 600.0
+"""Seconds after which a document that could not be read is tried again: the machine may just have been busy."""
+MAX_LIBRARIES, MAX_NOTES = 16, 30
+TICK = 20_000_000
+"""Nanoseconds in which a file may change twice without another time of change."""
+SNIPPET = 40
+"""Words of a passage that are shown."""
+FIRST, END, CUT = "\x02", "\x03", "\x04"
+"""Marks around a found word and at a cut: documents hold no control characters once they are read."""
+
+
+_CREATE = (
+    "CREATE VIRTUAL TABLE passages USING fts5(name UNINDEXED, page UNINDEXED, line UNINDEXED, above, heading, body,"
+    " tokenize = 'porter unicode61 remove_diacritics 2')"
+)
+_INSERT = "INSERT INTO passages (rowid, name, page, line, above, heading, body) VALUES (?, ?, ?, ?, ?, ?, ?)"
+_DELETE = "DELETE FROM passages WHERE rowid BETWEEN ? AND ?"
+_FIND = (
+    "SELECT name, page, line, above, heading, body, snippet(passages, 5, ?, ?, ?, ?) FROM passages"
+    " WHERE passages MATCH ? ORDER BY bm25(passages, 0, 0, 0, 1, 6, 1), name, page, line LIMIT ?"
+)
+
+
+class Match(NamedTuple):
+    """A passage that holds all terms."""
+
+    name: str
+    page: int | None
+    line: int
+    above: str
+    heading: str
+    body: str
+    marked: str
+    """The part of the body to show, with marks."""
+
+
+class _Entry(NamedTuple):
+    signature: tuple[int, ...]
+    notes: Sequence[str]
+    characters: int = 0
+    rows: range = range(0)
+    """Where its passages stand in the index."""
+    expires: float = math.inf
+    """When to read it again although it has not changed."""
+
+
+class Library:
+    """The documents of one folder, cut into passages and indexed; for any number of threads."""
+
+    def __init__(
+        self, root: Path, *, seconds: float = SECONDS, patience: float = PATIENCE, forgive: float = FORGIVE
+    ) -> None:
+        """Begin empty; one call reads new files for about `seconds` and waits for others for `patience` seconds."""
+        self._root = root
+        self._seconds = seconds
+        self._patience = patience
+        self._forgive = forgive
+        self.reads = 0
+        """How many times a file was read so far."""
+        self.unread = 0
+        """Documents that are new or changed and that there was no time for."""
+        self.skipped: list[str] = []
+        """What was not read, and why."""
+        self._entries = dict[str, _Entry]()
+        self._words: list[str] | None = None
+        self._next_row = 1
+        self._lock = threading.Lock()
+        self._index = sqlite3.connect("", check_same_thread=False)  # a private file, gone when it is closed
+        weakref.finalize(self, self._index.close)
+        self._index.execute(_CREATE)
+
+    @contextmanager
+    def fresh(self) -> Iterator[None]:
+        """Bring it up to date and keep it, against other threads, until the block ends.
+
+        Raises:
+            Busy: other calls have been reading for too long.
+        """
+        if not self._lock.acquire(timeout=self._patience):
+            raise Busy("The documents are being read by another call: try again.", retry_after=1)
+        try:
+            self._refresh()
+            yield
+        finally:
+            self._lock.release()
+
+    def find(self, terms: Sequence[str], limit: int) -> list[Match]:
+        """The best passages that hold all terms, which are letters, digits and `-.'` only."""
+        if not terms:
+            return []
+        match = " AND ".join(f'"{term}"' for term in terms)  # quoted, so that none is read as an operator
+        rows = self._index.execute(_FIND, (FIRST, END, CUT, SNIPPET, match, limit))
+        return [Match(*row) for row in rows]
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is no passage at all."""
+        return self._index.execute("SELECT 1 FROM passages LIMIT 1").fetchone() is None
+
+    @property
+    def words(self) -> list[str]:
+        """The words of all passages in small letters, sorted."""
+        if self._words is None:
+            rows = self._index.execute("SELECT above || ' ' || heading || ' ' || body FROM passages")
+            self._words = sorted({word for (text,) in rows for word in re.findall(r"[^\W_]{3,}", text.lower())})
+        return self._words
+
+    def _refresh(self) -> None:
+        there, until, total, dropped = documents(self._root), time.monotonic() + self._seconds, 0, list[str]()
+        self.unread, before = 0, self.reads
+        for name in self._entries.keys() - there.keys():
+            self._forget(name)
+        for name, path in there.items():
+            if total > MAX_TOTAL:
+                self._forget(name)
+                dropped.append(name)
+            elif not self._is_known(name, path):
+                self._forget(name)
+                if self.reads == before or time.monotonic() < until:  # one at least, so that it comes to an end
+                    self._read(name, path)
+                else:
+                    self.unread += 1
+            total += self._entries[name].characters if name in self._entries else 0
+        self.skipped = self._notes(dropped, is_full=len(there) == MAX_FILES)
+
+    def _is_known(self, name: str, path: Path) -> bool:
+        entry = self._entries.get(name)
+        return entry is not None and entry.signature == _signature(path) and time.monotonic() < entry.expires
+
+    def _forget(self, name: str) -> None:
+        entry = self._entries.pop(name, None)
+        if entry is not None and entry.rows:
+            self._words = None
+            with self._index:
+                self._index.execute(_DELETE, (entry.rows[0], entry.rows[-1]))
+
+    def _read(self, name: str, path: Path) -> None:
+        self.reads += 1
+        signature = _signature(path)
+        if any(abs(time.time_ns() - at) < TICK for at in signature[1:]):
+            signature = ()  # not to be trusted
+        try:
+            document = read(path)
+        except Unreadable as why:
+            self._entries[name] = _Entry(signature, [str(why)], expires=time.monotonic() + self._forgive)
+            return
+        cut = passages(name, document)
+        rows = range(self._next_row, self._next_row + len(cut))
+        with self._index:
+            values = ((row, name, *passage) for row, passage in zip(rows, cut, strict=True))
+            self._index.executemany(_INSERT, values)
+        more = [f"only its first {document.last} of {document.of} pages were read"] * (document.last < document.of)
+        size = sum(len(page.text) for page in document.pages)
+        self._entries[name] = _Entry(signature, [*document.notes, *more], size, rows)
+        self._next_row, self._words = rows.stop, None
+
+    def _notes(self, dropped: Sequence[str], *, is_full: bool) -> list[str]:
+        notes = [f"{name}: {note}" for name, entry in sorted(self._entries.items()) for note in entry.notes]
+        if dropped:
+            notes.append(f"{dropped[0]} and all after it: the folder has more than {MAX_TOTAL:,} characters")
+        if self.unread:
+            notes.append(f"{self.unread} new documents: there was no time yet, search again")
+        if is_full:
+            notes.append(f"what is left: the folder has more than {MAX_FILES:,} documents")
+        return notes if len(notes) <= MAX_NOTES else [*notes[:MAX_NOTES], f"and {len(notes) - MAX_NOTES} more"]
+
+
+def _signature(path: Path) -> tuple[int, ...]:
+    """What changes with a file: its size and times; the second time also when the first is set back."""
+    try:
+        found = path.stat()
+    except OSError:
+        return ()
+    return (found.st_size, found.st_mtime_ns, found.st_ctime_ns)
+
+
+class Libraries:
+    """The libraries of the folders that were asked for last, shared by all calls of a worker."""
+
+    def __init__(self, *, seconds: float = SECONDS) -> None:
+        """Begin without any; each of them reads for about `seconds` in one call."""
+        self._seconds = seconds
+        self._lock = threading.Lock()
+        self._by_root = OrderedDict[Path, Library]()
+
+    def of(self, root: Path) -> Library:
+        """The library of a folder, made when it is asked for first."""
+        with self._lock:
+            library = self._by_root.get(root) or Library(root, seconds=self._seconds)
+            self._by_root[root] = library
+            self._by_root.move_to_end(root)
+            if len(self._by_root) > MAX_LIBRARIES:
+                self._by_root.popitem(last=False)
+            return library

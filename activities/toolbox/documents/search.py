@@ -1,0 +1,117 @@
+"""The kind `search`: ranked full-text search over the task's documents."""
+
+import difflib
+import itertools
+import re
+import unicodedata
+from collections.abc import Iterator, Sequence
+
+from pydantic import BaseModel, Field
+
+from activities.errors import Busy, Refused
+from activities.toolbox.declare.tool import tool
+from activities.toolbox.documents.document import SUFFIXES
+from activities.toolbox.documents.library import CUT, END, FIRST, Library, Match
+from activities.toolbox.injection import Documents
+
+MAX_TERMS, MAX_WIDER = 12, 5
+MAX_TEXT = 600
+"""Characters of a passage that are shown."""
+
+
+class Query(BaseModel):
+    """What to look for."""
+
+    query: str = Field(description="A few words; a passage must hold all of them, e.g. refund policy", max_length=300)
+    limit: int = Field(default=5, ge=1, le=20, description="How many passages at the most")
+
+
+class Hit(BaseModel):
+    """One passage."""
+
+    path: str
+    """The file, relative to the folder of documents: the name that `read_document` takes."""
+    page: int | None = None
+    """The page, as `read_document` counts them; None where there is only one."""
+    line: int
+    """The line on which the first of the words stands: of its page in a PDF, else of the whole text."""
+    title: str
+    """The headings above it."""
+    text: str
+
+
+class Found(BaseModel):
+    """The best passages first."""
+
+    query: str
+    hits: list[Hit]
+    skipped: list[str] = Field(default_factory=list)
+    """Files that were not read, and why."""
+
+
+@tool.read(timeout=60, untrusted=True)
+def search(args: Query, documents: Documents) -> Found:
+    """Search the task's documents (Markdown, text, HTML, PDF); returns the best passages with file, page and line."""
+    library, terms = documents.library, _terms(args.query)
+    with library.fresh():
+        hits = [_hit(found) for found in library.find(terms, args.limit)]
+        if not hits:
+            raise _no_results(args.query, terms, library)
+        return Found(query=args.query, hits=hits, skipped=library.skipped)
+
+
+_TERM = re.compile(r"[^\W_]+(?:[-.'\u2019][^\W_]+)*")
+FILLER = re.compile(
+    "an?|and|any|are|as|at|be|by|can|do|does|for|from|how|i|in|is|it|me|my|of|on|or|our|the|their|to|us|was|we|what|"
+    "when|where|which|who|will|with|you|your"
+)
+
+
+def _terms(query: str) -> list[str]:
+    """The words that count; whatever else a query holds has no meaning to the index."""
+    words = list(dict.fromkeys(_TERM.findall(unicodedata.normalize("NFC", query).lower())))
+    return ([word for word in words if not FILLER.fullmatch(word)] or words)[:MAX_TERMS]
+
+
+def _hit(found: Match) -> Hit:
+    title = " > ".join(filter(None, (found.above, found.heading)))
+    cut = found.marked.strip(CUT)
+    text = cut.replace(FIRST, "").replace(END, "")
+    before = found.body[: found.body.find(text) + max(cut.find(FIRST), 0)]
+    shown = " ".join(found.marked.replace(FIRST, "").replace(END, "").replace(CUT, " … ").split())
+    line = found.line + before.count("\n")
+    return Hit(path=found.name, page=found.page, line=line, title=title, text=shown[:MAX_TEXT])
+
+
+def _no_results(query: str, terms: Sequence[str], library: Library) -> Refused | Busy:
+    if library.unread:
+        reason = f"Nothing yet: {library.unread} documents are still to be read, and the next call goes on with them."
+        return Busy(reason, retry_after=0)
+    candidates = dict.fromkeys(filter(None, (" ".join(some) for some in _fewer(terms, library))))
+    wider = list(itertools.islice((some for some in candidates if library.find(some.split(" "), 1)), MAX_WIDER))
+    if library.is_empty:
+        reason = f"There are no documents ({', '.join(SUFFIXES)}) in the folder: name another folder."
+    elif wider:
+        reason = "No passage holds all words of the query: use one of the wider queries."
+    else:
+        reason = "No document holds any word of the query: look for something else."
+    observed = {"query": query, "wider": wider, "skipped": library.skipped}
+    return Refused(reason, code="no_results", observed=observed)
+
+
+def _fewer(terms: Sequence[str], library: Library) -> Iterator[Sequence[str]]:
+    """Queries that may have hits: spelt as the documents do, without unknown terms, one term fewer, one term."""
+    known = [term for term in terms if library.find([term], 1)]
+    unknown = [term for term in terms if term not in known]
+    nearest = {term: _nearest(term, library) for term in unknown[:3]}
+    yield [nearest.get(term, term) or "" for term in terms] if all(map(nearest.get, unknown)) else []
+    yield known
+    yield from itertools.combinations(known, len(known) - 1) if known else []
+    yield from ([term] for term in known)
+    yield from ([term] for term in nearest.values() if term)
+
+
+def _nearest(term: str, library: Library) -> str | None:
+    """The word of the documents that was probably meant: a typing error rarely changes the first letter."""
+    alike = [word for word in library.words if word[0] == term[0] and abs(len(word) - len(term)) < 3]
+    return next(iter(difflib.get_close_matches(term, alike, n=1, cutoff=0.7)), None)

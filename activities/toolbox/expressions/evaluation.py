@@ -1,0 +1,264 @@
+"""What may be compared with what: the types of values in a condition, and the operators with their rules.
+
+A number and a text are neither equal nor unequal: comparing them is a mistake, which a plain `False` would hide.
+"""
+
+import ast
+import operator
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from decimal import (
+    ROUND_HALF_UP,
+    Context,
+    Decimal,
+    DivisionByZero,
+    Inexact,
+    InvalidOperation,
+    Overflow,
+    Underflow,
+    getcontext,
+    localcontext,
+)
+from enum import StrEnum
+from typing import Any, TypeAlias
+
+from simpleeval import SimpleEval  # type: ignore[import-untyped]  # it ships no types
+
+from activities.toolbox.expressions.expression import Unreadable
+
+DIGITS = 50
+"""Digits that are computed with."""
+SHOWN = 28
+"""Digits of a result that was rounded on the way."""
+LARGEST = 999
+"""The largest power of ten."""
+
+
+@contextmanager
+def bounded() -> Iterator[None]:
+    """Let decimal arithmetic stay small in this block, and say what has no value.
+
+    Raises:
+        Unreadable: a result is no number, or too large or too small.
+    """
+    traps = [DivisionByZero, InvalidOperation, Overflow, Underflow]
+    with localcontext(Context(prec=DIGITS, rounding=ROUND_HALF_UP, Emin=-LARGEST, Emax=LARGEST, traps=traps)):
+        try:
+            yield
+        except DivisionByZero:
+            raise Unreadable("It divides by zero, which has no value: change the divisor.") from None
+        except InvalidOperation:
+            raise Unreadable("It has no value among the numbers, like 0/0 or the root of a negative number.") from None
+        except (Overflow, Underflow):
+            raise Unreadable(f"Its numbers leave 10^-{LARGEST} to 10^{LARGEST}: use smaller powers.") from None
+
+
+def evaluate(
+    tree: ast.expr,
+    names: Any,
+    operators: Mapping[type[ast.AST], Callable[..., Any]],
+    functions: Mapping[str, Callable[..., Any]],
+    nodes: tuple[type[ast.expr], ...],
+) -> Any:
+    """The value of a tree that holds nothing but `nodes`; `names` are looked up as they are needed.
+
+    Raises:
+        Unreadable: it has none.
+    """
+    evaluator = SimpleEval(operators=operators, functions=functions, names=names)
+    evaluator.nodes = {node: evaluator.nodes[node] for node in nodes}
+    try:
+        return evaluator.eval("", previously_parsed=tree)
+    except RecursionError:
+        raise Unreadable("It is nested too deep: write it shorter.") from None
+
+
+def settled(value: Decimal) -> Decimal:
+    """Drop what rounding left over since the bounded block began."""
+    inexact = getcontext().flags[Inexact]
+    return Context(prec=SHOWN, rounding=ROUND_HALF_UP).plus(value) if inexact else value
+
+
+def _modulo(left: Decimal, right: Decimal) -> Decimal:
+    """The remainder with the sign of the divisor, as in Python."""
+    rest = left % right
+    return rest + right if rest and (rest < 0) != (right < 0) else rest
+
+
+def _floor_divide(left: Decimal, right: Decimal) -> Decimal:
+    return (left - _modulo(left, right)) / right
+
+
+def _power(base: Decimal, exponent: Decimal) -> Decimal:
+    if not base and exponent < 0:
+        raise DivisionByZero  # decimal itself would give infinity, without a signal
+    return base**exponent
+
+
+def _round(value: Decimal, places: Decimal = Decimal(0)) -> Decimal:
+    """Half away from zero, as taught at school."""
+    if abs(places) > SHOWN or places != int(places):
+        raise Unreadable(f"round(number, places) takes a whole number of places, at most {SHOWN}.")
+    return value.quantize(Decimal(1).scaleb(-int(places)), rounding=ROUND_HALF_UP)
+
+
+FUNCTIONS: Mapping[str, Callable[..., Decimal]] = {
+    "sqrt": Decimal.sqrt,
+    "round": _round,
+    "min": lambda *numbers: min(numbers),
+    "max": lambda *numbers: max(numbers),
+    "abs": abs,
+}
+OPERATORS: Mapping[type[ast.AST], Callable[..., Decimal]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.MatMult: operator.mul,
+    ast.Div: operator.truediv,
+    ast.FloorDiv: _floor_divide,
+    ast.Mod: _modulo,
+    ast.Pow: _power,
+    ast.USub: operator.neg,
+    ast.UAdd: operator.pos,
+}
+
+
+Value: TypeAlias = "Decimal | str | bool | list[Value] | dict[str, Value] | None"
+"""JSON whose numbers are decimals."""
+
+
+class Type(StrEnum):
+    """What a value is, in the words of messages."""
+
+    NUMBER = "a number"
+    TEXT = "a text"
+    TRUTH = "a truth value"
+    NONE = "none"
+    LIST = "a list"
+    OBJECT = "an object"
+
+
+_TYPES: Mapping[type, Type] = {
+    Decimal: Type.NUMBER,
+    str: Type.TEXT,
+    bool: Type.TRUTH,
+    type(None): Type.NONE,
+    list: Type.LIST,
+    dict: Type.OBJECT,
+}
+
+
+def type_of(value: Value) -> Type:
+    """The type of a value."""
+    return _TYPES[type(value)]
+
+
+@dataclass(frozen=True)
+class Operation:
+    """An operator or a function; called with values, it refuses those that it is not made for."""
+
+    rule: Callable[..., None]
+    """Takes the types of the values, None for one that is not known yet; raises Unreadable."""
+    function: Callable[..., Any]
+    gives: Type
+
+    def __call__(self, *values: Value) -> Value:
+        """Apply it.
+
+        Raises:
+            Unreadable: it is not made for such values.
+        """
+        self.rule(*map(type_of, values))
+        result: Value = self.function(*values)
+        return result
+
+
+def _calculates(*types: Type | None) -> None:
+    for type in types:
+        if type not in (Type.NUMBER, None):
+            raise Unreadable(f"It calculates with {type}: use numbers.")
+
+
+def _equates(left: Type | None, right: Type | None) -> None:
+    if left is not right and not {left, right} & {Type.NONE, None}:
+        raise Unreadable(f"It compares {left} with {right}: compare like with like.")
+
+
+def _orders(left: Type | None, right: Type | None) -> None:
+    for type in (left, right):
+        if type not in (Type.NUMBER, Type.TEXT, None):
+            raise Unreadable(f"It asks whether {type} is smaller or larger: only numbers and texts have an order.")
+    _equates(left, right)
+
+
+def _contains(item: Type | None, among: Type | None) -> None:
+    if among not in (Type.LIST, Type.TEXT, Type.OBJECT, None):
+        raise Unreadable(f"It looks for something in {among}: look in a list or a text.")
+    if among in (Type.TEXT, Type.OBJECT) and item not in (Type.TEXT, None):
+        raise Unreadable(f"It looks for {item} in {among}: look for a text there.")
+
+
+def _counts(type: Type | None) -> None:
+    if type not in (Type.LIST, Type.TEXT, Type.OBJECT, None):
+        raise Unreadable(f"It asks for the length of {type}: use len(...) of a list or a text.")
+
+
+def _holds(type: Type | None) -> None:
+    if type not in (Type.TRUTH, None):
+        raise Unreadable(f"There is {type} where a condition must stand: compare it with something.")
+
+
+def _equal(left: Value, right: Value) -> bool:
+    _equates(type_of(left), type_of(right))
+    match left, right:
+        case list(), list():
+            return len(left) == len(right) and all(map(_equal, left, right))
+        case dict(), dict():
+            return left.keys() == right.keys() and all(_equal(value, right[name]) for name, value in left.items())
+        case _:
+            return bool(_settled(left) == _settled(right))
+
+
+def _is_in(item: Value, among: "list[Value] | str | dict[str, Value]") -> bool:
+    if not isinstance(among, list):
+        return item in among
+    alike = [one for one in among if {type_of(one), type_of(item)} & {Type.NONE} or type_of(one) is type_of(item)]
+    if among and not alike:
+        raise Unreadable(f"It looks for {type_of(item)} among others: compare like with like.")
+    return any(_equal(one, item) for one in alike)
+
+
+def _settled(value: Value) -> Any:
+    return settled(value) if isinstance(value, Decimal) else value
+
+
+def _arithmetic(function: Callable[..., Decimal]) -> Operation:
+    return Operation(_calculates, lambda *numbers: function(*(+number for number in numbers)), Type.NUMBER)
+
+
+def _comparison(rule: Callable[..., None], function: Callable[..., bool]) -> Operation:
+    return Operation(rule, function, Type.TRUTH)
+
+
+def _order(function: Callable[[Any, Any], bool]) -> Operation:
+    return _comparison(_orders, lambda left, right: function(_settled(left), _settled(right)))
+
+
+TRUTH = Operation(_holds, bool, Type.TRUTH)
+TYPED_OPERATORS: Mapping[type[ast.AST], Operation] = {
+    **{node: _arithmetic(function) for node, function in OPERATORS.items()},
+    ast.Eq: _comparison(_equates, _equal),
+    ast.NotEq: _comparison(_equates, lambda left, right: not _equal(left, right)),
+    ast.Lt: _order(operator.lt),
+    ast.LtE: _order(operator.le),
+    ast.Gt: _order(operator.gt),
+    ast.GtE: _order(operator.ge),
+    ast.In: _comparison(_contains, _is_in),
+    ast.NotIn: _comparison(_contains, lambda item, among: not _is_in(item, among)),
+    ast.Not: _comparison(_holds, operator.not_),
+}
+TYPED_FUNCTIONS: Mapping[str, Operation] = {
+    **{name: _arithmetic(function) for name, function in FUNCTIONS.items()},
+    "len": Operation(_counts, lambda value: Decimal(len(value)), Type.NUMBER),
+}

@@ -1,0 +1,164 @@
+"""The kind `http_request`: one request to a service that this worker may use, with the idempotency key of the step."""
+
+import asyncio
+import re
+from collections.abc import Mapping
+from contextlib import aclosing
+from typing import Annotated, Literal
+
+import httpcore2
+import httpx2
+from pydantic import BaseModel, Field, JsonValue
+from pydantic_core import from_json
+
+from activities.borders import classify
+from activities.errors import Refused, ToolError
+from activities.toolbox.declare.tool import tool
+from activities.toolbox.documents import html
+from activities.toolbox.http.network import MAX_URL
+from activities.toolbox.http.services import HEADER_NAME, HEADER_VALUE, Services
+from activities.toolbox.injection import Key
+from workflows import routing
+from workflows.plan import MAX_DEPTH, canonical, depth
+
+MAX_READ = 256 * 1024
+"""Bytes of an answer, unpacked, that are read."""
+MAX_JSON = 36 * 1024
+"""Bytes of an answer's JSON that are returned as such: it must fit into what an effect may return."""
+MAX_TEXT = 9_000
+"""Characters of an answer that are returned as text, of four bytes each at the most."""
+MAX_HEADER = 300
+"""Characters of one of its headers."""
+
+TOLD = ("content-type", "etag", "last-modified", "link", "location", "request-id", "retry-after", "x-request-id")
+"""The headers of an answer that are returned."""
+
+_OURS = frozenset(
+    {
+        *("accept-encoding", "content-encoding", "content-length", "expect", "host", "idempotency-key"),
+        *("connection", "keep-alive", "te", "trailer", "transfer-encoding", "upgrade", "via"),  # of one hop
+    }
+)
+"""Headers that only we write."""
+_SECRET = re.compile(r"auth|cookie|credential|password|passwd|secret|session|token|api-?key|^proxy-")
+"""In the names of headers that carry secrets."""
+_JSON = re.compile(r"application/(?:[\w.-]{1,80}\+)?json")
+_CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
+
+HeaderName = Annotated[str, Field(pattern=HEADER_NAME)]
+HeaderValue = Annotated[str, Field(pattern=HEADER_VALUE)]
+
+
+class HttpRequest(BaseModel):
+    """What to send, and where."""
+
+    method: Literal["GET", "POST", "PUT", "PATCH", "DELETE"]
+    url: str = Field(description="The whole address, e.g. https://api.example/orders", max_length=MAX_URL)
+    headers: dict[HeaderName, HeaderValue] = Field(
+        default_factory=dict, description="More headers, e.g. If-Match; never secrets", max_length=30
+    )
+    body: JsonValue = Field(default=None, description="What is sent as JSON; nothing when it is null")
+
+
+class HttpReply(BaseModel):
+    """What was answered; a refusal is a fault instead."""
+
+    status: int
+    headers: dict[str, str]
+    """Those that later steps may need, by their names in small letters."""
+    body: JsonValue
+    """JSON where the answer is some, else its text; null when it is empty."""
+    cut: str = ""
+    """Why `body` is not the whole answer; empty when it is."""
+
+
+@tool.keyed(untrusted=True)
+async def http_request(args: HttpRequest, key: Key, services: Services) -> HttpReply:
+    """Send one HTTP request with a JSON body to a service that this worker may use; for web pages use fetch_page."""
+    headers = _headers(args, key)
+    content = None if args.method == "GET" else b"" if args.body is None else canonical(args.body).encode()
+    try:
+        async with services.send(args.method, args.url, headers, content) as answer:
+            return await _read(answer)
+    except (httpx2.HTTPError, httpcore2.NetworkError, httpcore2.TimeoutException, httpcore2.ProtocolError) as error:
+        if args.method == "GET":
+            raise _without_effect(error) from None
+        raise
+
+
+def _headers(args: HttpRequest, key: Key) -> Mapping[str, str]:
+    headers = {name.lower(): value for name, value in args.headers.items()}
+    for name in headers:
+        if name in _OURS:
+            raise Refused(f"The header {name!r} is not yours to write: leave it out.", code="invalid_input")
+        if _SECRET.search(name):
+            reason = f"The header {name!r} may carry a secret, which no plan may hold: leave it out; the worker's "
+            raise Refused(f"{reason}--http-header sends such headers.", code="invalid_input")
+    media = headers.setdefault("content-type", "application/json")
+    if not _JSON.fullmatch(media.partition(";")[0].strip().lower()):
+        raise Refused(f"The body is sent as JSON, not as {media[:80]}: leave the header out.", code="invalid_input")
+    if args.method == "GET":
+        if args.body is not None:
+            raise Refused("A GET has no body: put what you look for into the address.", code="invalid_input")
+        del headers["content-type"]
+        return headers
+    return {**headers, "idempotency-key": key}
+
+
+def _without_effect(error: Exception) -> Exception:
+    """The same failure as one that proves that nothing happened, since a GET changes nothing."""
+    fault = classify(error)
+    for chosen in ToolError.__subclasses__():
+        if fault.code in chosen.codes():
+            said = chosen(fault.reason, code=fault.code, observed=fault.observed, retry_after=fault.retry_after)
+            said.is_harmless = True
+            return said
+    return error
+
+
+async def _read(answer: httpx2.Response) -> HttpReply:
+    """Read what was answered.
+
+    Raises:
+        httpx2.HTTPStatusError: it is a refusal; see `borders/http.py`.
+    """
+    content, cut = await _content(answer)
+    if not (answer.is_success or answer.status_code == httpx2.codes.SEE_OTHER):
+        plain = {name: value for name, value in answer.headers.items() if name in TOLD}
+        httpx2.Response(answer.status_code, headers=plain, content=content, request=answer.request).raise_for_status()
+    body, shortened = _body(answer, content)
+    told = {name: answer.headers[name][:MAX_HEADER] for name in TOLD if name in answer.headers}
+    return HttpReply(status=answer.status_code, headers=told, body=body, cut=cut or shortened)
+
+
+async def _content(answer: httpx2.Response) -> tuple[bytes, str]:
+    """As much of the body as is wanted, and why it is not all."""
+    content = bytearray()
+    try:
+        async with asyncio.timeout(routing.READING), aclosing(answer.aiter_bytes()) as parts:
+            async for part in parts:
+                content += part
+                if len(content) > MAX_READ:
+                    return bytes(content[:MAX_READ]), f"cut after {MAX_READ:,} bytes"
+    except TimeoutError:
+        return bytes(content), f"cut after {routing.READING:g} s, when more was still to come"
+    except httpx2.DecodingError:  # what happened has happened, however it was told
+        return bytes(content), "cut where its encoding was broken"
+    return bytes(content), ""
+
+
+def _body(answer: httpx2.Response, content: bytes) -> tuple[JsonValue, str]:
+    """The body as JSON or as text, and why it is not all of it."""
+    if not content:
+        return None, ""
+    media = answer.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if _JSON.fullmatch(media):
+        try:
+            read: JsonValue = from_json(content, allow_inf_nan=False)
+            if depth(read) <= MAX_DEPTH and len(canonical(read).encode()) <= MAX_JSON:
+                return read, ""
+        except ValueError:
+            pass  # it is told as text
+    encoding = html.encoding_of(content, answer.charset_encoding)
+    text = _CONTROL.sub(" ", content[: 4 * (MAX_TEXT + 1)].decode(encoding, errors="replace"))
+    return text[:MAX_TEXT], f"cut after {MAX_TEXT:,} characters" if len(text) > MAX_TEXT else ""

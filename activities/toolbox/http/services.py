@@ -1,0 +1,168 @@
+"""Services: the hosts that a worker may send requests to, and what it says there of itself.
+
+A page can be read wherever it is public; what changes something goes only to hosts that a person has named.
+"""
+
+import re
+from collections.abc import AsyncIterator, Iterable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from ipaddress import ip_address
+from typing import NamedTuple
+
+import httpx2
+
+from activities.errors import NeedsPerson, Refused, answered, unsent
+from activities.toolbox.http.network import MAX_REDIRECTS, BadReach, TooMuch, Web, checked, joined, plain, read_host
+
+HEADER_NAME = r"^[!#$%&'*+.^_`|~0-9A-Za-z-]{1,100}$"
+HEADER_VALUE = r"^[\t\x20-\x7e]{0,2000}$"
+"""What a header may be made of (RFC 9110, section 5), in ASCII: no line can end in one and begin another."""
+
+OURS: Mapping[str, str] = {
+    "user-agent": "Replan",
+    "accept": "application/json, */*;q=0.5",
+    "accept-encoding": "gzip, deflate",
+}
+"""What every request says."""
+_PASSED_ON = frozenset({301, 307, 308})
+"""The service did nothing but say where the thing is now; 302 often answers what was done."""
+_LOOPBACK = "localhost"
+
+
+class Place(NamedTuple):
+    """A host, and a port where only one of its ports is meant."""
+
+    host: str
+    port: int | None
+
+
+@dataclass(frozen=True)
+class Services:
+    """The hosts that `--allow-request` names, reached by the rules of `Web`; what no rule allows is never sent."""
+
+    web: Web = field(default_factory=Web)
+    places: frozenset[Place] = frozenset()
+    headers: Mapping[str, Mapping[str, str]] = field(default_factory=dict, repr=False)
+    """What is said to each host besides, by host: mostly credentials, which no argument and no history has."""
+
+    @classmethod
+    def of(
+        cls, allowed: Iterable[str], headers: Iterable[str], environment: Mapping[str, str], web: Web | None = None
+    ) -> "Services":
+        """Read `HOST` or `HOST:PORT`, and `HOST=NAME:VARIABLE` for a header whose value is in the environment.
+
+        Raises:
+            BadReach: one of them cannot be used; its message has the remedy and no value.
+        """
+        places = frozenset(map(_place, allowed))
+        said = dict[str, dict[str, str]]()
+        for text in headers:
+            host, name, value = _header(text, environment)
+            if host not in {place.host for place in places}:
+                raise BadReach(f"--http-header {text}: nothing is sent to {host}: give --allow-request {host}, too.")
+            said.setdefault(host, {})[name] = value
+        return cls(web or Web(), places, said)
+
+    @asynccontextmanager
+    async def send(
+        self, method: str, url: str, headers: Mapping[str, str], content: bytes | None
+    ) -> AsyncIterator[httpx2.Response]:
+        """Send one request; the body of its answer is read as a stream, inside the block.
+
+        Only a GET follows redirects, and only to hosts that are allowed, too.
+
+        Raises:
+            NeedsPerson: the host is not one that may be sent to.
+            Refused: the address is none, or the answer leads elsewhere.
+            Unreachable, httpx2.*, httpcore2.*: as `Web.get`; but a service that never stops sending is a
+            RemoteProtocolError, since what was asked of it may have happened.
+        """
+        try:
+            async with self._send(method, self._allowed(checked(httpx2.URL(url))), headers, content) as answer:
+                yield answer
+        except TooMuch as much:
+            if method == "GET":
+                raise
+            raise httpx2.RemoteProtocolError(str(much)) from None
+
+    @asynccontextmanager
+    async def _send(
+        self, method: str, here: httpx2.URL, headers: Mapping[str, str], content: bytes | None
+    ) -> AsyncIterator[httpx2.Response]:
+        for _ in range(MAX_REDIRECTS + 1):
+            more = {**OURS, **headers, **self.headers.get(_host(here), {})}
+            async with self.web.exchange(here, method, more, content) as answer:
+                if not answer.has_redirect_location or (method != "GET" and answer.status_code not in _PASSED_ON):
+                    yield answer
+                    return
+                there = checked(joined(here, answer.headers["location"]))
+            if method != "GET":
+                reason = f"{here.host} says that this is somewhere else ({answer.status_code}): use that address."
+                raise answered(Refused(reason, code="unexpected_result", observed={"location": str(there)}))
+            here, headers = self._follows(here, there), headers if _origin(here) == _origin(there) else {}
+        reason = f"The address redirects more than {MAX_REDIRECTS} times: use another one."
+        raise Refused(reason, code="unexpected_result")
+
+    def _allowed(self, url: httpx2.URL) -> httpx2.URL:
+        host = _host(url)
+        if not self._names(url):
+            at = host if len(host) <= 100 else f"{host[:100]}…"
+            reason = f"This worker may send nothing to {at}: start it with --allow-request {at}, if it should."
+            raise unsent(NeedsPerson(reason, code="forbidden"))
+        if url.scheme != "https" and host in self.headers and not _is_here(host):
+            reason = f"{host} is told who we are, so it needs an address with https://."
+            raise unsent(Refused(reason, code="invalid_input"))
+        return url
+
+    def _names(self, url: httpx2.URL) -> bool:
+        host, port = _host(url), url.port or (443 if url.scheme == "https" else 80)
+        return not self.places.isdisjoint({Place(host, None), Place(host, port)})
+
+    def _follows(self, here: httpx2.URL, there: httpx2.URL) -> httpx2.URL:
+        if not self._names(there) or (here.scheme, there.scheme) == ("https", "http"):
+            reason = f"{here.host} redirects to where this worker sends nothing: use another address."
+            raise Refused(reason, code="unexpected_result")
+        return self._allowed(there)
+
+
+def _place(text: str) -> Place:
+    host, port = text, ""
+    if re.fullmatch(r"(?:\[.*\]|[^:]*):[^:\]]*", text):
+        host, _, port = text.rpartition(":")
+    read = read_host(host)
+    if read is None or (port and not (port.isdecimal() and 0 < int(port) < 65536)) or text.endswith(":"):
+        examples = "api.example, api.example:8443 or 10.0.0.7"
+        raise BadReach(f"--allow-request: {text!r} is no host, such as {examples}.")
+    return Place(read, int(port) if port else None)
+
+
+def _header(text: str, environment: Mapping[str, str]) -> tuple[str, str, str]:
+    host, has_host, rest = text.partition("=")
+    name, has_name, variable = rest.partition(":")
+    read = read_host(host)
+    if not (has_host and has_name and variable) or read is None or not re.fullmatch(HEADER_NAME, name):
+        example = "api.example=Authorization:SHOP_AUTHORIZATION"
+        raise BadReach(f"--http-header: {text!r} is not HOST=NAME:VARIABLE, such as {example}.")
+    value = environment.get(variable, "")
+    if not value:
+        raise BadReach(f"--http-header {text}: the environment has no {variable}: set it to what the header says.")
+    if not re.fullmatch(HEADER_VALUE, value) or value != value.strip():
+        raise BadReach(f"--http-header {text}: {variable} has what no header can: one line of plain ASCII is wanted.")
+    return read, name.lower(), value
+
+
+def _host(url: httpx2.URL) -> str:
+    return plain(url.raw_host.decode())
+
+
+def _origin(url: httpx2.URL) -> tuple[str, str, int | None]:
+    return url.scheme, _host(url), url.port
+
+
+def _is_here(host: str) -> bool:
+    """Whether it is this machine, so that what is said there passes no network."""
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == _LOOPBACK

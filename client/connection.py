@@ -1,0 +1,50 @@
+"""Reaching the server, and naming what people find there."""
+
+import os
+import urllib.parse
+
+from temporalio.client import Client
+from temporalio.runtime import Runtime, TelemetryConfig
+
+from client.problem import Exit, Problem
+from runtime.client import Misconfigured, NotConnected, connect
+
+DOCTOR = "python starter.py doctor"
+UI_PORT_OFFSET = 1000
+"""The Temporal CLI's rule for the web UI of a development server."""
+
+
+async def connected(address: str | None, namespace: str | None, profile: str | None) -> Client:
+    """A client of the server that options, environment and profile name.
+
+    Raises:
+        Problem: nobody answers there, or the settings cannot be used.
+    """
+    try:
+        quiet = Runtime(telemetry=TelemetryConfig(logging=None))  # the SDK's core would write across what is shown
+        return await connect(address=address, namespace=namespace, profile=profile, runtime=quiet)
+    except NotConnected as error:
+        exit = Exit.BAD_USAGE if isinstance(error, Misconfigured) else Exit.UNREACHABLE
+        code = "misconfigured" if isinstance(error, Misconfigured) else "unreachable"
+        raise Problem(code, error.reason, f"{error.remedy}, or see `{DOCTOR}`", exit) from error
+
+
+def ui_url(host: str, namespace: str, task_id: str) -> str | None:
+    """Where the web UI shows a task; None for a server whose UI nobody named (REPLAN_UI does)."""
+    base = ui_base(host)
+    return base and f"{base}/namespaces/{namespace}/workflows/{urllib.parse.quote(task_id, safe='')}"
+
+
+def ui_base(host: str) -> str | None:
+    """Where the web UI of a server is; None where nobody said."""
+    base = os.environ.get("REPLAN_UI") or _guessed(host)
+    return base.rstrip("/") if base else None
+
+
+def _guessed(host: str) -> str | None:
+    name, _, port = host.rpartition(":")
+    if ".tmprl.cloud" in host or ".api.temporal.io" in host:
+        return "https://cloud.temporal.io"
+    if name in ("localhost", "127.0.0.1") and port.isdecimal():
+        return f"http://localhost:{int(port) + UI_PORT_OFFSET}"
+    return None

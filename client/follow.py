@@ -1,0 +1,357 @@
+"""Following a task over restarts of worker and server, until it ends; whatever is seen goes to a view."""
+
+import asyncio
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from enum import StrEnum
+from types import TracebackType
+from typing import Self
+
+from temporalio.api.workflow.v1 import PendingActivityInfo
+from temporalio.client import (
+    Client,
+    WorkflowExecutionDescription,
+    WorkflowExecutionStatus,
+    WorkflowFailureError,
+    WorkflowQueryFailedError,
+)
+from temporalio.converter import DataConverter
+from temporalio.exceptions import ApplicationError, FailureError
+from temporalio.service import RPCError, RPCStatusCode
+
+from client.history.records import RECONCILE
+from client.problem import Exit, Problem
+from client.tasks import QUERY_TIMEOUT, Handle, final_outcome, query_progress
+from client.workflow_task import FailingTask, failing, unanswered, with_step
+from console.render.terminal import starter
+from console.render.tree import Attempt, Now
+from workflows import routing
+from workflows.agent import AgentWorkflow
+from workflows.faults import readable
+from workflows.outcome import Outcome, OutcomeStep
+from workflows.record import StepStatus
+
+FOR_GOOD = (
+    RPCStatusCode.NOT_FOUND,
+    RPCStatusCode.PERMISSION_DENIED,
+    RPCStatusCode.UNAUTHENTICATED,
+    RPCStatusCode.INVALID_ARGUMENT,
+)
+"""What a server says that has understood; everything else may be better in a moment."""
+OWN = {
+    routing.CATALOGUE.kind: "asking what the worker can do",
+    routing.PLAN.kind: "asking the planner",
+    routing.REPLAN.kind: "asking the planner for a new plan",
+    routing.COMPACT.kind: "summarising the older turns of the conversation",
+    routing.FIND_EFFECT.kind: "asking the ledger whether a call happened",
+}
+
+ASKING = (routing.PLAN.kind, routing.REPLAN.kind)
+"""Requests to whoever plans."""
+
+
+@dataclass(frozen=True)
+class Sight:
+    """How far a task is, as a worker and the server tell it."""
+
+    outcome: Outcome
+    attempts: Mapping[str, Attempt] = field(default_factory=dict)
+    """Of the running steps, by id."""
+    doing: tuple[str, ...] = ()
+    """What goes on beside the steps: planning, looking again, finding out what happened."""
+
+    def now(self) -> Now:
+        """What is known beside the Outcome, at this moment."""
+        return Now(datetime.now(UTC), self.attempts)
+
+
+@dataclass(frozen=True)
+class Look:
+    """What a server answered: whether the task goes on, and how far it is where a worker answered, too."""
+
+    closed: bool
+    sight: Sight | None = None
+    failing: FailingTask | None = None
+    """Why no worker can tell how far it is, where not for want of a worker."""
+
+
+async def look(client: Client, handle: Handle) -> Look | None:
+    """Look once; None when the server does not answer.
+
+    Raises:
+        RPCError: the server does not know the task any more, or does not let us in.
+    """
+    seen = await _described(handle)
+    if seen is None:
+        return None
+    if seen.status is not WorkflowExecutionStatus.RUNNING:
+        return Look(closed=True)
+    try:
+        if found := await failing(client, seen):  # the server lets nobody ask such a task, or keeps the question
+            return Look(closed=False, failing=found)
+        known = await query_progress(handle)
+        if known is None:  # a worker may have failed the workflow task meanwhile, and with it the question
+            later = await _described(handle)
+            return Look(closed=False, failing=await failing(client, later)) if later else None
+    except WorkflowQueryFailedError as error:
+        return Look(closed=False, failing=unanswered(seen, error.message))
+    except RPCError as error:
+        if error.status in FOR_GOOD:
+            raise
+        return None
+    return Look(closed=False, sight=await _sight(client, known.outcome(datetime.now(UTC)), seen))
+
+
+async def _described(handle: Handle) -> WorkflowExecutionDescription | None:
+    try:
+        async with asyncio.timeout(QUERY_TIMEOUT.total_seconds()):  # the SDK tries again for longer than people wait
+            return await handle.describe()
+    except TimeoutError:
+        return None
+    except RPCError as error:
+        if error.status in FOR_GOOD:
+            raise
+        return None
+
+
+async def _sight(client: Client, outcome: Outcome, seen: WorkflowExecutionDescription) -> Sight:
+    running = {step.id: step for step in outcome.steps if step.status is StepStatus.RUNNING}
+    attempts, doing = dict[str, Attempt](), list[str]()
+    for activity in seen.raw_description.pending_activities:
+        kind = activity.activity_type.name
+        if kind in OWN:
+            doing.append(await asking(client.data_converter, outcome, activity))
+        elif step := running.get(activity.activity_id):
+            attempts[step.id] = await _attempt(client, step, activity)
+        elif activity.activity_id.endswith(RECONCILE):
+            doing.append(f"finding out with {kind} whether a call happened")
+        else:
+            doing.append(f"looking at the world again with {kind}")
+    return Sight(outcome, attempts, tuple(dict.fromkeys(doing)))
+
+
+async def asking(converter: DataConverter, outcome: Outcome, activity: PendingActivityInfo) -> str:
+    """What goes on; from the second attempt on which one it is, and what the one before met."""
+    kind = activity.activity_type.name
+    said = "asking the model" if outcome.strategy == "react" and kind in ASKING else OWN[kind]
+    if not activity.HasField("last_failure"):
+        return said
+    of = f" of {activity.maximum_attempts}" if activity.maximum_attempts else ""
+    waits = "waiting for attempt" if activity.HasField("next_attempt_schedule_time") else "attempt"
+    return f"{said}: {waits} {activity.attempt}{of}, after {await _code(converter, activity)}"
+
+
+async def _attempt(client: Client, step: OutcomeStep, activity: PendingActivityInfo) -> Attempt:
+    """The attempt over all schedulings of a step; the server counts within one."""
+    waits = activity.HasField("next_attempt_schedule_time")
+    return Attempt(
+        number=step.attempts + activity.attempt,
+        of=step.attempts + activity.maximum_attempts if activity.maximum_attempts else None,
+        code=await _code(client.data_converter, activity) if activity.HasField("last_failure") else None,
+        due=activity.next_attempt_schedule_time.ToDatetime(UTC) if waits else None,
+    )
+
+
+async def _code(converter: DataConverter, activity: PendingActivityInfo) -> str:
+    failure = await converter.decode_failure(activity.last_failure)
+    details = failure.details[:1] if isinstance(failure, ApplicationError) else []
+    faults = readable(details)
+    if faults:
+        return faults[0].code.value
+    return "timeout" if isinstance(failure, FailureError) and not isinstance(failure, ApplicationError) else "a fault"
+
+
+POLL_SECONDS = 0.25
+LONGEST_POLL = 1.0
+"""Seconds between two looks at a task whose answers take long."""
+PATIENCE_SECONDS = 2.4
+"""How long a worker may be silent before the follower says so; a question to nobody takes a little longer."""
+HEALING_SECONDS = 60.0
+"""How long nobody gives up on a task that may go on without a person, such as one whose store is away."""
+
+
+class Silent(StrEnum):
+    """Who does not answer."""
+
+    SERVER = "server"
+    WORKER = "worker"
+
+
+class View:
+    """Shows nothing."""
+
+    def __enter__(self) -> Self:
+        """Begin to show."""
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Leave the terminal as it was found, however the following ends."""
+
+    def see(self, sight: Sight) -> None:
+        """There is something to look at; it may be the same as before."""
+
+    def silence(self, who: Silent) -> None:
+        """Somebody has not answered for seconds."""
+
+    def answers(self, who: Silent) -> None:
+        """Somebody who was silent answers again."""
+
+    def failing(self, task: FailingTask | None) -> None:
+        """The task's workflow task has failed for seconds; None: it goes on again."""
+
+    def tick(self) -> None:
+        """A moment has passed."""
+
+    def end(self, outcome: Outcome) -> None:
+        """The task has ended."""
+
+
+class Follower:
+    """Looks at one task again and again, and tells a view."""
+
+    def __init__(self, client: Client, handle: Handle, view: View, *, is_attended: bool = True) -> None:
+        """Follow the newest run of the task that `handle` names: a reset begins another.
+
+        Where nobody watches (`is_attended` false), a task that only a person can help is not followed for ever.
+        """
+        self._client = client
+        self._handle: Handle = client.get_workflow_handle_for(AgentWorkflow.run, handle.id)
+        self._view = view
+        self._is_attended = is_attended
+        self._silent: Silent | None = None
+        self._failing: FailingTask | None = None
+        """What the view was told last."""
+        self._failing_since: float | None = None
+        self._sure_since: float | None = None
+        self._heard = time.monotonic()
+        self._woken = asyncio.Event()
+
+    async def to_the_end(self) -> Outcome:
+        """Follow until the task ends.
+
+        Raises:
+            Problem: the server does not know the task any more, or its workflow task fails and nobody watches.
+            RPCError: it does not let us in any more.
+        """
+        looking, waking = asyncio.create_task(self._look_on()), asyncio.create_task(self._wake())
+        try:
+            while not (await asyncio.wait([looking], timeout=POLL_SECONDS))[0]:
+                self._view.tick()
+            outcome = looking.result()
+        finally:
+            looking.cancel()
+            waking.cancel()
+        self._view.end(outcome)
+        return outcome
+
+    async def _look_on(self) -> Outcome:
+        while True:
+            began = time.monotonic()
+            found = await self._look()
+            self._note(found)
+            await self._note_failing(found)
+            if found and found.closed and (outcome := await self._ended()):
+                return outcome
+            took = time.monotonic() - began if found and (found.sight or found.failing) else 0
+            await self._pause(min(LONGEST_POLL, max(POLL_SECONDS, took)))
+
+    async def _look(self) -> Look | None:
+        try:
+            return await look(self._client, self._handle)
+        except RPCError as error:
+            if error.status is not RPCStatusCode.NOT_FOUND:
+                raise
+            reason = f"The server does not know task {self._handle.id!r} any more"
+            raise Problem("unknown_id", reason, "it was deleted, or the server began anew without its data") from error
+
+    async def _ended(self) -> Outcome | None:
+        """The Outcome of a closed task; None when the server went away in between."""
+        try:
+            return await final_outcome(self._handle)
+        except RPCError as error:
+            if error.status in FOR_GOOD:
+                raise
+            return None
+
+    async def _pause(self, seconds: float) -> None:
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._woken.wait(), seconds)
+        self._woken.clear()
+
+    async def _wake(self) -> None:
+        """End the pause as soon as the task ends: the server answers this one question then."""
+        ending = self._client.get_workflow_handle(self._handle.id)
+        while True:
+            try:
+                with suppress(WorkflowFailureError):
+                    await ending.result()
+                return self._woken.set()
+            except RPCError:
+                await asyncio.sleep(POLL_SECONDS)
+
+    def _note(self, found: Look | None) -> None:
+        if found is None:
+            if self._silent is not Silent.SERVER:
+                self._silent = Silent.SERVER
+                self._view.silence(Silent.SERVER)
+            return
+        if self._silent is Silent.SERVER:
+            self._again(Silent.SERVER)
+        if (found.sight or found.failing) and self._silent is Silent.WORKER:
+            self._again(Silent.WORKER)
+        if found.sight:
+            self._heard = time.monotonic()
+            self._view.see(found.sight)
+        elif not (found.closed or found.failing or self._silent) and time.monotonic() - self._heard > PATIENCE_SECONDS:
+            self._silent = Silent.WORKER
+            self._view.silence(Silent.WORKER)
+
+    def _again(self, who: Silent) -> None:
+        self._silent, self._heard = None, time.monotonic()
+        self._view.answers(who)
+
+    async def _note_failing(self, found: Look | None) -> None:
+        """Tell that the workflow task fails or goes on again.
+
+        Raises:
+            Problem: nobody watches, and only a person can help.
+        """
+        if found is None or (found.failing is None and found.sight is None and not found.closed):
+            return  # a server or a worker that is silent says nothing of it
+        now, task = time.monotonic(), found.failing
+        if task is None:
+            if self._failing is not None:
+                self._view.failing(None)
+            self._failing = self._failing_since = self._sure_since = None
+            return
+        self._heard = now
+        self._failing_since = self._failing_since or now
+        self._sure_since = (self._sure_since or now) if task.is_sure and task.is_taken else None
+        is_news = self._failing is None or task.cause is not self._failing.cause
+        if is_news and now - self._failing_since > PATIENCE_SECONDS:
+            self._failing = await self._with_step(task)
+            self._view.failing(self._failing)
+        if not self._is_attended and self._is_hopeless(task, now):
+            raise self._given_up(self._failing or task)
+
+    async def _with_step(self, task: FailingTask) -> FailingTask:
+        try:
+            return await with_step(self._client, task)
+        except RPCError:  # the server went away: the rest is worth saying all the same
+            return task
+
+    def _is_hopeless(self, task: FailingTask, now: float) -> bool:
+        """Whether an attempt after the first ones is not coming through either: a mended worker needs milliseconds."""
+        patience = HEALING_SECONDS if task.may_heal else PATIENCE_SECONDS
+        return self._sure_since is not None and now - self._sure_since > patience
+
+    def _given_up(self, task: FailingTask) -> Problem:
+        problem = task.problem()
+        words = ("undo", task.task_id) if task.task_id != task.workflow_id else ("show", task.task_id, "--follow")
+        remedy = f"{problem.remedy}; it was not stopped: `{starter(*words)}` follows it again"
+        return Problem("workflow_task_fails", problem.reason, remedy, Exit.NEEDS_PERSON)

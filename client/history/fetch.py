@@ -1,0 +1,136 @@
+"""Fetching a task's history from the server: page by page, over all its runs."""
+
+from datetime import datetime
+
+from temporalio.api.enums.v1 import PendingActivityState
+from temporalio.client import Client, WorkflowExecutionStatus, WorkflowHistoryEventAsyncIterator
+from temporalio.service import RPCError, RPCStatusCode
+
+from client.history.reader import Reading
+from client.history.records import History
+from client.tasks import Handle
+from client.workflow_task import failing, with_step
+from console.explain.words import ONE_RUN
+from console.render.terminal import COVERS_ALL_RUNS, ROLLBACK_OF
+from workflows.ids import reset_rollback_id, rollback_id
+
+SCHEDULED = PendingActivityState.PENDING_ACTIVITY_STATE_SCHEDULED
+
+
+async def fetch_history(client: Client, handle: Handle) -> History:
+    """The whole history of a task, with what the server says of its calls that have not ended; no worker is asked.
+
+    Raises:
+        RPCError: the server does not answer.
+    """
+    seen = await handle.describe()
+    reading = Reading(handle.id, client.data_converter)
+    for run in await _chain(client, handle.id, seen.run_id):
+        reading.history.run_ids.append(run)
+        async for event in _run(client, handle.id, run):
+            await reading.add(event)
+    for one in seen.raw_description.pending_activities:
+        failure = one.last_failure if one.HasField("last_failure") else None
+        await reading.pending(one.activity_id, one.attempt, failure, running=one.state != SCHEDULED)
+    if found := await failing(client, seen):  # with the attempt, which no event tells
+        reading.history.failing = await with_step(client, found)
+    if reading.history.end is not None:
+        reading.history.rollback = await rollback(client, handle.id, reading.history.end.at)
+    await _read_earlier(client, reading.history)
+    if reading.history.earlier:
+        reading.history.rollbacks = await rollbacks(client, handle.id, reading.history.first_run)
+    return reading.history
+
+
+async def _read_earlier(client: Client, newest: History) -> None:
+    """Read the other runs of the task, which resets left behind; each names the run that it was made of."""
+    known, waiting = set(newest.run_ids), newest.related - set(newest.run_ids)
+    while waiting:
+        run = waiting.pop()
+        known.add(run)
+        reading = Reading(newest.task_id, client.data_converter)
+        reading.history.run_ids.append(run)
+        try:
+            async for event in _run(client, newest.task_id, run):
+                await reading.add(event)
+        except RPCError as error:
+            if error.status is not RPCStatusCode.NOT_FOUND:
+                raise
+            newest.deleted.append(run)
+            continue
+        waiting |= reading.history.related - known
+        if reading.history.first_run == newest.first_run:
+            newest.earlier.append(reading.history)
+    newest.earlier.sort(key=lambda one: one.last_at)
+
+
+async def rollbacks(client: Client, id: str, first_run: str) -> list[History]:
+    """What the rollbacks of a task did, before resets and after its ends, the oldest first.
+
+    Those of another task with the same id are left out.
+
+    Raises:
+        RPCError: the server does not answer.
+    """
+    found = list[History]()
+    for rollback in (reset_rollback_id(id), rollback_id(id)):
+        for run in await _runs_of(client, rollback):
+            seen = await client.get_workflow_handle(rollback, run_id=run).describe()
+            if await seen.memo_value(ROLLBACK_OF, None) == first_run:
+                reading = Reading(rollback, client.data_converter)
+                async for event in _run(client, rollback, run):
+                    await reading.add(event)
+                found.append(reading.history)
+    return sorted(found, key=lambda one: one.last_at)
+
+
+async def _runs_of(client: Client, id: str) -> list[str]:
+    """All runs of a workflow that the server has, the newest also before it is listed."""
+    try:
+        newest = (await client.get_workflow_handle(id).describe()).run_id
+    except RPCError as error:
+        if error.status is not RPCStatusCode.NOT_FOUND:
+            raise
+        return []
+    listed = set[str]()
+    if not set(id) & set("'\\"):  # what would not be a plain word in the query
+        listed = {one.run_id async for one in client.list_workflows(f"WorkflowId = '{id}'")}
+    return list(listed | {newest})
+
+
+async def rollback(client: Client, id: str, ended: datetime) -> str | None:
+    """How the workflow stands, in the server's word, that undoes a task since its end; None where there is none.
+
+    Raises:
+        RPCError: the server does not answer.
+    """
+    try:
+        seen = await client.get_workflow_handle(rollback_id(id)).describe()
+    except RPCError as error:
+        if error.status is not RPCStatusCode.NOT_FOUND:
+            raise
+        return None
+    if not seen.status or seen.start_time < ended:
+        return None
+    is_older = seen.status is WorkflowExecutionStatus.COMPLETED and not await seen.memo_value(COVERS_ALL_RUNS, False)
+    return ONE_RUN if is_older else seen.status.name.lower()
+
+
+async def _chain(client: Client, id: str, newest: str) -> list[str]:
+    """The runs that led to the newest one by continuing as new, and that one, the oldest first."""
+    chain = [newest]
+    while True:
+        try:
+            first = await anext(_run(client, id, chain[0]))
+        except RPCError as error:
+            if error.status is not RPCStatusCode.NOT_FOUND or len(chain) == 1:
+                raise
+            return chain[1:]  # it was deleted
+        before = first.workflow_execution_started_event_attributes.continued_execution_run_id
+        if not before:
+            return chain
+        chain.insert(0, before)
+
+
+def _run(client: Client, id: str, run_id: str) -> WorkflowHistoryEventAsyncIterator:
+    return client.get_workflow_handle(id, run_id=run_id).fetch_history_events()

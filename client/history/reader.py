@@ -1,0 +1,404 @@
+"""From Temporal's events to a History: one event after the other."""
+
+from collections.abc import AsyncIterable, Awaitable, Callable, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import TypeVar
+
+from pydantic import BaseModel, JsonValue, ValidationError
+from temporalio.api.common.v1 import Payload
+from temporalio.api.enums.v1 import TimeoutType, WorkflowTaskFailedCause
+from temporalio.api.failure.v1 import Failure
+from temporalio.api.history.v1 import HistoryEvent
+from temporalio.api.sdk.v1.external_storage_pb2 import ExternalStorageReference
+from temporalio.converter import DataConverter
+from temporalio.exceptions import ActivityError, ApplicationError, RetryState
+from temporalio.exceptions import TimeoutError as TemporalTimeout
+
+from client import workflow_task
+from client.history.records import (
+    CONVERSING,
+    Call,
+    Closed,
+    End,
+    Event,
+    Failing,
+    History,
+    Pending,
+    Reset,
+    Timer,
+    Unreadable,
+)
+from workflows import routing
+from workflows.agent import OUTCOME_MEMO, AgentWorkflow
+from workflows.catalogue import Catalogue, Effect, ToolSpec
+from workflows.faults import Code, Fault, Quadrant, earlier_faults, from_activity_error, readable
+from workflows.outcome import Outcome
+from workflows.plan import Proposed, StepReturn
+from workflows.record import StepRecord
+from workflows.situation import Situation
+from workflows.task import Task
+
+T = TypeVar("T", bound=BaseModel)
+
+PLAIN = frozenset({"json/plain", "json/protobuf", "binary/null", "binary/plain", "binary/protobuf"})
+"""The encodings that Temporal's own converters write."""
+REFERENCES = frozenset({"json/external-storage-reference", ExternalStorageReference.DESCRIPTOR.full_name})
+"""The encoding, or the message type, of a payload that says where the real one lies."""
+REFERENCE_MARK = "__temporal_external_storage_reference"
+
+
+class Payloads:
+    """Decodes as the client does, one run of a task after the other."""
+
+    def __init__(self, converter: DataConverter) -> None:
+        """Decode with this converter, which may have a codec or external storage."""
+        self._converter = converter
+        self.run = 1
+        self.unreadable = list[Unreadable]()
+
+    async def value(self, event: int, what: str, payloads: Sequence[Payload]) -> JsonValue:
+        """The first of the payloads as JSON; None where there is none, or none that can be read."""
+        if not payloads:
+            return None
+        try:
+            value: JsonValue = (await self._converter.decode(payloads[:1]))[0]
+        except Exception:  # codecs and storage drivers are anybody's code, and a history is told without them
+            self._note(event, what, _why(payloads[0]))
+            return None
+        return None if isinstance(value, bytes) else value
+
+    async def model(self, event: int, what: str, payloads: Sequence[Payload], type: type[T]) -> T | None:
+        """The first of the payloads as a model of ours."""
+        noted = len(self.unreadable)
+        value = await self.value(event, what, payloads)
+        try:
+            return type.model_validate(value)
+        except ValidationError:
+            if payloads and noted == len(self.unreadable):
+                self._note(event, what, "was written by another version")
+            return None
+
+    async def failure(self, event: int, failure: Failure) -> BaseException | None:
+        """The exception that a failure stands for, with its details; None where they cannot be read."""
+        copy = Failure()
+        copy.CopyFrom(failure)  # decoding writes into it
+        try:
+            return await self._converter.decode_failure(copy)
+        except Exception:  # see value()
+            details = _details(failure)
+            self._note(event, "failure", _why(details[0]) if details else "cannot be decoded")
+            return None
+
+    def _note(self, event: int, what: str, why: str) -> None:
+        self.unreadable.append(Unreadable(self.run, event, what, why))
+
+
+def _details(failure: Failure) -> Sequence[Payload]:
+    if failure.HasField("encoded_attributes"):
+        return [failure.encoded_attributes]
+    if failure.HasField("timeout_failure_info"):
+        return failure.timeout_failure_info.last_heartbeat_details.payloads
+    return failure.application_failure_info.details.payloads
+
+
+def _why(payload: Payload) -> str:
+    encoding = payload.metadata.get("encoding", b"").decode(errors="replace")
+    kind = payload.metadata.get("messageType", b"").decode(errors="replace")
+    if encoding in REFERENCES or kind in REFERENCES or REFERENCE_MARK in payload.metadata:
+        return "is stored elsewhere"
+    return "cannot be decoded" if encoding in PLAIN else "is encrypted"
+
+
+def failing(history: History, call: Call, failure: Failure, cause: BaseException | None, attempt: int) -> Failing:
+    """The fault that ended an attempt; `cause` is what `failure` stands for, None where that cannot be read."""
+    if cause is None and failure.HasField("timeout_failure_info"):
+        return Failing.of(Fault.of(_timed_out(failure), failure.message, source=call.kind, attempt=attempt))
+    if cause is None:
+        type = failure.application_failure_info.type
+        return Failing(failure.message, Quadrant(type) if type in set(Quadrant) else None)
+    spec = history.spec(call.kind) or ToolSpec(kind=call.kind, effect=Effect.READ)
+    return Failing.of(from_activity_error(_activity_error(call, cause), spec, attempt))
+
+
+def _timed_out(failure: Failure) -> Code:
+    """What a timeout stands for whose details cannot be read."""
+    of = failure.timeout_failure_info.timeout_type
+    return Code.WORKER_LOST if of == TimeoutType.TIMEOUT_TYPE_HEARTBEAT else Code.TIMEOUT
+
+
+def earlier(call: Call, cause: BaseException | None) -> tuple[Fault, ...]:
+    """The faults of the attempts before, as far as the last one passed them on."""
+    if isinstance(cause, TemporalTimeout):
+        return readable(cause.last_heartbeat_details)
+    return earlier_faults(_activity_error(call, cause)) if cause is not None else ()
+
+
+def outcome(cause: BaseException | None) -> Outcome | None:
+    """The Outcome in the details of the failure that closed a task; None where there is none that can be read."""
+    if not isinstance(cause, ApplicationError) or not cause.details:
+        return None
+    try:
+        return Outcome.model_validate(cause.details[0])
+    except ValidationError:
+        return None
+
+
+def _activity_error(call: Call, cause: BaseException) -> ActivityError:
+    """The exception that the workflow got, as far as it is looked at."""
+    error = ActivityError(
+        call.id,
+        scheduled_event_id=call.scheduled.id,
+        started_event_id=call.started.id if call.started else 0,
+        identity="",
+        activity_type=call.kind,
+        activity_id=call.id,
+        retry_state=call.retry_state,
+    )
+    error.__cause__ = cause
+    return error
+
+
+SUFFIX = "_event_attributes"
+UNDO_WHEN_CANCELLED = AgentWorkflow.undo_when_cancelled.__name__
+KNOW_EARLIER_EFFECTS = AgentWorkflow.know_earlier_effects.__name__
+"""The signals."""
+RESET = WorkflowTaskFailedCause.WORKFLOW_TASK_FAILED_CAUSE_RESET_WORKFLOW
+
+Take = Callable[[HistoryEvent], Awaitable[None]]
+
+
+async def read_history(task_id: str, events: AsyncIterable[HistoryEvent], converter: DataConverter) -> History:
+    """The records of these events, decoded by `converter`."""
+    reading = Reading(task_id, converter)
+    async for event in events:
+        await reading.add(event)
+    return reading.history
+
+
+class Reading:
+    """Makes a History of events that come in their order."""
+
+    def __init__(self, task_id: str, converter: DataConverter) -> None:
+        """Begin with nothing."""
+        self._payloads, self._converter = Payloads(converter), converter
+        self._run = 0
+        self._open = dict[Event, Call]()
+        self._timers = dict[Event, Timer]()
+        self._memo: Outcome | None = None
+        self._queue = ""
+        self._streak = list[HistoryEvent]()
+        """The failures of the workflow task since the last one that was completed, the newest first."""
+        self._takes = self._all_takes()
+        self.history = History(task_id, unreadable=self._payloads.unreadable)
+
+    async def add(self, event: HistoryEvent) -> None:
+        """Take up the next event; those that tell nothing are passed over."""
+        name = (event.WhichOneof("attributes") or "").removesuffix(SUFFIX)
+        if name == "workflow_execution_started":
+            self._run += 1
+            self._payloads.run = self.history.runs = self._run
+        self.history.last, self.history.last_at = self._at(event.event_id), _when(event)
+        if name in self._takes:
+            await self._takes[name](event)
+
+    async def pending(self, id: str, attempt: int, failure: Failure | None, *, running: bool) -> None:
+        """Take up what the server says of a call that has not ended."""
+        call = next((one for one in reversed(self.history.calls) if one.id == id and one.closed is None), None)
+        if call is not None:
+            last = await self._failing(call, failure, attempt - 1, call.scheduled.id) if failure else None
+            self.history.pending[id] = Pending(attempt, last, running)
+
+    def _all_takes(self) -> Mapping[str, Take]:
+        return {
+            "workflow_execution_started": self._started,
+            "workflow_execution_cancel_requested": self._cancel_requested,
+            "workflow_execution_signaled": self._signaled,
+            "workflow_properties_modified": self._memo_written,
+            "workflow_execution_completed": self._completed,
+            "workflow_execution_failed": self._failed,
+            "workflow_execution_canceled": self._canceled,
+            "workflow_execution_terminated": self._terminated,
+            "workflow_execution_timed_out": self._timed_out,
+            "workflow_execution_continued_as_new": self._continued,
+            "workflow_task_scheduled": self._task_scheduled,
+            "workflow_task_started": self._task_started,
+            "workflow_task_completed": self._task_completed,
+            "workflow_task_failed": self._task_failed,
+            "activity_task_scheduled": self._call_scheduled,
+            "activity_task_started": self._call_started,
+            "activity_task_completed": self._call_completed,
+            "activity_task_failed": self._call_failed,
+            "activity_task_timed_out": self._call_timed_out,
+            "activity_task_canceled": self._call_canceled,
+            "timer_started": self._timer_started,
+            "timer_fired": self._timer_fired,
+            "timer_canceled": self._timer_canceled,
+        }
+
+    def _at(self, id: int) -> Event:
+        return Event(self._run, id)
+
+    async def _started(self, event: HistoryEvent) -> None:
+        of = event.workflow_execution_started_event_attributes
+        self._queue = of.task_queue.name
+        self._relate(of.first_execution_run_id, of.original_execution_run_id, of.continued_execution_run_id)
+        if self._run == 1:
+            self.history.started_at = _when(event)
+            self.history.first_run = of.first_execution_run_id
+            self.history.task = await self._payloads.model(event.event_id, "input", of.input.payloads, Task)
+        self.history.end = None
+
+    async def _cancel_requested(self, event: HistoryEvent) -> None:
+        self.history.cancels.append(self._at(event.event_id))
+
+    async def _signaled(self, event: HistoryEvent) -> None:
+        if event.workflow_execution_signaled_event_attributes.signal_name == UNDO_WHEN_CANCELLED:
+            self.history.undo_asked.append(self._at(event.event_id))
+        elif event.workflow_execution_signaled_event_attributes.signal_name == KNOW_EARLIER_EFFECTS:
+            payloads = event.workflow_execution_signaled_event_attributes.input.payloads
+            told = await self._payloads.value(event.event_id, "signal", payloads)
+            self.history.told += [StepRecord.model_validate(one) for one in told] if isinstance(told, list) else []
+
+    def _relate(self, *runs: str) -> None:
+        self.history.related.update(run for run in runs if run)
+
+    async def _memo_written(self, event: HistoryEvent) -> None:
+        fields = event.workflow_properties_modified_event_attributes.upserted_memo.fields
+        if OUTCOME_MEMO in fields:
+            self._memo = await self._payloads.model(event.event_id, "memo", [fields[OUTCOME_MEMO]], Outcome)
+
+    async def _completed(self, event: HistoryEvent) -> None:
+        payloads = event.workflow_execution_completed_event_attributes.result.payloads
+        self._end("completed", event, await self._payloads.model(event.event_id, "result", payloads, Outcome))
+
+    async def _failed(self, event: HistoryEvent) -> None:
+        failure = event.workflow_execution_failed_event_attributes.failure
+        cause = await self._payloads.failure(event.event_id, failure)
+        status = failure.application_failure_info.type or "failed"
+        self._end(status, event, outcome(cause), failure.message)
+
+    async def _canceled(self, event: HistoryEvent) -> None:
+        self._end("cancelled", event, self._memo)
+
+    async def _terminated(self, event: HistoryEvent) -> None:
+        self._end("terminated", event, None, event.workflow_execution_terminated_event_attributes.reason)
+
+    async def _timed_out(self, event: HistoryEvent) -> None:
+        self._end("timed out", event, None)
+
+    async def _continued(self, event: HistoryEvent) -> None:
+        self._end("continued", event, None)
+        self._relate(event.workflow_execution_continued_as_new_event_attributes.new_execution_run_id)
+        for timer in self.history.timers:
+            timer.ended = timer.ended or self._at(event.event_id)  # it ends with its run
+
+    def _end(self, status: str, event: HistoryEvent, outcome: Outcome | None, reason: str = "") -> None:
+        self._taken(event)
+        self.history.end = End(status, self._at(event.event_id), _when(event), outcome, reason)
+
+    def _taken(self, event: HistoryEvent) -> None:
+        if self.history.due is not None:
+            self.history.gaps.append((self.history.due, _when(event)))
+        self.history.due = None
+
+    async def _task_scheduled(self, event: HistoryEvent) -> None:
+        self.history.waits_for_worker = self._at(event.event_id)
+        self.history.due = self.history.due or _when(event)
+
+    async def _task_started(self, event: HistoryEvent) -> None:
+        self.history.waits_for_worker, self.history.began = None, True
+        self._taken(event)
+
+    async def _task_completed(self, event: HistoryEvent) -> None:
+        self._streak.clear()
+        self.history.failing = None
+
+    async def _task_failed(self, event: HistoryEvent) -> None:
+        of = event.workflow_task_failed_event_attributes
+        if of.cause == RESET:
+            self._relate(of.base_run_id, of.new_run_id)
+            self.history.resets.append(Reset(self._at(event.event_id), _when(event), of.failure.message))
+            self._streak.clear()
+            self.history.failing = None
+        await self._note_failure(event)
+
+    async def _note_failure(self, event: HistoryEvent) -> None:
+        if workflow_task.is_failure(event):
+            self._streak.insert(0, event)
+            of = self._streak, self._converter, self.history.task_id, self._queue
+            self.history.failing = await workflow_task.of_streak(*of, attempt=1)
+
+    async def _call_scheduled(self, event: HistoryEvent) -> None:
+        of = event.activity_task_scheduled_event_attributes
+        call = Call(of.activity_id, of.activity_type.name, _when(event), self._at(event.event_id))
+        call.allowed = of.retry_policy.maximum_attempts
+        if call.kind in CONVERSING:
+            call.situation = await self._payloads.model(event.event_id, "input", of.input.payloads, Situation)
+        else:
+            call.args = await self._payloads.value(event.event_id, "input", of.input.payloads)
+        self._open[call.scheduled] = call
+        self.history.calls.append(call)
+
+    async def _call_started(self, event: HistoryEvent) -> None:
+        of = event.activity_task_started_event_attributes
+        call = self._open[self._at(of.scheduled_event_id)]
+        call.started, call.started_at, call.attempt = self._at(event.event_id), _when(event), of.attempt
+        if of.attempt == 1:
+            self.history.gaps.append((call.at, call.started_at))
+        if of.HasField("last_failure"):
+            call.last = await self._failing(call, of.last_failure, of.attempt - 1, event.event_id)
+
+    async def _call_completed(self, event: HistoryEvent) -> None:
+        of = event.activity_task_completed_event_attributes
+        call = self._close(of.scheduled_event_id, event, Closed.COMPLETED)
+        id, payloads = event.event_id, of.result.payloads
+        if call.kind in CONVERSING:
+            call.proposed = await self._payloads.model(id, "result", payloads, Proposed)
+        elif call.kind == routing.CATALOGUE.kind:
+            self.history.catalogue = await self._payloads.model(id, "result", payloads, Catalogue)
+        elif back := await self._payloads.model(id, "result", payloads, StepReturn):
+            call.result, call.replayed, call.earlier = back.result, back.replayed, readable(back.earlier)
+
+    async def _call_failed(self, event: HistoryEvent) -> None:
+        of = event.activity_task_failed_event_attributes
+        call = self._close(of.scheduled_event_id, event, Closed.FAILED)
+        call.failing = await self._failing(call, of.failure, call.attempt, event.event_id)
+
+    async def _call_timed_out(self, event: HistoryEvent) -> None:
+        of = event.activity_task_timed_out_event_attributes
+        call = self._close(of.scheduled_event_id, event, Closed.FAILED)
+        call.retry_state = RetryState(of.retry_state) if of.retry_state else None
+        call.failing = await self._failing(call, of.failure, call.attempt, event.event_id)
+
+    async def _call_canceled(self, event: HistoryEvent) -> None:
+        self._close(event.activity_task_canceled_event_attributes.scheduled_event_id, event, Closed.CANCELLED)
+
+    def _close(self, scheduled: int, event: HistoryEvent, how: Closed) -> Call:
+        call = self._open[self._at(scheduled)]
+        call.ended, call.ended_at, call.closed = self._at(event.event_id), _when(event), how
+        return call
+
+    async def _timer_started(self, event: HistoryEvent) -> None:
+        seconds = event.timer_started_event_attributes.start_to_fire_timeout.ToTimedelta().total_seconds()
+        summary = await self._payloads.value(event.event_id, "summary", [event.user_metadata.summary])
+        timer = Timer(self._at(event.event_id), seconds, str(summary or ""))
+        self._timers[timer.started] = timer
+        self.history.timers.append(timer)
+
+    async def _timer_fired(self, event: HistoryEvent) -> None:
+        timer = self._timers[self._at(event.timer_fired_event_attributes.started_event_id)]
+        timer.ended, timer.fired = self._at(event.event_id), True
+
+    async def _timer_canceled(self, event: HistoryEvent) -> None:
+        timer = self._timers[self._at(event.timer_canceled_event_attributes.started_event_id)]
+        timer.ended = self._at(event.event_id)
+
+    async def _failing(self, call: Call, failure: Failure, attempt: int, event: int) -> Failing:
+        """The fault that the workflow saw, and, on the way, those of the attempts before it."""
+        cause = await self._payloads.failure(event, failure)
+        call.earlier = earlier(call, cause) or call.earlier
+        return failing(self.history, call, failure, cause, attempt)
+
+
+def _when(event: HistoryEvent) -> datetime:
+    return event.event_time.ToDatetime(UTC)

@@ -1,0 +1,292 @@
+"""A task's history as records of ours: which events belong to which call, what it was given, and how it ended."""
+
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from enum import StrEnum
+from typing import NamedTuple
+
+from pydantic import JsonValue
+from temporalio.exceptions import RetryState
+
+from client.workflow_task import FailingTask
+from workflows import routing
+from workflows.catalogue import Catalogue, Effect, ToolSpec
+from workflows.faults import Code, Fault, Quadrant
+from workflows.outcome import Outcome
+from workflows.plan import Proposed
+from workflows.record import StepRecord
+from workflows.situation import Situation
+from workflows.task import Task
+
+PLANNING = (routing.PLAN.kind, routing.REPLAN.kind)
+CONVERSING = (*PLANNING, routing.COMPACT.kind)
+"""What a planner is asked; the last one only shortens the conversation."""
+OWN = frozenset({*CONVERSING, routing.CATALOGUE.kind, routing.INSPECT.kind})
+LOOK = ":look"
+"""What follows a step's id in the id of the observation that was made for it."""
+RECONCILE = ":reconcile"
+"""What follows the id of a call in the id of the read that finds out whether it happened."""
+UNDO = "undo:"
+"""What stands before a step's id in the id of the call that takes it back."""
+
+
+class Event(NamedTuple):
+    """Where something is written: the run of the task, from 1, and the event's id in it."""
+
+    run: int
+    id: int
+
+
+class Closed(StrEnum):
+    """How a call ended."""
+
+    COMPLETED = "completed"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+
+
+@dataclass(frozen=True)
+class Failing:
+    """A fault as far as the history tells."""
+
+    reason: str
+    quadrant: Quadrant | None = None
+    fault: Fault | None = None
+
+    @classmethod
+    def of(cls, fault: Fault) -> "Failing":
+        """A fault that is known in full."""
+        return cls(fault.reason, fault.quadrant, fault)
+
+    @property
+    def code(self) -> Code | None:
+        """What happened; None where it cannot be read."""
+        return self.fault.code if self.fault else None
+
+
+@dataclass
+class Call:
+    """One scheduling of an activity, with all its attempts."""
+
+    id: str
+    kind: str
+    at: datetime
+    scheduled: Event
+    args: JsonValue = None
+    allowed: int = 1
+    """Attempts that it was granted; 0 means no limit."""
+    situation: Situation | None = None
+    """What a planner was told."""
+    started: Event | None = None
+    started_at: datetime | None = None
+    """When its last attempt began."""
+    attempt: int = 0
+    """The number of its last attempt, as far as it is written down."""
+    last: Failing | None = None
+    """What ended the attempt before the last one."""
+    earlier: tuple[Fault, ...] = ()
+    """The faults of the attempts before the last one, as far as a worker lived to tell."""
+    ended: Event | None = None
+    ended_at: datetime | None = None
+    closed: Closed | None = None
+    """How it ended; None while it has not."""
+    result: JsonValue = None
+    replayed: bool = False
+    proposed: Proposed | None = None
+    """What a planner returned."""
+    failing: Failing | None = None
+    retry_state: RetryState | None = None
+    """Why no attempt followed the last one, where the server ended that."""
+
+    @property
+    def events(self) -> tuple[Event, ...]:
+        """All that is written about it."""
+        return tuple(one for one in (self.scheduled, self.started, self.ended) if one)
+
+    @property
+    def step(self) -> str:
+        """The step for which it was made."""
+        return self.id.removeprefix(UNDO).partition(":")[0]
+
+    @property
+    def owner(self) -> str:
+        """The id of the call for which it was made: its own, unless it looked or found out something."""
+        return f"{UNDO if self.id.startswith(UNDO) else ''}{self.step}"
+
+    @property
+    def outlived(self) -> bool:
+        """Whether a thread of it outlived its attempt, so that its effect may be applied at any time."""
+        last = [self.failing.fault] if self.failing and self.failing.fault else []
+        return any(fault.may_run_on for fault in (*self.earlier, *last))
+
+    @property
+    def is_look(self) -> bool:
+        """Whether it looked at the world again after a refusal."""
+        return self.id.endswith(LOOK)
+
+    @property
+    def is_reconcile(self) -> bool:
+        """Whether it found out if a call had happened."""
+        return self.id.endswith(RECONCILE)
+
+    @property
+    def is_undo(self) -> bool:
+        """Whether it took back what a step had done."""
+        return self.id.startswith(UNDO) and not self.is_reconcile
+
+    @property
+    def is_planning(self) -> bool:
+        """Whether it asked for a proposal."""
+        return self.kind in PLANNING
+
+    @property
+    def is_own(self) -> bool:
+        """Whether it was made for the task itself and for no step."""
+        return self.kind in OWN
+
+    @property
+    def is_step(self) -> bool:
+        """Whether it carried out a step of a plan."""
+        return not (self.is_own or self.is_look or self.is_reconcile or self.is_undo)
+
+
+LONG_AGO = datetime.min.replace(tzinfo=UTC)
+
+
+@dataclass
+class Timer:
+    """A timer of the workflow."""
+
+    started: Event
+    seconds: float
+    summary: str
+    ended: Event | None = None
+    fired: bool = False
+
+
+@dataclass(frozen=True)
+class End:
+    """How the last run was closed: Temporal's own word, and the Outcome where one was written."""
+
+    status: str
+    event: Event
+    at: datetime
+    outcome: Outcome | None = None
+    reason: str = ""
+
+
+@dataclass(frozen=True)
+class Pending:
+    """What the server says of a call that has not ended, and that no event tells yet."""
+
+    attempt: int
+    last: Failing | None = None
+    running: bool = True
+
+
+@dataclass(frozen=True)
+class Reset:
+    """Where a person set the task back to, when, and why."""
+
+    event: Event
+    at: datetime
+    reason: str
+
+
+@dataclass(frozen=True)
+class Unreadable:
+    """A part of an event that this console cannot read, and why."""
+
+    run: int
+    event: int
+    what: str
+    why: str
+
+
+@dataclass
+class History:
+    """Everything that is written about one task, in the order in which it was written."""
+
+    task_id: str
+    runs: int = 1
+    first_run: str = ""
+    """The id that the keys of its calls begin with."""
+    task: Task | None = None
+    started_at: datetime | None = None
+    last: Event | None = None
+    """The newest event."""
+    last_at: datetime = LONG_AGO
+    """When that was."""
+    catalogue: Catalogue | None = None
+    calls: list[Call] = field(default_factory=list)
+    timers: list[Timer] = field(default_factory=list)
+    cancels: list[Event] = field(default_factory=list)
+    """Requests to cancel the task."""
+    undo_asked: list[Event] = field(default_factory=list)
+    """Requests to undo it when it is cancelled."""
+    resets: list[Reset] = field(default_factory=list)
+    due: datetime | None = None
+    """Since when a workflow task waits for a worker."""
+    gaps: list[tuple[datetime, datetime]] = field(default_factory=list)
+    """From when a call or a workflow task was scheduled until a worker took it."""
+    waits_for_worker: Event | None = None
+    """The workflow task that no worker has taken yet."""
+    failing: FailingTask | None = None
+    """Why its workflow task fails, and has not succeeded since."""
+    began: bool = False
+    """Whether a worker ever took it."""
+    end: End | None = None
+    rollback: str | None = None
+    """How the workflow stands, in the server's word, that undoes the task after its end."""
+    pending: dict[str, Pending] = field(default_factory=dict)
+    """By activity id."""
+    unreadable: list[Unreadable] = field(default_factory=list)
+    told: list[StepRecord] = field(default_factory=list)
+    """Effects of earlier runs that `reset` told it of."""
+    run_ids: list[str] = field(default_factory=list)
+    """The runs that it was read from, the oldest first."""
+    related: set[str] = field(default_factory=set)
+    """Every run that its events name: those that were reset, and those that one continued as."""
+    earlier: list["History"] = field(default_factory=list)
+    """Of the other runs of the task, which resets left behind, the oldest first; one for each run."""
+    rollbacks: list["History"] = field(default_factory=list)
+    """Where there are such runs: what was undone, before resets and after the ends of the task."""
+    deleted: list[str] = field(default_factory=list)
+    """Runs of the task whose history is not on the server any more."""
+
+    @property
+    def outcome(self) -> Outcome | None:
+        """The Outcome, where one was written."""
+        return self.end.outcome if self.end else None
+
+    @property
+    def planning(self) -> list[Call]:
+        """The requests for a proposal."""
+        return [call for call in self.calls if call.is_planning]
+
+    @property
+    def compactions(self) -> list[Call]:
+        """The calls that summarised older turns of the conversation."""
+        return [call for call in self.calls if call.kind == routing.COMPACT.kind]
+
+    def of_step(self, id: str) -> list[Call]:
+        """The schedulings of one step, or of the call that undoes one, in order."""
+        return [call for call in self.calls if call.id == id and not call.is_own]
+
+    def reconciles(self, id: str) -> list[Call]:
+        """The reads that found out whether a call had happened, in order."""
+        return [call for call in self.calls if call.is_reconcile and call.owner == id]
+
+    def looks(self, id: str) -> list[Call]:
+        """The observations that were made for one step."""
+        return [call for call in self.calls if call.is_look and call.step == id]
+
+    def spec(self, kind: str) -> ToolSpec | None:
+        """What a kind promised this task, where that can be read."""
+        own = {spec.kind: spec for spec in routing.OWN}
+        return own.get(kind) or (self.catalogue.specs.get(kind) if self.catalogue else None)
+
+    def changes_world(self, kind: str) -> bool | None:
+        """Whether a kind may change the world; None where that cannot be read."""
+        spec = self.spec(kind)
+        return spec.effect is not Effect.READ if spec else None

@@ -1,0 +1,355 @@
+"""What a new plan changed: steps kept, changed, added, dropped, with the arguments that are different."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, JsonValue
+
+from client.history.records import Call, Closed, Event, History
+from console.render.tree import turn_of
+from workflows import routing
+from workflows.plan import Answer, GiveUp, NewSteps, Question, Step
+from workflows.record import FaultRecord
+
+REFUSED_AT_THE_END = ("plan_refused", "proposals_rejected")
+
+
+class Verdict(StrEnum):
+    """What became of a request for a proposal."""
+
+    ACCEPTED = "accepted"
+    REJECTED = "rejected"
+    UNDECIDED = "undecided"
+    UNREADABLE = "unreadable"
+    FAILED = "failed"
+    TOO_LONG = "too_long"
+    """The conversation had to be shortened first, so nobody was asked."""
+
+
+@dataclass(frozen=True)
+class Turn:
+    """One request for a proposal, and what became of it."""
+
+    call: Call
+    verdict: Verdict
+    reasons: tuple[str, ...] = ()
+    """Why the proposal was rejected."""
+
+    @property
+    def is_replan(self) -> bool:
+        """Whether it was asked because the plan in force had met a fault."""
+        return self.call.kind == routing.REPLAN.kind
+
+    @property
+    def proposal(self) -> NewSteps | Answer | Question | GiveUp | None:
+        """What the planner proposed, where that can be read."""
+        return self.call.proposed.proposal if self.call.proposed else None
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A plan that was in force."""
+
+    number: int
+    turn: Turn
+    steps: tuple[Step, ...]
+    because: str = ""
+    move: int | None = None
+    """The number of its turn, where it is what a model called for by itself in one turn."""
+
+    @property
+    def name(self) -> str:
+        """`plan 2`, `turn 7`."""
+        return f"plan {self.number}" if self.move is None else f"turn {self.move}"
+
+    @property
+    def events(self) -> tuple[Event, ...]:
+        """Where it was asked for and proposed."""
+        return self.turn.call.events
+
+
+class Story:
+    """A history, and what follows from it."""
+
+    def __init__(self, history: History) -> None:
+        """Tell what this history tells."""
+        self.history = history
+        self.turns = _turns(history)
+        self.plans = _plans(history, self.turns)
+
+    @property
+    def in_turns(self) -> bool:
+        """Whether a model made one move at a time."""
+        return bool(self.history.task and self.history.task.strategy == "react")
+
+    @property
+    def steps(self) -> dict[str, Step]:
+        """Every step that was ever planned, as it was planned last."""
+        return {step.id: step for plan in self.plans for step in plan.steps}
+
+    @property
+    def step_ids(self) -> list[str]:
+        """Every step that was planned or called, in that order."""
+        called = [call.id for call in self.history.calls if call.is_step]
+        return list(dict.fromkeys([*self.steps, *called]))
+
+    @property
+    def undo_ids(self) -> list[str]:
+        """The ids of the calls that took a step back, in order."""
+        return list(dict.fromkeys(call.id for call in self.history.calls if call.is_undo))
+
+    @property
+    def done(self) -> list[Call]:
+        """The calls that finished a step, or found that it was finished, in order."""
+        return self._completed([call for call in self.history.calls if call.is_step or _is_found_step(call)])
+
+    @property
+    def undone(self) -> list[Call]:
+        """The calls that took a step back, or found that it was taken back, in order."""
+        about = [call for call in self.history.calls if call.owner in self.undo_ids]
+        return self._completed(about)
+
+    def _completed(self, calls: Sequence[Call]) -> list[Call]:
+        done = [call for call in calls if call.closed is Closed.COMPLETED]
+        return sorted(done, key=lambda call: call.ended or call.scheduled)
+
+    def done_before(self, event: Event) -> list[str]:
+        """The steps that were finished before an event."""
+        return [call.step for call in self.done if call.ended and call.ended < event]
+
+    def plan_of(self, event: Event) -> Plan | None:
+        """The plan that was in force at an event."""
+        earlier = [plan for plan in self.plans if (plan.turn.call.ended or event) < event]
+        return earlier[-1] if earlier else None
+
+    def turn_after(self, event: Event) -> Turn | None:
+        """The first request for a proposal after an event."""
+        return next((turn for turn in self.turns if turn.call.scheduled > event), None)
+
+    def plan_from(self, turn: Turn) -> Plan | None:
+        """The plan that came of a request, or of the next ones where proposals were rejected."""
+        return next((plan for plan in self.plans if plan.turn.call.scheduled >= turn.call.scheduled), None)
+
+    def faults(self) -> Sequence[FaultRecord]:
+        """The faults that are recorded with the decision that followed: all of them, or those of the newest replan."""
+        if self.history.outcome is not None:
+            return self.history.outcome.faults
+        told = [call.situation.faults for call in self.history.planning if call.situation]
+        return told[-1] if told else ()
+
+    def decisions(self, step: str) -> list[FaultRecord]:
+        """The recorded faults of a step that came back to the workflow, in order."""
+        return [fault for fault in self.faults() if fault.step_id == step and fault.decision != "retry"]
+
+
+def _is_found_step(call: Call) -> bool:
+    return call.is_reconcile and call.owner == call.step
+
+
+def _turns(history: History) -> list[Turn]:
+    calls = history.planning
+    following = [*calls[1:], None]
+    return [_turn(history, call, after) for call, after in zip(calls, following, strict=False)]
+
+
+def _turn(history: History, call: Call, after: Call | None) -> Turn:
+    if call.closed is not Closed.COMPLETED:
+        return Turn(call, Verdict.FAILED if call.closed else Verdict.UNDECIDED)
+    if call.proposed and call.proposed.compact:
+        return Turn(call, Verdict.TOO_LONG)
+    own = call.proposed.rejected if call.proposed else ()
+    if after is not None:
+        reasons = after.situation.rejected if after.situation and not after.situation.is_last else own
+        return _judged(call, reasons)
+    outcome = history.outcome
+    if outcome is not None and outcome.code in REFUSED_AT_THE_END:
+        all = (outcome.reason.partition(": ")[2] or outcome.reason).split("; ")  # the call's own are not all of them
+        return Turn(call, Verdict.REJECTED, tuple(all))
+    if history.end is None and not own and not _anything_after(history, call):
+        return Turn(call, Verdict.UNDECIDED)
+    return _judged(call, own)
+
+
+def _judged(call: Call, reasons: Sequence[str]) -> Turn:
+    if reasons:
+        return Turn(call, Verdict.REJECTED, tuple(reasons))
+    return Turn(call, Verdict.ACCEPTED if call.proposed else Verdict.UNREADABLE)
+
+
+def _anything_after(history: History, call: Call) -> bool:
+    """Whether the workflow has gone on with a proposal."""
+    return any(other.scheduled > (call.ended or call.scheduled) for other in history.calls)
+
+
+def _plans(history: History, turns: Sequence[Turn]) -> list[Plan]:
+    plans = list[Plan]()
+    for turn in turns:
+        proposal = turn.proposal
+        if turn.verdict is Verdict.ACCEPTED and isinstance(proposal, NewSteps):
+            move = turn_of(step.id for step in proposal.steps)
+            plans.append(Plan(len(plans) + 1, turn, proposal.steps, proposal.because, move))
+        elif turn.verdict is Verdict.UNREADABLE and (steps := _called_after(history, turn)):
+            plans.append(Plan(len(plans) + 1, turn, steps))
+    revisions = history.outcome.revisions if history.outcome else ()
+    accepted = revisions[-1].number if revisions else 0  # a long task keeps only its last revisions
+    return plans[:accepted] if history.outcome else plans
+
+
+def _called_after(history: History, turn: Turn) -> tuple[Step, ...]:
+    """The steps of a plan that cannot be read, as far as they were called before the next request."""
+    later = [call for call in history.calls if call.scheduled > turn.call.scheduled]
+    until = next((call.scheduled for call in later if call.is_planning), history.last)
+    steps = {
+        call.id: Step(id=call.id, kind=call.kind)
+        for call in later
+        if call.is_step and until and call.scheduled <= until
+    }
+    return tuple(steps.values())
+
+
+MISSING = "(none)"
+"""What stands for an argument that one of two steps does not have."""
+
+
+class _Frozen(BaseModel):
+    model_config = ConfigDict(frozen=True)
+
+
+class Planned(_Frozen):
+    """A step as it was planned."""
+
+    id: str
+    kind: str
+    args: dict[str, JsonValue]
+    needs: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, step: Step) -> "Planned":
+        """The step without its title."""
+        return cls(id=step.id, kind=step.kind, args=step.args, needs=tuple(sorted(step.dependencies)))
+
+
+class Was(_Frozen):
+    """Two values of one thing; `(none)` stands for one that is not there."""
+
+    before: JsonValue
+    after: JsonValue
+
+
+class Change(_Frozen):
+    """A step of the new plan that takes the place of one of the old plan."""
+
+    before: Planned
+    after: Planned
+    args: dict[str, Was]
+    """What is different in the arguments, by dotted path."""
+
+    @property
+    def differences(self) -> list[tuple[str, Was]]:
+        """All that is different by name: the kind, the arguments, what it needs."""
+        before, after = self.before, self.after
+        kind = [("kind", Was(before=before.kind, after=after.kind))] if before.kind != after.kind else []
+        moved = Was(before=list(before.needs), after=list(after.needs))
+        return [*kind, *self.args.items(), *([("needs", moved)] if before.needs != after.needs else [])]
+
+
+class Diff(_Frozen):
+    """A plan, and how it differs from the one before."""
+
+    number: int
+    name: str
+    """`plan 2`; `turn 7` for what a model called for by itself in one turn."""
+    is_turn: bool
+    because: str
+    replan: bool
+    """Whether a fault led to it; else it goes on after a finished plan."""
+    kept: tuple[str, ...] = ()
+    """Steps that were finished before."""
+    unchanged: tuple[str, ...] = ()
+    """Steps that were not finished, and are planned as before."""
+    changed: tuple[Change, ...] = ()
+    added: tuple[Planned, ...] = ()
+    dropped: tuple[Planned, ...] = ()
+    events: tuple[int, ...] = ()
+
+
+def diffs(story: Story) -> list[Diff]:
+    """Every plan against the one before; the first, and a turn that only goes on, against nothing."""
+    earlier: Sequence[Plan | None] = [None, *story.plans]
+    pairs = zip(earlier, story.plans, strict=False)
+    return [diff(story, before if plan.move is None or plan.turn.is_replan else None, plan) for before, plan in pairs]
+
+
+def diff(story: Story, before: Plan | None, plan: Plan) -> Diff:
+    """How a plan differs from the one before."""
+    kept = story.done_before(plan.turn.call.ended or plan.turn.call.scheduled)
+    old = {step.id: step for step in before.steps if step.id not in kept} if before else {}
+    pairs = dict(_pairs(list(old.values()), plan.steps))
+    changed = [(step, pairs[step.id]) for step in plan.steps if step.id in pairs]
+    taken = {one.id for _, one in changed}
+    return Diff(
+        number=plan.number,
+        name=plan.name,
+        is_turn=plan.move is not None,
+        because=plan.because,
+        replan=plan.turn.is_replan,
+        kept=tuple(kept),
+        unchanged=tuple(new.id for new, was in changed if Planned.of(new) == Planned.of(was)),
+        changed=tuple(_change(was, new) for new, was in changed if Planned.of(new) != Planned.of(was)),
+        added=tuple(Planned.of(step) for step in plan.steps if step.id not in pairs),
+        dropped=tuple(Planned.of(step) for id, step in old.items() if id not in taken),
+        events=tuple(event.id for event in plan.events),
+    )
+
+
+def _pairs(old: list[Step], new: Sequence[Step]) -> Iterator[tuple[str, Step]]:
+    """For each new step the old one whose place it takes: the same id, the same id with an ending, the same kind."""
+    rest, waiting = list(old), list(new)
+    for alike in (_same_id, _extended_id, _same_kind):
+        for step in list(waiting):
+            found = max((one for one in rest if alike(one, step)), key=lambda one: _shared(one, step), default=None)
+            if found is not None:
+                rest.remove(found)
+                waiting.remove(step)
+                yield step.id, found
+
+
+def _same_id(one: Step, other: Step) -> bool:
+    return one.id == other.id
+
+
+def _extended_id(one: Step, other: Step) -> bool:
+    """`book-2`, or `book_again`, for `book`."""
+    return other.id.startswith((one.id + "-", one.id + "_"))
+
+
+def _same_kind(one: Step, other: Step) -> bool:
+    return one.kind == other.kind
+
+
+def _shared(one: Step, other: Step) -> int:
+    """How many arguments are equal."""
+    return sum(other.args.get(name) == value for name, value in one.args.items())
+
+
+def _change(was: Step, new: Step) -> Change:
+    before, after = dict(_flat(was.args)), dict(_flat(new.args))
+    paths = dict.fromkeys([*before, *after])
+    different = {
+        path: Was(before=before.get(path, MISSING), after=after.get(path, MISSING))
+        for path in paths
+        if before.get(path, MISSING) != after.get(path, MISSING)
+    }
+    return Change(before=Planned.of(was), after=Planned.of(new), args=different)
+
+
+def _flat(value: Any, path: str = "") -> Iterator[tuple[str, JsonValue]]:
+    """Dotted paths to everything below an object; lists and references stay whole."""
+    for name, item in value.items():
+        inner = f"{path}.{name}" if path else name
+        if isinstance(item, dict) and item and "$from" not in item:
+            yield from _flat(item, inner)
+        else:
+            yield inner, item

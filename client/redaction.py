@@ -1,0 +1,332 @@
+"""A history whose values are placeholders, equal ones by equal ones, so that it can be given away and still replays.
+
+What decides stays: kinds, ids of steps, codes, effects, limits, times, keys of objects. All other words and numbers go:
+a string or a payload that nothing here names is replaced.
+"""
+
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from datetime import datetime
+from enum import StrEnum
+from typing import Any
+
+from google.protobuf.descriptor import FieldDescriptor
+from google.protobuf.message import Message
+from pydantic import BaseModel, JsonValue, ValidationError
+from temporalio.api.common.v1 import Payload, SearchAttributes
+from temporalio.api.failure.v1 import ApplicationFailureInfo, Failure
+from temporalio.api.history.v1 import HistoryEvent, MarkerRecordedEventAttributes
+
+from client.history.records import CONVERSING
+from workflows import attributes, routing
+from workflows.agent import OUTCOME_MEMO
+from workflows.catalogue import Catalogue, Companion, ToolSpec
+from workflows.faults import Fault, Quadrant
+from workflows.guards import LoopGuard, RepeatGuard
+from workflows.header import HEADER, CallHeader, Undoes
+from workflows.outcome import Ending, Outcome, OutcomeStep
+from workflows.plan import Answer, GiveUp, NewSteps, PassedOver, Proposed, Question, Step, StepReturn, digest
+from workflows.progress import Progress
+from workflows.record import Compaction, Failover, FaultRecord, Observation, Revision, StepRecord, UndoRecord
+from workflows.situation import Situation
+from workflows.task import Task, TaskStatus
+
+PLAIN_KEY = re.compile(r"[A-Za-z_$][A-Za-z0-9_$-]{0,63}|[0-9]{1,4}")
+"""A key that is a name, which stays; an address or a sentence is a value."""
+LONG = 256
+"""Bytes from which a placeholder in a tool's data is as long as its value: the size of data decides, too."""
+
+
+class Placeholders:
+    """Gives each string and each number a placeholder, and remembers it."""
+
+    def __init__(self) -> None:
+        """Begin with none."""
+        self._texts = dict[str, int]()
+        self._numbers = dict[float, int]()
+
+    def text(self, value: str, *, sized: bool = False) -> str:
+        """`<text-7>`; `sized` makes that of a long one as long as the value is when written as JSON."""
+        if not value:
+            return value
+        label = f"<text-{self._texts.setdefault(value, len(self._texts) + 1)}>"
+        size = len(json.dumps(value, ensure_ascii=False).encode(errors="replace")) - 2
+        return label if not sized or size < LONG else f"{label[:-1]} {'.' * (size - len(label) - 1)}>"
+
+    def number(self, value: float) -> float:
+        """A number of the same type that stands for this one, in whichever type it comes: 1.0 is 1."""
+        if value != value:
+            return value
+        other = 1000 + self._numbers.setdefault(value, len(self._numbers) + 1)
+        if isinstance(value, int):
+            return other
+        return float(other) if value.is_integer() else other + 0.5
+
+    def data(self, value: JsonValue, *, references: bool = False) -> JsonValue:
+        """Data of tools and planners: its shape and its keys stay; `references` to other steps, too, where asked."""
+        match value:
+            case {"$from": str(step), **more} if references and set(more) <= {"path"}:
+                path = ".".join(map(self.key, str(more.get("path", "")).split(".")))
+                return {"$from": step, **({"path": path} if more else {})}
+            case dict():
+                return {self.key(key): self.data(item, references=references) for key, item in value.items()}
+            case list():
+                return [self.data(item, references=references) for item in value]
+            case str():
+                return self.text(value, sized=True)
+            case bool() | None:
+                return value
+        return self.number(value)
+
+    def key(self, key: str) -> str:
+        """A key of an object, or a part of a path through keys."""
+        return key if PLAIN_KEY.fullmatch(key) else self.text(key)
+
+
+KEPT: Mapping[type[BaseModel], frozenset[str]] = {
+    Answer: frozenset({"type"}),
+    CallHeader: frozenset({"key", "digest"}),
+    Catalogue: frozenset({"planner"}),
+    Companion: frozenset({"kind", "args"}),
+    Compaction: frozenset({"planner"}),
+    Ending: frozenset({"code"}),
+    Failover: frozenset({"planner", "code"}),
+    Fault: frozenset({"source"}),
+    FaultRecord: frozenset({"source", "step_id", "decision", "reconciled"}),
+    GiveUp: frozenset({"type"}),
+    NewSteps: frozenset({"type"}),
+    Observation: frozenset({"step_id", "kind"}),
+    Outcome: frozenset({"code", "planner", "strategy"}),
+    OutcomeStep: frozenset({"id", "kind", "needs"}),
+    PassedOver: frozenset({"planner", "code"}),
+    Progress: frozenset({"planner", "down", "folded", "grants", "origin"}),
+    Proposed: frozenset({"planner"}),
+    Question: frozenset({"type"}),
+    Revision: frozenset({"refused", "kept", "looked", "planner"}),
+    Situation: frozenset({"down", "withheld", "strategy", "planner", "continues"}),
+    Step: frozenset({"id", "kind", "needs"}),
+    StepRecord: frozenset({"kind", "undoes"}),
+    Task: frozenset({"strategy", "on_escalation", "planner", "allow", "continues"}),
+    ToolSpec: frozenset({"kind", "retry", "fallback", "digest"}),
+    UndoRecord: frozenset({"step_id", "kind"}),
+    Undoes: frozenset({"key", "step", "kind"}),
+}
+"""The strings of our models that decide; an enum, a time and a number of a model's own stay without being named."""
+
+FOREIGN = frozenset({"args", "result", "observed", "value"})
+"""The fields of our models that hold what tools and planners say."""
+
+
+class Values(Placeholders):
+    """Redacts values by the model that they should be of; one that is of none is foreign as a whole."""
+
+    def __init__(self) -> None:
+        """Begin with no placeholder."""
+        super().__init__()
+        self._digests = dict[str, str]()
+
+    def of(self, value: JsonValue, shape: Sequence[type[BaseModel]]) -> JsonValue:
+        """A value of the first of these models that takes it, or a list of such."""
+        if isinstance(value, list) and shape:
+            return [self.of(one, shape) for one in value]
+        for model in shape:
+            with suppress(ValidationError):
+                return self._model(model.model_validate(value))
+        return self.data(value)
+
+    def _learn(self, progress: Progress) -> None:
+        """Remember what the digests of the repeat guard become, which knows calls and observations by nothing else."""
+        for record in progress.records:
+            for args in (record.args, record.step.args):
+                self._digests[digest(record.kind, args)] = digest(record.kind, self.data(args, references=True))
+        for one in progress.observations:
+            self._digests[digest(one.kind, one.args)] = digest(one.kind, self.data(one.args, references=True))
+        views = [record.result for record in progress.records]
+        views += [one.value for one in progress.observations] + [fault.observed for fault in progress.faults]
+        for value in views:
+            self._digests[digest(value)] = digest(self.data(value))
+
+    def _model(self, it: BaseModel) -> dict[str, JsonValue]:
+        if isinstance(it, Progress):
+            self._learn(it)
+        dumped, kept = it.model_dump(mode="json"), KEPT.get(type(it), frozenset())
+        fields = {name: value for name, value in it if name in dumped}
+        return {
+            name: dumped[name] if name in kept else self._part(name, value, dumped[name])
+            for name, value in fields.items()
+        }
+
+    def _part(self, name: str, value: Any, dumped: Any) -> Any:
+        """A field of a model that is not kept by its name."""
+        match value:
+            case RepeatGuard() | LoopGuard():
+                return _renamed(dumped, self._digests)
+            case _ if name in FOREIGN:
+                return self.data(dumped, references=name == "args")
+            case BaseModel():
+                return self._model(value)
+            case StrEnum() | datetime() | bool() | int() | float() | None:
+                return dumped
+            case str():
+                return self.text(value)
+            case dict():
+                return {key: self._part(name, one, dumped[key]) for key, one in value.items()}
+            case tuple() | list() if name == "earlier":
+                return self.of(dumped, (Fault,))
+            case tuple() | list():
+                return [self._part(name, one, was) for one, was in zip(value, dumped, strict=True)]
+        return self.data(dumped)
+
+
+def _renamed(value: Any, names: Mapping[str, str]) -> Any:
+    """The same data with other names, keys included; what has no other name stays."""
+    if isinstance(value, dict):
+        return {names.get(key, key): _renamed(item, names) for key, item in value.items()}
+    return names.get(value, value) if isinstance(value, str) else value
+
+
+KEPT_STRINGS = frozenset(
+    {
+        "temporal.api.common.v1.ActivityType.name",
+        "temporal.api.common.v1.RetryPolicy.non_retryable_error_types",
+        "temporal.api.common.v1.WorkerVersionStamp.build_id",
+        "temporal.api.common.v1.WorkflowExecution.run_id",
+        "temporal.api.common.v1.WorkflowType.name",
+        "temporal.api.failure.v1.ApplicationFailureInfo.type",
+        "temporal.api.update.v1.Input.name",
+    }
+)
+KEPT_NAMES = frozenset(
+    {
+        "activity_id",
+        "base_run_id",
+        "continued_execution_run_id",
+        "first_execution_run_id",
+        "marker_name",
+        "new_execution_run_id",
+        "new_run_id",
+        "original_execution_run_id",
+        "request_id",
+        "sdk_name",
+        "sdk_version",
+        "signal_name",
+        "timer_id",
+    }
+)
+"""The strings of Temporal's events that stay, by their full name, or by their name wherever they are."""
+
+Shape = tuple[type[BaseModel], ...]
+"""The models that a payload may be of."""
+
+PATCH = "core_patch"
+"""The marker by which the SDK remembers `workflow.patched`."""
+ATTRIBUTES = frozenset(attributes.TYPES) - {attributes.TENANT.name}
+BY_NAME: Mapping[str, Shape] = {HEADER: (CallHeader,), OUTCOME_MEMO: (Outcome,)}
+RESULTS: Mapping[str, type[BaseModel]] = {
+    routing.CATALOGUE.kind: Catalogue,
+    routing.PLAN.kind: Proposed,
+    routing.REPLAN.kind: Proposed,
+    routing.COMPACT.kind: Proposed,
+}
+READABLE = ("json/plain", "json/protobuf")
+UNREADABLE = ("binary/plain", "binary/protobuf")
+
+
+class Redaction:
+    """Redacts one history; the same value has the same placeholder wherever it is."""
+
+    def __init__(self) -> None:
+        """Begin with no placeholder."""
+        self._values = Values()
+        self._kinds = dict[int, str]()
+        self.opaque = 0
+        """Payloads that were left as they are: a codec encrypted them, or they lie in external storage."""
+
+    def text(self, value: str) -> str:
+        """The placeholder of a string."""
+        return self._values.text(value)
+
+    def events(self, events: Iterable[HistoryEvent]) -> list[HistoryEvent]:
+        """The events, redacted; they replay like the originals."""
+        return [self._event(event) for event in events]
+
+    def _event(self, event: HistoryEvent) -> HistoryEvent:
+        redacted = HistoryEvent()
+        redacted.CopyFrom(event)
+        self._message(redacted, self._shape(event))
+        return redacted
+
+    def _shape(self, event: HistoryEvent) -> Shape:
+        """The models of an event's input or result; none where it is a tool's or a stranger's."""
+        match event.WhichOneof("attributes"):
+            case "workflow_execution_started_event_attributes" | "workflow_execution_continued_as_new_event_attributes":
+                return Task, Progress
+            case "workflow_execution_completed_event_attributes":
+                return (Outcome,)
+            case "activity_task_scheduled_event_attributes":
+                kind = event.activity_task_scheduled_event_attributes.activity_type.name
+                self._kinds[event.event_id] = kind
+                return (Situation,) if kind in CONVERSING else ()
+            case "activity_task_completed_event_attributes":
+                kind = self._kinds.get(event.activity_task_completed_event_attributes.scheduled_event_id, "")
+                return (RESULTS.get(kind, StepReturn),)
+        return ()
+
+    def _message(self, message: Message, shape: Shape) -> None:
+        """Redact a message of Temporal's in place."""
+        match message:
+            case Payload():
+                message.data = self._payload(message, shape)
+                return
+            case SearchAttributes():
+                for name in set(message.indexed_fields) - ATTRIBUTES - {attributes.TENANT.name}:
+                    del message.indexed_fields[name]  # a foreign one has a type that no placeholder may have
+            case MarkerRecordedEventAttributes(marker_name=name) if name == PATCH:
+                return
+            case Failure() if message.HasField("application_failure_info"):
+                self._details(message.application_failure_info)
+        for field, value in message.ListFields():
+            self._field(message, field, value, shape)
+
+    def _field(self, message: Message, field: FieldDescriptor, value: Any, shape: Shape) -> None:
+        if field.message_type is not None and field.message_type.GetOptions().map_entry:
+            for name, inner in list(value.items()):
+                if isinstance(inner, str):
+                    value[name] = self.text(inner)
+                elif isinstance(inner, Message) and not (isinstance(message, SearchAttributes) and name in ATTRIBUTES):
+                    self._message(inner, BY_NAME.get(name, ()))
+        elif field.message_type is not None:
+            for inner in value if field.is_repeated else [value]:
+                if not (isinstance(message, ApplicationFailureInfo) and field.name == "details"):
+                    self._message(inner, shape)
+        elif field.type == FieldDescriptor.TYPE_BYTES:
+            message.ClearField(field.name)
+        elif field.type == FieldDescriptor.TYPE_STRING and not _is_kept(field):
+            self._string(message, field, value)
+
+    def _string(self, message: Message, field: FieldDescriptor, value: Any) -> None:
+        if field.is_repeated:
+            value[:] = [self.text(one) for one in value]
+        else:
+            setattr(message, field.name, self.text(value))
+
+    def _details(self, info: ApplicationFailureInfo) -> None:
+        """A fault, those of the attempts before it, or an Outcome; a stranger's details have no model."""
+        shape: Shape = (Fault,) if info.type in set(Quadrant) else (Outcome,) if info.type in set(TaskStatus) else ()
+        for payload in info.details.payloads:
+            self._message(payload, shape)
+
+    def _payload(self, payload: Payload, shape: Shape) -> bytes:
+        encoding = payload.metadata.get("encoding", b"").decode(errors="replace")
+        if encoding in READABLE and not payload.external_payloads:
+            return json.dumps(self._values.of(json.loads(payload.data), shape), ensure_ascii=False).encode()
+        if encoding in UNREADABLE:
+            return self.text(payload.data.hex()).encode()
+        self.opaque += bool(payload.data)
+        return payload.data
+
+
+def _is_kept(field: FieldDescriptor) -> bool:
+    return field.name in KEPT_NAMES or field.full_name in KEPT_STRINGS

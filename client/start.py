@@ -1,0 +1,181 @@
+"""`start`: give a task to the workers and follow it."""
+
+import re
+import secrets
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError
+from temporalio.client import Client, WorkflowExecutionStatus
+from temporalio.common import WorkflowIDReusePolicy
+from temporalio.exceptions import WorkflowAlreadyStartedError
+
+from client.problem import Problem
+from client.tasks import Handle
+from console.render.terminal import starter
+from workflows.agent import AgentWorkflow
+from workflows.budget import Limits
+from workflows.details import summary
+from workflows.plan import Step, digest
+from workflows.task import CONTINUES_MEMO, Task
+
+MAX_ID = 200
+"""Characters of an id that somebody chooses."""
+MAX_PLAN = 256 * 1024
+"""Bytes of a plan file; the server takes no task of 2 MB."""
+REPLANS = {"plan": 2, "react": 20}
+"""New plans that a task may make where nobody says it: one move is a smaller plan than a whole one."""
+TASK_MEMO = "task"
+DIGEST_MEMO = "task_digest"
+
+
+class Options(BaseModel):
+    """What a task was asked with beside its words; None for what nobody said."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    strategy: Literal["plan", "react"] | None = None
+    planner: str | None = None
+    result_schema: dict[str, JsonValue] | None = None
+
+
+class PlanFile(BaseModel):
+    """A plan that somebody wrote by hand, or that `--dry-run --json` printed."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    steps: tuple[Step, ...]
+    task: str = ""
+    """What the plan is for, unless `--task` says it."""
+    documents: str | None = None
+    """The folder of documents, unless `--documents` says it."""
+    options: Options = Options()
+    """Each unless the command line says it."""
+    schema_: Literal[1] = Field(default=1, alias="schema")
+    dry_run: bool = False
+    planner: str = ""
+    proposal: str | None = None
+    because: str = ""
+    reason: str = ""
+    code: str | None = None
+    question: str | None = None
+    result: JsonValue = None
+    effects: dict[str, JsonValue] = Field(default_factory=dict)
+
+
+def read_plan(path: Path) -> PlanFile:
+    """Read `{"steps": [{"id", "kind", "args", "needs"}]}`, or what `--dry-run --json` printed.
+
+    Raises:
+        Problem: the file cannot be read or holds something else.
+    """
+    try:
+        text = path.read_bytes()
+        if len(text) > MAX_PLAN:
+            raise Problem(
+                "bad_plan", f"The plan {str(path)!r} has {len(text)} bytes", f"make it smaller than {MAX_PLAN}"
+            )
+        return PlanFile.model_validate_json(text)
+    except OSError as error:
+        raise Problem("no_plan", f"The plan {str(path)!r} cannot be read ({error.strerror})", "check --plan") from error
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        where = ".".join(map(str, first["loc"])) or "the file"
+        reason = f"The plan {str(path)!r} is not usable: {where}: {first['msg']}"
+        raise Problem("bad_plan", reason, 'write {"steps": [{"id", "kind", "args", "needs"}]}') from error
+
+
+def new_id(text: str) -> str:
+    """A task id that reads like the task: its first words and six random characters."""
+    words = "-".join(re.findall(r"[a-z0-9]+", text.lower())[:4])[:70]
+    return "-".join(filter(None, [words, secrets.token_hex(3)]))
+
+
+def check(id: str | None, *, detach: bool, dry_run: bool) -> None:
+    """Before anything is connected: whether these options can be used.
+
+    Raises:
+        Problem: --detach beside --dry-run, or an id that nobody could type again.
+    """
+    if detach and dry_run:
+        raise Problem("usage", "--detach starts a task and --dry-run starts none", "give one of them")
+    if id is None:
+        return
+    if not (0 < len(id) <= MAX_ID and id.isprintable() and id == id.strip() and not id.startswith("-")):
+        reason = f"--id {id[:MAX_ID]!r} cannot be an id"
+        remedy = f"give 1 to {MAX_ID} printable characters without a dash in front and blanks at the ends"
+        raise Problem("usage", reason, remedy)
+
+
+def kinds(given: Sequence[str] | None) -> tuple[str, ...]:
+    """The kinds that `--allow` names, with commas between them or in several options."""
+    named = (one.strip() for text in given or () for one in text.split(","))
+    return tuple(dict.fromkeys(filter(None, named)))
+
+
+def wanted(
+    text: str | None,
+    plan: Path | None,
+    documents: str | None,
+    limits: dict[str, Any],
+    **more: Any,
+) -> Task:
+    """What the options ask for; `more` are fields of a Task, None where nobody said anything.
+
+    Raises:
+        Problem: no task, a plan that cannot be used, a limit that makes no sense.
+    """
+    written = read_plan(plan) if plan else None
+    said = (text or "").strip() or (written.task.strip() if written else "")
+    words = said or (f"the plan {plan.name}" if plan else "")
+    steps, folder = (written.steps, documents or written.documents) if written else (None, documents)
+    if not words:
+        raise Problem("no_task", "There is nothing to do", 'give --task "..." or --plan FILE')
+    try:
+        kept = written.options.model_dump(exclude_none=True) if written else {}
+        said_more = {name: value for name, value in more.items() if value is not None}
+        chosen = {**kept, **said_more}
+        allowed = Limits(**{"replans": REPLANS[chosen.get("strategy", "plan")], **limits})
+        return Task(text=words, plan=steps, documents=folder, limits=allowed, **chosen)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        field = {"text": "task"}.get(str(first["loc"][-1]), str(first["loc"][-1]).replace("_", "-"))
+        raise Problem("usage", f"--{field} cannot be used: {first['msg']}", f"give another --{field}") from error
+
+
+async def start(client: Client, task: Task, *, id: str | None, queue: str, again: bool) -> Handle:
+    """Start a task, or join the one that runs under this id with the same text.
+
+    Raises:
+        Problem: the id belongs to a closed task (unless `again`), or to a running one with another text.
+    """
+    reuse = WorkflowIDReusePolicy.ALLOW_DUPLICATE if again else WorkflowIDReusePolicy.REJECT_DUPLICATE
+    mark = digest(task.model_dump(mode="json"))
+    carried = {CONTINUES_MEMO: task.continues} if task.continues else {}
+    chosen = new_id(task.text) if id is None else id
+    try:
+        return await client.start_workflow(
+            AgentWorkflow.run,
+            task,
+            id=chosen,
+            task_queue=queue,
+            id_reuse_policy=reuse,
+            static_summary=summary(task.text),
+            static_details=f"`{starter('show', chosen)}` shows this task in a terminal.",
+            memo={TASK_MEMO: task.text, DIGEST_MEMO: mark, **carried},
+        )
+    except WorkflowAlreadyStartedError:
+        return await _join(client, chosen, mark)
+
+
+async def _join(client: Client, id: str, mark: str) -> Handle:
+    handle = client.get_workflow_handle_for(AgentWorkflow.run, id)
+    seen = await handle.describe()
+    if seen.status is not WorkflowExecutionStatus.RUNNING:
+        reason = f"Task {id!r} has ended already"
+        raise Problem("closed", reason, "add --again to run it anew under this id, or choose another --id")
+    if await seen.memo_value(DIGEST_MEMO, None) != mark:
+        reason = f"Task {id!r} is running and was asked something else"
+        raise Problem("other_task", reason, "choose another --id, or leave --id out")
+    return handle

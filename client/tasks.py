@@ -1,0 +1,185 @@
+"""Which task a person means: the newest, one by its id, or one by the beginning of its id."""
+
+import asyncio
+from datetime import datetime, timedelta
+from typing import Any
+
+from pydantic import ValidationError
+from temporalio.client import (
+    Client,
+    WorkflowExecution,
+    WorkflowExecutionStatus,
+    WorkflowFailureError,
+    WorkflowHandle,
+)
+from temporalio.exceptions import ApplicationError
+from temporalio.service import RPCError, RPCStatusCode
+
+from client.problem import Exit, Problem
+from console.render.terminal import one_line, starter
+from workflows.agent import OUTCOME_MEMO, AgentWorkflow
+from workflows.outcome import Ending, Outcome
+from workflows.progress import Progress
+from workflows.task import Task, TaskStatus
+
+Handle = WorkflowHandle[AgentWorkflow, Outcome]
+
+QUERY_TIMEOUT = timedelta(seconds=2.5)
+"""For each question to the server, and to a worker."""
+
+
+async def final_outcome(handle: Handle) -> Outcome:
+    """Wait for the end of a task and return its Outcome, however it ended.
+
+    Raises:
+        RPCError: the server does not answer.
+    """
+    try:
+        return await handle.result()
+    except WorkflowFailureError as failure:
+        cause = failure.cause
+        if isinstance(cause, ApplicationError) and cause.details:
+            try:
+                return Outcome.model_validate(cause.details[0])
+            except ValidationError:
+                pass
+        return await _closed_from_outside(handle)
+
+
+async def query_progress(handle: Handle) -> Progress | None:
+    """All that a worker knows of a task, by query, which adds nothing to its history; None when none answers.
+
+    Raises:
+        WorkflowQueryFailedError: a worker answers that it cannot tell, as one whose code does not replay the history.
+    """
+    try:
+        async with asyncio.timeout(QUERY_TIMEOUT.total_seconds()):  # the SDK tries again for longer than people wait
+            return await handle.query(AgentWorkflow.progress, rpc_timeout=QUERY_TIMEOUT)
+    except (RPCError, TimeoutError):
+        return None
+
+
+async def _closed_from_outside(handle: Handle) -> Outcome:
+    """A cancelled task wrote its Outcome into the memo; one that was terminated wrote nothing."""
+    seen = await handle.describe()
+    memo: dict[str, Any] = dict(await seen.memo())
+    if OUTCOME_MEMO in memo:
+        return Outcome.model_validate(memo[OUTCOME_MEMO])
+    cancelled = seen.status is WorkflowExecutionStatus.CANCELED
+    status = TaskStatus.CANCELLED if cancelled else TaskStatus.FAILED
+    how = (
+        "cancelled before it began"
+        if cancelled
+        else f"closed from outside ({seen.status.name if seen.status else '?'}): `{starter('explain', seen.id)}` "
+        "tells what it had done"
+    )
+    account = Progress(task=Task(text=str(memo.get("task") or seen.id)), task_id=seen.id, started_at=seen.start_time)
+    account.end(Ending(status=status, reason=f"The task was {how}.", code="closed"), seen.close_time or seen.start_time)
+    return account.outcome(seen.start_time)
+
+
+_BY_STATUS = {
+    TaskStatus.RUNNING: Exit.COMPLETED,
+    TaskStatus.WAITING: Exit.NEEDS_PERSON,
+    TaskStatus.COMPLETED: Exit.COMPLETED,
+    TaskStatus.ESCALATED: Exit.NEEDS_PERSON,
+    TaskStatus.OVER_BUDGET: Exit.OVER_BUDGET,
+    TaskStatus.CANCELLED: Exit.CANCELLED,
+    TaskStatus.FAILED: Exit.FAILED,
+}
+
+
+def exit_code(outcome: Outcome) -> Exit:
+    """The exit code of a task that stands so; a plan or a task that was refused is bad usage."""
+    return Exit.BAD_USAGE if outcome.code in ("plan_refused", "task_refused") else _BY_STATUS[outcome.status]
+
+
+TASK_TYPE = "AgentWorkflow"
+TASKS = f"WorkflowType = '{TASK_TYPE}'"
+"""The query that finds all tasks."""
+MAX_NAMED = 5
+MAX_WITH_PREFIX = 100
+PAGE = 20
+MAX_PAGE = 1000
+
+
+async def find_task(client: Client, id: str | None) -> Handle:
+    """The task with this id, else the only one whose id begins so; without an id the one that was started last.
+
+    Raises:
+        Problem: there is none, or more than one.
+    """
+    if id is None:
+        return await _newest(client)
+    if not id:
+        raise Problem("unknown_id", "An empty id names no task", "write an id, or none for the newest task")
+    handle: Handle = client.get_workflow_handle_for(AgentWorkflow.run, id)
+    try:
+        seen = await handle.describe()
+    except RPCError as error:
+        if error.status is not RPCStatusCode.NOT_FOUND:
+            raise
+        return await _by_prefix(client, id)
+    if seen.workflow_type != TASK_TYPE:
+        reason = f"{id!r} is no task, but a workflow of the type {seen.workflow_type!r}"
+        raise Problem("unknown_id", reason, f"`temporal workflow show -w {id}` shows it")
+    return handle
+
+
+async def first_run(handle: Handle) -> str:
+    """The id of a task's first run, which stays the same over resets and continuing as new.
+
+    Raises:
+        Problem: its history was deleted meanwhile.
+    """
+    async for event in handle.fetch_history_events(page_size=1):
+        return event.workflow_execution_started_event_attributes.first_execution_run_id
+    raise Problem("unknown_id", f"Task {handle.id!r} has no history any more", "it was deleted")
+
+
+async def newest_tasks(client: Client, query: str, limit: int) -> list[WorkflowExecution]:
+    """The tasks that were started last among those that `query` finds, the newest first, each with its newest run.
+
+    A server lists what runs, then what closed last, and sorts in no other way: so pages are read until one holds all
+    that began after the last of those that count.
+    """
+    found = dict[str, WorkflowExecution]()
+    since, take = None, PAGE + 2 * limit
+    while True:
+        asked = f"{query} AND StartTime > '{since.isoformat()}'" if since else query
+        rows = [row async for row in client.list_workflows(asked, limit=take, page_size=min(take, MAX_PAGE))]
+        for row in rows:
+            if row.id not in found or row.start_time > found[row.id].start_time:
+                found[row.id] = row
+        ranked = sorted(found.values(), key=_start, reverse=True)
+        if len(rows) < take:
+            return ranked[:limit]
+        since = ranked[limit - 1].start_time if len(ranked) >= limit else None
+        take *= 2
+
+
+def _start(row: WorkflowExecution) -> datetime:
+    return row.start_time
+
+
+async def _newest(client: Client) -> Handle:
+    for one in await newest_tasks(client, TASKS, limit=1):
+        return client.get_workflow_handle_for(AgentWorkflow.run, one.id)
+    raise Problem("no_tasks", "There is no task here yet", 'start one with `python starter.py --task "..."`')
+
+
+async def _by_prefix(client: Client, prefix: str) -> Handle:
+    found = list[str]()
+    if not set(prefix) & set("'\\"):  # what would not be a plain word in the query
+        query = f"{TASKS} AND WorkflowId STARTS_WITH '{prefix}'"
+        found = [one.id async for one in client.list_workflows(query, limit=MAX_WITH_PREFIX)]
+    ids = list(dict.fromkeys(found))
+    if not ids:
+        raise Problem(
+            "unknown_id", f"There is no task {prefix!r} here", "`python starter.py list` shows those there are"
+        )
+    if len(ids) > 1:
+        many = f"{len(ids)} tasks" if len(found) < MAX_WITH_PREFIX else f"{len(ids)} tasks or more"
+        named = one_line(", ".join(ids[:MAX_NAMED])) + (", ..." if len(ids) > MAX_NAMED else "")
+        raise Problem("many_ids", f"The ids of {many} begin with {prefix!r} ({named})", "write more of it")
+    return client.get_workflow_handle_for(AgentWorkflow.run, ids[0])

@@ -1,0 +1,324 @@
+"""A task whose workflow task fails: what the server tells of it, in one place, and the way out in words.
+
+The server gives a failed workflow task to a worker again until one completes it. It writes down the first failure only:
+the ones after it just raise the attempt, and the SDK does not even report them, so that each lasts until its timeout:
+10 s, and from the third attempt on longer, up to 10 min. Meanwhile the server keeps signals and cancel requests back.
+"""
+
+import shlex
+from collections.abc import AsyncIterator, Sequence
+from datetime import UTC, datetime
+from enum import StrEnum
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field
+from temporalio.api.common.v1 import WorkflowExecution
+from temporalio.api.enums.v1 import EventType, PendingWorkflowTaskState, TimeoutType
+from temporalio.api.enums.v1 import WorkflowTaskFailedCause as Given
+from temporalio.api.failure.v1 import Failure
+from temporalio.api.history.v1 import HistoryEvent
+from temporalio.api.workflowservice.v1 import GetWorkflowExecutionHistoryReverseRequest
+from temporalio.client import Client, WorkflowExecutionDescription
+from temporalio.converter import DataConverter
+
+from client.history import calls
+from client.history.calls import UNREADABLE
+from client.problem import Exit, Problem
+from console.options import Common
+from console.render.terminal import cut, one_line, printable, starter
+from workflows.faults import readable
+from workflows.ids import reset_rollback_id, rollback_id
+
+PAGE, MAX_PAGES = 20, 10
+"""Of the history from its end: a streak of failures is one event, and a few more for each signal and cancel request."""
+MAX_MESSAGE = 300
+"""Cells of what a worker said."""
+SURE = 3
+"""The attempt from which on it is no coincidence, such as a worker that was killed."""
+SOON = " (within some 10 min)"
+"""The longest that the server waits for an attempt which the SDK does not answer."""
+ROLLBACK = "UndoWorkflow"
+"""The type of the workflow that undoes a closed task."""
+
+
+class Cause(StrEnum):
+    """Why a workflow task fails, as far as the server's fields tell."""
+
+    NONDETERMINISM = "nondeterminism"
+    UNHANDLED = "unhandled_failure"
+    PAYLOAD = "payload"
+    LIMIT = "limit"
+    TIMEOUT = "timeout"
+    REPLAY = "replay"
+    """Nothing failed yet, but the worker that was asked how the task stands cannot replay it."""
+
+
+WHY = {
+    Cause.NONDETERMINISM: "the worker's code decides otherwise than the task's history says",
+    Cause.UNHANDLED: "the worker's code raises an exception",
+    Cause.PAYLOAD: "the worker cannot read or keep what lies in the store",
+    Cause.LIMIT: "it asks for more than the server takes",
+    Cause.TIMEOUT: "workers took it and did not answer in time",
+    Cause.REPLAY: "the worker's code cannot replay its history",
+}
+LIMITS = frozenset(
+    {
+        Given.WORKFLOW_TASK_FAILED_CAUSE_PAYLOADS_TOO_LARGE,
+        Given.WORKFLOW_TASK_FAILED_CAUSE_GRPC_MESSAGE_TOO_LARGE,
+        Given.WORKFLOW_TASK_FAILED_CAUSE_REQUEST_TOO_LARGE,
+        Given.WORKFLOW_TASK_FAILED_CAUSE_BAD_SIGNAL_INPUT_SIZE,
+        Given.WORKFLOW_TASK_FAILED_CAUSE_PENDING_ACTIVITIES_LIMIT_EXCEEDED,
+        Given.WORKFLOW_TASK_FAILED_CAUSE_PENDING_CHILD_WORKFLOWS_LIMIT_EXCEEDED,
+        Given.WORKFLOW_TASK_FAILED_CAUSE_PENDING_SIGNALS_LIMIT_EXCEEDED,
+        Given.WORKFLOW_TASK_FAILED_CAUSE_PENDING_REQUEST_CANCEL_LIMIT_EXCEEDED,
+        Given.WORKFLOW_TASK_FAILED_CAUSE_PENDING_NEXUS_OPERATIONS_LIMIT_EXCEEDED,
+    }
+)
+RESET = Given.WORKFLOW_TASK_FAILED_CAUSE_RESET_WORKFLOW
+HARMLESS = frozenset(
+    {
+        Given.WORKFLOW_TASK_FAILED_CAUSE_UNHANDLED_COMMAND,  # something arrived while it was being completed
+        Given.WORKFLOW_TASK_FAILED_CAUSE_UNHANDLED_UPDATE,
+        Given.WORKFLOW_TASK_FAILED_CAUSE_RESET_STICKY_TASK_QUEUE,
+        Given.WORKFLOW_TASK_FAILED_CAUSE_FORCE_CLOSE_COMMAND,
+        Given.WORKFLOW_TASK_FAILED_CAUSE_FAILOVER_CLOSE_COMMAND,
+        Given.WORKFLOW_TASK_FAILED_CAUSE_WORKFLOW_PAUSE_REQUESTED_BEFORE_TASK_STARTED,
+    }
+)
+"""What the server itself calls a failed workflow task, and only begins anew."""
+
+
+class FailingTask(BaseModel):
+    """That the workflow task of a running task fails, and has not succeeded since."""
+
+    model_config = ConfigDict(frozen=True)
+
+    cause: Cause
+    message: str
+    """What the worker said: untrusted content, on one line and cut."""
+    attempt: int
+    """The attempt that is under way or due, as the server counts; 0 where it does not say."""
+    since: datetime
+    """The first failure; for REPLAY, the question."""
+    is_taken: bool = Field(default=True, exclude=True)
+    """Whether a worker has the attempt that is under way."""
+    failures: int = Field(default=0, exclude=True)
+    """Those that are written down: a signal begins the count of attempts anew, and one more is written."""
+    workflow_id: str = Field(exclude=True)
+    task_id: str = Field(exclude=True)
+    """The task; of a rollback, the one that it undoes."""
+    queue: str = Field(exclude=True)
+    event: int = Field(default=0, exclude=True)
+    """The newest failure that is written down."""
+    step: str | None = Field(default=None, exclude=True)
+    """The newest step that `reset` may go back to."""
+
+    @property
+    def is_sure(self) -> bool:
+        """Whether it failed too often for a coincidence."""
+        return max(self.attempt, self.failures) >= SURE
+
+    @property
+    def reason(self) -> str:
+        """What happened, in a sentence without its full stop."""
+        said = f" ({self.message.rstrip('.')})" if self.message else ""
+        if self.cause is Cause.REPLAY:
+            return f"Task {self.workflow_id!r} is running, but {WHY[self.cause]}{said}"
+        return f"Task {self.workflow_id!r} cannot go on, since {self.short}{said}"
+
+    @property
+    def short(self) -> str:
+        """The same in a line that is cut at its end."""
+        return f"its workflow task fails{self._often}; {WHY[self.cause]}"
+
+    @property
+    def _often(self) -> str:
+        tries = [f"attempt {self.attempt}"] if self.attempt > 1 else []
+        tries += [f"since {self.since:%Y-%m-%d %H:%M:%SZ}"] if self.cause is not Cause.REPLAY else []
+        return f" ({', '.join(tries)})" if tries else ""
+
+    @property
+    def remedy(self) -> str:
+        """The way out: what a person can do, the best first."""
+        start = f"`python worker.py{Common(queue=self.queue).at_queue}`"
+        serve = "" if self.is_taken else f" (no worker has it now: {start})"
+        return f"{self.cure}{serve}; {self._else}"
+
+    @property
+    def may_heal(self) -> bool:
+        """Whether it may go on without anybody's doing: a store comes back, a worker that was stopped wakes up."""
+        return self.cause in (Cause.PAYLOAD, Cause.TIMEOUT)
+
+    @property
+    def cure(self) -> str:
+        """What brings the task to go on as it is."""
+        match self.cause:
+            case Cause.PAYLOAD:
+                return f"it goes on by itself{SOON} when the store is back, or a worker runs on the store that has it"
+            case Cause.LIMIT:
+                return f"run workers whose code and tools ask for less, and it goes on by itself{SOON}"
+            case Cause.TIMEOUT:
+                return "see the logs of the workers: restart one that hangs, mend the code where one broke"
+            case _:
+                return f"run workers with the earlier code, or with code that is mended, and it goes on by itself{SOON}"
+
+    @property
+    def _else(self) -> str:
+        """What else there is; a rollback is begun anew instead of set back."""
+        ends = printable(f"`temporal workflow terminate -w {shlex.quote(self.workflow_id)}`") + " ends it"
+        if self.task_id != self.workflow_id:
+            return f"{ends}, and `{starter('undo', self.task_id)}` begins anew"
+        reset = starter("reset", self.task_id, "--to", self.step or "")
+        back = f"`{reset}` goes on from before that step, or " if self.step else ""
+        effects, undo = starter("effects", self.task_id), starter("undo", self.task_id)
+        return f"or {back}{ends}, then `{effects}` lists what stays and `{undo}` takes it back"
+
+    def document(self) -> dict[str, Any]:
+        """The same for programs."""
+        return {**self.model_dump(mode="json"), "reason": f"{self.reason}.", "remedy": f"{self.remedy}."}
+
+    def problem(self) -> Problem:
+        """The same as the end of a command."""
+        return Problem("workflow_task_fails", self.reason, self.remedy, Exit.NEEDS_PERSON)
+
+
+async def failing(client: Client, seen: WorkflowExecutionDescription) -> FailingTask | None:
+    """Why a workflow that runs cannot go on; None where its workflow task does not fail.
+
+    Costs nothing beside `seen` where no workflow task is pending, else mostly one request.
+
+    Raises:
+        RPCError: the server does not answer.
+    """
+    pending = seen.raw_description.pending_workflow_task
+    is_taken = pending.state == PendingWorkflowTaskState.PENDING_WORKFLOW_TASK_STATE_STARTED
+    if not seen.raw_description.HasField("pending_workflow_task") or (is_taken and pending.attempt == 1):
+        return None
+    streak = [event async for event in _streak(client, seen)]
+    found = await of_streak(streak, client.data_converter, seen.id, seen.task_queue, pending.attempt)
+    if found is None:
+        return None
+    task_id = (
+        seen.id.removeprefix(reset_rollback_id("")).removeprefix(rollback_id(""))
+        if seen.workflow_type == ROLLBACK
+        else seen.id
+    )
+    return found.model_copy(update={"is_taken": is_taken, "task_id": task_id})
+
+
+async def of_streak(
+    streak: Sequence[HistoryEvent], converter: DataConverter, id: str, queue: str, attempt: int
+) -> FailingTask | None:
+    """What the failures of a workflow task since the last one that was completed tell, the newest first."""
+    failed = [event for event in streak if event.HasField("workflow_task_failed_event_attributes")]
+    if not failed and (not streak or attempt < SURE):  # a worker that was killed once is no news
+        return None
+    newest, first = (failed or streak)[0], streak[-1]
+    given = newest.workflow_task_failed_event_attributes
+    cause = await _cause(given.cause, given.failure, converter) if failed else Cause.TIMEOUT
+    raised = given.failure.application_failure_info.type if cause is Cause.UNHANDLED else ""
+    return FailingTask(
+        cause=cause,
+        message=cut(one_line(": ".join(filter(None, [raised, given.failure.message]))), MAX_MESSAGE),
+        attempt=attempt,
+        failures=len(streak),
+        since=first.event_time.ToDatetime(UTC),
+        workflow_id=id,
+        task_id=id,
+        queue=queue,
+        event=newest.event_id,
+    )
+
+
+def is_failure(event: HistoryEvent) -> bool:
+    """Whether a worker failed a workflow task, or kept it until its timeout."""
+    if event.event_type == EventType.EVENT_TYPE_WORKFLOW_TASK_TIMED_OUT:
+        return event.workflow_task_timed_out_event_attributes.timeout_type == TimeoutType.TIMEOUT_TYPE_START_TO_CLOSE
+    is_failed = event.event_type == EventType.EVENT_TYPE_WORKFLOW_TASK_FAILED
+    return is_failed and event.workflow_task_failed_event_attributes.cause not in HARMLESS | {RESET}
+
+
+def ends_streak(event: HistoryEvent) -> bool:
+    """Whether the failures before an event do not count any more: a worker went on, or a reset began anew."""
+    return (
+        event.event_type == EventType.EVENT_TYPE_WORKFLOW_TASK_COMPLETED
+        or event.workflow_task_failed_event_attributes.cause == RESET
+    )
+
+
+def unanswered(seen: WorkflowExecutionDescription, message: str) -> FailingTask:
+    """A workflow whose worker could not say how it stands: it answered the question with an error."""
+    return FailingTask(
+        cause=Cause.REPLAY,
+        message=cut(one_line(message), MAX_MESSAGE),
+        attempt=0,
+        since=datetime.now(UTC),
+        workflow_id=seen.id,
+        task_id=seen.id,
+        queue=seen.task_queue,
+    )
+
+
+async def with_step(client: Client, found: FailingTask) -> FailingTask:
+    """The same with the newest step that `reset` may go back to, for which the whole run is read.
+
+    Raises:
+        RPCError: the server does not answer.
+    """
+    if found.task_id != found.workflow_id:
+        return found
+    history = await client.get_workflow_handle(found.workflow_id).fetch_history()
+    made = await calls.read_calls(history.events, client.data_converter)
+    free = [call.id for call in made.all if made.first(call.id) == call and not made.undone_by(call)]
+    return found.model_copy(update={"step": free[-1] if free else None})
+
+
+async def _streak(client: Client, seen: WorkflowExecutionDescription) -> AsyncIterator[HistoryEvent]:
+    """The failures since the last workflow task that was completed, the newest first."""
+    async for event in _newest_first(client, seen.id, seen.run_id):
+        if ends_streak(event):
+            return
+        if is_failure(event):
+            yield event
+
+
+async def _newest_first(client: Client, id: str, run_id: str) -> AsyncIterator[HistoryEvent]:
+    """The last pages of a run's history, backwards."""
+    request = GetWorkflowExecutionHistoryReverseRequest(
+        namespace=client.namespace,
+        execution=WorkflowExecution(workflow_id=id, run_id=run_id),
+        maximum_page_size=PAGE,
+    )
+    for _ in range(MAX_PAGES):
+        page = await client.workflow_service.get_workflow_execution_history_reverse(request)
+        for event in page.history.events:
+            yield event
+        if not page.next_page_token:
+            return
+        request.next_page_token = page.next_page_token
+
+
+async def _cause(given: int, failure: Failure, converter: DataConverter) -> Cause:
+    if given == Given.WORKFLOW_TASK_FAILED_CAUSE_NON_DETERMINISTIC_ERROR:
+        return Cause.NONDETERMINISM
+    if given in LIMITS:
+        return Cause.LIMIT
+    if given == Given.WORKFLOW_TASK_FAILED_CAUSE_EXTERNAL_STORAGE_FAILURE or await _is_fault(failure, converter):
+        return Cause.PAYLOAD
+    return Cause.UNHANDLED
+
+
+async def _is_fault(failure: Failure, converter: DataConverter) -> bool:
+    """Whether a failure carries a fault of ours: only the vault raises one where a workflow task is decoded."""
+    while True:
+        details = failure.application_failure_info.details.payloads
+        if details:
+            try:
+                values = await converter.decode(details[:1])
+            except UNREADABLE:  # a codec that is not here
+                values = []
+            if readable(values):
+                return True
+        if not failure.HasField("cause"):
+            return False
+        failure = failure.cause

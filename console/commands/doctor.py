@@ -1,0 +1,377 @@
+"""`doctor`: look at everything that has to work, and say of each thing how it stands and what to do."""
+
+import asyncio
+import sys
+from collections.abc import Collection, Coroutine, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime, timedelta
+from enum import StrEnum
+from typing import Any
+from urllib.parse import urlsplit
+
+from temporalio.api.operatorservice.v1 import ListSearchAttributesRequest
+from temporalio.api.workflowservice.v1 import GetSystemInfoRequest
+from temporalio.client import Client
+from temporalio.service import RPCError, RPCStatusCode
+
+from client.connection import ui_base
+from client.problem import Exit, Problem
+from client.tasks import TASK_TYPE
+from client.workflow_task import ROLLBACK, FailingTask, failing
+from console.commands.tools import ask
+from console.options import Common
+from console.render import document
+from console.render.terminal import one_line, size, starter, wrapped
+from runtime.client import VALUE_TYPES, Misconfigured, NoNamespace, NotConnected, connect
+from runtime.packages import version
+from workflows.attributes import TYPES
+from workflows.catalogue import Effect, ToolSpec
+from workflows.inspect import Findings, Inquiry, Place, WorkerCard
+
+MAX_NAMED = 5
+CLOCK_SECONDS = 5.0
+"""A larger difference between two clocks is worth a word; a slow answer is none."""
+KEY_OF = {"anthropic": "ANTHROPIC_API_KEY", "openai": "OPENAI_API_KEY"}
+"""The key that a planner needs, by the beginning of its name."""
+OPTION_OF = {
+    "store": "check --store, REPLAN_STORE and --state of the worker",
+    "state": "check --state of the worker",
+    "documents": "check --documents of the worker",
+    "workspace": "check --workspace of the worker",
+}
+"""What to do about a place that cannot be used."""
+WITHOUT = {
+    "documents": "no tool can search or read documents: --documents of the worker names their folder",
+    "workspace": "no tool can write files: --workspace of the worker names a folder for them",
+}
+"""What it means that a worker has no such place, and what gives it one."""
+LACKING = {
+    "observe": "observe= names the read that looks again when it is refused",
+    "undo": "undo= names the tool that takes it back",
+    "reconcile": "reconcile= names the read that finds out whether it happened",
+}
+"""What an option of a tool that changes the world is for."""
+OF_WORKER = ("planner", "keys", "store", "state", "documents", "workspace", "clocks", "tools")
+"""What only a worker can say."""
+
+
+class Status(StrEnum):
+    """How a check ended."""
+
+    OK = "ok"
+    WARN = "warn"
+    """It works, but not all of it, or not as well as it could."""
+    FAIL = "fail"
+    SKIPPED = "skipped"
+    """It could not be looked at, because of a check before it."""
+
+
+@dataclass(frozen=True)
+class Check:
+    """One thing, how it stands, and what to do about it."""
+
+    name: str
+    status: Status
+    found: str
+    remedy: str = ""
+
+
+def skipped(names: Sequence[str], because: str) -> list[Check]:
+    """What could not be looked at."""
+    return [Check(name, Status.SKIPPED, because) for name in names]
+
+
+def of_attributes(wanted: Mapping[str, str], present: Mapping[str, str]) -> Check:
+    """Whether the namespace knows the search attributes `wanted`, name to type."""
+    other = [
+        f"{name} is {present[name]}, not {type}" for name, type in wanted.items() if present.get(name, type) != type
+    ]
+    missing = [name for name in wanted if name not in present]
+    if other:
+        remedy = "use a namespace of its own for Replan: a type cannot be changed"
+        return Check("search attributes", Status.WARN, f"unusable: {', '.join(other)}", remedy)
+    if missing:
+        options = " ".join(f"--name {name} --type {wanted[name]}" for name in missing)
+        remedy = f"start a worker that may register them, or `temporal operator search-attribute create {options}`"
+        return Check("search attributes", Status.WARN, f"missing: {', '.join(missing)}", remedy)
+    return Check("search attributes", Status.OK, f"all {len(wanted)} are registered")
+
+
+def of_workflow_tasks(failing: Sequence[FailingTask], looked_at: int, running: int) -> Check:
+    """Whether the tasks that run can go on, of which only the newest were looked at where there are many."""
+    of = f"{looked_at} of {running} running tasks looked at" if looked_at < running else f"{looked_at} running"
+    if not failing:
+        return Check("workflow tasks", Status.OK, f"none fails ({of})")
+    named = [f"{one.workflow_id} ({one.cause.replace('_', ' ')})" for one in failing[:MAX_NAMED]]
+    more = f" and {len(failing) - MAX_NAMED} more" if len(failing) > MAX_NAMED else ""
+    shows = f"`{starter('show', failing[0].task_id)}` has the ways out"
+    found = f"{len(failing)} cannot go on, since their workflow task fails: {', '.join(named)}{more} ({of})"
+    return Check("workflow tasks", Status.FAIL, found, f"{failing[0].cure}; {shows}")
+
+
+def of_worker(found: Findings, version: str, *, restart: str, asked: datetime, answered: datetime) -> list[Check]:
+    """What a worker said of itself.
+
+    `version` is the console's, `restart` the command that starts a worker; the worker was asked and answered at these
+    times of our clock.
+    """
+    card, old = found.worker, "the worker is too old to say"
+    if card is None:
+        seen = Check("worker", Status.WARN, "answers, but is older than this console", f"restart it: `{restart}`")
+        return [seen, _planner(found), *skipped(OF_WORKER[1:-1], old), *of_tools(found)]
+    return [
+        _version(card, version, restart),
+        _planner(found),
+        _keys(found.planner, card.keys),
+        *(_place(place) for place in card.places),
+        _clocks(card, asked, answered),
+        *of_tools(found),
+    ]
+
+
+def of_tools(found: Findings) -> list[Check]:
+    """How many tools there are, and each that changes the world without all that belongs to it."""
+    specs = [card.spec for card in found.tools]
+    changing = sum(spec.effect is not Effect.READ for spec in specs)
+    untrusted = sum(spec.untrusted for spec in specs)
+    if not specs:
+        return [Check("tools", Status.FAIL, "the worker has none", "give it some with --tools FILE")]
+    lacking = list(_lacking_tools(specs))
+    returns = "returns" if untrusted == 1 else "return"
+    told = f", {untrusted} {returns} text that anybody may have written" if untrusted else ""
+    return [Check("tools", Status.OK, f"{len(specs)}, of which {changing} change the world{told}"), *lacking]
+
+
+def lacks(spec: ToolSpec, undoing: Collection[str]) -> list[str]:
+    """The options that `spec` should have and has not; a kind that undoes another needs no `undo` itself."""
+    if spec.effect is Effect.READ:
+        return []
+    needed = ["observe"] if spec.kind in undoing else ["observe", "undo"]
+    needed += ["reconcile"] if spec.effect in (Effect.KEYED, Effect.UNKEYED) else []
+    return [name for name in needed if getattr(spec, name) is None]
+
+
+def _lacking_tools(specs: Sequence[ToolSpec]) -> Iterator[Check]:
+    undoing = {spec.undo.kind for spec in specs if spec.undo}
+    for spec in specs:
+        missing = lacks(spec, undoing)
+        if missing:
+            remedy = "; ".join(LACKING[name] for name in missing)
+            yield Check(f"tool {spec.kind}", Status.WARN, f"{spec.effect}, without {' and '.join(missing)}", remedy)
+
+
+def _version(card: WorkerCard, version: str, restart: str) -> Check:
+    found = f"Replan {card.version}, Python {card.python}, Temporal SDK {card.sdk}"
+    if card.version == version:
+        return Check("worker", Status.OK, found)
+    return Check(
+        "worker", Status.WARN, f"{found}; this console is {version}", f"bring both to one version: `{restart}`"
+    )
+
+
+def _planner(found: Findings) -> Check:
+    """Who plans and, of a model, what its tokens cost; a server of one's own has no price that anybody could know."""
+    if not found.converses:
+        return Check("planner", Status.OK, found.planner)
+    if found.price is not None:
+        price = f"{found.price.input:g} USD for a million tokens of input, {found.price.output:g} of output"
+        return Check("planner", Status.OK, f"{found.planner}; {price}")
+    whose = "the price of at least one" if "," in found.planner else "its price"
+    told, is_own = f"{found.planner}; {whose} is not known, so --usd is refused", "@" in found.planner
+    remedy = "[models.prices] of the worker's settings file gives it"
+    return Check("planner", Status.OK if is_own else Status.WARN, told, "" if is_own else remedy)
+
+
+def _needed(planner: str) -> str | None:
+    """The key that the first of several planners needs; one's own server in OpenAI's place, at a host, wants none."""
+    first = planner.partition(",")[0]
+    if first.startswith("openai") and "@" in first:
+        return None
+    return next((key for begins, key in KEY_OF.items() if first.startswith(begins)), None)
+
+
+def _keys(planner: str, keys: Mapping[str, bool]) -> Check:
+    found = ", ".join(f"{name} {'set' if is_set else 'not set'}" for name, is_set in keys.items()) or "none is known"
+    needed = _needed(planner)
+    if needed is None:
+        return Check("keys", Status.OK, f"{found}; the {planner.partition(',')[0]} planner needs none")
+    if keys.get(needed):
+        return Check("keys", Status.OK, found)
+    remedy = f"set {needed} in the environment of the worker and restart it"
+    return Check("keys", Status.FAIL, f"{found}; the {planner} planner needs {needed}", remedy)
+
+
+def _place(place: Place) -> Check:
+    if place.where is None:
+        found, _, remedy = WITHOUT.get(place.name, "not configured").partition(": ")
+        return Check(place.name, Status.WARN, f"none, so {found}" if remedy else found, remedy)
+    if place.problem:
+        remedy = OPTION_OF.get(place.name, "check the options of the worker")
+        return Check(place.name, Status.FAIL, f"{place.where}: {place.problem}", remedy)
+    return Check(place.name, Status.OK, place.where)
+
+
+def _clocks(card: WorkerCard, asked: datetime, answered: datetime) -> Check:
+    worker = (card.clock - card.server_clock).total_seconds()
+    ours = _outside(card.server_clock, asked, answered)
+    wrong = {"the worker's": worker, "this machine's": ours}
+    told = [f"{whose} is {seconds:+.0f} s off" for whose, seconds in wrong.items() if abs(seconds) > CLOCK_SECONDS]
+    if not told:
+        return Check("clocks", Status.OK, "worker, server and this machine agree")
+    found = f"measured by the server's, {' and '.join(told)}"
+    return Check("clocks", Status.WARN, found, "set them, e.g. with NTP: deadlines and times go by the server's")
+
+
+def _outside(moment: datetime, first: datetime, last: datetime) -> float:
+    """Seconds by which our clock is ahead of the other, whose `moment` lay between our `first` and `last`."""
+    if moment < first:
+        return (first - moment).total_seconds()
+    return min(0.0, (last - moment).total_seconds())
+
+
+PATIENCE_SECONDS = 8.5
+"""For everything together; starting Python takes another second."""
+UI_SECONDS = 2.0
+RPC_TIMEOUT = timedelta(seconds=4)
+AT_ONCE, MAX_LOOKED_AT = 20, 100
+"""Running tasks that are looked at, at the same time and in all."""
+REPORTED = "TemporalReportedProblems IS NOT NULL"
+"""What a server from 1.30 on finds itself, though only after several failures."""
+OF_NAMESPACE = ("web ui", "search attributes", "workflow tasks", "worker", *OF_WORKER)
+"""What can only be looked at in a namespace that is there."""
+WIDEST_NAME = 22
+
+
+async def doctor(common: Common) -> int:
+    """Look, print, and return 0 when nothing failed, 6 without a server, 2 for settings that name none, else 1."""
+    found, exit = await _examine(common)
+    if common.json:
+        print(document.of_anything({"checks": [asdict(check) for check in found]}))
+    else:
+        print("\n".join(_lines(found)))
+    return exit
+
+
+async def _examine(common: Common) -> tuple[list[Check], Exit]:
+    until = asyncio.get_running_loop().time() + PATIENCE_SECONDS
+    try:
+        client = await connect(address=common.address, namespace=common.namespace, profile=common.profile)
+    except NoNamespace as error:
+        answers = Check("server", Status.OK, "answers")
+        missing = Check("namespace", Status.FAIL, error.reason, error.remedy)
+        return [answers, missing, *skipped(OF_NAMESPACE, "needs the namespace")], Exit.FAILED
+    except NotConnected as error:
+        failed = Check("server", Status.FAIL, error.reason, error.remedy)
+        exit = Exit.BAD_USAGE if isinstance(error, Misconfigured) else Exit.UNREACHABLE
+        return [failed, *skipped(("namespace", *OF_NAMESPACE), "needs the server")], exit
+    looks = {"server": _server(client), "web ui": _web_ui(client), "search attributes": _attributes(client)}
+    looks["workflow tasks"] = _workflow_tasks(client, common.queue)
+    worker = _within(until, "worker", _worker(client, common))
+    seen = await asyncio.gather(*(_within(until, name, look) for name, look in looks.items()), worker)
+    server, *others = seen
+    found = [*server, Check("namespace", Status.OK, client.namespace), *(check for one in others for check in one)]
+    return found, Exit.FAILED if any(check.status is Status.FAIL for check in found) else Exit.COMPLETED
+
+
+async def _within(until: float, name: str, look: Coroutine[Any, Any, list[Check]]) -> list[Check]:
+    """One look; a server that falls silent meanwhile is a failed check, and nobody waits for it any longer."""
+    try:
+        async with asyncio.timeout_at(until):
+            return await look
+    except TimeoutError:
+        found = "no answer in time"
+    except RPCError as error:
+        found = f"the server did not answer ({error.status.name.lower()})"
+    failed = Check(name, Status.FAIL, found, "see whether the server is overloaded, and try again")
+    return [failed, *(skipped(OF_WORKER, "needs a worker") if name == "worker" else [])]
+
+
+async def _server(client: Client) -> list[Check]:
+    said = await client.workflow_service.get_system_info(GetSystemInfoRequest(), timeout=RPC_TIMEOUT)
+    return [Check("server", Status.OK, f"{_host(client)}, Temporal {said.server_version or '(version not said)'}")]
+
+
+async def _attributes(client: Client) -> list[Check]:
+    request = ListSearchAttributesRequest(namespace=client.namespace)
+    said = await client.operator_service.list_search_attributes(request, timeout=RPC_TIMEOUT)
+    names = {number: name for name, number in VALUE_TYPES.items()}
+    present = {name: names.get(number, "another type") for name, number in said.custom_attributes.items()}
+    return [of_attributes(TYPES, present)]
+
+
+async def _workflow_tasks(client: Client, queue: str) -> list[Check]:
+    """Whether the tasks of the queue that run can go on: the newest, and those that the server itself complains of."""
+    running = f'WorkflowType IN ("{TASK_TYPE}", "{ROLLBACK}") AND TaskQueue = "{queue}" AND ExecutionStatus = "Running"'
+    newest = [row async for row in client.list_workflows(running, limit=MAX_LOOKED_AT)]
+    try:
+        reported = [row async for row in client.list_workflows(f"{running} AND {REPORTED}", limit=MAX_LOOKED_AT)]
+    except RPCError as error:
+        if error.status is not RPCStatusCode.INVALID_ARGUMENT:  # the server does not know the search attribute
+            raise
+        reported = []
+    ids, look = list(dict.fromkeys(row.id for row in (*newest, *reported))), asyncio.Semaphore(AT_ONCE)
+    found = await asyncio.gather(*(_failing(client, id, look) for id in ids))
+    running_in_all = (await client.count_workflows(running, rpc_timeout=RPC_TIMEOUT)).count
+    return [of_workflow_tasks([one for one in found if one], len(ids), running_in_all)]
+
+
+async def _failing(client: Client, id: str, look: asyncio.Semaphore) -> FailingTask | None:
+    async with look:
+        try:
+            return await failing(client, await client.get_workflow_handle(id).describe())
+        except RPCError as error:
+            if error.status is RPCStatusCode.NOT_FOUND:  # deleted since the list was made
+                return None
+            raise
+
+
+async def _web_ui(client: Client) -> list[Check]:
+    base = ui_base(_host(client))
+    if base is None:
+        return [Check("web ui", Status.WARN, f"not known for {_host(client)}", "set REPLAN_UI to its address")]
+    if await _answers(base):
+        return [Check("web ui", Status.OK, base)]
+    return [Check("web ui", Status.WARN, f"nobody answers at {base}", "set REPLAN_UI to its address")]
+
+
+async def _answers(url: str) -> bool:
+    parts = urlsplit(url)
+    try:
+        async with asyncio.timeout(UI_SECONDS):
+            port = parts.port or (443 if parts.scheme == "https" else 80)
+            _, writer = await asyncio.open_connection(parts.hostname, port)
+    except (OSError, ValueError):  # TimeoutError is an OSError; a port that is no number is a ValueError
+        return False
+    writer.close()
+    return True
+
+
+async def _worker(client: Client, common: Common) -> list[Check]:
+    asked, start = datetime.now(UTC), f"python worker.py{common.at_queue}"
+    try:
+        said = await ask(client, common, Inquiry(about="worker"))
+    except Problem as none:
+        failed = Check("worker", Status.FAIL, none.reason, none.remedy)
+        return [failed, *skipped(OF_WORKER, "needs a worker")]
+    return of_worker(said, version(), restart=start, asked=asked, answered=datetime.now(UTC))
+
+
+def _host(client: Client) -> str:
+    return client.service_client.config.target_host
+
+
+def _lines(found: Sequence[Check]) -> list[str]:
+    width = min(WIDEST_NAME, max(len(check.name) for check in found))
+    lines = [_line(check, width) for check in found]
+    failed, warnings = (sum(check.status is status for check in found) for status in (Status.FAIL, Status.WARN))
+    return [*lines, f"{failed or 'nothing'} failed, {warnings or 'no'} warning{'' if warnings == 1 else 's'}"]
+
+
+def _line(check: Check, width: int) -> str:
+    """One line, wrapped below its last column on a terminal."""
+    head = f"{check.status[:4]:<4}  {one_line(check.name):<{width}}  "  # `skip`
+    remedy = f" -> {check.remedy}" if check.remedy else ""
+    line = " " * len(head) + one_line(check.found + remedy)
+    if sys.stdout is not None and sys.stdout.isatty():
+        line = wrapped(line, size(sys.stdout)[0])
+    return head + line[len(head) :]

@@ -1,0 +1,240 @@
+"""`start --dry-run`: the plan that a task would begin with, what it would change, and what of that can be undone."""
+
+import asyncio
+import secrets
+import sys
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from datetime import timedelta
+from typing import Any
+
+from pydantic import JsonValue
+from temporalio.client import Client, WorkflowFailureError, WorkflowHandle
+from temporalio.exceptions import ApplicationError
+from temporalio.service import RPCError
+
+from client.connection import DOCTOR
+from client.problem import Exit, Problem
+from console.options import Common
+from console.render import document
+from console.render.terminal import cut, one_line, size, wrapped
+from workflows.catalogue import Effect, ToolSpec
+from workflows.inspect import Draft, Findings, Inquiry, InspectWorkflow
+from workflows.outcome import Ending
+from workflows.plan import Answer, GiveUp, NewSteps, Question, Step, canonical, ready
+from workflows.routing import PROFILES
+from workflows.task import Task, TaskStatus
+
+MAX_ARGUMENTS = 400
+"""Cells of a step's arguments that are shown."""
+NOT_RUN = "nothing was run"
+
+
+def ending_of(draft: Draft) -> Ending:
+    """How the task would have ended with this proposal; running, where it has steps."""
+    match draft.proposal:
+        case Answer(result=result):
+            return Ending(status=TaskStatus.COMPLETED, result=result)
+        case Question(text=text):
+            return Ending(
+                status=TaskStatus.ESCALATED, reason=f"The planner asks: {text}", code="question", question=text
+            )
+        case GiveUp(reason=reason):
+            return Ending(status=TaskStatus.FAILED, reason=reason, code="gave_up")
+        case _:
+            return draft.ending or Ending(status=TaskStatus.RUNNING)
+
+
+def draft_fields(task: Task, draft: Draft, ending: Ending) -> dict[str, Any]:
+    """The fields of the JSON document; a file with them is accepted by `--plan`."""
+    steps = proposed(draft)
+    return {
+        "dry_run": True,
+        "task": task.text,
+        "documents": task.documents,
+        "options": task.model_dump(mode="json", include={"strategy", "planner", "result_schema"}),
+        "planner": draft.planner,
+        "proposal": draft.proposal.type if draft.proposal else None,
+        "because": draft.proposal.because if isinstance(draft.proposal, NewSteps) else "",
+        **ending.model_dump(mode="json", include={"reason", "code", "question", "result"}),
+        "steps": [step.model_dump(mode="json", exclude={"provider_call"}) for step in steps],
+        "effects": {step.id: _promise(draft.specs[step.kind]) for step in steps},
+    }
+
+
+def draft_lines(task: Task, draft: Draft, ending: Ending) -> list[str]:
+    """The plan in the order of its needs, what each step may change, and the sum; or why there is no plan."""
+    who = "The plan as it was written" if task.plan is not None else f"The plan of the {draft.planner} planner"
+    if task.plan is None and task.strategy == "react":
+        who = f"The first turn of the {draft.planner} planner, which goes on from what comes back"
+    match draft.proposal:
+        case NewSteps(steps=steps, because=because):
+            widths = [max(len(name) for name in names) for names in zip(*((s.id, s.kind) for s in steps), strict=True)]
+            told = [line for step in in_order(steps) for line in _step(step, draft.specs[step.kind], *widths)]
+            why = [f"    {one_line(because)}"] if because else []
+            return [one_line(who), *why, *told, _sum(steps, draft.specs)]
+        case Answer(result=result):
+            said = result if isinstance(result, str) else canonical(result)
+            return [f"The {draft.planner} planner answers at once; {NOT_RUN}", *map(one_line, said.splitlines())]
+        case GiveUp():
+            return [one_line(f"The {draft.planner} planner gives up: {ending.reason}"), NOT_RUN.capitalize()]
+        case _:
+            return [one_line(ending.reason), NOT_RUN.capitalize()]
+
+
+def proposed(draft: Draft) -> tuple[Step, ...]:
+    """The steps of the proposal, in its own order; none where it has none."""
+    return draft.proposal.steps if isinstance(draft.proposal, NewSteps) else ()
+
+
+def in_order(steps: Sequence[Step]) -> list[Step]:
+    """The steps so that each comes after those that it needs."""
+    ordered, pending = list[Step](), list(steps)
+    while batch := ready(pending, [step.id for step in ordered]):
+        ordered += batch
+        pending = [step for step in pending if step not in batch]
+    return ordered + pending
+
+
+def shown_value(value: JsonValue) -> str:
+    """An argument as JSON, but for references: `hits.documents[0].name`."""
+    if isinstance(value, dict) and "$from" in value and set(value) <= {"$from", "path"}:
+        parts = [part for part in str(value.get("path", "")).split(".") if part]
+        return str(value["$from"]) + "".join(f"[{part}]" if part.isdecimal() else f".{part}" for part in parts)
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{canonical(key)}: {shown_value(item)}" for key, item in value.items()) + "}"
+    if isinstance(value, list):
+        return "[" + ", ".join(map(shown_value, value)) + "]"
+    return canonical(value)
+
+
+def _promise(spec: ToolSpec) -> dict[str, JsonValue]:
+    """What a step of this kind may do, for programs."""
+    return {
+        "effect": spec.effect.value,
+        "changes_world": spec.effect is not Effect.READ,
+        "undo": spec.undo.kind if spec.undo else None,
+        "observe": spec.observe.kind if spec.observe else None,
+        "fallback": spec.fallback,
+        "retry": spec.retry,
+        "attempts": PROFILES[spec.retry].attempts,
+    }
+
+
+def _step(step: Step, spec: ToolSpec, of_ids: int, of_kinds: int) -> list[str]:
+    arguments = ", ".join(f"{name}={shown_value(value)}" for name, value in step.args.items())
+    after = f"after {', '.join(sorted(step.dependencies))}" if step.dependencies else ""
+    head = f"{step.id:<{min(of_ids, 14)}} {step.kind:<{min(of_kinds, 20)}} {one_line(step.title)}"
+    told = [cut(one_line(arguments), MAX_ARGUMENTS), "; ".join(filter(None, [after, *_told(spec)]))]
+    return [f"  {head.rstrip()}", *(f"    {one_line(line)}" for line in told if line)]
+
+
+def _told(spec: ToolSpec) -> list[str]:
+    """What a step of this kind may do, for people."""
+    told = ["reads only"]
+    if spec.effect is not Effect.READ:
+        told = [
+            f"changes the world ({spec.effect})",
+            f"{spec.undo.kind} would undo it (by hand)" if spec.undo else "cannot be undone",
+        ]
+    told += [f"{spec.observe.kind} looks again after a refusal"] if spec.observe else []
+    told += [f"{spec.fallback} takes over when it stays away"] if spec.fallback else []
+    attempts = PROFILES[spec.retry].attempts
+    return [*told, "one attempt" if attempts == 1 else f"up to {attempts} attempts ({spec.retry})"]
+
+
+def _sum(steps: Sequence[Step], specs: Mapping[str, ToolSpec]) -> str:
+    """How many steps there are, which change the world, and for which of these there is no way back."""
+    changing = [step for step in steps if specs[step.kind].effect is not Effect.READ]
+    final = [step.id for step in changing if specs[step.kind].undo is None]
+    counted = f"{len(steps)} step{'' if len(steps) == 1 else 's'}"
+    if not changing:
+        return f"{counted}: none changes the world; {NOT_RUN}"
+    verb = "changes" if len(changing) == 1 else "change"
+    changes = f"{len(changing)} {verb} the world ({', '.join(step.id for step in changing)})"
+    undone = f"{len(final)} of these cannot be undone ({', '.join(final)})" if final else "each can be undone by hand"
+    return f"{counted}: {changes}, {undone}; {NOT_RUN}"
+
+
+WORKER_SECONDS = 5.0
+"""How long a worker may take to take the question."""
+RPC_TIMEOUT = timedelta(seconds=2)
+GIVEN_EVENTS = 3
+"""Started; workflow task scheduled; given to a worker."""
+PLANNER_PATIENCE = timedelta(minutes=10)
+"""How long the planner may take with its answer."""
+
+Drafting = WorkflowHandle[InspectWorkflow, Findings]
+
+
+async def dry_run(client: Client, task: Task, common: Common) -> int:
+    """Ask for the plan, print it, and run nothing; the exit code is the one that the task would have ended with."""
+    found = await _drafted(client, task, common)
+    ending = ending_of(found)
+    if common.json:
+        print(document.of_anything(draft_fields(task, found, ending)))
+    else:
+        live = sys.stdout is not None and sys.stdout.isatty()
+        for line in draft_lines(task, found, ending):
+            print(wrapped(line, size(sys.stdout)[0]) if live else line)
+    if ending.code in ("plan_refused", "task_refused"):
+        return Exit.BAD_USAGE
+    return {TaskStatus.FAILED: Exit.FAILED, TaskStatus.ESCALATED: Exit.NEEDS_PERSON}.get(ending.status, Exit.COMPLETED)
+
+
+async def _drafted(client: Client, task: Task, common: Common) -> Draft:
+    """What a worker's planner proposes; the question is withdrawn when nobody waits for the answer any more.
+
+    Raises:
+        Problem: no worker answers, it cannot draft, or the planner takes too long.
+    """
+    handle: Drafting = await client.start_workflow(
+        InspectWorkflow.run,
+        Inquiry(about="plan", task=task),
+        id=f"inspect-{secrets.token_hex(4)}",
+        task_queue=common.queue,
+        execution_timeout=PLANNER_PATIENCE,
+        static_summary="the console asks for a plan, to look at",
+    )
+    try:
+        found = await _answer(handle, common)
+    except WorkflowFailureError as failure:
+        raise _unanswered(failure) from failure
+    if found.draft is None:
+        remedy = "restart it on the version of this console"
+        raise Problem("old_worker", "The worker is too old for --dry-run", remedy, Exit.FAILED)
+    return found.draft
+
+
+async def _answer(handle: Drafting, common: Common) -> Findings:
+    """Wait for the answer as long as there is a worker that works on it."""
+    answer = asyncio.create_task(handle.result())
+    try:
+        await asyncio.wait([answer], timeout=WORKER_SECONDS)
+        if not answer.done():
+            await _require_worker(handle, common)
+            print("still waiting for the planner; Ctrl-C stops asking", file=sys.stderr)
+        return await answer
+    finally:
+        if answer.cancelled() or not answer.done():
+            answer.cancel()
+            with suppress(RPCError):  # the server is away, and the question ends by its timeout
+                await handle.terminate("nobody waits for the answer any more", rpc_timeout=RPC_TIMEOUT)
+
+
+async def _require_worker(handle: Drafting, common: Common) -> None:
+    """Go on when a worker has done its first part of the work.
+
+    One that hangs has been given the work as well: the history's first three events say only that.
+    """
+    if (await handle.describe(rpc_timeout=RPC_TIMEOUT)).history_length <= GIVEN_EVENTS:
+        reason = f"No worker answers on queue {common.queue}"
+        remedy = f"start one with `python worker.py{common.at_queue}`, or see `{DOCTOR}`"
+        raise Problem("no_worker", reason, remedy, Exit.UNREACHABLE)
+
+
+def _unanswered(failure: WorkflowFailureError) -> Problem:
+    if isinstance(failure.cause, ApplicationError):
+        return Problem("refused", failure.cause.message.rstrip("."), "see the worker's log", Exit.FAILED)
+    reason = f"The planner gave no answer within {PLANNER_PATIENCE.total_seconds():g} s"
+    return Problem("no_answer", reason, "see the worker's log", Exit.FAILED)

@@ -1,0 +1,36 @@
+"""`explain`: why a task did what it did, from its history alone; no worker is asked."""
+
+import shutil
+import sys
+
+from temporalio.client import Client
+
+from client.history import fetch
+from client.problem import Exit
+from client.tasks import Handle
+from console.explain import explanation, page
+from console.explain import page as one_step
+from console.options import Common
+from console.render import document
+
+
+async def explain(client: Client, handle: Handle, common: Common, step: str | None) -> int:
+    """Print why a task, or one step of it, did what it did.
+
+    Raises:
+        Problem: the task never planned such a step.
+    """
+    explained = explanation.of(await fetch.fetch_history(client, handle))
+    chosen = one_step.explain_step(explained, step) if step is not None else None
+    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+    if common.json:
+        print(document.of_anything(one_step.step_document(chosen) if chosen else explanation.document(explained)))
+    else:
+        print(
+            "\n".join(
+                page.set_rows(
+                    one_step.step_rows(chosen) if chosen else page.page_rows(explained), explained.story, width
+                )
+            )
+        )
+    return Exit.COMPLETED

@@ -1,0 +1,309 @@
+"""`list`: the tasks there are, from what the server knows of each without asking a worker."""
+
+import asyncio
+import shutil
+import sys
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from typing import NamedTuple
+
+from pydantic import BaseModel, ConfigDict
+from rich.cells import cell_len, set_cell_size
+from temporalio.api.enums.v1 import EventType
+from temporalio.api.failure.v1 import Failure
+from temporalio.client import Client, WorkflowExecution, WorkflowExecutionStatus, WorkflowHistoryEventFilterType
+from temporalio.service import RPCError, RPCStatusCode
+
+from client import tasks as finding
+from client.connection import ui_url
+from client.history.calls import UNREADABLE
+from client.problem import Exit, Problem
+from client.start import TASK_MEMO
+from client.workflow_task import FailingTask, failing
+from console.options import Common
+from console.render import document
+from console.render.terminal import one_line, starter
+from workflows import attributes
+from workflows.faults import Code
+from workflows.outcome import Outcome
+from workflows.plan import nearest
+from workflows.task import Task, TaskStatus
+
+HEADING = ("STATUS", "STARTED", "ID", "REPLANS", "LAST FAULT", "TASK")
+GAP = "  "
+MIN_ID = 20
+MIN_TEXT = 12
+MIN_FAULT = 10
+"""Columns that a terminal keeps for an id, for the task's words and for its last fault."""
+
+
+class Listed(BaseModel):
+    """A task in a list."""
+
+    model_config = ConfigDict(frozen=True)
+
+    task_id: str
+    run_id: str
+    task: str
+    status: TaskStatus
+    reason: str | None
+    """The question or the sentence of one that needed a person."""
+    started_at: datetime
+    ended_at: datetime | None
+    replans: int | None
+    """None, like the three below, where the namespace does not have our search attributes, or before it began."""
+    last_fault: str | None
+    planner: str | None
+    strategy: str | None
+    ui_url: str | None
+    failing: FailingTask | None = None
+    """Why it runs and cannot go on."""
+
+
+def table(listed: Sequence[Listed], width: int | None, now: datetime) -> list[str]:
+    """A line for each task below a heading, cut to `width` columns; whole, with dates for ages, without one."""
+    cells = [
+        HEADING if width is None else (HEADING[0], "AGE", *HEADING[2:]),
+        *(_cells(one, None if width is None else now) for one in listed),
+    ]
+    widths = [max(cell_len(row[column]) for row in cells) for column in range(len(HEADING))]
+    if width is not None:
+        widths = _fitted(widths, width)
+    lines = [_cut(line, width) if width else line for line in (_line(row, widths) for row in cells)]
+    below = [_below(one, width) for one in listed]
+    return [lines[0], *(line for pair in zip(lines[1:], below, strict=True) for line in pair if line)]
+
+
+def _cells(one: Listed, now: datetime | None) -> tuple[str, ...]:
+    when = f"{one.started_at.astimezone(UTC):%Y-%m-%d %H:%M:%SZ}" if now is None else age(one.started_at, now)
+    replans = "" if one.replans is None else str(one.replans)
+    return one.status, when, one_line(one.task_id), replans, one_line(one.last_fault or ""), one_line(one.task)
+
+
+def age(then: datetime, now: datetime) -> str:
+    """How long ago, in one unit."""
+    seconds = max(0, int((now - then).total_seconds()))
+    for size, unit in ((86400, "d"), (3600, "h"), (60, "m")):
+        if seconds >= size:
+            return f"{seconds // size}{unit}"
+    return f"{seconds}s"
+
+
+def _fitted(widths: Sequence[int], width: int) -> list[int]:
+    """Widths that fit: the task's words are cut first, then the fault's code, then the id.
+
+    The beginning of an id is enough for every command.
+    """
+    status, when, id, replans, fault, text = widths
+    free = width - status - when - replans - len(GAP) * (len(widths) - 1)
+    fault = min(fault, max(MIN_FAULT, free - id - min(text, MIN_TEXT)))
+    id = min(id, max(MIN_ID, free - fault - min(text, MIN_TEXT)))
+    return [status, when, id, replans, fault, max(0, min(text, free - fault - id))]
+
+
+def _line(row: Sequence[str], widths: Sequence[int]) -> str:
+    return GAP.join(set_cell_size(_cut(cell, wide), wide) for cell, wide in zip(row, widths, strict=True)).rstrip()
+
+
+def _below(one: Listed, width: int | None) -> str:
+    if not (one.reason or one.failing):
+        return ""
+    shows = f"`{starter('show', one.task_id)}`"
+    line = f"    ! {one.failing.short}: {shows}" if one.failing else f"    ? {one_line(one.reason or '')}"
+    return line if width is None else _cut(line, width)
+
+
+def _cut(text: str, width: int) -> str:
+    return text if cell_len(text) <= width else set_cell_size(text, width - 1).rstrip() + "…" if width else ""
+
+
+AT_ONCE = 20
+"""Tasks that are looked at more closely at the same time."""
+STATUS = attributes.STATUS.name
+
+CLOSED = {
+    WorkflowExecutionStatus.COMPLETED: TaskStatus.COMPLETED,
+    WorkflowExecutionStatus.CANCELED: TaskStatus.CANCELLED,
+    WorkflowExecutionStatus.TERMINATED: TaskStatus.FAILED,
+    WorkflowExecutionStatus.TIMED_OUT: TaskStatus.FAILED,
+}
+"""What Temporal's own status says for sure."""
+
+PLAIN: Mapping[TaskStatus, str] = {
+    TaskStatus.RUNNING: "ExecutionStatus = 'Running'",
+    TaskStatus.WAITING: "ExecutionStatus = 'Running'",
+    TaskStatus.COMPLETED: "ExecutionStatus = 'Completed'",
+    TaskStatus.ESCALATED: "ExecutionStatus = 'Failed'",
+    TaskStatus.OVER_BUDGET: "ExecutionStatus = 'Failed'",
+    TaskStatus.CANCELLED: "ExecutionStatus = 'Canceled'",
+    TaskStatus.FAILED: "ExecutionStatus IN ('Failed', 'Terminated', 'TimedOut')",
+}
+"""What a server is asked that does not have our search attributes."""
+
+EXACT: Mapping[TaskStatus, str] = {
+    **PLAIN,
+    TaskStatus.RUNNING: f"ExecutionStatus = 'Running' AND ({STATUS} IS NULL OR {STATUS} != 'waiting')",
+    TaskStatus.WAITING: f"ExecutionStatus = 'Running' AND {STATUS} = 'waiting'",
+    TaskStatus.ESCALATED: f"ExecutionStatus = 'Failed' AND {STATUS} = 'escalated'",
+    TaskStatus.OVER_BUDGET: f"ExecutionStatus = 'Failed' AND {STATUS} = 'over_budget'",
+    TaskStatus.FAILED: "(ExecutionStatus IN ('Terminated', 'TimedOut') OR "
+    f"(ExecutionStatus = 'Failed' AND ({STATUS} IS NULL OR {STATUS} = 'failed')))",
+}
+
+
+class Why(NamedTuple):
+    """Why a task needed a person."""
+
+    reason: str
+    fault: str | None
+    """The code of the fault that it ended with, which may be the planner's and then no step's."""
+
+
+def status_named(name: str | None) -> TaskStatus | None:
+    """The status that a person means: ours in any case, or Temporal's `Canceled`.
+
+    Raises:
+        Problem: there is none of this name.
+    """
+    if name is None:
+        return None
+    meant = name.strip().lower().replace("-", "_")
+    meant = TaskStatus.CANCELLED if meant == "canceled" else meant
+    if meant not in set(TaskStatus):
+        reason = f"There is no status {name!r}{nearest(meant, TaskStatus)}"
+        raise Problem("unknown_status", reason, f"it is one of {', '.join(TaskStatus)}")
+    return TaskStatus(meant)
+
+
+async def tasks(client: Client, common: Common, *, status: TaskStatus | None, query: str | None, limit: int) -> int:
+    """Print the tasks that were started last, the newest first.
+
+    Raises:
+        Problem: the server does not take the query.
+    """
+    found, note = await _found(client, status, query, limit)
+    look = asyncio.Semaphore(AT_ONCE)
+    listed = [
+        one
+        for one in await asyncio.gather(*(_listed(client, row, look, narrowed=bool(status or query)) for row in found))
+        if one is not None and status in (None, one.status)
+    ]
+    if note:
+        print(f"note: {note}", file=sys.stderr)
+    if common.json:
+        print(document.of_anything({"tasks": [one.model_dump(mode="json") for one in listed]}))
+    elif not listed:
+        print(_nothing(status, query))
+    else:
+        width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+        print("\n".join(table(listed, width, datetime.now(UTC))))
+    return Exit.COMPLETED
+
+
+def _nothing(status: TaskStatus | None, query: str | None) -> str:
+    if status or query:
+        return f"There is no {f'{status} ' if status else ''}task here{' that the query finds' if query else ''}."
+    return 'There is no task here yet: start one with `python starter.py --task "..."`.'
+
+
+async def _found(
+    client: Client, status: TaskStatus | None, query: str | None, limit: int
+) -> tuple[list[WorkflowExecution], str]:
+    """The rows of the server, and what has to be said about them."""
+    asked = finding.TASKS + (f" AND ({query})" if query else "")
+    try:
+        return await finding.newest_tasks(client, asked + (f" AND {EXACT[status]}" if status else ""), limit), ""
+    except RPCError as error:
+        if error.status is not RPCStatusCode.INVALID_ARGUMENT:
+            raise
+        if status is None or STATUS not in error.message or STATUS in (query or ""):
+            said = one_line(error.message.removeprefix("invalid query: "))
+            remedy = "write it as in `ReplanReplans > 0 AND StartTime > '2026-01-01T00:00:00Z'`"
+            raise Problem("bad_query", f"The server does not take this --query ({said})", remedy) from error
+    note = (
+        f"this namespace has no search attribute {STATUS}, so the newest were looked at that Temporal lists with "
+        f"{PLAIN[status]}; `temporal operator search-attribute create --name {STATUS} --type Keyword` adds it"
+    )
+    return await finding.newest_tasks(client, f"{asked} AND {PLAIN[status]}", limit), note
+
+
+async def _listed(client: Client, row: WorkflowExecution, look: asyncio.Semaphore, *, narrowed: bool) -> Listed | None:
+    """A row as people and programs read it; None for an earlier run of a task that was reset or run again since."""
+    async with look:
+        closed = row.status is not WorkflowExecutionStatus.RUNNING
+        try:
+            if narrowed and closed and (await client.get_workflow_handle(row.id).describe()).run_id != row.run_id:
+                return None
+            text = str((await row.memo()).get(TASK_MEMO) or await _text(client, row))
+            known = {one.key.name: one.value for one in row.typed_search_attributes}
+            status, why = await _status(client, row, str(known.get(STATUS, "")))
+            fails = None if closed else await failing(client, await client.get_workflow_handle(row.id).describe())
+        except RPCError as error:
+            if error.status is RPCStatusCode.NOT_FOUND:
+                return None  # deleted since the list was made
+            raise
+    return Listed(
+        task_id=row.id,
+        run_id=row.run_id,
+        task=text,
+        status=status,
+        reason=why.reason if why else None,
+        started_at=row.start_time,
+        ended_at=row.close_time,
+        replans=known.get(attributes.REPLANS.name),
+        last_fault=known.get(attributes.LAST_FAULT.name) or (why.fault if why else None),
+        planner=known.get(attributes.PLANNER.name),
+        strategy=known.get(attributes.STRATEGY.name),
+        ui_url=ui_url(client.service_client.config.target_host, client.namespace, row.id),
+        failing=fails,
+    )
+
+
+async def _status(client: Client, row: WorkflowExecution, published: str) -> tuple[TaskStatus, Why | None]:
+    """How the task stands, and for one that needed a person why.
+
+    Temporal's status decides: a task that was ended from outside published nothing any more.
+    """
+    if row.status in CLOSED:
+        return CLOSED[row.status], None
+    if row.status is WorkflowExecutionStatus.RUNNING:
+        return TaskStatus.WAITING if published == TaskStatus.WAITING else TaskStatus.RUNNING, None
+    if published in (TaskStatus.OVER_BUDGET, TaskStatus.FAILED):
+        return TaskStatus(published), None
+    failure = await _failure(client, row)
+    kind = failure.application_failure_info.type
+    status = TaskStatus(kind) if kind in (TaskStatus.ESCALATED, TaskStatus.OVER_BUDGET) else TaskStatus.FAILED
+    return status, await _why(client, failure) if status is TaskStatus.ESCALATED else None
+
+
+async def _failure(client: Client, row: WorkflowExecution) -> Failure:
+    """What the closing event of a task says."""
+    handle = client.get_workflow_handle(row.id, run_id=row.run_id)
+    only = WorkflowHistoryEventFilterType.CLOSE_EVENT
+    async for event in handle.fetch_history_events(event_filter_type=only):
+        return event.workflow_execution_failed_event_attributes.failure
+    return Failure()
+
+
+async def _why(client: Client, failure: Failure) -> Why:
+    """The planner's question, else the sentence in which the task says why it needs a person."""
+    details = failure.application_failure_info.details.payloads
+    try:
+        outcome = (await client.data_converter.decode(details[:1], [Outcome]))[0]
+    except UNREADABLE:  # a codec that is not here, or a task of another kind
+        return Why(failure.message, None)
+    return Why(str(outcome.question or outcome.reason), outcome.code if outcome.code in set(Code) else None)
+
+
+async def _text(client: Client, row: WorkflowExecution) -> str:
+    """What was asked, from the beginning of the history: a task started by other means has no memo."""
+    handle = client.get_workflow_handle(row.id, run_id=row.run_id)
+    async for event in handle.fetch_history_events(page_size=1):
+        if event.event_type != EventType.EVENT_TYPE_WORKFLOW_EXECUTION_STARTED:
+            break
+        sent = event.workflow_execution_started_event_attributes.input.payloads
+        try:
+            return str((await client.data_converter.decode(sent[:1], [Task]))[0].text)
+        except UNREADABLE:  # a codec that is not here, or another client's input
+            break
+    return ""

@@ -1,0 +1,210 @@
+"""What `start` and `show` do with a task: follow it, show it, leave it alone."""
+
+import asyncio
+import json
+import os
+import sys
+
+from pydantic import JsonValue
+from temporalio.api.common.v1 import Payload
+from temporalio.api.history.v1 import HistoryEvent
+from temporalio.api.sdk.v1.external_storage_pb2 import ExternalStorageReference
+from temporalio.client import Client
+from temporalio.converter import JSONProtoPayloadConverter
+
+from client.connection import ui_url
+from client.follow import Follower, Sight, View, look
+from client.history import fetch
+from client.history.story import Story
+from client.problem import Exit, Problem
+from client.tasks import Handle, exit_code, final_outcome
+from client.workflow_task import with_step
+from console.commands import tools
+from console.explain import words, world
+from console.options import Common
+from console.render import document, tree
+from console.render.live import Live
+from console.render.terminal import Paint, printable, size, starter
+from console.render.tree import WIDTH
+from console.render.views import Aside, Events, Lines
+from workflows.inspect import Inquiry
+from workflows.outcome import Outcome
+from workflows.plan import nearest
+
+
+async def print_result(client: Client, handle: Handle, common: Common, step: str) -> int:
+    """Print the result as JSON; what the history only refers to is asked of a worker.
+
+    Raises:
+        Problem: no such step has finished, or no worker has what it returned.
+    """
+    payload = _returned([event async for event in handle.fetch_history_events()], step)
+    reference = reference_of(payload)
+    if reference is None:
+        value: JsonValue = (await client.data_converter.decode([payload]))[0]
+    else:
+        claim = dict(reference.claim_data)
+        size, digest = payload.external_payloads[0].size_bytes, claim.get("digest") or claim.get("hash_value")
+        print(f"{size} bytes, sha256 {digest}, from a worker's store", file=sys.stderr)
+        inquiry = Inquiry(about="payload", driver=reference.driver_name, claim=claim)
+        value = (await tools.ask(client, common, inquiry)).payload
+    print(document.written(value.get("result") if isinstance(value, dict) else value))
+    return Exit.COMPLETED
+
+
+def _returned(events: list[HistoryEvent], step: str) -> Payload:
+    """What the last finished call of the step returned."""
+    scheduled = {
+        event.event_id: event.activity_task_scheduled_event_attributes.activity_id
+        for event in events
+        if event.HasField("activity_task_scheduled_event_attributes")
+    }
+    returned = {
+        scheduled[done.scheduled_event_id]: done.result.payloads
+        for done in (event.activity_task_completed_event_attributes for event in events)
+        if done.scheduled_event_id
+    }
+    if not returned.get(step):
+        known = nearest(step, returned)
+        raise Problem("unknown_step", f"No step {step!r} of this run has a result{known}", "see `show` for its steps")
+    return returned[step][0]
+
+
+def reference_of(payload: Payload) -> ExternalStorageReference | None:
+    """What says where the payload lies; None for one that is here."""
+    if payload.metadata.get("messageType", b"").decode() != ExternalStorageReference.DESCRIPTOR.full_name:
+        return None
+    reference: ExternalStorageReference = JSONProtoPayloadConverter().from_payload(payload, ExternalStorageReference)
+    return reference
+
+
+def check(common: Common, *, jsonl: bool, follows: bool) -> None:
+    """Before anything is connected: whether these options go together.
+
+    Raises:
+        Problem: --jsonl beside --json, or where nothing is followed.
+    """
+    if jsonl and common.json:
+        raise Problem("usage", "--json is one document and --jsonl one event a line", "give one of them")
+    if jsonl and not follows:
+        reason = "--jsonl says what happens while a task is followed, and nothing is followed here"
+        raise Problem("usage", reason, "leave it out, or follow the task")
+
+
+async def follow(client: Client, handle: Handle, common: Common, *, jsonl: bool = False) -> int:
+    """Show what happens until the task ends; Ctrl-C leaves it running and says how to come back."""
+    view = await _view(client, handle, await common.at(handle), jsonl)
+    outcome = await to_the_end(client, handle, view, is_attended=is_attended(common, jsonl=jsonl))
+    if isinstance(view, Events):
+        view.close(json.loads(await _document(client, handle, outcome)))
+    elif common.json:
+        print(await _document(client, handle, outcome))
+    return exit_code(outcome)
+
+
+def is_attended(common: Common, *, jsonl: bool = False) -> bool:
+    """Whether a person watches who can do something about a task that cannot go on by itself."""
+    return sys.stdout.isatty() and not (common.json or jsonl)
+
+
+async def to_the_end(client: Client, handle: Handle, view: View, *, is_attended: bool) -> Outcome:
+    """Tell a view what happens until the task ends; Ctrl-C leaves it running and says how to come back."""
+    try:
+        with view:
+            return await Follower(client, handle, view, is_attended=is_attended).to_the_end()
+    except asyncio.CancelledError:
+        _leave(handle.id)
+        raise
+
+
+async def show(client: Client, handle: Handle, common: Common) -> int:
+    """Show how a task stands or ended, once.
+
+    Raises:
+        Problem: it runs and its workflow task fails, or no worker answers, or the server does not.
+    """
+    outcome, sight = await _standing(client, handle, common)
+    rolled_back = await fetch.rollback(client, handle.id, outcome.ended_at) if outcome.ended_at else None
+    if common.json:
+        print(await _document(client, handle, outcome))
+        return exit_code(outcome)
+    place, live = _place(client, handle), sys.stdout.isatty()
+    width = size(sys.stdout)[0] if live else WIDTH
+    body, closing = tree.body(outcome, place, width, sight.now() if sight else None), tree.closing(outcome)
+    body += [printable(f"  ● {what}") for what in sight.doing] if sight else []
+    closing += [printable(words.rolled_back(handle.id, rolled_back))] if rolled_back else []
+    closing += await _earlier(client, handle)
+    for line in Paint.of(sys.stdout).whole(body, closing, width) if live else body + closing:
+        print(line)
+    return exit_code(outcome)
+
+
+async def _earlier(client: Client, handle: Handle) -> list[str]:
+    """What runs before a reset changed, where there are any."""
+    seen = await handle.describe()
+    if seen.raw_description.workflow_execution_info.first_run_id in ("", seen.run_id):
+        return []
+    said = [printable(one.text) for one in world.earlier(Story(await fetch.fetch_history(client, handle)))]
+    return [*said, f"See what stands: {starter('effects', handle.id)}"] if said else []
+
+
+async def detached(client: Client, handle: Handle, common: Common) -> int:
+    """Say where a task is that was started and is left alone."""
+    place = _place(client, handle)
+    if common.json:
+        print(document.of_start(handle.id, handle.result_run_id, place))
+    else:
+        say(printable("  ".join(filter(None, [handle.id, "started", place]))))
+        say(f"Follow: {starter('show', handle.id, '--follow')}")
+    return Exit.COMPLETED
+
+
+async def _view(client: Client, handle: Handle, common: Common, jsonl: bool) -> View:
+    place = _place(client, handle)
+    if jsonl:
+        return Events(common, (await handle.describe()).run_id, place, sys.stdout)
+    if common.json:
+        return Aside(common)
+    if sys.stdout.isatty() and os.environ.get("TERM", "dumb") != "dumb":
+        return Live(common, handle.id, place, sys.stdout)
+    return Lines(common, place, say, size(sys.stdout)[0] if sys.stdout.isatty() else WIDTH)
+
+
+async def _standing(client: Client, handle: Handle, common: Common) -> tuple[Outcome, Sight | None]:
+    found = await look(client, handle)
+    if found is None:
+        remedy = "see whether it runs (`python starter.py doctor`), and try again"
+        raise Problem("unreachable", "The server does not answer", remedy, Exit.UNREACHABLE)
+    if found.closed:
+        return await final_outcome(handle), None
+    if found.failing is not None:
+        raise (await with_step(client, found.failing)).problem()
+    if found.sight is None:
+        reason = f"Task {handle.id!r} is running, but no worker answers for it"
+        remedy = f"start one with `python worker.py{(await common.at(handle)).at_queue}`"
+        raise Problem("no_worker", reason, remedy, Exit.UNREACHABLE)
+    return found.sight.outcome, found.sight
+
+
+async def _document(client: Client, handle: Handle, outcome: Outcome) -> str:
+    return document.of_task(outcome, (await handle.describe()).run_id, _place(client, handle))
+
+
+def _leave(id: str) -> None:
+    follow, stop = starter("show", id, "--follow"), starter("cancel", id)
+    if sys.stderr.isatty():
+        print(f"\ndetached; still running.\nFollow: {follow}\nStop:   {stop}", file=sys.stderr)
+    else:
+        print(f"\ndetached; still running. Follow: {follow}  Stop: {stop}", file=sys.stderr)
+
+
+def _place(client: Client, handle: Handle) -> str | None:
+    return ui_url(client.service_client.config.target_host, client.namespace, handle.id)
+
+
+def say(line: str) -> None:
+    """Print a line, wrapped on a terminal and whole in a file."""
+    if sys.stdout.isatty():
+        width, _ = size(sys.stdout)
+        line = "\n".join(tree.wrapped(part, width) for part in line.split("\n"))
+    print(line, flush=True)

@@ -1,0 +1,215 @@
+"""`transcript`: what a task's model was told and what it said, turn by turn, as a worker's store has it."""
+
+import re
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC
+
+from pydantic import JsonValue
+from temporalio.client import Client
+
+from client import tasks
+from client.problem import Exit, Problem
+from client.tasks import Handle
+from console.commands import tools
+from console.explain.words import count, moment
+from console.options import Common
+from console.render import document
+from console.render.terminal import Paint, cut, one_line, printable, size, starter, wrapped
+from workflows.inspect import CallCard, Inquiry, ResultCard, TurnCard
+from workflows.plan import canonical
+
+MAX_TEXT, MAX_ROWS = 600, 8
+"""Characters and lines of what a model was told, or called with, that are shown of each without `--full`."""
+MAX_SAID = 4_000
+"""Characters of what it said itself."""
+MAX_NAME = 60
+MAX_INLINE = 100
+"""Characters of arguments that fit in one line."""
+INDENT = " " * 6
+FENCE = re.compile(r'<data from="[^"\n]*">\n|\n</data>')
+"""The marks around text from the world; a model cannot be told one that is not ours."""
+STOPPED = {"cut": "cut off at its limit, so nothing of it was used", "refused": "declined to answer"}
+"""How a reply ended that did not end as usual."""
+
+
+def turn_lines(cards: Sequence[TurnCard], names: Mapping[str, str], *, full: bool) -> Iterator[str]:
+    """All turns, the oldest first; `names` says by its first run how a task is called, `full` shows all of it."""
+    before: TurnCard | None = None
+    for index, card in enumerate(cards):
+        if before is not None and card.task != before.task:
+            yield f"Carried on by {printable(names.get(card.task, card.task))}"
+        yield _heading(card, before)
+        yield from _turn(card, cards[:index], full=full)
+        before = card
+
+
+def is_conversation(cards: Sequence[TurnCard]) -> bool:
+    """Whether a model was told or said anything."""
+    return any(card.told or card.said or card.calls or card.results for card in cards)
+
+
+def tally(cards: Sequence[TurnCard]) -> str:
+    """`12 turns, 2 summaries, 48,120 tokens`."""
+    summaries = sum(card.upto > 0 for card in cards)
+    counts = [count(len(cards) - summaries, "turn")]
+    counts += [count(summaries, "summary", "summaries")] if summaries else []
+    return ", ".join([*counts, f"{sum(card.tokens for card in cards):,} tokens"])
+
+
+def _heading(card: TurnCard, before: TurnCard | None) -> str:
+    """`Turn 7  openai:...  2026-11-21 12:04:11Z  2,301 tokens`."""
+    what = f"Turn {card.turn}"
+    if card.upto:
+        what = f"Summary of the oldest {'turn' if card.upto == 1 else f'{card.upto} turns'}"
+    elif before is not None and (card.task, card.branch) != (before.task, 0) and card.branch != before.branch:
+        what += f", branch {card.branch}, after a reset"
+    elif card.branch:
+        what += f", branch {card.branch}"
+    tokens = f"{card.tokens:,} tokens" if card.tokens else ""
+    when = moment(card.at)
+    if before is not None and card.at.astimezone(UTC).date() == before.at.astimezone(UTC).date():
+        when = when.rpartition(" ")[2]
+    return printable("  ".join(filter(None, [what, card.planner, when, tokens])))
+
+
+def _turn(card: TurnCard, earlier: Sequence[TurnCard], *, full: bool) -> Iterator[str]:
+    if not is_conversation([card]):
+        yield "  · no model was asked"
+    calls = _answered(card, earlier)
+    for result in card.results:
+        yield _result(result, calls, full=full)
+        yield from _text(result.text, full=full)
+    if card.told:
+        yield "  > asked to summarise" if card.upto else "  > told"
+        yield from _text(card.told, full=full)
+    if card.said:
+        yield "  ≡ in their place" if card.upto else "  < said"
+        yield from _text(card.said, full=full, most=MAX_SAID, rows=len(card.said))
+    for call in card.calls:
+        yield f"  → {_name(call, card.calls, full=full)}"
+        yield from _args(call, full=full)
+    if card.stop in STOPPED:
+        yield f"  ✗ {STOPPED[card.stop]}"
+    for reason in card.rejected:
+        yield "  ✗ could not be used"
+        yield from _text(reason, full=full)
+
+
+def _answered(card: TurnCard, earlier: Sequence[TurnCard]) -> tuple[CallCard, ...]:
+    """The calls that the results of a turn are for: the newest ones with these ids, which may come back."""
+    wanted = {result.call_id for result in card.results}
+    for one in reversed(earlier):
+        if wanted & {call.id for call in one.calls}:
+            return one.calls
+    return ()
+
+
+def _result(result: ResultCard, calls: Sequence[CallCard], *, full: bool) -> str:
+    call = next((call for call in calls if call.id == result.call_id), None)
+    name = _name(call, calls, full=full) if call else cut(one_line(result.call_id), MAX_NAME)
+    return f"  ✗ {name} failed" if result.is_error else f"  ← {name}"
+
+
+def _name(call: CallCard, calls: Sequence[CallCard], *, full: bool) -> str:
+    """What was called; with the provider's id where that tells calls apart, or everything is wanted."""
+    name = cut(one_line(call.name), MAX_NAME)
+    alike = sum(other.name == call.name for other in calls) > 1
+    return f"{name}  {cut(one_line(call.id), MAX_NAME)}" if alike or full else name
+
+
+def _args(call: CallCard, *, full: bool) -> Iterator[str]:
+    """Arguments in one line or, where they are long, a line for each, and for each element of a list."""
+    inline = _inline(call.args)
+    if len(inline) <= MAX_INLINE:
+        yield from _text(inline, full=full)
+        return
+    rows = list[str]()
+    for name, value in call.args.items():
+        if isinstance(value, list) and any(isinstance(item, dict | list) for item in value):
+            rows += [f"{name}:", *(f"  {canonical(item) if full else _item(item)}" for item in value)]
+        else:
+            rows.append(f"{name}={_plain(value)}")
+    yield from _text("\n".join(rows), full=full)
+
+
+def _item(item: JsonValue) -> str:
+    """An element of a list; a step as people read it: `book-2  book_slot at=14:30, needs=["price"]`."""
+    args = item.get("args") if isinstance(item, dict) else None
+    if not isinstance(item, dict) or not isinstance(args, dict) or "id" not in item or "kind" not in item:
+        return canonical(item)
+    more = {name: value for name, value in item.items() if name not in ("id", "kind", "args")}
+    return f"{_plain(item['id'])}  {_plain(item['kind'])} {_inline({**args, **more})}".rstrip()
+
+
+def _inline(args: Mapping[str, JsonValue]) -> str:
+    return ", ".join(f"{name}={_plain(value)}" for name, value in args.items())
+
+
+def _plain(value: JsonValue) -> str:
+    return value if isinstance(value, str) else canonical(value)
+
+
+def _text(text: str, *, full: bool, most: int = MAX_TEXT, rows: int = MAX_ROWS) -> Iterator[str]:
+    """Foreign text below its sign; without `full` its beginning, without the fences, and how much there is."""
+    whole = text if full else FENCE.sub("", text).strip("\n")
+    shown = whole if full else "\n".join(whole[:most].splitlines()[:rows])
+    yield from (f"{INDENT}{printable(row)}".rstrip() for row in shown.splitlines())
+    if len(shown) < len(whole):
+        yield f"{INDENT}… {len(whole) - len(shown):,} more characters of {len(whole):,}: --full"
+
+
+async def transcript(client: Client, handle: Handle, common: Common, *, full: bool) -> int:
+    """Print the newest conversation of a task, with those of earlier tasks that it carries on.
+
+    Raises:
+        Problem: no worker answers, or it is too old to keep conversations.
+    """
+    run = await tasks.first_run(handle)
+    cards = await _cards(client, common, run)
+    names = await _names(client, {*(card.task for card in cards)} - {run}) | {run: handle.id}
+    if common.json:
+        told = [card.model_dump(mode="json") for card in cards]
+        print(document.of_anything({"task_id": handle.id, "run": run, "tasks": names, "turns": told}))
+        return Exit.COMPLETED
+    _print(_lines(handle.id, cards, names, full=full))
+    return Exit.COMPLETED
+
+
+async def _cards(client: Client, common: Common, run: str) -> list[TurnCard]:
+    """All turns, page by page."""
+    cards = list[TurnCard]()
+    while True:
+        found = await tools.ask(client, common, Inquiry(about="transcript", run=run, skip=len(cards)))
+        if found.transcript is None:
+            remedy = "restart it on the version of this console"
+            raise Problem("old_worker", "The worker is too old to keep conversations", remedy, Exit.FAILED)
+        cards += found.transcript
+        if not found.more:
+            return cards
+
+
+async def _names(client: Client, runs: set[str]) -> dict[str, str]:
+    """The ids of tasks by their first runs, as far as the server has not forgotten them."""
+    if not runs:
+        return {}
+    query = f"{tasks.TASKS} AND RunId IN ({', '.join(repr(run) for run in sorted(runs))})"
+    return {one.run_id: one.id async for one in client.list_workflows(query)}
+
+
+def _lines(id: str, cards: Sequence[TurnCard], names: dict[str, str], *, full: bool) -> list[str]:
+    if not is_conversation(cards):
+        why = "no model has planned it, or none has answered yet"
+        where = "has no conversation in the store of its worker"
+        return [printable(f"{id} {where}: {why}. `{starter('show', id)}` has its plans.")]
+    first = names.get(cards[0].task, cards[0].task)
+    carried = f"; it carries on {first}" if first != id else ""
+    return [printable(f"{id}  {tally(cards)}{carried}"), *turn_lines(cards, names, full=full)]
+
+
+def _print(lines: Sequence[str]) -> None:
+    """On a terminal wrapped and in colours, elsewhere as they are."""
+    paint, live = Paint.of(sys.stdout), sys.stdout.isatty()
+    width = size(sys.stdout)[0]
+    for line in lines:
+        print(paint.turn(wrapped(line, width) if live else line))

@@ -1,0 +1,204 @@
+"""Why a task ended other than completed, and where it stands while it runs."""
+
+from collections.abc import Iterator
+
+from client.history.records import UNDO, Call, Closed, End, Event, History, Reset
+from client.history.story import Story
+from console.explain import faults, words
+from console.explain.words import Item, Sentence
+from console.remedies import ENDINGS, FAULTS
+from console.render.terminal import starter
+from workflows.budget import Limits
+from workflows.faults import Applied, Code
+from workflows.task import TaskStatus
+
+SHORTEST = 2.0
+"""Seconds; a worker that is there takes what it is given sooner."""
+
+
+def seconds_without_worker(history: History) -> float:
+    """The seconds of all longer gaps; those that overlap count once."""
+    total, until = 0.0, None
+    for begin, end in sorted(history.gaps):
+        if (end - begin).total_seconds() < SHORTEST:
+            continue
+        begin = max(begin, until) if until else begin
+        total += max(0.0, (end - begin).total_seconds())
+        until = max(until, end) if until else end
+    return total
+
+
+LOOK = "See whether it happened ({effects} has its key), then start a new task for what is left."
+RIGHT = "It happened: see whether it may stay, then start a new task for what is left."
+BACK = " Or take back what was done: {undo}."
+STAYS = "What stays can be tried again ({undo}), or is to be put right by hand."
+ENDED_BADLY = (TaskStatus.ESCALATED, TaskStatus.OVER_BUDGET, TaskStatus.FAILED)
+
+
+def remedies(story: Story) -> Iterator[Sentence]:
+    """The remedy of the code that ended the task, and where it can go on from then."""
+    outcome, failing = story.history.outcome, story.history.failing
+    if failing is not None and story.history.end is None:
+        yield Sentence(text=f"{failing.remedy[:1].upper()}{failing.remedy[1:]}.")
+    if outcome is None or outcome.status not in ENDED_BADLY or outcome.code is None:
+        return
+    last = [fault for fault in outcome.faults if fault.decision == "escalate" and not fault.step_id.startswith(UNDO)]
+    named = {name: f"`{starter(name, outcome.task_id)}`" for name in ("effects", "undo")}
+    if any(not one.done for one in outcome.undo):
+        yield Sentence(text=STAYS.format(**named))
+    if last and last[-1].effect is not Applied.NONE:
+        text = (LOOK if last[-1].effect is Applied.UNKNOWN else RIGHT) + (
+            "" if outcome.undo or story.history.rollback else BACK
+        )
+        yield Sentence(text=text.format(**named))
+    elif outcome.code in ENDINGS:
+        yield Sentence(text=ENDINGS[outcome.code])
+    elif outcome.code in set(Code):
+        do = FAULTS[Code(outcome.code)]
+        if outcome.status is TaskStatus.ESCALATED:
+            asked = [call for call in story.history.calls if call.is_step or call.is_own]
+            failed = [call.id for call in asked if call.closed is Closed.FAILED]
+            step = last[-1].step_id if last else failed[-1] if failed else "STEP"
+            do += f" Then `{starter('reset', outcome.task_id, '--to', step)}` goes on from there."
+        yield Sentence(text=do)
+
+
+TOLD_ELSEWHERE = ("plan_refused", "proposals_rejected", "question", "gave_up", "replans", "no_progress")
+"""How a task ends whose end another item explains."""
+OUTSIDE = {
+    "terminated": "The task was terminated from outside, so nothing was tidied up and no outcome was written",
+    "timed out": "The server's own time limit for the task passed, so no outcome was written",
+    "continued": "The task went on in another run, which cannot be read here",
+}
+DEADLINE = "the task's deadline"
+"""The summary of the timer that ends a task."""
+
+
+def ending_items(story: Story) -> Iterator[Item]:
+    """The item of the end, unless another one tells it."""
+    end = story.history.end
+    if end is None or end.status == "completed":
+        return
+    if end.status in OUTSIDE:
+        because = f" ({words.sentence(end.reason)})" if end.reason else ""
+        what = Sentence(text=f"{OUTSIDE[end.status]}{because}.", events=(end.event,))
+        yield Item(what=what, decision="end", then=_interrupted(story))
+    elif (end.outcome is None or end.outcome.code not in TOLD_ELSEWHERE) and not _escalated_by_fault(story, end):
+        then = (*_interrupted(story), *_last_turn(story))
+        yield Item(what=_what(story, end), why=_why(story, end), decision="end", then=then)
+
+
+def _escalated_by_fault(story: Story, end: End) -> bool:
+    """Whether a fault is what the task escalated for."""
+    if end.status != "escalated":
+        return False
+    asked = [call for call in story.history.calls if call.is_step or call.is_own]
+    return any(call.closed is Closed.FAILED for call in asked)
+
+
+def _what(story: Story, end: End) -> Sentence:
+    reason = words.sentence(end.outcome.reason if end.outcome else end.reason or "no reason is written down")
+    match (end.status, end.outcome.code if end.outcome else None):
+        case ("cancelled", _):
+            proof = (*story.history.undo_asked, *story.history.cancels, end.event)
+            what = "to stop and to undo what it had done" if story.history.undo_asked else "to stop"
+            return Sentence(text=f"Somebody asked the task {what}, and it was cancelled.", events=proof)
+        case (_, "deadline"):
+            fired = [timer.ended for timer in story.history.timers if timer.fired and timer.summary == DEADLINE]
+            return Sentence(text=reason, events=tuple(event for event in (*fired, end.event) if event))
+        case _:
+            return Sentence(text=f"The task ended as {end.status.replace('_', ' ')}: {reason}", events=(end.event,))
+
+
+def _why(story: Story, end: End) -> Sentence | None:
+    code = end.outcome.code if end.outcome else None
+    limits = story.history.task.limits if story.history.task else Limits()
+    if code == "deadline":
+        return Sentence(text="A task ends at its deadline whatever it is doing; what was finished stays.")
+    if code in ("tokens", "usd"):
+        return Sentence(text="What a call may use is reserved before it is made, and there was no room for the next.")
+    if code == "tool_calls":
+        return Sentence(
+            text=f"It may make {words.count(limits.tool_calls, 'tool call')}, and the next step needed one."
+        )
+    if end.status == "cancelled" and story.history.undo_asked:
+        return Sentence(text="What may have happened is found out first; what happened is undone, the newest first.")
+    if end.status == "cancelled":
+        return Sentence(text="What was finished stays; nothing is undone.")
+    return None
+
+
+def _interrupted(story: Story) -> tuple[Sentence, ...]:
+    """The steps that ran when the end came."""
+    cut = [call for call in story.history.calls if call.is_step and call.closed in (None, Closed.CANCELLED)]
+    if not cut:
+        return ()
+    found = [faults.of(story, call) for call in cut]
+    doubtful = [
+        call.id
+        for call, inquest in zip(cut, found, strict=True)
+        if story.history.changes_world(call.kind) is not False and inquest is None
+    ]
+    doubt = f"; whether {words.listed(doubtful)} changed the world is not known" if doubtful else ""
+    verb = "was" if len(cut) == 1 else "were"
+    text = f"{words.listed(call.id for call in cut)} {verb} stopped while running{doubt}."
+    told = Sentence(text=text, events=tuple(event for call in cut for event in call.events))
+    return (told, *(sentence for one in found if one for sentence in one.sentences("end")))
+
+
+def _last_turn(story: Story) -> Iterator[Sentence]:
+    """That the planner was asked for an answer from what was there, and what came of it."""
+    for call in story.history.planning:
+        if call.situation and call.situation.is_last:
+            has_said = story.history.outcome is not None and story.history.outcome.result is not None
+            became = "its answer is the result" if has_said else "no answer came"
+            text = f"The planner was asked once more, without tools, for an answer from what was there: {became}."
+            yield Sentence(text=text, events=call.events)
+
+
+def state_now(story: Story) -> list[Sentence]:
+    """Where a task stands that has not ended."""
+    history = story.history
+    if history.end is not None:
+        return []
+    said = [_running(story, call) for call in history.calls if call.closed is None]
+    said += [
+        Sentence(
+            text=f"A timer of {words.seconds(timer.seconds)} runs: {words.sentence(timer.summary)}",
+            events=(timer.started,),
+        )
+        for timer in history.timers
+        if timer.ended is None
+    ]
+    if history.failing:
+        said.append(Sentence(text=f"{history.failing.reason}.", events=(Event(history.runs, history.failing.event),)))
+    elif history.waits_for_worker:
+        how = "The task waits for a worker" if history.began else "No worker has taken the task up yet"
+        said.append(Sentence(text=f"{how}.", events=(history.waits_for_worker,)))
+    said += [Sentence(text="Somebody has asked the task to stop.", events=(event,)) for event in history.cancels[-1:]]
+    return said
+
+
+def _running(story: Story, call: Call) -> Sentence:
+    """A call that has not ended; the server knows of its attempts what no event tells yet."""
+    what = "The planner" if call.is_planning else f"{call.id} ({call.kind})"
+    what = f"The look whether {call.owner} happened ({call.kind})" if call.is_reconcile else what
+    pending = story.history.pending.get(call.id)
+    if pending is None:
+        return Sentence(text=f"{what} has been called and has not answered yet.", events=(call.scheduled,))
+    last = f"; the one before {words.failed_as(pending.last)}" if pending.last else "."
+    of = f" of {call.allowed}" if call.allowed else ""
+    state = "runs" if pending.running else "waits to begin"
+    return Sentence(text=f"{what}: attempt {pending.attempt}{of} {state}{last}", events=(call.scheduled,))
+
+
+def resets(story: Story) -> list[Sentence]:
+    """Where the task was set back, when, and why."""
+    return [Sentence(text=_reset(one), events=(one.event,)) for one in story.history.resets]
+
+
+def _reset(reset: Reset) -> str:
+    why = f": {words.sentence(reset.reason)}" if reset.reason else "."
+    when = words.moment(reset.at)
+    left = "What its earlier run did after this point is left out here; the end says what of it stands."
+    return f"The task was reset here at {when}{why} {left}"

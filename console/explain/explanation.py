@@ -1,0 +1,212 @@
+"""A task explained: the summary, the plans, each deviation, what it cost, what was kept and what changed."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict
+
+from client.history.records import Call, History
+from client.history.story import Diff, Story, diffs
+from console.explain import endings, faults, planning, words, world
+from console.explain import endings as remedies
+from console.explain import endings as unattended
+from console.explain import faults as attempts
+from console.explain.words import Cost, Item, Sentence
+from console.render.tree import spent_on_models
+from workflows.task import TaskStatus
+
+COUNTED = {
+    "retry": ("retried call", "retried calls"),
+    "wait": ("wait", "waits"),
+    "fallback": ("fallback", "fallbacks"),
+    "reconcile": ("call that was looked for", "calls that were looked for"),
+    "replan": ("fault that called for a new plan", "faults that called for a new plan"),
+    "send_back": ("rejected proposal", "rejected proposals"),
+    "failover": ("planner that could not be used", "planners that could not be used"),
+    "escalate": ("escalation", "escalations"),
+    "undecided": ("fault not decided yet", "faults not decided yet"),
+}
+"""What is counted in the summary, by decision."""
+ANSWERED_BY_A_TURN = ("fault that called for another move", "faults that called for another move")
+"""The same of a new plan, where a model makes one move at a time."""
+
+
+class Explanation(BaseModel):
+    """What is said of a task; `of` makes one."""
+
+    model_config = ConfigDict(frozen=True, arbitrary_types_allowed=True)
+
+    story: Story
+    status: TaskStatus
+    summary: str
+    items: tuple[Item, ...]
+    plans: tuple[Diff, ...]
+    now: tuple[Sentence, ...]
+    resets: tuple[Sentence, ...]
+    compactions: tuple[Sentence, ...]
+    todo: tuple[Sentence, ...]
+    """What a person can do about its end."""
+    notes: tuple[Sentence, ...]
+    """What could not be read."""
+    cost: Cost
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether everything went as planned, so that there is little to explain."""
+        told = (*self.items, *self.resets, *self.compactions, *self.notes)
+        return self.status == "completed" and not told
+
+
+def of(history: History) -> Explanation:
+    """Explain a task from its history alone."""
+    story = Story(history)
+    found = [item for id in (*story.step_ids, *story.undo_ids) for item in faults.of_step(story, id)]
+    found += [*planning.proposal_items(story), *planning.failovers(story), *endings.ending_items(story)]
+    items = tuple(sorted(found, key=lambda item: item.at))
+    return Explanation(
+        story=story,
+        status=status(history),
+        summary=_summary(story, items),
+        items=items,
+        plans=tuple(diffs(story)),
+        now=tuple(endings.state_now(story)),
+        resets=tuple(endings.resets(story)),
+        compactions=tuple(planning.compactions(story)),
+        todo=tuple(remedies.remedies(story)),
+        notes=tuple(unreadable(history)),
+        cost=sum((item.cost for item in items), Cost(unattended=unattended.seconds_without_worker(history))),
+    )
+
+
+def status(history: History) -> TaskStatus:
+    """How the task stands: its own word or, where it could not say it, ours for Temporal's."""
+    if history.outcome is not None:
+        return history.outcome.status
+    if history.end is None or history.end.status == "continued":
+        return TaskStatus.RUNNING
+    return TaskStatus(history.end.status) if history.end.status in set(TaskStatus) else TaskStatus.FAILED
+
+
+def unreadable(history: History) -> list[Sentence]:
+    """What was explained without, one sentence for each cause; never a value."""
+    causes = dict[str, list[str]]()
+    for one in history.unreadable:
+        where = (
+            f"event {one.event}'s {one.what}" if history.runs == 1 else f"run {one.run}, event {one.event}'s {one.what}"
+        )
+        causes.setdefault(one.why, []).append(where)
+    return [Sentence(text=_without(why, places)) for why, places in causes.items()]
+
+
+def _without(why: str, places: Sequence[str]) -> str:
+    shown = words.listed(places, 5)
+    verb = why if len(places) == 1 else why.replace("is ", "are ", 1).replace("was ", "were ", 1)
+    return f"{shown[0].upper()}{shown[1:]} {verb}; explained without {'it' if len(places) == 1 else 'them'}."
+
+
+def _summary(story: Story, items: Sequence[Item]) -> str:
+    history, end = story.history, story.history.end
+    if end is None:
+        took = "is running"
+    else:
+        how = status(history).replace("_", " ")
+        took = f"{how} after {words.seconds((end.at - (history.started_at or end.at)).total_seconds())}"
+    done = len({call.step for call in story.done})
+    plans = words.count(len(story.plans), "turn" if story.in_turns else "plan") if story.plans else "no plan in force"
+    steps = f", {done} of {words.count(len(story.step_ids), 'step')} finished" if story.step_ids else ""
+    spent = spent_on_models(history.outcome.spent) if history.outcome else []
+    calls = ", ".join([words.count(tool_calls(story), "tool call"), *spent])
+    began = f"Started {words.moment(history.started_at)}." if history.started_at else ""
+    return " ".join(
+        filter(None, [f"{history.task_id} {took}: {plans}{steps}, {calls}.", _deviations(story, items), began])
+    )
+
+
+def _deviations(story: Story, items: Sequence[Item]) -> str:
+    if not items:
+        return "No faults."
+    named = {**COUNTED, "replan": ANSWERED_BY_A_TURN} if story.in_turns else COUNTED
+    decisions = [item.decision for item in items]
+    counts = [
+        words.count(decisions.count(decision), *names) for decision, names in named.items() if decision in decisions
+    ]
+    return f"Not as planned: {words.listed(counts)}." if counts else ""
+
+
+def tool_calls(story: Story) -> int:
+    """Attempts of tools, observations included: as the task counted them or, while it runs, as they are written."""
+    if story.history.outcome is not None:
+        return story.history.outcome.spent.tool_calls
+    return sum(_taken(call) for call in story.history.calls if not call.is_own)
+
+
+def _taken(call: Call) -> int:
+    """What the task counts of a call: nothing until it has ended, and no attempt that a shutdown took."""
+    if call.closed is None:
+        return 0
+    return call.failing.fault.taken if call.failing and call.failing.fault else max(1, call.attempt)
+
+
+def document(explanation: Explanation) -> dict[str, Any]:
+    """The same as JSON."""
+    story = explanation.story
+    outcome, end = story.history.outcome, story.history.end
+    return {
+        "task_id": story.history.task_id,
+        "task": story.history.task.text if story.history.task else None,
+        "status": explanation.status,
+        "reason": outcome.reason if outcome else end.reason if end else "",
+        "summary": explanation.summary,
+        "items": [item.document() for item in explanation.items],
+        "revisions": [one.model_dump(mode="json") for one in explanation.plans],
+        "kept": world.kept(story),
+        "changed": [one.model_dump(mode="json") for one in world.changes(story)],
+        "cost": {**explanation.cost.model_dump(), "tool_calls": tool_calls(story)},
+        "steps": [_step(story, id) for id in story.step_ids],
+        "never_started": world.never_started(story),
+        "now": [one.text for one in explanation.now],
+        "todo": [one.text for one in explanation.todo],
+        "notes": [one.text for one in (*explanation.resets, *explanation.compactions, *explanation.notes)],
+        "result": outcome.result if outcome else None,
+    }
+
+
+def _step(story: Story, id: str) -> dict[str, Any]:
+    calls = story.history.of_step(id)
+    last = calls[-1] if calls else None
+    return {
+        "id": id,
+        "kind": last.kind if last else story.steps[id].kind,
+        "status": standing(story, id),
+        "attempts": sum(call.attempt for call in calls),
+        "events": [event.id for call in calls for event in call.events],
+    }
+
+
+def standing(story: Story, id: str) -> str:
+    """How a step stands."""
+    calls = story.history.of_step(id)
+    if id in (call.step for call in story.undone):
+        return "undone"
+    if id in (call.step for call in story.done):
+        return "completed"
+    if not calls:
+        return "not started"
+    return calls[-1].closed.value if calls[-1].closed else "running"
+
+
+def finished(story: Story, call: Call) -> Sentence:
+    """That a step finished, and what it returned."""
+    if call.is_reconcile:
+        text = words.stop(f"{call.step} had happened, as {call.kind} found: {words.value(call.result)}")
+        return Sentence(text=text, events=call.events)
+    again = " (it had been done before; this is its first result)" if call.replayed else ""
+    at = "at its first attempt" if call.attempt <= 1 else f"at attempt {call.attempt}"
+    text = words.stop(f"{attempts.call_name(call)} finished {at}{again} and returned: {words.value(call.result)}")
+    return Sentence(text=text, events=tuple(event for event in (call.ended,) if event))
+
+
+def undone(call: Call) -> Sentence:
+    """That a step was taken back."""
+    again = " (that had happened before)" if call.replayed else ""
+    return Sentence(text=f"{call.step} was undone with {call.kind}{again}.", events=call.events)

@@ -1,0 +1,514 @@
+"""Why a step's fault was followed by what followed it: a wait, a fallback, a new plan, a person."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from client.history.records import Call, Closed, Event, Failing, Timer
+from client.history.story import Change, Plan, Story, Turn, diff
+from console.explain import words
+from console.explain.words import Cost, Decision, Item, Sentence
+from workflows import routing
+from workflows.faults import Code, Fault
+from workflows.reconciling import Verdict
+from workflows.record import FaultRecord
+
+LOST = Failing.of(Fault.of(Code.WORKER_LOST, "The worker that ran it left no word: it was probably killed."))
+SILENT = (Code.WORKER_LOST, Code.TIMEOUT)
+"""What the server says of an attempt that no worker told of."""
+
+
+def failed_before(call: Call) -> list[Failing]:
+    """What ended each attempt before the last one."""
+    known = {fault.attempt: Failing.of(fault) for fault in call.earlier}
+    last = {call.attempt - 1: call.last} if call.last else {}
+    silent = call.last if call.last and call.last.code in SILENT else LOST
+    return [known.get(number) or last.get(number) or silent for number in range(1, call.attempt)]
+
+
+def retry_waits(call: Call) -> list[float]:
+    """Seconds of backoff before each attempt but the first, as far as they are known."""
+    return [fault.waited for fault in call.earlier if fault.waited is not None and fault.attempt < call.attempt]
+
+
+def seconds_waited(call: Call) -> float:
+    """Seconds of backoff that its retries cost, as far as they are known."""
+    return sum(retry_waits(call))
+
+
+def seconds_lost(call: Call) -> float:
+    """Seconds of attempts that ended without reporting, the last one included where its worker went silent."""
+    return _lost_before(call) + _lost_last(call)
+
+
+def _lost_last(call: Call) -> float:
+    fault = call.failing.fault if call.failing else None
+    if fault is None or not fault.uncounted or call.started_at is None or call.ended_at is None:
+        return 0.0
+    return (call.ended_at - call.started_at).total_seconds()
+
+
+def _lost_before(call: Call) -> float:
+    """Until the last attempt began, without the known backoffs."""
+    if len(retry_waits(call)) == max(0, call.attempt - 1) or call.started_at is None:
+        return 0.0
+    return max(0.0, (call.started_at - call.at).total_seconds() - seconds_waited(call))
+
+
+def call_name(call: Call) -> str:
+    """Whom a call concerns, at the beginning of a sentence."""
+    if call.is_planning:
+        return f"The planner (request {call.id.removeprefix('plan:')})"
+    if call.kind == routing.CATALOGUE.kind:
+        return "The catalogue"
+    if call.is_undo:
+        return f"Undoing {call.step} ({call.kind})"
+    return f"{call.step} ({call.kind})"
+
+
+def step_ids(call: Call) -> tuple[str, ...]:
+    """The steps that a call concerns."""
+    return () if call.is_own else (call.step,)
+
+
+def retry_item(call: Call) -> Item:
+    """Why a call that succeeded in the end took more than one attempt."""
+    failings = failed_before(call)
+    first = failings[0]
+    because = words.ASKED_AGAIN_BECAUSE if call.is_own else words.RETRY_BECAUSE
+    why = because.get(first.quadrant, words.RETRY_ANYWAY)
+    proof = tuple(event for event in (call.started, call.ended) if event)
+    result = f" It returned: {words.stop(words.value(call.result))}" if call.is_step and call.result is not None else ""
+    return Item(
+        steps=step_ids(call),
+        what=Sentence(text=_what(call, failings), events=proof),
+        why=Sentence(text=f"{why}: {after_attempts(call)}."),
+        decision="retry",
+        then=(Sentence(text=f"Attempt {call.attempt} succeeded.{result}", events=proof[-1:]),),
+        cost=Cost(failed_attempts=len(failings), waited=seconds_waited(call), lost=seconds_lost(call)),
+    )
+
+
+def _what(call: Call, failings: Sequence[Failing]) -> str:
+    if not words.same(failings):
+        return f"{call_name(call)} failed {words.times(len(failings))}: {words.counted(failings)}."
+    return f"{call_name(call)} {words.failed_as(failings[0], words.times(len(failings)))}"
+
+
+def after_attempts(call: Call) -> str:
+    """Which attempts followed, and after which waits."""
+    numbers = words.listed(str(number) for number in range(2, call.attempt + 1))
+    attempts = f"attempt{'s' if call.attempt > 2 else ''} {numbers} followed"
+    if len(retry_waits(call)) == call.attempt - 1:
+        return f"{attempts} after {words.listed(map(words.seconds, retry_waits(call)))}"
+    last = "" if call.attempt == 2 else ", the last one"
+    if call.started_at is None:
+        return attempts
+    return (
+        f"{attempts}{last} {words.seconds((call.started_at - call.at).total_seconds())} after the first was scheduled"
+    )
+
+
+LIMITS = ("replans", "no_progress")
+"""How a task ends that may not replan any more."""
+SETTLING = "waits: its last attempt may be under way"
+"""How the summary of a timer goes on that lets a call settle before its effect is looked for again."""
+
+
+def what_followed(
+    story: Story, id: str, call: Call | None, after: Event, decision: Decision
+) -> tuple[tuple[Sentence, ...], Cost]:
+    """What followed, and what it cost."""
+    if decision == "wait" and call is not None:
+        return _waited(story, call)
+    if decision == "fallback" and call is not None:
+        return (_fallen_back(next_call(story, call)),), Cost()
+    if decision == "replan":
+        return _replanned(story, id, after)
+    if decision == "escalate" and call is not None and call.is_undo:
+        return (Sentence(text=f"So {call.step} stays as it is, and what is left is undone all the same."),), Cost()
+    if decision == "escalate":
+        return _escalated(story), Cost()
+    return (), Cost()
+
+
+def _waited(story: Story, call: Call) -> tuple[tuple[Sentence, ...], Cost]:
+    timer, following = timer_of(story, call), next_call(story, call)
+    proof = tuple(event for event in (timer and timer.started, timer and timer.ended) if event)
+    again = "the same call was made again" if following else "the same call is to be made again"
+    if timer is None:
+        return (Sentence(text=f"So {again} at once.", events=(following.scheduled,) if following else ()),), Cost()
+    state = "" if timer.fired else " (the timer was stopped)" if timer.ended else " (it is still waiting)"
+    text = f"It waited {words.seconds(timer.seconds)} on a timer{state}, then {again}."
+    proof += (following.scheduled,) if following else ()
+    return (Sentence(text=text, events=proof),), Cost(waited=timer.seconds if timer.fired else 0.0)
+
+
+def _fallen_back(following: Call | None) -> Sentence:
+    if following is None:
+        return Sentence(text="The fallback has not been called yet.")
+    match following.closed:
+        case Closed.COMPLETED:
+            end = f"did the step instead and returned: {words.value(following.result)}"
+        case Closed.FAILED:
+            end = "was called instead, and failed too"
+        case Closed.CANCELLED:
+            end = "was called instead, and was stopped"
+        case None:
+            end = "was called instead, and has not ended yet"
+    return Sentence(text=f"The fallback {following.kind} {words.stop(end)}", events=following.events)
+
+
+def _replanned(story: Story, id: str, after: Event) -> tuple[tuple[Sentence, ...], Cost]:
+    """The look at the world, the request for a new plan, and what that plan put in the step's place."""
+    looks = [look for look in story.history.looks(id) if look.scheduled > after]
+    seen = [_look(look) for look in looks]
+    observations = sum(max(1, look.attempt) for look in looks)
+    turn = replan_after(story, after)
+    if turn is None:
+        return (*seen, _no_plan(story)), Cost(observations=observations)
+    plan = story.plan_from(turn)
+    first = _first_refused(story, turn) in (id, None)
+    asked = "The model was asked what comes next" if story.in_turns else "The planner was asked for a new plan"
+    text = f"{asked}{'' if first else ' (once for all the faults)'}: {_put(story, id, plan)}"
+    events = plan.events if plan else turn.call.events
+    return (*seen, Sentence(text=text, events=events)), Cost(observations=observations, planning_calls=int(first))
+
+
+def _first_refused(story: Story, turn: Turn) -> str | None:
+    """The step whose item bears the cost of a request that several faults share."""
+    previous = [one.call.scheduled for one in story.turns if one.call.scheduled < turn.call.scheduled]
+    since = max(previous, default=Event(0, 0))
+    failed = [call for call in story.history.calls if call.is_step and call.closed is Closed.FAILED]
+    led = [call for call in failed if call.ended and since < call.ended < turn.call.scheduled]
+    last = {call.id: call for call in led}
+    done = {one.step for one in story.done}
+    alone = [call for call in last.values() if next_call(story, call) is None and call.step not in done]
+    return min(alone, key=lambda call: call.ended or call.scheduled).id if alone else None
+
+
+def _look(look: Call) -> Sentence:
+    if look.closed is Closed.COMPLETED:
+        text = f"Looked at the world again with {look.kind}: {words.stop(words.value(look.result))}"
+    elif look.failing is not None:
+        text = f"Looking again with {look.kind} {words.failed_as(look.failing)} So the fault's own view was used."
+    else:
+        text = f"Looking again with {look.kind} {'was stopped' if look.closed else 'has not ended yet'}."
+    return Sentence(text=text, events=look.events)
+
+
+def _put(story: Story, id: str, plan: Plan | None) -> str:
+    """What a new plan has in the place of a step."""
+    if plan is None:
+        end = story.history.end
+        if story.in_turns:
+            return "no call came of it." if end else "it has not answered yet."
+        return "no plan came of it." if end else "it has not answered with a plan yet."
+    before = story.plans[plan.number - 2] if plan.number > 1 else None
+    changes = diff(story, before, plan).changed
+    for one in changes:
+        if one.before.id == id:
+            return f"{plan.name} has {one.after.id} in its place{_difference(one)}."
+    return f"{plan.name} does without it."
+
+
+def _difference(change: Change) -> str:
+    text = words.differences(change)
+    return f" ({text})" if text else ""
+
+
+def _no_plan(story: Story) -> Sentence:
+    outcome, end = story.history.outcome, story.history.end
+    if outcome and outcome.code in LIMITS and end:
+        nothing = "The model was not asked again" if story.in_turns else "No new plan was asked for"
+        return Sentence(text=f"{nothing}: {words.sentence(outcome.reason)}", events=(end.event,))
+    if end is None and story.in_turns:
+        return Sentence(text="The model has not been asked again yet.")
+    if end is None:
+        return Sentence(text="The planner has not been asked for a new plan yet.")
+    was_asked = "the model was asked again" if story.in_turns else "a new plan was asked for"
+    return Sentence(text=f"The task ended before {was_asked}.", events=(end.event,))
+
+
+def _escalated(story: Story) -> tuple[Sentence, ...]:
+    end = story.history.end
+    if end is None and any(call.is_undo for call in story.history.calls):
+        return (Sentence(text="Nobody can answer a task yet, so what it did is being undone; then it ends."),)
+    if end is None:
+        return (Sentence(text="Steps that run may still finish; then the task ends as escalated."),)
+    how = end.status.replace("_", " ")
+    return (Sentence(text=f"Nobody can answer a task yet, so it ended as {how}.", events=(end.event,)),)
+
+
+def next_call(story: Story, call: Call) -> Call | None:
+    """The next scheduling of the same thing."""
+    same = [other for other in story.history.calls if other.id == call.id and other.scheduled > call.scheduled]
+    return same[0] if same else None
+
+
+def timer_of(story: Story, call: Call) -> Timer | None:
+    """The timer on which a call waits to be made again."""
+    following, after = next_call(story, call), call.ended or call.scheduled
+    for timer in story.history.timers:
+        own = timer.summary.startswith((f"{call.id} waits", f"{call.kind} waits")) and not is_settling(timer, call)
+        if own and timer.started > after and (following is None or timer.started < following.scheduled):
+            return timer
+    return None
+
+
+def is_settling(timer: Timer, call: Call) -> bool:
+    """Whether a timer waits until no attempt of a call can be under way any more."""
+    return timer.summary.startswith(f"{call.owner} {SETTLING}")
+
+
+def replan_after(story: Story, after: Event) -> Turn | None:
+    return next((turn for turn in story.turns if turn.is_replan and turn.call.scheduled > after), None)
+
+
+SO: dict[Decision, str] = {
+    "wait": ", so the call could be made again",
+    "fallback": ", so another kind could take over",
+    "replan": ", so a new plan could be made",
+}
+"""What follows from it that a call did not happen."""
+
+
+@dataclass(frozen=True)
+class Inquest:
+    """The looks for the effect of a call, the timers between them, and what was found."""
+
+    looks: tuple[Call, ...]
+    timers: tuple[Timer, ...]
+    verdict: Verdict | None
+    """None while it is not known."""
+
+    @property
+    def cost(self) -> Cost:
+        """What it took to find out."""
+        waited = sum(timer.seconds for timer in self.timers if timer.fired)
+        return Cost(observations=sum(max(1, look.attempt) for look in self.looks), waited=waited)
+
+    def sentences(self, decision: Decision) -> tuple[Sentence, ...]:
+        """What was asked, and what came of it, in order."""
+        told = [(look.scheduled, _asked(look)) for look in self.looks]
+        told += [(timer.started, _settled(timer)) for timer in self.timers]
+        return (*(sentence for _, sentence in sorted(told, key=lambda one: one[0])), *self._found(decision))
+
+    def _found(self, decision: Decision) -> Iterator[Sentence]:
+        match self.verdict:
+            case Verdict.APPLIED:
+                text = "It had happened: its result was found, nothing was done again."
+            case Verdict.NOT_APPLIED:
+                text = f"It had not happened{SO.get(decision, '')}."
+            case Verdict.CANNOT_TELL if decision == "escalate":
+                text = "It could not be found out: a person has to look."
+            case Verdict.CANNOT_TELL:
+                text = "It could not be found out, and a second time would do no harm."
+            case None:
+                return
+        yield Sentence(text=text, events=self.looks[-1].events if self.looks else ())
+
+
+def of(story: Story, call: Call, record: FaultRecord | None = None) -> Inquest | None:
+    """What was done to find out about a call that ended; None where nothing was."""
+    after, following_call = call.ended or call.scheduled, next_call(story, call)
+    until = following_call.scheduled if following_call else None
+    looks = tuple(
+        look
+        for look in story.history.reconciles(call.owner)
+        if look.scheduled > after and (until is None or look.scheduled < until)
+    )
+    timers = tuple(
+        timer
+        for timer in story.history.timers
+        if is_settling(timer, call) and timer.started > after and (until is None or timer.started < until)
+    )
+    same = [one for one in story.history.of_step(call.owner) if one.kind == call.kind]
+    outlived = any(one.outlived for one in same if one.scheduled <= call.scheduled)
+    recorded = Verdict(record.reconciled) if record and record.reconciled else None
+    if not looks and recorded is None:
+        return None
+    return Inquest(looks, timers, _verdict(looks, timers, outlived=outlived) if looks else recorded)
+
+
+def never_happened(story: Story) -> list[str]:
+    """The steps of which a rollback of their closed task found that they had not happened."""
+    looks = dict[str, tuple[Call, ...]]()
+    for call in story.history.calls:
+        if call.is_reconcile and not story.history.of_step(call.owner):
+            looks[call.owner] = (*looks.get(call.owner, ()), call)
+    found = {
+        id: _verdict(made, tuple(timer for timer in story.history.timers if is_settling(timer, made[-1])))
+        for id, made in looks.items()
+    }
+    return [id for id, verdict in found.items() if verdict is Verdict.NOT_APPLIED]
+
+
+def _verdict(looks: tuple[Call, ...], timers: tuple[Timer, ...], *, outlived: bool = False) -> Verdict | None:
+    """What the last look says; that it found nothing counts only when no other one is waited for.
+
+    Where a thread of the call `outlived` its attempt, that counts never.
+    """
+    last = looks[-1]
+    match last.closed:
+        case Closed.COMPLETED:
+            return Verdict.APPLIED
+        case Closed.FAILED if last.failing and last.failing.code is Code.NOT_FOUND and not outlived:
+            return None if any(timer.started > last.scheduled for timer in timers) else Verdict.NOT_APPLIED
+        case Closed.FAILED:
+            return Verdict.CANNOT_TELL
+        case _:
+            return None
+
+
+def _asked(look: Call) -> Sentence:
+    who = "The ledger" if look.kind == routing.FIND_EFFECT.kind else look.kind
+    asked = f"{who} was asked whether it had happened, and"
+    if look.closed is Closed.COMPLETED:
+        text = f"{asked} had it: {words.stop(words.value(look.result))}"
+    elif look.failing is None:
+        text = f"{asked} {'was stopped' if look.closed else 'has not answered yet'}."
+    elif look.failing.code is Code.NOT_FOUND:
+        text = f"{asked} found nothing."
+    else:
+        text = f"{asked} {words.failed_as(look.failing)}"
+    return Sentence(text=text, events=look.events)
+
+
+def _settled(timer: Timer) -> Sentence:
+    state = "" if timer.fired else " (the timer was stopped)" if timer.ended else " (it is still waiting)"
+    text = f"It waited {words.seconds(timer.seconds)} on a timer{state}, until no attempt could be under way any more."
+    return Sentence(text=text, events=tuple(event for event in (timer.started, timer.ended) if event))
+
+
+def of_step(story: Story, id: str) -> Iterator[Item]:
+    """The items of one step, in order: each call that needed a retry or failed, and each call that was not made."""
+    records = story.decisions(id)
+    for call in story.history.of_step(id):
+        if call.closed is Closed.COMPLETED and call.attempt > 1:
+            yield retry_item(call)
+        if call.closed is Closed.FAILED and call.failing is not None:
+            record = _recorded(records, call.failing)
+            yield of_call(story, call, call.failing, _decision(story, call, record), record)
+    for record in records:
+        if record.attempt == 0:
+            yield _uncalled(story, id, record)
+
+
+def of_call(story: Story, call: Call, failing: Failing, decision: Decision, record: FaultRecord | None = None) -> Item:
+    """Why a call failed for good, and what followed."""
+    after = call.ended or call.scheduled
+    spent = Cost(failed_attempts=max(1, call.attempt), waited=seconds_waited(call), lost=seconds_lost(call))
+    then, cost = what_followed(story, call.id, call, after, decision)
+    found = of(story, call, record)
+    why = (
+        words.why_doubted(failing, is_over=found.verdict is not None)
+        if found
+        else _why(story, call, failing, decision, is_over=_is_over(story, after))
+    )
+    return Item(
+        steps=step_ids(call),
+        what=_what_failed(call, failing),
+        why=Sentence(text=why + "."),
+        decision=decision,
+        then=(*found.sentences(decision), *then) if found else then,
+        cost=spent + cost + (found.cost if found else Cost()),
+    )
+
+
+def _what_failed(call: Call, failing: Failing) -> Sentence:
+    failings = [*failed_before(call), failing]
+    if len(failings) == 1:
+        said = words.failed_as(failing)
+    elif words.same(failings):
+        said = f"{words.failed_as(failing, f'at all {len(failings)} attempts')} {_tried(call)}"
+    else:
+        said = f"failed {words.times(len(failings))}: {words.counted(failings)}. {_tried(call)}"
+    proof = tuple(event for event in (call.ended,) if event)
+    return Sentence(text=f"{call_name(call)} {said}{words.observed(failing)}", events=proof)
+
+
+def _tried(call: Call) -> str:
+    return f"Time could have cured it: {after_attempts(call)}."
+
+
+def _recorded(records: list[FaultRecord], failing: Failing) -> FaultRecord | None:
+    """The record of a fault that came back from a call; each record is used once."""
+    same = [one for one in records if one.attempt and failing.code in (None, one.code)]
+    if same:
+        records.remove(same[0])
+    return same[0] if same else None
+
+
+def _decision(story: Story, call: Call, record: FaultRecord | None) -> Decision:
+    """What was decided: as the Outcome says or, before there is one, as what followed shows."""
+    if record is not None and story.history.outcome is not None:
+        return record.decision
+    derived = _derived(story, call)
+    return record.decision if record is not None and derived == "undecided" else derived
+
+
+def _derived(story: Story, call: Call) -> Decision:
+    found = of(story, call)
+    if found is not None and found.verdict in (None, Verdict.APPLIED):
+        return "reconcile"
+    other = next_call(story, call)
+    if other is not None:
+        return "wait" if other.kind == call.kind else "fallback"
+    after = call.ended or call.scheduled
+    if timer_of(story, call) is not None:
+        return "wait"
+    if any(look.scheduled > after for look in story.history.looks(call.id)) or replan_after(story, after):
+        return "replan"
+    is_rolled_back = call.is_undo or any(other.is_undo for other in story.history.calls)
+    is_escalated = story.history.end is not None and story.history.end.status == "escalated"
+    return "escalate" if is_rolled_back or is_escalated else "undecided"
+
+
+def _is_over(story: Story, after: Event) -> bool:
+    """Whether the task ended without having asked for a new plan."""
+    return story.history.end is not None and replan_after(story, after) is None
+
+
+def _why(story: Story, call: Call, failing: Failing, decision: Decision, *, is_over: bool) -> str:
+    match decision:
+        case "wait" if failing.fault and failing.fault.uncounted:
+            return words.WAIT_BECAUSE_LOST
+        case "wait":
+            return words.WAIT_BECAUSE.get(failing.code, words.WAIT_ANYWAY)
+        case "fallback":
+            return f"The attempts of {call.kind} were used up, and it names another kind that takes over then"
+        case "replan":
+            return words.why_replanned(failing, call.kind, planned=not is_over, in_turns=story.in_turns)
+        case "escalate" if call.is_undo:
+            return "Nobody plans a rollback anew: what cannot be undone is left to a person"
+        case "escalate":
+            return words.why_escalated(failing, is_own=call.is_own)
+        case _:
+            return "What follows is not decided yet"
+
+
+def _uncalled(story: Story, id: str, record: FaultRecord) -> Item:
+    """A fault that was found before anything was called; it is written where it was told first."""
+    where = _told(story, record)
+    failing = Failing.of(record)
+    why = words.UNCALLED_BECAUSE.get(record.code, words.UNCALLED_ANYWAY)
+    then, cost = what_followed(story, id, None, _before(story, where), record.decision)
+    return Item(
+        steps=(id,),
+        what=Sentence(text=f"{id} {words.failed_as(failing)}", events=where),
+        why=Sentence(text=f"{why}."),
+        decision=record.decision,
+        then=then,
+        cost=cost,
+    )
+
+
+def _told(story: Story, record: FaultRecord) -> tuple[Event, ...]:
+    told = [call for call in story.history.planning if call.situation and record in call.situation.faults]
+    end = story.history.end
+    return (told[0].scheduled,) if told else (end.event,) if end else ()
+
+
+def _before(story: Story, where: tuple[Event, ...]) -> Event:
+    """Just before an event, so that what is written in it counts as following."""
+    return Event(where[0].run, where[0].id - 1) if where else Event(1, 1)

@@ -1,0 +1,158 @@
+"""Why a proposal was sent back, why the planner could not be asked, and what it said instead of a plan."""
+
+from collections.abc import Iterator
+
+from client.history.records import Call, Closed
+from client.history.story import Story, Turn, Verdict
+from console.explain import faults, words
+from console.explain import faults as attempts
+from console.explain import faults as following
+from console.explain.words import Cost, Decision, Item, Sentence
+from workflows.plan import GiveUp, PassedOver, Question
+
+
+def failovers(story: Story) -> Iterator[Item]:
+    """Each planner that could not be used, once for each reason, however often it was tried."""
+    found = dict[tuple[str, str], list[tuple[Call, PassedOver]]]()
+    for call in story.history.planning:
+        for one in call.proposed.passed_over if call.proposed else ():
+            found.setdefault((one.planner, one.code), []).append((call, one))
+    for tries in found.values():
+        yield _failover(tries)
+
+
+def _failover(tries: list[tuple[Call, PassedOver]]) -> Item:
+    (call, one), *later = tries
+    took_over = call.proposed.planner if call.proposed else ""
+    then = [Sentence(text=f"So {took_over} was asked in its place.", events=call.events)]
+    if later:
+        again = f"It was tried first again at {words.count(len(later), 'later request')}, and could not be used either."
+        then.append(Sentence(text=again, events=tuple(event for call, _ in later for event in call.events[-1:])))
+    return Item(
+        what=Sentence(
+            text=f"The planner {one.planner} could not be used ({one.code}): {words.sentence(one.reason)}",
+            events=call.events[-1:],
+        ),
+        why=Sentence(text="Time does not cure this, and the list of planners names another."),
+        decision="failover",
+        then=tuple(then),
+    )
+
+
+def compactions(story: Story) -> Iterator[Sentence]:
+    """Each time that the oldest turns of the conversation were summarised, where it happened."""
+    for turn in story.turns:
+        if turn.verdict is not Verdict.TOO_LONG or turn.call.proposed is None:
+            continue
+        done = next((call for call in story.history.compactions if call.scheduled > turn.call.scheduled), None)
+        number, is_done = turn.call.proposed.compact, done is not None and done.closed is Closed.COMPLETED
+        oldest, were = ("turn", "was") if number == 1 else (f"{number} turns", "were")
+        size = f" ({turn.call.proposed.context:,} tokens)" if turn.call.proposed.context else ""
+        text = (
+            f"The conversation grew too long{size}: its oldest {oldest} {were}{'' if is_done else ' to be'} summarised."
+        )
+        yield Sentence(text=text, events=(*turn.call.events, *(done.events if done else ())))
+
+
+def proposal_items(story: Story) -> Iterator[Item]:
+    """The items of all requests for a proposal, and of the catalogue."""
+    for call in story.history.calls:
+        if call.is_own:
+            yield from _troubles(story, call)
+    for turn in story.turns:
+        if turn.verdict is Verdict.REJECTED:
+            yield _rejected(story, turn)
+        if turn.verdict is Verdict.ACCEPTED and isinstance(turn.proposal, Question | GiveUp):
+            yield _no_plan(story, turn, turn.proposal)
+
+
+def _troubles(story: Story, call: Call) -> Iterator[Item]:
+    """An activity of ours that was retried, or that failed."""
+    if call.closed is Closed.COMPLETED and call.attempt > 1:
+        yield attempts.retry_item(call)
+    if call.closed is Closed.FAILED and call.failing is not None:
+        waits = following.next_call(story, call) or following.timer_of(story, call)
+        decision: Decision = "wait" if waits else "escalate" if story.history.end else "undecided"
+        yield faults.of_call(story, call, call.failing, decision)
+
+
+def _rejected(story: Story, turn: Turn) -> Item:
+    """Why nothing of a proposal was run, and what came of sending it back."""
+    by_hand = _is_by_hand(story, turn)
+    who = "The hand-written plan" if by_hand else _named(story, turn).capitalize() + f" of the {_planner(story)}"
+    why = "A proposal is checked before anything is scheduled, so nothing of it was run"
+    end = story.history.end
+    after = _next(story, turn)
+    if after is None and end is not None:
+        then = Sentence(text=_given_up(story, by_hand), events=(end.event,))
+    else:
+        then = _sent_back(story, after)
+    return Item(
+        what=Sentence(text=f"{who} was rejected: {words.sentences(turn.reasons)}", events=turn.call.events),
+        why=Sentence(text=f"{why}; it cost no tool call."),
+        decision="end" if by_hand else "send_back" if after else "escalate" if end else "undecided",
+        then=(then,),
+        cost=Cost(planning_calls=0 if by_hand else 1),
+    )
+
+
+def _next(story: Story, turn: Turn) -> Turn | None:
+    """The next request that was answered; where the conversation had to be shortened first, the one after that."""
+    later = (one for one in story.turns if one.call.scheduled > turn.call.scheduled)
+    return next((one for one in later if one.verdict is not Verdict.TOO_LONG), None)
+
+
+def _sent_back(story: Story, after: Turn | None) -> Sentence:
+    if after is None:
+        return Sentence(text="It is not decided yet what follows.")
+    answer = {
+        Verdict.ACCEPTED: "was accepted",
+        Verdict.REJECTED: "was rejected too",
+        Verdict.UNDECIDED: "is not decided yet",
+        Verdict.UNREADABLE: "cannot be read here",
+        Verdict.FAILED: "never came: the planner could not be asked",
+        Verdict.TOO_LONG: "had to wait until the conversation was shortened",
+    }[after.verdict]
+    plan = next((plan for plan in story.plans if plan.turn.call is after.call), None)
+    became = f" as {plan.name}" if plan and not story.in_turns else ""
+    text = f"It went back to the {_planner(story)} with the reasons, and {_named(story, after)} {answer}{became}."
+    return Sentence(text=text, events=after.call.events)
+
+
+def _given_up(story: Story, by_hand: bool) -> str:
+    if by_hand:
+        return "A mistake in a hand-written plan is not sent to the planner, so the task ended as failed."
+    if story.history.outcome and story.history.outcome.code == "proposals_rejected":
+        return "No proposal could be run, and a person would have to look: the task ended as escalated."
+    return "The task ended before another proposal came."
+
+
+def _no_plan(story: Story, turn: Turn, said: Question | GiveUp) -> Item:
+    end = story.history.end
+    proof = (end.event,) if end else ()
+    if isinstance(said, Question):
+        what, decision = f"The planner asked: {words.sentence(said.text)}", "escalate"
+        then = "Nobody can answer a task yet, so it ended as escalated."
+    else:
+        what, decision = f"The planner gave up: {words.sentence(said.reason)}", "end"
+        then = "Without a plan there is nothing to run, so the task ended as failed."
+    return Item.model_validate(
+        {
+            "what": Sentence(text=what, events=turn.call.events),
+            "decision": decision,
+            "then": (Sentence(text=then, events=proof),) if end else (),
+        }
+    )
+
+
+def _is_by_hand(story: Story, turn: Turn) -> bool:
+    return bool(story.history.task and story.history.task.plan is not None and turn is story.turns[0])
+
+
+def _planner(story: Story) -> str:
+    return "model" if story.in_turns else "planner"
+
+
+def _named(story: Story, turn: Turn) -> str:
+    """`proposal 2`, `turn 2`: the number of the request, which its activity id carries."""
+    return f"{'turn' if story.in_turns else 'proposal'} {turn.call.id.removeprefix('plan:')}"

@@ -1,0 +1,325 @@
+"""The words of an explanation: causes, decisions, values and numbers for people."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, JsonValue
+
+from client.history.records import Event, Failing
+from client.history.story import Change
+from console.render.terminal import one_line, starter
+from workflows import routing
+from workflows.details import brief
+from workflows.faults import Applied, Code, Quadrant
+from workflows.ids import rollback_id
+from workflows.plan import canonical
+
+Decision = Literal[
+    "retry", "wait", "fallback", "replan", "reconcile", "escalate", "send_back", "failover", "end", "undecided"
+]
+
+
+class _Frozen(BaseModel):
+    model_config = ConfigDict(frozen=True)
+
+
+class Sentence(_Frozen):
+    """A sentence, and the events that prove it."""
+
+    text: str
+    events: tuple[Event, ...] = ()
+
+
+class Cost(_Frozen):
+    """What a fault cost."""
+
+    failed_attempts: int = 0
+    """Attempts of calls that ended in a fault."""
+    observations: int = 0
+    """Attempts of looking at the world again, or for an effect that may have happened."""
+    planning_calls: int = 0
+    """Requests for a proposal that were needed in addition."""
+    waited: float = 0.0
+    """Seconds of backoffs and timers."""
+    lost: float = 0.0
+    """Seconds in attempts that left no word, until the one that did began."""
+    unattended: float = 0.0
+    """Seconds in which something was to be done and no worker took it."""
+
+    def __add__(self, other: "Cost") -> "Cost":
+        """Both together."""
+        return Cost(
+            failed_attempts=self.failed_attempts + other.failed_attempts,
+            observations=self.observations + other.observations,
+            planning_calls=self.planning_calls + other.planning_calls,
+            waited=self.waited + other.waited,
+            lost=self.lost + other.lost,
+            unattended=self.unattended + other.unattended,
+        )
+
+
+class Item(_Frozen):
+    """One deviation from the plan, explained."""
+
+    steps: tuple[str, ...] = ()
+    """The steps that it concerns; none where it concerns the whole task."""
+    what: Sentence
+    why: Sentence | None = None
+    decision: Decision
+    then: tuple[Sentence, ...] = ()
+    cost: Cost = Cost()
+
+    @property
+    def sentences(self) -> tuple[Sentence, ...]:
+        """All that is said, in order."""
+        return (self.what, *((self.why,) if self.why else ()), *self.then)
+
+    @property
+    def events(self) -> list[Event]:
+        """All events that prove it, in order."""
+        return sorted({event for one in self.sentences for event in one.events})
+
+    @property
+    def at(self) -> Event:
+        """The event at which it became known."""
+        return max(self.what.events, default=Event(1, 1))
+
+    def document(self) -> dict[str, Any]:
+        """The item as JSON; where a task has several runs, `run` says whose events these are."""
+        run = self.at.run
+        return {
+            "what": self.what.text,
+            "why": self.why.text if self.why else None,
+            "decision": self.decision,
+            "then": [one.text for one in self.then],
+            "steps": list(self.steps),
+            "cost": self.cost.model_dump(),
+            "run": run,
+            "events": [event.id for event in self.events if event.run == run],
+        }
+
+
+MAX_VALUE = 90
+"""Characters of a value from the world."""
+MAX_REASON = 300
+"""Characters of a reason."""
+ONE_RUN = "one_run"
+"""A rollback that is completed and looked at the last run of its task alone, as those of an older console."""
+
+RETRY_BECAUSE: Mapping[Quadrant | None, str] = {
+    Quadrant.TRANSIENT_INFRASTRUCTURAL: "The way to the tool failed and not the call: time can cure that, so the same "
+    "call was made again",
+    Quadrant.TRANSIENT_SEMANTIC: "The tool said not now: time can cure that, so the same call was made again",
+}
+ASKED_AGAIN_BECAUSE: Mapping[Quadrant | None, str] = {
+    Quadrant.TRANSIENT_INFRASTRUCTURAL: "No answer came back: time can cure that, so the same request was made again",
+    Quadrant.TRANSIENT_SEMANTIC: "It was told not now: time can cure that, so the same request was made again",
+}
+"""The same of a request to the planner or to the catalogue."""
+RETRY_ANYWAY = "This counts as curable by time, so the same call was made again"
+
+WAIT_BECAUSE: Mapping[Code | None, str] = {
+    Code.CIRCUIT_OPEN: "The breaker of the tool is open: a call now would only burn an attempt",
+    Code.MISSING_TOOL: "No worker knew the kind; one that does may be on its way, as in a deploy",
+    Code.WORKER_SHUTDOWN: "The worker was stopped during the call, which says nothing about the call: it does not "
+    "count as an attempt",
+    Code.RATE_LIMITED: "The tool said later, and for longer than a retry waits",
+    Code.BUSY: "The tool said later, and for longer than a retry waits",
+    Code.STORE_UNAVAILABLE: "The store was away before anything was done, which says nothing about the call: it does "
+    "not count as an attempt",
+}
+WAIT_BECAUSE_LOST = (
+    "An attempt that went with its worker says nothing about the tool: it does not count as an attempt, and up to "
+    f"{routing.MAX_LOSSES} of them are repeated"
+)
+WAIT_ANYWAY = "Time can cure this, and the step had attempts left"
+
+UNCALLED_BECAUSE: Mapping[Code | None, str] = {
+    Code.REPEATED_CALL: "The same call had failed before and nothing had changed since, so it was not made",
+    Code.INVALID_INPUT: "Its arguments could not be made from the results that it refers to, so nothing was called",
+}
+UNCALLED_ANYWAY = "Nothing was called"
+
+
+def failed_as(failing: Failing, often: str = "") -> str:
+    """How it failed, with code and reason: `was refused (conflict): 14:00 is taken.`"""
+    verb = {
+        Quadrant.PERSISTENT_SEMANTIC: "was refused",
+        Quadrant.TRANSIENT_SEMANTIC: "was put off",
+    }.get(failing.quadrant or Quadrant.TRANSIENT_INFRASTRUCTURAL, "failed")
+    return f"{verb}{often and ' ' + often} ({code(failing)}): {reason(failing)}"
+
+
+def code(failing: Failing) -> str:
+    """The fault's code, or the cell of the taxonomy where only that can be read."""
+    if failing.code:
+        return failing.code.value
+    return failing.quadrant.value.replace("_", " ") if failing.quadrant else "unknown"
+
+
+def reason(failing: Failing) -> str:
+    """The fault's sentence."""
+    return sentence(failing.reason or "no reason is written down")
+
+
+def observed(failing: Failing) -> str:
+    """What the world looked like at the fault: ` Seen then: free 14:30, 15:00.`, or nothing."""
+    seen = failing.fault.observed if failing.fault else None
+    return "" if seen is None else f" Seen then: {stop(value(seen))}"
+
+
+def why_escalated(failing: Failing, *, is_own: bool = False) -> str:
+    """Why a person has to act; `is_own` of a request to the planner or to the catalogue."""
+    if failing.fault and failing.fault.effect is Applied.APPLIED:
+        return "The call changed the world and what it returned is not right: a new plan would do it once more"
+    if failing.fault and failing.fault.uncounted:
+        return f"More than {routing.MAX_LOSSES} workers went silent during the call: it may be what kills them"
+    if failing.fault and failing.fault.effect is Applied.UNKNOWN:
+        return "Nobody knows whether the call changed the world; such a call is neither repeated nor planned around"
+    if failing.code is Code.MISSING_TOOL:
+        return "No worker knew the kind for as long as it is waited for"
+    if failing.quadrant in (Quadrant.TRANSIENT_INFRASTRUCTURAL, Quadrant.TRANSIENT_SEMANTIC):
+        if is_own:
+            return "Its attempts were used up, and without its answer the task cannot go on"
+        return "Its attempts were used up, it has no fallback, and no new plan was allowed any more"
+    return "Neither time nor another plan can cure this, so there was no retry and no new plan: a person must act"
+
+
+def why_doubted(failing: Failing, *, is_over: bool) -> str:
+    """Why it had to be found out, or has to be, whether a call had happened."""
+    that = "that was found out" if is_over else "that has to be found out"
+    if failing.quadrant in (Quadrant.PERSISTENT_SEMANTIC, Quadrant.PERSISTENT_INFRASTRUCTURAL) and not (
+        failing.fault and failing.fault.code is Code.BUG
+    ):
+        return f"An earlier attempt may have happened, and this be its echo: {that} before the refusal is believed"
+    return f"Nobody could know whether the call had happened: {that} before anything else"
+
+
+def why_replanned(failing: Failing, kind: str, *, planned: bool, in_turns: bool = False) -> str:
+    """Why a new plan or, where a model makes one move at a time, its next turn was the answer, or would have been."""
+    new = "the model's next turn" if in_turns else "a new plan"
+    if failing.quadrant in (Quadrant.TRANSIENT_INFRASTRUCTURAL, Quadrant.TRANSIENT_SEMANTIC):
+        return f"Its attempts were used up and it has no fallback: {kind} counts as down, and {new} must do without"
+    answer = f"no retry, but {new}" if planned else "no retry"
+    return f"The world said no, and the same call would be refused again: {answer}"
+
+
+def rolled_back(task: str, stands: str) -> str:
+    """That a workflow of its own undid, or undoes, what a task did.
+
+    `stands` is the server's word for its status, or ONE_RUN.
+    """
+    how = {
+        "running": "is being undone",
+        "completed": "was undone after its end, all of it",
+        ONE_RUN: "was undone after its end, as far as its last run did it",
+        "failed": "was undone after its end, and something stays",
+    }.get(stands, f"was to be undone after its end, but that was {stands.replace('_', ' ')}")
+    return f"What it did {how} (workflow {rollback_id(task)}): `{starter('effects', task)}` says what stands."
+
+
+def sentence(text: str) -> str:
+    """Foreign text as one sentence: one line, cut, with a full stop."""
+    line = brief(one_line(text), MAX_REASON)
+    return line if line.endswith((".", "!", "?", "…")) else line + "."
+
+
+def sentences(texts: Iterable[str]) -> str:
+    """Several foreign texts in one sentence, each cut for itself, so that none hides the others."""
+    joined = "; ".join(brief(one_line(text), MAX_REASON) for text in texts)
+    return joined if joined.endswith((".", "!", "?", "…")) else joined + "."
+
+
+def value(seen: JsonValue, width: int = MAX_VALUE) -> str:
+    """A value from the world in a few words: `free: 14:30, 15:00`."""
+    match seen:
+        case [_, *_]:
+            text = ", ".join(map(_plain, seen))
+        case dict() if len(seen) == 1 and "$from" not in seen:
+            name, item = next(iter(seen.items()))
+            text = f"{name}: {value(item, width)}"
+        case dict() if seen and "$from" not in seen:
+            text = ", ".join(f"{name}: {_plain(item)}" for name, item in seen.items())
+        case _:
+            text = _plain(seen)
+    return brief(one_line(text), width)
+
+
+def stop(text: str) -> str:
+    """Text with a full stop, unless it was cut."""
+    return text if text.endswith("…") else text + "."
+
+
+def call_args(args: Mapping[str, JsonValue], width: int = 50) -> str:
+    """Arguments in a few words: `day=2026-11-23, at=14:00`."""
+    return brief(one_line(", ".join(f"{name}={_plain(item)}" for name, item in args.items())), width)
+
+
+def _plain(seen: JsonValue) -> str:
+    match seen:
+        case {"$from": source, "path": str(path)} if path:
+            return f"<{source}.{path}>"
+        case {"$from": source}:
+            return f"<{source}>"
+        case dict():
+            return f"{{{', '.join(f'{name}: {_plain(item)}' for name, item in seen.items())}}}"
+        case list():
+            return f"[{', '.join(map(_plain, seen))}]"
+        case str():
+            return seen or '""'
+        case _:
+            return canonical(seen)
+
+
+def differences(change: Change) -> str:
+    """What is different in a step: `at: 14:00 -> 14:30, needs: a -> b`."""
+    return ", ".join(
+        f"{one_line(name)}: {value(was.before, 40)} -> {value(was.after, 40)}" for name, was in change.differences
+    )
+
+
+def same(failings: Sequence[Failing]) -> bool:
+    """Whether all failed in the same way."""
+    return len({(code(one), one.reason) for one in failings}) == 1
+
+
+def counted(failings: Sequence[Failing]) -> str:
+    """Several faults in one clause: `server_error twice (503.), timeout once (No answer.)`."""
+    groups = dict[str, list[Failing]]()
+    for failing in failings:
+        groups.setdefault(code(failing), []).append(failing)
+    return ", ".join(f"{name} {times(len(group))} ({reason(group[-1])})" for name, group in groups.items())
+
+
+def times(number: int) -> str:
+    """`once`, `twice`, `3 times`."""
+    return {1: "once", 2: "twice"}.get(number, f"{number} times")
+
+
+def count(number: int, one: str, many: str | None = None) -> str:
+    """`1 plan`, `2 plans`."""
+    return f"{number} {one if number == 1 else many or one + 's'}"
+
+
+def listed(words: Iterable[str], limit: int = 12) -> str:
+    """`a`, `a and b`, `a, b and c`; the rest of a long list is counted."""
+    all = [one_line(word) for word in words]
+    if len(all) > limit:
+        return f"{', '.join(all[:limit])} and {len(all) - limit} more"
+    return " and ".join(filter(None, [", ".join(all[:-1]), *all[-1:]]))
+
+
+def moment(when: datetime) -> str:
+    """`2026-11-21 10:15:31Z`."""
+    return f"{when.astimezone(UTC):%Y-%m-%d %H:%M:%SZ}"
+
+
+def seconds(number: float) -> str:
+    """`0.19 s`, `12.3 s`, `2 h 5 min`."""
+    if number < 10:
+        return f"{number:.2f} s"
+    if number < 120:
+        return f"{number:.1f} s"
+    minutes = round(number / 60)
+    return f"{minutes} min" if minutes < 120 else f"{minutes // 60} h {minutes % 60} min"

@@ -1,0 +1,174 @@
+"""What a task left behind: the steps that new plans kept, and what changed in the world, surely or perhaps."""
+
+from collections.abc import Sequence
+
+from pydantic import BaseModel, ConfigDict
+
+from client import effects
+from client.history.records import Call, Closed, Event
+from client.history.story import Story
+from console.explain import faults, words
+from console.explain.words import Sentence
+from workflows.faults import Applied
+from workflows.reconciling import Verdict
+
+
+class Changed(BaseModel):
+    """A step that changed the world, or may have."""
+
+    model_config = ConfigDict(frozen=True)
+
+    step_id: str
+    kind: str
+    sure: bool
+    """False where the call may have changed the world and nobody knows."""
+    replayed: bool
+    """Whether it had been done before, so that nothing was done twice."""
+    undone: bool
+    """Whether the task took it back."""
+    events: tuple[int, ...]
+
+
+def kept(story: Story) -> dict[str, list[str]]:
+    """The steps that a replan kept, by the number of the plan that finished them."""
+    replanned = [plan.turn.call.scheduled for plan in story.plans if plan.turn.is_replan]
+    by_plan = dict[str, list[str]]()
+    for call in story.done:
+        plan = story.plan_of(call.scheduled)
+        if plan and call.ended and any(call.ended < event for event in replanned):
+            by_plan.setdefault(str(plan.number), []).append(call.step)
+    return by_plan
+
+
+def left(story: Story) -> list[Sentence]:
+    """What was kept, what never started, what changed in the world, each with its events."""
+    by_plan = kept(story)
+    if story.in_turns and by_plan:
+        by_plan = {"earlier turns": [id for ids in by_plan.values() for id in ids]}
+    said = [
+        Sentence(
+            text=f"Kept from {name if story.in_turns else f'plan {name}'}: {words.listed(ids)}.",
+            events=_ended(story, ids),
+        )
+        for name, ids in by_plan.items()
+    ]
+    never = never_started(story)
+    said += [Sentence(text=f"Never started: {words.listed(never)}.")] if never else []
+    changed = changes(story)
+    sure = [one for one in changed if one.sure and not one.undone]
+    perhaps = [one for one in changed if not one.sure]
+    certain = " for certain" if perhaps and not sure else ""
+    nothing = "nothing that still stands" if any(one.undone for one in changed) else "nothing"
+    said.append(Sentence(text=f"Changed in the world: {_named(sure) or nothing}{certain}.", events=_proof(story, sure)))
+    return said + earlier(story) + _doubtful(story, perhaps) + _undone(story, changed) + _rolled_back(story)
+
+
+def earlier(story: Story) -> list[Sentence]:
+    """What earlier runs changed, which a reset left behind, as far as it stands; and which of these nobody can read."""
+    own, rollbacks = effects.own_effects(story), [Story(one) for one in story.history.rollbacks]
+    all = effects.effects(story, None, (), rollbacks) if story.history.earlier else []
+    left = [one for one in all if one.key not in own and one.undoes is None and one.known is not effects.Known.UNDONE]
+    surely = {True: "Changed", False: "Perhaps changed"}
+    said = list[Sentence]()
+    for sure, what in surely.items():
+        steps = [f"{one.step} ({one.kind})" for one in left if (one.known is effects.Known.HAPPENED) is sure]
+        if steps:
+            said.append(
+                Sentence(text=f"{what} by an earlier run, before a reset, and it stands: {words.listed(steps)}.")
+            )
+    for run in story.history.deleted:
+        said.append(Sentence(text=f"The history of the run {run} was deleted: what that changed is not known here."))
+    return said
+
+
+def _rolled_back(story: Story) -> list[Sentence]:
+    """That a workflow of its own undid, or undoes, what the task did."""
+    rollback = story.history.rollback
+    return [Sentence(text=words.rolled_back(story.history.task_id, rollback))] if rollback else []
+
+
+def _undone(story: Story, changed: Sequence[Changed]) -> list[Sentence]:
+    """What was changed and taken back, and what stays although it was to be taken back."""
+    back = [one for one in changed if one.undone]
+    proof = tuple(event for call in story.undone for event in call.events[-1:])
+    said = [Sentence(text=f"Changed and undone: {_named(back)}.", events=proof)] if back else []
+    outcome = story.history.outcome
+    stays = [f"{one.step_id} ({one.reason.rstrip('.')})" for one in outcome.undo if not one.done] if outcome else []
+    return [*said, *([Sentence(text=f"Was to be undone and stays: {words.listed(stays)}.")] if stays else [])]
+
+
+def _doubtful(story: Story, perhaps: Sequence[Changed]) -> list[Sentence]:
+    """What still runs and may change the world, and what may have changed it."""
+    is_open = story.history.end is None
+    open = {call.id for call in story.history.calls if call.closed is None and is_open}
+    groups = {
+        "Runs, and may change the world": [one for one in perhaps if one.step_id in open],
+        "May have changed the world, nobody knows": [one for one in perhaps if one.step_id not in open],
+    }
+    return [
+        Sentence(text=f"{text}: {_named(ones)}.", events=_proof(story, ones)) for text, ones in groups.items() if ones
+    ]
+
+
+def never_started(story: Story) -> list[str]:
+    """The steps of the last plan that a task ended without."""
+    if not story.plans or story.history.end is None:
+        return []
+    return [step.id for step in story.plans[-1].steps if not story.history.of_step(step.id)]
+
+
+def _named(changed: Sequence[Changed]) -> str:
+    return words.listed(f"{one.step_id} ({one.kind}{', done before' if one.replayed else ''})" for one in changed)
+
+
+def _ended(story: Story, ids: Sequence[str]) -> tuple[Event, ...]:
+    return tuple(call.ended for call in story.done if call.ended and call.step in ids)
+
+
+def _proof(story: Story, changed: Sequence[Changed]) -> tuple[Event, ...]:
+    ids = {id for one in changed for id in one.events}
+    return tuple(event for call in story.history.calls for event in call.events[-1:] if event.id in ids)
+
+
+def changes(story: Story) -> list[Changed]:
+    """Every step that changed the world or may have, by the kind that did it, in order."""
+    undone, found = {call.step for call in story.undone}, dict[tuple[str, str], list[tuple[Call, bool]]]()
+    for call in story.history.calls:
+        sure = _changed(story, call) if call.is_step else None
+        if sure is not None:
+            found.setdefault((call.id, call.kind), []).append((call, sure))
+    return [
+        Changed(
+            step_id=id,
+            kind=kind,
+            sure=any(sure for _, sure in calls),
+            replayed=calls[-1][0].replayed,
+            undone=id in undone and any(sure for _, sure in calls),
+            events=tuple(event.id for call, _ in calls for event in call.events),
+        )
+        for (id, kind), calls in found.items()
+    ]
+
+
+def _changed(story: Story, call: Call) -> bool | None:
+    """True, False for perhaps, None for no."""
+    effect = story.history.changes_world(call.kind)
+    if effect is False:
+        return None
+    inquest = faults.of(story, call)
+    if inquest is not None and inquest.verdict in (Verdict.APPLIED, Verdict.NOT_APPLIED):
+        return True if inquest.verdict is Verdict.APPLIED else None
+    match call.closed:
+        case Closed.COMPLETED:
+            return bool(effect)
+        case Closed.FAILED:
+            return _after_fault(call)
+        case _:
+            return False
+
+
+def _after_fault(call: Call) -> bool | None:
+    fault = call.failing.fault if call.failing else None
+    if fault is None:
+        return False
+    return {Applied.NONE: None, Applied.APPLIED: True, Applied.UNKNOWN: False}[fault.effect]

@@ -1,0 +1,249 @@
+"""The view for programs: one JSON object a line for each thing that happens, `--jsonl`.
+
+`task` once a worker knows it; `plan` for each revision; `step` whenever a step's status, attempts or kind is another
+than before; `fault` with what followed it; `failover` for a planner that could not be used, `compaction` for older
+turns that were summarised, `rejection` for a proposal of which nothing was carried out; `worker` and `server` when one
+falls silent or answers again; `workflow_task` when it fails and when the task goes on; `end` with the whole document of
+`--json`. Between two looks at a task (a quarter of a second) a status may be passed over. A command that cannot do what
+was asked ends with `error`.
+"""
+
+import sys
+from collections.abc import Callable, Hashable, Sequence
+from typing import TYPE_CHECKING, Any, TextIO
+
+from client.follow import Sight, Silent, View
+from client.problem import Problem
+from client.workflow_task import FailingTask
+from console.options import Common
+from console.render import document, tree
+from console.render import tree as closing
+from console.render import tree as headings
+from console.render import tree as notes
+from console.render.terminal import printable
+from console.render.tree import WIDTH, Columns
+from workflows.outcome import Outcome
+from workflows.record import Revision
+
+if TYPE_CHECKING:  # they take half a second, which a mistake in the usage need not wait for
+    from client.workflow_task import FailingTask
+    from console.options import Common
+if TYPE_CHECKING:
+    from client.follow import Sight
+    from client.workflow_task import FailingTask
+    from console.options import Common
+    from workflows.outcome import Outcome
+
+
+class Aside(View):
+    """Says only who is silent, and not on stdout: for what prints one document, or one result, at the end."""
+
+    def __init__(self, common: "Common") -> None:
+        """Name the queue of `common`."""
+        self._common = common
+
+    def silence(self, who: Silent) -> None:
+        """Say who does not answer."""
+        print(printable(words(who, self._common.queue, self._common.at_queue)), file=sys.stderr, flush=True)
+
+    def answers(self, who: Silent) -> None:
+        """Say who is back."""
+        print(words_again(who), file=sys.stderr, flush=True)
+
+    def failing(self, task: "FailingTask | None") -> None:
+        """Say why it cannot go on, and the way out."""
+        print(words_failing(task), file=sys.stderr, flush=True)
+
+
+def words(who: Silent, queue: str, at_queue: str) -> str:
+    """What is said of somebody's silence."""
+    if who is Silent.SERVER:
+        return "the server does not answer, still trying"
+    return f"no worker answers on queue {queue}: python worker.py{at_queue}  (still waiting)"
+
+
+def words_again(who: Silent) -> str:
+    """What is said when it is over."""
+    return "the server answers again" if who is Silent.SERVER else "a worker answers again"
+
+
+def words_failing(task: "FailingTask | None") -> str:
+    """What is said of a task whose workflow task fails, and when it goes on."""
+    return printable(f"{task.problem()} (still waiting)") if task else "the task goes on again"
+
+
+class Lines(View):
+    """Says what is new about one task."""
+
+    def __init__(self, common: Common, ui_url: str | None, say: Callable[[str], None], width: int = WIDTH) -> None:
+        """Say each line through `say`; rows of steps are made for `width` columns."""
+        self._common = common
+        self._ui_url = ui_url
+        self._say = say
+        self._width = width
+        self._plans = 0
+        self._steps = set[tuple[str, int]]()
+        self._notes = set[Hashable]()
+        self._stays = 0
+        self._began = self._undoing = False
+
+    def see(self, sight: Sight) -> None:
+        """Tell what is new."""
+        self._tell(sight.outcome)
+
+    def silence(self, who: Silent) -> None:
+        """Say who does not answer."""
+        self._say(f"  {printable(words(who, self._common.queue, self._common.at_queue))}")
+
+    def answers(self, who: Silent) -> None:
+        """Say who is back."""
+        self._say(f"  {words_again(who)}")
+
+    def failing(self, task: FailingTask | None) -> None:
+        """Say why it cannot go on, and the way out."""
+        self._say(f"  {words_failing(task)}")
+
+    def end(self, outcome: Outcome) -> None:
+        """Tell the rest, and how it ended."""
+        self._tell(outcome)
+        for line in closing.closing_lines(outcome):
+            self._say(line)
+
+    def _tell(self, outcome: Outcome) -> None:
+        if not outcome.planner and not outcome.ended_at:
+            return
+        if not self._began:
+            self._began = True
+            self._say(tree.heading(outcome, self._ui_url))
+        columns = Columns(outcome, self._width)
+        for what, told in notes.failovers(outcome).items():
+            self._tell_once(what, told)
+        for revision in [one for one in outcome.revisions if one.number > self._plans]:
+            self._tell_steps(outcome, columns, before=revision.number)
+            self._tell_notes(outcome, revision)
+            for line in headings.heading_lines(outcome, revision):
+                self._say(line)
+            self._plans = revision.number
+        self._tell_steps(outcome, columns, before=self._plans + 1)
+        self._tell_notes(outcome, None)
+        self._tell_stays(outcome)
+
+    def _tell_steps(self, outcome: Outcome, columns: Columns, before: int) -> None:
+        for step in outcome.steps:
+            told = (step.id, step.revision)
+            if tree.has_ended(step) and step.revision < before and told not in self._steps:
+                self._steps.add(told)
+                self._begin_undo(wanted=tree.is_undo(step))
+                for line in tree.step_lines(outcome, step, columns):
+                    self._say(line)
+
+    def _tell_notes(self, outcome: Outcome, before: Revision | None) -> None:
+        for one, line in notes.notes_above(outcome, before):
+            self._tell_once(one, [line])
+
+    def _tell_once(self, what: Hashable, lines: Sequence[str]) -> None:
+        if what not in self._notes:
+            self._notes.add(what)
+            for line in lines:
+                self._say(line)
+
+    def _tell_stays(self, outcome: Outcome) -> None:
+        for one in tree.not_tried(outcome)[self._stays :]:
+            self._begin_undo(wanted=True)
+            self._stays += 1
+            self._say(tree.stays_line(one))
+
+    def _begin_undo(self, *, wanted: bool) -> None:
+        if wanted and not self._undoing:
+            self._undoing = True
+            self._say(tree.UNDO_HEADING)
+
+
+SCHEMA = 1
+
+
+def line(event: str, **fields: Any) -> str:
+    """An event on one line; the letters of all languages stay, line breaks do not."""
+    return document.written({"schema": SCHEMA, "event": event, **fields}, indent=None)
+
+
+def of_problem(problem: Problem) -> str:
+    """The event of a command that could not do what was asked."""
+    return line("error", error={"code": problem.code, "reason": problem.reason, "remedy": problem.remedy})
+
+
+class Events(View):
+    """Writes one line for each thing that happens."""
+
+    def __init__(self, common: "Common", run_id: str | None, ui_url: str | None, out: TextIO) -> None:
+        """Write to `out`; `run_id` and `ui_url` are told with the task."""
+        self._common = common
+        self._place = {"run_id": run_id, "ui_url": ui_url}
+        self._out = out
+        self._began = False
+        self._plans = 0
+        self._told = set[tuple[str, object]]()
+        self._faults = set[tuple[Any, ...]]()
+        self._steps = dict[tuple[str, int], tuple[Any, ...]]()
+
+    def see(self, sight: "Sight") -> None:
+        """Tell what is new."""
+        attempts = {id: attempt.number for id, attempt in sight.attempts.items()}
+        if sight.outcome.planner:
+            self._tell(sight.outcome, attempts)
+
+    def silence(self, who: Silent) -> None:
+        """Say who does not answer."""
+        self._write(who, answers=False, queue=self._common.queue)
+
+    def answers(self, who: Silent) -> None:
+        """Say who is back."""
+        self._write(who, answers=True, queue=self._common.queue)
+
+    def failing(self, task: "FailingTask | None") -> None:
+        """Say why it cannot go on, and the way out."""
+        self._write("workflow_task", fails=task is not None, **(task.document() if task else {}))
+
+    def end(self, outcome: "Outcome") -> None:
+        """Tell the rest; the event `end` follows with the document, whose fields only the server knows."""
+        self._tell(outcome, {})
+
+    def close(self, whole: dict[str, Any]) -> None:
+        """The last event, with the document of `--json`."""
+        self._write("end", document=whole)
+
+    def _tell(self, outcome: "Outcome", attempts: dict[str, int]) -> None:
+        if not self._began:
+            self._began = True
+            chosen = {"task_id", "task", "planner", "strategy", "started_at"}
+            self._write("task", **outcome.model_dump(mode="json", include=chosen), **self._place)
+        for revision in [one for one in outcome.revisions if one.number > self._plans]:
+            self._plans = revision.number
+            self._write("plan", **revision.model_dump(mode="json"))
+        for one in outcome.failovers:
+            self._once("failover", (one.planner, one.code), one.model_dump(mode="json"))
+        for compaction in outcome.compactions:
+            self._once("compaction", compaction.turn, compaction.model_dump(mode="json"))
+        for rejection in outcome.rejections:
+            self._once("rejection", rejection.turn, rejection.model_dump(mode="json"))
+        for fault in outcome.faults:
+            which = (fault.step_id, fault.revision, fault.attempt, fault.decision, fault.at)
+            if which not in self._faults:
+                self._faults.add(which)
+                self._write("fault", **fault.model_dump(mode="json"))
+        for step in outcome.steps:
+            count = attempts.get(step.id, step.attempts)
+            stands, where = (step.status, count, step.kind), (step.id, step.revision)
+            if self._steps.get(where) != stands:
+                self._steps[where] = stands
+                shown = step.model_dump(mode="json", include={"id", "kind", "title", "revision", "status"})
+                self._write("step", **shown, attempts=count)
+
+    def _once(self, event: str, which: object, fields: dict[str, Any]) -> None:
+        if (event, which) not in self._told:
+            self._told.add((event, which))
+            self._write(event, **fields)
+
+    def _write(self, event: str, **fields: Any) -> None:
+        self._out.write(line(event, **fields) + "\n")
+        self._out.flush()
