@@ -1,4 +1,4 @@
-"""The loop: propose -> check -> execute -> propose ..., until a proposal carries the answer."""
+"""The loop of a task: propose, check, execute, and again, until a proposal carries the answer."""
 
 import asyncio
 from collections.abc import Sequence
@@ -26,39 +26,38 @@ from workflows.task import Task, TaskStatus
 from workflows.undoing import roll_back
 
 MAX_FRUITLESS = 2
-"""Replans in a row that may finish no new step."""
+"""Replans in a row that may complete no step."""
 MAX_KEPT = 50
-"""Finished steps that a new plan names as kept."""
+"""Completed steps that a revision lists as kept."""
 CONTINUE = "continue-as-new"
-"""Marks the turn before which a run saw the server's suggestion; not a version of the code, so it is never removed."""
+"""Patch id, with the turn before which a run saw the server's suggestion. It marks no version: never remove it."""
 OUTCOME_MEMO = "outcome"
-"""The memo that holds the Outcome of a cancelled task, since a Canceled close carries no details."""
+"""The memo with the Outcome of a cancelled task, because a Canceled close has no details."""
 
 
 @workflow.defn(name="AgentWorkflow")
 class AgentWorkflow:
     """One task, from its text to its Outcome.
 
-    Completed returns the Outcome; cancelled closes as Canceled, with the Outcome in the memo; every other ending fails
-    with `ApplicationError(type=<status>, details=[Outcome])`, so that Temporal's own status never lies.
+    A completed task returns its Outcome. A cancelled one closes as Canceled, with the Outcome in the memo. Every other
+    one fails with `ApplicationError(type=<status>, details=[Outcome])`.
     """
 
     @workflow.init
     def __init__(self, given: Task | Progress) -> None:
-        """Open the account of a task, or take over the one of the run before."""
         self._progress = given if isinstance(given, Progress) else Progress.of(given)
         self._catalogue = Catalogue(specs={}, planner="", searchable=False, patience=0)
         self._turn_at_run_start = self._progress.turn
-        self._published: attributes.Standing = ()
+        self._published: attributes.Values = ()
 
     @workflow.query
     def progress(self) -> Progress:
-        """How far the task is, without what is too large for an answer."""
+        """The state of the task, without what is too large for an answer."""
         return self._progress.slim(self._catalogue.specs)
 
     @workflow.run
     async def run(self, given: Task | Progress) -> Outcome:
-        """Work until the task ends, its deadline passes, or it is cancelled; a long one goes on in a new run."""
+        """Work until the task ends, its deadline passes, or it is cancelled; a long history continues as new."""
         work = asyncio.create_task(self._work())
         limit = self._progress.task.limits.deadline
         deadline = self._progress.started_at + timedelta(seconds=limit) - workflow.now() if limit else None
@@ -74,7 +73,7 @@ class AgentWorkflow:
             ending = Ending(status=TaskStatus.CANCELLED, reason=reason, code="cancelled")
         work.cancel()
         while not work.done():
-            with suppress(asyncio.CancelledError):  # all is being cancelled already
+            with suppress(asyncio.CancelledError):
                 await workflow.wait([work])
         if ending is None:
             self._progress.was_reset = self._progress.was_reset or made_by_reset()
@@ -83,14 +82,12 @@ class AgentWorkflow:
             ending = await self._roll_back(ending)
         return self._finish(ending)
 
-    @workflow.signal(description="Undo what the task has done as soon as it is cancelled.")
+    @workflow.signal(description="Undo the effects of the task when it is cancelled.")
     def undo_when_cancelled(self) -> None:
-        """Undo what the task has done as soon as it is cancelled."""
         self._progress.undo_when_cancelled = True
 
-    @workflow.signal(description="Count effects of earlier runs, which a reset left standing or undid, as known.")
+    @workflow.signal(description="Take over effects of earlier runs, which a reset kept or undid.")
     def know_earlier_effects(self, records: list[StepRecord]) -> None:
-        """Count effects of earlier runs, which a reset left standing or undid, as known."""
         self._progress.add_earlier(records)
 
     def _is_to_be_undone(self, ending: Ending) -> bool:
@@ -99,23 +96,23 @@ class AgentWorkflow:
         return ending.status is TaskStatus.ESCALATED and self._progress.task.on_escalation == "undo"
 
     async def _roll_back(self, ending: Ending) -> Ending:
-        """Undo what was done, whoever cancels meanwhile; the ending with what became of it."""
+        """Undo the effects, even if the task is cancelled meanwhile; the ending with what became of them."""
         progress = self._progress
         undoing = asyncio.create_task(self._undo())
         while not undoing.done():
-            with suppress(asyncio.CancelledError):  # half a rollback would help nobody
+            with suppress(asyncio.CancelledError):  # a rollback is not cancelled halfway
                 await workflow.wait([undoing])
         try:
             undoing.result()
         except TaskEnded as early:
             progress.undo.append(UndoRecord(step_id="all steps", reason=early.ending.reason))
         undone = ", ".join(one.step_id for one in progress.undo if one.done)
-        told = [f"Undone: {undone}."] if undone else []
-        told += [f"Not undone: {progress.not_undone}."] if progress.not_undone else []
-        return ending.model_copy(update={"reason": " ".join([ending.reason, *told])})
+        results = [f"Undone: {undone}."] if undone else []
+        results += [f"Not undone: {progress.not_undone}."] if progress.not_undone else []
+        return ending.model_copy(update={"reason": " ".join([ending.reason, *results])})
 
     async def _work(self) -> Ending | None:
-        """Run the loop; None where it is to go on in a new run, since the history of this one is long."""
+        """Run the loop; None where the history is long, so that the task continues as new."""
         progress = self._progress
         try:
             await self._read_catalogue()
@@ -136,24 +133,24 @@ class AgentWorkflow:
                     case _:
                         assert_never(proposal)
         except TaskEnded as early:
-            return await self._answered(early.ending)
+            return await self._with_last_answer(early.ending)
         return None
 
-    async def _answered(self, ending: Ending) -> Ending:
-        """The ending, with what a model answers from what is there where the budget is used up."""
+    async def _with_last_answer(self, ending: Ending) -> Ending:
+        """The ending; where the budget is used up, with the model's answer from what is known."""
         if ending.status is not TaskStatus.OVER_BUDGET:
             return ending
         return ending.model_copy(update={"result": await last_answer(self._progress, self._catalogue)})
 
     def _should_continue_as_new(self) -> bool:
-        """Whether the server suggests a new run, and this one has got somewhere; no step runs at this point."""
+        """Whether the server suggests a new run, and this one has completed a turn; called while no step runs."""
         progress = self._progress
         fold(progress)
         is_suggested = workflow.info().is_continue_as_new_suggested() and progress.turn > self._turn_at_run_start
         if not is_suggested or not fits_continue_as_new(progress.slim(self._catalogue.specs)):
             return False
         # A worker that answers a query before it takes the workflow task does not see the suggestion of that task, but
-        # replay does. The marker of a patch that no other turn has is how history keeps what the run saw.
+        # a replay does. The marker of a patch of this turn keeps in history what the run saw.
         return workflow.patched(f"{CONTINUE}:{progress.turn}")
 
     async def _undo(self) -> None:
@@ -163,7 +160,7 @@ class AgentWorkflow:
 
     async def _read_catalogue(self) -> None:
         self._catalogue = await read_catalogue(self._progress.task.wanted)
-        if self._progress.turn and not self._progress.is_opened:  # its planner knows nothing of the turns before
+        if self._progress.turn and not self._progress.is_opened:  # its planner has no conversation
             self._catalogue = self._catalogue.model_copy(update={"converses": False})
         self._progress.planner, self._progress.searchable = self._catalogue.planner, self._catalogue.searchable
         self._progress.store = self._progress.store or self._catalogue.store
@@ -174,7 +171,7 @@ class AgentWorkflow:
             raise TaskEnded(TaskStatus.FAILED, self._catalogue.refused, "task_refused")
 
     async def _execute(self, proposal: NewSteps) -> None:
-        """Run an accepted plan; afterwards it is finished, a replan is due, or the task ends."""
+        """Run a plan; afterwards it is completed, a replan is due, or the task ends."""
         self._accept(proposal)
         progress, finished = self._progress, len(self._progress.results)
         execution = Execution(progress, self._catalogue, self._show)
@@ -216,7 +213,7 @@ class AgentWorkflow:
         self._publish()
 
     def _check_replans(self, refused: Sequence[FaultRecord], fruitless: bool) -> None:
-        """Count a replan, unless the limits of replanning end the task."""
+        """Count a replan, or end the task where a limit of replans is reached."""
         progress, limit = self._progress, self._progress.budget.limits.replans
         progress.fruitless = progress.fruitless + 1 if fruitless else 0
         last = f"{refused[-1].step_id}: {refused[-1].reason}"
@@ -231,7 +228,7 @@ class AgentWorkflow:
         progress.replans += 1
 
     def _finish(self, ending: Ending) -> Outcome:
-        """Close the account so that Temporal's status agrees with ours.
+        """Close the workflow so that Temporal's status agrees with the task's.
 
         Raises:
             ApplicationError: the task failed, escalated or went over its budget.
@@ -253,9 +250,10 @@ class AgentWorkflow:
         workflow.set_current_details(details(self._progress))
 
     def _publish(self) -> None:
-        """Show how the task stands; with a model, which may take many turns, only what is new costs an event."""
-        stands = attributes.standing(self._progress)
-        if not self._catalogue.converses or stands != self._published:
+        """Update the search attributes and the details."""
+        values = attributes.values(self._progress)
+        # A model may take many turns: then only changed values are worth a history event.
+        if not self._catalogue.converses or values != self._published:
             attributes.publish(self._progress)
-        self._published = stands
+        self._published = values
         self._show()

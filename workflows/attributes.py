@@ -1,4 +1,4 @@
-"""The search attributes that make a task findable in the web UI and in lists."""
+"""The search attributes of a task, by which the web UI and `list` find it."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -23,15 +23,15 @@ TYPES: Mapping[str, str] = {
     REPLANS.name: "Int",
     LAST_FAULT.name: "Keyword",
 }
-"""Name and type of each, for whoever registers them."""
+"""Name and type of each, to register them in a namespace."""
 
 
-Standing = tuple[tuple[SearchAttributeKey[Any], Any], ...]
-"""Each attribute with what it says."""
+Values = tuple[tuple[SearchAttributeKey[Any], Any], ...]
+"""Each attribute with its value."""
 
 
-def standing(progress: Progress) -> Standing:
-    """All that the attributes say of a task."""
+def values(progress: Progress) -> Values:
+    """The attributes of a task."""
     last = ((LAST_FAULT, progress.faults[-1].code),) if progress.faults else ()
     return (
         (STATUS, progress.status),
@@ -43,8 +43,8 @@ def standing(progress: Progress) -> Standing:
 
 
 def publish(progress: Progress) -> None:
-    """Set the attributes to how the task stands; nothing where the namespace does not have them."""
+    """Update the attributes of the task, if the namespace has them."""
     if not progress.searchable:
         return
-    updates: list[SearchAttributeUpdate[Any]] = [key.value_set(value) for key, value in standing(progress)]
+    updates: list[SearchAttributeUpdate[Any]] = [key.value_set(value) for key, value in values(progress)]
     workflow.upsert_search_attributes(updates)

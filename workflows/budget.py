@@ -1,4 +1,4 @@
-"""What a task may spend, and the account of it: reserved before a call is scheduled, settled after."""
+"""The limits of a task and its budget: reserved before an activity is scheduled, settled after it."""
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -6,7 +6,7 @@ from workflows import routing
 from workflows.catalogue import ToolSpec
 
 MAX_DEADLINE = 366 * 24 * 3600.0
-"""Seconds: a year; a date beyond the calendar's end would hold up the workflow."""
+"""Seconds: a year. A date beyond the end of the calendar would fail the workflow task."""
 
 
 class Limits(BaseModel):
@@ -32,59 +32,59 @@ class Spent(BaseModel):
     model_calls: int = 0
     tokens: int = 0
     usd: float | None = None
-    """US dollars; None while no priced model was called, and as soon as one without a known price was."""
+    """US dollars; None while no model was called, and after a call whose price is unknown."""
     seconds: float = 0.0
     unpriced: int = 0
-    """Calls of models whose price is not known."""
+    """Calls of models with unknown prices."""
 
 
 class Budget(BaseModel):
-    """The account of one task."""
+    """What a task has spent and reserved."""
 
     limits: Limits = Limits()
     spent: Spent = Field(default_factory=Spent)
     reserved: int = 0
-    """Attempts that are scheduled and not settled yet."""
+    """Attempts of running activities."""
     retries: dict[str, int] = Field(default_factory=dict)
     """Retries used, by kind."""
     promised: dict[str, int] = Field(default_factory=dict)
-    """Retries that are scheduled and not settled yet, by kind."""
+    """Retries reserved for running activities, by kind."""
     held_tokens: int = 0
-    """Tokens that are reserved and not settled yet."""
+    """Tokens reserved for running activities."""
     held_usd: float = 0.0
 
     @property
     def free(self) -> int:
-        """Tool calls that nobody has spent or reserved."""
+        """Tool calls that are neither spent nor reserved."""
         return self.limits.tool_calls - self.spent.tool_calls - self.reserved
 
     @property
     def free_tokens(self) -> int | None:
-        """Tokens that nobody has spent or reserved; None without a limit."""
+        """Tokens that are neither spent nor reserved; None without a limit."""
         limit = self.limits.tokens
         return None if limit is None else limit - self.spent.tokens - self.held_tokens
 
     @property
     def free_usd(self) -> float | None:
-        """US dollars that nobody has spent or reserved; None without a limit, 0 once a price was unknown."""
+        """US dollars that are neither spent nor reserved; None without a limit, 0 once a price was unknown."""
         limit, spent = self.limits.usd, self.spent.usd or 0.0
         if limit is None:
             return None
         return 0.0 if self.spent.unpriced else _money(limit - spent - self.held_usd)
 
     def attempts(self, spec: ToolSpec, used: int = 0) -> int:
-        """Attempts that a step of `spec` may still have after `used` ones, as soon as its siblings settle."""
+        """Attempts that a step of this kind may still have after `used` ones, when its siblings have settled."""
         return routing.attempts(spec, routing.RETRIES_PER_KIND - self.retries.get(spec.kind, 0), used)
 
     def is_open(self, spec: ToolSpec, used: int = 0) -> bool:
-        """Whether a reservation would get something now, or nobody is left who could give something back."""
+        """Whether a reservation would get an attempt now, or no running activity can give one back."""
         calls = self.free > 0 or self.reserved == 0
         return calls and (self._unpromised(spec, used) > 0 or not self.promised.get(spec.kind))
 
     def reserve(self, spec: ToolSpec, used: int = 0, at_most: int | None = None) -> int:
-        """Set aside the attempts of one scheduling, at least one; 0 means that the tool calls are used up.
+        """Reserve the attempts of one activity execution, and return how many; 0 if the tool calls are used up.
 
-        With `at_most` never more than that, which may be none.
+        With `at_most` it reserves never more than that.
         """
         granted = min(max(1, self._unpromised(spec, used)), max(0, self.free))
         granted = granted if at_most is None else min(granted, at_most)
@@ -93,19 +93,19 @@ class Budget(BaseModel):
         return granted
 
     def settle(self, spec: ToolSpec, granted: int, taken: int, used: int = 0) -> None:
-        """Give back what a scheduling was granted and did not take; `taken` attempts stay spent."""
+        """Give back what an activity execution was granted and did not take; `taken` attempts are spent."""
         self.reserved -= granted
         self.spent.tool_calls += taken
         _add(self.promised, spec.kind, -_retries(granted, used))
         _add(self.retries, spec.kind, _retries(taken, used))
 
     def hold(self, tokens: int, usd: float) -> None:
-        """Set aside what models may use; less than nothing gives it back."""
+        """Reserve what models may use; negative amounts give it back."""
         self.held_tokens += tokens
         self.held_usd = _money(self.held_usd + usd)
 
     def pay(self, calls: int, tokens: int, usd: float | None) -> None:
-        """Count what so many calls of models used; without a known price nobody knows any more what all cost."""
+        """Count what `calls` of models used; once a price is unknown (None), so is the sum."""
         spent = self.spent
         spent.model_calls += calls
         spent.tokens += tokens
@@ -117,7 +117,7 @@ class Budget(BaseModel):
             spent.usd = _money((spent.usd or 0.0) + usd)
 
     def allow(self, calls: int) -> None:
-        """Let so many tool calls more be made, whatever was left."""
+        """Raise the limit so that at least `calls` more tool calls can be made."""
         more = self.spent.tool_calls + self.reserved + calls
         self.limits = self.limits.model_copy(update={"tool_calls": max(self.limits.tool_calls, more)})
 
@@ -127,7 +127,7 @@ class Budget(BaseModel):
 
 
 def _money(usd: float) -> float:
-    """Without what adding and taking away leaves behind the last digit that any price has."""
+    """Rounded to the last digit of any price, because sums of floats are not exact."""
     return round(usd, 9)
 
 
@@ -136,5 +136,5 @@ def _add(account: dict[str, int], kind: str, number: int) -> None:
 
 
 def _retries(attempts: int, used: int) -> int:
-    """Of `attempts` after `used` earlier ones, those that are retries: all but a step's very first attempt."""
+    """How many of `attempts` after `used` earlier ones are retries: all but the first attempt of a step."""
     return attempts if used else max(0, attempts - 1)

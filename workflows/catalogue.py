@@ -1,4 +1,4 @@
-"""What a kind promises: the part of a tool that the workflow keeps in history and decides by."""
+"""The spec of a kind: what the workflow knows of a tool, keeps in history and decides by."""
 
 from enum import StrEnum
 from typing import Literal
@@ -7,14 +7,14 @@ from pydantic import BaseModel, ConfigDict, Field
 
 
 class Effect(StrEnum):
-    """What a call may change in the world, and so what a second call would do."""
+    """What a call may change, and so whether it may be repeated."""
 
     READ = "read"
-    """Nothing to protect."""
+    """Nothing."""
     IDEMPOTENT = "idempotent"
-    """Repeating is harmless (PUT, DELETE, an atomic file write)."""
+    """A second call changes nothing more (PUT, DELETE, an atomic file write)."""
     KEYED = "keyed"
-    """The idempotency key is passed downstream, so a retry is safe."""
+    """The called system gets the idempotency key, and applies the effect once."""
     TRANSACTIONAL = "transactional"
     """The tool's writes commit in one transaction of its own datasource, or not at all."""
     UNKEYED = "unkeyed"
@@ -22,13 +22,13 @@ class Effect(StrEnum):
 
 
 SAFE = (Effect.IDEMPOTENT, Effect.KEYED, Effect.TRANSACTIONAL)
-"""Effects that may be repeated although they may have happened: they are harmless twice, or a key makes them one."""
+"""Effects that may be repeated when the outcome is unknown: a second call changes nothing, or the key prevents it."""
 ECHOES = (Effect.IDEMPOTENT, Effect.KEYED)
-"""Effects whose refusal may be the echo of an earlier attempt that happened: "already cancelled", "no such file"."""
+"""Effects whose rejection may follow an earlier attempt that was applied: "already cancelled", "no such file"."""
 
 
 class Companion(BaseModel):
-    """Another kind and how its arguments follow from a call: `{field: path}` over `args`, `result` and `key`."""
+    """A kind that serves another one, with its arguments: `{field: path}` over a call's `args`, `result` and `key`."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -37,7 +37,7 @@ class Companion(BaseModel):
 
 
 class ToolSpec(BaseModel):
-    """A kind's promise as plain data; its schemas and description stay with the worker, known here by `digest`."""
+    """What a kind promises, as data; its schemas and description stay with the worker, `digest` covers them."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -47,37 +47,37 @@ class ToolSpec(BaseModel):
     timeout: float = Field(default=30.0, gt=0)
     """Seconds of one attempt."""
     observe: Companion | None = None
-    """The read that looks at the world again when this kind is refused."""
+    """The read that observes the state after a call of this kind was rejected."""
     reconcile: Companion | None = None
-    """The read that finds out whether an effect happened that may have: what it finds is the result of the call."""
+    """The read that finds out whether a call was applied; what it returns is the result of the call."""
     settle: float = Field(default=10.0, ge=0)
-    """Seconds after the end of the last attempt from which on `reconcile` is believed when it finds nothing."""
+    """Seconds after the last attempt from which on a "not found" of `reconcile` is trusted."""
     undo: Companion | None = None
-    """The kind that takes the effect of this one back."""
+    """The kind that undoes the effect of this one."""
     fallback: str | None = None
-    """The kind that takes over, with the same arguments, when the retries of this one are used up."""
+    """The kind that replaces this one, with the same arguments, when its retries are used up."""
     ensure: str | None = None
-    """The condition over `args` and `result` that every result keeps."""
+    """A condition over `args` and `result`; a result that violates it is rejected."""
     untrusted: bool = False
-    """Whether its results are text that anybody may have written."""
+    """Whether its results are untrusted content."""
     tokens: int = 0
-    """Tokens of a model that one call may use; 0 for a kind that asks none."""
+    """Tokens of a model that one call may use; 0 for a kind that uses no model."""
     tokens_beside: int | None = None
-    """Of these, all but those of the arguments; None where the model reads more than what the arguments hold."""
+    """Those of them that are not for reading the arguments; None where the model reads more than the arguments."""
     is_threaded: bool = False
-    """Whether the tool is a plain function: nothing can stop its thread, neither a timeout nor a cancel."""
+    """Whether the tool is a plain function: neither a timeout nor a cancel can stop its thread."""
     digest: str = ""
-    """Digest of everything that the tool promises, schemas included."""
+    """Digest of the spec, with schemas and description."""
 
     @property
     def paths(self) -> frozenset[str]:
-        """What the companions name of a call and its result."""
+        """The paths of a call and its result that the companions use."""
         companions = filter(None, (self.observe, self.reconcile, self.undo))
         return frozenset(path for one in companions for path in one.args.values() if path != "key")
 
 
 class Price(BaseModel):
-    """What a model's tokens cost, in US dollars for a million."""
+    """What a model's tokens cost, in US dollars per million."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -86,33 +86,32 @@ class Price(BaseModel):
     cache_read: float
     cache_write: float
     long_from: int | None = None
-    """Tokens that a request may have at these prices; with more, all of it costs more."""
+    """Tokens of a request above which all of it costs more."""
     long_input: float = 1.0
-    """How many times as much input, cache reads and cache writes then cost."""
+    """The factor for input, cache reads and cache writes then."""
     long_output: float = 1.0
 
 
 class Catalogue(BaseModel):
-    """The kinds that a task may use, and what its worker said of itself; read once, by an activity, then history."""
+    """The kinds that a task may use, and its worker's settings; read once, by an activity, and so part of history."""
 
     model_config = ConfigDict(frozen=True)
 
     specs: dict[str, ToolSpec]
     planner: str
     searchable: bool = True
-    """Whether the namespace has our search attributes; setting an unknown one would hold up the workflow."""
+    """Whether the namespace has our search attributes; to set an unknown one would fail the workflow task."""
     patience: float = Field(ge=0)
-    """Seconds that a kind which no worker knows is waited for before a person is asked."""
+    """Seconds that a step waits for a worker that knows its kind."""
     store: str | None = None
-    """Which store the worker works with; a worker with another one carries out no effect of the task."""
+    """The worker's store; workers with another store apply no effect of the task."""
     refused: str | None = None
-    """Why this worker cannot take the task at all."""
+    """Why this worker cannot run the task; None where it can."""
     converses: bool = False
-    """Whether the planner keeps the conversation in the store, so that it is told only what is new."""
+    """Whether the planner keeps its conversation in the store, so that each request contains only what is new."""
     is_clean: bool = False
-    """Whether the conversation that the task carries on is known, and nothing was read in it that anybody may have
-    written."""
+    """Whether the conversation that the task continues is known, and has no untrusted content."""
     price: Price | None = None
-    """What the planner's tokens cost, at the most; None where that is not known, or they cost nothing."""
+    """The highest price of the planner's tokens; None where that is unknown, or the planner is no model."""
     preamble: int = 0
-    """Tokens of what a model is told before the task, instructions and kinds; an estimate."""
+    """Estimated tokens of the instructions and kinds that a model is told before the task."""

@@ -1,4 +1,4 @@
-"""What follows a fault that came back to the workflow: wait, another kind, a new plan, or a person."""
+"""What follows a fault: wait and repeat, a fallback, a new plan, reconciliation, or a person."""
 
 from typing import Literal, assert_never
 
@@ -10,28 +10,28 @@ from workflows.faults import Applied, Code, Fault, Quadrant
 
 
 class Left(BaseModel):
-    """What a step still has when `decide` is asked."""
+    """What a step has left when `decide` is called."""
 
     model_config = ConfigDict(frozen=True)
 
     attempts: int
-    """Attempts of this kind that may still be scheduled."""
+    """Attempts of this kind that the step may still have."""
     waits: int = 0
-    """Durable waits that this step has had."""
+    """Waits of the step so far."""
     losses: int = 0
-    """Attempts that went with their workers, this one included."""
+    """Attempts whose workers went silent, this one included."""
     waited: float = 0.0
-    """Seconds that this step has waited for its kind to appear on a worker."""
+    """Seconds that the step has waited for a worker that knows its kind."""
     patience: float = 0.0
-    """Seconds that a kind which no worker knows is waited for."""
+    """Seconds that it may wait for such a worker."""
     replans: bool = True
     """Whether a replan is still possible."""
     deadline: float = routing.STEP_DEADLINE.total_seconds()
-    """Seconds that the step may still wait in all."""
+    """Seconds that the step may still wait."""
     down: tuple[str, ...] = ()
     """Kinds that may not be used any more."""
     reconcile: bool = True
-    """Whether it can still be found out if the call happened."""
+    """Whether the outcome of the call was not reconciled yet."""
 
 
 class _Decision(BaseModel):
@@ -39,29 +39,29 @@ class _Decision(BaseModel):
 
 
 class Wait(_Decision):
-    """Sleep on a named timer, then schedule the same step again."""
+    """Wait, then schedule the same call again."""
 
     action: Literal["wait"] = "wait"
     seconds: float
 
 
 class UseFallback(_Decision):
-    """Do the step with another kind, marked `is_fallback`."""
+    """Run the step with another kind."""
 
     action: Literal["fallback"] = "fallback"
     kind: str
 
 
 class Replan(_Decision):
-    """Ask the planner for a new plan; never the same call again."""
+    """Ask the planner for a new plan."""
 
     action: Literal["replan"] = "replan"
     mark_down: bool = False
-    """Whether the kind may not be used in this task any more."""
+    """Whether the task may not use the kind any more."""
 
 
 class Reconcile(_Decision):
-    """Find out whether the call happened, before anything else follows."""
+    """First find out whether the call was applied."""
 
     action: Literal["reconcile"] = "reconcile"
 
@@ -76,11 +76,11 @@ Decision = Wait | UseFallback | Replan | Reconcile | Escalate
 
 
 def decide(fault: Fault, spec: ToolSpec, left: Left) -> Decision:
-    """Say what follows a fault that came back to the workflow; pure and total. Retries themselves are Temporal's."""
+    """Decide what follows a fault; a pure function, called when Temporal does not retry the activity any more."""
     if fault.effect is Applied.UNKNOWN:
         return _unknown(fault, spec, left)
     if fault.effect is Applied.APPLIED and spec.effect is not Effect.IDEMPOTENT:
-        return Escalate()  # a new plan would do once more what has happened
+        return Escalate()  # a new plan would apply the effect again
     if fault.code is Code.MISSING_TOOL:
         return _missing_tool(left)
     match fault.quadrant:
@@ -95,37 +95,35 @@ def decide(fault: Fault, spec: ToolSpec, left: Left) -> Decision:
 
 
 def _unknown(fault: Fault, spec: ToolSpec, left: Left) -> Decision:
-    """A call that may have happened is repeated only where that is safe, and planned around only where it is harmless.
-
-    Where it is safe, it is repeated first: that is quicker than asking, and tells as much.
-    """
+    """Repeat a call with an unknown outcome where that is safe, else reconcile; replan only where it does no harm."""
+    # A safe repeat comes before reconciliation: it takes less time and has the same result.
     is_safe = spec.effect in SAFE and fault.quadrant.is_transient
-    if is_safe and (again := _again(fault, left)):
-        return again
+    if is_safe and (repeat := _repeat(fault, left)):
+        return repeat
     if left.reconcile and (spec.reconcile is not None or spec.effect is Effect.TRANSACTIONAL):
         return Reconcile()
     return _transient(fault, spec, left) if is_safe and spec.effect is Effect.IDEMPOTENT else Escalate()
 
 
 def _missing_tool(left: Left) -> Decision:
-    """A worker of an older or newer version may be the only one for a moment, as in a rolling deploy."""
+    """Wait for another worker: during a rolling deploy those that know the kind may be down."""
     if left.waited >= left.patience:
         return Escalate()
     return Wait(seconds=min(routing.missing_tool_wait(left.waits), left.patience - left.waited))
 
 
 def _transient(fault: Fault, spec: ToolSpec, left: Left) -> Decision:
-    if again := _again(fault, left):
-        return again
+    if repeat := _repeat(fault, left):
+        return repeat
     if fault.uncounted:
-        return Escalate()  # what takes one worker after the other with it is not planned around
+        return Escalate()  # the call may kill its workers, so a person has to look
     if spec.fallback is not None and spec.fallback not in left.down:
         return UseFallback(kind=spec.fallback)
     return Replan(mark_down=True) if left.replans else Escalate()
 
 
-def _again(fault: Fault, left: Left) -> Wait | None:
-    """The wait before the same call, where it may still be made."""
+def _repeat(fault: Fault, left: Left) -> Wait | None:
+    """The wait before the same call is repeated; None where it may not be."""
     if fault.code is Code.WORKER_SHUTDOWN:
         return Wait(seconds=0)
     if fault.uncounted:
@@ -137,11 +135,8 @@ def _again(fault: Fault, left: Left) -> Wait | None:
 
 
 def _durable_wait(fault: Fault, left: Left) -> float:
-    """Seconds before the step is scheduled again with the attempts that it still has.
-
-    It has some when the RetryPolicy is the wrong place to wait, or when its siblings had reserved the retries of its
-    kind and did not need them.
-    """
+    """Seconds before the step is scheduled again."""
+    # Attempts are left when the retry policy may not wait for this fault, or other steps gave retries back.
     if fault.code in (Code.CIRCUIT_OPEN, Code.STORE_UNAVAILABLE):
         return routing.circuit_wait(left.waits)
     return max(fault.retry_after or 0.0, routing.sibling_wait(left.waits))

@@ -1,8 +1,7 @@
-"""The words of the web UI: summaries, and the task's current details as a live list in Markdown.
+"""The texts in Temporal's web UI: summaries, and the current details of a task as Markdown.
 
-The UI renders no tables and no checkboxes and passes raw HTML on, so every string from the world is escaped, with
-backslashes, since an entity such as `&lt;` would be shown as it is written; details travel in a URL, so they stay below
-`MAX_DETAILS`.
+The UI renders no tables and no checkboxes and passes raw HTML on, so foreign text is escaped, with backslashes, since
+it shows an entity such as `&lt;` as it is written. Details travel in a URL, so they stay below `MAX_DETAILS`.
 """
 
 import re
@@ -18,7 +17,7 @@ from workflows.record import Compaction, FaultRecord, StepRecord, StepStatus
 MAX_DETAILS = 2400
 """Bytes."""
 LAST = ("", "---")
-"""A rule that nobody sees: UI 2.42 cuts the last line of the details."""
+"""A rule at the end, because UI 2.42 cuts the last line of the details."""
 MAX_SUMMARY = 190
 """Bytes; the server cuts at 200."""
 
@@ -35,40 +34,40 @@ SIGNS = {
 """The sign of each step status, the same in the web UI and in the terminal."""
 
 NEXT_TURN = "the same call would fail again, so the model's next turn and no retry"
-"""What follows a refusal where a model makes one move at a time."""
+"""What follows a rejection with the strategy `react`."""
 MAX_REJECTIONS = 3
-"""Proposals that were not used: the newest, since the details are short."""
+"""Rejected proposals that are shown, the newest."""
 MANY = 30
-"""Steps beyond which not all fit, so that those of the plan in force come first."""
+"""With more steps not all fit, so those of the plan in force come first."""
 
 _SPECIAL = re.compile(r"([\\`*_{}\[\]()#+!|~<>&$-])")
 
 
 def escape(text: str) -> str:
-    """Make foreign text plain inside Markdown: one line, no markup, no HTML."""
+    """One line of foreign text as plain text in Markdown."""
     plain = " ".join(text.split())
     return _SPECIAL.sub(r"\\\1", plain)
 
 
 def brief(text: str, width: int) -> str:
-    """Cut text to a width in characters, saying so with an ellipsis."""
+    """Cut text to `width` characters, with an ellipsis."""
     return text if len(text) <= width else text[: width - 1].rstrip() + "…"
 
 
 def summary(text: str) -> str:
-    """One line that fits a summary of the web UI."""
+    """One line, cut to what the server accepts as a summary."""
     line = " ".join(text.split())
     cut = line.encode()[:MAX_SUMMARY].decode(errors="ignore")
     return line if cut == line else cut + "…"
 
 
 def details(progress: Progress) -> str:
-    """The plan and what became of it, as Markdown."""
+    """The plan and the state of its steps, as Markdown."""
     head = [_headline(progress), ""]
     if progress.ending is not None and progress.ending.result is not None:
         head += [f"**Result:** {escape(brief(_text(progress.ending.result), 600))}", ""]
-    if told := _planning(progress):
-        head += [*told, ""]
+    if planning := _planning(progress):
+        head += [*planning, ""]
     current = [record for record in progress.records if _is_current(progress, record)]
     if len(current) > MANY:
         current.sort(key=lambda record: -record.revision)
@@ -99,20 +98,20 @@ def _of(spent: float, limit: float | None) -> str:
 
 
 def _is_turns(progress: Progress) -> bool:
-    """Whether a model makes one move at a time, so that the ids of steps say when they came."""
+    """Whether the strategy is `react`, so that the ids of steps name their turns."""
     return progress.task.strategy == "react"
 
 
 def _planning(progress: Progress) -> list[str]:
-    """Planners that could not be used, once for each reason, the conversation's last summary, unused proposals."""
+    """Planners that could not be used, once for each reason; the last compaction; rejected proposals."""
     passed = {(one.planner, one.code): one.reason for one in reversed(progress.failovers)}
-    told = [
+    lines = [
         f"- {escape(brief(planner, 80))} could not be used: {escape(code)}. {escape(brief(reason, 200))}"
         for (planner, code), reason in reversed(passed.items())
     ]
-    told += [f"- {_summed(one)} summarised at turn {one.turn}." for one in progress.compactions[-1:]]
+    lines += [f"- {_summed(one)} summarised at turn {one.turn}." for one in progress.compactions[-1:]]
     what = "Turn" if _is_turns(progress) else "Proposal"
-    return told + [
+    return lines + [
         f"- {what} {one.turn} was not used: {escape(brief('; '.join(one.reasons), 200))}"
         for one in progress.rejections[-MAX_REJECTIONS:]
     ]
@@ -151,31 +150,31 @@ def _notes(progress: Progress, record: StepRecord) -> str:
 
 def _fault_line(progress: Progress, fault: FaultRecord) -> str:
     follows = {
-        "replan": NEXT_TURN if _is_turns(progress) else "the world changed, so a new plan and no retry",
+        "replan": NEXT_TURN if _is_turns(progress) else "the call cannot succeed as it is, so a new plan and no retry",
         "wait": "waiting, then again",
-        "fallback": "another kind takes over",
+        "fallback": "a fallback kind takes over",
         "reconcile": {
-            None: "finding out whether it happened",
-            "applied": "it had happened: found, not done again",
-            "not_applied": "it had not happened",
-            "cannot_tell": "nobody can tell whether it happened",
+            None: "finding out whether it was applied",
+            "applied": "it was applied: result found, not called again",
+            "not_applied": "it was not applied",
+            "cannot_tell": "it cannot be found out whether it was applied",
         }[fault.reconciled],
         "escalate": "a person has to act",
-        "retry": "tried again",
+        "retry": "retried",
     }[fault.decision]
     where = "" if _is_turns(progress) else f"Plan {fault.revision}, "
     return f"{where}{escape(fault.step_id)}: {fault.code}. {escape(brief(fault.reason, 200))} → {follows}"
 
 
 def _text(value: JsonValue) -> str:
-    """A result in a few words: the text itself, or `field value, field value`."""
+    """A result in a few words: its text, or `field value, field value`."""
     if isinstance(value, dict):
         return ", ".join(f"{name} {_text(item)}" for name, item in value.items())
     return value if isinstance(value, str) else canonical(value)
 
 
 def _fit(lines: Iterable[str], count: int) -> str:
-    """Keep whole lines up to the limit and say how many of the `count` are left out, which are not even written."""
+    """Join whole lines up to the limit, and say how many of the `count` are left out."""
     kept, used = list[str](), 0
     for index, line in enumerate(lines):
         used += len(line.encode()) + 1

@@ -8,30 +8,30 @@ from workflows.catalogue import Effect, ToolSpec
 from workflows.plan import digest
 
 TOLD = "You had made the same call before, with the same result, and nothing has changed since: do something else."
-"""What the planner is told with the second result."""
+"""What the planner is told with the second result of the same call."""
 
 
 class FailedCall(BaseModel):
-    """The memory of one call that failed persistently."""
+    """A call that failed persistently."""
 
     effects: int
-    """Effect steps that the task had finished at the fault."""
+    """Effects that the task had applied at the fault."""
     looked: str | None = None
-    """Which observation (a read and its arguments, as a digest) shows whether the world changed."""
+    """Digest of the observation (a read and its arguments) that shows whether the state changed."""
     seen: str | None = None
-    """Digest of what that observation showed at the fault."""
+    """Digest of what that observation returned at the fault."""
 
 
 class RepeatGuard(BaseModel):
-    """What the guard remembers of one task; plain data, part of Progress."""
+    """Rejects a call that failed persistently until the state has changed."""
 
     failed: dict[str, FailedCall] = Field(default_factory=dict)
     """By digest of kind and resolved arguments."""
     seen: dict[str, str] = Field(default_factory=dict)
-    """By observation, the digest of what it showed last."""
+    """By observation, the digest of its last result."""
 
     def remember(self, kind: str, args: Mapping[str, JsonValue], effects: int) -> None:
-        """Note that this call failed persistently while `effects` effect steps were finished."""
+        """Record a persistent failure of this call, after `effects` effects of the task."""
         self.failed[digest(kind, dict(args))] = FailedCall(effects=effects)
 
     def observed(
@@ -43,10 +43,10 @@ class RepeatGuard(BaseModel):
         shown: JsonValue,
         refused: JsonValue = None,
     ) -> None:
-        """Note what a fresh observation showed after a call was refused.
+        """Record the result of an observation (`shown`) after a call was rejected.
 
-        Later ones are compared with what `refused` the call, where that can be compared with an observation, else with
-        the first of them.
+        Later observations are compared with the state that the fault carried (`refused`) if that has the same fields,
+        else with this one.
         """
         looked = digest(look, look_args)
         self.seen[looked] = digest(shown)
@@ -55,7 +55,7 @@ class RepeatGuard(BaseModel):
             call.looked, call.seen = looked, digest(refused) if _alike(refused, shown) else self.seen[looked]
 
     def refuses(self, kind: str, args: Mapping[str, JsonValue], effects: int) -> bool:
-        """Whether this call would repeat a persistent failure in an unchanged world."""
+        """Whether this call would repeat a persistent failure although nothing has changed."""
         call = self.failed.get(digest(kind, dict(args)))
         if call is None or effects > call.effects:
             return False
@@ -63,27 +63,26 @@ class RepeatGuard(BaseModel):
 
 
 def _alike(refused: JsonValue, shown: JsonValue) -> bool:
-    """Whether two views of the world have the same fields, so that they differ only where the world does."""
+    """Whether two states have the same fields, so that they can be compared."""
     return isinstance(refused, dict) and isinstance(shown, dict) and refused.keys() == shown.keys() and bool(shown)
 
 
 class LastCall(BaseModel):
-    """What the newest of several identical calls showed."""
+    """The last of several identical calls."""
 
     revision: int
     shown: str
     """Digest of its result."""
     changes: int
-    """Effect steps that the task had finished then."""
+    """Effects that the task had applied then."""
     count: int = 1
-    """How many in a row showed the same."""
+    """How many in a row had the same result."""
 
 
 class LoopGuard(BaseModel):
-    """The calls of the newest turns; plain data, part of Progress.
+    """Rejects the third of three identical calls in consecutive turns whose results do not change.
 
-    Calls are in a row when the next turn makes them again, whatever else the turns do. A call that waits for the world
-    is not in a row with itself when the turn between waits for a while.
+    A turn between that does not make the call, for example one that waits, starts the count again.
     """
 
     calls: dict[str, LastCall] = Field(default_factory=dict)
@@ -99,11 +98,11 @@ class LoopGuard(BaseModel):
         revision: int,
         changes: int,
     ) -> bool:
-        """Note a finished call of the turn `revision`, after which the task has finished `changes` effect steps.
+        """Record a completed call of the turn `revision`, after which the task has applied `changes` effects.
 
-        Returns whether it showed what the same call in the turn before did, and nothing changed the world between. An
-        idempotent call itself changed nothing then; of other effects that is not known.
+        Returns whether the same call in the turn before had the same result, and no effect was applied between.
         """
+        # A repeated idempotent call changes nothing itself; of other effects that is not known.
         self.calls = {key: one for key, one in self.calls.items() if one.revision >= revision - 1}
         made, shown = digest(kind, dict(args)), digest(result)
         before, own = self.calls.get(made), int(effect is Effect.IDEMPOTENT)
@@ -113,32 +112,32 @@ class LoopGuard(BaseModel):
         return is_same
 
     def refuses(self, kind: str, args: Mapping[str, JsonValue], *, revision: int, changes: int) -> bool:
-        """Whether the turn after `revision` would make a call a third time in a row, in a world that is the same."""
+        """Whether the turn after `revision` would make a call for the third time although nothing changes."""
         last = self.calls.get(digest(kind, dict(args)))
         return last is not None and last.count > 1 and (last.revision, last.changes) == (revision, changes)
 
 
 class Grants(BaseModel):
-    """What one task may still do; plain data, part of Progress."""
+    """The effects that a task may plan after it has read untrusted content, which may contain instructions."""
 
     kinds: list[str] = Field(default_factory=list)
-    """Kinds that change the world and were planned in time, with the kinds that may take over from them."""
+    """Kinds with an effect that were planned before, with their fallbacks."""
     is_tainted: bool = False
-    """Whether a call that returns such text has begun; whether it ended, and how, does not matter."""
+    """Whether a call that returns untrusted content has begun, however it ended."""
 
     def plan(self, kinds: Iterable[str], specs: Mapping[str, ToolSpec]) -> None:
-        """Note the kinds of a plan that was accepted; one that was made too late grants nothing."""
+        """Grant the kinds of an accepted plan; nothing once untrusted content was read."""
         if self.is_tainted:
             return
         for kind in kinds:
             self._grant(kind, specs)
 
     def begin(self, spec: ToolSpec) -> None:
-        """Note that a call of this kind begins."""
+        """Record that a call of this kind begins."""
         self.is_tainted = self.is_tainted or spec.untrusted
 
     def withholds(self, spec: ToolSpec, named: Collection[str]) -> bool:
-        """Whether a kind may not be planned any more; those that whoever gave the task `named` always may."""
+        """Whether a kind may not be planned any more; kinds that the user `named` in the task always may."""
         if not self.is_tainted or spec.effect is Effect.READ:
             return False
         return spec.kind not in self.kinds and spec.kind not in named
@@ -156,7 +155,7 @@ class Grants(BaseModel):
 
 
 def refusal(kind: str) -> str:
-    """Why a kind may not be planned, and what may be done instead, for a model and for a person."""
+    """Why a kind may not be planned, and what to do instead, for a model and for a person."""
     return (
         f"{kind} changes the world, and no plan named it before this task read text that anybody may have written:"
         f" do without it, or ask the user, who can allow it from the start (--allow {kind})"

@@ -21,7 +21,7 @@ HEADER = "replan-call"
 
 
 class Undoes(BaseModel):
-    """An effect that is taken back."""
+    """An effect to undo."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -32,7 +32,7 @@ class Undoes(BaseModel):
 
 
 class CallHeader(Sparse):
-    """What the boundary must know beside the arguments, which the web UI shows alone."""
+    """What the boundary must know beside the arguments."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -40,19 +40,19 @@ class CallHeader(Sparse):
     """The idempotency key: `first_execution_run_id`/step id, the same over retry, crash, replay and reset."""
     revision: int = 0
     digest: str = ""
-    """Digest of the spec that the workflow decided by."""
+    """Digest of the spec that the workflow knows."""
     documents: str | None = None
     """The task's folder of documents, below the worker's root."""
     store: str | None = None
-    """The store that the task works with; None where it does not matter."""
+    """The store of the task; None where any store will do."""
     claim: int = 0
-    """How often the effect was found not to have happened: an older claim on the key stands for nothing any more."""
+    """The fencing token: how often reconciliation found that the effect was not applied. Older tokens are invalid."""
     is_reset: bool = False
-    """Whether the run was made by a reset, so that the call may have happened in the life before."""
+    """Whether a run of the task was made by a reset, so that an earlier run may have made the call."""
     undoes: Undoes | None = None
-    """The effect that this call takes back."""
+    """The effect that this call undoes."""
     task: str | None = None
-    """The task whose effect it is; None for that of the workflow itself."""
+    """The task whose effect it is; None for the workflow itself."""
 
 
 def made_by_reset() -> bool:
@@ -72,7 +72,7 @@ def carried(header: CallHeader) -> Iterator[None]:
     try:
         yield
     finally:
-        with suppress(ValueError):  # a run that was closed from outside is taken down in another context
+        with suppress(ValueError):  # a run that was closed from outside is torn down in another context
             _CALL.reset(token)
 
 

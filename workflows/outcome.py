@@ -1,4 +1,4 @@
-"""How a task ended, in the words of the JSON document, and what leaves the loop with it."""
+"""The Outcome of a task, and the exception that ends it."""
 
 from datetime import datetime
 
@@ -11,7 +11,7 @@ from workflows.task import TaskStatus
 
 
 class OutcomeStep(BaseModel):
-    """A step as people and programs read it."""
+    """A step in an Outcome."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -26,19 +26,19 @@ class OutcomeStep(BaseModel):
     effect: Effect
     is_fallback: bool
     replayed: bool = False
-    """Whether the effect had happened in an attempt whose answer was lost, and this is its result."""
+    """Whether the effect was applied by an earlier attempt, and this is its recorded result."""
     started: datetime | None
     ended: datetime | None
     result: JsonValue
     result_omitted: bool = False
     """Whether the result was left out because the whole would be too large."""
     result_bytes: int = 0
-    """Its size where it was left out."""
+    """Its size, if it was left out."""
     fault: FaultRecord | None
 
 
 class Outcome(BaseModel):
-    """How a task stands or ended, in the words of the JSON document."""
+    """How a task stands or ended: the document that `--json` prints."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -57,22 +57,22 @@ class Outcome(BaseModel):
     steps: tuple[OutcomeStep, ...]
     faults: tuple[FaultRecord, ...]
     omitted: int = 0
-    """Finished steps of a long task that are not among `steps` any more."""
+    """Completed steps of a long task that are not in `steps` any more."""
     undo: tuple[UndoRecord, ...] = ()
-    """What became of each effect, where they were to be taken back."""
+    """What became of each effect that was to be undone."""
     compactions: tuple[Compaction, ...] = ()
     failovers: tuple[Failover, ...] = ()
     rejections: tuple[Rejection, ...] = ()
     """Proposals that could not be used."""
     is_tainted: bool = False
-    """Whether it read text that anybody may have written."""
+    """Whether it read untrusted content."""
     spent: Spent
     started_at: datetime
     ended_at: datetime | None
 
 
 class Ending(BaseModel):
-    """Why and how the loop ends."""
+    """How a task ends, and why."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -84,9 +84,9 @@ class Ending(BaseModel):
 
 
 class TaskEnded(Exception):
-    """Leaves the loop from within a turn, with how the task ends."""
+    """Ends the task from within its loop."""
 
     def __init__(self, status: TaskStatus, reason: str, code: str) -> None:
-        """End with `status`; `code` is the reason for programs."""
+        """`code` is the reason for programs."""
         super().__init__(reason)
         self.ending = Ending(status=status, reason=reason, code=code)

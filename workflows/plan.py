@@ -1,7 +1,7 @@
-"""A plan: typed steps, what they need of each other, and whether a proposal may be run.
+"""A plan: its steps, how they depend on each other, and what is wrong with the shape of a proposal.
 
-A reference `{"$from": "<step>", "path": "a.0.b"}` anywhere in a step's arguments stands for (a part of) the result of
-another step, and makes the step need it.
+A reference `{"$from": "<step>", "path": "a.0.b"}` in a step's arguments stands for the result of another step, or for a
+part of it; the step then needs the other one.
 """
 
 import difflib
@@ -25,12 +25,12 @@ MAX_STEPS = 50
 MAX_BYTES = 64 * 1024
 MAX_DEPTH = 20
 MAX_SHOWN = 300
-"""Characters of a result's keys that a message names."""
+"""Characters of a result's keys in a message."""
 MAX_EXACT = 2**53
-"""Up to here a float holds every whole number."""
+"""Below it a float holds every whole number."""
 STEP_ID = r"^[A-Za-z][A-Za-z0-9_-]{0,63}$"
 TURN_ID = r"^t\d+\.c\d+(\.b\d+)?$"
-"""The id of a step that a model called itself: its turn, its place there and, after a reset, its branch."""
+"""The id of a step that a model called itself: the turn, the call's number in it and, after a reset, the branch."""
 
 
 class Sparse(BaseModel):
@@ -49,37 +49,37 @@ class Step(_Frozen):
     """One unit of a plan."""
 
     id: str
-    """Unique in the task over all revisions: with the run it makes the idempotency key."""
+    """Unique in the task over all revisions: it is part of the idempotency key."""
     kind: str
     args: dict[str, JsonValue] = Field(default_factory=dict)
     needs: tuple[str, ...] = ()
     title: str = ""
-    """A few words for people; made from the arguments where it is empty."""
+    """A few words for people; the arguments are shown where it is empty."""
     provider_call: str = ""
-    """The id by which a model's provider pairs the call with its result, where a model called the kind itself."""
+    """The provider's id of the call, where a model called the kind itself."""
 
     @property
     def dependencies(self) -> frozenset[str]:
-        """The ids of the steps that must be completed before: `needs` and all references."""
+        """The ids of the steps that must be completed before it: `needs` and all references."""
         return frozenset(self.needs) | frozenset(references(self.args))
 
     @property
     def label(self) -> str:
-        """What the step does in a few words."""
+        """What the step does, in a few words."""
         return self.title or ", ".join(_brief(value) for value in self.args.values())[:80]
 
 
 class _Recorded(_Frozen, Sparse):
-    """What a planner said, in as few bytes as it can be read from."""
+    pass
 
 
 class NewSteps(_Recorded):
-    """A proposal to run these steps; those of the task that are finished stay."""
+    """A proposal to run these steps; the completed steps of the task stay."""
 
     type: Literal["steps"] = "steps"
     steps: tuple[Step, ...]
     because: str = ""
-    """Why the planner chose them, in one sentence."""
+    """The planner's reason, in one sentence."""
 
     @field_serializer("steps", mode="wrap")
     def _sparsely(self, steps: tuple[Step, ...], write: SerializerFunctionWrapHandler) -> list[dict[str, Any]]:
@@ -101,7 +101,7 @@ class Question(_Recorded):
 
 
 class GiveUp(_Recorded):
-    """A proposal to end the task, because no plan can reach its goal."""
+    """A proposal to end the task as failed, because no plan can reach its goal."""
 
     type: Literal["give_up"] = "give_up"
     reason: str
@@ -111,7 +111,7 @@ Proposal = Annotated[NewSteps | Answer | Question | GiveUp, Field(discriminator=
 
 
 class PassedOver(_Frozen):
-    """A planner that could not be used, so that the next one was asked."""
+    """A planner that could not be used, so that the next one of the list was asked."""
 
     planner: str
     code: str
@@ -123,22 +123,22 @@ class Proposed(_Recorded):
 
     proposal: Proposal
     rejected: tuple[str, ...] = ()
-    """Why the proposal may not be run, as far as the activity can tell; empty when it may."""
+    """Why the proposal cannot be run, as far as the activity can tell; empty where it can."""
     planner: str = ""
     model_calls: int = 0
     tokens: int = 0
     usd: float | None = None
-    """US dollars; None where the price is not known, or no model was asked."""
+    """US dollars; None where the price is unknown, or no model was asked."""
     lost: int = 0
-    """Requests of earlier attempts whose answers were lost, so that nobody knows what they cost."""
+    """Requests of earlier attempts whose replies were lost, so that their cost is unknown."""
     branch: int = 0
-    """The branch of the conversation that the turn belongs to; a new one where a reset task is told something else."""
+    """The branch of the conversation with this turn; a new one where a reset task takes another course."""
     context: int = 0
     """Tokens of the conversation with this turn; 0 where no model was asked."""
     compact: int = 0
-    """So many of the oldest turns are to be summarised before the model can be asked; 0 where it was asked."""
+    """How many of the oldest turns must be summarised before the model can be asked; 0 where it was asked."""
     passed_over: tuple[PassedOver, ...] = ()
-    """Planners that could not be used for this turn, in their order."""
+    """Planners that could not be used for this turn, in the order in which they were asked."""
 
 
 class StepReturn(Sparse):
@@ -148,30 +148,30 @@ class StepReturn(Sparse):
 
     result: JsonValue
     attempt: int = Field(default=1, ge=1)
-    """The attempt of this scheduling that came back."""
+    """The number of the attempt that succeeded."""
     replayed: bool = False
-    """Whether the effect had happened before and this is its first result."""
+    """Whether the effect was applied before, and this is its recorded first result."""
     earlier: tuple[JsonValue, ...] = ()
-    """The faults of the attempts before, as far as they are known."""
+    """The faults of the attempts before it, as far as they are known."""
     model_calls: int = 0
     tokens: int = 0
-    """What a model used that did the step, or a part of it."""
+    """What models used for the step."""
     usd: float | None = None
-    """US dollars; None where the price is not known, or no model was asked."""
+    """US dollars; None where the price is unknown, or no model was asked."""
 
 
 PRUNED = "$pruned"
-"""The one key of what stands in the place of a result that `prune` deleted; its value is a sentence for a person."""
+"""The one key of the object that replaces a result which `prune` deleted; its value is a sentence for a person."""
 PRUNED_ENCODING = b"replan/pruned"
-"""The encoding of the payload that stands in the place of such a one; its data is the sentence."""
+"""The encoding of the payload that replaces such a result; its data is the sentence."""
 
 
 class Unresolved(ValueError):
-    """A reference points at nothing; the message says where and what is there instead."""
+    """A reference has no target; the message says where, and what is there instead."""
 
 
 def references(value: JsonValue) -> Iterator[str]:
-    """Yield the step ids that `value` refers to."""
+    """Yield the ids of the steps that `value` refers to."""
     if _is_reference(value):
         yield str(value["$from"])
     elif isinstance(value, dict):
@@ -203,7 +203,7 @@ def resolve(value: JsonValue, results: Mapping[str, JsonValue]) -> JsonValue:
 def pick(value: JsonValue, path: str, of: str) -> JsonValue:
     """Follow a dotted path (`free.0.at`) into `value`, which error messages call `of`.
 
-    Any part of a result that `prune` deleted is that result's sentence: a replay has to take the ways that it took.
+    Any part of a result that `prune` deleted is the object that replaces the result.
 
     Raises:
         Unresolved: there is nothing at the path.
@@ -211,7 +211,7 @@ def pick(value: JsonValue, path: str, of: str) -> JsonValue:
     where = "it"
     for part in filter(None, path.split(".")):
         if _is_pruned(value):
-            return value
+            return value  # no error: a replay must go the same way as with the result
         if isinstance(value, dict) and part in value:
             value = value[part]
         elif isinstance(value, list) and part.isdecimal() and int(part) < len(value):
@@ -225,7 +225,7 @@ def pick(value: JsonValue, path: str, of: str) -> JsonValue:
 
 
 def pruned(value: JsonValue) -> str | None:
-    """The sentence about the first part of `value` that `prune` deleted; None where all of it is there."""
+    """The sentence about the first part of `value` that `prune` deleted; None where nothing is deleted."""
     if _is_pruned(value):
         return str(value[PRUNED])
     items = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
@@ -233,7 +233,7 @@ def pruned(value: JsonValue) -> str | None:
 
 
 def canonical(value: JsonValue) -> str:
-    """One text for equal JSON values."""
+    """The canonical JSON text: equal for equal values."""
     return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
 
 
@@ -243,7 +243,7 @@ def digest(*values: JsonValue) -> str:
 
 
 def _same_numbers(value: JsonValue) -> JsonValue:
-    """Write 1.0 as 1: they are the same argument, and no way around the repeat guard."""
+    """Write 1.0 as 1, because they are the same argument for the repeat guard."""
     if isinstance(value, dict):
         return {key: _same_numbers(item) for key, item in value.items()}
     if isinstance(value, list):
@@ -252,13 +252,13 @@ def _same_numbers(value: JsonValue) -> JsonValue:
 
 
 def ready(pending: Iterable[Step], completed: Collection[str]) -> list[Step]:
-    """Those of `pending` that need nothing but completed steps, in their order."""
+    """Those of the `pending` steps that only need completed ones, in their order."""
     done = set(completed)
     return [step for step in pending if step.dependencies <= done]
 
 
 def check_graph(steps: Sequence[Step], finished: Collection[str], taken: Collection[str]) -> list[str]:
-    """Say what is wrong with the shape of a proposal: ids, references, cycles.
+    """What is wrong with the ids, references and cycles of a proposal.
 
     `finished` are ids of completed steps of the task, `taken` those of all steps that ever started.
     """
@@ -282,13 +282,13 @@ def check_graph(steps: Sequence[Step], finished: Collection[str], taken: Collect
 
 
 def nearest(name: str, among: Iterable[str]) -> str:
-    """A clause that names what was probably meant, or nothing."""
+    """A clause with the names that were probably meant; empty where none is close."""
     names = difflib.get_close_matches(name, sorted(among), n=3, cutoff=0.5)
     return f": did you mean {' or '.join(names)}?" if names else ""
 
 
 def depth(value: JsonValue) -> int:
-    """How deep a JSON value is nested; 0 for a plain one."""
+    """How deep a JSON value is nested; 0 for a number, text, bool or null."""
     if isinstance(value, dict):
         return 1 + max(map(depth, value.values()), default=0)
     if isinstance(value, list):
@@ -323,11 +323,11 @@ def _brief(value: JsonValue) -> str:
 
 
 def _without_defaults(model: BaseModel, written: dict[str, Any]) -> dict[str, Any]:
-    """Those of the `written` fields of a model from which the model can be read again."""
-    return {name: value for name, value in written.items() if _says(model, name)}
+    """Those of the `written` fields of a model that are needed to read it again."""
+    return {name: value for name, value in written.items() if _is_needed(model, name)}
 
 
-def _says(model: BaseModel, name: str) -> bool:
+def _is_needed(model: BaseModel, name: str) -> bool:
     field = type(model).model_fields[name]
     tells_type = get_origin(field.annotation) is Literal and len(get_args(field.annotation)) == 1
     return field.is_required() or tells_type or getattr(model, name) != field.get_default(call_default_factory=True)

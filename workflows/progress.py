@@ -1,4 +1,4 @@
-"""How far a task is: all of its state, and what a continued run starts from."""
+"""All state of a task; a long task keeps only its last steps, so that the state stays small."""
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
@@ -25,29 +25,29 @@ from workflows.record import (
 from workflows.task import Task, TaskStatus
 
 MAX_OUTCOME = 512 * 1024
-"""Bytes of step results that an Outcome carries; beyond it the largest are left out."""
+"""Bytes of all step results in an Outcome; above it the largest are left out."""
 MAX_RECORDS = 300
-"""Steps that are kept in full."""
+"""Steps that a long task keeps."""
 MAX_FAULTS, MAX_REVISIONS = 200, 100
 MAX_PROGRESS = 512 * 1024
-"""Bytes of Progress as JSON beyond which steps are folded even if they are few; the server takes 2 MB."""
-MAX_CARRIED = 1024 * 1024
-"""Bytes of Progress that a new run can be started with; the server takes 2 MB."""
+"""Bytes of Progress as JSON above which steps are folded even if they are few; the server accepts 2 MB."""
+MAX_CONTINUED = 1024 * 1024
+"""Bytes of Progress with which a task continues as new; the server accepts 2 MB."""
 
 
 class Folded(BaseModel):
-    """What is left of the steps, faults and plans that a long task no longer keeps in full."""
+    """What a long task keeps of its oldest steps, faults and plans."""
 
     ids: list[str] = Field(default_factory=list)
-    """Of steps that started: an id is never used twice."""
+    """Of steps that started, because no id may be used twice."""
     effects: int = 0
-    """Finished steps that may have changed the world."""
+    """Number of completed steps with an effect."""
     faults: int = 0
     revisions: int = 0
 
 
 class Progress(BaseModel):
-    """All state of a task: the answer of the query `progress`, and what a continued run starts from."""
+    """All state of a task: the answer of the query `progress`, and the input of continue-as-new."""
 
     task: Task
     task_id: str
@@ -58,12 +58,12 @@ class Progress(BaseModel):
     planner: str = ""
     searchable: bool = False
     store: str | None = None
-    """The store of the worker that opened the task."""
+    """The store of the task's first worker."""
     turn: int = 0
     revisions: list[Revision] = Field(default_factory=list)
     replans: int = 0
     fruitless: int = 0
-    """Replans in a row that finished no new step."""
+    """Replans in a row that completed no step."""
     records: list[StepRecord] = Field(default_factory=list)
     faults: list[FaultRecord] = Field(default_factory=list)
     observations: list[Observation] = Field(default_factory=list)
@@ -73,40 +73,40 @@ class Progress(BaseModel):
     grants: Grants = Field(default_factory=Grants)
     budget: Budget = Field(default_factory=Budget)
     replanning: bool = False
-    """Whether the plan in force met a fault that a new plan has to answer."""
+    """Whether the plan in force met a fault that needs a new plan."""
     folded: Folded = Field(default_factory=Folded)
     undo_when_cancelled: bool = False
     undo: list[UndoRecord] = Field(default_factory=list)
     was_reset: bool = False
     """Whether an earlier run of the task was made by a reset."""
     origin: str | None = None
-    """The first run of the task, for whoever works on it from outside; the keys of its calls begin with it."""
+    """The first run of the task, where another workflow undoes it; the keys of its calls begin with it."""
     branch: int = 0
     """The branch of the conversation."""
     told: int = 0
-    """The plan whose outcome the planner was told last."""
+    """The last plan whose outcome the planner was told."""
     is_opened: bool = False
     """Whether the planner was told the task."""
     context: int = 0
-    """Tokens of the conversation so far."""
+    """Tokens of the conversation."""
     compactions: list[Compaction] = Field(default_factory=list)
     failovers: list[Failover] = Field(default_factory=list)
     """The newest."""
     rejections: list[Rejection] = Field(default_factory=list)
     """The newest."""
     has_untold_effects: bool = False
-    """Whether the planner has not been asked since effects of earlier runs were told."""
+    """Whether effects of earlier runs were added that the planner was not told yet."""
 
     @classmethod
     def of(cls, task: Task) -> "Progress":
-        """The account of a task that begins with the running workflow."""
+        """The state of the task that the running workflow begins."""
         info = workflow.info()
         budget = Budget(limits=task.limits)
         return cls(task=task, task_id=info.workflow_id, started_at=info.workflow_start_time, budget=budget)
 
     @property
     def not_undone(self) -> str:
-        """What is left although it was to be undone, and why; empty where nothing is."""
+        """The effects that could not be undone, and why; empty where all were."""
         return "; ".join(f"{one.step_id} ({one.reason.rstrip('.')})" for one in self.undo if not one.done)
 
     @property
@@ -120,28 +120,26 @@ class Progress(BaseModel):
         return [one for one in self.faults if one.decision == "replan" and one.revision == self.revision]
 
     def with_status(self, *statuses: StepStatus) -> list[StepRecord]:
-        """The steps that stand so, in the order of the plan."""
+        """The steps with one of these states, in the order of the plan."""
         return [record for record in self.records if record.status in statuses]
 
     @property
     def results(self) -> dict[str, JsonValue]:
-        """The results of the finished steps by id, as far as they are kept."""
+        """The results of the completed steps by id, as far as they are kept."""
         done = self.with_status(StepStatus.COMPLETED)
         return {record.step.id: record.result for record in done if not record.left_out}
 
     @property
     def effects(self) -> int:
-        """How many finished steps may have changed the world."""
+        """How many completed steps had an effect."""
         kept = sum(record.effect is not Effect.READ for record in self.with_status(StepStatus.COMPLETED))
         return self.folded.effects + kept
 
     @property
     def taken(self) -> set[str]:
-        """Ids of steps that ever started; those of dropped steps that never did are free again.
-
-        A proposal that was asked for before effects of earlier runs were told may have their ids: it is the one by
-        which they were done.
-        """
+        """Ids of steps that started, which no new step may have."""
+        # A proposal that was requested before effects of earlier runs were added may have their ids: it is the one
+        # that planned them.
         free = {record.step.id for record in self._untold}
         ids = {*self.folded.ids, *(record.step.id for record in self.records if record.started is not None)}
         return ids - free
@@ -152,46 +150,46 @@ class Progress(BaseModel):
         return stand if self.has_untold_effects else []
 
     def add_plan(self, revision: Revision, records: list[StepRecord]) -> None:
-        """Put a new plan in force: what the old one did not start is skipped, finished steps stay."""
+        """Put a new plan in force: steps of the old one that did not start are skipped."""
         for record in self.with_status(StepStatus.PENDING):
             record.status = StepStatus.SKIPPED
         again, untold = {record.step.id for record in records}, {one.step.id: one for one in self._untold}
         done = {id: one for id, one in untold.items() if one.status is StepStatus.COMPLETED}
-        new = [_done(one, done[one.step.id]) if one.step.id in done else one for one in records]
+        new = [_taken_over(one, done[one.step.id]) if one.step.id in done else one for one in records]
         self.records = [record for record in self.records if record.step.id not in again] + new
         self.revisions.append(revision)
 
     def add_earlier(self, records: Sequence[StepRecord]) -> None:
-        """Take over what earlier runs of the task did, which a reset left standing or undid.
+        """Take over effects of earlier runs of the task, which a reset kept or undid.
 
-        A step of the plan in force that has not started counts as done, unless nobody knows whether it was: then it is
-        called with its old key, which finds that out. An effect of no plan of this run has the revision 0, so that
+        A step of the plan in force that has not started becomes completed, unless its outcome is unknown: then it is
+        called with its old key, which finds that out. An effect of no plan of this run gets the revision 0, so that
         planners are told of it and its id is not used again.
         """
-        for told in records:
-            own = next((record for record in self.records if record.step.id == told.step.id), None)
+        for earlier in records:
+            own = next((record for record in self.records if record.step.id == earlier.step.id), None)
             if own is not None and own.revision and own.started is not None:
-                if told.status is StepStatus.UNDONE and own.status is StepStatus.COMPLETED:
+                if earlier.status is StepStatus.UNDONE and own.status is StepStatus.COMPLETED:
                     own.status = StepStatus.UNDONE
                 continue
-            if own is not None and own.revision and told.status is StepStatus.CANCELLED:
+            if own is not None and own.revision and earlier.status is StepStatus.CANCELLED:
                 continue
-            told = told.model_copy(update={"place": 1 + max((one.place for one in self.records), default=0)})
-            taken = _done(own, told) if own else told.model_copy(update={"revision": 0})
+            earlier = earlier.model_copy(update={"place": 1 + max((one.place for one in self.records), default=0)})
+            taken = _taken_over(own, earlier) if own else earlier.model_copy(update={"revision": 0})
             records = [record for record in self.records if record is not own] + [taken]
             self.records = sorted(records, key=lambda record: record.revision > 0)
             self.has_untold_effects = True
 
     def end(self, ending: Ending, now: datetime) -> None:
-        """Close the account; nothing runs any more."""
+        """Record how the task ended."""
         for record in self.with_status(StepStatus.PENDING, StepStatus.WAITING):
             record.status = StepStatus.SKIPPED
         self.ending, self.status, self.ended_at = ending, ending.status, now
 
     def slim(self, specs: Mapping[str, ToolSpec] | None = None) -> "Progress":
-        """The same without long arguments and without the largest results, so that the rest fits a message.
+        """A copy without long arguments and without the largest results, which fits into a message.
 
-        What the companions of the kinds in `specs` name of them is kept.
+        Values that companions of the kinds in `specs` use are kept.
         """
         omitted, known = self._too_large(), specs or {}
         records = [
@@ -201,7 +199,7 @@ class Progress(BaseModel):
         return self.model_copy(update={"records": records})
 
     def outcome(self, now: datetime) -> Outcome:
-        """The task in the words of the JSON document, as of `now` while it runs."""
+        """The Outcome of the task, as of `now` while it runs."""
         ending = self.ending or Ending(status=self.status)
         spent = self.budget.spent.model_copy(
             update={"seconds": ((self.ended_at or now) - self.started_at).total_seconds()}
@@ -257,7 +255,7 @@ class Progress(BaseModel):
         )
 
     def _too_large(self) -> dict[str, int]:
-        """The size in bytes of the largest results, as many as must go so that the rest fits, by the step's id."""
+        """By step id, the bytes of the largest results that must be left out so that the rest fits."""
         sizes = sorted((len(canonical(record.result).encode()), record.step.id) for record in self.records)
         total, omitted = sum(size for size, _ in sizes), dict[str, int]()
         while total > MAX_OUTCOME:
@@ -267,13 +265,13 @@ class Progress(BaseModel):
         return omitted
 
 
-def _done(planned: StepRecord, told: StepRecord) -> StepRecord:
-    """A step of this run's plan that an earlier run did."""
-    return told.model_copy(update={"step": planned.step, "revision": planned.revision})
+def _taken_over(planned: StepRecord, earlier: StepRecord) -> StepRecord:
+    """The record of a planned step that an earlier run completed."""
+    return earlier.model_copy(update={"step": planned.step, "revision": planned.revision})
 
 
 def fold(progress: Progress) -> None:
-    """Fold away the oldest steps, faults and plans; those of the plan in force stay."""
+    """Drop the oldest steps, faults and plans of a long task; those of the plan in force stay."""
     folded, faults, revisions = progress.folded, len(progress.faults), len(progress.revisions)
     progress.faults = progress.faults[-MAX_FAULTS:]
     progress.revisions = progress.revisions[-MAX_REVISIONS:]
@@ -285,8 +283,8 @@ def fold(progress: Progress) -> None:
 
 
 def fits_continue_as_new(progress: Progress) -> bool:
-    """Whether a new run can be started with it: the steps of the plan in force alone may be too much."""
-    return len(progress.model_dump_json().encode()) <= MAX_CARRIED
+    """Whether a task can continue as new: the steps of the plan in force alone may be too large."""
+    return len(progress.model_dump_json().encode()) <= MAX_CONTINUED
 
 
 def _fold_oldest(progress: Progress, count: int) -> None:
@@ -299,7 +297,7 @@ def _fold_oldest(progress: Progress, count: int) -> None:
 
 def _foldable(progress: Progress) -> list[StepRecord]:
     old = [record for record in progress.records if record.revision < progress.revision]
-    if progress.has_untold_effects:  # else the planner would never hear of them, and could plan them once more
+    if progress.has_untold_effects:  # otherwise the planner could plan them again
         return [record for record in old if record.revision]
     return old
 

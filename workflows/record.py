@@ -1,4 +1,4 @@
-"""What is recorded of a task while it runs: its steps, faults, plans, and what was seen, undone or summarised."""
+"""What a task records while it runs: steps, faults, revisions, observations, undos and more."""
 
 from collections.abc import Iterable
 from contextlib import suppress
@@ -14,14 +14,14 @@ from workflows.faults import Fault
 from workflows.plan import PassedOver, Step, Unresolved, canonical, pick
 
 MAX_SHOWN_ARGS = 8 * 1024
-"""Bytes of a step's resolved arguments that an Outcome shows; longer ones are shown as they were planned."""
+"""Bytes of a step's resolved arguments in an Outcome; longer ones are shown with their references."""
 
 MAX_NAMED = 4 * 1024
-"""Bytes of one value that is kept for a companion: an id, an address, an amount."""
+"""Bytes of one value that is kept for a companion, such as an id, an address or an amount."""
 
 
 class StepStatus(StrEnum):
-    """How a step stands."""
+    """The state of a step."""
 
     PENDING = "pending"
     RUNNING = "running"
@@ -34,69 +34,69 @@ class StepStatus(StrEnum):
 
 
 class StepRecord(BaseModel):
-    """A step and what became of it."""
+    """A step and its state."""
 
     step: Step
     revision: int
-    """The number of its plan; 0 for an effect of an earlier run of the task, which a reset left standing or undid."""
+    """The number of its plan; 0 for an effect of an earlier run of the task that a reset kept or undid."""
     effect: Effect
     status: StepStatus = StepStatus.PENDING
     attempts: int = 0
-    """Over all schedulings and kinds; those that ended because their worker stopped or went silent do not count."""
+    """Of all its activity executions and kinds; those whose worker stopped or went silent do not count."""
     used: int = 0
-    """Of these, the attempts of the kind in use."""
+    """Those of them with the kind in use."""
     losses: int = 0
-    """Attempts that went with their workers; they are none of `attempts`."""
+    """Attempts whose workers went silent; `attempts` does not count them."""
     waits: int = 0
     waited: float = 0.0
-    """Seconds waited for the kind to appear on a worker."""
+    """Seconds that it waited for a worker that knows its kind."""
     slept: float = 0.0
-    """Seconds of all finished waits between two calls."""
+    """Seconds that it waited between two activity executions, in all."""
     place: int = 0
-    """The place among the steps of the task in the order in which they ended, from 1; 0 for one that has not."""
+    """Its number in the order in which the steps of the task ended, from 1; 0 for one that has not ended."""
     kind: str
     """The kind in use: the step's, or its fallback."""
     args: dict[str, JsonValue] | None = None
-    """The arguments with references resolved, once the step has started."""
+    """The arguments with resolved references; None before the step starts."""
     started: datetime | None = None
     ended: datetime | None = None
     result: JsonValue = None
     left_out: int = 0
-    """Bytes of the result where it was left out because the whole would be too large."""
+    """Bytes of the result, if it was left out because the whole would be too large."""
     replayed: bool = False
     unchanged: bool = False
-    """Whether the turn before made the same call with the same result, and nothing changed between."""
+    """Whether the turn before made the same call with the same result, and no effect was applied between."""
     claim: int = 0
-    """How often it was found that the call had not happened although it might have."""
+    """How often reconciliation found that the call was not applied: the fencing token of its next execution."""
     was_waiting: bool = False
-    """Whether it was cancelled between two calls, not in the middle of one."""
+    """Whether it was cancelled between two activity executions, not during one."""
     undoes: str | None = None
-    """The step whose effect it takes back."""
+    """The step that it undoes."""
     outlived: bool = False
     """Whether a thread of it outlived its attempt in an earlier run of the task."""
     named: dict[str, JsonValue] = Field(default_factory=dict)
-    """Values that companions of the kind (undo, reconcile, observe) name, by path, of a call or a result that is no
+    """By path, values that the companions of the kind (undo, reconcile, observe) use, of a call or result that is no
     longer kept."""
 
     @property
     def call_id(self) -> str:
-        """The id of its activity, which its key ends with: a fallback is another call than the step's own."""
+        """The id with which its idempotency key ends; a fallback is another call than the step's own."""
         return ids.of_call(self.step.id, self.kind if self.is_fallback else None)
 
     @property
     def is_fallback(self) -> bool:
-        """Whether another kind than the step's own did it."""
+        """Whether a fallback kind is in use."""
         return self.kind != self.step.kind
 
     @property
     def shown_args(self) -> dict[str, JsonValue]:
-        """The arguments with references resolved, as far as that is known and short enough to show."""
+        """The arguments with resolved references, if they are known and short enough to show."""
         return self.step.args if self.args is None or self._has_long_args else self.args
 
     def slim(self, left_out: int, paths: Iterable[str] = ()) -> "StepRecord":
-        """The same without long arguments and, where it has so many bytes to leave out, without the result.
+        """A copy without long arguments and, if `left_out` gives its size in bytes, without the result.
 
-        What is at the `paths` is kept, but for values that are long themselves.
+        Values at the `paths` are kept, unless they are long themselves.
         """
         if not left_out and not self._has_long_args:
             return self
@@ -132,13 +132,13 @@ class StepRecord(BaseModel):
 
 
 class FaultRecord(Fault):
-    """A fault, where it happened and what followed."""
+    """A fault of a step, and the decision that followed."""
 
     step_id: str
     revision: int
     decision: Literal["retry", "wait", "fallback", "replan", "reconcile", "escalate"]
     reconciled: Literal["applied", "not_applied", "cannot_tell"] | None = None
-    """What was found out about an effect that was unknown; `effect` is then what is known now."""
+    """What reconciliation found out; `effect` is then what is known now."""
     at: datetime
 
     @classmethod
@@ -151,20 +151,20 @@ class FaultRecord(Fault):
 
 
 class UndoRecord(BaseModel):
-    """What became of an effect that was to be taken back."""
+    """What became of an effect that was to be undone."""
 
     model_config = ConfigDict(frozen=True)
 
     step_id: str
     kind: str = ""
-    """The kind that undoes it; empty where there is none."""
+    """The kind that undoes it; empty if there is none."""
     done: bool = False
     reason: str = ""
-    """Why it was not done."""
+    """Why it was not undone."""
 
 
 class Observation(BaseModel):
-    """What was seen of the world after a fault."""
+    """The state that was read after a fault."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -174,7 +174,7 @@ class Observation(BaseModel):
     value: JsonValue
     at: datetime
     stale: bool = False
-    """Whether this is the fault's own observation, because looking again failed or the kind has no `observe`."""
+    """Whether this is the state that the fault carried, because the read failed or the kind has no `observe`."""
 
 
 class Revision(BaseModel):
@@ -187,38 +187,38 @@ class Revision(BaseModel):
     refused: tuple[str, ...] = ()
     """Ids of the steps whose faults led to this plan."""
     kept: tuple[str, ...] = ()
-    """Ids of the steps that were finished before."""
+    """Ids of the steps that were completed before."""
     looked: tuple[str, ...] = ()
-    """Kinds that looked at the world again."""
+    """Kinds of the reads that observed."""
     planner: str = ""
-    """Who proposed it."""
+    """The planner that proposed it."""
 
 
 class Rejection(BaseModel):
-    """A proposal of which nothing was carried out."""
+    """A proposal that was rejected; none of its steps was run."""
 
     model_config = ConfigDict(frozen=True)
 
     turn: int
     reasons: tuple[str, ...]
-    """Why; the first few, and each cut."""
+    """The first few, each cut."""
 
 
 class Compaction(BaseModel):
-    """Older turns of a conversation that were summarised, because the whole would be too long for the model."""
+    """A summary of the oldest turns of a conversation that was too long for the model."""
 
     model_config = ConfigDict(frozen=True)
 
     turn: int
-    """Before which turn."""
+    """The turn before which it was made."""
     turns: int
-    """How many of the oldest turns the summary stands for."""
+    """How many of the oldest turns it replaces."""
     planner: str
     tokens: int
-    """Of the conversation before it."""
+    """Of the conversation before the summary."""
 
 
 class Failover(PassedOver):
-    """A planner that could not be used at one turn."""
+    """A planner that could not be used in one turn."""
 
     turn: int

@@ -1,4 +1,4 @@
-"""ToolSpec -> activity name, task queue, timeouts, RetryPolicy. The only file with retry numbers.
+"""From a ToolSpec to the options of its activity. The only file with timeouts and retry numbers.
 
 The policy is full jitter over a doubling backoff (M. Brooker, "Exponential Backoff And Jitter", AWS Architecture
 Blog, 2015). The server adds no jitter of its own, so the boundary sends `backoff` as `next_retry_delay`.
@@ -17,35 +17,34 @@ MAX_PARALLEL = 20
 RETRIES_PER_KIND = 12
 """Retries that all steps of one kind may use within a task."""
 LONGEST_RETRY_AFTER = 60.0
-"""Seconds; a longer Retry-After becomes a durable wait of the workflow instead of an activity's backoff."""
+"""Seconds; for a longer Retry-After the workflow sets a timer, instead of a backoff of the activity."""
 MAX_LOSSES = 5
-"""Attempts of a step that a silent worker may take without one of the step's own attempts being used; then a person has
-to look, since the tool itself may be what kills the worker."""
+"""Uncounted attempts of a step, whose workers went silent; after these it needs a person, as its tool may kill
+workers."""
 MISSING_TOOL_PATIENCE = 60.0
-"""Seconds that a kind which no worker knows is waited for (a rolling deploy)."""
+"""Seconds that an activity waits for a worker that knows it (a rolling deploy)."""
 HEARTBEAT = timedelta(seconds=5)
-"""Without a heartbeat for this long a worker counts as lost."""
+"""A worker that sends no heartbeat for so long is lost."""
 HEARTBEAT_EVERY = HEARTBEAT / 3
 CANCEL_NOTICE = timedelta(seconds=1)
-"""How often a running activity learns of its cancellation at the latest."""
+"""A running activity learns of its cancellation within this time."""
 SILENCE = 10.0
-"""Seconds that a web page may take to connect, and to say the next word."""
+"""Seconds to connect to a web server, and between two parts of its answer."""
 READING = 20.0
-"""Seconds after which a web page that is still arriving is cut."""
+"""Seconds after which the rest of an answer is not read."""
 STEP_DEADLINE = timedelta(days=1)
-"""Schedule-to-close of each call, and how long a step waits between its calls in all: it survives a night without any
-worker, but does not stay for ever."""
+"""Schedule-to-close timeout of each activity, and the most that a step waits in all; longer than a night."""
 GRACE = timedelta(seconds=5)
-"""What start-to-close leaves the boundary to report its own timeout."""
+"""What the start-to-close timeout adds, so that the boundary can report its own timeout."""
 LONGEST_OVERTIME, OVERTIME_TIMES = 60.0, 10
-"""An effect in a thread is waited for beyond its timeout: ten times as long, but at most so many seconds."""
+"""The boundary waits for an effect in a thread ten times its timeout, but at most so many seconds more."""
 EXIT = timedelta(seconds=12)
-"""How long a worker process may live after it has cancelled its calls to shut down, whatever their threads do."""
+"""After a worker has cancelled its calls to shut down, its process ends within this time, even if threads run."""
 
 
 @dataclass(frozen=True)
 class Profile:
-    """How often and how patiently a kind is tried: intervals in seconds."""
+    """Attempts and backoff of a kind; intervals in seconds."""
 
     attempts: int
     first: float
@@ -66,12 +65,12 @@ CATALOGUE = ToolSpec(kind="catalogue", effect=Effect.READ, timeout=30)
 INSPECT = ToolSpec(kind="inspect", effect=Effect.READ, timeout=10)
 FIND_EFFECT = ToolSpec(kind="find_effect", effect=Effect.READ, timeout=10)
 OWN = (PLAN, REPLAN, COMPACT, CATALOGUE, INSPECT, FIND_EFFECT)
-"""Our own activities, routed like any kind; no tool may take their names."""
+"""Our own activities; no tool may have one of these names."""
 
 
 @dataclass(frozen=True)
 class Route:
-    """Everything that Temporal needs to know to run one call."""
+    """The options of one activity execution."""
 
     activity: str
     start_to_close: timedelta
@@ -82,7 +81,7 @@ class Route:
 
 
 def route(spec: ToolSpec, attempts: int) -> Route:
-    """Route a call of `spec` with at most `attempts` attempts, on the workflow's own task queue."""
+    """The options for a kind with at most `attempts` attempts, on the workflow's own task queue."""
     profile = PROFILES[spec.retry]
     return Route(
         activity=spec.kind,
@@ -100,23 +99,23 @@ def route(spec: ToolSpec, attempts: int) -> Route:
 
 
 def overtime(spec: ToolSpec) -> float:
-    """Seconds that an attempt stays open beyond its timeout while its thread runs; a read is left behind at once."""
+    """Seconds after its timeout that an attempt waits for its thread; a read does not wait."""
     if not spec.is_threaded or spec.effect is Effect.READ:
         return 0.0
     return min(LONGEST_OVERTIME, OVERTIME_TIMES * spec.timeout)
 
 
 def longest_attempt(spec: ToolSpec) -> float:
-    """Seconds after which no attempt is under way any more whose end nobody saw.
+    """Seconds after which an attempt whose end was not seen has ended.
 
-    A thread ends with its process at the latest, and that may take `EXIT` after the attempt was reported.
+    A thread ends with its process at the latest, up to `EXIT` after the attempt was reported.
     """
     extra = overtime(spec)
     return spec.timeout + (max(extra, EXIT.total_seconds()) if extra else 0.0)
 
 
 def attempts(spec: ToolSpec, retries_left: int, used: int) -> int:
-    """Attempts that a step may still have after `used` ones, while `retries_left` retries of its kind remain."""
+    """Attempts that a step may still have after `used` ones, if its kind has `retries_left`."""
     first = 0 if used else 1
     return max(0, min(PROFILES[spec.retry].attempts - used, first + retries_left))
 
@@ -128,35 +127,32 @@ def backoff(profile: str, attempt: int, jitter: float) -> float:
 
 
 def seconds_left(waited: float) -> float:
-    """Seconds that a step may still wait after it waited so long; the time of its attempts does not count."""
+    """Seconds that a step may still wait; the time of its attempts does not count."""
     return STEP_DEADLINE.total_seconds() - waited
 
 
 def circuit_wait(waits: int) -> float:
-    """Seconds to wait for an open breaker: 5 s doubling to 5 min."""
+    """Seconds to wait for an open circuit breaker: 5 s, doubling to 5 min."""
     return float(min(300, 5 * 2 ** min(waits, 10)))
 
 
 def sibling_wait(waits: int) -> float:
-    """Seconds before a step takes the retries that its siblings gave back: 0.5 s doubling to 10 s."""
+    """Seconds before a step uses retries that other steps gave back: 0.5 s, doubling to 10 s."""
     return min(10.0, 0.5 * 2.0 ** min(waits, 10))
 
 
 def loss_wait(losses: int) -> float:
-    """Seconds before the attempt after `losses` (from 1) that went with their workers: 1 s doubling to a minute."""
+    """Seconds to wait after `losses` (from 1) attempts whose workers went silent: 1 s, doubling to a minute."""
     return float(min(60, 2 ** min(max(losses, 1) - 1, 10)))
 
 
 def missing_tool_wait(waits: int) -> float:
-    """Seconds to wait for a worker that knows the kind: 1 s doubling to 15 s."""
+    """Seconds to wait for a worker that knows the kind: 1 s, doubling to 15 s."""
     return float(min(15, 2 ** min(waits, 10)))
 
 
 def _never_again() -> list[str]:
-    """Error types that end the retries although our boundary did not raise them as non-retryable.
-
-    An attempt whose worker went silent comes back to the workflow: it counts as a loss, not as an attempt of the tool,
-    and leaves it unknown whether the effect of an unkeyed kind took place.
-    """
+    """Error types after which the workflow decides, instead of Temporal's retry policy."""
+    # An attempt whose worker went silent is a loss, not an attempt of the tool, and its outcome is unknown.
     silent = ["TemporalTimeout:StartToClose", "TemporalTimeout:Heartbeat"]
     return ["persistent_infrastructural", "persistent_semantic", "NotFoundError", "RuntimeError", *silent]

@@ -1,4 +1,4 @@
-"""Every activity of a task is scheduled here: reserve what it may use, run it, settle what it used.
+"""Scheduling of activities: reserve what an activity may use, run it, settle what it used.
 
 A step's call and a read are paid from the task's tool calls, a request to the planner from its tokens and money; other
 internal activities cost nothing.
@@ -262,7 +262,7 @@ async def run_internal_activity(
 
 
 def with_one_lost(payload: dict[str, JsonValue], fault: Fault) -> dict[str, JsonValue]:
-    """A request to a model after one whose answer was lost with its worker; the provider bills the lost one, too.
+    """The request to a model after one whose reply was lost with its worker; the provider bills the lost one, too.
 
     Raises:
         InternalActivityFailed: the budget reserved nothing for one more.

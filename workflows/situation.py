@@ -1,4 +1,4 @@
-"""What a planner is told: the input of the activities `plan`, `replan` and `compact`."""
+"""What the planner is told in one turn."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -17,61 +17,61 @@ MAX_SHOWN = 8_000
 
 
 class Situation(BaseModel):
-    """What a planner is told: the input of the activities `plan` and `replan`."""
+    """The input of the activities `plan`, `replan` and `compact`."""
 
     model_config = ConfigDict(frozen=True)
 
     text: str = ""
-    """What was asked; a planner that keeps the conversation is told it in the first turn alone."""
+    """The task; a planner that keeps its conversation is told it only in the first turn."""
     plan: tuple[Step, ...] | None = None
-    """A hand-written plan that is to be the proposal."""
+    """A hand-written plan, which becomes the proposal."""
     turn: int
-    """The number of this request for a proposal within the task, from 1."""
+    """The number of this request within the task, from 1."""
     now: datetime
     documents: str | None = None
     records: tuple[StepRecord, ...] = ()
-    """Every step of the task so far, with its result."""
+    """The steps of the task, with their results."""
     faults: tuple[FaultRecord, ...] = ()
-    """All faults that led to a replan, the newest last."""
+    """The faults that led to replans, the newest last."""
     observations: tuple[Observation, ...] = ()
-    """What was seen after the newest of them."""
+    """What was observed after the last of them."""
     rejected: tuple[str, ...] = ()
-    """Why the proposal before this one was refused."""
+    """Why the last proposal was rejected."""
     down: tuple[str, ...] = ()
-    """Kinds that may not be used any more."""
+    """Kinds that the task may not use any more."""
     withheld: tuple[str, ...] = ()
-    """Kinds that change the world and may not be planned since text was read that anybody may have written."""
+    """Kinds that may not be planned, because the task has read untrusted content."""
     is_tainted: bool = False
-    """Whether such text was read in the task, or in the conversation that it carries on."""
+    """Whether the task, or the conversation that it continues, has read untrusted content."""
     calls_left: int = 0
     omitted: int = 0
-    """Finished steps of a long task that are not among `records` any more."""
+    """Completed steps of a long task that are not in `records` any more."""
     strategy: Literal["plan", "react"] = "plan"
     result_schema: dict[str, JsonValue] | None = None
     continues: str | None = None
     converses: bool = False
-    """Whether this is only what is new since the planner's last turn, because it keeps the conversation."""
+    """Whether the planner keeps its conversation, so that this is only what is new since its last turn."""
     branch: int = 0
     """The branch of the conversation."""
     is_last: bool = False
-    """Whether the budget is used up, so that the answer must be given from what is there."""
+    """Whether the budget is used up, so that the planner must answer from what is known."""
     max_output: int | None = None
-    """Tokens that the reply may have; None for as many as usual."""
+    """Tokens that the reply may have; None for the default."""
     may_lose: int | None = None
-    """Answers that may be lost in earlier attempts before no further request is made; None for as many as one likes."""
+    """Replies that earlier attempts may lose before no further request is made; None without a limit."""
     planner: str | None = None
-    """Who is asked, as `--planner` names it; None for the worker's own planner."""
+    """The planner, as `--planner` names it; None for the worker's own."""
     compact: int = 0
-    """How many of the oldest turns are to be summarised, where nothing else is asked."""
+    """How many of the oldest turns to summarise; 0 for a request for a proposal."""
 
     @property
     def earlier(self) -> tuple[StepRecord, ...]:
-        """The effects of earlier runs of the task, which a reset left standing or undid."""
+        """The effects of earlier runs of the task, which a reset kept or undid."""
         return tuple(record for record in self.records if not record.revision)
 
     @property
     def planned(self) -> tuple[StepRecord, ...]:
-        """The records of steps that this run planned, or that the task whose conversation it carries on did."""
+        """The steps that this run planned, or the task whose conversation it continues."""
         return tuple(record for record in self.records if record.revision)
 
     @property
@@ -84,7 +84,7 @@ class Situation(BaseModel):
 def describe_situation(
     progress: Progress, catalogue: Catalogue, rejected: Sequence[str], *, is_last: bool
 ) -> Situation:
-    """What the planner is told in the turn that begins; `rejected` is why its proposal before was not used."""
+    """What the planner is told in the turn that begins; `rejected` are the mistakes of its last proposal."""
     task = progress.task
     common = Situation(
         turn=progress.turn,
@@ -104,7 +104,7 @@ def describe_situation(
 
 
 def _everything(progress: Progress) -> dict[str, object]:
-    """What a planner is told that keeps nothing."""
+    """What a planner without a conversation is told."""
     return {
         "text": progress.task.text,
         "records": tuple(progress.slim().records),
@@ -115,7 +115,7 @@ def _everything(progress: Progress) -> dict[str, object]:
 
 
 def _news(progress: Progress) -> dict[str, object]:
-    """What a planner is told that keeps the conversation: the outcome of the newest plan and, once, the task."""
+    """What a planner with a conversation is told: the outcome of the last plan and, once, the task."""
     found: dict[str, object] = {"converses": True, "branch": progress.branch}
     records: tuple[StepRecord, ...] = ()
     if not progress.is_opened:
@@ -134,7 +134,7 @@ def _news(progress: Progress) -> dict[str, object]:
 
 
 def _brief(record: StepRecord) -> StepRecord:
-    """What a planner needs of a step; the rest of it is history's."""
+    """The fields of a step that a planner needs."""
     kept = {"step", "revision", "effect", "status", "attempts", "kind", "args", "result", "left_out", "replayed"}
     kept |= {"unchanged", "undoes"}
     left_out = {name: field for name, field in StepRecord.model_fields.items() if name not in kept}

@@ -18,12 +18,12 @@ from workflows.plan import StepReturn, canonical
 from workflows.progress import Progress
 
 MAX_OUTPUT = 16_000
-"""Tokens of one reply: fifty steps with long arguments, and what the model thinks before."""
+"""Tokens of one reply: fifty steps with long arguments, and the reasoning before them."""
 MIN_OUTPUT = 1_000
-"""Tokens; a reply that may have fewer would often be cut off before it is a proposal, and all its cost be lost."""
+"""Tokens; a reply with fewer would often be cut off before it is a proposal."""
 MIN_LAST_OUTPUT = 256
 """Tokens; a short last answer is better than none."""
-ASKED = frozenset(
+MAY_BE_BILLED = frozenset(
     {
         Code.TIMEOUT,
         Code.UNREACHABLE,
@@ -34,34 +34,34 @@ ASKED = frozenset(
         Code.REFUSED,
     }
 )
-"""Faults after which a model may well have answered; with any other it was hardly asked, or refused to answer."""
+"""Faults after which a model may have answered, so that the request may be billed."""
 LAST_OUTPUT = 2_000
-"""Tokens that are kept back for the answer of a task whose budget is used up, with what the model thinks before."""
+"""Tokens kept back for the last answer of a task whose budget is used up, reasoning included."""
 BYTES_PER_TOKEN = 3
-"""Of JSON, and of plain text in Latin letters; models count three to four."""
+"""Of JSON and text in Latin letters; models count three to four."""
 MILLION = 1_000_000
 
 Limit = Literal["tool_calls", "replans", "tokens", "usd", "deadline"]
 
 
 class Cost(NamedTuple):
-    """What may be used, or was."""
+    """Tokens and their price."""
 
     tokens: int
     usd: float = 0.0
-    """US dollars; 0 where there is no price."""
+    """US dollars; 0 without a price."""
 
 
 class Allowance(NamedTuple):
-    """What is reserved for one request to a model; give it back to `settle_turn`."""
+    """What is reserved for one request to the planner; `settle_turn` takes it back."""
 
     max_output: int | None
-    """Tokens that the reply may have; None for as many as usual."""
+    """Tokens of the reply; None for the default."""
     reserved_tokens: int
     reserved_usd: float
     is_priced: bool
     may_lose: int | None = None
-    """Answers that may be lost on the way to one, each counted as all that is reserved; None without a limit."""
+    """Replies that may be lost, each counted as all that is reserved; None without a limit."""
 
     @property
     def told(self) -> dict[str, int]:
@@ -71,11 +71,11 @@ class Allowance(NamedTuple):
 
 
 class Used(Protocol):
-    """What an activity of the planner says of its use of models."""
+    """What an activity of the planner used of models."""
 
     @property
     def model_calls(self) -> int:
-        """Answers that it got."""
+        """Replies that it got."""
 
     @property
     def tokens(self) -> int:
@@ -83,19 +83,19 @@ class Used(Protocol):
 
     @property
     def usd(self) -> float | None:
-        """US dollars; None where a price is not known."""
+        """US dollars; None where a price is unknown."""
 
     @property
     def lost(self) -> int:
-        """Answers that nobody got."""
+        """Replies that were lost."""
 
 
 def reserve_turn(
     progress: Progress, catalogue: Catalogue, new_bytes: int, *, is_last: bool = False
 ) -> Allowance | None:
-    """Set aside what the next request to the planner may use; None where too little is left.
+    """Reserve what the next request to the planner may use; None where too little is left.
 
-    `new_bytes` is what it is told that it was not told before. Only the last request may use what is kept back for it.
+    `new_bytes` is the size of what the planner was not told before. Only the last request may use what is kept back.
     """
     is_by_hand = progress.turn == 1 and progress.task.plan is not None
     if is_by_hand or not catalogue.converses:
@@ -116,14 +116,14 @@ def reserve_turn(
 def settle_turn(
     progress: Progress, allowance: Allowance, used: Used | Fault | None, waited: Iterable[Fault] = ()
 ) -> None:
-    """Give back what was reserved and count what was used; nothing where there was no request.
+    """Give back what was reserved and count what was `used`.
 
-    `waited` are the faults of schedulings before the last one: a worker that stops takes an answer with it.
+    `waited` are the faults of the activity executions before the last one, whose replies may be lost.
     """
-    budget, lost = progress.budget, sum(one.attempt for one in waited if _may_be_asked(one))
+    budget, lost = progress.budget, sum(one.attempt for one in waited if _may_be_billed(one))
     budget.hold(-allowance.reserved_tokens, -allowance.reserved_usd)
     if isinstance(used, Fault):
-        lost += used.attempt if _may_be_asked(used) else used.lost
+        lost += used.attempt if _may_be_billed(used) else used.lost
     elif used is not None:
         lost += used.lost
         budget.pay(used.model_calls, used.tokens, used.usd)
@@ -133,14 +133,14 @@ def settle_turn(
 
 
 def short_of(progress: Progress, catalogue: Catalogue, new_bytes: int = 0) -> Literal["tokens", "usd"]:
-    """Which limit is in the way of a request that could not be reserved."""
+    """The limit for which a request could not be reserved."""
     kept = _last_answer_cost(progress, catalogue, new_bytes)
     tokens, usd = _output_limits(progress, catalogue.price, _input_tokens(progress, catalogue, new_bytes), kept)
     return "tokens" if tokens <= usd else "usd"
 
 
 def reserve_step(progress: Progress, catalogue: Catalogue, spec: ToolSpec, used: int = 0) -> int:
-    """Set aside the attempts of one scheduling, and what a model may use in each; 0 means that too little is left."""
+    """Reserve attempts of one activity execution and their tokens; return how many, 0 if too little is left."""
     budget, each = progress.budget, _attempt_cost(catalogue.price, spec)
     granted = budget.reserve(spec, used, _affordable_attempts(progress, catalogue, spec))
     budget.hold(granted * each.tokens, granted * each.usd)
@@ -156,7 +156,7 @@ def settle_step(
     earlier: Iterable[Fault] = (),
     used: int = 0,
 ) -> int:
-    """Give back what a scheduling was granted and did not take, and return the attempts that it took.
+    """Give back what an activity execution was granted and did not take, and return the attempts that it took.
 
     `earlier` are the faults of the attempts before the last one, as far as they are known.
     """
@@ -178,24 +178,24 @@ def settle_step(
 
 
 def cut_off(spec: ToolSpec) -> Fault:
-    """What came of a scheduling that was cancelled: nobody knows how far its one attempt came."""
+    """The fault of an activity execution that was cancelled, with one attempt of unknown outcome."""
     return Fault.of(Code.TIMEOUT, "It was cut off.", source=spec.kind)
 
 
 def is_open(progress: Progress, catalogue: Catalogue, spec: ToolSpec, used: int = 0) -> bool:
-    """Whether a reservation would get something now, or nobody is left who could give something back."""
+    """Whether a reservation would get an attempt now, or no running activity can give one back."""
     fits = _affordable_attempts(progress, catalogue, spec) != 0
     return (fits or not progress.budget.held_tokens) and progress.budget.is_open(spec, used)
 
 
 def may_come_back(progress: Progress, catalogue: Catalogue, spec: ToolSpec) -> bool:
-    """Whether siblings hold all that a step lacks, so that it is worth waiting for them."""
+    """Whether running steps hold what a step lacks, so that it should wait for them."""
     budget, fits = progress.budget, _affordable_attempts(progress, catalogue, spec) != 0
     return (fits or budget.held_tokens > 0) and (budget.free > 0 or budget.reserved > 0)
 
 
 def step_short_of(progress: Progress, catalogue: Catalogue, spec: ToolSpec) -> Literal["tool_calls", "tokens", "usd"]:
-    """Which limit is in the way of a step that could not start."""
+    """The limit for which a step could not be reserved."""
     if progress.budget.free <= 0:
         return "tool_calls"
     tokens, _ = _unreserved(progress, _last_answer_cost(progress, catalogue))
@@ -203,7 +203,7 @@ def step_short_of(progress: Progress, catalogue: Catalogue, spec: ToolSpec) -> L
 
 
 def enough(progress: Progress, catalogue: Catalogue, new_bytes: int, limit: Literal["tokens", "usd"]) -> float:
-    """A limit that would have done for the request which could not be reserved, and for another one like it."""
+    """A limit with which the request that could not be reserved would fit, and another one like it."""
     asked, spent = _input_tokens(progress, catalogue, new_bytes), progress.budget.spent
     next_one = _request_cost(catalogue.price, asked, MAX_OUTPUT)
     kept = _last_answer_cost(progress, catalogue, new_bytes)
@@ -213,20 +213,20 @@ def enough(progress: Progress, catalogue: Catalogue, new_bytes: int, limit: Lite
 
 
 def used_up(limits: Limits, limit: Limit, at_least: float = 0) -> str:
-    """Say which limit ended a task, and how it gets further: with twice as much, and `at_least` so much."""
+    """Which limit ended a task, and what to set: twice as much, and at least `at_least`."""
     value = getattr(limits, limit)
     words: Mapping[Limit, str] = {
         "tool_calls": f"All {value} tool calls are used up" if value != 1 else "The one tool call is used up",
         "replans": f"All {value} replans are used up" if value != 1 else "The one replan is used up",
-        "tokens": f"What is left of the {value} tokens does not do for the next request to a model",
-        "usd": f"What is left of the {value} US dollars does not do for the next request to a model",
+        "tokens": f"What is left of the {value} tokens is too little for the next request to a model",
+        "usd": f"What is left of the {value} US dollars is too little for the next request to a model",
         "deadline": f"The deadline of {value or 0:g} s passed before the task was done",
     }
     return f"{words[limit]}: give more, e.g. --{limit.replace('_', '-')} {max(2 * value or 1, at_least):.12g}."
 
 
 def sized(spec: ToolSpec, args: JsonValue) -> ToolSpec:
-    """The kind with what a call with these arguments may use: less than any call, where they hold all that is read."""
+    """The spec with the tokens that a call with these arguments may use, if the model reads only the arguments."""
     if not spec.tokens or spec.tokens_beside is None:
         return spec
     read = math.ceil(len(canonical(args).encode()) / BYTES_PER_TOKEN)
@@ -234,15 +234,16 @@ def sized(spec: ToolSpec, args: JsonValue) -> ToolSpec:
 
 
 def _input_tokens(progress: Progress, catalogue: Catalogue, new_bytes: int = 0) -> int:
-    """Tokens that the next request of the planner will probably have."""
+    """Estimated input tokens of the next request to the planner."""
     return (progress.context or catalogue.preamble) + math.ceil(new_bytes / BYTES_PER_TOKEN)
 
 
 def _request_cost(price: Price | None, input: int, output: int) -> Cost:
-    """The most that a request of this size can cost: all of its input may be new to the cache."""
+    """The most that a request of this size can cost."""
     if price is None:
         return Cost(input + output)
     is_long = price.long_from is not None and input > price.long_from
+    # all of the input may be new to the cache
     dearest = max(price.input, price.cache_read, price.cache_write)
     read = input * dearest * (price.long_input if is_long else 1)
     said = output * price.output * (price.long_output if is_long else 1)
@@ -250,7 +251,7 @@ def _request_cost(price: Price | None, input: int, output: int) -> Cost:
 
 
 def _attempt_cost(price: Price | None, spec: ToolSpec) -> Cost:
-    """The most that one attempt of a kind may use; where its arguments hold all that it reads, they are only read."""
+    """The most that one attempt of a kind may use."""
     if spec.tokens_beside is not None:
         said = min(spec.tokens_beside, spec.tokens)
         return _request_cost(price, spec.tokens - said, said)
@@ -258,20 +259,20 @@ def _attempt_cost(price: Price | None, spec: ToolSpec) -> Cost:
 
 
 def _how_many(left: tuple[float, float], each: Cost) -> int:
-    """How often something fits into what is left of tokens and US dollars; both may be infinite, but not together."""
+    """How often `each` fits into the tokens and US dollars that are left; one of them may be infinite."""
     fits = min(left[0] / each.tokens if each.tokens else math.inf, left[1] / each.usd if each.usd else math.inf)
     return max(0, int(min(fits, MILLION)))
 
 
 def _last_answer_cost(progress: Progress, catalogue: Catalogue, new_bytes: int = 0) -> Cost:
-    """What the planner needs to answer from what is there; nothing where it is no model."""
+    """What the last answer of the planner may cost; nothing where it is no model."""
     if not catalogue.converses:
         return Cost(0)
     return _request_cost(catalogue.price, _input_tokens(progress, catalogue, new_bytes), LAST_OUTPUT)
 
 
 def _unreserved(progress: Progress, kept: Cost) -> tuple[float, float]:
-    """Tokens and US dollars that nobody has spent or reserved, but for what is kept back; infinite without a limit."""
+    """Tokens and US dollars that are neither spent, reserved nor `kept` back; infinite without a limit."""
     tokens, usd = progress.budget.free_tokens, progress.budget.free_usd
     return (
         math.inf if tokens is None else tokens - kept.tokens,
@@ -280,7 +281,7 @@ def _unreserved(progress: Progress, kept: Cost) -> tuple[float, float]:
 
 
 def _output_limits(progress: Progress, price: Price | None, input: int, kept: Cost) -> tuple[float, float]:
-    """Tokens that a reply may have by the limit of tokens, and by that of money, which needs a price."""
+    """Tokens that a reply may have by the limit of tokens, and by that of money."""
     tokens, usd = _unreserved(progress, kept)
     if price is None and usd < math.inf:
         return tokens - input, 0.0
@@ -292,7 +293,7 @@ def _output_limits(progress: Progress, price: Price | None, input: int, kept: Co
 
 
 def _affordable_attempts(progress: Progress, catalogue: Catalogue, spec: ToolSpec) -> int | None:
-    """Attempts of a kind that the limits of tokens and money leave room for; None for as many as one likes."""
+    """Attempts of a kind that the limits of tokens and money allow; None without such a limit."""
     if not spec.tokens:
         return None
     each = _attempt_cost(catalogue.price, spec)
@@ -304,9 +305,9 @@ def _affordable_attempts(progress: Progress, catalogue: Catalogue, spec: ToolSpe
 
 
 def _accounted(faults: Iterable[Fault]) -> int:
-    """Attempts of which it is known what they used, or that it was nothing."""
-    return sum(fault.attempt > 0 and (fault.model_use is not None or not _may_be_asked(fault)) for fault in faults)
+    """How many attempts used nothing, or an amount that is known."""
+    return sum(fault.attempt > 0 and (fault.model_use is not None or not _may_be_billed(fault)) for fault in faults)
 
 
-def _may_be_asked(fault: Fault) -> bool:
-    return fault.code in ASKED and not fault.unsent
+def _may_be_billed(fault: Fault) -> bool:
+    return fault.code in MAY_BE_BILLED and not fault.unsent

@@ -1,4 +1,4 @@
-"""A task: what was asked, and how it can stand."""
+"""A task: the input of its workflow, and its states."""
 
 from enum import StrEnum
 from typing import Literal
@@ -11,7 +11,7 @@ from workflows.record import FaultRecord, StepRecord
 
 
 class TaskStatus(StrEnum):
-    """How a task stands; the last five are final."""
+    """The state of a task; the last five are final."""
 
     RUNNING = "running"
     WAITING = "waiting"
@@ -23,61 +23,58 @@ class TaskStatus(StrEnum):
 
 
 class Remains(BaseModel):
-    """What the planner of a task was not told before the task ended, for the one that carries its conversation on."""
+    """What the planner was not told before a task ended, for the task that continues the conversation."""
 
     model_config = ConfigDict(frozen=True)
 
     records: tuple[StepRecord, ...] = ()
-    """The steps of its last plan, where no answer came after them."""
+    """The steps of its last plan, if no answer followed."""
     faults: tuple[FaultRecord, ...] = ()
     """Of these steps."""
     is_tainted: bool = True
-    """Whether it read text that anybody may have written."""
+    """Whether it read untrusted content."""
 
 
 class Task(BaseModel):
-    """What a user asked: the workflow's input."""
+    """The input of the workflow."""
 
     model_config = ConfigDict(frozen=True)
 
     text: str = Field(min_length=1, max_length=16_000)
     plan: tuple[Step, ...] | None = None
-    """A hand-written plan: the first proposal, instead of the planner's."""
+    """A hand-written plan, which becomes the first proposal."""
     plan_only: bool = False
-    """Whether the task ends when that plan is done or, where no replan is allowed, refused; no planner is asked."""
+    """Whether the task ends with that plan, so that no planner is asked unless a replan is allowed."""
     documents: str | None = None
     """The folder of documents, below the worker's root."""
     strategy: Literal["plan", "react"] = "plan"
     limits: Limits = Limits()
     on_escalation: Literal["end", "undo"] = "end"
-    """What becomes of the effects of a task that nobody can help."""
+    """What becomes of the effects when the task escalates."""
     planner: str | None = None
-    """Who is to plan it, as `--planner` names it; None for the worker's own planner."""
+    """The planner, as `--planner` names it; None for the worker's own."""
     allow: tuple[str, ...] = ()
-    """Kinds that may change the world even if no plan named them before untrusted text was read."""
+    """Kinds with an effect that may be planned even after untrusted content was read."""
     result_schema: dict[str, JsonValue] | None = None
-    """The JSON schema of the final answer; None for a text."""
+    """The JSON schema of the answer; None for a text."""
     continues: str | None = None
-    """The first run of the task whose conversation this one carries on."""
+    """The first run of the task whose conversation this one continues."""
     remains: Remains | None = None
-    """What that conversation was not told of its end."""
+    """What the planner was not told of that task's end."""
 
     @property
     def named(self) -> frozenset[str]:
-        """The kinds that whoever gave the task named, and so may change the world at any time."""
+        """The kinds that the user named, which may be planned at any time."""
         return frozenset(self.allow) | {step.kind for step in self.plan or ()}
 
     def is_tainted(self, is_clean: bool) -> bool:
-        """Whether it begins with text that anybody may have written.
-
-        `is_clean` is whether a worker found none in the conversation that it carries on.
-        """
+        """Whether it begins with untrusted content; `is_clean`: the conversation that it continues has none."""
         rest = self.remains is not None and self.remains.is_tainted
         return self.continues is not None and (rest or not is_clean)
 
     @property
     def wanted(self) -> dict[str, JsonValue]:
-        """What a worker is asked to say of itself for this task: whether it can take it."""
+        """The input of the activity `catalogue`: what a worker must know to say whether it can run the task."""
         told = {"planner", "allow", "result_schema", "continues", "strategy", "limits"}
         asked = self.model_dump(mode="json", include=told, exclude_defaults=True)
         limits = asked.pop("limits", {})
@@ -85,4 +82,4 @@ class Task(BaseModel):
 
 
 CONTINUES_MEMO = "continues"
-"""The memo of a task that carries a conversation on: the first run of the task whose conversation that is."""
+"""The memo with the first run of the task whose conversation a task continues."""

@@ -149,7 +149,7 @@ def test_the_plan_is_a_list_with_the_signs_of_the_terminal() -> None:
         "- ✗ **b** book nine → not\\_found",
         "- ○ **c** book ten needs a",
     ]
-    assert lines[6] == "- Plan 1, b: not_found. Taken. → the world changed, so a new plan and no retry"
+    assert lines[6] == "- Plan 1, b: not_found. Taken. → the call cannot succeed as it is, so a new plan and no retry"
 
 
 def test_every_status_has_a_sign_of_its_own() -> None:

@@ -337,9 +337,9 @@ def test_attempts_of_a_step_whose_answer_nobody_has_count_in_full(
         (
             {"tokens": 500_000},
             "tokens",
-            "What is left of the 500000 tokens does not do for the next request to a model:",
+            "What is left of the 500000 tokens is too little for the next request to a model:",
         ),
-        ({"usd": 0.05}, "usd", "What is left of the 0.05 US dollars does not do for the next request to a model:"),
+        ({"usd": 0.05}, "usd", "What is left of the 0.05 US dollars is too little for the next request to a model:"),
         ({"deadline": 90}, "deadline", "The deadline of 90 s passed before the task was done: give more, e.g."),
     ],
 )
