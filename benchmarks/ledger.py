@@ -30,7 +30,7 @@ ALONE, ONCE, REPLAY = "alone", "once", "replay"
 TITLES = {
     ALONE: "the effect alone",
     ONCE: "the effect and its row in the ledger",
-    REPLAY: "a replay, which only reads what the first call came to",
+    REPLAY: "a replay, which only reads the recorded result",
 }
 CALL = "call_ms"
 LIMIT = 2.0
