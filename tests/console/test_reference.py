@@ -41,10 +41,10 @@ ENDS, PROBLEM = ("TaskEnded", "Ending"), "Problem"
 ERRORS = sections((ROOT / "docs" / "errors.md").read_text(encoding="utf-8"))
 CONSOLE = sections((ROOT / "docs" / "console.md").read_text(encoding="utf-8"))
 GROUP = {
-    Quadrant.TRANSIENT_INFRASTRUCTURAL: "Transient, infrastructural: the way to the tool failed",
-    Quadrant.TRANSIENT_SEMANTIC: "Transient, semantic: the tool says later",
+    Quadrant.TRANSIENT_INFRASTRUCTURAL: "Transient, infrastructural: the service or the connection failed",
+    Quadrant.TRANSIENT_SEMANTIC: "Transient, semantic: the service is busy",
     Quadrant.PERSISTENT_INFRASTRUCTURAL: "Persistent, infrastructural: the deployment is broken",
-    Quadrant.PERSISTENT_SEMANTIC: "Persistent, semantic: the world says no",
+    Quadrant.PERSISTENT_SEMANTIC: "Persistent, semantic: the call is rejected",
 }
 FAULTS = {row[0]: row[1:] for group in GROUP.values() for row in tables(ERRORS[group])["code"]}
 ENDINGS = {row[0]: row[1:] for row in tables(ERRORS["Endings of a task"])["code"]}
