@@ -1,1 +1,1 @@
-"""What holds while workers, servers, connections and databases are killed: `python -m evals.chaos`."""
+"""Promises that hold while workers, servers, connections and databases are killed: `python -m evals.chaos`."""

@@ -4,23 +4,24 @@ import asyncio
 import sys
 import tempfile
 import time
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from pydantic import BaseModel, computed_field
 from rich.console import Console
 from rich.progress import Progress, TaskID
+from rich.table import Table
 
 from benchmarks.report import Machine
-from evals.chaos import lives, races
-from evals.chaos.blows import Force, schedule
-from evals.chaos.databases import NoDatabase, Store
+from evals.chaos.account import Account
 from evals.chaos.fleet import WorkerUnavailable
-from evals.chaos.jobs import jobs
-from evals.chaos.placed import Placed, hits
-from evals.chaos.report import Report
-from evals.chaos.stage import staged
-from evals.chaos.trial import Trial
+from evals.chaos.placed import Cell, PlacedKills, placed_kills
+from evals.chaos.races import LIVES, RACES, lives, races
+from evals.chaos.stage import NoDatabase, Store, staged
+from evals.chaos.tasks import jobs
+from evals.chaos.trial import Action, Trial, amounts, schedule
 from replan.testing.postgresql import PostgresFailed
 from runtime.client import NotConnected
 from runtime.dev_server import ServerUnavailable
@@ -28,29 +29,96 @@ from runtime.ending import leave
 
 CHAINS = 4
 """Chains of placed kills at the same time."""
-
 UNAVAILABLE = (NotConnected, ServerUnavailable, WorkerUnavailable, NoDatabase, PostgresFailed)
+
+
+class Report(BaseModel):
+    """What a trial came to."""
+
+    tasks: int
+    seed: int
+    store: str
+    machine: str
+    seconds: float = 0.0
+    """Of the random part."""
+    blows: dict[str, int] = {}
+    """How often each disruption was made."""
+    workers: dict[str, int] = {}
+    """How many workers were killed, frozen, terminated, and ended by themselves."""
+    account: Account | None = None
+    """Of the random part."""
+    placed: list[Cell] = []
+    """Of the placed kills and the races."""
+    stuck: str = ""
+    """Why the trial was given up; empty if it was not."""
+
+    @computed_field  # type: ignore[prop-decorator]  # as pydantic's own pages have it
+    @property
+    def broken(self) -> list[str]:
+        """The promises that were broken, one line each."""
+        broken = [self.stuck] if self.stuck else []
+        broken += self.account.broken if self.account else []
+        return broken + [f"placed: {cell}" for cell in self.placed if not cell.is_right]
+
+    def tables(self) -> list[Table]:
+        """For people."""
+        tables = list[Table]()
+        if self.account:
+            tables.append(Table("what", "how many", title="Random disruptions", title_justify="left"))
+            for what, figure in self._figures(self.account).items():
+                tables[0].add_row(what, str(figure))
+        if self.placed:
+            columns = ("effect", "point", "ended", "effects", "expected", "")
+            tables.append(Table(*columns, title="Placed kills", title_justify="left"))
+            for cell in self.placed:
+                tables[-1].add_row(*cell.row)
+        return tables
+
+    def _figures(self, account: Account) -> Mapping[str, Any]:
+        return {
+            "tasks": _counts(account.tasks),
+            "why not completed": _counts(account.codes),
+            "disruptions": _counts(self.blows),
+            "workers": _counts(self.workers),
+            "payment service": _counts(account.troubles),
+            "effects applied": _counts(account.applied),
+            "effects compared with outcomes": _counts(account.verdicts),
+            "duplicates": account.duplicates,
+            "lost": account.lost,
+            "replayed results": account.replayed,
+            "effects undone": account.undone,
+            "unknown effects reconciled": _counts(account.reconciled),
+            "steps by attempts": _counts(account.attempts),
+            "finished steps that ran again": len(account.ran_again),
+            "histories that do not replay": len(account.not_replaying),
+            "total of all accounts": f"{account.total_before} -> {account.total_after}",
+            "seconds": round(self.seconds),
+        }
+
+
+def _counts(counts: Mapping[Any, int]) -> str:
+    return ", ".join(f"{count} x {what}" for what, count in counts.items()) or "none"
 
 
 def main(
     tasks: Annotated[int, typer.Option(min=0, help="Tasks of the random part.")] = 300,
-    seed: Annotated[int, typer.Option(help="What is drawn by chance follows from it.")] = 7,
+    seed: Annotated[int, typer.Option(help="The seed of everything that is drawn by chance.")] = 7,
     store: Annotated[Store, typer.Option(help="Where store and bank are kept.")] = Store.SQLITE,
     kills: Annotated[int, typer.Option(min=0, help="Workers that are killed at random.")] = 60,
     restarts: Annotated[int, typer.Option(min=0, help="How often the server is killed and started again.")] = 5,
     drops: Annotated[int, typer.Option(min=0, help="How often all connections to the server are cut.")] = 5,
-    placed: Annotated[bool, typer.Option(help="Whether to kill in chosen places, too.")] = True,
+    placed: Annotated[bool, typer.Option(help="Whether to kill at chosen points, too.")] = True,
     json: Annotated[Path | None, typer.Option(help="Write the report to this file.")] = None,
     keep: Annotated[Path | None, typer.Option(help="A new folder for everything, which stays.")] = None,
 ) -> None:
     """Kill workers, server, connections and database while tasks run; exit code 1 when a promise was broken."""
     if keep is not None and keep.exists() and any(keep.iterdir()):
         raise typer.BadParameter(f"{keep} is not empty: name a new folder.", param_hint="--keep")
-    force = Force.of(kills, restarts, drops, has_database=store is Store.POSTGRESQL)
+    wanted = amounts(kills, restarts, drops, has_database=store is Store.POSTGRESQL)
     report = Report(tasks=tasks, seed=seed, store=store, machine=str(Machine.this()))
     try:
         with tempfile.TemporaryDirectory(prefix="replan-chaos-") as folder:
-            asyncio.run(run(report, keep or Path(folder), force, placed=placed))
+            asyncio.run(run(report, keep or Path(folder), wanted, placed=placed))
     except* UNAVAILABLE as problems:
         typer.echo(_first(problems), err=True)
         leave(6)
@@ -62,26 +130,26 @@ def main(
     leave(1 if report.broken else 0)
 
 
-async def run(report: Report, folder: Path, force: Force, *, placed: bool) -> None:
+async def run(report: Report, folder: Path, wanted: Mapping[Action, int], *, placed: bool) -> None:
     """Fill in the report. Raises NotConnected, ServerUnavailable, WorkerUnavailable."""
-    given, wanted = jobs(report.tasks, report.seed), hits(report.seed) if placed else []
-    troubles = {name: met for job in (*given, *(hit.job for hit in wanted)) for name, met in job.troubles.items()}
+    tasks, kills = jobs(report.tasks, report.seed), placed_kills(report.seed) if placed else []
+    every_job = [*tasks, *(kill.job for kill in kills)]
+    troubles = {reference: met for job in every_job for reference, met in job.troubles.items()}
     with Progress(console=Console(stderr=True)) as bar:
         async with staged(folder, Store(report.store), troubles) as stage:
-            if given:
-                shown = bar.add_task("random blows", total=len(given))
-                blows = schedule(force, report.seed)
-                trial = Trial(stage, given, blows, lambda trial: _show_trial(bar, shown, trial))
-                await _random(report, trial)
-            if wanted:
-                shown = bar.add_task("placed kills", total=len(wanted) + races.COUNT + lives.COUNT)
-                report.placed = await Placed(stage, lambda: bar.advance(shown)).run(wanted, CHAINS)
-                report.placed += await races.races(stage, report.seed, lambda: bar.advance(shown))
-                report.placed += await lives.lives(stage, report.seed, lambda: bar.advance(shown))
+            if tasks:
+                row = bar.add_task("random disruptions", total=len(tasks))
+                disruptions = schedule(wanted, report.seed)
+                await _random(report, Trial(stage, tasks, disruptions, lambda trial: _show_trial(bar, row, trial)))
+            if kills:
+                row = bar.add_task("placed kills", total=len(kills) + RACES + LIVES)
+                report.placed = await PlacedKills(stage, lambda: bar.advance(row)).run(kills, CHAINS)
+                report.placed += await races(stage, report.seed, lambda: bar.advance(row))
+                report.placed += await lives(stage, report.seed, lambda: bar.advance(row))
 
 
 def _first(problems: BaseExceptionGroup[BaseException]) -> BaseException:
-    """What lies at the bottom: things that run at the same time fail in groups."""
+    """The first single problem in nested groups."""
     first = problems.exceptions[0]
     return _first(first) if isinstance(first, BaseExceptionGroup) else first
 
@@ -91,13 +159,13 @@ async def _random(report: Report, trial: Trial) -> None:
     result = await trial.run()
     report.seconds = time.monotonic() - began
     report.account, report.stuck = result.account, result.stuck
-    report.blows, report.workers = dict(result.blows), dict(result.workers)
+    report.blows, report.workers = dict(result.disruptions), dict(result.workers)
 
 
-def _show_trial(bar: Progress, shown: TaskID, trial: Trial) -> None:
+def _show_trial(bar: Progress, row: TaskID, trial: Trial) -> None:
     killed, cut = trial.fleet.done["killed"], trial.stage.proxy.cut
     words = f"{killed} kills, {trial.stage.server.restarts} restarts, {cut} connections cut"
-    bar.update(shown, completed=len(trial.crowd.finished), description=words)
+    bar.update(row, completed=len(trial.runner.finished), description=words)
 
 
 def show(report: Report) -> None:

@@ -1,71 +1,74 @@
-"""Two workers with one activity: both at the same moment, and one that was stopped where nothing can hold it; and one
-worker whose thread nothing can stop."""
+"""Single tasks that are watched closely: races of two workers for one call, threads that outlive their timeouts, and
+tasks that run again after a reset or under the id of a closed one."""
 
 import asyncio
 import json
 import signal
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
 from activities.boundary.failpoints import Point
-from evals.chaos import effects
-from evals.chaos.cell import Cell, Expected
-from evals.chaos.crowd import Crowd, outcome
+from client.problem import Exit
 from evals.chaos.fleet import Worker, WorkerUnavailable
-from evals.chaos.jobs import Job, single
+from evals.chaos.placed import Cell, Expected
 from evals.chaos.stage import Stage
+from evals.chaos.tasks import Job, ResetPoint, TaskRunner, outcome, reset, single
+from evals.chaos.world import read_effects
+from workflows.agent import AgentWorkflow
+from workflows.plan import Answer, NewSteps
+from workflows.task import Task
 
 TWICE = {"transfer": "transactional", "pay_patiently": "keyed"}
-"""The kinds that two workers are given at once; a retry of another one is not given to anybody."""
+"""The kinds that two workers get at once; a retry of any other kind waits for the first attempt."""
 LATE = (Point.BEFORE_CLAIM, Point.AFTER_CLAIM)
 OVERDUE = {"pay_late": "completed", "pay_too_late": "escalated"}
 """The kinds whose threads outlive their timeouts, and how their tasks end."""
-COUNT = len(TWICE) + len(LATE) + 1 + len(OVERDUE)
-"""How many cells there are."""
-STOP_SECONDS = 60.0
+RACES = len(TWICE) + len(LATE) + 1 + len(OVERDUE)
+"""How many cells `races` returns."""
+FREEZE_SECONDS = 60.0
 END_SECONDS = 120.0
-LOOK_SECONDS = 0.05
+POLL_SECONDS = 0.05
 CUT_SECONDS = 0.1
 APART_SECONDS = 1.5
-"""How long two workers hear nothing of the server, and so of each other: neither learns that it is not the only one."""
+"""How long two workers are cut off from the server, so that neither learns of the other."""
 LAND_SECONDS = 3.0
-"""How long a call that was let go may take."""
+"""How long a call may take after its worker was let go."""
 
 
 async def twice(stage: Stage, seed: int, kind: str) -> Cell:
-    """Freeze a worker before the claim, freeze the one that gets the retry there, too, and let both go at once."""
+    """Freeze a worker before the claim, and the one that gets the retry, too; let both go at once."""
     race = Race.of(stage, f"twice-{kind}-{seed}", kind)
     cell = Cell(effect=TWICE[kind], point="twice at once", expected=Expected(statuses=("completed",), effects=(1,)))
     breaks = ["--dev", "--break", f"{kind}=freeze@{Point.BEFORE_CLAIM}:1"]
-    async with race.told(cell), stage.fleet(race.queue, 0) as fleet:
-        first = await race.stopped(await fleet.hire(*breaks), start=True)
-        second = await race.stopped(await fleet.hire(*breaks))
+    async with race.recorded(cell), stage.fleet(race.queue, 0) as fleet:
+        first = await race.wait_frozen(await fleet.add(*breaks), start=True)
+        second = await race.wait_frozen(await fleet.add(*breaks))
         apart = asyncio.create_task(stage.proxy.drop(APART_SECONDS))
         await asyncio.sleep(0)
         for worker in (first, second):
             worker.send(signal.SIGCONT)
         await apart
-        await race.over()
-        cell.remark = _unlike(sorted(_said(worker) for worker in (first, second)), kind)
+        await race.wait_settled()
+        cell.remark = _wrong_answers(sorted(_outcome(worker) for worker in (first, second)), kind)
     return cell
 
 
-def _said(worker: Worker) -> str:
+def _outcome(worker: Worker) -> str:
     """How the one call of a worker ended, by its log."""
     lines = [json.loads(line) for line in worker.log.read_text().splitlines() if line.startswith("{")]
     ends = [line["outcome"] for line in lines if line.get("event") == "step" and line.get("step") == "s1"]
     return ", ".join(ends) or "nothing"
 
 
-def _unlike(said: Sequence[str], kind: str) -> str:
-    """What is wrong with two answers; the ledger's second answer is the row of the first."""
+def _wrong_answers(answers: Sequence[str], kind: str) -> str:
+    """What is wrong with two answers; the ledger's second answer is a replayed result."""
     right = ["ok", "replayed"] if kind == "transfer" else ["ok", "ok"]
-    return "" if said == right else f"the two answers were {said}"
+    return "" if answers == right else f"the two answers were {answers}"
 
 
 async def late(stage: Stage, seed: int, point: Point) -> Cell:
-    """Freeze an unkeyed call before it is made until another worker has made it, and let it go then."""
+    """Freeze a worker before an unkeyed call until another worker has made the call, and let it go then."""
     expected = Expected(statuses=("completed",), effects=(1,))
     cell = Cell(effect="unkeyed, with reconcile", point=f"frozen {point}, let go late", expected=expected)
     race = Race.of(stage, f"late-{point}-{seed}", "pay_once")
@@ -73,93 +76,93 @@ async def late(stage: Stage, seed: int, point: Point) -> Cell:
 
 
 async def frozen(stage: Stage, seed: int) -> Cell:
-    """Stop an unkeyed call after its last look at the clock, and let it go when the task is over."""
+    """Freeze a worker after the last deadline check of an unkeyed call, and let it go when the task has ended."""
     expected = Expected(statuses=("completed",), effects=(1, 2))
     cell = Cell(effect="unkeyed", point="stopped between check and send", expected=expected, is_apart=True)
     return await _let_go_late(Race.of(stage, f"frozen-{seed}", "pay_frozen"), cell)
 
 
 async def overdue(stage: Stage, seed: int, kind: str) -> Cell:
-    """Let a thread block past its timeout, and past the limit of its attempt where it is to be too late."""
+    """Let a thread block past its timeout; `pay_too_late` also past the limit of its attempt."""
     expected = Expected(statuses=(OVERDUE[kind],), effects=(1,))
     where = "past its limit" if OVERDUE[kind] == "escalated" else "past its timeout"
     cell = Cell(effect="unkeyed, in a thread", point=where, expected=expected)
     race = Race.of(stage, f"overdue-{kind}-{seed}", kind)
-    async with race.told(cell), stage.fleet(race.queue, 1):
-        await race.crowd.start(race.job)
-        await race.over()
+    async with race.recorded(cell), stage.fleet(race.queue, 1):
+        await race.runner.start(race.job)
+        await race.wait_settled()
     return cell
 
 
 async def _let_go_late(race: "Race", cell: Cell, *breaks: str) -> Cell:
-    async with race.told(cell), race.stage.fleet(race.queue, 0) as fleet:
-        first = await race.stopped(await fleet.hire(*breaks), start=True)
-        await fleet.hire()
-        await race.closed()
+    async with race.recorded(cell), race.stage.fleet(race.queue, 0) as fleet:
+        first = await race.wait_frozen(await fleet.add(*breaks), start=True)
+        await fleet.add()
+        await race.wait_closed()
         first.send(signal.SIGCONT)
-        await race.over()
+        await race.wait_settled()
     return cell
 
 
 @dataclass(frozen=True)
 class Race:
-    """One task of one step, which is watched closely."""
+    """One task of one step."""
 
     stage: Stage
     kind: str
     job: Job
-    crowd: Crowd
+    runner: TaskRunner
 
     @classmethod
     def of(cls, stage: Stage, id: str, kind: str, queue: str | None = None) -> "Race":
-        """The task `id` of a kind; on a queue of its own where none is named."""
+        """The task `id` of a kind; without a `queue` it has its own."""
         job = single(id.replace("_", "-"), kind)
-        return cls(stage, kind, job, Crowd(stage.client, queue or job.id, [job], 1, lambda: None))
+        return cls(stage, kind, job, TaskRunner(stage.client, queue or job.id, [job], 1, lambda: None))
 
     @property
     def queue(self) -> str:
-        """Of its workers."""
-        return self.crowd.queue
+        """Its workers' task queue."""
+        return self.runner.queue
 
-    async def stopped(self, worker: Worker, *, start: bool = False) -> Worker:
-        """Wait until a worker has frozen itself, and cut its connection, so that the server gives it nothing more.
+    async def wait_frozen(self, worker: Worker, *, start: bool = False) -> Worker:
+        """Wait until a worker has frozen itself, and cut its connection, so that the server gives it no more work.
 
         Raises:
             TimeoutError: it did not freeze.
         """
         if start:
-            await self.crowd.start(self.job)
-        async with asyncio.timeout(STOP_SECONDS):
+            await self.runner.start(self.job)
+        async with asyncio.timeout(FREEZE_SECONDS):
             while not worker.is_stopped:  # noqa: ASYNC110  # no event tells
-                await asyncio.sleep(LOOK_SECONDS)
+                await asyncio.sleep(POLL_SECONDS)
         await self.stage.proxy.drop(CUT_SECONDS)
         return worker
 
-    async def closed(self) -> None:
+    async def wait_closed(self) -> None:
         """Wait until the task has ended. Raises TimeoutError."""
-        await asyncio.wait_for(self.crowd.closed(self.job), END_SECONDS)
+        await asyncio.wait_for(self.runner.wait_closed(self.job), END_SECONDS)
 
-    async def over(self) -> None:
-        """Wait until the task has ended, and all that was let go has landed. Raises TimeoutError."""
-        await self.closed()
+    async def wait_settled(self) -> None:
+        """Wait until the task and all its calls have ended. Raises TimeoutError."""
+        await self.wait_closed()
         await asyncio.sleep(LAND_SECONDS)
 
     @asynccontextmanager
-    async def told(self, cell: Cell) -> AsyncIterator[None]:
-        """Add to the cell what became of the task; where the race is not over in time, that is what is wrong."""
+    async def recorded(self, cell: Cell) -> AsyncIterator[None]:
+        """Add to the cell what became of the task, or that it took too long."""
         try:
             yield
         except (TimeoutError, WorkerUnavailable) as problem:
             cell.remark = f"given up: {problem or type(problem).__name__}"
             return
-        happened = await effects.read(self.stage.databases.bank, self.stage.book)
-        ended = await outcome(self.crowd.handle(self.job))
+        happened = await read_effects(self.stage.databases.bank, self.stage.book)
+        ended = await outcome(self.runner.handle(self.job))
         cell.ended.append(str(ended.status) if ended else "unfinished")
         cell.effects.append(happened.count(self.kind, self.job.reference("s1")))
 
 
 async def races(stage: Stage, seed: int, changed: Callable[[], None]) -> list[Cell]:
-    """All of them, `changed` called after each."""
+    """Run all races; `changed` is called after each."""
     cells = list[Cell]()
     doubled = (twice(stage, seed, kind) for kind in TWICE)
     blocked = (overdue(stage, seed, kind) for kind in OVERDUE)
@@ -167,3 +170,95 @@ async def races(stage: Stage, seed: int, changed: Callable[[], None]) -> list[Ce
         cells.append(await race)
         changed()
     return cells
+
+
+KINDS_RUN_AGAIN = {
+    "set_limit": "idempotent",
+    "pay": "keyed",
+    "pay_strictly": "keyed, second call refused",
+    "transfer": "transactional",
+    "pay_once": "unkeyed, with reconcile",
+    "pay_blindly": "unkeyed, without",
+}
+ANEW = {"transfer": "move_back", "pay": "refund"}
+"""The kinds that a planner plans again under another id, and what undoes them."""
+LIVES = len(KINDS_RUN_AGAIN) * (len(ResetPoint) + 1) + 2 * len(ANEW)
+"""How many cells `lives` returns."""
+
+
+async def lives(
+    stage: Stage, seed: int, changed: Callable[[], None], kinds: Collection[str] = KINDS_RUN_AGAIN
+) -> list[Cell]:
+    """Run tasks of these kinds again; `changed` is called after each."""
+    cells = list[Cell]()
+    async with stage.fleet("lives", 1):
+        for kind in kinds:
+            for point in (*ResetPoint, None):
+                cells.append(await (_reset(stage, seed, kind, point) if point else _reused(stage, seed, kind)))
+                changed()
+    for kind in ANEW.keys() & set(kinds):
+        for is_undone in (False, True):
+            cells.append(await _planned_anew(stage, seed, kind, is_undone=is_undone))
+            changed()
+    return cells
+
+
+async def _reset(stage: Stage, seed: int, kind: str, point: ResetPoint) -> Cell:
+    """A closed task is reset: it runs again, and its effect happens once."""
+    race = Race.of(stage, f"{point}-{seed}-{kind}".replace(" ", "-"), kind, "lives")
+    cell = Cell(
+        effect=KINDS_RUN_AGAIN[kind], point=f"reset {point}", expected=Expected(statuses=("completed",), effects=(1,))
+    )
+    async with race.recorded(cell):
+        await race.runner.start(race.job)
+        await race.wait_closed()
+        if not await reset(stage.client, race.job.id, point):
+            cell.remark = "there was nothing to reset to"
+        await race.wait_closed()
+    return cell
+
+
+async def _reused(stage: Stage, seed: int, kind: str) -> Cell:
+    """A new task under the same id has an effect of its own."""
+    race = Race.of(stage, f"reused-{seed}-{kind}", kind, "lives")
+    effects = (1,) if kind == "set_limit" else (2,)  # a limit that is set twice is set
+    expected = Expected(statuses=("completed",), effects=effects)
+    cell = Cell(effect=KINDS_RUN_AGAIN[kind], point="a new task with its id", expected=expected)
+    async with race.recorded(cell):
+        for _ in range(2):
+            await race.runner.start(race.job)
+            await race.wait_closed()
+    return cell
+
+
+async def _planned_anew(stage: Stage, seed: int, kind: str, *, is_undone: bool) -> Cell:
+    """A task is reset to before its plan, and its planner names the step `again`: refused, or undone first."""
+    point, effects = ("reset --undo", 2) if is_undone else ("reset, refused", 1)
+    cell = Cell(
+        effect=KINDS_RUN_AGAIN[kind], point=point, expected=Expected(statuses=("completed",), effects=(effects,))
+    )
+    race = Race.of(stage, f"anew-{seed}-{kind}{'-undo' * is_undone}", kind)
+    async with race.recorded(cell), stage.fleet(race.queue, 0) as fleet:
+        first = await fleet.add("--planner", _script(stage, race, "s1"))
+        task = Task(text=race.job.id)
+        await stage.client.start_workflow(AgentWorkflow.run, task, id=race.job.id, task_queue=race.queue)
+        await race.wait_closed()
+        first.send(signal.SIGKILL)
+        await fleet.add("--planner", _script(stage, race, "again"))
+        code = await fleet.starter("reset", race.job.id, "--to", "catalogue", *["--undo"] * is_undone)
+        await race.wait_closed()
+        if (code == Exit.COMPLETED) is not is_undone:
+            cell.remark = f"reset ended with {code}"
+    happened = await read_effects(stage.databases.bank, stage.book)
+    if happened.count(ANEW[kind], race.job.reference("s1")) != is_undone:
+        cell.remark = f"{cell.remark} the first effect was{' not' * is_undone} undone".strip()
+    return cell
+
+
+def _script(stage: Stage, race: Race, id: str) -> str:
+    """A scripted planner that gives the task's first step this id."""
+    step = race.job.steps[0].model_copy(update={"id": id})
+    script = [NewSteps(steps=(step,)), Answer(result="done")]
+    file = stage.places.folder / f"{race.job.id}-{id}.json"
+    file.write_text(json.dumps([proposal.model_dump(mode="json") for proposal in script]))
+    return f"scripted:{file}"

@@ -1,12 +1,19 @@
-"""Everything that a trial breaks, started in order and ended with it."""
+"""What a trial needs, started in order and ended with it: databases, payment service, server, proxy, workers."""
 
+import asyncio
 import json
+import os
+import secrets
+import signal
+import socket
 import sys
 from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from enum import StrEnum
 from pathlib import Path
+from types import TracebackType
 
 from sqlalchemy import update
 from sqlalchemy.exc import DBAPIError
@@ -15,15 +22,221 @@ from temporalio.client import Client
 from temporalio.runtime import LoggingConfig, Runtime, TelemetryConfig, TelemetryFilter
 
 from activities.storage.vault import PAYLOADS
-from evals.chaos.accounts import open_accounts
-from evals.chaos.book import Book
-from evals.chaos.databases import Databases, Store, databases
 from evals.chaos.fleet import ROOT, Fleet
-from evals.chaos.places import Places
-from evals.chaos.proxy import Proxy
-from evals.chaos.server import Server
+from evals.chaos.payments import RESET_ON_CLOSE, Book
+from evals.chaos.world import NOTES, open_accounts
+from replan.testing import postgresql
 from runtime.child import end, spawn
 from runtime.client import connect
+from runtime.dev_server import DevServer, ServerSpec, find_cli, free_port
+from workflows import attributes
+
+AWAY_SECONDS = 1.0
+POLL_SECONDS = 0.05
+CHUNK = 64 * 1024
+DURABLE = ("-c", "max_connections=200")
+"""Nothing that PostgreSQL does to survive crashes is switched off."""
+TOOLS = ROOT / "evals" / "chaos" / "tools.py"
+
+
+class Store(StrEnum):
+    """Which database."""
+
+    SQLITE = "sqlite"
+    POSTGRESQL = "postgresql"
+
+
+class NoDatabase(RuntimeError):
+    """The database that was asked for is not installed."""
+
+
+@dataclass(frozen=True)
+class Databases:
+    """The workers' store and the bank: two SQLite files, or two databases of one PostgreSQL."""
+
+    store: str
+    """Its URL."""
+    bank: str
+    """Its URL."""
+    cluster: postgresql.Cluster | None = None
+
+    async def restart(self) -> None:
+        """Crash PostgreSQL and start it again; nothing for SQLite, which has no process."""
+        if self.cluster:
+            await self.cluster.stop(signal.SIGQUIT)
+            await asyncio.sleep(AWAY_SECONDS)
+            await self.cluster.start()
+
+
+@asynccontextmanager
+async def databases(store: Store, folder: Path) -> AsyncIterator[Databases]:
+    """Both databases, empty; they end with the block.
+
+    Raises:
+        NoDatabase: PostgreSQL is not installed.
+        PostgresFailed: it did not start.
+    """
+    if store is Store.SQLITE:
+        store_file, bank_file = folder / "store.db", folder / "bank.db"
+        yield Databases(f"sqlite+aiosqlite:///{store_file}", f"sqlite+aiosqlite:///{bank_file}")
+        return
+    binaries = postgresql.find_postgresql()
+    if binaries is None:
+        raise NoDatabase(postgresql.MISSING)
+    login = {"user": "replan", "password": secrets.token_hex(16)}
+    log = folder / "postgresql.log"
+    async with postgresql.running(binaries, free_port(), **login, options=DURABLE, log=log) as cluster:
+        for name in ("store", "bank"):
+            cluster.run(f"CREATE DATABASE {name}")
+        yield Databases(cluster.url("store"), cluster.url("bank"), cluster)
+
+
+class Proxy:
+    """Stands between workers and server and can cut their connections; up inside `async with`."""
+
+    def __init__(self, port: int, target: int) -> None:
+        """Listen on `port`; connect to `target` for each connection."""
+        self.port = port
+        self._target = target
+        self._listening: asyncio.Server | None = None
+        self._open = set[asyncio.StreamWriter]()
+        self.cut = 0
+        """How many connections were cut so far."""
+
+    @property
+    def address(self) -> str:
+        """The address for workers."""
+        return f"127.0.0.1:{self.port}"
+
+    async def __aenter__(self) -> "Proxy":
+        await self._listen()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._refuse()
+
+    async def used(self) -> None:
+        """Wait until there is a connection."""
+        while not self._open:  # noqa: ASYNC110  # no event tells
+            await asyncio.sleep(POLL_SECONDS)
+
+    async def drop(self, seconds: float) -> int:
+        """Cut every connection and refuse new ones for a while; how many were cut."""
+        cut = self._refuse()
+        await asyncio.sleep(seconds)
+        await self._listen()
+        return cut
+
+    async def _listen(self) -> None:
+        self._listening = await asyncio.start_server(self._join, "127.0.0.1", self.port)
+
+    def _refuse(self) -> int:
+        if self._listening:
+            self._listening.close()
+        open, self._open = self._open, set()
+        for writer in open:
+            writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET_ON_CLOSE)
+            writer.transport.abort()
+        self.cut += len(open) // 2
+        return len(open) // 2
+
+    async def _join(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            there, back = await asyncio.open_connection("127.0.0.1", self._target)
+        except OSError:  # the server is down
+            writer.transport.abort()
+            return
+        self._open |= {writer, back}
+        await asyncio.gather(_pass_on(reader, back), _pass_on(there, writer))
+        self._open -= {writer, back}
+
+
+async def _pass_on(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    """Copy until one side ends, then end the other."""
+    with suppress(OSError):
+        while part := await reader.read(CHUNK):
+            writer.write(part)
+            await writer.drain()
+    writer.close()
+
+
+class Server:
+    """A real Temporal server that can be killed; up inside `async with`. Ports and file stay the same."""
+
+    def __init__(self, folder: Path, port: int) -> None:
+        """Keep the database in `folder`."""
+        self.port = port
+        self._spec = ServerSpec(folder, "127.0.0.1", port, free_port(), attributes=attributes.TYPES)
+        self._running: DevServer | None = None
+        self.restarts = 0
+
+    @property
+    def address(self) -> str:
+        """The address that bypasses the proxy."""
+        return self._spec.address
+
+    async def __aenter__(self) -> "Server":
+        self._running = DevServer(self._spec, await find_cli(lambda _: None))
+        await self._running.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._running:
+            await self._running.stop()
+
+    async def restart(self) -> None:
+        """Send SIGKILL, wait a moment, and start a new one on the same file."""
+        if self._running and self._running.pid:
+            os.kill(self._running.pid, signal.SIGKILL)
+            await asyncio.sleep(AWAY_SECONDS)
+            await self._running.start()
+            self.restarts += 1
+
+
+@dataclass(frozen=True)
+class Places:
+    """The files and ports of one trial."""
+
+    folder: Path
+    server: int = field(default_factory=free_port)
+    proxy: int = field(default_factory=free_port)
+    payments: int = field(default_factory=free_port)
+
+    @property
+    def book(self) -> Path:
+        """The payment service's database."""
+        return self.folder / "payments.db"
+
+    @property
+    def troubles(self) -> Path:
+        """The payment service's fault plan."""
+        return self.folder / "troubles.json"
+
+    @property
+    def notes(self) -> Path:
+        """The calls that the tools have noted."""
+        return self.folder / "notes.jsonl"
+
+    @property
+    def state(self) -> Path:
+        """The workers' state folder."""
+        return self.folder / "state"
+
+    def environment(self, address: str, databases: Databases) -> Mapping[str, str]:
+        """The environment of a worker that connects to `address`."""
+        return {
+            "TEMPORAL_ADDRESS": address,
+            "REPLAN_STATE": str(self.state),
+            "REPLAN_STORE": databases.store,
+            "REPLAN_CHAOS_BANK": databases.bank,
+            "REPLAN_CHAOS_PAYMENTS": f"http://127.0.0.1:{self.payments}",
+            NOTES: str(self.notes),
+            "PYTHONPATH": str(ROOT),
+        }
 
 
 @dataclass(frozen=True)
@@ -36,15 +249,16 @@ class Stage:
     server: Server
     proxy: Proxy
     client: Client
-    """Past the proxy."""
+    """Connected to the server, not to the proxy."""
 
     def fleet(self, queue: str, size: int) -> Fleet:
-        """Workers on a queue of their own, behind the proxy."""
+        """Workers on this queue, behind the proxy."""
         environment = self.places.environment(self.proxy.address, self.databases)
-        return Fleet(self.places.folder, self.places.words(queue), environment, size, prefix=queue)
+        options = ["--tools", str(TOOLS), "--queue", queue]
+        return Fleet(self.places.folder, options, environment, size, prefix=queue)
 
-    async def is_dated_back(self) -> bool:
-        """Date all payloads back by two days; whether the store could be reached."""
+    async def date_payloads_back(self) -> bool:
+        """Make all payloads two days older; False if the store is away."""
         engine = create_async_engine(self.databases.store)
         try:
             async with engine.begin() as tx:
@@ -58,7 +272,7 @@ class Stage:
 
 @asynccontextmanager
 async def staged(folder: Path, store: Store, troubles: Mapping[str, Sequence[str]]) -> AsyncIterator[Stage]:
-    """Databases with an open bank, the payment service, the server and the proxy before it.
+    """Start databases, bank, payment service, server and proxy.
 
     Raises:
         ServerUnavailable: the server did not start.
@@ -67,24 +281,21 @@ async def staged(folder: Path, store: Store, troubles: Mapping[str, Sequence[str
     places.state.mkdir(parents=True)
     places.troubles.write_text(json.dumps(troubles))
     async with AsyncExitStack() as up:
-        kept = await up.enter_async_context(databases(store, folder))
-        bank = create_async_engine(kept.bank)
+        both = await up.enter_async_context(databases(store, folder))
+        bank = create_async_engine(both.bank)
         await open_accounts(bank)
         await bank.dispose()
         book = Book(places.book)
-        service = spawn(_service(places), folder / "payments.log", environment={"PYTHONPATH": str(ROOT)})
+        words = [str(places.payments), str(places.book), str(places.troubles)]
+        command = [sys.executable, "-m", "evals.chaos.payments", *words]
+        service = spawn(command, folder / "payments.log", environment={"PYTHONPATH": str(ROOT)})
         up.push_async_callback(end, service)
         server = await up.enter_async_context(Server(folder / "server", places.server))
         proxy = await up.enter_async_context(Proxy(places.proxy, places.server))
         client = await connect(address=server.address, plain=True, runtime=_silent())
-        yield Stage(places, kept, book, server, proxy, client)
-
-
-def _service(places: Places) -> list[str]:
-    words = [str(places.payments), str(places.book), str(places.troubles)]
-    return [sys.executable, "-m", "evals.chaos.payments", *words]
+        yield Stage(places, both, book, server, proxy, client)
 
 
 def _silent() -> Runtime:
-    """A runtime that does not tell of every call which met no server: that there is none is our own doing."""
+    """A runtime that does not log each failed call: the trial itself kills the server."""
     return Runtime(telemetry=TelemetryConfig(logging=LoggingConfig(TelemetryFilter("ERROR", "ERROR"))))

@@ -7,12 +7,9 @@ import pytest
 from temporalio.api.history.v1 import HistoryEvent
 
 from evals.chaos.account import Account, Verdict, verdicts
-from evals.chaos.accounts import back_of
-from evals.chaos.blows import Force, What, schedule
-from evals.chaos.effects import Effects
-from evals.chaos.histories import Steps, ran_again
-from evals.chaos.jobs import jobs
-from evals.chaos.notes import Note
+from evals.chaos.tasks import Steps, jobs, ran_again
+from evals.chaos.trial import Action, amounts, schedule
+from evals.chaos.world import Effects, Note, back_of
 from workflows.budget import Spent
 from workflows.faults import Applied, Code, Fault
 from workflows.outcome import Outcome, OutcomeStep
@@ -179,9 +176,9 @@ def test_a_finished_step_that_is_scheduled_again_is_seen() -> None:
 
 def test_a_seed_decides_everything() -> None:
     """The same tasks, troubles and blows for the same seed, and others for another."""
-    force = Force.of(60, 5, 5, has_database=True)
+    wanted = amounts(60, 5, 5, has_database=True)
     one, same, other = (
-        ([(job.id, job.steps, job.troubles) for job in jobs(40, seed)], schedule(force, seed)) for seed in (7, 7, 8)
+        ([(job.id, job.steps, job.troubles) for job in jobs(40, seed)], schedule(wanted, seed)) for seed in (7, 7, 8)
     )
 
     assert one == same
@@ -190,8 +187,13 @@ def test_a_seed_decides_everything() -> None:
 
 def test_the_schedule_has_what_was_asked_for() -> None:
     """So many of each, in the order of their time, all while tasks run."""
-    blows = schedule(Force.of(60, 5, 4, has_database=False), 7)
-    count = {what: sum(blow.what is what for blow in blows) for what in What}
+    blows = schedule(amounts(60, 5, 4, has_database=False), 7)
+    count = {what: sum(blow.action is what for blow in blows) for what in Action}
 
-    assert [count[what] for what in (What.KILL, What.RESTART_SERVER, What.DROP, What.RESTART_DATABASE)] == [60, 5, 4, 0]
+    assert [count[what] for what in (Action.KILL, Action.RESTART_SERVER, Action.DROP, Action.RESTART_DATABASE)] == [
+        60,
+        5,
+        4,
+        0,
+    ]
     assert sorted(blow.at for blow in blows) == [blow.at for blow in blows] and 0 < blows[0].at < blows[-1].at < 1

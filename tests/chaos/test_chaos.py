@@ -10,11 +10,9 @@ from typing import Any
 import pytest
 
 from activities.boundary.failpoints import Point
-from evals.chaos.databases import Store
-from evals.chaos.lives import lives
-from evals.chaos.placed import AFTER_ANSWER, Hit, Placed, hits
-from evals.chaos.races import OVERDUE, TWICE, frozen, late, overdue, twice
-from evals.chaos.stage import Stage, staged
+from evals.chaos.placed import AFTER_ANSWER, Kill, PlacedKills, placed_kills
+from evals.chaos.races import OVERDUE, TWICE, frozen, late, lives, overdue, twice
+from evals.chaos.stage import Stage, Store, staged
 from tests.processes import ROOT
 
 SEED = 3
@@ -38,9 +36,9 @@ async def stage(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Stage
         yield running
 
 
-def chosen() -> list[Hit]:
-    """The kills in chosen places."""
-    return [hit for hit in hits(SEED, times=1) if (hit.kind, hit.point) in HITS]
+def chosen() -> list[Kill]:
+    """The kills in chosen paths."""
+    return [hit for hit in placed_kills(SEED, times=1) if (hit.kind, hit.point) in HITS]
 
 
 @pytest.mark.parametrize(("tasks", "kills"), [(6, 2), pytest.param(16, 4, marks=pytest.mark.full)])
@@ -48,8 +46,8 @@ def chosen() -> list[Hit]:
 def test_nothing_is_done_twice_or_lost_while_things_are_killed(tmp_path: Path, tasks: int, kills: int) -> None:
     """Workers, server and connections are killed, tasks reset: all end, every effect is single, no cent is lost."""
     command = [sys.executable, "-m", "evals.chaos", "--tasks", str(tasks), "--seed", str(SEED), "--no-placed"]
-    blows = ["--kills", str(kills), "--restarts", "1", "--drops", "1", "--json", str(tmp_path / "report.json")]
-    done = subprocess.run([*command, *blows], cwd=ROOT, capture_output=True, text=True, check=False, timeout=220)
+    disruptions = ["--kills", str(kills), "--restarts", "1", "--drops", "1", "--json", str(tmp_path / "report.json")]
+    done = subprocess.run([*command, *disruptions], cwd=ROOT, capture_output=True, text=True, check=False, timeout=220)
     report: dict[str, Any] = json.loads((tmp_path / "report.json").read_text())
 
     assert (done.returncode, report["broken"]) == (0, []), done.stdout + done.stderr
@@ -60,7 +58,7 @@ def test_nothing_is_done_twice_or_lost_while_things_are_killed(tmp_path: Path, t
 @pytest.mark.timeout(240)
 async def test_a_worker_may_die_anywhere(stage: Stage) -> None:
     """Each effect at one of its points: the table is right."""
-    cells = await Placed(stage, lambda: None).run(chosen(), chains=2)
+    cells = await PlacedKills(stage, lambda: None).run(chosen(), chains=2)
 
     assert [str(cell) for cell in cells if not cell.is_right] == []
     assert len(cells) == len(HITS)

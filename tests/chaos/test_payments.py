@@ -9,7 +9,7 @@ import httpx2
 import pytest
 
 from evals.chaos import payments
-from evals.chaos.book import Answer, Book, Call, Endpoint, Trouble
+from evals.chaos.payments import Answer, Book, Call, Endpoint, Trouble
 
 
 @contextmanager
@@ -89,9 +89,9 @@ def test_who_is_to_be_killed_is_in_the_book(tmp_path: Path) -> None:
     """Only a call that was carried out condemns its worker, once."""
     book = Book(tmp_path / "book.db", {"r": [Trouble.KILL, Trouble.KILL]})
     call = Call(Endpoint.PLAIN, "r", None, 5, worker=4711)
-    first, _ = book.arrived(call)
-    book.arrived(call)
-    answer = book.carry_out(first, call)
+    first, _ = book.record_call(call)
+    book.record_call(call)
+    answer = book.apply(first, call)
 
     assert answer == Answer(200, {"id": 1, "reference": "r", "amount": 5}, applied=True)
-    assert (book.condemned(0), book.condemned(first)) == ([(first, 4711)], [])
+    assert (book.workers_to_kill(0), book.workers_to_kill(first)) == ([(first, 4711)], [])

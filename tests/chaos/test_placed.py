@@ -4,8 +4,7 @@ from itertools import pairwise
 
 import pytest
 
-from evals.chaos.cell import Cell, Expected
-from evals.chaos.placed import KINDS, POINTS, TIMES, expected, hits
+from evals.chaos.placed import KINDS, POINTS, TIMES, Cell, Expected, expected, placed_kills
 
 ONCE = Expected(statuses=("completed",), effects=(1,))
 
@@ -29,7 +28,7 @@ def test_a_cell_is_right_when_all_its_tasks_are(ended: list[str], counts: list[i
 
 def test_every_effect_is_killed_three_times_at_every_point() -> None:
     """And no kind follows itself, since the next victim serves the task before its own."""
-    kinds = [hit.kind for hit in hits(7)]
+    kinds = [hit.kind for hit in placed_kills(7)]
 
     assert len(kinds) == len(KINDS) * len(POINTS) * TIMES
     assert all(kind != following for kind, following in pairwise(kinds))

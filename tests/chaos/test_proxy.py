@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from evals.chaos.proxy import Proxy
+from evals.chaos.stage import Proxy
 from runtime.dev_server import free_port
 
 

@@ -12,7 +12,7 @@ from temporalio.api.enums.v1 import EventType
 from temporalio.client import Client, WorkflowHandle, WorkflowHistory
 from temporalio.service import RPCError
 
-from evals.chaos.histories import replay_failures
+from evals.chaos.tasks import replay_failures
 from runtime.client import connect
 from runtime.dev_server import DevServer, ServerSpec, find_cli, free_port
 from tests.crash.test_crash import Workers

@@ -1,10 +1,14 @@
-"""The tools of the trial: `worker.py --tools evals/chaos/bank.py`.
+"""The tools of the trial: `worker.py --tools evals/chaos/tools.py`.
 
-A bank whose books are in a database of their own, and a payment service that is spoken to over HTTP, in every way that
-an effect can be declared.
+A bank with a database of its own, and a payment service over HTTP, with every effect that a tool can declare. The tools
+at the end are for races: calls that are sent late, that freeze their worker, or whose threads outlive their timeouts.
 """
 
 import os
+import signal
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
 import httpx2
@@ -12,11 +16,15 @@ from pydantic import BaseModel
 from sqlalchemy import insert, select, update
 from sqlalchemy.ext.asyncio import create_async_engine
 
-from evals.chaos import notes
-from evals.chaos.accounts import ACCOUNTS, RECEIPTS, TRANSFERS, back_of
 from evals.chaos.payments import PATIENCE, SETTLE
+from evals.chaos.world import ACCOUNTS, NOTES, RECEIPTS, TRANSFERS, back_of, read_notes, take_note
 from replan import Key, Refused, Transaction, tool
+from workflows.routing import OVERTIME_TIMES
 
+LONG_TIMEOUT = 30.0
+"""Seconds: longer than a worker is frozen."""
+SHORT_TIMEOUT = 0.5
+"""Seconds: the thread outlives the limit of its attempt, too."""
 BANK = create_async_engine(os.environ["REPLAN_CHAOS_BANK"])
 
 
@@ -27,7 +35,7 @@ class Owner(BaseModel):
 
 
 class Balance(BaseModel):
-    """What is in it, in cents."""
+    """In cents."""
 
     balance: int
 
@@ -35,7 +43,7 @@ class Balance(BaseModel):
 @tool.read(datasource=BANK)
 async def balance(args: Owner, tx: Transaction) -> Balance:
     """Look into an account."""
-    notes.take()
+    take_note()
     found = await tx.scalar(select(ACCOUNTS.c.balance).where(ACCOUNTS.c.id == args.account))
     return Balance(balance=found or 0)
 
@@ -58,7 +66,7 @@ class Transfer(BaseModel):
 @tool.transactional(datasource=BANK, timeout=20)
 async def move_back(args: Order, tx: Transaction) -> Transfer:
     """Move an amount back to where it came from."""
-    notes.take()
+    take_note()
     back = {"reference": back_of(args.reference), "source": args.target, "target": args.source}
     return await _move(args.model_copy(update=back), tx)
 
@@ -66,7 +74,7 @@ async def move_back(args: Order, tx: Transaction) -> Transfer:
 @tool.transactional(datasource=BANK, timeout=20, undo=move_back)
 async def transfer(args: Order, tx: Transaction) -> Transfer:
     """Move an amount from one account to another."""
-    notes.take()
+    take_note()
     return await _move(args, tx)
 
 
@@ -83,7 +91,7 @@ async def _move(args: Order, tx: Transaction) -> Transfer:
 
 
 class Words(BaseModel):
-    """What a receipt says."""
+    """The text of a receipt."""
 
     reference: str
     of: int
@@ -98,13 +106,13 @@ class Receipt(BaseModel):
 @tool.transactional(datasource=BANK, timeout=20)
 async def write_receipt(args: Words, tx: Transaction) -> Receipt:
     """Write a receipt."""
-    notes.take()
+    take_note()
     row = {"reference": args.reference, "words": f"for {args.of}"}
     return Receipt(id=await tx.scalar(insert(RECEIPTS).values(row).returning(RECEIPTS.c.id)) or 0)
 
 
 class Statement(BaseModel):
-    """A statement of an account: more than a history carries, so it lies in the store."""
+    """A statement of an account: so large that it lies in the store."""
 
     account: int
     lines: str
@@ -120,12 +128,12 @@ class Asked(BaseModel):
 @tool.read
 async def print_statement(args: Asked) -> Statement:
     """Print a long statement of an account."""
-    notes.take()
+    take_note()
     return Statement(account=args.account, lines=f"{args.reference} " * 8_000)
 
 
 class Reference(BaseModel):
-    """What a charge or a rate is looked up by."""
+    """By what a charge or a rate is looked up."""
 
     reference: str
 
@@ -151,28 +159,28 @@ class Rate(BaseModel):
 @tool.read(timeout=PATIENCE)
 async def find_payment(args: Reference, http: httpx2.AsyncClient) -> Charge:
     """Look a charge up by its reference or by the key that it was made with."""
-    notes.take()
-    return Charge.model_validate(await sent(http, "GET", "find", args.reference))
+    take_note()
+    return Charge.model_validate(await _sent(http, "GET", "find", args.reference))
 
 
 @tool.read(timeout=PATIENCE)
 async def get_rate(args: Reference, http: httpx2.AsyncClient) -> Rate:
     """Ask for the rate of the day."""
-    notes.take()
-    return Rate.model_validate(await sent(http, "GET", "rate", args.reference))
+    take_note()
+    return Rate.model_validate(await _sent(http, "GET", "rate", args.reference))
 
 
 @tool.idempotent(timeout=PATIENCE)
 async def set_limit(args: Payment, http: httpx2.AsyncClient) -> Payment:
     """Set a limit, as often as you like."""
-    notes.take()
-    return Payment.model_validate(await sent(http, "PUT", "limit", args.reference, json={"amount": args.amount}))
+    take_note()
+    return Payment.model_validate(await _sent(http, "PUT", "limit", args.reference, json={"amount": args.amount}))
 
 
 @tool.keyed(reconcile=find_payment.using(reference="key"), settle=SETTLE, timeout=PATIENCE)
 async def refund(args: Payment, key: Key, http: httpx2.AsyncClient) -> Charge:
     """Give a charge back."""
-    notes.take()
+    take_note()
     back = args.model_copy(update={"reference": back_of(args.reference)})
     return await _charged(http, "keyed", back, headers={"idempotency-key": key})
 
@@ -180,42 +188,99 @@ async def refund(args: Payment, key: Key, http: httpx2.AsyncClient) -> Charge:
 @tool.keyed(reconcile=find_payment.using(reference="key"), settle=SETTLE, timeout=PATIENCE, undo=refund)
 async def pay(args: Payment, key: Key, http: httpx2.AsyncClient) -> Charge:
     """Charge; the service gives a second call with the same key the first one's answer."""
-    notes.take()
+    take_note()
     return await _charged(http, "keyed", args, headers={"idempotency-key": key})
 
 
 @tool.keyed(reconcile=find_payment.using(reference="key"), settle=SETTLE, timeout=PATIENCE)
 async def pay_strictly(args: Payment, key: Key, http: httpx2.AsyncClient) -> Charge:
     """Charge; the service refuses a second call with the same key."""
-    notes.take()
+    take_note()
     return await _charged(http, "strict", args, headers={"idempotency-key": key})
 
 
 @tool.unkeyed(reconcile=find_payment.using(reference="args.reference"), settle=SETTLE, timeout=PATIENCE)
 async def pay_once(args: Payment, http: httpx2.AsyncClient) -> Charge:
-    """Charge; the service knows no keys, and can be asked what became of it."""
-    notes.take()
+    """Charge; the service knows no keys, but charges can be looked up."""
+    take_note()
     return await _charged(http, "plain", args)
 
 
 @tool.unkeyed(timeout=PATIENCE)
 async def pay_blindly(args: Payment, http: httpx2.AsyncClient) -> Charge:
-    """Charge; the service knows no keys, and nobody can ask what became of it."""
-    notes.take()
+    """Charge; the service knows no keys, and charges cannot be looked up."""
+    take_note()
     return await _charged(http, "plain", args)
 
 
 async def _charged(http: httpx2.AsyncClient, endpoint: str, args: Payment, **more: Any) -> Charge:
     return Charge.model_validate(
-        await sent(http, "POST", endpoint, args.reference, json={"amount": args.amount}, **more)
+        await _sent(http, "POST", endpoint, args.reference, json={"amount": args.amount}, **more)
     )
 
 
-async def sent(
+async def _sent(
     http: httpx2.AsyncClient, method: str, endpoint: str, reference: str, headers: Any = None, **body: Any
 ) -> Any:
-    """Send one request to the payment service, with the process that it comes from, and read its answer."""
+    """Send one request to the payment service, with the id of this process, and read the answer."""
     url = f"{os.environ['REPLAN_CHAOS_PAYMENTS']}/{endpoint}"
-    given = {**(headers or {}), "x-worker": str(os.getpid())}
-    reply = await http.request(method, url, params={"reference": reference}, headers=given, **body)
+    headers = {**(headers or {}), "x-worker": str(os.getpid())}
+    reply = await http.request(method, url, params={"reference": reference}, headers=headers, **body)
     return reply.raise_for_status().json()
+
+
+@tool.keyed(reconcile=find_payment.using(reference="key"), settle=SETTLE, timeout=LONG_TIMEOUT)
+async def pay_patiently(args: Payment, key: Key, http: httpx2.AsyncClient) -> Charge:
+    """Charge; a worker that was frozen for a while may still send it."""
+    take_note()
+    return await _charged(http, "keyed", args, headers={"idempotency-key": key})
+
+
+@tool.unkeyed(reconcile=find_payment.using(reference="args.reference"), settle=SETTLE, timeout=PATIENCE)
+async def pay_frozen(args: Payment, http: httpx2.AsyncClient) -> Charge:
+    """Charge; the first call stops its worker between the head of the request and its body."""
+    is_first = _is_first("pay_frozen")
+    take_note()
+    body = f'{{"amount": {args.amount}}}'.encode()
+
+    async def body_parts() -> AsyncIterator[bytes]:
+        if is_first:
+            os.kill(os.getpid(), signal.SIGSTOP)
+        yield body
+
+    length = {"content-length": str(len(body))}
+    return Charge.model_validate(
+        await _sent(http, "POST", "plain", args.reference, headers=length, content=body_parts())
+    )
+
+
+@tool.unkeyed(
+    reconcile=find_payment.using(reference="args.reference"), timeout=PATIENCE, settle=0, enforces_timeout=True
+)
+def pay_late(args: Payment) -> Charge:
+    """Charge from a thread; the first call blocks past its timeout, whatever its declaration says."""
+    seconds = 2 * PATIENCE + 3 if _is_first("pay_late") else 0  # by then no other attempt would wait for it
+    take_note()
+    return _sent_after(seconds, args)
+
+
+@tool.unkeyed(
+    reconcile=find_payment.using(reference="args.reference"), timeout=SHORT_TIMEOUT, settle=0, enforces_timeout=True
+)
+def pay_too_late(args: Payment) -> Charge:
+    """Charge from a thread; the first call blocks even past the limit of its attempt."""
+    seconds = (1 + OVERTIME_TIMES) * SHORT_TIMEOUT + 1 if _is_first("pay_too_late") else 0
+    take_note()
+    return _sent_after(seconds, args)
+
+
+def _is_first(kind: str) -> bool:
+    return all(note.kind != kind for note in read_notes(Path(os.environ[NOTES])))
+
+
+def _sent_after(seconds: float, args: Payment) -> Charge:
+    time.sleep(seconds)
+    url, headers = f"{os.environ['REPLAN_CHAOS_PAYMENTS']}/plain", {"x-worker": str(os.getpid())}
+    body = {"amount": args.amount}
+    reply = httpx2.post(url, params={"reference": args.reference}, headers=headers, json=body, timeout=PATIENCE)
+    return Charge.model_validate(reply.raise_for_status().json())
