@@ -6,7 +6,9 @@ It uses Replan's backoff, drawn so that the benchmark can compute afterwards how
 import asyncio
 import random
 import sys
+from collections.abc import Callable
 from datetime import timedelta
+from typing import Any
 
 from temporalio import activity
 from temporalio.client import Client
@@ -47,15 +49,15 @@ def _backoff(task: str, attempt: int) -> float:
     return routing.backoff("standard", attempt, drawn)
 
 
-async def serve(queue: str) -> None:
+async def serve(queue: str, workflow: type, *activities: Callable[..., Any]) -> None:
     """Serve until the process is ended, for the server that the environment names."""
     settings = ClientConfig.load_client_connect_config()
     client = await Client.connect(**settings, data_converter=pydantic_data_converter)
-    async with Worker(client, task_queue=queue, workflows=[BareWorkflow], activities=[echo, stumble]):
+    async with Worker(client, task_queue=queue, workflows=[workflow], activities=activities):
         sys.stdout.write("ready\n")
         sys.stdout.flush()
         await asyncio.Event().wait()
 
 
 if __name__ == "__main__":
-    asyncio.run(serve(sys.argv[1]))
+    asyncio.run(serve(sys.argv[1], BareWorkflow, echo, stumble))

@@ -11,13 +11,12 @@ from datetime import timedelta
 from pathlib import Path
 
 from temporalio import activity, workflow
-from temporalio.client import Client
 from temporalio.common import RawValue, RetryPolicy
-from temporalio.envconfig import ClientConfig
-from temporalio.worker import Worker
 
 with workflow.unsafe.imports_passed_through():
     from temporalio.api.common.v1 import Payload
+
+    from benchmarks.bare_worker import serve
 
 TIMEOUT = timedelta(seconds=30)
 
@@ -73,15 +72,6 @@ class Answers:
         return RawValue(_json(self._results[int(activity.info().activity_id) - 1]))
 
 
-async def serve(queue: str, answers: Answers) -> None:
-    """Serve until the process is ended, for the server that the environment names."""
-    client = await Client.connect(**ClientConfig.load_client_connect_config())
-    activities = [answers.model, answers.tool]
-    async with Worker(client, task_queue=queue, workflows=[TwinWorkflow], activities=activities):
-        sys.stdout.write("ready\n")
-        sys.stdout.flush()
-        await asyncio.Event().wait()
-
-
 if __name__ == "__main__":
-    asyncio.run(serve(sys.argv[1], Answers(json.loads(Path(sys.argv[2]).read_text()))))
+    answers = Answers(json.loads(Path(sys.argv[2]).read_text()))
+    asyncio.run(serve(sys.argv[1], TwinWorkflow, answers.model, answers.tool))

@@ -259,6 +259,6 @@ def _script(stage: Stage, race: Race, id: str) -> str:
     """A scripted planner that gives the task's first step this id."""
     step = race.job.steps[0].model_copy(update={"id": id})
     script = [NewSteps(steps=(step,)), Answer(result="done")]
-    file = stage.places.folder / f"{race.job.id}-{id}.json"
+    file = stage.folder / f"{race.job.id}-{id}.json"
     file.write_text(json.dumps([proposal.model_dump(mode="json") for proposal in script]))
     return f"scripted:{file}"

@@ -9,7 +9,7 @@ import socket
 import sys
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from pathlib import Path
@@ -198,64 +198,37 @@ class Server:
 
 
 @dataclass(frozen=True)
-class Places:
-    """The files and ports of one trial."""
-
-    folder: Path
-    server: int = field(default_factory=free_port)
-    proxy: int = field(default_factory=free_port)
-    payments: int = field(default_factory=free_port)
-
-    @property
-    def book(self) -> Path:
-        """The payment service's database."""
-        return self.folder / "payments.db"
-
-    @property
-    def troubles(self) -> Path:
-        """The payment service's fault plan."""
-        return self.folder / "troubles.json"
-
-    @property
-    def notes(self) -> Path:
-        """The calls that the tools have noted."""
-        return self.folder / "notes.jsonl"
-
-    @property
-    def state(self) -> Path:
-        """The workers' state folder."""
-        return self.folder / "state"
-
-    def environment(self, address: str, databases: Databases) -> Mapping[str, str]:
-        """The environment of a worker that connects to `address`."""
-        return {
-            "TEMPORAL_ADDRESS": address,
-            "REPLAN_STATE": str(self.state),
-            "REPLAN_STORE": databases.store,
-            "REPLAN_CHAOS_BANK": databases.bank,
-            "REPLAN_CHAOS_PAYMENTS": f"http://127.0.0.1:{self.payments}",
-            NOTES: str(self.notes),
-            "PYTHONPATH": str(ROOT),
-        }
-
-
-@dataclass(frozen=True)
 class Stage:
     """What is up."""
 
-    places: Places
+    folder: Path
     databases: Databases
+    payments: str
+    """The URL of the payment service."""
     book: Book
     server: Server
     proxy: Proxy
     client: Client
     """Connected to the server, not to the proxy."""
 
+    @property
+    def notes(self) -> Path:
+        """The calls that the tools have noted."""
+        return self.folder / "notes.jsonl"
+
     def fleet(self, queue: str, size: int) -> Fleet:
         """Workers on this queue, behind the proxy."""
-        environment = self.places.environment(self.proxy.address, self.databases)
+        environment = {
+            "TEMPORAL_ADDRESS": self.proxy.address,
+            "REPLAN_STATE": str(self.folder / "state"),
+            "REPLAN_STORE": self.databases.store,
+            "REPLAN_CHAOS_BANK": self.databases.bank,
+            "REPLAN_CHAOS_PAYMENTS": self.payments,
+            NOTES: str(self.notes),
+            "PYTHONPATH": str(ROOT),
+        }
         options = ["--tools", str(TOOLS), "--queue", queue]
-        return Fleet(self.places.folder, options, environment, size, prefix=queue)
+        return Fleet(self.folder, options, environment, size, prefix=queue)
 
     async def date_payloads_back(self) -> bool:
         """Make all payloads two days older; False if the store is away."""
@@ -277,23 +250,23 @@ async def staged(folder: Path, store: Store, troubles: Mapping[str, Sequence[str
     Raises:
         ServerUnavailable: the server did not start.
     """
-    places = Places(folder)
-    places.state.mkdir(parents=True)
-    places.troubles.write_text(json.dumps(troubles))
+    (folder / "state").mkdir(parents=True)
+    plan, file = folder / "troubles.json", folder / "payments.db"
+    plan.write_text(json.dumps(troubles))
+    payments, serving, passing = (free_port() for _ in range(3))
     async with AsyncExitStack() as up:
         both = await up.enter_async_context(databases(store, folder))
         bank = create_async_engine(both.bank)
         await open_accounts(bank)
         await bank.dispose()
-        book = Book(places.book)
-        words = [str(places.payments), str(places.book), str(places.troubles)]
-        command = [sys.executable, "-m", "evals.chaos.payments", *words]
+        book = Book(file)
+        command = [sys.executable, "-m", "evals.chaos.payments", str(payments), str(file), str(plan)]
         service = spawn(command, folder / "payments.log", environment={"PYTHONPATH": str(ROOT)})
         up.push_async_callback(end, service)
-        server = await up.enter_async_context(Server(folder / "server", places.server))
-        proxy = await up.enter_async_context(Proxy(places.proxy, places.server))
+        server = await up.enter_async_context(Server(folder / "server", serving))
+        proxy = await up.enter_async_context(Proxy(passing, serving))
         client = await connect(address=server.address, plain=True, runtime=_silent())
-        yield Stage(places, both, book, server, proxy, client)
+        yield Stage(folder, both, f"http://127.0.0.1:{payments}", book, server, proxy, client)
 
 
 def _silent() -> Runtime:

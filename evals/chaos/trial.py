@@ -227,7 +227,7 @@ class Trial:
         async with self.fleet:
             stuck = await self._until_over()
         stage = self.stage
-        account = await audit(self.runner, stage.book, stage.databases.bank, stage.places.notes, self.disruptor.reset)
+        account = await audit(self.runner, stage.book, stage.databases.bank, stage.notes, self.disruptor.reset)
         return Result(account, self.disruptor.done, self.fleet.done, stuck)
 
     async def _until_over(self) -> str:
