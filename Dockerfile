@@ -18,6 +18,7 @@ COPY replan replan
 COPY workflows workflows
 COPY activities activities
 COPY runtime runtime
+COPY client client
 COPY console console
 COPY examples examples
 COPY deploy/healthy.py deploy/

@@ -78,7 +78,7 @@ def test_an_answer_may_be_lost_where_somebody_can_find_out(fault: str) -> None:
 
 SCRIPT = """
 import sys
-from activities.breaking import Breaks, Point
+from activities.boundary.failpoints import Breaks, Point
 from workflows.catalogue import Effect, ToolSpec
 breaks = Breaks([sys.argv[1]], {"book": ToolSpec(kind="book", effect=Effect.UNKEYED)})
 for point in Point:

@@ -144,7 +144,7 @@ async def test_a_page_is_not_asked_for_late() -> None:
 
 FROZEN = """
 import asyncio, sys
-from activities.toolbox import deadline
+from activities import deadline
 
 async def main():
     async with deadline.client(trust_env=False) as http:

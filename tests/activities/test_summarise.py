@@ -26,7 +26,7 @@ def refuse(event, _):
         raise SystemExit(event)
 
 sys.addaudithook(refuse)
-from activities.toolbox.summarise import Lengthy, summarise
+from activities.toolbox.reasoning.summarise import Lengthy, summarise
 print(summarise(Lengthy(text=Path(sys.argv[1]).read_text())).summary)
 """
 """Summarises a file, and ends at the first thing that would use the network."""

@@ -16,9 +16,9 @@ from workflows.task import Task
 
 PROFILE = """
 import sys
-from console import budgets
+from console.commands import start
 from console.options import Common
-print(budgets.profile(Common(json="--json" in sys.argv), detach="--detach" in sys.argv, jsonl="--jsonl" in sys.argv))
+print(start.profile_name(Common(json="--json" in sys.argv), detach="--detach" in sys.argv, jsonl="--jsonl" in sys.argv))
 """
 
 

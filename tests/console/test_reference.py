@@ -34,7 +34,7 @@ from workflows.proposing import MAX_REJECTIONS
 from workflows.record import Compaction, Failover, FaultRecord, Rejection, Revision, StepStatus, UndoRecord
 from workflows.task import Task, TaskStatus
 
-ROOMS = ("workflows", "console")
+ROOMS = ("workflows", "client", "console")
 ENDS, PROBLEM = ("TaskEnded", "Ending"), "Problem"
 """What ends a task, and what ends a command, in the source."""
 

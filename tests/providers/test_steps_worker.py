@@ -76,4 +76,4 @@ async def test_without_a_model_what_asks_one_is_not_offered(server: DevServer, t
 def test_the_page_says_what_is_so() -> None:
     """Numbers that a reader relies on."""
     assert f"{MAX_ASKED:,} bytes" in MODELS and f"{MAX_SCHEMA // 1024} KB" in MODELS
-    assert f"more than {MAX_SHOWN} kinds a model is shown {MAX_SHOWN}" in MODELS
+    assert f"more than {MAX_SHOWN} kinds a model sees {MAX_SHOWN}" in MODELS

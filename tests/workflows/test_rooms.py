@@ -19,8 +19,9 @@ MAY_IMPORT: Mapping[str, set[str]] = {
     "activities": {"activities", "workflows"},
     "runtime": {"runtime", "workflows"},
     "replan": {"replan", "activities", "runtime", "workflows"},
-    "console": {"console", "runtime", "workflows"},
-    "maintenance": {"maintenance", "console", "runtime", "workflows"},
+    "client": {"client", "runtime", "workflows"},
+    "console": {"client", "console", "runtime", "workflows"},
+    "maintenance": {"maintenance", "client", "console", "runtime", "workflows"},
     "starter.py": {"console", "runtime", "workflows"},
     "worker.py": {"activities", "runtime", "workflows"},
 }
