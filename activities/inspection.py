@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from itertools import accumulate
 from pathlib import Path
-from typing import Any
+from typing import Any, assert_never
 
 import sqlalchemy
 from pydantic import JsonValue
@@ -33,7 +33,32 @@ from workflows import routing
 from workflows.catalogue import Price
 from workflows.faults import Code
 from workflows.ids import reset_rollback_id, rollback_id
-from workflows.inspect import Claim, Findings, Inquiry, Place, Pruned, ToolCard, TurnCard, WorkerCard
+from workflows.inspect import (
+    Claim,
+    ClaimsFindings,
+    ClaimsInquiry,
+    EffectCard,
+    EffectsFindings,
+    EffectsInquiry,
+    Findings,
+    Inquiry,
+    PayloadFindings,
+    PayloadInquiry,
+    Place,
+    PlanInquiry,
+    Pruned,
+    PruneFindings,
+    PruneInquiry,
+    ToolCard,
+    ToolsFindings,
+    ToolsInquiry,
+    TranscriptFindings,
+    TranscriptInquiry,
+    TurnCard,
+    WorkerCard,
+    WorkerFindings,
+    WorkerInquiry,
+)
 from workflows.plan import PRUNED_ENCODING
 from workflows.task import CONTINUES_MEMO
 
@@ -172,7 +197,8 @@ class Inspecting:
         self._ledgers = tuple(ledgers)
         self._transcript = transcript
         self._left_out = tuple(left_out)
-        self._asks = {"converses": converses, "price": price}
+        self._converses = converses
+        self._price = price
         self._drivers = {driver.name(): driver for driver in (vault, *elsewhere)}
 
     def activities(self) -> list[Callable[..., Any]]:
@@ -181,28 +207,51 @@ class Inspecting:
 
     @activity.defn(name=routing.INSPECT.kind)
     async def inspect(self, inquiry: Inquiry) -> Findings:
-        """The tools, or the one that was asked for; and the worker itself where the inquiry is about it."""
-        async with attempt(routing.INSPECT):
-            if inquiry.claim is not None:
-                return self._findings(payload=await self._payload(inquiry.driver, inquiry.claim))
-            if inquiry.task_id is not None:
-                return await self._effects(inquiry.task_id)
-            if inquiry.run is not None:
-                return await self._turns(inquiry.run, inquiry.skip)
-            if inquiry.about == "claims":
-                return self._findings(lacks=await self._lacks(inquiry.claims))
-            if inquiry.before is not None:
-                raise NeedsPerson("This console does not say whose payloads may go: update it to the worker's version.")
-            if inquiry.older_than is not None:
-                return self._findings(pruned=await self._pruned(inquiry.older_than, inquiry.after, inquiry.by))
-            wanted = [kind for name, kind in self._kinds.items() if inquiry.kind in (None, name)]
-            worker = await self._host.card() if inquiry.about == "worker" else None
-            cards = tuple(_card(kind) for kind in wanted)
-            asks = self._asks if worker else {}
-            return self._findings(tools=cards, left_out=self._left_out, worker=worker, **asks)
+        """Answer an inquiry."""
+        question = inquiry.root
+        async with attempt(routing.inspect(question.about)):
+            match question:
+                case ToolsInquiry() | PlanInquiry():  # a plan is drafted by the workflow
+                    kind = question.kind if isinstance(question, ToolsInquiry) else None
+                    return ToolsFindings(planner=self._planner, tools=self._cards(kind), left_out=self._left_out)
+                case WorkerInquiry():
+                    return await self._worker()
+                case PayloadInquiry():
+                    payload = await self._payload(question.driver, question.claim)
+                    return PayloadFindings(planner=self._planner, payload=payload)
+                case ClaimsInquiry():
+                    return ClaimsFindings(planner=self._planner, lacks=await self._lacks(question.claims))
+                case PruneInquiry():
+                    pruned = await self._pruned(question.older_than, question.after, question.by)
+                    return PruneFindings(planner=self._planner, pruned=pruned)
+                case EffectsInquiry():
+                    return await self._effects(question.task_id)
+                case TranscriptInquiry():
+                    return await self._turns(question.run, question.skip)
+                case unreachable:
+                    assert_never(unreachable)
 
-    async def _pruned(self, older_than: datetime, after: str, by: str) -> Pruned:
-        """What was deleted of payloads and conversations of the next tasks after `after`."""
+    async def _worker(self) -> WorkerFindings:
+        return WorkerFindings(
+            planner=self._planner,
+            tools=self._cards(),
+            left_out=self._left_out,
+            worker=await self._host.card(),
+            converses=self._converses,
+            price=self._price,
+        )
+
+    def _cards(self, wanted: str | None = None) -> tuple[ToolCard, ...]:
+        return tuple(_card(kind) for name, kind in self._kinds.items() if wanted in (None, name))
+
+    async def _pruned(self, older_than: datetime | None, after: str, by: str) -> Pruned:
+        """What was deleted of payloads and conversations of the next tasks after `after`.
+
+        Raises:
+            NeedsPerson: an older console asks, which would have what open tasks need deleted.
+        """
+        if older_than is None:
+            raise NeedsPerson("This console does not say whose payloads may go: update it to the worker's version.")
         before = min(older_than, datetime.now(UTC) - MARGIN)
         turned = await self._transcript.tasks(before, after, MAX_TASKS) if self._transcript else []
         ids = {*await self._vault.tasks(before, after, MAX_TASKS), *turned}
@@ -236,10 +285,7 @@ class Inspecting:
                     return str(missing)
         return ""
 
-    def _findings(self, **found: Any) -> Findings:
-        return Findings.model_validate({"planner": self._planner, "tools": (), **found})
-
-    async def _effects(self, task: str) -> Findings:
+    async def _effects(self, task: str) -> EffectsFindings:
         """What the ledgers know; one that cannot be read is named, and the others are read."""
         found, unread = list[Mapping[str, Any]](), list[Place]()
         for engine in self._ledgers:
@@ -249,13 +295,14 @@ class Inspecting:
             except DATABASE_ERRORS as error:
                 problem = classify(error).reason.rstrip(".")
                 unread.append(Place(name="ledger", where=spoken(engine.url), problem=problem))
-        return self._findings(effects=sorted(found, key=lambda effect: effect["at"]), unread=unread)
+        cards = [EffectCard.model_validate(effect) for effect in sorted(found, key=lambda effect: effect["at"])]
+        return EffectsFindings(planner=self._planner, effects=tuple(cards), unread=tuple(unread))
 
-    async def _turns(self, run: str, skip: int) -> Findings:
+    async def _turns(self, run: str, skip: int) -> TranscriptFindings:
         """The transcript from its turn `skip` on, as much as one answer takes."""
         cards = (await self._transcript.cards(run))[skip:] if self._transcript else ()
         page = _page(cards)
-        return self._findings(transcript=page, more=len(page) < len(cards))
+        return TranscriptFindings(planner=self._planner, transcript=tuple(page), more=len(page) < len(cards))
 
     async def _payload(self, driver: str, claim: dict[str, str]) -> JsonValue:
         """What a step returned, from where the history says that it lies.

@@ -8,13 +8,23 @@ import json
 import sys
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
-from pydantic import BaseModel
+from pydantic import TypeAdapter
 
 from workflows.catalogue import Catalogue
 from workflows.faults import Fault
 from workflows.header import CallHeader
-from workflows.inspect import Findings, Inquiry
+from workflows.inspect import (
+    ClaimsFindings,
+    EffectsFindings,
+    Inquiry,
+    PayloadFindings,
+    PlanFindings,
+    PruneFindings,
+    TranscriptFindings,
+    WorkerFindings,
+)
 from workflows.outcome import Outcome
 from workflows.plan import Proposed, StepReturn
 from workflows.progress import Progress
@@ -22,27 +32,37 @@ from workflows.situation import Situation
 from workflows.task import Task
 
 FOLDER = Path(__file__).with_name("golden")
-MODELS: Mapping[str, type[BaseModel]] = {
-    model.__name__: model
-    for model in (
-        Task,
-        Situation,
-        Proposed,
-        StepReturn,
-        Fault,
-        Catalogue,
-        Outcome,
-        Progress,
-        CallHeader,
-        Inquiry,
-        Findings,
-    )
+MODELS: Mapping[str, TypeAdapter[Any]] = {
+    **{
+        model.__name__: TypeAdapter(model)
+        for model in (
+            Task,
+            Situation,
+            Proposed,
+            StepReturn,
+            Fault,
+            Catalogue,
+            Outcome,
+            Progress,
+            CallHeader,
+            Inquiry,
+        )
+    },
+    "Findings": TypeAdapter(
+        WorkerFindings
+        | PlanFindings
+        | PayloadFindings
+        | ClaimsFindings
+        | PruneFindings
+        | EffectsFindings
+        | TranscriptFindings
+    ),
 }
 
 
-def text(model: type[BaseModel]) -> str:
+def text(model: TypeAdapter[Any]) -> str:
     """A model's JSON schema as it is saved."""
-    return json.dumps(model.model_json_schema(), ensure_ascii=False, indent=1, sort_keys=True) + "\n"
+    return json.dumps(model.json_schema(), ensure_ascii=False, indent=1, sort_keys=True) + "\n"
 
 
 def saved(name: str) -> str:

@@ -1,9 +1,9 @@
-"""Answers the console's questions that only a worker can."""
+"""Questions of the console that only a worker can answer: an `Inquiry` of one kind, and its `Findings`."""
 
 from datetime import datetime
-from typing import Any
+from typing import Annotated, Any, ClassVar, Generic, Literal, TypeVar
 
-from pydantic import BaseModel, ConfigDict, JsonValue
+from pydantic import BaseModel, ConfigDict, Discriminator, JsonValue, RootModel, Tag
 from temporalio import workflow
 from temporalio.exceptions import ApplicationError
 
@@ -19,52 +19,18 @@ from workflows.task import Task, TaskStatus
 
 
 class Claim(BaseModel):
-    """Where a payload lies that a history only refers to."""
+    """Where a payload in external storage lies, as the history says."""
 
     model_config = ConfigDict(frozen=True)
 
     driver: str
-    """Which storage that is."""
+    """The name of the storage."""
     data: dict[str, str]
-    """What that storage needs to find it."""
-
-
-class Inquiry(BaseModel):
-    """What the console wants to know."""
-
-    model_config = ConfigDict(frozen=True)
-
-    about: str = "tools"
-    """`tools`; `worker`: the tools and how the worker stands; `plan`: what it would do for `task`; `payload`: what a
-    history only refers to; `claims`: whether all that it refers to is there; `prune`: to delete what closed tasks left;
-    `effects`: what `task_id` did to the world; `transcript`: what the planner of the task whose first run is `run` was
-    told, and said."""
-    kind: str | None = None
-    """One kind only."""
-    task: Task | None = None
-    task_id: str | None = None
-    run: str | None = None
-    skip: int = 0
-    """The turns of the transcript, from its beginning, that are known already."""
-    claim: dict[str, str] | None = None
-    """Where the payload lies, as the history says."""
-    driver: str = ""
-    """Which storage that is."""
-    before: datetime | None = None
-    """As `older_than`, from an older console."""
-    older_than: datetime | None = None
-    """What closed tasks left in the store before this moment is deleted. An older worker does not know it, and so
-    deletes nothing."""
-    after: str = ""
-    """The task after which, in the order of ids, the deletion continues."""
-    by: str = ""
-    """Who has it deleted."""
-    claims: tuple[Claim, ...] = ()
-    """What must be there."""
+    """What the storage needs to find it."""
 
 
 class ToolCard(BaseModel):
-    """A tool as people and planners read it."""
+    """A tool with its schemas."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -75,19 +41,19 @@ class ToolCard(BaseModel):
 
 
 class Place(BaseModel):
-    """Where a worker keeps or finds something."""
+    """A store or folder of a worker."""
 
     model_config = ConfigDict(frozen=True)
 
     name: str
     where: str | None
-    """A path, or a URL without its password; None for a worker that has no such place."""
+    """A path, or a URL without its password; None if the worker has none."""
     problem: str | None = None
     """What is wrong with it, in one sentence."""
 
 
 class WorkerCard(BaseModel):
-    """What a worker says of itself; of secrets it says only whether there are any."""
+    """The configuration of a worker, without secrets."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -99,15 +65,15 @@ class WorkerCard(BaseModel):
     places: tuple[Place, ...]
     """The store and the folders."""
     keys: dict[str, bool]
-    """Which keys its environment has, by name."""
+    """By name of the variable, whether its environment has the key."""
     clock: datetime
     """The worker's clock."""
     server_clock: datetime
-    """The server's, a moment before."""
+    """The server's clock, a moment before."""
 
 
 class EffectCard(BaseModel):
-    """One effect as the ledger has it."""
+    """One effect in the ledger."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -119,11 +85,11 @@ class EffectCard(BaseModel):
     result: JsonValue
     undone_at: datetime | None = None
     undone_by: str | None = None
-    """The key of the call that took it back."""
+    """The idempotency key of the call that undid it."""
 
 
 class CallCard(BaseModel):
-    """A call that a model made, and what it was told of it."""
+    """A tool call of a model."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -134,7 +100,7 @@ class CallCard(BaseModel):
 
 
 class ResultCard(BaseModel):
-    """What a model was told of one of its calls."""
+    """The result of a tool call, as the model was told."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -151,7 +117,7 @@ class TurnCard(BaseModel):
     turn: int
     branch: int = 0
     task: str
-    """The first run of the task that the turn belongs to: a task may carry on another one's conversation."""
+    """The first run of the task of the turn: a task may continue another one's conversation."""
     planner: str
     at: datetime
     results: tuple[ResultCard, ...] = ()
@@ -161,13 +127,13 @@ class TurnCard(BaseModel):
     stop: str = ""
     tokens: int = 0
     rejected: tuple[str, ...] = ()
-    """Why what it said could not be used."""
+    """Why the proposal was rejected."""
     upto: int = 0
-    """For a summary: how many of the oldest turns it stands for; 0 for a turn."""
+    """For a summary: how many of the oldest turns it replaces; 0 for a turn."""
 
 
 class Pruned(BaseModel):
-    """What was deleted of the payloads that a store keeps for histories."""
+    """What was deleted from a store."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -177,78 +143,232 @@ class Pruned(BaseModel):
     turns: int = 0
     """Of conversations."""
     after: str | None = None
-    """The last task that was looked at, where there are more."""
+    """The last task that was looked at, if there are more."""
     kept: int = 0
     """Tasks that are open, or that an open one needs."""
     ownerless: int = 0
-    """Payloads and turns of nobody knows which task, which stay."""
+    """Payloads and turns of unknown tasks, which are kept."""
 
 
 class Draft(BaseModel):
-    """What a task would do first, or why it could do nothing."""
+    """The first proposal of a task, or why there is none."""
 
     model_config = ConfigDict(frozen=True)
 
     planner: str = ""
     proposal: Proposal | None = None
-    """None where there is none that could be run; `ending` says why."""
+    """None if no proposal can be run; `ending` says why."""
     ending: Ending | None = None
-    """How the task would have ended without a proposal."""
+    """How the task would end without a proposal."""
     specs: dict[str, ToolSpec] = {}
-    """What the kinds of the proposed steps promise."""
+    """The specs of the kinds in the proposal."""
 
 
 class Findings(BaseModel):
-    """The answer to an Inquiry; a worker that does not know what was asked about tells its tools."""
+    """The answer to an inquiry. A worker that does not know the inquiry answers like one about `tools`."""
 
     model_config = ConfigDict(frozen=True)
 
     planner: str
-    tools: tuple[ToolCard, ...]
+    tools: tuple[ToolCard, ...] = ()
+
+
+class ToolsFindings(Findings):
+    """The tools of a worker."""
+
     left_out: tuple[str, ...] = ()
-    """Kinds that ask a model, which the worker does not have."""
+    """Kinds that need a model, which the worker does not have."""
+
+
+class WorkerFindings(ToolsFindings):
+    """The tools and the configuration of a worker."""
+
     worker: WorkerCard | None = None
     converses: bool = False
     """Whether the planner is a model."""
     price: Price | None = None
-    """What the planner's tokens cost, at the most; None where that is not known, or it is no model."""
+    """The highest price of the planner's tokens; None where that is unknown, or the planner is no model."""
+
+
+class PlanFindings(Findings):
+    """The first proposal of a task."""
+
     draft: Draft | None = None
+
+
+class PayloadFindings(Findings):
+    """A payload from external storage."""
+
     payload: JsonValue = None
-    pruned: Pruned | None = None
+
+
+class ClaimsFindings(Findings):
+    """Whether payloads can be fetched from external storage."""
+
     lacks: str | None = None
-    """Why the first of the claims cannot be fetched; empty where all can, None where nobody asked for them."""
+    """Why the first missing one cannot be fetched; empty if all can, None from a worker that does not know."""
+
+
+class PruneFindings(Findings):
+    """What was deleted."""
+
+    pruned: Pruned | None = None
+
+
+class EffectsFindings(Findings):
+    """The effects of a task in the ledgers of a worker."""
+
     effects: tuple[EffectCard, ...] | None = None
+    unread: tuple[Place, ...] = ()
+    """Ledgers that could not be read, so that effects may be missing."""
+
+
+class TranscriptFindings(Findings):
+    """A part of a conversation."""
+
     transcript: tuple[TurnCard, ...] | None = None
     more: bool = False
-    """Whether the transcript goes on; an answer must not be too large for the server."""
-    unread: tuple[Place, ...] = ()
-    """Ledgers that could not be read, so that there may be effects that nobody knows of."""
+    """Whether turns follow: an answer is limited in size."""
+
+
+F = TypeVar("F", bound=Findings)
+
+
+class Question(BaseModel, Generic[F]):
+    model_config = ConfigDict(frozen=True)
+
+    about: str
+    findings: ClassVar[Any]
+    """The class of the answer, type[F]."""
+
+
+class ToolsInquiry(Question[ToolsFindings]):
+    """Which tools does the worker have? Also takes the place of an inquiry that this version does not know."""
+
+    findings = ToolsFindings
+    about: str = "tools"
+    kind: str | None = None
+    """One kind only."""
+
+
+class WorkerInquiry(Question[WorkerFindings]):
+    """How is the worker configured?"""
+
+    findings = WorkerFindings
+    about: Literal["worker"] = "worker"
+
+
+class PlanInquiry(Question[PlanFindings]):
+    """What would `task` do first?"""
+
+    findings = PlanFindings
+    about: Literal["plan"] = "plan"
+    task: Task
+
+
+class PayloadInquiry(Question[PayloadFindings]):
+    """What is the value of a payload in external storage?"""
+
+    findings = PayloadFindings
+    about: Literal["payload"] = "payload"
+    claim: dict[str, str]
+    """Where the payload lies, as the history says."""
+    driver: str = ""
+    """The name of the storage."""
+
+
+class ClaimsInquiry(Question[ClaimsFindings]):
+    """Can these payloads be fetched?"""
+
+    findings = ClaimsFindings
+    about: Literal["claims"] = "claims"
+    claims: tuple[Claim, ...] = ()
+
+
+class PruneInquiry(Question[PruneFindings]):
+    """Delete what some closed tasks left in the store."""
+
+    findings = PruneFindings
+    about: Literal["prune"] = "prune"
+    older_than: datetime | None = None
+    """Only what was stored before this moment; None from an old console, for which nothing is deleted."""
+    after: str = ""
+    """The task after which, in the order of ids, the deletion continues."""
+    by: str = ""
+    """Who has it deleted."""
+
+
+class EffectsInquiry(Question[EffectsFindings]):
+    """Which effects of a task are in the ledgers?"""
+
+    findings = EffectsFindings
+    about: Literal["effects"] = "effects"
+    task_id: str
+
+
+class TranscriptInquiry(Question[TranscriptFindings]):
+    """What was the planner of a task told, and what did it say?"""
+
+    findings = TranscriptFindings
+    about: Literal["transcript"] = "transcript"
+    run: str
+    """The first run of the task."""
+    skip: int = 0
+    """The number of turns, from the beginning, that are known already."""
+
+
+ABOUT = ("tools", "worker", "plan", "payload", "claims", "prune", "effects", "transcript")
+
+
+def _about(inquiry: Any) -> str:
+    about = str(inquiry.get("about") if isinstance(inquiry, dict) else inquiry.about)
+    return about if about in ABOUT else "tools"
+
+
+class Inquiry(
+    RootModel[
+        Annotated[
+            Annotated[ToolsInquiry, Tag("tools")]
+            | Annotated[WorkerInquiry, Tag("worker")]
+            | Annotated[PlanInquiry, Tag("plan")]
+            | Annotated[PayloadInquiry, Tag("payload")]
+            | Annotated[ClaimsInquiry, Tag("claims")]
+            | Annotated[PruneInquiry, Tag("prune")]
+            | Annotated[EffectsInquiry, Tag("effects")]
+            | Annotated[TranscriptInquiry, Tag("transcript")],
+            Discriminator(_about),
+        ]
+    ]
+):
+    """One question; `about` says which."""
 
 
 @workflow.defn(name="InspectWorkflow")
 class InspectWorkflow:
-    """One question, one answer; nothing in the world changes."""
+    """Answers one inquiry."""
 
     @workflow.run
     async def run(self, inquiry: Inquiry) -> Findings:
-        """Ask a worker.
+        """Have a worker answer.
 
         Raises:
             ApplicationError: the worker could not answer.
         """
-        if inquiry.about == "plan" and inquiry.task is not None:
-            drafted = await draft(inquiry.task)
-            return Findings(planner=drafted.planner, tools=(), draft=drafted)
-        payload: JsonValue = inquiry.model_dump(mode="json")
+        question = inquiry.root
+        if isinstance(question, PlanInquiry):
+            drafted = await _draft(question.task)
+            return PlanFindings(planner=drafted.planner, draft=drafted)
+        spec, payload = routing.inspect(question.about), question.model_dump(mode="json")
         try:
-            return await run_internal_activity(
-                routing.INSPECT, payload, Findings, id=ids.INSPECT, title=inquiry.about, revision=0
+            found: Findings = await run_internal_activity(
+                spec, payload, question.findings, id=ids.INSPECT, title=question.about, revision=0
             )
         except InternalActivityFailed as failed:
             raise ApplicationError(failed.fault.reason, type=failed.fault.code, non_retryable=True) from None
+        return found
 
 
-async def draft(task: Task) -> Draft:
+async def _draft(task: Task) -> Draft:
     """Ask for the first proposal of `task` and run no step of it."""
     progress = Progress.of(task)
     try:

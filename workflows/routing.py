@@ -63,9 +63,23 @@ REPLAN = ToolSpec(kind="replan", effect=Effect.READ, timeout=300, retry="patient
 COMPACT = ToolSpec(kind="compact", effect=Effect.READ, timeout=300, retry="patient")
 CATALOGUE = ToolSpec(kind="catalogue", effect=Effect.READ, timeout=30)
 INSPECT = ToolSpec(kind="inspect", effect=Effect.READ, timeout=10)
+PRUNE = INSPECT.model_copy(update={"timeout": 600.0})
+"""`inspect` for the inquiry `prune`, which asks the server about many tasks and deletes what they left."""
 FIND_EFFECT = ToolSpec(kind="find_effect", effect=Effect.READ, timeout=10)
 OWN = (PLAN, REPLAN, COMPACT, CATALOGUE, INSPECT, FIND_EFFECT)
 """Our own activities; no tool may have one of these names."""
+
+
+INQUIRY_TAKEN_WITHIN = timedelta(seconds=5)
+"""A live worker begins to work on an inquiry of the console within this time."""
+INQUIRY_LIMITS: Mapping[str, timedelta] = {"plan": timedelta(minutes=10), "prune": timedelta(minutes=11)}
+INQUIRY_LIMIT = timedelta(seconds=30)
+"""How long a worker may work on an inquiry that has no limit of its own."""
+
+
+def inspect(about: str) -> ToolSpec:
+    """The activity that answers inquiries `about` something."""
+    return PRUNE if about == "prune" else INSPECT
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,7 @@ from runtime.client import VALUE_TYPES, Misconfigured, NoNamespace, NotConnected
 from runtime.packages import version
 from workflows.attributes import TYPES
 from workflows.catalogue import Effect, ToolSpec
-from workflows.inspect import Findings, Inquiry, Place, WorkerCard
+from workflows.inspect import Place, ToolsFindings, WorkerCard, WorkerFindings, WorkerInquiry
 
 MAX_NAMED = 5
 CLOCK_SECONDS = 5.0
@@ -109,7 +109,7 @@ def of_workflow_tasks(failing: Sequence[FailingTask], looked_at: int, running: i
     return Check("workflow tasks", Status.FAIL, found, f"{failing[0].cure}; {shows}")
 
 
-def of_worker(found: Findings, version: str, *, restart: str, asked: datetime, answered: datetime) -> list[Check]:
+def of_worker(found: WorkerFindings, version: str, *, restart: str, asked: datetime, answered: datetime) -> list[Check]:
     """What a worker said of itself.
 
     `version` is the console's, `restart` the command that starts a worker; the worker was asked and answered at these
@@ -129,7 +129,7 @@ def of_worker(found: Findings, version: str, *, restart: str, asked: datetime, a
     ]
 
 
-def of_tools(found: Findings) -> list[Check]:
+def of_tools(found: ToolsFindings) -> list[Check]:
     """How many tools there are, and each that changes the world without all that belongs to it."""
     specs = [card.spec for card in found.tools]
     changing = sum(spec.effect is not Effect.READ for spec in specs)
@@ -169,7 +169,7 @@ def _version(card: WorkerCard, version: str, restart: str) -> Check:
     )
 
 
-def _planner(found: Findings) -> Check:
+def _planner(found: WorkerFindings) -> Check:
     """Who plans and, of a model, what its tokens cost; a server of one's own has no price that anybody could know."""
     if not found.converses:
         return Check("planner", Status.OK, found.planner)
@@ -349,7 +349,7 @@ async def _answers(url: str) -> bool:
 async def _worker(client: Client, common: Common) -> list[Check]:
     asked, start = datetime.now(UTC), f"python worker.py{common.at_queue}"
     try:
-        said = await ask(client, common, Inquiry(about="worker"))
+        said = await ask(client, common, WorkerInquiry())
     except Problem as none:
         failed = Check("worker", Status.FAIL, none.reason, none.remedy)
         return [failed, *skipped(OF_WORKER, "needs a worker")]

@@ -15,7 +15,7 @@ from console.explain import words
 from console.options import Common
 from console.render import document
 from console.render.terminal import cut, one_line, printable
-from workflows.inspect import EffectCard, Inquiry
+from workflows.inspect import EffectCard, EffectsInquiry
 from workflows.plan import canonical
 
 MAX_RESULT = 400
@@ -28,7 +28,7 @@ async def effects(client: Client, handle: Handle, common: Common) -> int:
     Raises:
         Problem: no worker answers, or it is too old to have a ledger.
     """
-    answer = await tools.ask(client, common, Inquiry(about="effects", task_id=handle.id))
+    answer = await tools.ask(client, common, EffectsInquiry(task_id=handle.id))
     if answer.effects is None:
         remedy = "restart it on the version of this console"
         raise Problem("old_worker", "The worker is too old to list effects", remedy, Exit.FAILED)

@@ -8,10 +8,7 @@ from client.problem import Exit, Problem
 from console.commands import tools
 from console.options import Common
 from console.render import document
-from workflows.inspect import Inquiry, Pruned
-
-PATIENCE = timedelta(seconds=30)
-"""How long a worker may take to ask the server about some tasks, and to delete what they left."""
+from workflows.inspect import Pruned, PruneInquiry
 
 
 async def prune(client: Client, common: Common, days: float) -> int:
@@ -22,9 +19,9 @@ async def prune(client: Client, common: Common, days: float) -> int:
     """
     before = datetime.now(UTC) - timedelta(days=days)
     all = Pruned(payloads=0, size=0)
-    inquiry = Inquiry(about="prune", older_than=before, by=client.identity)
+    inquiry = PruneInquiry(older_than=before, by=client.identity)
     while True:
-        found = (await tools.ask(client, common, inquiry, PATIENCE)).pruned
+        found = (await tools.ask(client, common, inquiry)).pruned
         if found is None:
             remedy = "restart it on the version of this console"
             raise Problem("old_worker", "The worker is too old to prune", remedy, Exit.FAILED)

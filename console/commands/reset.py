@@ -34,7 +34,7 @@ from console.options import Common
 from console.render import document
 from console.render.terminal import printable, starter
 from workflows.agent import AgentWorkflow
-from workflows.inspect import Claim, Inquiry
+from workflows.inspect import Claim, ClaimsInquiry, EffectsInquiry
 from workflows.plan import canonical, nearest
 from workflows.record import StepRecord, StepStatus
 from workflows.task import Task
@@ -111,7 +111,7 @@ async def _look(client: Client, handle: Handle, common: Common, made: Calls, ste
     if not story.history.deleted:
         return standing
     try:
-        answer = await tools.ask(client, await common.at(handle), Inquiry(about="effects", task_id=handle.id))
+        answer = await tools.ask(client, await common.at(handle), EffectsInquiry(task_id=handle.id))
     except Problem:  # without a worker the histories alone tell
         return standing
     return replace(standing, effects=await known_effects(client, story, answer.effects or ()))
@@ -316,7 +316,7 @@ async def _require_current(client: Client, common: Common) -> None:
         Problem: it is.
     """
     try:
-        answer = await tools.ask(client, common, Inquiry(about="claims", claims=()))
+        answer = await tools.ask(client, common, ClaimsInquiry())
     except Problem:  # nobody is there to plan anything
         return
     if answer.lacks is None:
@@ -333,7 +333,7 @@ async def require_payloads(client: Client, common: Common, events: Sequence[Hist
     claims = {text: claim for event in events for text, claim in _claims(event)}
     if not claims:
         return
-    lacks = (await tools.ask(client, common, Inquiry(about="claims", claims=tuple(claims.values())))).lacks
+    lacks = (await tools.ask(client, common, ClaimsInquiry(claims=tuple(claims.values())))).lacks
     if lacks is None:
         remedy = "restart it on the version of this console"
         raise Problem("old_worker", "The worker is too old to look for large results", remedy, Exit.FAILED)

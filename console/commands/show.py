@@ -27,7 +27,7 @@ from console.render.live import Live
 from console.render.terminal import Paint, printable, size, starter
 from console.render.tree import WIDTH
 from console.render.views import Aside, Events, Lines
-from workflows.inspect import Inquiry
+from workflows.inspect import PayloadInquiry
 from workflows.outcome import Outcome
 from workflows.plan import nearest
 
@@ -46,7 +46,7 @@ async def print_result(client: Client, handle: Handle, common: Common, step: str
         claim = dict(reference.claim_data)
         size, digest = payload.external_payloads[0].size_bytes, claim.get("digest") or claim.get("hash_value")
         print(f"{size} bytes, sha256 {digest}, from a worker's store", file=sys.stderr)
-        inquiry = Inquiry(about="payload", driver=reference.driver_name, claim=claim)
+        inquiry = PayloadInquiry(driver=reference.driver_name, claim=claim)
         value = (await tools.ask(client, common, inquiry)).payload
     print(document.written(value.get("result") if isinstance(value, dict) else value))
     return Exit.COMPLETED

@@ -16,7 +16,7 @@ from console.explain.words import count, moment
 from console.options import Common
 from console.render import document
 from console.render.terminal import Paint, cut, one_line, printable, size, starter, wrapped
-from workflows.inspect import CallCard, Inquiry, ResultCard, TurnCard
+from workflows.inspect import CallCard, ResultCard, TranscriptInquiry, TurnCard
 from workflows.plan import canonical
 
 MAX_TEXT, MAX_ROWS = 600, 8
@@ -180,7 +180,7 @@ async def _cards(client: Client, common: Common, run: str) -> list[TurnCard]:
     """All turns, page by page."""
     cards = list[TurnCard]()
     while True:
-        found = await tools.ask(client, common, Inquiry(about="transcript", run=run, skip=len(cards)))
+        found = await tools.ask(client, common, TranscriptInquiry(run=run, skip=len(cards)))
         if found.transcript is None:
             remedy = "restart it on the version of this console"
             raise Problem("old_worker", "The worker is too old to keep conversations", remedy, Exit.FAILED)

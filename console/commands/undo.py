@@ -35,7 +35,7 @@ from workflows.agent import AgentWorkflow
 from workflows.catalogue import Effect
 from workflows.details import SIGNS, summary
 from workflows.ids import reset_rollback_id, rollback_id
-from workflows.inspect import Inquiry, Place
+from workflows.inspect import EffectsInquiry, Place
 from workflows.outcome import Outcome
 from workflows.plan import Step
 from workflows.progress import Progress
@@ -146,7 +146,7 @@ async def _progress(client: Client, handle: Handle, common: Common) -> Progress:
     whole = newest.model_copy(update={"origin": story.history.first_run, "undo": []})
     if not story.history.earlier and not story.history.deleted and not whole.folded.effects:
         return whole
-    answer = await tools.ask(client, common, Inquiry(about="effects", task_id=handle.id))
+    answer = await tools.ask(client, common, EffectsInquiry(task_id=handle.id))
     found = await known_effects(client, story, answer.effects or ())
     return over_all_runs(whole, story, found, answer.unread)
 

@@ -4,6 +4,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
@@ -19,7 +20,19 @@ from activities.storage.store import open_store, spoken, sqlite_url
 from activities.storage.vault import Vault
 from activities.toolbox import builtin, desk
 from activities.toolbox.registry import Registry
-from workflows.inspect import Findings, Inquiry, Place, WorkerCard
+from workflows.inspect import (
+    EffectsInquiry,
+    F,
+    Inquiry,
+    Place,
+    PruneInquiry,
+    Question,
+    ToolsInquiry,
+    TranscriptFindings,
+    TranscriptInquiry,
+    WorkerCard,
+    WorkerInquiry,
+)
 from workflows.plan import Answer, Proposed
 from workflows.situation import Situation
 
@@ -135,27 +148,36 @@ async def test_a_password_never_leaves_the_worker(tmp_path: Path) -> None:
     assert "sk-secret" not in card.model_dump_json()
 
 
-async def asked(inquiry: Inquiry, folder: Path) -> Findings:
+async def asked(question: Question[F], folder: Path) -> F:
     """The answer of a worker with the built-in tools."""
     async with store(folder) as engine:
         inspecting = Inspecting(
             Registry(builtin.TOOLS), "offline", Host(engine, {}, KEYS, "1.2.3"), Vault(engine), [engine]
         )
-        return await ActivityEnvironment().run(inspecting.inspect, inquiry)
+        return await answer(inspecting, question)
+
+
+async def answer(inspecting: Inspecting, question: Question[F]) -> F:
+    """What the activity returns."""
+    found: Any = await ActivityEnvironment().run(inspecting.inspect, Inquiry.model_validate(question))
+    assert type(found) is question.findings
+    narrowed: F = found
+    return narrowed
 
 
 async def test_a_question_about_the_worker_is_answered_with_its_tools(tmp_path: Path) -> None:
     """One question is enough for everything."""
-    found = await asked(Inquiry(about="worker"), tmp_path)
+    found = await asked(WorkerInquiry(), tmp_path)
 
     assert found.worker is not None and len(found.tools) == len(builtin.TOOLS)
 
 
 async def test_a_question_about_tools_looks_at_nothing_else(tmp_path: Path) -> None:
     """And an inquiry that this worker does not know is answered with what it can say."""
-    assert (await asked(Inquiry(), tmp_path)).worker is None
+    assert "worker" not in (await asked(ToolsInquiry(), tmp_path)).model_dump()
 
-    assert (await asked(Inquiry(about="the weather"), tmp_path)).worker is None
+    unknown = Inquiry.model_validate({"about": "the weather", "where": "here"})
+    assert isinstance(unknown.root, ToolsInquiry) and len((await asked(unknown.root, tmp_path)).tools) > 1
 
 
 async def test_what_is_not_offered_is_named(tmp_path: Path) -> None:
@@ -163,7 +185,7 @@ async def test_what_is_not_offered_is_named(tmp_path: Path) -> None:
     async with store(tmp_path) as engine:
         host, vault = Host(engine, {}, KEYS, "1.2.3"), Vault(engine)
         inspecting = Inspecting(Registry(builtin.TOOLS), "offline", host, vault, [], left_out=["judge"])
-        found = await ActivityEnvironment().run(inspecting.inspect, Inquiry())
+        found = await answer(inspecting, ToolsInquiry())
 
     assert found.left_out == ("judge",)
 
@@ -171,12 +193,12 @@ async def test_what_is_not_offered_is_named(tmp_path: Path) -> None:
 async def test_a_console_that_prunes_by_time_alone_is_refused(tmp_path: Path) -> None:
     """It would have what open tasks need deleted."""
     with pytest.raises(ApplicationError, match="This console does not say whose payloads may go: update it"):
-        await asked(Inquiry(about="prune", before=datetime.now(UTC)), tmp_path)
+        await asked(PruneInquiry(), tmp_path)
 
 
 async def test_one_tool_may_be_asked_for(tmp_path: Path) -> None:
     """By its name."""
-    found = await asked(Inquiry(kind="search"), tmp_path)
+    found = await asked(ToolsInquiry(kind="search"), tmp_path)
 
     assert [card.spec.kind for card in found.tools] == ["search"]
 
@@ -190,7 +212,7 @@ def recorded(turn: int, told: str) -> Past:
 
 async def test_a_transcript_is_told_page_by_page(tmp_path: Path) -> None:
     """A server takes no answer of 2 MB; a turn is never cut, and every page has one at least."""
-    pages = list[Findings]()
+    pages = list[TranscriptFindings]()
     async with store(tmp_path) as engine:
         transcript = Transcript(engine)
         for turn, size in enumerate((400_000, 400_000, 1_200_000, 10), 1):
@@ -199,15 +221,14 @@ async def test_a_transcript_is_told_page_by_page(tmp_path: Path) -> None:
         inspecting = Inspecting({}, "openai:x", host, vault, [engine], transcript=transcript)
         while not pages or pages[-1].more:
             skip = sum(len(page.transcript or ()) for page in pages)
-            inquiry = Inquiry(about="transcript", run="run", skip=skip)
-            pages.append(await ActivityEnvironment().run(inspecting.inspect, inquiry))
+            pages.append(await answer(inspecting, TranscriptInquiry(run="run", skip=skip)))
 
     assert [[card.turn for card in page.transcript or ()] for page in pages] == [[1, 2], [3], [4]]
 
 
 async def test_a_task_without_a_conversation_has_an_empty_transcript(tmp_path: Path) -> None:
     """And a worker that keeps none says the same."""
-    found = await asked(Inquiry(about="transcript", run="run"), tmp_path)
+    found = await asked(TranscriptInquiry(run="run"), tmp_path)
 
     assert (found.transcript, found.more) == ((), False)
 
@@ -220,7 +241,7 @@ async def test_a_ledger_that_cannot_be_read_is_named_beside_what_the_others_know
         async with engine.begin() as tx:
             await once(tx, tx_entry, _nothing)
         inspecting = Inspecting({}, "offline", Host(engine, {}, KEYS, "1.2.3"), Vault(engine), [engine, gone])
-        found = await ActivityEnvironment().run(inspecting.inspect, Inquiry(about="effects", task_id="task-1"))
+        found = await answer(inspecting, EffectsInquiry(task_id="task-1"))
     await gone.dispose()
 
     assert [effect.step for effect in found.effects or ()] == ["a"]

@@ -9,7 +9,7 @@ import pytest
 from console.commands.doctor import Check, Status, lacks, of_attributes, of_tools, of_worker
 from workflows.attributes import TYPES
 from workflows.catalogue import Companion, Effect, Price, ToolSpec
-from workflows.inspect import Findings, Place, ToolCard, WorkerCard
+from workflows.inspect import Place, ToolCard, WorkerCard, WorkerFindings
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 LOOK = Companion(kind="look")
@@ -41,10 +41,10 @@ def card(spec: ToolSpec) -> ToolCard:
     return ToolCard(spec=spec, description="", args_schema={}, result_schema={})
 
 
-def findings(worker: WorkerCard | None = None, planner: str = "offline", *specs: ToolSpec) -> Findings:
+def findings(worker: WorkerCard | None = None, planner: str = "offline", *specs: ToolSpec) -> WorkerFindings:
     """What a worker with these tools answers."""
     chosen = specs or (ToolSpec(kind="search", effect=Effect.READ),)
-    return Findings(planner=planner, tools=tuple(map(card, chosen)), worker=worker)
+    return WorkerFindings(planner=planner, tools=tuple(map(card, chosen)), worker=worker)
 
 
 def test_each_tool_that_lacks_something_is_named_with_its_remedy() -> None:
@@ -67,7 +67,7 @@ def test_the_tools_that_return_foreign_text_are_counted() -> None:
 
 def test_a_worker_without_tools_is_a_failure() -> None:
     """No plan can be made with it."""
-    [none] = of_tools(Findings(planner="offline", tools=()))
+    [none] = of_tools(WorkerFindings(planner="offline", tools=()))
 
     assert none.status is Status.FAIL and "--tools" in none.remedy
 

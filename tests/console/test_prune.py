@@ -1,6 +1,7 @@
 """`prune`: only what tasks left that the server knows to be closed, or does not know; real, and on both databases."""
 
 import asyncio
+import json
 import secrets
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
@@ -12,6 +13,7 @@ import pytest
 from google.protobuf.duration_pb2 import Duration
 from sqlalchemy import select, update
 from sqlalchemy.ext.asyncio import AsyncEngine
+from temporalio import activity
 from temporalio.api.common.v1 import Payload
 from temporalio.api.workflowservice.v1 import RegisterNamespaceRequest
 from temporalio.client import Client
@@ -26,9 +28,10 @@ from console.commands.prune import prune
 from console.options import Common
 from runtime import serve
 from runtime.client import Unreachable, connect, namespace_id
+from workflows import routing
 from workflows.agent import AgentWorkflow
 from workflows.ids import rollback_id
-from workflows.inspect import Inquiry, InspectWorkflow
+from workflows.inspect import Inquiry, InspectWorkflow, PlanInquiry, Pruned, PruneFindings
 from workflows.plan import Answer, Proposed
 from workflows.progress import Progress
 from workflows.situation import Situation
@@ -176,7 +179,8 @@ async def test_what_a_closed_task_stored_is_kept_while_it_is_undone(place: Place
 async def test_what_an_open_question_stored_is_kept(place: Place) -> None:
     """A draft of a plan may take a while, and its task may be large."""
     id = new("inspect")
-    await place.client.start_workflow(InspectWorkflow.run, Inquiry(about="plan"), id=id, task_queue=NOBODY)
+    inquiry = Inquiry(PlanInquiry(task=Task(text="x")))
+    await place.client.start_workflow(InspectWorkflow.run, inquiry, id=id, task_queue=NOBODY)
     await place.store(id)
     await place.prune()
 
@@ -219,6 +223,27 @@ async def test_a_conversation_is_kept_that_an_open_task_will_carry_on(place: Pla
     await place.prune()
 
     assert (kept, (await place.transcript.of("first-run")).newest()) == ([past], [])
+
+
+@activity.defn(name="inspect")
+async def prune_slowly(inquiry: Inquiry) -> PruneFindings:
+    """Delete something, in longer than a console waits for a worker to take its question."""
+    for _ in range(int(routing.INQUIRY_TAKEN_WITHIN.total_seconds()) + 2):
+        activity.heartbeat()
+        await asyncio.sleep(1)
+    return PruneFindings(planner="offline", pruned=Pruned(payloads=1, size=2))
+
+
+async def test_a_worker_that_prunes_for_long_is_not_reported_as_none(
+    client: Client, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It has taken the question, so the console waits for its answer."""
+    queue = new("slow")
+    worker = serve.build(client, queue, workflows=[InspectWorkflow], activities=[prune_slowly], interceptors=[])
+    async with worker:
+        code = await prune(client, Common(queue=queue, json=True), days=0)
+
+    assert (code, json.loads(capsys.readouterr().out)["pruned"]) == (0, 1)
 
 
 async def listed(client: Client, id: str, status: str) -> None:
