@@ -23,7 +23,7 @@ class Effect(StrEnum):
 
 SAFE = (Effect.IDEMPOTENT, Effect.KEYED, Effect.TRANSACTIONAL)
 """Effects that may be repeated when the outcome is unknown: a second call changes nothing, or the key prevents it."""
-ECHOES = (Effect.IDEMPOTENT, Effect.KEYED)
+REFUSAL_MAY_FOLLOW_SUCCESS = (Effect.IDEMPOTENT, Effect.KEYED)
 """Effects whose rejection may follow an earlier attempt that was applied: "already cancelled", "no such file"."""
 
 

@@ -9,7 +9,7 @@ from workflows.catalogue import SAFE, Effect, ToolSpec
 from workflows.faults import Applied, Code, Fault, Quadrant
 
 
-class Left(BaseModel):
+class Remaining(BaseModel):
     """What a step has left when `decide` is called."""
 
     model_config = ConfigDict(frozen=True)
@@ -75,17 +75,17 @@ class Escalate(_Decision):
 Decision = Wait | UseFallback | Replan | Reconcile | Escalate
 
 
-def decide(fault: Fault, spec: ToolSpec, left: Left) -> Decision:
+def decide(fault: Fault, spec: ToolSpec, remaining: Remaining) -> Decision:
     """Decide what follows a fault; a pure function, called when Temporal does not retry the activity any more."""
     if fault.effect is Applied.UNKNOWN:
-        return _unknown(fault, spec, left)
+        return _unknown(fault, spec, remaining)
     if fault.effect is Applied.APPLIED and spec.effect is not Effect.IDEMPOTENT:
         return Escalate()  # a new plan would apply the effect again
     if fault.code is Code.MISSING_TOOL:
-        return _missing_tool(left)
+        return _missing_tool(remaining)
     match fault.quadrant:
         case Quadrant.TRANSIENT_INFRASTRUCTURAL | Quadrant.TRANSIENT_SEMANTIC:
-            return _transient(fault, spec, left)
+            return _transient(fault, spec, remaining)
         case Quadrant.PERSISTENT_SEMANTIC:
             return Replan()
         case Quadrant.PERSISTENT_INFRASTRUCTURAL:
@@ -94,49 +94,51 @@ def decide(fault: Fault, spec: ToolSpec, left: Left) -> Decision:
             assert_never(unreachable)
 
 
-def _unknown(fault: Fault, spec: ToolSpec, left: Left) -> Decision:
+def _unknown(fault: Fault, spec: ToolSpec, remaining: Remaining) -> Decision:
     """Repeat a call with an unknown outcome where that is safe, else reconcile; replan only where it does no harm."""
     # A safe repeat comes before reconciliation: it takes less time and has the same result.
     is_safe = spec.effect in SAFE and fault.quadrant.is_transient
-    if is_safe and (repeat := _repeat(fault, left)):
+    if is_safe and (repeat := _repeat(fault, remaining)):
         return repeat
-    if left.reconcile and (spec.reconcile is not None or spec.effect is Effect.TRANSACTIONAL):
+    if remaining.reconcile and (spec.reconcile is not None or spec.effect is Effect.TRANSACTIONAL):
         return Reconcile()
-    return _transient(fault, spec, left) if is_safe and spec.effect is Effect.IDEMPOTENT else Escalate()
+    return _transient(fault, spec, remaining) if is_safe and spec.effect is Effect.IDEMPOTENT else Escalate()
 
 
-def _missing_tool(left: Left) -> Decision:
+def _missing_tool(remaining: Remaining) -> Decision:
     """Wait for another worker: during a rolling deploy those that know the kind may be down."""
-    if left.waited >= left.patience:
+    if remaining.waited >= remaining.patience:
         return Escalate()
-    return Wait(seconds=min(routing.missing_tool_wait(left.waits), left.patience - left.waited))
+    return Wait(seconds=min(routing.missing_tool_wait(remaining.waits), remaining.patience - remaining.waited))
 
 
-def _transient(fault: Fault, spec: ToolSpec, left: Left) -> Decision:
-    if repeat := _repeat(fault, left):
+def _transient(fault: Fault, spec: ToolSpec, remaining: Remaining) -> Decision:
+    if repeat := _repeat(fault, remaining):
         return repeat
     if fault.uncounted:
         return Escalate()  # the call may kill its workers, so a person has to look
-    if spec.fallback is not None and spec.fallback not in left.down:
+    if spec.fallback is not None and spec.fallback not in remaining.down:
         return UseFallback(kind=spec.fallback)
-    return Replan(mark_down=True) if left.replans else Escalate()
+    return Replan(mark_down=True) if remaining.replans else Escalate()
 
 
-def _repeat(fault: Fault, left: Left) -> Wait | None:
+def _repeat(fault: Fault, remaining: Remaining) -> Wait | None:
     """The wait before the same call is repeated; None where it may not be."""
     if fault.code is Code.WORKER_SHUTDOWN:
         return Wait(seconds=0)
     if fault.uncounted:
-        seconds = routing.loss_wait(left.losses)
-        return Wait(seconds=seconds) if left.losses <= routing.MAX_LOSSES and seconds <= left.deadline else None
-    if left.attempts > 0 and _durable_wait(fault, left) <= left.deadline:
-        return Wait(seconds=_durable_wait(fault, left))
+        seconds = routing.loss_wait(remaining.losses)
+        return (
+            Wait(seconds=seconds) if remaining.losses <= routing.MAX_LOSSES and seconds <= remaining.deadline else None
+        )
+    if remaining.attempts > 0 and _durable_wait(fault, remaining) <= remaining.deadline:
+        return Wait(seconds=_durable_wait(fault, remaining))
     return None
 
 
-def _durable_wait(fault: Fault, left: Left) -> float:
+def _durable_wait(fault: Fault, remaining: Remaining) -> float:
     """Seconds before the step is scheduled again."""
     # Attempts are left when the retry policy may not wait for this fault, or other steps gave retries back.
     if fault.code in (Code.CIRCUIT_OPEN, Code.STORE_UNAVAILABLE):
-        return routing.circuit_wait(left.waits)
-    return max(fault.retry_after or 0.0, routing.sibling_wait(left.waits))
+        return routing.circuit_wait(remaining.waits)
+    return max(fault.retry_after or 0.0, routing.sibling_wait(remaining.waits))

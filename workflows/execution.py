@@ -9,8 +9,8 @@ from pydantic import JsonValue
 from temporalio import workflow
 
 from workflows import ids, routing
-from workflows.catalogue import ECHOES, SAFE, Catalogue, Effect, ToolSpec
-from workflows.decision import Decision, Escalate, Left, Reconcile, Replan, UseFallback, Wait, decide
+from workflows.catalogue import REFUSAL_MAY_FOLLOW_SUCCESS, SAFE, Catalogue, Effect, ToolSpec
+from workflows.decision import Decision, Escalate, Reconcile, Remaining, Replan, UseFallback, Wait, decide
 from workflows.details import summary
 from workflows.faults import Applied, Code, Fault
 from workflows.header import CallHeader, Undoes, made_by_reset
@@ -96,7 +96,7 @@ class Execution:
         fault, finding = self._prepare(record) or await self._attempt(record), None
         while fault is not None:
             fault = fault if finding else self._with_earlier_doubt(record, fault)
-            decision = decide(fault, self._spec(record), self._left(record, finding))
+            decision = decide(fault, self._spec(record), self._remaining(record, finding))
             if record.undoes is not None and isinstance(decision, Replan):
                 decision = Escalate()  # a rollback has no planner
             self._note(record, fault, decision, finding)
@@ -226,7 +226,7 @@ class Execution:
         """The fault; its outcome is unknown where that of an earlier execution of the step is."""
         # A rejection may be caused by the earlier execution ("already paid"); a transient fault says nothing about it.
         spec = self._spec(record)
-        doubtful = SAFE if fault.quadrant.is_transient else ECHOES
+        doubtful = SAFE if fault.quadrant.is_transient else REFUSAL_MAY_FOLLOW_SUCCESS
         if spec.effect not in doubtful or fault.effect is not Applied.NONE:
             return fault
         before = [one for one in self._progress.faults if one.step_id == record.step.id and one.source == spec.kind]
@@ -235,8 +235,8 @@ class Execution:
     def _spec(self, record: StepRecord) -> ToolSpec:
         return self._catalogue.specs[record.kind]
 
-    def _left(self, record: StepRecord, finding: Finding | None) -> Left:
-        return Left(
+    def _remaining(self, record: StepRecord, finding: Finding | None) -> Remaining:
+        return Remaining(
             attempts=self._progress.budget.attempts(self._spec(record), record.used),
             waits=record.waits,
             losses=record.losses,

@@ -28,9 +28,9 @@ HEARTBEAT = timedelta(seconds=5)
 HEARTBEAT_EVERY = HEARTBEAT / 3
 CANCEL_NOTICE = timedelta(seconds=1)
 """A running activity learns of its cancellation within this time."""
-SILENCE = 10.0
+HTTP_CONNECT_TIMEOUT = 10.0
 """Seconds to connect to a web server, and between two parts of its answer."""
-READING = 20.0
+HTTP_READ_DEADLINE = 20.0
 """Seconds after which the rest of an answer is not read."""
 STEP_DEADLINE = timedelta(days=1)
 """Schedule-to-close timeout of each activity, and the most that a step waits in all; longer than a night."""

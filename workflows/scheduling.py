@@ -15,7 +15,7 @@ from temporalio.workflow import ActivityCancellationType
 
 from workflows import ids, routing
 from workflows.catalogue import Catalogue, Effect, ToolSpec
-from workflows.decision import Left, Wait, decide
+from workflows.decision import Remaining, Wait, decide
 from workflows.details import summary
 from workflows.faults import Code, Fault, earlier_faults, from_activity_error, readable
 from workflows.header import CallHeader, carried, made_by_reset
@@ -231,33 +231,35 @@ async def run_internal_activity(
     """
     header = CallHeader(key=ids.idempotency_key(id), revision=revision, digest=spec.digest, is_reset=made_by_reset())
     used = 0
-    left = Left(
+    remaining = Remaining(
         attempts=routing.attempts(spec, routing.RETRIES_PER_KIND, used),
         patience=routing.MISSING_TOOL_PATIENCE,
         replans=False,
     )
     while True:
-        granted = max(1, left.attempts)
+        granted = max(1, remaining.attempts)
         result, _ = await _run(spec, granted, payload, returns, id=id, title=title, header=header)
         raise_if_cancelled()
         if not isinstance(result, Fault):
             return result
         used += result.taken
-        left = left.model_copy(
+        remaining = remaining.model_copy(
             update={
                 "attempts": routing.attempts(spec, routing.RETRIES_PER_KIND, used),
-                "losses": left.losses + result.uncounted,
-                "deadline": routing.seconds_left(left.waited),
+                "losses": remaining.losses + result.uncounted,
+                "deadline": routing.seconds_left(remaining.waited),
             }
         )
-        decision = decide(result, spec, left)
+        decision = decide(result, spec, remaining)
         if not isinstance(decision, Wait):
             raise InternalActivityFailed(result)
         if result.uncounted and isinstance(payload, dict):
             payload = with_one_lost(payload, result)
         if waited is not None:
             waited.append(result)
-        left = left.model_copy(update={"waits": left.waits + 1, "waited": left.waited + decision.seconds})
+        remaining = remaining.model_copy(
+            update={"waits": remaining.waits + 1, "waited": remaining.waited + decision.seconds}
+        )
         await workflow.sleep(decision.seconds, summary=ids.retry_timer(spec.kind, result.code))
 
 

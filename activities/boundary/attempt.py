@@ -33,7 +33,7 @@ from activities.errors import ToolError
 from activities.providers.metering import Meter
 from activities.toolbox.declare.kind import Kind
 from workflows import routing
-from workflows.catalogue import ECHOES, SAFE, Effect, ToolSpec
+from workflows.catalogue import REFUSAL_MAY_FOLLOW_SUCCESS, SAFE, Effect, ToolSpec
 from workflows.faults import MAX_TEXT, Applied, Code, Fault, Quadrant, readable
 from workflows.header import HEADER, CallHeader
 
@@ -158,7 +158,7 @@ class Attempt:
         )
 
     @property
-    def is_haunted(self) -> bool:
+    def may_have_taken_effect(self) -> bool:
         """Whether an attempt before this one may have changed the world: it said so, or left without a word.
 
         After a reset there may have been some of which nobody here knows; that one of what is harmless twice was
@@ -273,8 +273,10 @@ def _effect(this: Attempt, fault: Fault, error: BaseException) -> Applied:
     """Whether this attempt, or one before it, may have changed the world."""
     effect = this.applied(fault, error)
     is_certain = error.is_certain if isinstance(error, FaultRaised) else getattr(error, "is_harmless", False)
-    doubtful = SAFE if fault.quadrant.is_transient else ECHOES  # a refusal may be the echo of an earlier attempt
-    if effect is Applied.NONE and not is_certain and this.spec.effect in doubtful and this.is_haunted:
+    doubtful = (
+        SAFE if fault.quadrant.is_transient else REFUSAL_MAY_FOLLOW_SUCCESS
+    )  # a refusal may be the echo of an earlier attempt
+    if effect is Applied.NONE and not is_certain and this.spec.effect in doubtful and this.may_have_taken_effect:
         return Applied.UNKNOWN
     return effect
 

@@ -14,7 +14,7 @@ from activities.boundary.attempt import Attempt, FaultRaised, attempt
 from activities.boundary.ledger import Entry, Once, OtherArguments, Unanswered, Undone, find
 from activities.errors import NeedsPerson, Refused
 from workflows import routing
-from workflows.catalogue import ECHOES, Effect, ToolSpec
+from workflows.catalogue import REFUSAL_MAY_FOLLOW_SUCCESS, Effect, ToolSpec
 from workflows.faults import Applied, Code, Fault
 from workflows.plan import StepReturn
 
@@ -73,7 +73,7 @@ class Effects:
                 return await ledger.once(tx, entry, work)
             if spec.effect is Effect.UNKEYED:
                 return await ledger.claimed(self._engine, entry, work, functools.partial(_happened_not, this))
-            if spec.effect in ECHOES and await ledger.undone_by([self._engine], entry.key):
+            if spec.effect in REFUSAL_MAY_FOLLOW_SUCCESS and await ledger.undone_by([self._engine], entry.key):
                 raise Undone(entry.key)
             return Once(await work(), replayed=False)
         except Undone:

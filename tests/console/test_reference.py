@@ -26,7 +26,7 @@ from tests.processes import ROOT
 from workflows import routing, spending
 from workflows.agent import MAX_FRUITLESS
 from workflows.catalogue import Effect, ToolSpec
-from workflows.decision import Left, decide
+from workflows.decision import Remaining, decide
 from workflows.faults import QUADRANT, Applied, Code, Fault, Quadrant
 from workflows.outcome import Ending
 from workflows.progress import Progress
@@ -151,8 +151,8 @@ def course(code: Code) -> Course:
     fault = Fault.of(code, "", uncounted=code is Code.WORKER_LOST)
     bare = ToolSpec(kind="x", effect=Effect.READ)
     covered = bare.model_copy(update={"fallback": "y"})
-    some = Left(attempts=1, patience=60, losses=1)
-    none = Left(attempts=0, patience=60, waited=60, losses=routing.MAX_LOSSES + 1)
+    some = Remaining(attempts=1, patience=60, losses=1)
+    none = Remaining(attempts=0, patience=60, waited=60, losses=routing.MAX_LOSSES + 1)
     asked = ((covered, some), (covered, none), (bare, none), (bare, none.model_copy(update={"replans": False})))
     return Course(fault.retryable(), *(decide(fault, spec, left).action for spec, left in asked))
 

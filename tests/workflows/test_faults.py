@@ -6,7 +6,7 @@ import pytest
 
 from workflows import routing
 from workflows.catalogue import SAFE, Companion, Effect, ToolSpec
-from workflows.decision import Decision, Escalate, Left, Reconcile, Replan, UseFallback, Wait, decide
+from workflows.decision import Decision, Escalate, Reconcile, Remaining, Replan, UseFallback, Wait, decide
 from workflows.faults import (
     DEFERRED,
     QUADRANT,
@@ -18,7 +18,7 @@ from workflows.faults import (
 
 DAY = routing.STEP_DEADLINE.total_seconds()
 LEFTS = [
-    Left(attempts=attempts, waits=waits, waited=waited, patience=30, replans=replans, deadline=deadline)
+    Remaining(attempts=attempts, waits=waits, waited=waited, patience=30, replans=replans, deadline=deadline)
     for attempts, waits, waited, replans, deadline in product((0, 3), (0, 9), (0, 29, 30), (True, False), (0, DAY))
 ]
 SPECS = [ToolSpec(kind="k", effect=effect, fallback=fallback) for effect in Effect for fallback in (None, "other")]
@@ -114,7 +114,7 @@ def test_what_may_have_happened_and_is_safe_to_repeat_is_asked_again_or_goes_to_
 def test_what_is_harmless_twice_is_planned_around_when_its_attempts_are_used_up() -> None:
     """A PUT without an answer may have happened: whoever goes another way does no harm by it."""
     put = ToolSpec(kind="k", effect=Effect.IDEMPOTENT)
-    used_up = Left(attempts=0)
+    used_up = Remaining(attempts=0)
     decided = {code: decide(fault(code, Applied.UNKNOWN), put, used_up) for code in TRANSIENT}
 
     assert {code: one for code, one in decided.items() if one != decide(fault(code), put, used_up)} == {}
@@ -124,7 +124,7 @@ def test_a_refusal_that_may_be_an_echo_is_for_a_person() -> None:
     """A file that is gone after a deletion without an answer, is no reason for another plan."""
     cases = product(PERSISTENT_SEMANTIC, (Effect.IDEMPOTENT, Effect.KEYED, Effect.UNKEYED))
     decided = {
-        (code, effect): decide(fault(code, Applied.UNKNOWN), ToolSpec(kind="k", effect=effect), Left(attempts=3))
+        (code, effect): decide(fault(code, Applied.UNKNOWN), ToolSpec(kind="k", effect=effect), Remaining(attempts=3))
         for code, effect in cases
     }
 
@@ -134,7 +134,7 @@ def test_a_refusal_that_may_be_an_echo_is_for_a_person() -> None:
 def test_the_ledger_is_asked_before_a_person() -> None:
     """Whether a transaction committed stands in the ledger: no spec has to say how to find out."""
     spec = ToolSpec(kind="k", effect=Effect.TRANSACTIONAL)
-    decided = {code: decide(fault(code, Applied.UNKNOWN), spec, Left(attempts=0)) for code in Code}
+    decided = {code: decide(fault(code, Applied.UNKNOWN), spec, Remaining(attempts=0)) for code in Code}
 
     assert {code: one for code, one in decided.items() if one not in (Reconcile(), Wait(seconds=0))} == {}
 
@@ -142,12 +142,12 @@ def test_the_ledger_is_asked_before_a_person() -> None:
 def is_found_out(code: Code, spec: ToolSpec) -> bool:
     """Whether an unknown outcome is reconciled before all else that is not safe, and escalated when that failed."""
     unknown = fault(code, Applied.UNKNOWN)
-    first, last = decide(unknown, spec, Left(attempts=3)), decide(unknown, spec, Left(attempts=0))
+    first, last = decide(unknown, spec, Remaining(attempts=3)), decide(unknown, spec, Remaining(attempts=0))
     is_safe = spec.effect in SAFE
     return (
         (first == Reconcile() or (is_safe and code in TRANSIENT))
         and (last == Reconcile() or (is_safe and code in DEFERRED))
-        and decide(unknown, spec, Left(attempts=0, reconcile=False)) != Reconcile()
+        and decide(unknown, spec, Remaining(attempts=0, reconcile=False)) != Reconcile()
     )
 
 
@@ -160,7 +160,7 @@ def test_what_happened_is_never_done_by_another_plan() -> None:
     """A charge that was made, and whose receipt breaks its promise, is for a person; harmless is what may be twice."""
     effects = [effect for effect in (*SAFE, Effect.UNKEYED) if effect is not Effect.IDEMPOTENT]
     decided = {
-        (code, effect): decide(fault(code, Applied.APPLIED), ToolSpec(kind="k", effect=effect), Left(attempts=3))
+        (code, effect): decide(fault(code, Applied.APPLIED), ToolSpec(kind="k", effect=effect), Remaining(attempts=3))
         for code, effect in product(Code, effects)
     }
 
@@ -183,7 +183,11 @@ def test_what_the_world_refused_leads_to_a_new_plan() -> None:
 
 def test_exhausted_retries_lead_to_the_fallback_if_there_is_one() -> None:
     """The RetryPolicy has done its work: another kind, else a plan without this one, else a person."""
-    lefts = [(WITH_FALLBACK, Left(attempts=0)), (READ, Left(attempts=0)), (READ, Left(attempts=0, replans=False))]
+    lefts = [
+        (WITH_FALLBACK, Remaining(attempts=0)),
+        (READ, Remaining(attempts=0)),
+        (READ, Remaining(attempts=0, replans=False)),
+    ]
     expected = [UseFallback(kind="other"), Replan(mark_down=True), Escalate()]
     decided = {code: [decide(fault(code), spec, left) for spec, left in lefts] for code in EXHAUSTED}
 
@@ -192,7 +196,7 @@ def test_exhausted_retries_lead_to_the_fallback_if_there_is_one() -> None:
 
 def test_attempts_that_are_left_are_used_before_anything_else() -> None:
     """Siblings had reserved the retries of the kind and gave them back: a short wait, longer each time."""
-    lefts = [Left(attempts=1, waits=waits) for waits in (0, 1, 9)]
+    lefts = [Remaining(attempts=1, waits=waits) for waits in (0, 1, 9)]
     expected = [Wait(seconds=0.5), Wait(seconds=1), Wait(seconds=10)]
     decided = {code: [decide(fault(code), WITH_FALLBACK, left) for left in lefts] for code in EXHAUSTED}
 
@@ -201,7 +205,7 @@ def test_attempts_that_are_left_are_used_before_anything_else() -> None:
 
 def test_a_fallback_that_is_down_is_not_used() -> None:
     """A kind that is marked down may not be used in this task any more, neither by a plan nor as a fallback."""
-    assert decide(fault(Code.TIMEOUT), WITH_FALLBACK, Left(attempts=0, down=("other",))) == Replan(mark_down=True)
+    assert decide(fault(Code.TIMEOUT), WITH_FALLBACK, Remaining(attempts=0, down=("other",))) == Replan(mark_down=True)
 
 
 def test_a_transient_fault_marks_the_kind_down_when_it_leads_to_a_new_plan() -> None:
@@ -217,26 +221,26 @@ def test_a_shutdown_of_the_worker_is_rescheduled_at_once_whatever_is_left() -> N
 @pytest.mark.parametrize(("waits", "seconds"), [(0, 5), (1, 10), (5, 160), (6, 300), (50, 300)])
 def test_an_open_breaker_is_waited_for_on_a_doubling_timer(waits: int, seconds: float) -> None:
     """From 5 s to 5 min, without burning attempts."""
-    assert decide(fault(Code.CIRCUIT_OPEN), WITH_FALLBACK, Left(attempts=1, waits=waits)) == Wait(seconds=seconds)
+    assert decide(fault(Code.CIRCUIT_OPEN), WITH_FALLBACK, Remaining(attempts=1, waits=waits)) == Wait(seconds=seconds)
 
 
 @pytest.mark.parametrize("code", [Code.RATE_LIMITED, Code.BUSY, Code.SERVER_ERROR])
 def test_a_long_retry_after_becomes_a_durable_wait(code: Code) -> None:
     """Beyond a minute the activity's backoff is the wrong place to wait."""
-    assert decide(fault(code, retry_after=61), WITH_FALLBACK, Left(attempts=1)) == Wait(seconds=61)
-    assert decide(fault(code, retry_after=61), WITH_FALLBACK, Left(attempts=0)) == UseFallback(kind="other")
+    assert decide(fault(code, retry_after=61), WITH_FALLBACK, Remaining(attempts=1)) == Wait(seconds=61)
+    assert decide(fault(code, retry_after=61), WITH_FALLBACK, Remaining(attempts=0)) == UseFallback(kind="other")
 
 
 @pytest.mark.parametrize("patient", [fault(Code.CIRCUIT_OPEN), fault(Code.RATE_LIMITED, retry_after=100)])
 def test_nothing_is_waited_for_when_no_attempt_is_left(patient: Fault) -> None:
     """A wait makes sense only before an attempt."""
-    assert decide(patient, WITH_FALLBACK, Left(attempts=0)) == UseFallback(kind="other")
+    assert decide(patient, WITH_FALLBACK, Remaining(attempts=0)) == UseFallback(kind="other")
 
 
 @pytest.mark.parametrize("patient", [fault(Code.CIRCUIT_OPEN), fault(Code.RATE_LIMITED, retry_after=1e300)])
 def test_nothing_is_waited_for_beyond_the_deadline_of_the_step(patient: Fault) -> None:
     """A breaker that never closes and a Retry-After of a year end like exhausted retries."""
-    assert decide(patient, READ, Left(attempts=1, deadline=4)) == Replan(mark_down=True)
+    assert decide(patient, READ, Remaining(attempts=1, deadline=4)) == Replan(mark_down=True)
 
 
 @pytest.mark.parametrize(
@@ -253,7 +257,10 @@ def test_a_missing_tool_is_waited_for_as_long_as_the_patience_lasts(
     waits: int, waited: float, expected: Decision
 ) -> None:
     """A rolling deploy takes moments; after the patience, to the second, a person is asked."""
-    assert decide(fault(Code.MISSING_TOOL), READ, Left(attempts=0, waits=waits, waited=waited, patience=30)) == expected
+    assert (
+        decide(fault(Code.MISSING_TOOL), READ, Remaining(attempts=0, waits=waits, waited=waited, patience=30))
+        == expected
+    )
 
 
 def test_every_transient_code_is_retried_but_the_deferred_ones() -> None:

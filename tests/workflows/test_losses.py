@@ -5,7 +5,7 @@ from pydantic import JsonValue
 
 from workflows import routing
 from workflows.catalogue import Companion, Effect, ToolSpec
-from workflows.decision import Escalate, Left, Reconcile, Wait, decide
+from workflows.decision import Escalate, Reconcile, Remaining, Wait, decide
 from workflows.faults import Applied, Code, Fault
 from workflows.scheduling import InternalActivityFailed, with_one_lost
 
@@ -29,12 +29,12 @@ def test_a_lost_attempt_is_made_again_although_no_attempt_is_left(effect: Effect
     """After a wait that doubles; nothing is read first, since the repeat is safe."""
     known = Applied.NONE if effect is Effect.READ else Applied.UNKNOWN
 
-    assert decide(lost(known), spec(effect), Left(attempts=0, losses=losses)) == Wait(seconds=seconds)
+    assert decide(lost(known), spec(effect), Remaining(attempts=0, losses=losses)) == Wait(seconds=seconds)
 
 
 def test_an_unkeyed_call_is_found_out_before_it_is_made_again() -> None:
     """It may have taken effect; once it is known that it has not, it is made again."""
-    unkeyed, left = spec(Effect.UNKEYED, reconcile=True), Left(attempts=0, losses=1)
+    unkeyed, left = spec(Effect.UNKEYED, reconcile=True), Remaining(attempts=0, losses=1)
 
     assert decide(lost(), unkeyed, left) == Reconcile()
     assert decide(lost(Applied.NONE), unkeyed, left.model_copy(update={"reconcile": False})) == Wait(seconds=1)
@@ -45,12 +45,12 @@ def test_what_takes_one_worker_after_the_other_with_it_is_for_a_person(effect: E
     """The tool may be what kills its workers: neither a fallback nor a new plan goes round it."""
     known, left = Applied.NONE if effect is Effect.READ else Applied.UNKNOWN, routing.MAX_LOSSES + 1
 
-    assert decide(lost(known), spec(effect), Left(attempts=3, losses=left)) == Escalate()
+    assert decide(lost(known), spec(effect), Remaining(attempts=3, losses=left)) == Escalate()
 
 
 def test_what_could_be_found_out_is_found_out_before_a_person_is_asked() -> None:
     """A payment that stands is the result of the step, however many workers were lost."""
-    keyed, left = spec(Effect.KEYED, reconcile=True), Left(attempts=3, losses=routing.MAX_LOSSES + 1)
+    keyed, left = spec(Effect.KEYED, reconcile=True), Remaining(attempts=3, losses=routing.MAX_LOSSES + 1)
 
     assert decide(lost(), keyed, left) == Reconcile()
     assert decide(lost(Applied.NONE), keyed, left.model_copy(update={"reconcile": False})) == Escalate()
@@ -70,7 +70,7 @@ def test_a_thread_that_still_runs_is_known_to_the_task_before_the_call_is_made_a
     left = Fault.of(Code.TIMEOUT, "Late.", effect=Applied.UNKNOWN, still_running=True)
 
     assert not left.retryable(is_safe=True)
-    assert isinstance(decide(left, spec(Effect.KEYED), Left(attempts=3)), Wait)
+    assert isinstance(decide(left, spec(Effect.KEYED), Remaining(attempts=3)), Wait)
 
 
 @pytest.mark.parametrize("payload", [{"turn": 1}, {"turn": 1, "may_lose": None}])

@@ -135,13 +135,13 @@ async def _content(answer: httpx2.Response) -> tuple[bytes, str]:
     """As much of the body as is wanted, and why it is not all."""
     content = bytearray()
     try:
-        async with asyncio.timeout(routing.READING), aclosing(answer.aiter_bytes()) as parts:
+        async with asyncio.timeout(routing.HTTP_READ_DEADLINE), aclosing(answer.aiter_bytes()) as parts:
             async for part in parts:
                 content += part
                 if len(content) > MAX_READ:
                     return bytes(content[:MAX_READ]), f"cut after {MAX_READ:,} bytes"
     except TimeoutError:
-        return bytes(content), f"cut after {routing.READING:g} s, when more was still to come"
+        return bytes(content), f"cut after {routing.HTTP_READ_DEADLINE:g} s, when more was still to come"
     except httpx2.DecodingError:  # what happened has happened, however it was told
         return bytes(content), "cut where its encoding was broken"
     return bytes(content), ""

@@ -161,9 +161,9 @@ async def resolve(host: str, port: int) -> Sequence[str]:
 class Patience:
     """How long a page is waited for, in seconds."""
 
-    silence: float = routing.SILENCE
+    silence: float = routing.HTTP_CONNECT_TIMEOUT
     """To connect, and to say the next word."""
-    reading: float = routing.READING
+    reading: float = routing.HTTP_READ_DEADLINE
     """After which a page that is still arriving is cut."""
 
 
