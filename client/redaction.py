@@ -152,7 +152,8 @@ class Values(Placeholders):
         if isinstance(it, Progress):
             self._learn(it)
         dumped, kept = it.model_dump(mode="json"), KEPT.get(type(it), frozenset())
-        fields = {name: value for name, value in it if name in dumped}
+        keys = {name: field.alias or name for name, field in type(it).model_fields.items()}
+        fields = {keys[name]: value for name, value in it if keys[name] in dumped}
         return {
             name: dumped[name] if name in kept else self._part(name, value, dumped[name])
             for name, value in fields.items()

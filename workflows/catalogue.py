@@ -39,7 +39,7 @@ class Companion(BaseModel):
 class ToolSpec(BaseModel):
     """What a kind promises, as data; its schemas and description stay with the worker, `digest` covers them."""
 
-    model_config = ConfigDict(frozen=True)
+    model_config = ConfigDict(frozen=True, serialize_by_alias=True, validate_by_name=True)
 
     kind: str
     effect: Effect
@@ -62,7 +62,7 @@ class ToolSpec(BaseModel):
     """Whether its results are untrusted content."""
     tokens: int = 0
     """Tokens of a model that one call may use; 0 for a kind that uses no model."""
-    tokens_beside: int | None = None
+    tokens_overhead: int | None = Field(default=None, alias="tokens_beside")
     """Those of them that are not for reading the arguments; None where the model reads more than the arguments."""
     is_threaded: bool = False
     """Whether the tool is a plain function: neither a timeout nor a cancel can stop its thread."""

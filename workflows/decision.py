@@ -127,13 +127,10 @@ def _repeat(fault: Fault, remaining: Remaining) -> Wait | None:
     if fault.code is Code.WORKER_SHUTDOWN:
         return Wait(seconds=0)
     if fault.uncounted:
-        seconds = routing.loss_wait(remaining.losses)
-        return (
-            Wait(seconds=seconds) if remaining.losses <= routing.MAX_LOSSES and seconds <= remaining.deadline else None
-        )
-    if remaining.attempts > 0 and _durable_wait(fault, remaining) <= remaining.deadline:
-        return Wait(seconds=_durable_wait(fault, remaining))
-    return None
+        may_repeat, seconds = remaining.losses <= routing.MAX_LOSSES, routing.loss_wait(remaining.losses)
+    else:
+        may_repeat, seconds = remaining.attempts > 0, _durable_wait(fault, remaining)
+    return Wait(seconds=seconds) if may_repeat and seconds <= remaining.deadline else None
 
 
 def _durable_wait(fault: Fault, remaining: Remaining) -> float:

@@ -127,7 +127,7 @@ class Execution:
                 self._complete(record, StepReturn(result=finding.result, replayed=True))
                 return None
             case Verdict.NOT_APPLIED:
-                record.claim += 1
+                record.fencing_token += 1
                 return fault.model_copy(update={"effect": Applied.NONE})
             case Verdict.CANNOT_TELL:
                 return fault
@@ -207,7 +207,7 @@ class Execution:
             digest=spec.digest,
             documents=progress.task.documents,
             store=progress.store if has_effect else None,
-            claim=record.claim if has_effect else 0,
+            fencing_token=record.fencing_token if has_effect else 0,
             is_reset=progress.was_reset or made_by_reset(),
             undoes=self._undoes(record),
             task=progress.task_id if progress.origin is not None else None,

@@ -5,7 +5,7 @@ from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
 from temporalio import workflow
 from temporalio.worker import (
     Interceptor,
@@ -34,7 +34,7 @@ class Undoes(BaseModel):
 class CallHeader(Sparse):
     """What the boundary must know beside the arguments."""
 
-    model_config = ConfigDict(frozen=True)
+    model_config = ConfigDict(frozen=True, serialize_by_alias=True, validate_by_name=True)
 
     key: str
     """The idempotency key: `first_execution_run_id`/step id, the same over retry, crash, replay and reset."""
@@ -45,8 +45,8 @@ class CallHeader(Sparse):
     """The task's folder of documents, below the worker's root."""
     store: str | None = None
     """The store of the task; None where any store will do."""
-    claim: int = 0
-    """The fencing token: how often reconciliation found that the effect was not applied. Older tokens are invalid."""
+    fencing_token: int = Field(default=0, alias="claim")
+    """How often reconciliation found that the effect was not applied; the ledger accepts no older token."""
     is_reset: bool = False
     """Whether a run of the task was made by a reset, so that an earlier run may have made the call."""
     undoes: Undoes | None = None

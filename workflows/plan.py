@@ -324,7 +324,8 @@ def _brief(value: JsonValue) -> str:
 
 def _without_defaults(model: BaseModel, written: dict[str, Any]) -> dict[str, Any]:
     """Those of the `written` fields of a model that are needed to read it again."""
-    return {name: value for name, value in written.items() if _is_needed(model, name)}
+    fields = {field.alias or name: name for name, field in type(model).model_fields.items()}
+    return {key: value for key, value in written.items() if _is_needed(model, fields[key])}
 
 
 def _is_needed(model: BaseModel, name: str) -> bool:

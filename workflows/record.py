@@ -36,6 +36,8 @@ class StepStatus(StrEnum):
 class StepRecord(BaseModel):
     """A step and its state."""
 
+    model_config = ConfigDict(serialize_by_alias=True, validate_by_name=True)
+
     step: Step
     revision: int
     """The number of its plan; 0 for an effect of an earlier run of the task that a reset kept or undid."""
@@ -66,8 +68,8 @@ class StepRecord(BaseModel):
     replayed: bool = False
     unchanged: bool = False
     """Whether the turn before made the same call with the same result, and no effect was applied between."""
-    claim: int = 0
-    """How often reconciliation found that the call was not applied: the fencing token of its next execution."""
+    fencing_token: int = Field(default=0, alias="claim")
+    """How often reconciliation found that the call was not applied."""
     was_waiting: bool = False
     """Whether it was cancelled between two activity executions, not during one."""
     undoes: str | None = None

@@ -24,6 +24,7 @@ from workflows.plan import Proposed, StepReturn
 from workflows.progress import Progress
 from workflows.situation import Situation
 from workflows.spending import (
+    MAX_LOST_REPLIES,
     Limit,
     cut_off,
     enough,
@@ -269,12 +270,12 @@ def with_one_lost(payload: dict[str, JsonValue], fault: Fault) -> dict[str, Json
     Raises:
         InternalActivityFailed: the budget reserved nothing for one more.
     """
-    may_lose = payload.get("may_lose")
-    if not isinstance(may_lose, int):  # no budget limits it
+    left = payload.get(MAX_LOST_REPLIES)
+    if not isinstance(left, int):  # no budget limits it
         return payload
-    if not may_lose:
+    if not left:
         raise InternalActivityFailed(fault.model_copy(update={"lost": 1}))
-    return {**payload, "may_lose": may_lose - 1}
+    return {**payload, MAX_LOST_REPLIES: left - 1}
 
 
 async def _run(

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, JsonValue
+from pydantic import BaseModel, ConfigDict, Field, JsonValue
 from temporalio import workflow
 
 from workflows.catalogue import Catalogue
@@ -19,7 +19,7 @@ MAX_SHOWN = 8_000
 class Situation(BaseModel):
     """The input of the activities `plan`, `replan` and `compact`."""
 
-    model_config = ConfigDict(frozen=True)
+    model_config = ConfigDict(frozen=True, serialize_by_alias=True, validate_by_name=True)
 
     text: str = ""
     """The task; a planner that keeps its conversation is told it only in the first turn."""
@@ -57,7 +57,7 @@ class Situation(BaseModel):
     """Whether the budget is used up, so that the planner must answer from what is known."""
     max_output: int | None = None
     """Tokens that the reply may have; None for the default."""
-    may_lose: int | None = None
+    max_lost_replies: int | None = Field(default=None, alias="may_lose")
     """Replies that earlier attempts may lose before no further request is made; None without a limit."""
     planner: str | None = None
     """The planner, as `--planner` names it; None for the worker's own."""

@@ -41,6 +41,8 @@ BYTES_PER_TOKEN = 3
 """Of JSON and text in Latin letters; models count three to four."""
 MILLION = 1_000_000
 
+MAX_LOST_REPLIES = "may_lose"
+"""The JSON key of `Situation.max_lost_replies`."""
 Limit = Literal["tool_calls", "replans", "tokens", "usd", "deadline"]
 
 
@@ -60,13 +62,13 @@ class Allowance(NamedTuple):
     reserved_tokens: int
     reserved_usd: float
     is_priced: bool
-    may_lose: int | None = None
+    max_lost_replies: int | None = None
     """Replies that may be lost, each counted as all that is reserved; None without a limit."""
 
     @property
     def told(self) -> dict[str, int]:
-        """The limits that the planner's activity has to keep, as fields of its `Situation`."""
-        limits = {"max_output": self.max_output, "may_lose": self.may_lose}
+        """The limits that the planner's activity has to keep, as JSON keys of its `Situation`."""
+        limits = {"max_output": self.max_output, MAX_LOST_REPLIES: self.max_lost_replies}
         return {name: value for name, value in limits.items() if value is not None}
 
 
@@ -108,9 +110,9 @@ def reserve_turn(
     reserved, limits = _request_cost(catalogue.price, asked, int(output)), progress.budget.limits
     progress.budget.hold(*reserved)
     is_limited = limits.tokens is not None or limits.usd is not None
-    may_lose = _how_many(_unreserved(progress, kept), reserved) if is_limited else None
+    max_lost_replies = _how_many(_unreserved(progress, kept), reserved) if is_limited else None
     max_output = int(output) if is_limited else None
-    return Allowance(max_output, *reserved, is_priced=catalogue.price is not None, may_lose=may_lose)
+    return Allowance(max_output, *reserved, is_priced=catalogue.price is not None, max_lost_replies=max_lost_replies)
 
 
 def settle_turn(
@@ -227,10 +229,10 @@ def used_up(limits: Limits, limit: Limit, at_least: float = 0) -> str:
 
 def sized(spec: ToolSpec, args: JsonValue) -> ToolSpec:
     """The spec with the tokens that a call with these arguments may use, if the model reads only the arguments."""
-    if not spec.tokens or spec.tokens_beside is None:
+    if not spec.tokens or spec.tokens_overhead is None:
         return spec
     read = math.ceil(len(canonical(args).encode()) / BYTES_PER_TOKEN)
-    return spec.model_copy(update={"tokens": min(spec.tokens, spec.tokens_beside + read)})
+    return spec.model_copy(update={"tokens": min(spec.tokens, spec.tokens_overhead + read)})
 
 
 def _input_tokens(progress: Progress, catalogue: Catalogue, new_bytes: int = 0) -> int:
@@ -252,8 +254,8 @@ def _request_cost(price: Price | None, input: int, output: int) -> Cost:
 
 def _attempt_cost(price: Price | None, spec: ToolSpec) -> Cost:
     """The most that one attempt of a kind may use."""
-    if spec.tokens_beside is not None:
-        said = min(spec.tokens_beside, spec.tokens)
+    if spec.tokens_overhead is not None:
+        said = min(spec.tokens_overhead, spec.tokens)
         return _request_cost(price, spec.tokens - said, said)
     return max(_request_cost(price, spec.tokens, 0), _request_cost(price, 0, spec.tokens))
 

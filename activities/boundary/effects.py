@@ -100,7 +100,7 @@ class Effects:
 def _entry(spec: ToolSpec, this: Attempt, asked: str) -> Entry:
     info = activity.info()
     task = this.call.task or info.workflow_id or ""
-    return Entry(this.call.key, task, info.activity_id, spec.kind, asked, this.call.claim)
+    return Entry(this.call.key, task, info.activity_id, spec.kind, asked, this.call.fencing_token)
 
 
 def _happened_not(this: Attempt, error: BaseException) -> bool:

@@ -181,7 +181,7 @@ class Planning:
             FaultRaised: it has none.
         """
         lost = _lost(this)
-        if point is Point.AFTER_CLAIM and situation.may_lose is not None and lost > situation.may_lose:
+        if point is Point.AFTER_CLAIM and situation.max_lost_replies is not None and lost > situation.max_lost_replies:
             fault = Fault.of(Code.QUOTA_EXHAUSTED, NO_ROOM.format(lost=lost))
             raise FaultRaised(fault.model_copy(update={"lost": lost}))
         self._breaks.reach(spec.kind, point)

@@ -190,7 +190,7 @@ class Turns:
 
 def identity(situation: Situation) -> str:
     """What a situation tells, as a digest: the same for the same news, whenever it is told and whatever is left."""
-    volatile = {"now", "calls_left", "max_output", "may_lose", "branch"}
+    volatile = {"now", "calls_left", "max_output", "max_lost_replies", "branch"}
     told: dict[str, Any] = situation.model_dump(mode="json", exclude_defaults=True, exclude=volatile)
     for name, clocks in CLOCKS.items():
         if name in told:

@@ -259,7 +259,7 @@ def test_a_step_whose_arguments_hold_all_that_is_read_reserves_as_much_as_they_a
     beside: int | None, args: dict[str, Any], tokens: int
 ) -> None:
     """A short text needs no more than a short text, and never more than any call of the kind."""
-    assert sized(WRITER.model_copy(update={"tokens_beside": beside}), args).tokens == tokens
+    assert sized(WRITER.model_copy(update={"tokens_overhead": beside}), args).tokens == tokens
 
 
 def test_a_step_gets_fewer_attempts_where_its_tokens_are_scarce() -> None:

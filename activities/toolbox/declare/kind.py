@@ -109,7 +109,7 @@ def _build(tool: Tool[..., Any], hints: Mapping[str, Any], parameters: list[str]
         "ensure": options.ensure,
         "untrusted": options.untrusted,
         "tokens": options.tokens,
-        "tokens_beside": options.tokens_beside,
+        "tokens_overhead": options.tokens_beside,
         "is_threaded": not inspect.iscoroutinefunction(tool.function),
         **({} if options.settle is None else {"settle": options.settle}),
     }
