@@ -134,7 +134,7 @@ def _known(call: Call, spec: ToolSpec | None) -> Known | None:
         return None
     if call.closed is Closed.FAILED and call.failing and call.failing.fault:
         return {Applied.NONE: None, Applied.APPLIED: Known.HAPPENED, Applied.UNKNOWN: Known.MAY}[
-            call.failing.fault.effect
+            call.failing.fault.applied
         ]
     return Known.MAY
 

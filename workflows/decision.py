@@ -77,9 +77,9 @@ Decision = Wait | UseFallback | Replan | Reconcile | Escalate
 
 def decide(fault: Fault, spec: ToolSpec, remaining: Remaining) -> Decision:
     """Decide what follows a fault; a pure function, called when Temporal does not retry the activity any more."""
-    if fault.effect is Applied.UNKNOWN:
+    if fault.applied is Applied.UNKNOWN:
         return _unknown(fault, spec, remaining)
-    if fault.effect is Applied.APPLIED and spec.effect is not Effect.IDEMPOTENT:
+    if fault.applied is Applied.APPLIED and spec.effect is not Effect.IDEMPOTENT:
         return Escalate()  # a new plan would apply the effect again
     if fault.code is Code.MISSING_TOOL:
         return _missing_tool(remaining)

@@ -122,13 +122,13 @@ class Execution:
         """The fault with what was found out about its effect; None where it was applied: the step is completed."""
         match finding.verdict:
             case Verdict.APPLIED:
-                known = fault.model_copy(update={"effect": Applied.APPLIED})
+                known = fault.model_copy(update={"applied": Applied.APPLIED})
                 self._note(record, known, Reconcile(), finding)
                 self._complete(record, StepReturn(result=finding.result, replayed=True))
                 return None
             case Verdict.NOT_APPLIED:
                 record.fencing_token += 1
-                return fault.model_copy(update={"effect": Applied.NONE})
+                return fault.model_copy(update={"applied": Applied.NONE})
             case Verdict.CANNOT_TELL:
                 return fault
             case unreachable:
@@ -227,10 +227,10 @@ class Execution:
         # A rejection may be caused by the earlier execution ("already paid"); a transient fault says nothing about it.
         spec = self._spec(record)
         doubtful = SAFE if fault.quadrant.is_transient else REFUSAL_MAY_FOLLOW_SUCCESS
-        if spec.effect not in doubtful or fault.effect is not Applied.NONE:
+        if spec.effect not in doubtful or fault.applied is not Applied.NONE:
             return fault
         before = [one for one in self._progress.faults if one.step_id == record.step.id and one.source == spec.kind]
-        return fault.model_copy(update={"effect": Applied.UNKNOWN}) if may_have_taken_effect(before) else fault
+        return fault.model_copy(update={"applied": Applied.UNKNOWN}) if may_have_taken_effect(before) else fault
 
     def _spec(self, record: StepRecord) -> ToolSpec:
         return self._catalogue.specs[record.kind]

@@ -151,7 +151,7 @@ class ModelUse(BaseModel):
 class Fault(BaseModel):
     """A failed attempt as data: the only form in which an error passes from an activity to the workflow."""
 
-    model_config = ConfigDict(frozen=True)
+    model_config = ConfigDict(frozen=True, serialize_by_alias=True, validate_by_name=True)
 
     quadrant: Quadrant
     code: Code
@@ -161,7 +161,7 @@ class Fault(BaseModel):
     """The state that contradicts the call, as the called system told it."""
     retry_after: float | None = None
     """Seconds that the called system asked to wait."""
-    effect: Applied = Applied.NONE
+    applied: Applied = Field(default=Applied.NONE, alias="effect")
     source: str = ""
     """The kind whose call failed."""
     attempt: int = Field(default=1, ge=0)
@@ -189,7 +189,7 @@ class Fault(BaseModel):
         *,
         observed: JsonValue = None,
         retry_after: float | None = None,
-        effect: Applied = Applied.NONE,
+        applied: Applied = Applied.NONE,
         source: str = "",
         attempt: int = 1,
         waited: float | None = None,
@@ -205,7 +205,7 @@ class Fault(BaseModel):
             reason=reason,
             observed=observed,
             retry_after=retry_after,
-            effect=effect,
+            applied=applied,
             source=source,
             attempt=attempt,
             waited=waited,
@@ -230,7 +230,7 @@ class Fault(BaseModel):
 
         `is_safe` says that the effect may be applied twice.
         """
-        if not self.quadrant.is_transient or (self.effect is not Applied.NONE and not is_safe):
+        if not self.quadrant.is_transient or (self.applied is not Applied.NONE and not is_safe):
             return False
         if self.code in DEFERRED or self.still_running:  # a cancel during the policy's backoff would hide the thread
             return False
@@ -286,7 +286,7 @@ def _from_application_error(cause: ApplicationError, spec: ToolSpec, attempts: i
     inner = cause.cause
     if cause.type is None and isinstance(inner, ApplicationError) and inner.type in set(Quadrant):
         fault = _from_application_error(inner, spec, attempts)  # the arguments could not be fetched: nothing was called
-        return fault.model_copy(update={"effect": Applied.NONE, "attempt": 0, "source": spec.kind})
+        return fault.model_copy(update={"applied": Applied.NONE, "attempt": 0, "source": spec.kind})
     if cause.type == "NotFoundError":
         reason = f"No worker on the queue knows the kind {spec.kind!r}: start one with the tools file that defines it."
         return Fault.of(Code.MISSING_TOOL, reason, source=spec.kind, attempt=1)
@@ -317,5 +317,5 @@ def _from_timeout(cause: TemporalTimeout, spec: ToolSpec, attempts: int) -> Faul
 
 
 def _outside(code: Code, reason: str, spec: ToolSpec, attempts: int) -> Fault:
-    effect = Applied.NONE if spec.effect is Effect.READ else Applied.UNKNOWN
-    return Fault.of(code, reason, effect=effect, source=spec.kind, attempt=attempts)
+    applied = Applied.NONE if spec.effect is Effect.READ else Applied.UNKNOWN
+    return Fault.of(code, reason, applied=applied, source=spec.kind, attempt=attempts)

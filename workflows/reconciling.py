@@ -115,7 +115,7 @@ def may_have_taken_effect(faults: Iterable[FaultRecord]) -> bool:
     """Whether one of the calls that ended with these faults may have been applied, as far as is known now."""
     maybe = False
     for one in faults:
-        maybe = (maybe and not one.reconciled) or one.effect is not Applied.NONE
+        maybe = (maybe and not one.reconciled) or one.applied is not Applied.NONE
     return maybe
 
 
@@ -143,9 +143,9 @@ def _faults(progress: Progress, record: StepRecord) -> list[FaultRecord]:
 
 def explain_effect(fault: Fault, decision: Decision, record: StepRecord, key: str, finding: Finding | None) -> Fault:
     """The fault with a reason for a person: what may have been applied, and the key to look for."""
-    if not isinstance(decision, Escalate) or fault.effect is Applied.NONE:
+    if not isinstance(decision, Escalate) or fault.applied is Applied.NONE:
         return fault
-    if fault.effect is Applied.APPLIED:
+    if fault.applied is Applied.APPLIED:
         return fault.model_copy(update={"reason": f"{record.kind} was applied (key {key}), but: {fault.reason}"})
     cannot = f" It could not be found out: {finding.because}." if finding and finding.because else ""
     what = f"{record.kind} may have been applied (key {key}): {fault.reason}{cannot}"

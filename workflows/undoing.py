@@ -127,9 +127,9 @@ async def _settle_outcome(
 ) -> None:
     """Find out whether a step that did not complete was applied; where it was, it counts as completed from now on."""
     fault = _last_fault(progress, record)
-    if fault.effect is Applied.NONE:
+    if fault.applied is Applied.NONE:
         return
-    if fault.effect is Applied.APPLIED:
+    if fault.applied is Applied.APPLIED:
         record.status, record.result = StepStatus.COMPLETED, fault.observed
         return
     before = StepStatus.FAILED if record.status is StepStatus.FAILED else StepStatus.CANCELLED
@@ -152,7 +152,7 @@ def _last_fault(progress: Progress, record: StepRecord) -> Fault:
     faults = [fault for fault in progress.faults if fault.step_id == record.step.id]
     if faults and (record.status in (StepStatus.FAILED, StepStatus.WAITING) or record.was_waiting):
         return faults[-1]
-    return Fault.of(Code.TIMEOUT, "It was cut off.", effect=Applied.UNKNOWN, source=record.kind)
+    return Fault.of(Code.TIMEOUT, "It was cut off.", applied=Applied.UNKNOWN, source=record.kind)
 
 
 async def _undo(

@@ -90,7 +90,7 @@ def applied(
         case _ if returned:
             return Applied.APPLIED
         case Effect.IDEMPOTENT if fault.quadrant is Quadrant.PERSISTENT_SEMANTIC:  # what was refused is as it was
-            return fault.effect
+            return fault.applied
         case _:
             return Applied.UNKNOWN if called and not _is_proven(error) else Applied.NONE
 
@@ -242,7 +242,7 @@ def _unasked() -> Fault | None:
 def _failure(this: Attempt, fault: Fault, began: float, error: BaseException) -> ApplicationError:
     """The form in which a fault leaves the activity: class names never cross, data does."""
     fault = _bounded(fault).model_copy(
-        update={"source": this.spec.kind, "attempt": this.number, "effect": _effect(this, fault, error), **_use(this)}
+        update={"source": this.spec.kind, "attempt": this.number, "applied": _effect(this, fault, error), **_use(this)}
     )
     delay = None
     may_repeat = fault.retryable(is_safe=this.spec.effect in SAFE)
@@ -299,7 +299,7 @@ def _observed(seen: JsonValue) -> JsonValue:
 
 def _log(this: Attempt, outcome: str, began: float, fault: Fault | None = None) -> None:
     info = activity.info()
-    more = {"code": fault.code.value, "effect": fault.effect.value} if fault else {}
+    more = {"code": fault.code.value, "effect": fault.applied.value} if fault else {}
     log.info(
         "step",
         task=info.workflow_id,

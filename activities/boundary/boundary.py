@@ -234,7 +234,7 @@ def _ensure(kind: Kind, condition: Condition, asked: Any, returned: Any, result:
     values = {"args": asked, "result": conditions.seen(functools.partial(kind.result.dump_python, returned))}
     reason = conditions.broken(kind.spec.kind, condition, values)
     if reason is not None:
-        raise FaultRaised(Fault.of(Code.UNEXPECTED_RESULT, reason, observed=result, effect=Applied.UNKNOWN))
+        raise FaultRaised(Fault.of(Code.UNEXPECTED_RESULT, reason, observed=result, applied=Applied.UNKNOWN))
 
 
 def _is_finite(value: Any) -> bool:

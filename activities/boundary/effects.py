@@ -86,7 +86,7 @@ class Effects:
         except Unanswered:
             this.called = True  # by the attempt that claimed the key
             reason = f"An earlier attempt of {spec.kind} left no answer: find out whether it happened."
-            raise FaultRaised(Fault.of(Code.WORKER_LOST, reason, effect=Applied.UNKNOWN)) from None
+            raise FaultRaised(Fault.of(Code.WORKER_LOST, reason, applied=Applied.UNKNOWN)) from None
 
     async def late(self, spec: ToolSpec, this: Attempt, asked: str, work: Callable[[], Awaitable[JsonValue]]) -> None:
         """Write down what a call comes to whose attempt is over; `work` waits for it."""

@@ -30,7 +30,7 @@ class StillRunning(FaultRaised):
 
     def __init__(self, fault: Fault, thread: asyncio.Future[Any]) -> None:
         """Carry the fault, and what the thread will come to."""
-        super().__init__(fault.model_copy(update={"effect": Applied.UNKNOWN, "still_running": True}))
+        super().__init__(fault.model_copy(update={"applied": Applied.UNKNOWN, "still_running": True}))
         self.thread = thread
 
 

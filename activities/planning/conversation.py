@@ -136,8 +136,8 @@ def _refused(id: str, fault: FaultRecord) -> str:
     told = f"{id} was refused ({fault.code}). The reason:\n{fenced(id, fault.reason)}"
     if fault.observed is not None:
         told += f"\nWhat it saw:\n{fenced(id, fault.observed)}"
-    if fault.effect is not Applied.NONE:
-        return f"{told}\n{prompts.DOUBT[fault.effect]}"
+    if fault.applied is not Applied.NONE:
+        return f"{told}\n{prompts.DOUBT[fault.applied]}"
     if fault.quadrant.is_transient:
         return f"{told}\nIts retries are used up: use another kind, or do without it."
     if fault.by_id:

@@ -161,7 +161,7 @@ async def _after_failure(
     except UNREADABLE:  # what a codec that is not here has written
         return Change.UNKNOWN
     faults = [*earlier_faults(error), from_activity_error(error, spec, 1)]
-    return Change.NONE if all(fault.effect is Applied.NONE for fault in faults) else Change.UNKNOWN
+    return Change.NONE if all(fault.applied is Applied.NONE for fault in faults) else Change.UNKNOWN
 
 
 async def _decoded(payloads: Sequence[Payload], to: type[T], converter: DataConverter) -> T | None:

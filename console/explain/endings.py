@@ -46,8 +46,8 @@ def remedies(story: Story) -> Iterator[Sentence]:
     named = {name: f"`{starter(name, outcome.task_id)}`" for name in ("effects", "undo")}
     if any(not one.done for one in outcome.undo):
         yield Sentence(text=STAYS.format(**named))
-    if last and last[-1].effect is not Applied.NONE:
-        text = (LOOK if last[-1].effect is Applied.UNKNOWN else RIGHT) + (
+    if last and last[-1].applied is not Applied.NONE:
+        text = (LOOK if last[-1].applied is Applied.UNKNOWN else RIGHT) + (
             "" if outcome.undo or story.history.rollback else BACK
         )
         yield Sentence(text=text.format(**named))

@@ -171,11 +171,11 @@ def observed(failing: Failing) -> str:
 
 def why_escalated(failing: Failing, *, is_own: bool = False) -> str:
     """Why a person has to act; `is_own` of a request to the planner or to the catalogue."""
-    if failing.fault and failing.fault.effect is Applied.APPLIED:
+    if failing.fault and failing.fault.applied is Applied.APPLIED:
         return "The call changed the world and what it returned is not right: a new plan would do it once more"
     if failing.fault and failing.fault.uncounted:
         return f"More than {routing.MAX_LOSSES} workers went silent during the call: it may be what kills them"
-    if failing.fault and failing.fault.effect is Applied.UNKNOWN:
+    if failing.fault and failing.fault.applied is Applied.UNKNOWN:
         return "Nobody knows whether the call changed the world; such a call is neither repeated nor planned around"
     if failing.code is Code.MISSING_TOOL:
         return "No worker knew the kind for as long as it is waited for"

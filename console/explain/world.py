@@ -171,4 +171,4 @@ def _after_fault(call: Call) -> bool | None:
     fault = call.failing.fault if call.failing else None
     if fault is None:
         return False
-    return {Applied.NONE: None, Applied.APPLIED: True, Applied.UNKNOWN: False}[fault.effect]
+    return {Applied.NONE: None, Applied.APPLIED: True, Applied.UNKNOWN: False}[fault.applied]

@@ -251,8 +251,8 @@ def without_word(outcome: Outcome, step: OutcomeStep) -> int:
 def _follows(outcome: Outcome, fault: FaultRecord) -> str:
     """What followed a fault; a task that ended before a new plan came had none."""
     replanned = any(revision.number > fault.revision for revision in outcome.revisions)
-    if fault.decision == "escalate" and fault.effect in TO_A_PERSON:
-        return TO_A_PERSON[fault.effect]
+    if fault.decision == "escalate" and fault.applied in TO_A_PERSON:
+        return TO_A_PERSON[fault.applied]
     known = FOUND if fault.reconciled in ("applied", "not_applied") else FOLLOWS
     if fault.decision == "replan" and outcome.ended_at and not replanned:
         return known["end"]

@@ -151,7 +151,7 @@ def _claim(step: OutcomeStep) -> Applied:
         case StepStatus.COMPLETED | StepStatus.UNDONE:
             return Applied.APPLIED
         case StepStatus.FAILED if step.fault is not None:
-            return step.fault.effect
+            return step.fault.applied
         case StepStatus.SKIPPED:
             return Applied.NONE
     return Applied.UNKNOWN

@@ -198,7 +198,7 @@ async def test_a_transaction_that_fails_leaves_nothing(
     """Whatever goes wrong after the write and before the commit, the world is as before, and the fault says so."""
     fault, _ = await calls.fails(noting(result, timeout=0.3 if word == "slow" else 30), word=word)
 
-    assert (fault.code, fault.effect) == (code, Applied.NONE)
+    assert (fault.code, fault.applied) == (code, Applied.NONE)
     assert await calls.rows("SELECT word FROM notes") == []
 
 
@@ -207,7 +207,7 @@ async def test_a_constraint_that_speaks_at_the_write_is_a_conflict(calls: Bench)
     await calls.call(noting(Wide))
     fault, _ = await calls.fails(noting(Wide))
 
-    assert (fault.code, fault.effect) == (Code.CONFLICT, Applied.NONE)
+    assert (fault.code, fault.applied) == (Code.CONFLICT, Applied.NONE)
 
 
 async def test_a_failing_read_writes_nothing_either(calls: Bench) -> None:

@@ -224,7 +224,7 @@ async def test_a_tool_that_takes_too_long_has_timed_out(calls: Bench) -> None:
     """The boundary reports the timeout before the server has to."""
     fault, error = await calls.fails(slow)
 
-    assert (fault.code, fault.effect, error.non_retryable) == (Code.TIMEOUT, Applied.NONE, False)
+    assert (fault.code, fault.applied, error.non_retryable) == (Code.TIMEOUT, Applied.NONE, False)
 
 
 async def test_earlier_faults_travel_with_the_result(calls: Bench) -> None:

@@ -132,7 +132,7 @@ def test_a_task_that_carries_on_is_told_its_goal() -> None:
 
 def test_a_call_of_unknown_effect_is_told_as_such() -> None:
     """Nobody may repeat it because it looks refused."""
-    doubt = fault("t2.c0").model_copy(update={"effect": "unknown"})
+    doubt = fault("t2.c0").model_copy(update={"applied": "unknown"})
     failed = record(step("t2.c0", "look", {}), StepStatus.FAILED)
     told = turns([past(1), past(2)], situation(1, text="go on", continues="run", records=(failed,), faults=(doubt,)))
 

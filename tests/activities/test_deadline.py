@@ -207,7 +207,7 @@ async def test_a_refusal_proves_nothing_of_requests_before(
     async with serving(*answers) as url:
         fault, _ = await calls.fails(ask, url=url, methods=methods)
 
-    assert (fault.code, fault.effect) == (Code.CONFLICT, effect)
+    assert (fault.code, fault.applied) == (Code.CONFLICT, effect)
 
 
 async def test_no_connection_proves_nothing_of_requests_before(calls: Bench) -> None:
@@ -215,7 +215,7 @@ async def test_no_connection_proves_nothing_of_requests_before(calls: Bench) -> 
     async with streaming(answering) as server:
         fault, _ = await calls.fails(sequel, url=server.url, methods=["POST", "POST"])
 
-    assert (fault.code, fault.effect) == (Code.UNREACHABLE, Applied.UNKNOWN)
+    assert (fault.code, fault.applied) == (Code.UNREACHABLE, Applied.UNKNOWN)
 
 
 @tool.unkeyed

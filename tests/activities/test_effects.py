@@ -62,7 +62,7 @@ async def test_a_keyed_call_whose_answer_is_lost_is_repeated_with_its_key(calls:
     fault, error = await calls.fails(charge, run="r", url=service.url, amount=5)
     again = await calls.call(charge, run="r", attempt=2, url=service.url, amount=5)
 
-    assert (fault.code, fault.effect, error.non_retryable) == (Code.UNREACHABLE, Applied.UNKNOWN, False)
+    assert (fault.code, fault.applied, error.non_retryable) == (Code.UNREACHABLE, Applied.UNKNOWN, False)
     assert (again.result, [one["amount"] for one in service.charges]) == ({"id": 1}, [5])
 
 
@@ -79,7 +79,7 @@ async def test_a_refusal_of_the_only_attempt_changed_nothing(calls: Bench, servi
     service.plan = ["409"]
     fault, _ = await calls.fails(charge, run="r", url=service.url, amount=5)
 
-    assert (fault.code, fault.effect) == (Code.CONFLICT, Applied.NONE)
+    assert (fault.code, fault.applied) == (Code.CONFLICT, Applied.NONE)
 
 
 async def test_a_refusal_after_a_lost_answer_is_not_believed(calls: Bench, service: Payments) -> None:
@@ -89,7 +89,7 @@ async def test_a_refusal_after_a_lost_answer_is_not_believed(calls: Bench, servi
     beats = [first.model_dump(mode="json")]
     fault, error = await calls.fails(charge, run="r", attempt=2, heartbeats=beats, url=service.url, amount=5)
 
-    assert (fault.code, fault.effect, error.non_retryable) == (Code.CONFLICT, Applied.UNKNOWN, True)
+    assert (fault.code, fault.applied, error.non_retryable) == (Code.CONFLICT, Applied.UNKNOWN, True)
 
 
 async def test_a_refusal_after_an_attempt_without_a_word_is_not_believed(calls: Bench, service: Payments) -> None:
@@ -97,7 +97,7 @@ async def test_a_refusal_after_an_attempt_without_a_word_is_not_believed(calls: 
     service.plan = ["409"]
     fault, _ = await calls.fails(charge, run="r", attempt=2, url=service.url, amount=5)
 
-    assert fault.effect is Applied.UNKNOWN
+    assert fault.applied is Applied.UNKNOWN
 
 
 async def test_an_unkeyed_call_whose_answer_is_lost_is_never_made_again(calls: Bench, service: Payments) -> None:
@@ -106,8 +106,8 @@ async def test_an_unkeyed_call_whose_answer_is_lost_is_never_made_again(calls: B
     fault, error = await calls.fails(transfer, run="r", url=service.url, amount=5)
     again, _ = await calls.fails(transfer, run="r", attempt=2, url=service.url, amount=5)
 
-    assert (fault.effect, error.non_retryable, len(service.charges)) == (Applied.UNKNOWN, True, 1)
-    assert (again.effect, "left no answer: find out whether it happened" in again.reason) == (Applied.UNKNOWN, True)
+    assert (fault.applied, error.non_retryable, len(service.charges)) == (Applied.UNKNOWN, True, 1)
+    assert (again.applied, "left no answer: find out whether it happened" in again.reason) == (Applied.UNKNOWN, True)
 
 
 async def test_an_unkeyed_call_that_was_answered_is_answered_again(calls: Bench, service: Payments) -> None:
@@ -126,7 +126,7 @@ async def test_what_does_not_prove_that_nothing_happened_is_unknown(
     service.plan = [trouble]
     fault, error = await calls.fails(transfer, url=service.url, amount=5)
 
-    assert (fault.effect, error.non_retryable) == (Applied.UNKNOWN, True)
+    assert (fault.applied, error.non_retryable) == (Applied.UNKNOWN, True)
 
 
 @pytest.mark.parametrize(
@@ -136,7 +136,7 @@ async def test_what_comes_before_the_effect_may_be_tried_again(calls: Bench, url
     """The claim is given up with it."""
     fault, error = await calls.fails(transfer, run="r", url=url, amount=amount)
 
-    assert (fault.code, fault.effect, error.non_retryable) == (Code.UNREACHABLE, Applied.NONE, False)
+    assert (fault.code, fault.applied, error.non_retryable) == (Code.UNREACHABLE, Applied.NONE, False)
     assert await calls.rows("SELECT key FROM replan_ledger") == []
 
 
@@ -149,4 +149,4 @@ async def test_a_refused_unkeyed_call_changed_nothing(
     fault, _ = await calls.fails(transfer, run="r", url=service.url, amount=5)
     again = await calls.call(transfer, run="r", attempt=2, url=service.url, amount=5)
 
-    assert (fault.code, fault.effect, again.result) == (code, Applied.NONE, {"id": 1})
+    assert (fault.code, fault.applied, again.result) == (code, Applied.NONE, {"id": 1})

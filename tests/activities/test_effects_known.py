@@ -69,7 +69,7 @@ async def test_a_tool_that_commits_for_itself_may_have_changed_something(calls: 
 
     fault, _ = await calls.fails(write, run="r", word="x")
 
-    assert fault.effect is Applied.UNKNOWN
+    assert fault.applied is Applied.UNKNOWN
 
 
 async def test_a_result_that_cannot_be_written_down_is_given_all_the_same(tmp_path: Path) -> None:
@@ -105,4 +105,4 @@ async def test_a_second_request_that_was_not_sent_says_nothing_of_the_first(tmp_
             fault, _ = await calls.fails(pay, run="r", first=service.url, second=second)
             again, _ = await calls.fails(pay, run="r", attempt=2, first=service.url, second=second)
 
-    assert (fault.effect, again.effect, len(service.charges)) == (Applied.UNKNOWN, Applied.UNKNOWN, 1)
+    assert (fault.applied, again.applied, len(service.charges)) == (Applied.UNKNOWN, Applied.UNKNOWN, 1)

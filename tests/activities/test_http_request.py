@@ -101,7 +101,7 @@ async def test_the_key_is_the_same_over_attempts(calls: Bench, service: Payments
     faults = [await fault_of(calls, service.url, run="r", attempt=attempt, body={}) for attempt in (1, 2)]
     await post(calls, service.url, run="r", attempt=3, body={})
 
-    assert [(fault.code, fault.effect) for fault in faults] == [
+    assert [(fault.code, fault.applied) for fault in faults] == [
         (Code.SERVER_ERROR, Applied.UNKNOWN),
         (Code.UNREACHABLE, Applied.UNKNOWN),
     ]
@@ -160,7 +160,7 @@ async def test_a_header_that_no_plan_may_write_is_refused(calls: Bench, name: st
     async with streaming(lambda _head: whole(reply(200))) as server:
         fault = await fault_of(calls, server.url, headers={name: "hunter2"})
 
-    assert (fault.code, fault.effect, server.requests) == (Code.INVALID_INPUT, Applied.NONE, [])
+    assert (fault.code, fault.applied, server.requests) == (Code.INVALID_INPUT, Applied.NONE, [])
     assert words in fault.reason and "hunter2" not in fault.model_dump_json()
 
 
@@ -206,7 +206,7 @@ async def test_what_is_no_request_is_refused(calls: Bench, more: dict[str, Any])
     """The planner learns that its arguments are wrong, and that nothing happened."""
     fault = await fault_of(calls, **{"url": f"http://127.0.0.1:{free_port()}/", **more})
 
-    assert (fault.code, fault.effect) == (Code.INVALID_INPUT, Applied.NONE)
+    assert (fault.code, fault.applied) == (Code.INVALID_INPUT, Applied.NONE)
 
 
 FORBIDDEN_HOSTS = {
@@ -225,7 +225,7 @@ async def test_a_host_that_nobody_named_is_for_a_person(tmp_path: Path, allowed:
     async with sending(tmp_path, services(*allowed, resolve=stands_for("127.0.0.1"))) as calls:
         fault = await fault_of(calls, url)
 
-    assert (fault.code, fault.effect) == (Code.FORBIDDEN, Applied.NONE)
+    assert (fault.code, fault.applied) == (Code.FORBIDDEN, Applied.NONE)
     assert "start it with --allow-request" in fault.reason
 
 
@@ -246,7 +246,7 @@ async def test_a_name_that_leads_inside_is_refused(tmp_path: Path) -> None:
     async with sending(tmp_path, given) as calls:
         fault = await fault_of(calls, "https://api.example/")
 
-    assert (fault.code, fault.effect) == (Code.INVALID_INPUT, Applied.NONE)
+    assert (fault.code, fault.applied) == (Code.INVALID_INPUT, Applied.NONE)
     assert "--allow-host" in fault.reason
 
 
@@ -254,7 +254,7 @@ async def test_nobody_there_means_that_nothing_happened(calls: Bench) -> None:
     """A connection that was refused proves it, so that the call may simply be repeated."""
     fault = await fault_of(calls, f"http://127.0.0.1:{free_port()}/")
 
-    assert (fault.code, fault.effect) == (Code.UNREACHABLE, Applied.NONE)
+    assert (fault.code, fault.applied) == (Code.UNREACHABLE, Applied.NONE)
 
 
 REFUSALS = [status for status in range(400, 500) if status != 408]
@@ -267,7 +267,7 @@ async def test_every_refusal_means_what_the_table_says(calls: Bench) -> None:
     assert {status: fault.code for status, fault in faults.items()} == {
         status: STATUS[status][0] if status in STATUS else Code.REFUSED for status in REFUSALS
     }
-    assert {fault.effect for fault in faults.values()} == {Applied.NONE}
+    assert {fault.applied for fault in faults.values()} == {Applied.NONE}
 
 
 @pytest.mark.parametrize(
@@ -285,7 +285,7 @@ async def test_another_answer_leaves_open_what_happened(calls: Bench, status: in
     """The service took the request, and did not say that it refused it."""
     fault = await refused(calls, reply(status, location="/there"))
 
-    assert (fault.code, fault.effect) == (code, Applied.UNKNOWN)
+    assert (fault.code, fault.applied) == (code, Applied.UNKNOWN)
 
 
 async def test_a_refusal_says_what_would_be_possible(calls: Bench) -> None:
@@ -307,7 +307,7 @@ async def test_an_effect_is_not_sent_on(calls: Bench, status: int) -> None:
     """The service did nothing; the planner learns where the thing is now."""
     fault = await refused(calls, reply(status, location="/there"))
 
-    assert (fault.code, fault.effect) == (Code.UNEXPECTED_RESULT, Applied.NONE)
+    assert (fault.code, fault.applied) == (Code.UNEXPECTED_RESULT, Applied.NONE)
     assert isinstance(fault.observed, dict) and str(fault.observed["location"]).endswith("/there")
 
 
@@ -384,7 +384,7 @@ async def test_a_service_that_never_answers_leaves_the_effect_open(calls: Bench)
     async with streaming(lambda _head: endlessly(b"", endless)) as server:
         fault = await fault_of(calls, server.url)
 
-    assert (fault.code, fault.effect) == (Code.UNREACHABLE, Applied.UNKNOWN)
+    assert (fault.code, fault.applied) == (Code.UNREACHABLE, Applied.UNKNOWN)
 
 
 HASTY = Tool(http_request.function, http_request.effect, Options(timeout=0.5))
@@ -395,7 +395,7 @@ async def test_a_slow_answer_ends_with_the_attempt(calls: Bench) -> None:
     async with serving(SILENCE) as url:
         fault, _ = await calls.fails(HASTY, method="POST", url=url)
 
-    assert (fault.code, fault.effect) == (Code.TIMEOUT, Applied.UNKNOWN)
+    assert (fault.code, fault.applied) == (Code.TIMEOUT, Applied.UNKNOWN)
 
 
 async def test_nothing_is_sent_after_the_deadline() -> None:
@@ -426,7 +426,7 @@ async def test_an_answer_that_takes_its_time_is_waited_for(tmp_path: Path) -> No
         fault, _ = await calls.fails(http_request, method="GET", url=server.url)
 
     assert isinstance(back.result, dict) and back.result["status"] == 200
-    assert (fault.code, fault.effect) == (Code.TIMEOUT, Applied.NONE)
+    assert (fault.code, fault.applied) == (Code.TIMEOUT, Applied.NONE)
 
 
 @pytest.mark.parametrize("answer", [reply(503), reply(429), reply(302), reply(599), b"garbage\r\n\r\n", b""])
@@ -435,7 +435,7 @@ async def test_a_get_never_leaves_an_effect_open(calls: Bench, answer: bytes) ->
     async with serving(answer) as url:
         fault, _ = await calls.fails(http_request, method="GET", url=url)
 
-    assert fault.effect is Applied.NONE
+    assert fault.applied is Applied.NONE
 
 
 async def test_a_get_follows_redirects(calls: Bench) -> None:
@@ -453,7 +453,7 @@ async def test_a_get_follows_no_redirect_to_a_host_that_nobody_named(tmp_path: P
         port = url.rpartition(":")[2]
         fault, _ = await calls.fails(http_request, method="GET", url=f"http://site.example:{port}/")
 
-    assert (fault.code, fault.effect) == (Code.UNEXPECTED_RESULT, Applied.NONE)
+    assert (fault.code, fault.applied) == (Code.UNEXPECTED_RESULT, Applied.NONE)
     assert "redirects to where this worker sends nothing" in fault.reason
 
 

@@ -281,7 +281,7 @@ async def test_a_lie_does_not_hide_that_the_call_happened(calls: Bench, lying: T
     """It answered, so it happened; only a read, and a transaction that was rolled back, have changed nothing."""
     fault, _ = await calls.fails(lying, amount=7)
 
-    assert (fault.code, fault.effect) == (Code.UNEXPECTED_RESULT, effect)
+    assert (fault.code, fault.applied) == (Code.UNEXPECTED_RESULT, effect)
 
 
 async def test_a_transaction_whose_result_is_broken_leaves_nothing(calls: Bench) -> None:
@@ -328,7 +328,7 @@ async def test_a_lie_costs_one_attempt_and_a_new_plan(client: Client, tmp_path: 
         connection = sqlite3.connect(tmp_path / "store.db")
         rows = connection.execute("SELECT word FROM notes").fetchall()
         connection.close()
-    seen = [(one.code, one.decision, one.effect, one.observed) for one in outcome.faults]
+    seen = [(one.code, one.decision, one.applied, one.observed) for one in outcome.faults]
 
     assert seen == [("unexpected_result", "replan", "none", {"id": "r-1", "amount": "1.00"})]
     assert (outcome.status, outcome.steps[0].attempts, outcome.replans, rows) == (TaskStatus.COMPLETED, 1, 1, [])

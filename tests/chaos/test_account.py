@@ -23,7 +23,7 @@ def ended(status: StepStatus, effect: str | None = None) -> Outcome:
     """A task with one transfer that ended so."""
     fault = None
     if effect is not None:
-        plain = Fault.of(Code.WORKER_LOST, "gone", effect=Applied(effect)).model_dump()
+        plain = Fault.of(Code.WORKER_LOST, "gone", applied=Applied(effect)).model_dump()
         fault = FaultRecord(**plain, step_id="s1", revision=1, decision="escalate", at=NOW)
     empty: dict[str, Any] = {
         "title": "",

@@ -29,7 +29,7 @@ def call(number: int, id: str, kind: str, fault: Fault | None = None, closed: Cl
 
 def lost(applied: Applied = Applied.UNKNOWN) -> Fault:
     """A fault with this effect."""
-    return Fault.of(Code.UNREACHABLE, "It broke.", effect=applied)
+    return Fault.of(Code.UNREACHABLE, "It broke.", applied=applied)
 
 
 def refused() -> Fault:

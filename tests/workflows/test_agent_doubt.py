@@ -107,7 +107,7 @@ async def test_a_call_that_may_have_happened_has_no_substitute(client: Client, t
     async with staged(client, tmp_path, [pay, other], [plan(step("a", "pay")), DONE]) as stage:
         ended = await stage.run()
 
-    assert (ended.status, paid, ended.faults[-1].effect) == (TaskStatus.ESCALATED, ["pay"], Applied.UNKNOWN)
+    assert (ended.status, paid, ended.faults[-1].applied) == (TaskStatus.ESCALATED, ["pay"], Applied.UNKNOWN)
 
 
 @pytest.mark.parametrize("kind", ["pay", "pay_again"])
@@ -142,7 +142,7 @@ async def test_a_commit_that_failed_is_no_effect(client: Client, tmp_path: Path)
         first = await outcome(handle)
         second = await again(stage, client.get_workflow_handle_for(AgentWorkflow.run, handle.id), "a")
 
-    assert (first.faults[-1].effect, second.status) == (Applied.UNKNOWN, TaskStatus.ESCALATED)
+    assert (first.faults[-1].applied, second.status) == (Applied.UNKNOWN, TaskStatus.ESCALATED)
 
 
 async def test_a_bug_in_the_middle_of_a_harmless_call_may_have_changed_something(
@@ -259,7 +259,7 @@ def of_old(status: StepStatus, kind: str, **more: Any) -> Progress:
 
 async def test_a_kind_that_no_worker_knows_any_more_is_named(client: Client, tmp_path: Path) -> None:
     """A rollback under a newer tools file: no workflow task fails over it."""
-    fault = Fault.of(Code.TIMEOUT, "Late.", effect=Applied.UNKNOWN, source="old")
+    fault = Fault.of(Code.TIMEOUT, "Late.", applied=Applied.UNKNOWN, source="old")
     note = {"step_id": "a", "revision": 1, "decision": "escalate", "at": datetime.now(UTC)}
     progress = of_old(StepStatus.FAILED, "old", origin="r")
     progress.faults.append(FaultRecord.model_validate({**fault.model_dump(), **note}))

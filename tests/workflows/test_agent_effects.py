@@ -67,7 +67,7 @@ async def test_a_keyed_charge_that_never_answers_goes_to_a_person(
     async with staged(client, tmp_path, [charge], [plan(step("pay", "charge", url=service.url)), DONE]) as stage:
         ended = await stage.run()
 
-    assert (ended.status, ended.faults[-1].effect, ended.replans) == (TaskStatus.ESCALATED, Applied.UNKNOWN, 0)
+    assert (ended.status, ended.faults[-1].applied, ended.replans) == (TaskStatus.ESCALATED, Applied.UNKNOWN, 0)
     assert len(service.charges) == 1
 
 
@@ -124,7 +124,7 @@ async def test_a_refusal_after_a_lost_answer_and_a_durable_wait_is_not_believed(
     async with staged(client, tmp_path, [pay], script, queue=stage.queue):
         ended = await outcome(handle)
 
-    assert (ended.status, ended.faults[-1].code, ended.faults[-1].effect) == (
+    assert (ended.status, ended.faults[-1].code, ended.faults[-1].applied) == (
         TaskStatus.ESCALATED,
         "conflict",
         Applied.UNKNOWN,

@@ -113,7 +113,7 @@ async def paid(
 
 def noted(fault: FaultRecord) -> tuple[str, str | None, str]:
     """What a fault says of its effect."""
-    return fault.decision, fault.reconciled, fault.effect.value
+    return fault.decision, fault.reconciled, fault.applied.value
 
 
 async def test_what_is_found_is_the_result(client: Client, tmp_path: Path) -> None:
@@ -203,4 +203,4 @@ async def test_attempts_that_did_nothing_are_counted(client: Client, tmp_path: P
     ended = await paid(client, tmp_path, world, "unkeyed", lambda: [])
 
     assert (ended.steps[0].attempts, world.paid) == (4, [])
-    assert {fault.effect for fault in ended.faults} == {Applied.NONE}
+    assert {fault.applied for fault in ended.faults} == {Applied.NONE}

@@ -162,7 +162,7 @@ async def test_what_a_late_thread_raises_is_the_fault_of_its_attempt(client: Cli
     async with paying(client, tmp_path, bank, [pay]) as stage:
         ended = await stage.run(replans=0)
 
-    assert (ended.faults[-1].code, ended.faults[-1].effect, bank.began) == ("refused", Applied.NONE, 1)
+    assert (ended.faults[-1].code, ended.faults[-1].applied, bank.began) == ("refused", Applied.NONE, 1)
 
 
 @pytest.mark.parametrize("finds", [True, False])

@@ -164,7 +164,7 @@ async def test_a_transaction_whose_result_cannot_be_carried_is_rolled_back(clien
     rows = connection.execute("select word from words").fetchall()
     connection.close()
 
-    assert (ended.code, ended.faults[-1].effect, rows) == ("too_large", "none", [("short",)])
+    assert (ended.code, ended.faults[-1].applied, rows) == ("too_large", "none", [("short",)])
 
 
 LARGE = 250_000

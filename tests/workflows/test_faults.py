@@ -40,7 +40,7 @@ WITH_FALLBACK = READ.model_copy(update={"fallback": "other"})
 
 def fault(code: Code, effect: Applied = Applied.NONE, retry_after: float | None = None) -> Fault:
     """A fault in one line."""
-    return Fault.of(code, "It happened.", effect=effect, retry_after=retry_after, source="k")
+    return Fault.of(code, "It happened.", applied=effect, retry_after=retry_after, source="k")
 
 
 def known(spec: ToolSpec, effect: Applied) -> bool:

@@ -49,7 +49,7 @@ def timeout(kind: TimeoutType | None) -> TemporalTimeout:
 
 def test_a_fault_that_our_boundary_sent_comes_back_as_it_was() -> None:
     """Data crosses the border, and nothing is lost on the way."""
-    more: dict[str, Any] = {"observed": {"free": [1]}, "retry_after": 3, "effect": Applied.APPLIED, "attempt": 2}
+    more: dict[str, Any] = {"observed": {"free": [1]}, "retry_after": 3, "applied": Applied.APPLIED, "attempt": 2}
     sent = [Fault.of(code, "Say why.", **more) for code in Code]
     wire = [ApplicationError("Say why.", one.model_dump(mode="json"), [], type=one.quadrant) for one in sent]
 
@@ -108,7 +108,7 @@ def test_the_effect_is_unknown_where_the_boundary_could_not_tell() -> None:
     for (name, cause, code), effect in product(OUTSIDE, [effect for effect in Effect if effect is not Effect.READ]):
         never_started = code is Code.MISSING_TOOL or getattr(cause, "type", None) == TimeoutType.SCHEDULE_TO_START
         found = from_activity_error(ended(cause), READ.model_copy(update={"effect": effect}), GIVEN)
-        if found.effect is not (Applied.NONE if never_started else Applied.UNKNOWN):
+        if found.applied is not (Applied.NONE if never_started else Applied.UNKNOWN):
             wrong.append((name, effect, found))
 
     assert wrong == []
@@ -119,7 +119,7 @@ def test_a_read_leaves_nothing_in_doubt() -> None:
     found = {name: from_activity_error(ended(cause), READ, GIVEN) for name, cause, _ in OUTSIDE}
     expected = {name: (code, Applied.NONE) for name, _, code in OUTSIDE}
 
-    assert {name: (fault.code, fault.effect) for name, fault in found.items()} == expected
+    assert {name: (fault.code, fault.applied) for name, fault in found.items()} == expected
 
 
 @pytest.mark.parametrize(
@@ -153,7 +153,7 @@ def test_an_attempt_that_went_with_its_worker_is_none_of_the_tool(kind: TimeoutT
     error = ended(cause, REFUSED)
     found = from_activity_error(error, ToolSpec(kind="pay", effect=Effect.KEYED), GIVEN)
 
-    assert (found.uncounted, found.attempt, found.taken, found.effect) == (True, 3, 2, Applied.UNKNOWN)
+    assert (found.uncounted, found.attempt, found.taken, found.applied) == (True, 3, 2, Applied.UNKNOWN)
     assert earlier_faults(error) == tuple(before)
 
 
@@ -189,4 +189,4 @@ def test_arguments_that_could_not_be_fetched_cost_nothing() -> None:
     wrapped.__cause__ = ApplicationError(away.reason, away.model_dump(mode="json"), type=away.quadrant.value)
     found = from_activity_error(ended(wrapped), ToolSpec(kind="k", effect=Effect.UNKEYED), GIVEN)
 
-    assert (found.code, found.effect, found.taken) == (Code.STORE_UNAVAILABLE, Applied.NONE, 0)
+    assert (found.code, found.applied, found.taken) == (Code.STORE_UNAVAILABLE, Applied.NONE, 0)

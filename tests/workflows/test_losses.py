@@ -15,7 +15,7 @@ FIND = Companion(kind="find")
 
 def lost(effect: Applied = Applied.UNKNOWN) -> Fault:
     """An attempt that went with its worker."""
-    return Fault.of(Code.WORKER_LOST, "No heartbeat came.", effect=effect, uncounted=True)
+    return Fault.of(Code.WORKER_LOST, "No heartbeat came.", applied=effect, uncounted=True)
 
 
 def spec(effect: Effect, *, reconcile: bool = False) -> ToolSpec:
@@ -67,7 +67,7 @@ def test_a_lost_answer_of_a_model_uses_up_what_may_be_lost() -> None:
 
 def test_a_thread_that_still_runs_is_known_to_the_task_before_the_call_is_made_again() -> None:
     """In the backoff of a retry policy a cancel would end the call, and nobody would know of the thread."""
-    left = Fault.of(Code.TIMEOUT, "Late.", effect=Applied.UNKNOWN, still_running=True)
+    left = Fault.of(Code.TIMEOUT, "Late.", applied=Applied.UNKNOWN, still_running=True)
 
     assert not left.retryable(is_safe=True)
     assert isinstance(decide(left, spec(Effect.KEYED), Remaining(attempts=3)), Wait)

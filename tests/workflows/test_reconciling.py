@@ -49,7 +49,7 @@ def test_a_thread_may_go_on_until_its_process_is_gone(unseen: bool, exiting: boo
 def test_every_attempt_of_a_call_counts(codes: list[Code], used: int, expected: bool) -> None:
     """Also one before the last, and one of which no fault is known at all."""
     record = StepRecord(step=Step(id="a", kind="pay"), revision=1, effect=Effect.KEYED, kind="pay", used=used)
-    faults = [Fault.of(code, "It failed.", effect=Applied.UNKNOWN, source="pay") for code in codes]
+    faults = [Fault.of(code, "It failed.", applied=Applied.UNKNOWN, source="pay") for code in codes]
     more = {"step_id": "a", "revision": 1, "decision": "retry", "at": NOW}
     notes = [FaultRecord.model_validate({**fault.model_dump(), **more}) for fault in faults]
     progress = Progress(task=Task(text="a task"), task_id="t", started_at=NOW, records=[record], faults=notes)
