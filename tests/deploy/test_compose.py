@@ -138,7 +138,8 @@ def test_the_worker_reads_what_it_is_given() -> None:
     """TEMPORAL_* is understood by the SDK, REPLAN_* read by our code."""
     environment = dict(WORKER.environment)
     loaded = ClientConfig.load_client_connect_config(disable_file=True, override_env_vars=environment)
-    code = "".join(file.read_text(encoding="utf-8") for room in ("runtime", "client", "console") for file in sources(room))
+    rooms = ("runtime", "client", "console")
+    code = "".join(file.read_text(encoding="utf-8") for room in rooms for file in sources(room))
 
     assert loaded["target_host"] == environment.pop("TEMPORAL_ADDRESS")
     assert loaded["namespace"] == environment.pop("TEMPORAL_NAMESPACE")
