@@ -22,8 +22,7 @@ from activities.planning.planner import UnknownPlanner
 from activities.planning.roster import Roster
 from activities.providers.prices import Rates
 from activities.registration import activities
-from activities.storage.datasources import Datasources
-from activities.storage.store import StoreUnavailable, open_store, sqlite_url, store_id
+from activities.storage.store import Datasources, StoreUnavailable, open_store, sqlite_url, store_id
 from activities.storage.vault import Vault
 from activities.toolbox import builtin, desk
 from activities.toolbox.desk import world
@@ -108,7 +107,7 @@ async def run(settings: Settings, registry: Registry, breaks: Breaks, roster: Ro
         opened.push_async_callback(engine.dispose)
         if settings.demo:
             await world.seed(engine, datetime.now(UTC).date())
-        datasources = Datasources(engine, registry.values())
+        datasources = Datasources(engine, [kind.datasource for kind in registry.values()])
         await datasources.open(opened)
         http = await opened.enter_async_context(deadline.client())
         folders: dict[str, Any] = {"documents": settings.documents, "workspace": settings.workspace}

@@ -111,3 +111,15 @@ class NeedsPerson(ToolError):
 
     quadrant = Quadrant.PERSISTENT_INFRASTRUCTURAL
     default = Code.NEEDS_PERSON
+
+
+class DatabaseUnavailable(Exception):
+    """A database of Replan or of a tool cannot be reached, or is locked, and nothing has been done in it."""
+
+
+class DatabaseFileGone(Exception):
+    """The file of a SQLite database was deleted or replaced since it was opened."""
+
+
+class WriteInReadTransaction(Exception):
+    """A statement would write in a transaction that only reads."""

@@ -22,11 +22,12 @@ from temporalio.converter import StorageDriver, StorageDriverClaim, StorageDrive
 from temporalio.service import RPCError, RPCStatusCode
 
 from activities.borders import classify
+from activities.borders.sql import DATABASE_ERRORS
 from activities.boundary.attempt import attempt
 from activities.boundary.ledger import effects
 from activities.errors import NeedsPerson
 from activities.planning.transcript import Transcript
-from activities.storage.store import DATABASE_ERRORS, OWN, begun, file_of, metadata, reading, spoken
+from activities.storage.store import OWN, begun, file_of, metadata, reading, spoken
 from activities.storage.vault import Over, PayloadLost, Vault
 from activities.toolbox.declare.kind import Kind
 from workflows import routing

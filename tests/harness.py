@@ -21,8 +21,7 @@ from activities.planning.activities import Planning
 from activities.planning.planner import Planner, ScriptedPlanner
 from activities.planning.transcript import Transcript
 from activities.providers.messages import LanguageModel
-from activities.storage.datasources import Datasources
-from activities.storage.store import open_store, store_id
+from activities.storage.store import Datasources, open_store, store_id
 from activities.toolbox.declare.tool import Tool
 from activities.toolbox.injection import Resources
 from activities.toolbox.registry import Registry
@@ -104,7 +103,7 @@ async def staged(
     chosen = ScriptedPlanner(planner) if isinstance(planner, Sequence) else planner
     registry = Registry(tools)
     async with deadline.client() as http, AsyncExitStack() as opened:
-        datasources = Datasources(engine, registry.values())
+        datasources = Datasources(engine, [kind.datasource for kind in registry.values()])
         await datasources.open(opened)
         store = await store_id(engine)
         given: dict[str, Any] = {"documents": folder, "store": store, "transcript": Transcript(engine)}

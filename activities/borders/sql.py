@@ -1,4 +1,7 @@
-"""SQL (SQLAlchemy, and `sqlite3` used directly): locks are waited for, constraints are answers, the rest is a bug."""
+"""SQL (SQLAlchemy, and `sqlite3` used directly): the Fault of each exception, and why a database cannot be used.
+
+A lock is transient, a violated constraint is a rejection, an error in the SQL itself is a bug of the tool.
+"""
 
 import re
 import sqlite3
@@ -8,7 +11,7 @@ from sqlalchemy import exc
 from sqlalchemy.orm.exc import StaleDataError
 
 from activities.borders.table import Entry, Table, always
-from activities.storage.store import FileGone, StoreAway, WroteWhileReading
+from activities.errors import DatabaseFileGone, DatabaseUnavailable, WriteInReadTransaction
 from workflows.faults import Code
 
 _LOCKED = always(Code.BUSY, "The database is locked by another writer.")
@@ -77,7 +80,7 @@ def _dbapi(otherwise: Entry) -> Entry:
 
 
 def _by_code(error: BaseException | None, otherwise: Entry, statement: str = "") -> Entry:
-    code = getattr(error, "sqlite_errorname", None) or getattr(error, "sqlstate", None) or ""
+    code = _code(error)
     if code in _LACKING and _OURS.search(statement):
         return _OTHER_VERSION
     if code == "SQLITE_ERROR" and str(error).startswith("no such table"):
@@ -95,11 +98,13 @@ TABLE: Table = {
     exc.DataError: _VALUE,
     exc.NoResultFound: always(Code.NOT_FOUND, "There is no such row: look for it under another name."),
     exc.MultipleResultsFound: always(Code.CONFLICT, "Several rows fit: say more exactly which one."),
-    WroteWhileReading: _WROTE,
-    FileGone: always(
+    WriteInReadTransaction: _WROTE,
+    DatabaseFileGone: always(
         Code.UNREACHABLE, "The file of the database was deleted or replaced: put it back, or start the worker again."
     ),
-    StoreAway: always(Code.STORE_UNAVAILABLE, "The database of the call is locked or away; nothing happened."),
+    DatabaseUnavailable: always(
+        Code.STORE_UNAVAILABLE, "The database of the call is locked or cannot be reached; nothing was done."
+    ),
     StaleDataError: always(Code.PRECONDITION_FAILED, "The row has changed since it was read: read it again."),
     exc.TimeoutError: always(Code.BUSY, "All connections to the database are in use."),
     exc.EmulatedDBAPIException: _BUG,
@@ -109,3 +114,78 @@ TABLE: Table = {
     sqlite3.IntegrityError: _CONSTRAINT,
     sqlite3.DataError: _VALUE,
 }
+
+DATABASE_ERRORS = (exc.SQLAlchemyError, sqlite3.Error, OSError, DatabaseFileGone, DatabaseUnavailable)
+"""What the use of a database raises."""
+
+_UNAVAILABLE = (
+    "SQLITE_BUSY",
+    "SQLITE_LOCKED",
+    "SQLITE_CANTOPEN",
+    "SQLITE_IOERR",
+    "SQLITE_PROTOCOL",  # a race for the lock of the write-ahead log
+    "SQLITE_READONLY_DBMOVED",
+    "08",  # connection exceptions
+    "57P",  # shutdown, crash, not started yet
+    "53300",  # too many connections
+    "55P03",  # lock not available
+)
+"""Beginnings of SQLite's result codes (https://sqlite.org/rescode.html) and of SQLSTATEs (PostgreSQL's appendix A)."""
+
+_CAUSES: Mapping[str, str] = {
+    "SQLITE_BUSY": "another process has it locked",
+    "SQLITE_READONLY": "it may not be written",
+    "SQLITE_FULL": "its disk is full",
+    "SQLITE_CORRUPT": "it is damaged",
+    "SQLITE_NOTADB": "it is no database",
+    "25006": "it may not be written",
+    "28": "user or password are refused",
+    "3D000": "the server has no such database",
+    "42501": "this user may not make tables there",
+    "53100": "its disk is full",
+    "53300": "the server has no connection left",
+    "55P03": "another process has it locked",
+    "57P": "the server is starting or stopping",
+}
+"""In words, by the same beginnings."""
+
+_SAID: Mapping[str, str] = {
+    "authentication failed": "user or password are refused",
+    'database "': "the server has no such database",
+    "Connection refused": "nothing listens there",
+    "failed to resolve host": "its host is not known",
+    "timeout expired": "it gave no answer",
+    "too many clients": "the server has no connection left",
+}
+"""In words, by a part of what libpq says of a connection that it did not get: there is no code for that."""
+
+_MEANT: Mapping[type[BaseException], str] = {
+    exc.ArgumentError: "it is no URL of a database",
+    exc.NoSuchModuleError: "there is no such driver: write sqlite+aiosqlite:// or postgresql+psycopg://",
+    exc.InvalidRequestError: "its driver is not asynchronous: write sqlite+aiosqlite:// or postgresql+psycopg://",
+}
+"""In words, what SQLAlchemy says of a URL by the class alone."""
+
+
+def is_unavailable(error: BaseException) -> bool:
+    """Whether an exception says that a database cannot be reached now, or is locked: time can cure it."""
+    if isinstance(error, DatabaseFileGone | exc.TimeoutError | ConnectionError) or getattr(
+        error, "connection_invalidated", False
+    ):
+        return True
+    code = _code(error)
+    return code.startswith(_UNAVAILABLE) if code else isinstance(error, exc.OperationalError | exc.InterfaceError)
+
+
+def cause(error: BaseException) -> str:
+    """Why a database cannot be used, in a few words of ours; where we have none, the class of the exception."""
+    code, said = _code(error), str(getattr(error, "orig", None) or "")
+    known = (words for start, words in _CAUSES.items() if code.startswith(start))
+    heard = (words for part, words in _SAID.items() if not code and part in said)
+    return next(known, None) or next(heard, None) or _MEANT.get(type(error)) or type(error).__name__
+
+
+def _code(error: BaseException | None) -> str:
+    """SQLite's result code or the SQLSTATE; empty where there is none."""
+    original = getattr(error, "orig", None) or error
+    return getattr(original, "sqlite_errorname", None) or getattr(original, "sqlstate", None) or ""

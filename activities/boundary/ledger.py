@@ -15,7 +15,8 @@ from pydantic import JsonValue
 from sqlalchemy import Column, ColumnElement, Integer, String, Table, Text, delete, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
-from activities.storage.store import DATABASE_ERRORS, OWN, Moment, begun, insert_new, reached, reading, writing
+from activities.borders.sql import DATABASE_ERRORS
+from activities.storage.store import OWN, Moment, begun, insert_new, reached, reading, writing
 
 log = structlog.get_logger("replan.ledger")
 
@@ -76,7 +77,7 @@ async def once(tx: AsyncConnection, entry: Entry, effect: Callable[[], Awaitable
     Raises:
         OtherArguments: it happened with other arguments.
         Undone: it happened and was taken back.
-        StoreAway: the datasource cannot be reached; nothing happened.
+        DatabaseUnavailable: the datasource cannot be reached; nothing happened.
     """
     while not await _claim(tx, entry):
         if happened := await _happened(tx, entry):
@@ -100,7 +101,7 @@ async def claimed(
         Unanswered: an earlier attempt claimed the key and left no result.
         OtherArguments: the key was used with other arguments.
         Undone: it happened and was taken back.
-        StoreAway: the store cannot be reached; nothing happened.
+        DatabaseUnavailable: the store cannot be reached; nothing happened.
     """
     async with begun(writing(engine)) as tx:
         while not await _claim(tx, entry):
@@ -181,7 +182,7 @@ async def _claim(tx: AsyncConnection, entry: Entry) -> bool:
     """Whether the key was free, or an older claim on it gave way.
 
     Raises:
-        StoreAway: it cannot be written.
+        DatabaseUnavailable: it cannot be written.
     """
     row = {**entry._asdict(), "at": datetime.now(UTC)}
     with reached():

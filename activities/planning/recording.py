@@ -45,7 +45,7 @@ class Recording:
 
         Raises:
             FaultRaised: the turns before it are not in the store.
-            StoreAway: the store cannot be reached.
+            DatabaseUnavailable: the store cannot be reached.
             Exception: what the planner raises.
         """
         turns = await self._turns(task, situation)
@@ -69,7 +69,7 @@ class Recording:
         """Have the oldest turns of `task` summarised, as many as the situation says.
 
         Raises:
-            FaultRaised, StoreAway, Exception: as above.
+            FaultRaised, DatabaseUnavailable, Exception: as above.
         """
         turns = await self._turns(task, situation)
         if recorded := turns.recorded(situation):
@@ -84,7 +84,7 @@ class Recording:
         """The conversation of the task whose first run is `run`; nothing where it is not here.
 
         Raises:
-            StoreAway: the store cannot be reached.
+            DatabaseUnavailable: the store cannot be reached.
         """
         return (await self._transcript.of(run)).newest() if isinstance(run, str) else []
 

@@ -64,7 +64,7 @@ class Transcript:
         The first of these is `continues` where the task has no turn yet that says so.
 
         Raises:
-            StoreAway: the store cannot be reached.
+            DatabaseUnavailable: the store cannot be reached.
         """
         async with begun(reading(self._engine)) as tx:
             return await _load(tx, task, continues)
@@ -75,7 +75,7 @@ class Transcript:
         That is another one where somebody else was quicker. `workflow` is the task's workflow id.
 
         Raises:
-            StoreAway: the store cannot be reached; nothing is recorded.
+            DatabaseUnavailable: the store cannot be reached; nothing is recorded.
         """
         row = {
             "task": past.task,

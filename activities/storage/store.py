@@ -3,7 +3,7 @@
 import asyncio
 import os
 import sqlite3
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
@@ -13,19 +13,12 @@ from alembic.util import CommandError
 from sqlalchemy import Column, DateTime, MetaData, String, Table, event, select
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.engine import URL, Connection, ExceptionContext, make_url
-from sqlalchemy.exc import (
-    ArgumentError,
-    DBAPIError,
-    InterfaceError,
-    InvalidRequestError,
-    NoSuchModuleError,
-    OperationalError,
-    SQLAlchemyError,
-)
-from sqlalchemy.exc import TimeoutError as PoolTimeout
+from sqlalchemy.exc import ArgumentError, DBAPIError, SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 from sqlalchemy.types import TypeDecorator
 
+from activities.borders.sql import DATABASE_ERRORS, cause, is_unavailable
+from activities.errors import DatabaseFileGone, DatabaseUnavailable, WriteInReadTransaction
 from activities.storage.migrations import Newer, Stream, migrate
 
 BUSY_TIMEOUT = 5.0
@@ -33,14 +26,6 @@ BUSY_TIMEOUT = 5.0
 
 _NOT_NOW = ("SQLITE_READONLY", "25006")
 """What SQLite and PostgreSQL say of a write in a transaction that only reads."""
-
-
-class WroteWhileReading(Exception):
-    """A transaction that only reads was asked to write."""
-
-
-class FileGone(Exception):
-    """The file of a SQLite database was deleted or replaced since it was opened."""
 
 
 class _File(NamedTuple):
@@ -79,7 +64,7 @@ def expect_file(engine: AsyncEngine) -> None:
     """Take from now on no other file for the one of this SQLite database, and make none in its place.
 
     What is written to a file that was deleted is lost with the process, and a new one knows nothing of what happened.
-    Each transaction raises FileGone until the file is back.
+    Each transaction raises DatabaseFileGone until the file is back.
     """
     path = file_of(engine)
     file = _File.at(str(path.absolute())) if path else None
@@ -88,7 +73,7 @@ def expect_file(engine: AsyncEngine) -> None:
 
     def look(*_about: Any) -> None:
         if _File.at(file.path) != file:
-            raise FileGone(file.path)
+            raise DatabaseFileGone(file.path)
 
     event.listen(engine.sync_engine, "do_connect", look)
     event.listen(engine.sync_engine, "begin", look, insert=True)
@@ -116,7 +101,7 @@ def _tell_read_from_read_only(context: ExceptionContext) -> None:
     code = getattr(error, "sqlite_errorname", None) or getattr(error, "sqlstate", None)
     reads = connection is not None and connection.get_execution_options().get("replan_reads")
     if reads and code in _NOT_NOW:
-        raise WroteWhileReading("a write in a transaction that only reads")
+        raise WriteInReadTransaction("a write in a transaction that only reads")
 
 
 def _set_up_sqlite(connection: Any, _record: Any) -> None:
@@ -167,76 +152,6 @@ def _set_up_postgresql(connection: Any, _record: Any) -> None:
     connection.commit()
 
 
-_AWAY = (
-    "SQLITE_BUSY",
-    "SQLITE_LOCKED",
-    "SQLITE_CANTOPEN",
-    "SQLITE_IOERR",
-    "SQLITE_PROTOCOL",  # a race for the lock of the write-ahead log
-    "SQLITE_READONLY_DBMOVED",
-    "08",  # connection exceptions
-    "57P",  # shutdown, crash, not started yet
-    "53300",  # too many connections
-    "55P03",  # lock not available
-)
-"""Beginnings of SQLite's result codes (https://sqlite.org/rescode.html) and of SQLSTATEs (PostgreSQL's appendix A)."""
-
-_CAUSES: Mapping[str, str] = {
-    "SQLITE_BUSY": "another process has it locked",
-    "SQLITE_READONLY": "it may not be written",
-    "SQLITE_FULL": "its disk is full",
-    "SQLITE_CORRUPT": "it is damaged",
-    "SQLITE_NOTADB": "it is no database",
-    "25006": "it may not be written",
-    "28": "user or password are refused",
-    "3D000": "the server has no such database",
-    "42501": "this user may not make tables there",
-    "53100": "its disk is full",
-    "53300": "the server has no connection left",
-    "55P03": "another process has it locked",
-    "57P": "the server is starting or stopping",
-}
-"""In words, by the same beginnings."""
-
-_SAID: Mapping[str, str] = {
-    "authentication failed": "user or password are refused",
-    'database "': "the server has no such database",
-    "Connection refused": "nothing listens there",
-    "failed to resolve host": "its host is not known",
-    "timeout expired": "it gave no answer",
-    "too many clients": "the server has no connection left",
-}
-"""In words, by a part of what libpq says of a connection that it did not get: there is no code for that."""
-
-_MEANT: Mapping[type[BaseException], str] = {
-    ArgumentError: "it is no URL of a database",
-    NoSuchModuleError: "there is no such driver: write sqlite+aiosqlite:// or postgresql+psycopg://",
-    InvalidRequestError: "its driver is not asynchronous: write sqlite+aiosqlite:// or postgresql+psycopg://",
-}
-"""In words, what SQLAlchemy says of a URL by the class alone."""
-
-
-def is_away(error: BaseException) -> bool:
-    """Whether an exception says that a database cannot be reached now, or is locked: time can cure it."""
-    if isinstance(error, FileGone | PoolTimeout | ConnectionError) or getattr(error, "connection_invalidated", False):
-        return True
-    code = _code(error)
-    return code.startswith(_AWAY) if code else isinstance(error, OperationalError | InterfaceError)
-
-
-def cause(error: BaseException) -> str:
-    """Why a database cannot be used, in a few words of ours; where we have none, the class of the exception."""
-    code, said = _code(error), str(getattr(error, "orig", None) or "")
-    known = (words for start, words in _CAUSES.items() if code.startswith(start))
-    heard = (words for part, words in _SAID.items() if not code and part in said)
-    return next(known, None) or next(heard, None) or _MEANT.get(type(error)) or type(error).__name__
-
-
-def _code(error: BaseException) -> str:
-    original = getattr(error, "orig", None) or error
-    return getattr(original, "sqlite_errorname", None) or getattr(original, "sqlstate", None) or ""
-
-
 metadata = MetaData()
 """The tables of the tools that keep theirs in the store; a worker makes those that are missing."""
 
@@ -265,9 +180,9 @@ async def open_store(url: str) -> AsyncEngine:
     Raises:
         StoreUnavailable: it cannot be opened, or is of a newer Replan.
     """
-    with opening("The store", url, "check --store, REPLAN_STORE, --state", "start a newer Replan, or another --store"):
+    with _opening("The store", url, "check --store, REPLAN_STORE, --state", "start a newer Replan, or another --store"):
         engine = _engine(url)
-        await prepare(engine, Stream.LEDGER, Stream.STORE, tables=metadata)
+        await _prepare(engine, Stream.LEDGER, Stream.STORE, tables=metadata)
     return engine
 
 
@@ -277,7 +192,7 @@ async def store_id(engine: AsyncEngine) -> str:
         return str((await tx.execute(select(IDENTITY.c.id))).scalar_one())
 
 
-async def prepare(engine: AsyncEngine, *streams: Stream, tables: MetaData | None = None) -> None:
+async def _prepare(engine: AsyncEngine, *streams: Stream, tables: MetaData | None = None) -> None:
     """Tune an engine, migrate its database, and make those of `tables` that are missing, all in one transaction."""
     tune(engine)
     if is_lasting(engine):
@@ -295,8 +210,50 @@ async def prepare(engine: AsyncEngine, *streams: Stream, tables: MetaData | None
     expect_file(engine)
 
 
+async def adopt(engine: AsyncEngine) -> None:
+    """Set a tool's database up as the store is, and bring its ledger to the newest revision.
+
+    Raises:
+        StoreUnavailable: it cannot be opened, or is of a newer Replan.
+    """
+    check = "check its URL in the tools file, and that the worker may create tables there"
+    with _opening("The datasource", engine.url, check, "start a newer Replan"):
+        await _prepare(engine, Stream.LEDGER)
+
+
+class Datasources:
+    """The store and the databases of the tools: all databases with a ledger."""
+
+    def __init__(self, store: AsyncEngine, datasources: Iterable[AsyncEngine | None] = ()) -> None:
+        """Take the open store and the datasource of each tool, None for a tool on the store; `open` opens them."""
+        self.store = store
+        self._datasources = tuple(dict.fromkeys(engine for engine in datasources if engine is not None))
+
+    def __iter__(self) -> Iterator[AsyncEngine]:
+        """Each database once, the store first, even if several engines connect to one database."""
+        databases = dict[object, AsyncEngine]()
+        for engine in (self.store, *self._datasources):
+            databases.setdefault(_identity(engine), engine)
+        return iter(databases.values())
+
+    async def open(self, opened: AsyncExitStack) -> None:
+        """Adopt the databases of the tools; `opened` closes them.
+
+        Raises:
+            StoreUnavailable: one of them cannot be opened; the message says which.
+        """
+        for engine in self._datasources:
+            opened.push_async_callback(engine.dispose)
+            await adopt(engine)
+
+
+def _identity(engine: AsyncEngine) -> object:
+    """Equal for engines whose URLs name the same database; a database in memory belongs to its engine alone."""
+    return engine.url.set(query={}) if is_lasting(engine) else engine
+
+
 @contextmanager
-def opening(what: str, url: str | URL, check: str, newer: str) -> Iterator[None]:
+def _opening(what: str, url: str | URL, check: str, newer: str) -> Iterator[None]:
     """Say in one sentence that `what` cannot be opened, with `check` as the remedy, or `newer` where it is of one.
 
     Raises:
@@ -312,7 +269,7 @@ def opening(what: str, url: str | URL, check: str, newer: str) -> Iterator[None]
             f"{named} cannot be opened, since the package {error.name!r} is missing: for PostgreSQL use"
             f" postgresql+psycopg:// and install it with `pip install --editable '.[postgresql]'`; else {check}."
         ) from error
-    except (SQLAlchemyError, sqlite3.Error, CommandError, FileGone, OSError, ValueError) as error:
+    except (SQLAlchemyError, sqlite3.Error, CommandError, DatabaseFileGone, OSError, ValueError) as error:
         raise StoreUnavailable(f"{named} cannot be opened ({cause(error)}): {check}.") from error
 
 
@@ -352,30 +309,22 @@ def writing(engine: AsyncEngine) -> AsyncEngine:
 
 
 def reading(engine: AsyncEngine) -> AsyncEngine:
-    """The same engine for transactions that only read: a write in one raises WroteWhileReading."""
+    """The same engine for transactions that only read: a write in one raises WriteInReadTransaction."""
     return engine.execution_options(replan_reads=True, postgresql_readonly=True)
-
-
-class StoreAway(Exception):
-    """A database cannot be reached, or is locked, before anything has happened."""
-
-
-DATABASE_ERRORS = (SQLAlchemyError, sqlite3.Error, OSError, FileGone, StoreAway)
-"""What the use of a database raises."""
 
 
 @contextmanager
 def reached() -> Iterator[None]:
-    """Say StoreAway of what fails because a database is away.
+    """Say DatabaseUnavailable of what fails because a database is away.
 
     Raises:
-        StoreAway: it is.
+        DatabaseUnavailable: it is.
     """
     try:
         yield
     except DATABASE_ERRORS as error:
-        if is_away(error):
-            raise StoreAway from error
+        if is_unavailable(error):
+            raise DatabaseUnavailable from error
         raise
 
 
@@ -384,7 +333,7 @@ async def begun(engine: AsyncEngine) -> AsyncIterator[AsyncConnection]:
     """A transaction that commits when the block ends without an exception.
 
     Raises:
-        StoreAway: it cannot be begun.
+        DatabaseUnavailable: it cannot be begun.
     """
     async with AsyncExitStack() as stack:
         with reached():

@@ -38,7 +38,8 @@ from temporalio.converter import (
 from temporalio.exceptions import ApplicationError
 
 from activities.borders import classify
-from activities.storage.store import DATABASE_ERRORS, OWN, Moment, insert_new, reached, reading, writing
+from activities.borders.sql import DATABASE_ERRORS
+from activities.storage.store import OWN, Moment, insert_new, reached, reading, writing
 from workflows.faults import Code, Fault
 from workflows.inspect import Pruned
 from workflows.plan import PRUNED_ENCODING

@@ -3,10 +3,8 @@
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 from pathlib import Path
-from typing import Any
 
 import pytest
-from pydantic import BaseModel
 from sqlalchemy import text
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
@@ -14,36 +12,8 @@ from temporalio.testing import ActivityEnvironment
 
 from activities.boundary.ledger import LEDGER
 from activities.inspection import Host
-from activities.storage.datasources import Datasources, adopt
-from activities.storage.store import StoreUnavailable, open_store, sqlite_url
-from activities.toolbox.registry import Registry
-from replan import Tool, Transaction, tool
+from activities.storage.store import Datasources, StoreUnavailable, adopt, open_store, sqlite_url
 from tests.activities.test_store import differences
-
-
-class Amount(BaseModel):
-    """An argument and a result."""
-
-    amount: int
-
-
-def paying(bank: AsyncEngine | None) -> Tool[..., Any]:
-    """A tool on a database of its own."""
-
-    @tool.transactional(datasource=bank)
-    async def pay(args: Amount, tx: Transaction) -> Amount:
-        """Pay an amount."""
-        return args
-
-    return pay
-
-
-def kinds(*banks: AsyncEngine | None) -> Registry:
-    """A kind for each of these databases."""
-    tools = [paying(bank) for bank in banks]
-    for number, one in enumerate(tools):
-        one.__name__ = f"pay_{number}"
-    return Registry(tools)
 
 
 @pytest.fixture
@@ -106,24 +76,16 @@ async def test_a_database_may_be_adopted_again(bank: AsyncEngine) -> None:
 async def test_each_database_is_there_once_and_the_store_is_first(store: AsyncEngine, bank: AsyncEngine) -> None:
     """However many kinds and engines lead to it."""
     again = create_async_engine(bank.url)
-    found = list(Datasources(store, kinds(bank, bank, None, again).values()))
+    found = list(Datasources(store, [bank, bank, None, again]))
     await again.dispose()
 
     assert found == [store, bank]
 
 
-async def test_a_kind_without_a_datasource_uses_the_store(store: AsyncEngine, bank: AsyncEngine) -> None:
-    """One with a datasource uses that."""
-    there = kinds(bank, None)
-    datasources = Datasources(store, there.values())
-
-    assert [datasources.engine_of(kind) for kind in there.values()] == [bank, store]
-
-
 async def test_opening_makes_every_ledger(store: AsyncEngine, bank: AsyncEngine) -> None:
     """At the start of the worker, not at the first call."""
     async with AsyncExitStack() as opened:
-        datasources = Datasources(store, kinds(bank).values())
+        datasources = Datasources(store, [bank])
         await datasources.open(opened)
         for engine in datasources:
             async with engine.begin() as tx:
@@ -141,7 +103,7 @@ async def test_one_that_cannot_be_opened_is_a_sentence(store: AsyncEngine, url: 
     """Which one, why, and where it was named; without its password."""
     with pytest.raises(StoreUnavailable) as refused:
         async with AsyncExitStack() as opened:
-            await Datasources(store, kinds(create_async_engine(url)).values()).open(opened)
+            await Datasources(store, [create_async_engine(url)]).open(opened)
 
     assert str(refused.value).startswith("The datasource ") and words in str(refused.value)
     assert "check its URL in the tools file" in str(refused.value) and "sk-secret" not in str(refused.value)
@@ -159,7 +121,7 @@ async def test_a_datasource_of_a_newer_replan_is_refused(bank: AsyncEngine) -> N
 
 async def test_a_worker_says_how_its_datasources_are(store: AsyncEngine, bank: AsyncEngine) -> None:
     """Beside its store, without their passwords; one without a ledger has a problem."""
-    host = Host(store, {}, {}, "1.2.3", Datasources(store, kinds(bank).values()))
+    host = Host(store, {}, {}, "1.2.3", Datasources(store, [bank]))
     before = await ActivityEnvironment().run(host.card)
     await adopt(bank)
     after = await ActivityEnvironment().run(host.card)

@@ -13,12 +13,12 @@ from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 
 from activities.borders import classify
+from activities.borders.sql import is_unavailable
 from activities.boundary.ledger import Entry, once
+from activities.errors import DatabaseUnavailable
 from activities.storage.store import (
-    StoreAway,
     StoreUnavailable,
     begun,
-    is_away,
     open_store,
     sqlite_url,
     store_id,
@@ -99,7 +99,7 @@ async def impatient(engine: AsyncEngine) -> None:
 async def test_a_locked_store_is_away_until_it_is_free(engine: AsyncEngine) -> None:
     """Nothing happened, and the same engine goes on afterwards."""
     await impatient(engine)
-    with locked(engine), pytest.raises(StoreAway):
+    with locked(engine), pytest.raises(DatabaseUnavailable):
         await claim(engine)
 
     await claim(engine)
@@ -122,7 +122,7 @@ async def test_a_file_that_is_deleted_is_away_until_it_is_back(embedded: AsyncEn
     before = await store_id(embedded)
     (tmp_path / "store.db").rename(tmp_path / "elsewhere.db")
     for _ in range(2):  # with the connection that was open, and with a new one
-        with pytest.raises(StoreAway):
+        with pytest.raises(DatabaseUnavailable):
             await claim(embedded)
     (tmp_path / "elsewhere.db").rename(tmp_path / "store.db")
 
@@ -135,7 +135,7 @@ async def test_no_new_file_is_made_in_the_place_of_a_deleted_one(embedded: Async
     (tmp_path / "store.db").unlink()
     await embedded.dispose()
 
-    with pytest.raises(StoreAway):
+    with pytest.raises(DatabaseUnavailable):
         await claim(embedded)
     assert not (tmp_path / "store.db").exists()
 
@@ -145,7 +145,7 @@ async def test_a_file_that_was_replaced_is_not_taken_for_the_old_one(embedded: A
     (tmp_path / "store.db").rename(tmp_path / "elsewhere.db")
     other = await open_store(sqlite_url(tmp_path))
     for _ in range(2):
-        with pytest.raises(StoreAway):
+        with pytest.raises(DatabaseUnavailable):
             await claim(embedded)
         await embedded.dispose()
     async with other.begin() as tx:
@@ -159,7 +159,7 @@ async def test_a_server_that_stops_is_away_until_it_is_back(served: AsyncEngine,
     """The same engine goes on afterwards: its old connections are thrown away."""
     await postgresql.stop()
     try:
-        with pytest.raises(StoreAway):
+        with pytest.raises(DatabaseUnavailable):
             await claim(served)
     finally:
         await postgresql.start()
@@ -187,7 +187,7 @@ async def test_a_server_that_stops_during_a_transaction_is_away(served: AsyncEng
             await tx.execute(text("SELECT 1"))
     await postgresql.start()
 
-    assert is_away(lost.value)
+    assert is_unavailable(lost.value)
     async with served.begin() as tx:
         assert await tx.scalar(text("SELECT count(*) FROM replan_ledger")) == 0
 
@@ -196,7 +196,7 @@ async def test_a_pool_without_a_free_connection_is_away(store_url: str) -> None:
     """Sooner or later one comes back."""
     small = create_async_engine(store_url, pool_size=1, max_overflow=0, pool_timeout=0.02)
     async with small.connect():
-        with pytest.raises(StoreAway):
+        with pytest.raises(DatabaseUnavailable):
             await claim(small)
     await small.dispose()
 
@@ -232,7 +232,7 @@ async def test_a_full_disk_is_for_a_person(embedded: AsyncEngine) -> None:
         async with writing(embedded).begin() as tx:
             await tx.execute(text("INSERT INTO words VALUES (zeroblob(1000000))"))
 
-    assert (classify(full.value).code, is_away(full.value)) == (Code.QUOTA_EXHAUSTED, False)
+    assert (classify(full.value).code, is_unavailable(full.value)) == (Code.QUOTA_EXHAUSTED, False)
     assert await store_id(embedded)
 
 

@@ -8,7 +8,7 @@ from pydantic import BaseModel
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 
-from activities.storage.datasources import adopt
+from activities.storage.store import adopt
 from activities.toolbox.declare.tool import Options
 from replan import Key, Refused, Tool, Transaction, tool
 from tests.activities.bench import Bench

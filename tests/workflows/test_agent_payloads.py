@@ -204,7 +204,7 @@ async def test_a_task_waits_while_the_store_is_away(client: Client, tmp_path: Pa
     why = await replayed(handle, storing(client, [vault]))
     await engine.dispose()
 
-    assert "locked or away" in said
+    assert "locked or cannot be reached" in said
     assert (ended.status, ended.steps[-1].result, why) == ("completed", {"size": 100_000}, None)
 
 
@@ -226,7 +226,7 @@ async def test_a_task_waits_while_postgresql_is_stopped(client: Client, tmp_path
     why = await replayed(handle, storing(client, [vault]))
     await engine.dispose()
 
-    assert "locked or away" in said
+    assert "locked or cannot be reached" in said
     assert (ended.status, ended.steps[-1].result, why) == ("completed", {"size": 100_000}, None)
 
 
