@@ -7,9 +7,10 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, JsonValue
 
-from client.history.records import UNDO, Call, Closed
+from client.history.records import Call, Closed
 from client.history.story import Story
 from console.explain import faults
+from workflows import ids
 from workflows.catalogue import Effect, ToolSpec
 from workflows.faults import Applied
 from workflows.inspect import EffectCard
@@ -155,7 +156,7 @@ def _written(story: Story, card: EffectCard, told: KnownEffect | None) -> KnownE
         result=card.result,
         undone_at=card.undone_at,
         undone_by=card.undone_by,
-        undoes=card.step.removeprefix(UNDO).partition(":")[0] if card.step.startswith(UNDO) else None,
+        undoes=card.step.removeprefix(ids.UNDO).partition(":")[0] if card.step.startswith(ids.UNDO) else None,
     )
     if told is None:
         return own

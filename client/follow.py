@@ -22,13 +22,12 @@ from temporalio.converter import DataConverter
 from temporalio.exceptions import ApplicationError, FailureError
 from temporalio.service import RPCError, RPCStatusCode
 
-from client.history.records import RECONCILE
 from client.problem import Exit, Problem
 from client.tasks import QUERY_TIMEOUT, Handle, final_outcome, query_progress
 from client.workflow_task import FailingTask, failing, unanswered, with_step
 from console.render.terminal import starter
 from console.render.tree import Attempt, Now
-from workflows import routing
+from workflows import ids, routing
 from workflows.agent import AgentWorkflow
 from workflows.faults import readable
 from workflows.outcome import Outcome, OutcomeStep
@@ -126,7 +125,7 @@ async def _sight(client: Client, outcome: Outcome, seen: WorkflowExecutionDescri
             doing.append(await asking(client.data_converter, outcome, activity))
         elif step := running.get(activity.activity_id):
             attempts[step.id] = await _attempt(client, step, activity)
-        elif activity.activity_id.endswith(RECONCILE):
+        elif activity.activity_id.endswith(ids.RECONCILIATION):
             doing.append(f"finding out with {kind} whether a call happened")
         else:
             doing.append(f"looking at the world again with {kind}")

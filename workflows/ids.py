@@ -1,6 +1,6 @@
-"""Ids of activities and workflows, and the summaries of timers.
+"""Ids of activities and workflows, and names of timers, which are their summaries.
 
-Histories and idempotency keys hold these ids, so none of them may change.
+Histories and idempotency keys hold them, and `explain` finds calls and waits by them, so none of them may change.
 """
 
 from temporalio import workflow
@@ -58,13 +58,25 @@ def reset_rollback_id(task: str) -> str:
 
 
 DEADLINE_TIMER = "the task's deadline"
+RETRY_TIMER = " waits: "
+RECONCILE_TIMER = " waits: its last attempt may be under way"
 
 
 def retry_timer(call: str, code: str) -> str:
-    """The summary of the timer before a call is scheduled again."""
-    return f"{call} waits: {code}, then again"
+    """The name of the timer before a call, or an internal activity, is scheduled again."""
+    return f"{call}{RETRY_TIMER}{code}, then again"
 
 
 def reconcile_timer(step: str) -> str:
-    """The summary of the timer after which no attempt of a step's call can still be running."""
-    return f"{step} waits: its last attempt may be under way"
+    """The name of the timer after which no attempt of a step's call can still be running."""
+    return f"{step}{RECONCILE_TIMER}"
+
+
+def is_retry_timer(name: str, *calls: str) -> bool:
+    """Whether a timer has this name because one of these calls is to be scheduled again."""
+    return name.startswith(tuple(f"{call}{RETRY_TIMER}" for call in calls)) and RECONCILE_TIMER not in name
+
+
+def is_reconcile_timer(name: str, step: str) -> bool:
+    """Whether a timer has this name because a call of this step may still be running."""
+    return name.startswith(reconcile_timer(step))

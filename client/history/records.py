@@ -9,7 +9,7 @@ from pydantic import JsonValue
 from temporalio.exceptions import RetryState
 
 from client.workflow_task import FailingTask
-from workflows import routing
+from workflows import ids, routing
 from workflows.catalogue import Catalogue, Effect, ToolSpec
 from workflows.faults import Code, Fault, Quadrant
 from workflows.outcome import Outcome
@@ -22,12 +22,6 @@ PLANNING = (routing.PLAN.kind, routing.REPLAN.kind)
 CONVERSING = (*PLANNING, routing.COMPACT.kind)
 """What a planner is asked; the last one only shortens the conversation."""
 OWN = frozenset({*CONVERSING, routing.CATALOGUE.kind, routing.INSPECT.kind})
-LOOK = ":look"
-"""What follows a step's id in the id of the observation that was made for it."""
-RECONCILE = ":reconcile"
-"""What follows the id of a call in the id of the read that finds out whether it happened."""
-UNDO = "undo:"
-"""What stands before a step's id in the id of the call that takes it back."""
 
 
 class Event(NamedTuple):
@@ -106,12 +100,12 @@ class Call:
     @property
     def step(self) -> str:
         """The step for which it was made."""
-        return self.id.removeprefix(UNDO).partition(":")[0]
+        return self.id.removeprefix(ids.UNDO).partition(":")[0]
 
     @property
     def owner(self) -> str:
         """The id of the call for which it was made: its own, unless it looked or found out something."""
-        return f"{UNDO if self.id.startswith(UNDO) else ''}{self.step}"
+        return f"{ids.UNDO if self.id.startswith(ids.UNDO) else ''}{self.step}"
 
     @property
     def outlived(self) -> bool:
@@ -122,17 +116,17 @@ class Call:
     @property
     def is_look(self) -> bool:
         """Whether it looked at the world again after a refusal."""
-        return self.id.endswith(LOOK)
+        return self.id.endswith(ids.OBSERVATION)
 
     @property
     def is_reconcile(self) -> bool:
         """Whether it found out if a call had happened."""
-        return self.id.endswith(RECONCILE)
+        return self.id.endswith(ids.RECONCILIATION)
 
     @property
     def is_undo(self) -> bool:
         """Whether it took back what a step had done."""
-        return self.id.startswith(UNDO) and not self.is_reconcile
+        return self.id.startswith(ids.UNDO) and not self.is_reconcile
 
     @property
     def is_planning(self) -> bool:

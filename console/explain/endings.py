@@ -2,12 +2,13 @@
 
 from collections.abc import Iterator
 
-from client.history.records import UNDO, Call, Closed, End, Event, History, Reset
+from client.history.records import Call, Closed, End, Event, History, Reset
 from client.history.story import Story
 from console.explain import faults, words
 from console.explain.words import Item, Sentence
 from console.remedies import ENDINGS, FAULTS
 from console.render.terminal import starter
+from workflows import ids
 from workflows.budget import Limits
 from workflows.faults import Applied, Code
 from workflows.task import TaskStatus
@@ -42,7 +43,9 @@ def remedies(story: Story) -> Iterator[Sentence]:
         yield Sentence(text=f"{failing.remedy[:1].upper()}{failing.remedy[1:]}.")
     if outcome is None or outcome.status not in ENDED_BADLY or outcome.code is None:
         return
-    last = [fault for fault in outcome.faults if fault.decision == "escalate" and not fault.step_id.startswith(UNDO)]
+    last = [
+        fault for fault in outcome.faults if fault.decision == "escalate" and not fault.step_id.startswith(ids.UNDO)
+    ]
     named = {name: f"`{starter(name, outcome.task_id)}`" for name in ("effects", "undo")}
     if any(not one.done for one in outcome.undo):
         yield Sentence(text=STAYS.format(**named))
@@ -70,8 +73,6 @@ OUTSIDE = {
     "timed out": "The server's own time limit for the task passed, so no outcome was written",
     "continued": "The task went on in another run, which cannot be read here",
 }
-DEADLINE = "the task's deadline"
-"""The summary of the timer that ends a task."""
 
 
 def ending_items(story: Story) -> Iterator[Item]:
@@ -104,7 +105,9 @@ def _what(story: Story, end: End) -> Sentence:
             what = "to stop and to undo what it had done" if story.history.undo_asked else "to stop"
             return Sentence(text=f"Somebody asked the task {what}, and it was cancelled.", events=proof)
         case (_, "deadline"):
-            fired = [timer.ended for timer in story.history.timers if timer.fired and timer.summary == DEADLINE]
+            fired = [
+                timer.ended for timer in story.history.timers if timer.fired and timer.summary == ids.DEADLINE_TIMER
+            ]
             return Sentence(text=reason, events=tuple(event for event in (*fired, end.event) if event))
         case _:
             return Sentence(text=f"The task ended as {end.status.replace('_', ' ')}: {reason}", events=(end.event,))

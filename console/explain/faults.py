@@ -7,7 +7,7 @@ from client.history.records import Call, Closed, Event, Failing, Timer
 from client.history.story import Change, Plan, Story, Turn, diff
 from console.explain import words
 from console.explain.words import Cost, Decision, Item, Sentence
-from workflows import routing
+from workflows import ids, routing
 from workflows.faults import Code, Fault
 from workflows.reconciling import Verdict
 from workflows.record import FaultRecord
@@ -57,7 +57,7 @@ def _lost_before(call: Call) -> float:
 def call_name(call: Call) -> str:
     """Whom a call concerns, at the beginning of a sentence."""
     if call.is_planning:
-        return f"The planner (request {call.id.removeprefix('plan:')})"
+        return f"The planner (request {call.id.removeprefix(ids.PLAN)})"
     if call.kind == routing.CATALOGUE.kind:
         return "The catalogue"
     if call.is_undo:
@@ -110,8 +110,6 @@ def after_attempts(call: Call) -> str:
 
 LIMITS = ("replans", "no_progress")
 """How a task ends that may not replan any more."""
-SETTLING = "waits: its last attempt may be under way"
-"""How the summary of a timer goes on that lets a call settle before its effect is looked for again."""
 
 
 def what_followed(
@@ -249,7 +247,7 @@ def timer_of(story: Story, call: Call) -> Timer | None:
     """The timer on which a call waits to be made again."""
     following, after = next_call(story, call), call.ended or call.scheduled
     for timer in story.history.timers:
-        own = timer.summary.startswith((f"{call.id} waits", f"{call.kind} waits")) and not is_settling(timer, call)
+        own = ids.is_retry_timer(timer.summary, call.id, call.kind)
         if own and timer.started > after and (following is None or timer.started < following.scheduled):
             return timer
     return None
@@ -257,7 +255,7 @@ def timer_of(story: Story, call: Call) -> Timer | None:
 
 def is_settling(timer: Timer, call: Call) -> bool:
     """Whether a timer waits until no attempt of a call can be under way any more."""
-    return timer.summary.startswith(f"{call.owner} {SETTLING}")
+    return ids.is_reconcile_timer(timer.summary, call.owner)
 
 
 def replan_after(story: Story, after: Event) -> Turn | None:

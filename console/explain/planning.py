@@ -8,6 +8,7 @@ from console.explain import faults, words
 from console.explain import faults as attempts
 from console.explain import faults as following
 from console.explain.words import Cost, Decision, Item, Sentence
+from workflows import ids
 from workflows.plan import GiveUp, PassedOver, Question
 
 
@@ -155,4 +156,4 @@ def _planner(story: Story) -> str:
 
 def _named(story: Story, turn: Turn) -> str:
     """`proposal 2`, `turn 2`: the number of the request, which its activity id carries."""
-    return f"{'turn' if story.in_turns else 'proposal'} {turn.call.id.removeprefix('plan:')}"
+    return f"{'turn' if story.in_turns else 'proposal'} {turn.call.id.removeprefix(ids.PLAN)}"

@@ -7,9 +7,9 @@ from datetime import datetime
 
 from rich.cells import cell_len
 
-from client.history.records import UNDO
 from console.render.terminal import cut, one_line, pad, printable, starter
 from console.render.terminal import wrapped as wrapped
+from workflows import ids
 from workflows.budget import Spent
 from workflows.details import SIGNS
 from workflows.faults import Applied, Code
@@ -479,13 +479,13 @@ def _undo(outcome: Outcome, columns: Columns, now: Now | None) -> list[Block]:
 
 def is_undo(step: OutcomeStep) -> bool:
     """Whether a step is none of a plan but takes one back."""
-    return step.id.startswith(UNDO)
+    return step.id.startswith(ids.UNDO)
 
 
 def not_tried(outcome: Outcome) -> list[UndoRecord]:
     """What was to be undone and has no call that could have done it."""
     tried = {step.id for step in outcome.steps}
-    return [one for one in outcome.undo if not one.done and f"{UNDO}{one.step_id}" not in tried]
+    return [one for one in outcome.undo if not one.done and f"{ids.UNDO}{one.step_id}" not in tried]
 
 
 def stays_line(stays: UndoRecord) -> str:
