@@ -29,7 +29,7 @@ from console.render.terminal import starter
 from console.render.tree import Attempt, Now
 from workflows import ids, routing
 from workflows.agent import AgentWorkflow
-from workflows.faults import readable
+from workflows.faults import parse_faults
 from workflows.outcome import Outcome, OutcomeStep
 from workflows.record import StepStatus
 
@@ -157,7 +157,7 @@ async def _attempt(client: Client, step: OutcomeStep, activity: PendingActivityI
 async def _code(converter: DataConverter, activity: PendingActivityInfo) -> str:
     failure = await converter.decode_failure(activity.last_failure)
     details = failure.details[:1] if isinstance(failure, ApplicationError) else []
-    faults = readable(details)
+    faults = parse_faults(details)
     if faults:
         return faults[0].code.value
     return "timeout" if isinstance(failure, FailureError) and not isinstance(failure, ApplicationError) else "a fault"

@@ -26,7 +26,7 @@ from client.history.calls import UNREADABLE
 from client.problem import Exit, Problem
 from console.options import Common
 from console.render.terminal import cut, one_line, printable, starter
-from workflows.faults import readable
+from workflows.faults import parse_faults
 from workflows.ids import reset_rollback_id, rollback_id
 
 PAGE, MAX_PAGES = 20, 10
@@ -317,7 +317,7 @@ async def _is_fault(failure: Failure, converter: DataConverter) -> bool:
                 values = await converter.decode(details[:1])
             except UNREADABLE:  # a codec that is not here
                 values = []
-            if readable(values):
+            if parse_faults(values):
                 return True
         if not failure.HasField("cause"):
             return False

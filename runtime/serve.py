@@ -88,14 +88,14 @@ async def serve(worker: Worker, stop: Stop) -> None:
     """Run `worker` until somebody asks to stop, then let running calls finish.
 
     From then on the process has a limit, since nothing can stop a thread: other workers rely on it that what such a
-    thread does is over when the process had to be gone (`routing.EXIT` after its calls were cancelled).
+    thread does is over when the process had to be gone (`routing.EXIT_WITHIN` after its calls were cancelled).
     """
     try:
         async with worker:
             await stop.wait()
-            _end_in(GRACE + routing.EXIT, code=0)
+            _end_in(GRACE + routing.EXIT_WITHIN, code=0)
     except BaseException:
-        _end_in(routing.EXIT, code=1)
+        _end_in(routing.EXIT_WITHIN, code=1)
         raise
 
 

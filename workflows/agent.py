@@ -21,7 +21,7 @@ from workflows.progress import Progress, fits_continue_as_new, fold
 from workflows.proposing import last_answer, propose
 from workflows.record import FaultRecord, Revision, StepRecord, UndoRecord
 from workflows.scheduling import raise_if_cancelled, read_catalogue
-from workflows.spending import used_up
+from workflows.spending import limit_message
 from workflows.task import Task, TaskStatus
 from workflows.undoing import roll_back
 
@@ -65,7 +65,7 @@ class AgentWorkflow:
             await workflow.wait_condition(work.done, timeout=deadline, timeout_summary=ids.DEADLINE_TIMER)
             ending = work.result()
         except TimeoutError:
-            reason = used_up(self._progress.budget.limits, "deadline")
+            reason = limit_message(self._progress.budget.limits, "deadline")
             ending = Ending(status=TaskStatus.OVER_BUDGET, reason=reason, code="deadline")
         except asyncio.CancelledError:
             stays = "is undone" if self._progress.undo_when_cancelled else "stays"
@@ -181,8 +181,9 @@ class AgentWorkflow:
         for fault in faults:
             if fault.decision == "escalate":
                 raise TaskEnded(TaskStatus.ESCALATED, f"{fault.step_id}: {fault.reason}", fault.code)
-        if execution.short:
-            raise TaskEnded(TaskStatus.OVER_BUDGET, used_up(progress.budget.limits, execution.short), execution.short)
+        if execution.reached_limit:
+            reason = limit_message(progress.budget.limits, execution.reached_limit)
+            raise TaskEnded(TaskStatus.OVER_BUDGET, reason, execution.reached_limit)
         order = [record.step.id for record in progress.records]
         refused = [fault for fault in faults if fault.decision == "replan"]
         refused.sort(key=lambda fault: order.index(fault.step_id))
@@ -223,7 +224,7 @@ class AgentWorkflow:
         if progress.task.plan_only and not limit:
             raise TaskEnded(TaskStatus.FAILED, last, refused[-1].code)
         if progress.replans >= limit:
-            reason = f"{used_up(progress.budget.limits, 'replans')} The last fault was {last}"
+            reason = f"{limit_message(progress.budget.limits, 'replans')} The last fault was {last}"
             raise TaskEnded(TaskStatus.OVER_BUDGET, reason, "replans")
         progress.replans += 1
 

@@ -49,7 +49,7 @@ def escape(text: str) -> str:
     return _SPECIAL.sub(r"\\\1", plain)
 
 
-def brief(text: str, width: int) -> str:
+def shorten(text: str, width: int) -> str:
     """Cut text to `width` characters, with an ellipsis."""
     return text if len(text) <= width else text[: width - 1].rstrip() + "…"
 
@@ -65,7 +65,7 @@ def details(progress: Progress) -> str:
     """The plan and the state of its steps, as Markdown."""
     head = [_headline(progress), ""]
     if progress.ending is not None and progress.ending.result is not None:
-        head += [f"**Result:** {escape(brief(_text(progress.ending.result), 600))}", ""]
+        head += [f"**Result:** {escape(shorten(_text(progress.ending.result), 600))}", ""]
     if planning := _planning(progress):
         head += [*planning, ""]
     current = [record for record in progress.records if _is_current(progress, record)]
@@ -87,7 +87,7 @@ def _headline(progress: Progress) -> str:
     counts += f", {_of(spent.usd, limits.usd)} USD" if spent.usd is not None else ""
     status = progress.status.replace("_", " ").capitalize()
     ending = progress.ending
-    reason = f": {escape(brief(ending.reason, 400)).rstrip('.')}" if ending and ending.reason else ""
+    reason = f": {escape(shorten(ending.reason, 400)).rstrip('.')}" if ending and ending.reason else ""
     return f"**{status}**{reason}. {counts}. Planner: {escape(progress.planner or 'not known yet')}."
 
 
@@ -106,13 +106,13 @@ def _planning(progress: Progress) -> list[str]:
     """Planners that could not be used, once for each reason; the last compaction; rejected proposals."""
     passed = {(one.planner, one.code): one.reason for one in reversed(progress.failovers)}
     lines = [
-        f"- {escape(brief(planner, 80))} could not be used: {escape(code)}. {escape(brief(reason, 200))}"
+        f"- {escape(shorten(planner, 80))} could not be used: {escape(code)}. {escape(shorten(reason, 200))}"
         for (planner, code), reason in reversed(passed.items())
     ]
     lines += [f"- {_summed(one)} summarised at turn {one.turn}." for one in progress.compactions[-1:]]
     what = "Turn" if _is_turns(progress) else "Proposal"
     return lines + [
-        f"- {what} {one.turn} was not used: {escape(brief('; '.join(one.reasons), 200))}"
+        f"- {what} {one.turn} was not used: {escape(shorten('; '.join(one.reasons), 200))}"
         for one in progress.rejections[-MAX_REJECTIONS:]
     ]
 
@@ -129,9 +129,9 @@ def _step_line(progress: Progress, record: StepRecord) -> str:
     fault = next((fault for fault in reversed(progress.faults) if fault.step_id == record.step.id), None)
     shown = [f"- {SIGNS[record.status]} **{escape(record.step.id)}** {escape(record.kind)}"]
     if record.step.label:
-        shown.append(escape(brief(record.step.label, 60)))
+        shown.append(escape(shorten(record.step.label, 60)))
     if record.status is StepStatus.COMPLETED:
-        shown.append("→ " + escape(brief(_text(record.result), 60)))
+        shown.append("→ " + escape(shorten(_text(record.result), 60)))
     if record.status is StepStatus.FAILED and fault is not None:
         shown.append(f"→ {escape(fault.code)}")
     if record.status is StepStatus.PENDING and record.step.dependencies:
@@ -163,7 +163,7 @@ def _fault_line(progress: Progress, fault: FaultRecord) -> str:
         "retry": "retried",
     }[fault.decision]
     where = "" if _is_turns(progress) else f"Plan {fault.revision}, "
-    return f"{where}{escape(fault.step_id)}: {fault.code}. {escape(brief(fault.reason, 200))} → {follows}"
+    return f"{where}{escape(fault.step_id)}: {fault.code}. {escape(shorten(fault.reason, 200))} → {follows}"
 
 
 def _text(value: JsonValue) -> str:

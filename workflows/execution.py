@@ -14,7 +14,7 @@ from workflows.decision import Decision, Escalate, Reconcile, Remaining, Replan,
 from workflows.details import summary
 from workflows.faults import Applied, Code, Fault
 from workflows.header import CallHeader, Undoes, made_by_reset
-from workflows.plan import Step, StepReturn, Unresolved, canonical, ready, resolve
+from workflows.plan import Step, StepReturn, Unresolved, canonical, ready_steps, resolve
 from workflows.progress import Progress
 from workflows.reconciling import Finding, Verdict, explain_effect, may_have_taken_effect, reconcile
 from workflows.record import FaultRecord, StepRecord, StepStatus
@@ -36,7 +36,7 @@ class Execution:
         self._catalogue = catalogue
         self._changed = changed
         self._draining = False
-        self.short: Limit | None = None
+        self.reached_limit: Limit | None = None
         """The limit of the budget that kept a step from starting."""
 
     async def run(self) -> None:
@@ -64,7 +64,7 @@ class Execution:
             return []
         pending = {record.step.id: record for record in self._progress.with_status(StepStatus.PENDING)}
         results, records, sent = self._progress.results, list[StepRecord](), 0
-        steps = ready([record.step for record in pending.values()], results)
+        steps = ready_steps([record.step for record in pending.values()], results)
         for step in steps[: routing.MAX_PARALLEL - running]:
             sent += _size(step, results)
             if records and sent > MAX_SENT:
@@ -167,7 +167,7 @@ class Execution:
         call = self._call(record)
         granted = await call.reserve_after_siblings()
         if not granted:
-            self.short, self._draining = call.missing, True
+            self.reached_limit, self._draining = call.missing, True
             record.status = StepStatus.FAILED if record.attempts else StepStatus.SKIPPED
             return None
         try:

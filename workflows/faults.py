@@ -267,13 +267,13 @@ def earlier_faults(error: ActivityError) -> tuple[Fault, ...]:
     cause = error.cause
     if isinstance(cause, TemporalTimeout):  # an attempt hands the faults before it on with each heartbeat
         is_at_once = error.retry_state == RetryState.NON_RETRYABLE_FAILURE
-        return tuple(one for one in readable(cause.last_heartbeat_details) if is_at_once or one.still_running)
+        return tuple(one for one in parse_faults(cause.last_heartbeat_details) if is_at_once or one.still_running)
     if not isinstance(cause, ApplicationError) or len(cause.details) < 2 or not isinstance(cause.details[1], list):
         return ()
-    return readable(cause.details[1])
+    return parse_faults(cause.details[1])
 
 
-def readable(faults: Iterable[JsonValue]) -> tuple[Fault, ...]:
+def parse_faults(faults: Iterable[JsonValue]) -> tuple[Fault, ...]:
     """Those of `faults` that can be read; a tool's own heartbeats and codes of a newer worker are left out."""
     found = list[Fault]()
     for item in faults:

@@ -7,7 +7,9 @@ from pydantic import BaseModel, Field, JsonValue
 from workflows.catalogue import Effect, ToolSpec
 from workflows.plan import digest
 
-TOLD = "You had made the same call before, with the same result, and nothing has changed since: do something else."
+REPEATED_NOTICE = (
+    "You had made the same call before, with the same result, and nothing has changed since: do something else."
+)
 """What the planner is told with the second result of the same call."""
 
 

@@ -67,7 +67,7 @@ _CALL: ContextVar[CallHeader] = ContextVar("replan_call")
 
 
 @contextmanager
-def carried(header: CallHeader) -> Iterator[None]:
+def attached(header: CallHeader) -> Iterator[None]:
     token = _CALL.set(header)
     try:
         yield

@@ -251,7 +251,7 @@ def _same_numbers(value: JsonValue) -> JsonValue:
     return int(value) if isinstance(value, float) and value.is_integer() and abs(value) < MAX_EXACT else value
 
 
-def ready(pending: Iterable[Step], completed: Collection[str]) -> list[Step]:
+def ready_steps(pending: Iterable[Step], completed: Collection[str]) -> list[Step]:
     """Those of the `pending` steps that only need completed ones, in their order."""
     done = set(completed)
     return [step for step in pending if step.dependencies <= done]

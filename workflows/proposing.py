@@ -15,14 +15,14 @@ from workflows.progress import Progress
 from workflows.record import Compaction, Failover, Rejection
 from workflows.scheduling import ask_planner
 from workflows.situation import Situation, describe_situation
-from workflows.spending import used_up
+from workflows.spending import limit_message
 from workflows.task import TaskStatus
 
 MAX_COMPACTIONS = 2
 """Summaries in a row before one turn; if the conversation is still too long, another one does not help."""
 MAX_FAILOVERS = 50
 """Failed planners that a task keeps, the newest."""
-MAX_NOTED, MAX_REASONS, MAX_REASON = 20, 3, 300
+MAX_REJECTIONS_KEPT, MAX_REASONS, MAX_REASON = 20, 3, 300
 """Rejected proposals of which a task knows, reasons of each, and characters of one."""
 MAX_REJECTIONS = 2
 """How often a rejected proposal goes back to the planner before a person is asked."""
@@ -52,7 +52,7 @@ async def propose(progress: Progress, catalogue: Catalogue) -> Proposal:
         if catalogue.converses and not progress.budget.free:
             break
     if not progress.budget.free:
-        reason = f"The planner asks for more. {used_up(progress.budget.limits, 'tool_calls')}"
+        reason = f"The planner asks for more. {limit_message(progress.budget.limits, 'tool_calls')}"
         raise TaskEnded(TaskStatus.OVER_BUDGET, reason, "tool_calls")
     reason = f"The planner made {1 + MAX_REJECTIONS} proposals that cannot be run; the last: {'; '.join(rejected)}."
     raise TaskEnded(TaskStatus.ESCALATED, reason, "proposals_rejected")
@@ -145,7 +145,7 @@ def _title(progress: Progress, rejected: Sequence[str], *, is_last: bool) -> str
 def _note(progress: Progress, reasons: Sequence[str]) -> None:
     """Keep what was refused for whoever asks why the task did not do it."""
     cut = tuple(reason[:MAX_REASON] for reason in reasons[:MAX_REASONS])
-    progress.rejections = [*progress.rejections, Rejection(turn=progress.turn, reasons=cut)][-MAX_NOTED:]
+    progress.rejections = [*progress.rejections, Rejection(turn=progress.turn, reasons=cut)][-MAX_REJECTIONS_KEPT:]
 
 
 def _grant(proposal: Proposal, progress: Progress, catalogue: Catalogue) -> None:

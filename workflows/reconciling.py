@@ -61,7 +61,7 @@ async def reconcile(
         return Finding(Verdict.CANNOT_TELL, because=f"no worker knows {record.kind}")
     companion = spec.reconcile or (LEDGER_READ if spec.effect is Effect.TRANSACTIONAL else None)
     reads = {**catalogue.specs, routing.FIND_EFFECT.kind: routing.FIND_EFFECT}
-    may_run_on = outlives(progress, record, fault)
+    may_run_on = thread_may_run_on(progress, record, fault)
     still = f"{record.kind} was still running when its attempt ended" if may_run_on else ""
     if companion is None or companion.kind not in reads:
         none = "has no read that finds out (reconcile)"
@@ -70,7 +70,7 @@ async def reconcile(
     if record.args is None and any(path.startswith("args") and path not in record.named for path in paths):
         return Finding(Verdict.CANNOT_TELL, because="its arguments are too large to be kept")
     is_exiting = any(one.still_running for one in (fault, *_faults(progress, record)))
-    running = seconds_still_running(spec, is_unseen(progress, record, fault), is_exiting=is_exiting)
+    running = seconds_until_settled(spec, is_unseen(progress, record, fault), is_exiting=is_exiting)
     args = _args(companion, record, ids.idempotency_key(record.call_id, progress.origin))
     # The seconds that were slept, not the time: a worker that replays this may have another clock.
     slept = 0.0
@@ -102,13 +102,13 @@ async def reconcile(
         changed()
 
 
-def seconds_still_running(spec: ToolSpec, is_unseen: bool, *, is_exiting: bool = False) -> float:
+def seconds_until_settled(spec: ToolSpec, is_unseen: bool, *, is_exiting: bool = False) -> float:
     """Seconds after a fault during which an attempt of the call may still be running or its effect not be visible yet.
 
     `is_unseen`: the end of an attempt was not seen. `is_exiting`: a worker shut down while a thread of the call ran.
     """
     longest = routing.longest_attempt(spec) if is_unseen else 0.0
-    return max(longest, routing.EXIT.total_seconds() if is_exiting else 0.0) + spec.settle
+    return max(longest, routing.EXIT_WITHIN.total_seconds() if is_exiting else 0.0) + spec.settle
 
 
 def may_have_taken_effect(faults: Iterable[FaultRecord]) -> bool:
@@ -126,12 +126,12 @@ def is_unseen(progress: Progress, record: StepRecord, fault: Fault) -> bool:
     return any(one.code in UNSEEN for one in (fault, *faults)) or len(counted) < record.used
 
 
-def outlives(progress: Progress, record: StepRecord, *faults: Fault) -> bool:
+def thread_may_run_on(progress: Progress, record: StepRecord, *faults: Fault) -> bool:
     """Whether a thread of the call outlived its attempt, so that its effect may be applied at any time."""
     return record.outlived or any(one.may_run_on for one in (*faults, *_faults(progress, record)))
 
 
-def left_a_thread(progress: Progress, record: StepRecord) -> bool:
+def left_thread_behind(progress: Progress, record: StepRecord) -> bool:
     """Whether a thread of the call outlived its attempt, if only until its worker had shut down."""
     return record.outlived or any(one.still_running for one in _faults(progress, record))
 

@@ -38,7 +38,7 @@ GRACE = timedelta(seconds=5)
 """What the start-to-close timeout adds, so that the boundary can report its own timeout."""
 LONGEST_OVERTIME, OVERTIME_TIMES = 60.0, 10
 """The boundary waits for an effect in a thread ten times its timeout, but at most so many seconds more."""
-EXIT = timedelta(seconds=12)
+EXIT_WITHIN = timedelta(seconds=12)
 """After a worker has cancelled its calls to shut down, its process ends within this time, even if threads run."""
 
 
@@ -66,7 +66,7 @@ INSPECT = ToolSpec(kind="inspect", effect=Effect.READ, timeout=10)
 PRUNE = INSPECT.model_copy(update={"timeout": 600.0})
 """`inspect` for the inquiry `prune`, which asks the server about many tasks and deletes what they left."""
 FIND_EFFECT = ToolSpec(kind="find_effect", effect=Effect.READ, timeout=10)
-OWN = (PLAN, REPLAN, COMPACT, CATALOGUE, INSPECT, FIND_EFFECT)
+INTERNAL = (PLAN, REPLAN, COMPACT, CATALOGUE, INSPECT, FIND_EFFECT)
 """Our own activities; no tool may have one of these names."""
 
 
@@ -122,10 +122,10 @@ def overtime(spec: ToolSpec) -> float:
 def longest_attempt(spec: ToolSpec) -> float:
     """Seconds after which an attempt whose end was not seen has ended.
 
-    A thread ends with its process at the latest, up to `EXIT` after the attempt was reported.
+    A thread ends with its process at the latest, up to `EXIT_WITHIN` after the attempt was reported.
     """
     extra = overtime(spec)
-    return spec.timeout + (max(extra, EXIT.total_seconds()) if extra else 0.0)
+    return spec.timeout + (max(extra, EXIT_WITHIN.total_seconds()) if extra else 0.0)
 
 
 def attempts(spec: ToolSpec, retries_left: int, used: int) -> int:

@@ -17,8 +17,8 @@ from workflows import ids, routing
 from workflows.catalogue import Catalogue, Effect, ToolSpec
 from workflows.decision import Remaining, Wait, decide
 from workflows.details import summary
-from workflows.faults import Code, Fault, earlier_faults, from_activity_error, readable
-from workflows.header import CallHeader, carried, made_by_reset
+from workflows.faults import Code, Fault, earlier_faults, from_activity_error, parse_faults
+from workflows.header import CallHeader, attached, made_by_reset
 from workflows.outcome import TaskEnded
 from workflows.plan import Proposed, StepReturn
 from workflows.progress import Progress
@@ -26,18 +26,18 @@ from workflows.situation import Situation
 from workflows.spending import (
     MAX_LOST_REPLIES,
     Limit,
-    cut_off,
-    enough,
+    cancelled_fault,
     is_open,
-    may_come_back,
+    limit_message,
     reserve_step,
     reserve_turn,
     settle_step,
     settle_turn,
-    short_of,
-    sized,
-    step_short_of,
-    used_up,
+    should_wait_for_siblings,
+    step_limit_reached,
+    sufficient_limit,
+    turn_limit_reached,
+    with_call_tokens,
 )
 from workflows.task import TaskStatus
 
@@ -85,7 +85,7 @@ class ToolCall:
         used: int = 0,
     ) -> None:
         """`used` are attempts that earlier executions of the same call took."""
-        self._account = (progress, catalogue, sized(spec, args))
+        self._account = (progress, catalogue, with_call_tokens(spec, args))
         self._args, self._id, self._title, self._header, self._used = args, id, title, header, used
 
     def reserve(self) -> int:
@@ -94,14 +94,14 @@ class ToolCall:
 
     async def reserve_after_siblings(self) -> int:
         """Like `reserve`, but wait while running steps hold what is missing and may give it back."""
-        while not (granted := self.reserve()) and may_come_back(*self._account):
+        while not (granted := self.reserve()) and should_wait_for_siblings(*self._account):
             await workflow.wait_condition(lambda: is_open(*self._account, self._used))
         return granted
 
     @property
     def missing(self) -> Limit:
         """The limit for which nothing could be reserved."""
-        return step_short_of(*self._account)
+        return step_limit_reached(*self._account)
 
     async def run(self, granted: int) -> ToolReply:
         """Run the activity with at most `granted` attempts.
@@ -110,7 +110,7 @@ class ToolCall:
             CancelledError: it was cancelled; it counts as one attempt.
         """
         spec = self._account[2]
-        result: StepReturn | Fault = cut_off(spec)
+        result: StepReturn | Fault = cancelled_fault(spec)
         earlier: Sequence[Fault] = ()
         taken = 0
         try:
@@ -152,7 +152,7 @@ async def read(
         raise_if_cancelled()
         granted = call.reserve()
         if not granted:
-            reason = used_up(progress.budget.limits, call.missing)
+            reason = limit_message(progress.budget.limits, call.missing)
             return Fault.of(Code.QUOTA_EXHAUSTED, reason, source=spec.kind, attempt=0)
         progress.grants.begin(spec)
         result = (await call.run(granted)).result
@@ -195,12 +195,12 @@ async def ask_planner(
     while True:
         allowance = reserve_turn(progress, catalogue, new_bytes, is_last=situation.is_last)
         if allowance is None:
-            limit = short_of(progress, catalogue, new_bytes)
-            needed = enough(progress, catalogue, new_bytes, limit)
-            raise TaskEnded(TaskStatus.OVER_BUDGET, used_up(progress.budget.limits, limit, needed), limit)
+            limit = turn_limit_reached(progress, catalogue, new_bytes)
+            needed = sufficient_limit(progress, catalogue, new_bytes, limit)
+            raise TaskEnded(TaskStatus.OVER_BUDGET, limit_message(progress.budget.limits, limit, needed), limit)
         payload: JsonValue = {**request, **allowance.told}
         revision, waited = progress.revision + 1, list[Fault]()
-        used: Proposed | Fault = cut_off(spec)
+        used: Proposed | Fault = cancelled_fault(spec)
         try:
             used = await run_internal_activity(
                 spec, payload, Proposed, id=id, title=title, revision=revision, waited=waited
@@ -255,7 +255,7 @@ async def run_internal_activity(
         if not isinstance(decision, Wait):
             raise InternalActivityFailed(result)
         if result.uncounted and isinstance(payload, dict):
-            payload = with_one_lost(payload, result)
+            payload = after_lost_reply(payload, result)
         if waited is not None:
             waited.append(result)
         remaining = remaining.model_copy(
@@ -264,7 +264,7 @@ async def run_internal_activity(
         await workflow.sleep(decision.seconds, summary=ids.retry_timer(spec.kind, result.code))
 
 
-def with_one_lost(payload: dict[str, JsonValue], fault: Fault) -> dict[str, JsonValue]:
+def after_lost_reply(payload: dict[str, JsonValue], fault: Fault) -> dict[str, JsonValue]:
     """The request to a model after one whose reply was lost with its worker; the provider bills the lost one, too.
 
     Raises:
@@ -295,13 +295,13 @@ async def _run(
         if fault.uncounted and spec.effect is Effect.UNKEYED and not workflow.patched(UNCOUNTED_LOSSES):
             fault = fault.model_copy(update={"uncounted": False})
         return fault, earlier_faults(error)
-    return result, readable(result.earlier) if isinstance(result, StepReturn) else ()
+    return result, parse_faults(result.earlier) if isinstance(result, StepReturn) else ()
 
 
 async def _execute(
     route: routing.Route, payload: JsonValue, returns: type[T], *, id: str, title: str, header: CallHeader
 ) -> T:
-    with carried(header):
+    with attached(header):
         result: T = await workflow.execute_activity(
             route.activity,
             payload,

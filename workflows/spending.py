@@ -134,7 +134,7 @@ def settle_turn(
         budget.pay(lost, lost * allowance.reserved_tokens, usd)
 
 
-def short_of(progress: Progress, catalogue: Catalogue, new_bytes: int = 0) -> Literal["tokens", "usd"]:
+def turn_limit_reached(progress: Progress, catalogue: Catalogue, new_bytes: int = 0) -> Literal["tokens", "usd"]:
     """The limit for which a request could not be reserved."""
     kept = _last_answer_cost(progress, catalogue, new_bytes)
     tokens, usd = _output_limits(progress, catalogue.price, _input_tokens(progress, catalogue, new_bytes), kept)
@@ -179,7 +179,7 @@ def settle_step(
     return taken
 
 
-def cut_off(spec: ToolSpec) -> Fault:
+def cancelled_fault(spec: ToolSpec) -> Fault:
     """The fault of an activity execution that was cancelled, with one attempt of unknown outcome."""
     return Fault.of(Code.TIMEOUT, "It was cut off.", source=spec.kind)
 
@@ -190,13 +190,15 @@ def is_open(progress: Progress, catalogue: Catalogue, spec: ToolSpec, used: int 
     return (fits or not progress.budget.held_tokens) and progress.budget.is_open(spec, used)
 
 
-def may_come_back(progress: Progress, catalogue: Catalogue, spec: ToolSpec) -> bool:
+def should_wait_for_siblings(progress: Progress, catalogue: Catalogue, spec: ToolSpec) -> bool:
     """Whether running steps hold what a step lacks, so that it should wait for them."""
     budget, fits = progress.budget, _affordable_attempts(progress, catalogue, spec) != 0
     return (fits or budget.held_tokens > 0) and (budget.free > 0 or budget.reserved > 0)
 
 
-def step_short_of(progress: Progress, catalogue: Catalogue, spec: ToolSpec) -> Literal["tool_calls", "tokens", "usd"]:
+def step_limit_reached(
+    progress: Progress, catalogue: Catalogue, spec: ToolSpec
+) -> Literal["tool_calls", "tokens", "usd"]:
     """The limit for which a step could not be reserved."""
     if progress.budget.free <= 0:
         return "tool_calls"
@@ -204,7 +206,9 @@ def step_short_of(progress: Progress, catalogue: Catalogue, spec: ToolSpec) -> L
     return "usd" if tokens >= spec.tokens else "tokens"
 
 
-def enough(progress: Progress, catalogue: Catalogue, new_bytes: int, limit: Literal["tokens", "usd"]) -> float:
+def sufficient_limit(
+    progress: Progress, catalogue: Catalogue, new_bytes: int, limit: Literal["tokens", "usd"]
+) -> float:
     """A limit with which the request that could not be reserved would fit, and another one like it."""
     asked, spent = _input_tokens(progress, catalogue, new_bytes), progress.budget.spent
     next_one = _request_cost(catalogue.price, asked, MAX_OUTPUT)
@@ -214,7 +218,7 @@ def enough(progress: Progress, catalogue: Catalogue, new_bytes: int, limit: Lite
     return math.ceil(100 * ((spent.usd or 0) + 2 * next_one.usd + kept.usd)) / 100
 
 
-def used_up(limits: Limits, limit: Limit, at_least: float = 0) -> str:
+def limit_message(limits: Limits, limit: Limit, at_least: float = 0) -> str:
     """Which limit ended a task, and what to set: twice as much, and at least `at_least`."""
     value = getattr(limits, limit)
     words: Mapping[Limit, str] = {
@@ -227,7 +231,7 @@ def used_up(limits: Limits, limit: Limit, at_least: float = 0) -> str:
     return f"{words[limit]}: give more, e.g. --{limit.replace('_', '-')} {max(2 * value or 1, at_least):.12g}."
 
 
-def sized(spec: ToolSpec, args: JsonValue) -> ToolSpec:
+def with_call_tokens(spec: ToolSpec, args: JsonValue) -> ToolSpec:
     """The spec with the tokens that a call with these arguments may use, if the model reads only the arguments."""
     if not spec.tokens or spec.tokens_overhead is None:
         return spec

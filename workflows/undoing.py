@@ -20,14 +20,14 @@ from workflows.faults import Applied, Code, Fault
 from workflows.outcome import Outcome, TaskEnded
 from workflows.plan import Step, Unresolved
 from workflows.progress import Progress
-from workflows.reconciling import Verdict, left_a_thread, may_have_taken_effect, reconcile
+from workflows.reconciling import Verdict, left_thread_behind, may_have_taken_effect, reconcile
 from workflows.record import StepRecord, StepStatus, UndoRecord
 from workflows.scheduling import read_catalogue
 from workflows.task import TaskStatus
 
 UNDO_BY_PLACE = "undo-by-place"
 """Patch: effects are undone in the order in which the records say that the steps ended, no longer by their times."""
-CALLS = 10
+CALLS_PER_UNDO = 10
 """Tool calls that the undo of each step may take, beyond the limit of the task."""
 UNFINISHED = (StepStatus.FAILED, StepStatus.CANCELLED, StepStatus.RUNNING, StepStatus.WAITING)
 """Steps that may have an effect although they are not completed."""
@@ -88,7 +88,7 @@ async def roll_back(progress: Progress, catalogue: Catalogue, changed: Callable[
     for record in progress.with_status(StepStatus.PENDING):
         record.status = StepStatus.SKIPPED
     effects = [record for record in progress.records if record.effect is not Effect.READ and not record.undoes]
-    progress.budget.allow(CALLS * len(effects))
+    progress.budget.allow(CALLS_PER_UNDO * len(effects))
     for record in effects:
         if record.started is not None and record.status in UNFINISHED:
             await _settle_outcome(progress, catalogue, record, changed)
@@ -177,7 +177,7 @@ async def _undo(
     if undo.status is not StepStatus.COMPLETED:
         reason = _last_fault(progress, undo).reason if undo.started else "it could not be tried"
         return UndoRecord(step_id=record.step.id, kind=companion.kind, reason=reason)
-    if record.effect is Effect.IDEMPOTENT and left_a_thread(progress, record):
+    if record.effect is Effect.IDEMPOTENT and left_thread_behind(progress, record):
         reason = f"{companion.kind} was called, but an earlier attempt of {record.kind} was still running when it ended"
         return UndoRecord(
             step_id=record.step.id,

@@ -34,7 +34,7 @@ from activities.providers.metering import Meter
 from activities.toolbox.declare.kind import Kind
 from workflows import routing
 from workflows.catalogue import REFUSAL_MAY_FOLLOW_SUCCESS, SAFE, Effect, ToolSpec
-from workflows.faults import MAX_TEXT, Applied, Code, Fault, Quadrant, readable
+from workflows.faults import MAX_TEXT, Applied, Code, Fault, Quadrant, parse_faults
 from workflows.header import HEADER, CallHeader
 
 MAX_WORDS = 300
@@ -183,7 +183,7 @@ async def attempt(spec: ToolSpec) -> AsyncIterator[Attempt]:
     """
     info = activity.info()
     call = _CALL.get() or CallHeader(key=f"{info.workflow_run_id}/{info.activity_id}")
-    earlier = [fault.model_dump(mode="json") for fault in readable(info.heartbeat_details)]
+    earlier = [fault.model_dump(mode="json") for fault in parse_faults(info.heartbeat_details)]
     this = Attempt(spec, call, info.attempt, earlier)
     began = time.monotonic()
     beating = asyncio.create_task(_heartbeat(this))

@@ -15,7 +15,7 @@ from activities.providers.messages import AssistantTurn, ToolCall, ToolResult, T
 from activities.providers.untrusted import fenced, visible
 from workflows.catalogue import Effect
 from workflows.faults import Applied
-from workflows.guards import TOLD
+from workflows.guards import REPEATED_NOTICE
 from workflows.plan import NewSteps, canonical
 from workflows.record import FaultRecord, Observation, StepRecord, StepStatus
 from workflows.situation import Situation
@@ -127,7 +127,7 @@ def _how(record: StepRecord) -> str:
 def _result(record: StepRecord) -> str:
     if record.left_out:
         return f"Its result of {record.left_out} bytes is too large to be shown; steps cannot refer to it."
-    again = f"\n{TOLD}" if record.unchanged else ""
+    again = f"\n{REPEATED_NOTICE}" if record.unchanged else ""
     return f"Its result:\n{fenced(record.step.id, record.result)}{again}"
 
 

@@ -24,7 +24,7 @@ UNREADABLE = (ValueError, LookupError, RuntimeError)
 
 SINGLE = (Effect.KEYED, Effect.TRANSACTIONAL, Effect.UNKEYED)
 """Effects of which a second call with the same key makes no second one."""
-OWN = {spec.kind: spec for spec in routing.OWN}
+OWN = {spec.kind: spec for spec in routing.INTERNAL}
 
 
 class Change(StrEnum):

@@ -31,7 +31,7 @@ from client.history.records import (
 from workflows import routing
 from workflows.agent import OUTCOME_MEMO, AgentWorkflow
 from workflows.catalogue import Catalogue, Effect, ToolSpec
-from workflows.faults import Code, Fault, Quadrant, earlier_faults, from_activity_error, readable
+from workflows.faults import Code, Fault, Quadrant, earlier_faults, from_activity_error, parse_faults
 from workflows.outcome import Outcome
 from workflows.plan import Proposed, StepReturn
 from workflows.record import StepRecord
@@ -129,7 +129,7 @@ def _timed_out(failure: Failure) -> Code:
 def earlier(call: Call, cause: BaseException | None) -> tuple[Fault, ...]:
     """The faults of the attempts before, as far as the last one passed them on."""
     if isinstance(cause, TemporalTimeout):
-        return readable(cause.last_heartbeat_details)
+        return parse_faults(cause.last_heartbeat_details)
     return earlier_faults(_activity_error(call, cause)) if cause is not None else ()
 
 
@@ -357,7 +357,7 @@ class Reading:
         elif call.kind == routing.CATALOGUE.kind:
             self.history.catalogue = await self._payloads.model(id, "result", payloads, Catalogue)
         elif back := await self._payloads.model(id, "result", payloads, StepReturn):
-            call.result, call.replayed, call.earlier = back.result, back.replayed, readable(back.earlier)
+            call.result, call.replayed, call.earlier = back.result, back.replayed, parse_faults(back.earlier)
 
     async def _call_failed(self, event: HistoryEvent) -> None:
         of = event.activity_task_failed_event_attributes

@@ -277,7 +277,7 @@ class History:
 
     def spec(self, kind: str) -> ToolSpec | None:
         """What a kind promised this task, where that can be read."""
-        own = {spec.kind: spec for spec in routing.OWN}
+        own = {spec.kind: spec for spec in routing.INTERNAL}
         return own.get(kind) or (self.catalogue.specs.get(kind) if self.catalogue else None)
 
     def changes_world(self, kind: str) -> bool | None:

@@ -15,7 +15,7 @@ from console.render.terminal import cut, one_line, size, wrapped
 from workflows.catalogue import Effect, ToolSpec
 from workflows.inspect import Draft, PlanInquiry
 from workflows.outcome import Ending
-from workflows.plan import Answer, GiveUp, NewSteps, Question, Step, canonical, ready
+from workflows.plan import Answer, GiveUp, NewSteps, Question, Step, canonical, ready_steps
 from workflows.routing import PROFILES
 from workflows.task import Task, TaskStatus
 
@@ -84,7 +84,7 @@ def proposed(draft: Draft) -> tuple[Step, ...]:
 def in_order(steps: Sequence[Step]) -> list[Step]:
     """The steps so that each comes after those that it needs."""
     ordered, pending = list[Step](), list(steps)
-    while batch := ready(pending, [step.id for step in ordered]):
+    while batch := ready_steps(pending, [step.id for step in ordered]):
         ordered += batch
         pending = [step for step in pending if step not in batch]
     return ordered + pending

@@ -10,7 +10,7 @@ from client.history.records import Event, Failing
 from client.history.story import Change
 from console.render.terminal import one_line, starter
 from workflows import routing
-from workflows.details import brief
+from workflows.details import shorten
 from workflows.faults import Applied, Code, Quadrant
 from workflows.ids import rollback_id
 from workflows.plan import canonical
@@ -221,13 +221,13 @@ def rolled_back(task: str, stands: str) -> str:
 
 def sentence(text: str) -> str:
     """Foreign text as one sentence: one line, cut, with a full stop."""
-    line = brief(one_line(text), MAX_REASON)
+    line = shorten(one_line(text), MAX_REASON)
     return line if line.endswith((".", "!", "?", "…")) else line + "."
 
 
 def sentences(texts: Iterable[str]) -> str:
     """Several foreign texts in one sentence, each cut for itself, so that none hides the others."""
-    joined = "; ".join(brief(one_line(text), MAX_REASON) for text in texts)
+    joined = "; ".join(shorten(one_line(text), MAX_REASON) for text in texts)
     return joined if joined.endswith((".", "!", "?", "…")) else joined + "."
 
 
@@ -243,7 +243,7 @@ def value(seen: JsonValue, width: int = MAX_VALUE) -> str:
             text = ", ".join(f"{name}: {_plain(item)}" for name, item in seen.items())
         case _:
             text = _plain(seen)
-    return brief(one_line(text), width)
+    return shorten(one_line(text), width)
 
 
 def stop(text: str) -> str:
@@ -253,7 +253,7 @@ def stop(text: str) -> str:
 
 def call_args(args: Mapping[str, JsonValue], width: int = 50) -> str:
     """Arguments in a few words: `day=2026-11-23, at=14:00`."""
-    return brief(one_line(", ".join(f"{name}={_plain(item)}" for name, item in args.items())), width)
+    return shorten(one_line(", ".join(f"{name}={_plain(item)}" for name, item in args.items())), width)
 
 
 def _plain(seen: JsonValue) -> str:

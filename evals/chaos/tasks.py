@@ -391,7 +391,7 @@ async def reset(client: Client, id: str, point: ResetPoint, draw: float = 0.0) -
 
 def _events(scheduled: Sequence[ActivityTaskScheduledEventAttributes], point: ResetPoint) -> list[int]:
     """The workflow tasks that the run can be reset to."""
-    own = {spec.kind for spec in routing.OWN}
+    own = {spec.kind for spec in routing.INTERNAL}
     steps = [activity for activity in scheduled if activity.activity_type.name not in own]
     match point:
         case ResetPoint.BEFORE_PROPOSAL:

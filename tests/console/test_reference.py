@@ -69,7 +69,10 @@ def returned(function: Callable[..., str]) -> list[str]:
     return list(get_args(get_type_hints(function)["return"]))
 
 
-LIMITS = {"limit": returned(spending.short_of), "execution.short": returned(spending.step_short_of)}
+LIMITS = {
+    "limit": returned(spending.turn_limit_reached),
+    "execution.reached_limit": returned(spending.step_limit_reached),
+}
 """The codes that are computed, by the names under which they end a task."""
 
 

@@ -8,7 +8,7 @@ from replan.testing.script import ModelCall, ModelReply, ReceivedRequest, calls
 from tests.harness import staged
 from tests.providers.desk import TOOLS
 from tests.providers.planning import planning
-from workflows.guards import TOLD
+from workflows.guards import REPEATED_NOTICE
 from workflows.task import Task, TaskStatus
 
 REFUSED = "makes the same call for the third time"
@@ -24,7 +24,7 @@ class Stubborn:
     def __call__(self, heard: ReceivedRequest) -> ModelReply:
         """Look the price up once more, unless that was refused."""
         newest = "".join(result.text for result in heard.results)
-        self.told += [heard.turn] if TOLD in newest else []
+        self.told += [heard.turn] if REPEATED_NOTICE in newest else []
         self.refused += [heard.turn] if REFUSED in newest + heard.last_text else []
         return ModelReply(text="24.50") if self.refused else calls(ModelCall("get_price", {"sku": "A-17"}))
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tests.harness import step
 from workflows.budget import Budget, Limits, Spent
 from workflows.catalogue import Effect
-from workflows.details import SIGNS, brief, details, escape, summary
+from workflows.details import SIGNS, details, escape, shorten, summary
 from workflows.faults import Code, Fault
 from workflows.outcome import Ending
 from workflows.plan import Step
@@ -85,7 +85,7 @@ def test_a_summary_fits_and_is_one_line(text: str) -> None:
 @given(st.text(max_size=100), st.integers(1, 60))
 def test_a_brief_text_has_at_most_the_width(text: str, width: int) -> None:
     """What is left out is said with an ellipsis, what fits is left alone."""
-    short = brief(text, width)
+    short = shorten(text, width)
 
     assert len(short) <= width
     assert short == text or short.endswith("…")

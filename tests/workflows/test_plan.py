@@ -24,7 +24,7 @@ from workflows.plan import (
     nearest,
     pick,
     pruned,
-    ready,
+    ready_steps,
     references,
     resolve,
 )
@@ -119,7 +119,7 @@ def test_steps_are_ready_in_their_order_once_all_they_need_is_done(
     """A step is ready when everything that it needs is completed, and not before."""
     steps = [step("a", "k"), step("b", "k", "a"), step("c", "k", "a", "b")]
 
-    assert [one.id for one in ready(steps, completed)] == expected
+    assert [one.id for one in ready_steps(steps, completed)] == expected
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import JsonValue
 
-from workflows.plan import Step, check_graph, digest, pick, ready, references, resolve
+from workflows.plan import Step, check_graph, digest, pick, ready_steps, references, resolve
 
 SCALARS = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=8)
 JSON: st.SearchStrategy[JsonValue] = st.recursive(
@@ -49,7 +49,7 @@ def test_any_order_of_execution_completes_every_step_once_and_none_too_early(
     """Whatever finishes first, what is ready has all that it needs, and in the end all is done."""
     pending, running, completed = {step.id: step for step in steps}, list[Step](), list[str]()
     while pending or running:
-        started = ready(pending.values(), completed)[: parallel - len(running)]
+        started = ready_steps(pending.values(), completed)[: parallel - len(running)]
         assert all(step.dependencies <= set(completed) for step in started)
         running += [pending.pop(step.id) for step in started]
         completed.append(running.pop(chance.randrange(len(running))).id)

@@ -8,7 +8,7 @@ from workflows.catalogue import Effect, ToolSpec
 from workflows.faults import Applied, Code, Fault
 from workflows.plan import Step
 from workflows.progress import Progress
-from workflows.reconciling import is_unseen, seconds_still_running
+from workflows.reconciling import is_unseen, seconds_until_settled
 from workflows.record import FaultRecord, StepRecord
 from workflows.task import Task
 
@@ -19,7 +19,7 @@ SPEC = ToolSpec(kind="pay", effect=Effect.KEYED, timeout=600, settle=10)
 @pytest.mark.parametrize(("unseen", "seconds"), [(False, 10), (True, 610)])
 def test_an_attempt_that_nobody_saw_end_may_send_until_its_deadline(unseen: bool, seconds: int) -> None:
     """Frozen or cut off, it wakes up at the last moment, and then `settle` begins."""
-    assert seconds_still_running(SPEC, unseen) == seconds
+    assert seconds_until_settled(SPEC, unseen) == seconds
 
 
 @pytest.mark.parametrize(
@@ -30,7 +30,7 @@ def test_a_thread_may_go_on_until_its_process_is_gone(unseen: bool, exiting: boo
     """A worker that shuts down reports its attempts first: what it left running ends when the process had to exit."""
     threaded = SPEC.model_copy(update={"timeout": 0.5, "is_threaded": True})
 
-    assert seconds_still_running(threaded, unseen, is_exiting=exiting) == seconds
+    assert seconds_until_settled(threaded, unseen, is_exiting=exiting) == seconds
 
 
 @pytest.mark.parametrize(

@@ -41,7 +41,7 @@ def test_waits_after_losses_double_up_to_a_minute() -> None:
     assert [routing.loss_wait(losses) for losses in (1, 2, 5, 9)] == [1, 2, 16, 60]
 
 
-@pytest.mark.parametrize("one", [*routing.OWN, *map(spec, Effect)], ids=lambda one: f"{one.kind} {one.effect}")
+@pytest.mark.parametrize("one", [*routing.INTERNAL, *map(spec, Effect)], ids=lambda one: f"{one.kind} {one.effect}")
 def test_every_call_is_bounded_in_every_way(one: ToolSpec) -> None:
     """Each attempt has a limit above the tool's own, heartbeats, and the step as a whole ends one day."""
     route = routing.route(one, 3)
@@ -115,5 +115,5 @@ def test_the_deadline_of_a_step_counts_its_waits() -> None:
 
 def test_our_own_activities_only_read() -> None:
     """Asking the planner twice is harmless, so a lost answer is asked for again."""
-    assert {one.effect for one in routing.OWN} == {Effect.READ}
-    assert len({one.kind for one in routing.OWN}) == len(routing.OWN)
+    assert {one.effect for one in routing.INTERNAL} == {Effect.READ}
+    assert len({one.kind for one in routing.INTERNAL}) == len(routing.INTERNAL)

@@ -23,7 +23,7 @@ from workflows.spending import (
     reserve_turn,
     settle_step,
     settle_turn,
-    sized,
+    with_call_tokens,
 )
 from workflows.task import Task
 
@@ -162,7 +162,7 @@ def test_a_limit_of_money_without_a_price_lets_nobody_ask() -> None:
     one = progress(usd=5)
 
     assert reserve_turn(one, catalogue(None), 300) is None
-    assert spending.short_of(one, catalogue(None), 300) == "usd"
+    assert spending.turn_limit_reached(one, catalogue(None), 300) == "usd"
 
 
 def test_a_step_without_a_price_does_not_start_under_a_limit_of_money() -> None:
@@ -170,7 +170,7 @@ def test_a_step_without_a_price_does_not_start_under_a_limit_of_money() -> None:
     one, given = progress(usd=5), catalogue(None, converses=False)
 
     assert reserve_step(one, given, WRITER) == 0
-    assert spending.step_short_of(one, given, WRITER) == "usd"
+    assert spending.step_limit_reached(one, given, WRITER) == "usd"
 
 
 def test_under_a_limit_of_money_nobody_asks_any_more_once_a_price_was_unknown() -> None:
@@ -187,7 +187,7 @@ def test_it_is_known_which_limit_is_in_the_way(limits: dict[str, Any], short: st
     one = progress(**limits)
 
     assert reserve_turn(one, catalogue(), 300) is None
-    assert spending.short_of(one, catalogue(), 300) == short
+    assert spending.turn_limit_reached(one, catalogue(), 300) == short
 
 
 def test_a_lost_answer_counts_as_all_that_was_reserved_for_it() -> None:
@@ -259,7 +259,7 @@ def test_a_step_whose_arguments_hold_all_that_is_read_reserves_as_much_as_they_a
     beside: int | None, args: dict[str, Any], tokens: int
 ) -> None:
     """A short text needs no more than a short text, and never more than any call of the kind."""
-    assert sized(WRITER.model_copy(update={"tokens_overhead": beside}), args).tokens == tokens
+    assert with_call_tokens(WRITER.model_copy(update={"tokens_overhead": beside}), args).tokens == tokens
 
 
 def test_a_step_gets_fewer_attempts_where_its_tokens_are_scarce() -> None:
@@ -277,7 +277,7 @@ def test_a_step_that_does_not_fit_says_by_which_limit(limits: dict[str, Any], sh
     one.budget.spent.tool_calls = 1
 
     assert reserve_step(one, catalogue(), WRITER) == 0
-    assert spending.step_short_of(one, catalogue(), WRITER) == short
+    assert spending.step_limit_reached(one, catalogue(), WRITER) == short
 
 
 def test_a_step_that_asks_no_model_needs_no_tokens() -> None:
@@ -289,9 +289,9 @@ def test_a_step_waits_for_tokens_that_a_sibling_holds_and_for_nobody_else() -> N
     """What siblings hold may come back; where nobody holds any, there is nothing to wait for."""
     one, given = progress(tokens=21_000), catalogue()
     granted = reserve_step(one, given, WRITER)
-    waits = (spending.may_come_back(one, given, WRITER), spending.is_open(one, given, WRITER))
+    waits = (spending.should_wait_for_siblings(one, given, WRITER), spending.is_open(one, given, WRITER))
     settle_step(one, given, WRITER, granted, StepReturn(result="", model_calls=1, tokens=15_000, usd=0.1))
-    over = (spending.may_come_back(one, given, WRITER), spending.is_open(one, given, WRITER))
+    over = (spending.should_wait_for_siblings(one, given, WRITER), spending.is_open(one, given, WRITER))
 
     assert (granted, waits, over) == (4, (True, False), (False, True))
 
@@ -347,7 +347,7 @@ def test_the_end_names_the_limit_and_the_option_that_raises_it(
     limits: dict[str, Any], limit: spending.Limit, said: str
 ) -> None:
     """Whoever reads it knows what to type."""
-    words = spending.used_up(Limits(**limits), limit)
+    words = spending.limit_message(Limits(**limits), limit)
 
     assert words.startswith(said)
     assert words.endswith(f"--{limit.replace('_', '-')} {2 * limits[limit] or 1:.12g}.")

@@ -138,7 +138,7 @@ def _own_mistakes(tool: Tool[..., Any]) -> list[str]:
     for option in tool.unknown:
         near = nearest(option, there)
         mistakes.append(f"{name}: there is no option {option!r}{near}: use {', '.join(there)}.")
-    if name in {spec.kind for spec in routing.OWN}:
+    if name in {spec.kind for spec in routing.INTERNAL}:
         mistakes.append(f"{name}: is the name of one of Replan's own activities: rename the function.")
     if options.retry not in routing.PROFILES:
         mistakes.append(
