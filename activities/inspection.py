@@ -42,7 +42,7 @@ from workflows.inspect import (
     EffectsFindings,
     EffectsInquiry,
     Findings,
-    Inquiry,
+    InquiryInput,
     PayloadFindings,
     PayloadInquiry,
     Place,
@@ -207,7 +207,7 @@ class Inspecting:
         return [self.inspect]
 
     @activity.defn(name=routing.INSPECT.kind)
-    async def inspect(self, inquiry: Inquiry) -> Findings:
+    async def inspect(self, inquiry: InquiryInput) -> Findings:
         """Answer an inquiry."""
         question = inquiry.root
         async with attempt(routing.inspect(question.about)):

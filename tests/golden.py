@@ -18,7 +18,7 @@ from workflows.header import CallHeader
 from workflows.inspect import (
     ClaimsFindings,
     EffectsFindings,
-    Inquiry,
+    InquiryInput,
     PayloadFindings,
     PlanFindings,
     PruneFindings,
@@ -45,7 +45,7 @@ MODELS: Mapping[str, TypeAdapter[Any]] = {
             Outcome,
             Progress,
             CallHeader,
-            Inquiry,
+            InquiryInput,
         )
     },
     "Findings": TypeAdapter(

@@ -98,27 +98,20 @@ class Code(StrEnum):
     REFUSED = "refused"
 
 
-_TRANSIENT_INFRASTRUCTURAL = """
-    timeout unreachable server_error overloaded worker_shutdown worker_lost circuit_open store_unavailable
-"""
-_TRANSIENT_SEMANTIC = "rate_limited busy"
-_PERSISTENT_INFRASTRUCTURAL = """
-    unauthorized forbidden quota_exhausted missing_tool malformed_schema too_large undecodable unserialisable
-    wrong_store needs_person bug
-"""
-_PERSISTENT_SEMANTIC = """
-    not_found conflict gone precondition_failed invalid_input no_results unexpected_result repeated_call refused
-"""
-QUADRANT: Mapping[Code, Quadrant] = {
-    Code(code): quadrant
-    for quadrant, codes in (
-        (Quadrant.TRANSIENT_INFRASTRUCTURAL, _TRANSIENT_INFRASTRUCTURAL),
-        (Quadrant.TRANSIENT_SEMANTIC, _TRANSIENT_SEMANTIC),
-        (Quadrant.PERSISTENT_INFRASTRUCTURAL, _PERSISTENT_INFRASTRUCTURAL),
-        (Quadrant.PERSISTENT_SEMANTIC, _PERSISTENT_SEMANTIC),
-    )
-    for code in codes.split()
+_CODES = {
+    Quadrant.TRANSIENT_INFRASTRUCTURAL: (
+        "timeout unreachable server_error overloaded worker_shutdown worker_lost circuit_open store_unavailable"
+    ),
+    Quadrant.TRANSIENT_SEMANTIC: "rate_limited busy",
+    Quadrant.PERSISTENT_INFRASTRUCTURAL: (
+        "unauthorized forbidden quota_exhausted missing_tool malformed_schema too_large undecodable unserialisable"
+        " wrong_store needs_person bug"
+    ),
+    Quadrant.PERSISTENT_SEMANTIC: (
+        "not_found conflict gone precondition_failed invalid_input no_results unexpected_result repeated_call refused"
+    ),
 }
+QUADRANT: Mapping[Code, Quadrant] = {Code(code): cell for cell, codes in _CODES.items() for code in codes.split()}
 
 
 DEFERRED = frozenset({Code.WORKER_SHUTDOWN, Code.CIRCUIT_OPEN, Code.STORE_UNAVAILABLE})

@@ -1,7 +1,6 @@
 """Observing the current state after a rejection, so that the new plan is made from it."""
 
 from collections.abc import Sequence
-from contextlib import suppress
 
 from pydantic import JsonValue
 from temporalio import workflow
@@ -9,7 +8,6 @@ from temporalio import workflow
 from workflows import ids
 from workflows.catalogue import Catalogue
 from workflows.faults import Fault
-from workflows.plan import Unresolved
 from workflows.progress import Progress
 from workflows.record import FaultRecord, Observation, StepRecord
 from workflows.scheduling import read
@@ -53,11 +51,7 @@ def _read_of(progress: Progress, catalogue: Catalogue, record: StepRecord) -> tu
     usable = catalogue.specs.keys() - set(progress.down)
     if companion is None or companion.kind not in usable:
         return None
-    args = dict[str, JsonValue]()
-    for name, path in companion.args.items():
-        with suppress(Unresolved):  # the read's own default takes its place
-            args[name] = record.value_at(path)
-    return companion.kind, args
+    return companion.kind, record.args_for(companion)
 
 
 def _stale(fault: FaultRecord, record: StepRecord) -> Observation:

@@ -7,7 +7,6 @@ trusted.
 """
 
 from collections.abc import Callable, Iterable
-from contextlib import suppress
 from enum import StrEnum
 from typing import NamedTuple
 
@@ -19,7 +18,6 @@ from workflows.catalogue import Catalogue, Companion, Effect, ToolSpec
 from workflows.decision import Decision, Escalate
 from workflows.details import summary
 from workflows.faults import UNCOUNTED, Applied, Code, Fault
-from workflows.plan import Unresolved
 from workflows.progress import Progress
 from workflows.record import FaultRecord, StepRecord, StepStatus
 from workflows.scheduling import read
@@ -71,7 +69,7 @@ async def reconcile(
         return Finding(Verdict.CANNOT_TELL, because="its arguments are too large to be kept")
     is_exiting = any(one.still_running for one in (fault, *_faults(progress, record)))
     running = seconds_until_settled(spec, is_unseen(progress, record, fault), is_exiting=is_exiting)
-    args = _args(companion, record, ids.idempotency_key(record.call_id, progress.origin))
+    args = record.args_for(companion, ids.idempotency_key(record.call_id, progress.origin))
     # The seconds that were slept, not the time: a worker that replays this may have another clock.
     slept = 0.0
     while True:
@@ -150,11 +148,3 @@ def explain_effect(fault: Fault, decision: Decision, record: StepRecord, key: st
     cannot = f" It could not be found out: {finding.because}." if finding and finding.because else ""
     what = f"{record.kind} may have been applied (key {key}): {fault.reason}{cannot}"
     return fault.model_copy(update={"reason": f"{what} Find out before it is called again."})
-
-
-def _args(companion: Companion, record: StepRecord, key: str) -> dict[str, JsonValue]:
-    args = dict[str, JsonValue]()
-    for name, path in companion.args.items():
-        with suppress(Unresolved):  # the read's own default takes its place
-            args[name] = record.value_at(path, key)
-    return args

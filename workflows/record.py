@@ -9,7 +9,7 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict, Field, JsonValue
 
 from workflows import ids
-from workflows.catalogue import Effect
+from workflows.catalogue import Companion, Effect
 from workflows.faults import Fault
 from workflows.plan import PassedOver, Step, Unresolved, canonical, pick
 
@@ -118,6 +118,14 @@ class StepRecord(BaseModel):
         if (root == "args" and self.args is None) or (root == "result" and self.left_out):
             raise Unresolved(f"the {'arguments are' if root == 'args' else 'result is'} too large to be kept")
         return pick({"args": self.args, "result": self.result, "key": key}, path, "the call")
+
+    def args_for(self, companion: Companion, key: str = "") -> dict[str, JsonValue]:
+        """The arguments of a companion's read; those that cannot be made are left out, for its own defaults."""
+        args = dict[str, JsonValue]()
+        for name, path in companion.args.items():
+            with suppress(Unresolved):
+                args[name] = self.value_at(path, key)
+        return args
 
     def _named(self, paths: Iterable[str]) -> dict[str, JsonValue]:
         found = dict(self.named)

@@ -13,7 +13,7 @@ from temporalio import workflow
 from temporalio.exceptions import ActivityError, is_cancelled_exception
 from temporalio.workflow import ActivityCancellationType
 
-from workflows import ids, routing
+from workflows import ids, routing, spending
 from workflows.catalogue import Catalogue, Effect, ToolSpec
 from workflows.decision import Remaining, Wait, decide
 from workflows.details import summary
@@ -23,22 +23,6 @@ from workflows.outcome import TaskEnded
 from workflows.plan import Proposed, StepReturn
 from workflows.progress import Progress
 from workflows.situation import Situation
-from workflows.spending import (
-    MAX_LOST_REPLIES,
-    Limit,
-    cancelled_fault,
-    is_open,
-    limit_message,
-    reserve_step,
-    reserve_turn,
-    settle_step,
-    settle_turn,
-    should_wait_for_siblings,
-    step_limit_reached,
-    sufficient_limit,
-    turn_limit_reached,
-    with_call_tokens,
-)
 from workflows.task import TaskStatus
 
 UNCOUNTED_LOSSES = "uncounted-losses"
@@ -85,23 +69,23 @@ class ToolCall:
         used: int = 0,
     ) -> None:
         """`used` are attempts that earlier executions of the same call took."""
-        self._account = (progress, catalogue, with_call_tokens(spec, args))
+        self._account = (progress, catalogue, spending.with_call_tokens(spec, args))
         self._args, self._id, self._title, self._header, self._used = args, id, title, header, used
 
     def reserve(self) -> int:
         """Set aside attempts, and return how many; 0 where the budget has none left."""
-        return reserve_step(*self._account, self._used)
+        return spending.reserve_step(*self._account, self._used)
 
     async def reserve_after_siblings(self) -> int:
         """Like `reserve`, but wait while running steps hold what is missing and may give it back."""
-        while not (granted := self.reserve()) and should_wait_for_siblings(*self._account):
-            await workflow.wait_condition(lambda: is_open(*self._account, self._used))
+        while not (granted := self.reserve()) and spending.should_wait_for_siblings(*self._account):
+            await workflow.wait_condition(lambda: spending.is_open(*self._account, self._used))
         return granted
 
     @property
-    def missing(self) -> Limit:
+    def missing(self) -> spending.Limit:
         """The limit for which nothing could be reserved."""
-        return step_limit_reached(*self._account)
+        return spending.step_limit_reached(*self._account)
 
     async def run(self, granted: int) -> ToolReply:
         """Run the activity with at most `granted` attempts.
@@ -110,7 +94,7 @@ class ToolCall:
             CancelledError: it was cancelled; it counts as one attempt.
         """
         spec = self._account[2]
-        result: StepReturn | Fault = cancelled_fault(spec)
+        result: StepReturn | Fault = spending.cancelled_fault(spec)
         earlier: Sequence[Fault] = ()
         taken = 0
         try:
@@ -118,7 +102,7 @@ class ToolCall:
                 spec, granted, self._args, StepReturn, id=self._id, title=self._title, header=self._header
             )
         finally:
-            taken = settle_step(*self._account, granted, result, earlier, self._used)
+            taken = spending.settle_step(*self._account, granted, result, earlier, self._used)
         return ToolReply(result, earlier, taken)
 
 
@@ -152,7 +136,7 @@ async def read(
         raise_if_cancelled()
         granted = call.reserve()
         if not granted:
-            reason = limit_message(progress.budget.limits, call.missing)
+            reason = spending.limit_message(progress.budget.limits, call.missing)
             return Fault.of(Code.QUOTA_EXHAUSTED, reason, source=spec.kind, attempt=0)
         progress.grants.begin(spec)
         result = (await call.run(granted)).result
@@ -193,14 +177,16 @@ async def ask_planner(
     new_bytes = size - situation.unshown_bytes
     id = ids.of_request(situation.turn, is_compaction=spec is routing.COMPACT)
     while True:
-        allowance = reserve_turn(progress, catalogue, new_bytes, is_last=situation.is_last)
+        allowance = spending.reserve_turn(progress, catalogue, new_bytes, is_last=situation.is_last)
         if allowance is None:
-            limit = turn_limit_reached(progress, catalogue, new_bytes)
-            needed = sufficient_limit(progress, catalogue, new_bytes, limit)
-            raise TaskEnded(TaskStatus.OVER_BUDGET, limit_message(progress.budget.limits, limit, needed), limit)
+            limit = spending.turn_limit_reached(progress, catalogue, new_bytes)
+            needed = spending.sufficient_limit(progress, catalogue, new_bytes, limit)
+            raise TaskEnded(
+                TaskStatus.OVER_BUDGET, spending.limit_message(progress.budget.limits, limit, needed), limit
+            )
         payload: JsonValue = {**request, **allowance.told}
         revision, waited = progress.revision + 1, list[Fault]()
-        used: Proposed | Fault = cancelled_fault(spec)
+        used: Proposed | Fault = spending.cancelled_fault(spec)
         try:
             used = await run_internal_activity(
                 spec, payload, Proposed, id=id, title=title, revision=revision, waited=waited
@@ -211,7 +197,7 @@ async def ask_planner(
             if not used.lost:  # otherwise a shorter answer may still fit beside those that were lost
                 raise TaskEnded(TaskStatus.ESCALATED, f"The planner: {used.reason}", used.code) from None
         finally:
-            settle_turn(progress, allowance, used, waited)
+            spending.settle_turn(progress, allowance, used, waited)
 
 
 async def run_internal_activity(
@@ -270,12 +256,12 @@ def after_lost_reply(payload: dict[str, JsonValue], fault: Fault) -> dict[str, J
     Raises:
         InternalActivityFailed: the budget reserved nothing for one more.
     """
-    left = payload.get(MAX_LOST_REPLIES)
+    left = payload.get(spending.MAX_LOST_REPLIES)
     if not isinstance(left, int):  # no budget limits it
         return payload
     if not left:
         raise InternalActivityFailed(fault.model_copy(update={"lost": 1}))
-    return {**payload, MAX_LOST_REPLIES: left - 1}
+    return {**payload, spending.MAX_LOST_REPLIES: left - 1}
 
 
 async def _run(
@@ -286,8 +272,22 @@ async def _run(
     Raises:
         CancelledError: it was cancelled.
     """
+    route = routing.route(spec, attempts)
     try:
-        result = await _execute(routing.route(spec, attempts), payload, returns, id=id, title=title, header=header)
+        with attached(header):
+            result: T = await workflow.execute_activity(
+                route.activity,
+                payload,
+                result_type=returns,
+                activity_id=id,
+                summary=summary(title),
+                task_queue=route.task_queue,
+                start_to_close_timeout=route.start_to_close,
+                schedule_to_close_timeout=route.schedule_to_close,
+                heartbeat_timeout=route.heartbeat,
+                retry_policy=route.retry,
+                cancellation_type=ActivityCancellationType.WAIT_CANCELLATION_COMPLETED,
+            )
     except ActivityError as error:
         if is_cancelled_exception(error):
             raise asyncio.CancelledError from None
@@ -296,26 +296,6 @@ async def _run(
             fault = fault.model_copy(update={"uncounted": False})
         return fault, earlier_faults(error)
     return result, parse_faults(result.earlier) if isinstance(result, StepReturn) else ()
-
-
-async def _execute(
-    route: routing.Route, payload: JsonValue, returns: type[T], *, id: str, title: str, header: CallHeader
-) -> T:
-    with attached(header):
-        result: T = await workflow.execute_activity(
-            route.activity,
-            payload,
-            result_type=returns,
-            activity_id=id,
-            summary=summary(title),
-            task_queue=route.task_queue,
-            start_to_close_timeout=route.start_to_close,
-            schedule_to_close_timeout=route.schedule_to_close,
-            heartbeat_timeout=route.heartbeat,
-            retry_policy=route.retry,
-            cancellation_type=ActivityCancellationType.WAIT_CANCELLATION_COMPLETED,
-        )
-    return result
 
 
 def raise_if_cancelled() -> None:

@@ -7,14 +7,14 @@ left. A lost answer counts as all that was reserved for it, because the provider
 
 import math
 from collections.abc import Iterable, Mapping
-from typing import Literal, NamedTuple, Protocol
+from typing import Literal, NamedTuple
 
 from pydantic import JsonValue
 
 from workflows.budget import Limits
 from workflows.catalogue import Catalogue, Price, ToolSpec
 from workflows.faults import Code, Fault
-from workflows.plan import StepReturn, canonical
+from workflows.plan import Proposed, StepReturn, canonical
 from workflows.progress import Progress
 
 MAX_OUTPUT = 16_000
@@ -72,26 +72,6 @@ class Allowance(NamedTuple):
         return {name: value for name, value in limits.items() if value is not None}
 
 
-class Used(Protocol):
-    """What an activity of the planner used of models."""
-
-    @property
-    def model_calls(self) -> int:
-        """Replies that it got."""
-
-    @property
-    def tokens(self) -> int:
-        """Of all of them."""
-
-    @property
-    def usd(self) -> float | None:
-        """US dollars; None where a price is unknown."""
-
-    @property
-    def lost(self) -> int:
-        """Replies that were lost."""
-
-
 def reserve_turn(
     progress: Progress, catalogue: Catalogue, new_bytes: int, *, is_last: bool = False
 ) -> Allowance | None:
@@ -115,9 +95,7 @@ def reserve_turn(
     return Allowance(max_output, *reserved, is_priced=catalogue.price is not None, max_lost_replies=max_lost_replies)
 
 
-def settle_turn(
-    progress: Progress, allowance: Allowance, used: Used | Fault | None, waited: Iterable[Fault] = ()
-) -> None:
+def settle_turn(progress: Progress, allowance: Allowance, used: Proposed | Fault, waited: Iterable[Fault] = ()) -> None:
     """Give back what was reserved and count what was `used`.
 
     `waited` are the faults of the activity executions before the last one, whose replies may be lost.
@@ -126,7 +104,7 @@ def settle_turn(
     budget.hold(-allowance.reserved_tokens, -allowance.reserved_usd)
     if isinstance(used, Fault):
         lost += used.attempt if _may_be_billed(used) else used.lost
-    elif used is not None:
+    else:
         lost += used.lost
         budget.pay(used.model_calls, used.tokens, used.usd)
     if lost and allowance.reserved_tokens:

@@ -8,12 +8,12 @@ from collections.abc import Callable
 from datetime import datetime
 from typing import assert_never
 
-from pydantic import BaseModel, JsonValue
+from pydantic import BaseModel
 from temporalio import workflow
 from temporalio.exceptions import ApplicationError
 
 from workflows import ids
-from workflows.catalogue import Catalogue, Companion, Effect
+from workflows.catalogue import Catalogue, Effect
 from workflows.details import details
 from workflows.execution import Execution
 from workflows.faults import Applied, Code, Fault
@@ -162,7 +162,8 @@ async def _undo(
     if companion is None or companion.kind not in catalogue.specs:
         return UndoRecord(step_id=record.step.id, reason=f"{record.kind} has no undo")
     try:
-        args = _args(companion, record)
+        # none may be left out: a default could undo something else
+        args = {name: record.value_at(path) for name, path in companion.args.items()}
     except Unresolved as missing:
         return UndoRecord(
             step_id=record.step.id, kind=companion.kind, reason=f"its arguments cannot be made: {missing}"
@@ -186,12 +187,3 @@ async def _undo(
         )
     record.status = StepStatus.UNDONE
     return UndoRecord(step_id=record.step.id, kind=companion.kind, done=True)
-
-
-def _args(companion: Companion, record: StepRecord) -> dict[str, JsonValue]:
-    """The arguments of the undo; none may be left out, because a default could undo something else.
-
-    Raises:
-        Unresolved: the call or its result does not have what one of them is made of.
-    """
-    return {name: record.value_at(path) for name, path in companion.args.items()}

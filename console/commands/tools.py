@@ -25,7 +25,7 @@ from console.render.views import Aside
 from workflows import routing
 from workflows.agent import AgentWorkflow
 from workflows.budget import Limits
-from workflows.inspect import F, Inquiry, Question, ToolCard, ToolsInquiry
+from workflows.inspect import F, Inquiry, InquiryInput, ToolCard, ToolsInquiry
 from workflows.plan import Step, nearest
 from workflows.record import StepStatus
 from workflows.task import Task
@@ -125,7 +125,7 @@ def _text_of(file: str) -> str:
         raise Problem("bad_arguments", reason, "check what stands behind the @") from error
 
 
-async def ask(client: Client, common: Common, question: Question[F], *, notice: str | None = None) -> F:
+async def ask(client: Client, common: Common, question: Inquiry[F], *, notice: str | None = None) -> F:
     """The answer of a worker; `notice` is printed where it takes long.
 
     Raises:
@@ -134,7 +134,7 @@ async def ask(client: Client, common: Common, question: Question[F], *, notice: 
     limit = routing.INQUIRY_LIMITS.get(question.about, routing.INQUIRY_LIMIT)
     handle: WorkflowHandle[Any, F] = await client.start_workflow(
         "InspectWorkflow",
-        Inquiry.model_validate(question),
+        InquiryInput.model_validate(question),
         id=f"inspect-{secrets.token_hex(4)}",
         task_queue=common.queue,
         execution_timeout=limit,

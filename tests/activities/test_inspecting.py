@@ -24,9 +24,9 @@ from workflows.inspect import (
     EffectsInquiry,
     F,
     Inquiry,
+    InquiryInput,
     Place,
     PruneInquiry,
-    Question,
     ToolsInquiry,
     TranscriptFindings,
     TranscriptInquiry,
@@ -148,7 +148,7 @@ async def test_a_password_never_leaves_the_worker(tmp_path: Path) -> None:
     assert "sk-secret" not in card.model_dump_json()
 
 
-async def asked(question: Question[F], folder: Path) -> F:
+async def asked(question: Inquiry[F], folder: Path) -> F:
     """The answer of a worker with the built-in tools."""
     async with store(folder) as engine:
         inspecting = Inspecting(
@@ -157,9 +157,9 @@ async def asked(question: Question[F], folder: Path) -> F:
         return await answer(inspecting, question)
 
 
-async def answer(inspecting: Inspecting, question: Question[F]) -> F:
+async def answer(inspecting: Inspecting, question: Inquiry[F]) -> F:
     """What the activity returns."""
-    found: Any = await ActivityEnvironment().run(inspecting.inspect, Inquiry.model_validate(question))
+    found: Any = await ActivityEnvironment().run(inspecting.inspect, InquiryInput.model_validate(question))
     assert type(found) is question.findings
     narrowed: F = found
     return narrowed
@@ -176,7 +176,7 @@ async def test_a_question_about_tools_looks_at_nothing_else(tmp_path: Path) -> N
     """And an inquiry that this worker does not know is answered with what it can say."""
     assert "worker" not in (await asked(ToolsInquiry(), tmp_path)).model_dump()
 
-    unknown = Inquiry.model_validate({"about": "the weather", "where": "here"})
+    unknown = InquiryInput.model_validate({"about": "the weather", "where": "here"})
     assert isinstance(unknown.root, ToolsInquiry) and len((await asked(unknown.root, tmp_path)).tools) > 1
 
 

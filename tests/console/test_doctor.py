@@ -17,7 +17,7 @@ from runtime.dev_server import DevServer, free_port
 from runtime.packages import version
 from tests.processes import ROOT, Processes
 from workflows.header import CallInterceptor
-from workflows.inspect import Findings, Inquiry, InspectWorkflow
+from workflows.inspect import Findings, InquiryInput, InspectWorkflow
 
 QUEUE = "doctor"
 SECRETS = ("sk-planted-key", "sk-planted-password")
@@ -144,7 +144,7 @@ def test_an_address_that_is_none_is_bad_usage(elsewhere: Processes) -> None:
 
 
 @activity.defn(name="inspect")
-async def inspect_of_old(inquiry: Inquiry) -> Findings:
+async def inspect_of_old(inquiry: InquiryInput) -> Findings:
     """A worker that knows of tools only."""
     return Findings(planner="offline", tools=())
 

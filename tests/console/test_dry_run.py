@@ -26,7 +26,7 @@ from runtime.dev_server import DevServer
 from tests.harness import plan, step
 from tests.processes import ROOT, Processes
 from workflows.header import CallInterceptor
-from workflows.inspect import Findings, Inquiry, InspectWorkflow
+from workflows.inspect import Findings, InquiryInput, InspectWorkflow
 from workflows.plan import Answer, GiveUp, NewSteps, Question
 from workflows.situation import Situation
 
@@ -223,7 +223,7 @@ class InspectOfOld:
     """A worker that knows of tools only, and answers whatever it is asked."""
 
     @workflow.run
-    async def run(self, inquiry: Inquiry) -> Findings:
+    async def run(self, inquiry: InquiryInput) -> Findings:
         """Tell its tools."""
         return Findings(planner="offline", tools=())
 

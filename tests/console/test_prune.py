@@ -31,7 +31,7 @@ from runtime.client import Unreachable, connect, namespace_id
 from workflows import routing
 from workflows.agent import AgentWorkflow
 from workflows.ids import rollback_id
-from workflows.inspect import Inquiry, InspectWorkflow, PlanInquiry, Pruned, PruneFindings
+from workflows.inspect import InquiryInput, InspectWorkflow, PlanInquiry, Pruned, PruneFindings
 from workflows.plan import Answer, Proposed
 from workflows.progress import Progress
 from workflows.situation import Situation
@@ -179,7 +179,7 @@ async def test_what_a_closed_task_stored_is_kept_while_it_is_undone(place: Place
 async def test_what_an_open_question_stored_is_kept(place: Place) -> None:
     """A draft of a plan may take a while, and its task may be large."""
     id = new("inspect")
-    inquiry = Inquiry(PlanInquiry(task=Task(text="x")))
+    inquiry = InquiryInput(PlanInquiry(task=Task(text="x")))
     await place.client.start_workflow(InspectWorkflow.run, inquiry, id=id, task_queue=NOBODY)
     await place.store(id)
     await place.prune()
@@ -226,7 +226,7 @@ async def test_a_conversation_is_kept_that_an_open_task_will_carry_on(place: Pla
 
 
 @activity.defn(name="inspect")
-async def prune_slowly(inquiry: Inquiry) -> PruneFindings:
+async def prune_slowly(inquiry: InquiryInput) -> PruneFindings:
     """Delete something, in longer than a console waits for a worker to take its question."""
     for _ in range(int(routing.INQUIRY_TAKEN_WITHIN.total_seconds()) + 2):
         activity.heartbeat()

@@ -8,7 +8,7 @@ from workflows.inspect import (
     EffectsFindings,
     EffectsInquiry,
     Findings,
-    Inquiry,
+    InquiryInput,
     PruneInquiry,
     ToolsInquiry,
     TranscriptInquiry,
@@ -45,12 +45,12 @@ OLD: dict[str, Any] = {
 )
 def test_a_worker_reads_the_question_of_an_older_console(sent: dict[str, Any], read: object) -> None:
     """Fields of other questions are ignored."""
-    assert Inquiry.model_validate({**OLD, **sent}).root == read
+    assert InquiryInput.model_validate({**OLD, **sent}).root == read
 
 
 def test_a_question_of_a_newer_console_is_answered_like_one_about_tools() -> None:
     """The console sees from the answer that the worker is too old; no workflow task fails."""
-    assert isinstance(Inquiry.model_validate({"about": "the weather", "where": "here"}).root, ToolsInquiry)
+    assert isinstance(InquiryInput.model_validate({"about": "the weather", "where": "here"}).root, ToolsInquiry)
 
 
 def test_an_older_console_reads_the_answer() -> None:

@@ -204,17 +204,14 @@ def test_a_lost_answer_counts_as_all_that_was_reserved_for_it() -> None:
 @pytest.mark.parametrize(
     ("came_of_it", "calls"),
     [
-        (None, 0),
         (fault(Code.OVERLOADED, 4), 0),
         (fault(Code.TIMEOUT, 4), 4),
         (fault(Code.UNREACHABLE), 1),
         (fault(Code.UNREACHABLE, 4).model_copy(update={"unsent": True}), 0),
     ],
-    ids=["not asked", "refused", "no answer in time", "connection lost", "no connection"],
+    ids=["refused", "no answer in time", "connection lost", "no connection"],
 )
-def test_a_request_without_an_answer_counts_where_the_model_may_have_given_one(
-    came_of_it: Fault | None, calls: int
-) -> None:
+def test_a_request_without_an_answer_counts_where_the_model_may_have_given_one(came_of_it: Fault, calls: int) -> None:
     """What the provider refused costs nothing; what was cut off may have cost everything."""
     one = progress(tokens=100_000)
     allowance = turn(one, catalogue())
