@@ -5,15 +5,15 @@ import signal
 
 signal.signal(signal.SIGINT, lambda *_: os._exit(130))  # quietly, until there is something to detach from
 
-from runtime import packages
+from runtime import process
 
-packages.require()
+process.require_packages()
 
 import sys
 
 from console.app import app
 from console.entry import main
-from runtime.ending import leave
+from runtime.process import leave
 
 if __name__ == "__main__":
     leave(main(app, sys.argv[1:]))

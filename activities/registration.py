@@ -1,49 +1,212 @@
-"""Everything that a worker registers with Temporal, made from what it was given."""
+"""What a worker is made of: what it can do, what it opens for that, and the activities that it registers."""
 
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
 
-from sqlalchemy.ext.asyncio import AsyncEngine
 from temporalio.converter import StorageDriver
 
+from activities import deadline
 from activities.boundary.boundary import Boundary
 from activities.boundary.effects import Finding
 from activities.boundary.failpoints import Breaks
 from activities.inspection import Host, Inspecting
 from activities.planning.activities import Planning
 from activities.planning.planner import Conversing
-from activities.planning.roster import Roster
+from activities.planning.roster import PROVIDERS, Roster
 from activities.planning.transcript import Transcript
-from activities.providers.prices import dearest
+from activities.providers.prices import Rates, dearest
+from activities.storage.store import Datasources, open_store, sqlite_url, store_id
 from activities.storage.vault import Vault
+from activities.toolbox import builtin
+from activities.toolbox.declare.tool import Tool
+from activities.toolbox.http.network import Reach, Web
+from activities.toolbox.http.services import Services
 from activities.toolbox.injection import Resources
-from activities.toolbox.registry import Registry
+from activities.toolbox.registry import Registry, load_all
 
 
-def activities(
-    registry: Registry,
-    roster: Roster,
-    resources: Resources,
-    host: Host,
-    vault: Vault,
-    elsewhere: Sequence[StorageDriver] = (),
+class Options(Protocol):
+    """The options of a worker that count here; `Settings` has them."""
+
+    @property
+    def planner(self) -> str | None:
+        """As `--planner` takes it."""
+
+    @property
+    def base_url(self) -> str | None:
+        """As `--base-url` takes it."""
+
+    @property
+    def tools(self) -> Sequence[Path]:
+        """The tools files."""
+
+    @property
+    def breaks(self) -> Sequence[str]:
+        """As `--break` takes them."""
+
+    @property
+    def state(self) -> Path:
+        """The folder of the embedded store."""
+
+    @property
+    def store(self) -> str | None:
+        """The URL of the store; None for the embedded one."""
+
+    @property
+    def documents_root(self) -> Path | None:
+        """The root of the folders that tasks may search."""
+
+    @property
+    def workspace_root(self) -> Path | None:
+        """The root below which each task gets a folder to write in."""
+
+    @property
+    def allow_hosts(self) -> Sequence[str]:
+        """As `--allow-host` takes them."""
+
+    @property
+    def allow_requests(self) -> Sequence[str]:
+        """As `--allow-request` takes them."""
+
+    @property
+    def http_headers(self) -> Sequence[str]:
+        """As `--http-header` takes them."""
+
+
+@dataclass(frozen=True)
+class Abilities:
+    """What a worker can do, known before anything is opened."""
+
+    roster: Roster
+    registry: Registry
+    breaks: Breaks
+    environment: Mapping[str, str]
+
+    @classmethod
+    def of(
+        cls, options: Options, environment: Mapping[str, str], rates: Rates, demo: Iterable[Tool[..., Any]]
+    ) -> "Abilities":
+        """Find the planner, and load the tools: built-in ones, those of the files, and the `demo` ones.
+
+        Raises:
+            UnknownPlanner, ToolMistakes, BadBreak: an option cannot be used.
+        """
+        roster = Roster(options.planner, environment, options.base_url, rates)
+        has_model = roster.model is not None
+        registry = Registry(
+            load_all(options.tools), builtin=builtin.tools(has_model=has_model), demo=demo, has_model=has_model
+        )
+        breaks = Breaks(options.breaks, {name: kind.spec for name, kind in registry.items()})
+        return cls(roster, registry, breaks, environment)
+
+
+@dataclass(frozen=True)
+class WorkerParts:
+    """A worker's abilities, and what is open for them."""
+
+    abilities: Abilities
+    databases: Datasources
+    resources: Resources
+    host: Host
+    vault: Vault
+    buckets: Sequence[StorageDriver]
+    """Where large payloads are stored instead of the vault."""
+    store_id: str
+    namespace: str
+    """The id of the namespace."""
+    is_searchable: bool
+    """Whether the namespace has Replan's search attributes."""
+
+    @property
+    def storage(self) -> list[StorageDriver]:
+        """Where large payloads lie; new ones go to the first."""
+        return [*self.buckets, self.vault]
+
+    def activities(self) -> list[Callable[..., Any]]:
+        """One activity for each kind, the planner's, and those that read the ledgers or answer the console."""
+        roster, registry, breaks = self.abilities.roster, self.abilities.registry, self.abilities.breaks
+        transcript = Transcript(self.databases.store, self.namespace)
+        planning = Planning(
+            roster.planner,
+            registry,
+            searchable=self.is_searchable,
+            documents=self.resources.documents,
+            store=self.store_id,
+            transcript=transcript,
+            named=roster.named,
+            breaks=breaks,
+            asked=roster.prices,
+        )
+        conversing = roster.planner if isinstance(roster.planner, Conversing) else None
+        inspecting = Inspecting(
+            registry,
+            roster.planner.name,
+            self.host,
+            self.vault,
+            self.databases,
+            self.buckets,
+            transcript=transcript,
+            left_out=registry.left_out,
+            converses=conversing is not None,
+            price=dearest(conversing.prices.values()) if conversing else None,
+        )
+        boundary = Boundary(self.resources, breaks, store=self.store_id, ledgers=self.databases)
+        return [
+            *planning.activities(),
+            *Finding(self.databases, self.store_id).activities(),
+            *inspecting.activities(),
+            *boundary.activities(registry),
+        ]
+
+
+@asynccontextmanager
+async def open_parts(
+    abilities: Abilities,
+    options: Options,
     *,
-    ledgers: Iterable[AsyncEngine],
-    store: str,
-    breaks: Breaks | None,
-    searchable: bool,
-    namespace: str | None = None,
-) -> list[Callable[..., Any]]:
-    """One activity for each kind, the planner's, and those that look into the ledgers or answer the console."""
-    known, transcript, planner = tuple(ledgers), Transcript(resources.engine, namespace), roster.planner
-    more: dict[str, Any] = {"documents": resources.documents, "searchable": searchable, "breaks": breaks}
-    more |= {"named": roster.named, "asked": roster.prices}
-    planning = Planning(planner, registry, store=store, transcript=transcript, **more)
-    told: dict[str, Any] = {"transcript": transcript, "left_out": registry.left_out}
-    told |= {"converses": True, "price": dearest(planner.prices.values())} if isinstance(planner, Conversing) else {}
-    return [
-        *planning.activities(),
-        *Finding(known, store).activities(),
-        *Inspecting(registry, planner.name, host, vault, known, elsewhere, **told).activities(),
-        *Boundary(resources, breaks, store=store, ledgers=known).activities(registry),
-    ]
+    version: str,
+    namespace: str,
+    is_searchable: bool,
+    buckets: Sequence[StorageDriver],
+) -> AsyncIterator[WorkerParts]:
+    """Open the databases and the HTTP client of a worker; they are closed when the block ends.
+
+    `version` is that of Replan, `namespace` an id.
+
+    Raises:
+        StoreUnavailable: a database cannot be opened.
+        BadReach: an option about hosts cannot be used.
+    """
+    async with AsyncExitStack() as stack:
+        store = await open_store(options.store or sqlite_url(options.state))
+        stack.push_async_callback(store.dispose)
+        databases = Datasources(store, [kind.datasource for kind in abilities.registry.values()])
+        await databases.open(stack)
+        resources = Resources(
+            store,
+            await stack.enter_async_context(deadline.client()),
+            options.documents_root,
+            workspace=options.workspace_root,
+            allow_hosts=options.allow_hosts,
+            services=Services.of(
+                options.allow_requests, options.http_headers, abilities.environment, Web(Reach.of(options.allow_hosts))
+            ),
+            model=abilities.roster.model,
+            price=abilities.roster.price,
+        )
+        folders = {"state": options.state, "documents": options.documents_root, "workspace": options.workspace_root}
+        keys = {one.key: bool(abilities.environment.get(one.key, "").strip()) for one in PROVIDERS.values()}
+        yield WorkerParts(
+            abilities,
+            databases,
+            resources,
+            host=Host(store, folders, keys, version, databases),
+            vault=Vault(store, namespace),
+            buckets=buckets,
+            store_id=await store_id(store),
+            namespace=namespace,
+            is_searchable=is_searchable,
+        )

@@ -16,7 +16,7 @@ from benchmarks import processes, report
 from benchmarks.long_task import HUNDRED, Audit, Growth, grow
 from benchmarks.processes import Server
 from benchmarks.report import Machine, Report, Verdict
-from runtime.ending import leave
+from runtime.process import leave
 
 FLAT = 1.10
 """The limit of the last fifth of a task over its first fifth, in time and in memory."""

@@ -21,7 +21,7 @@ from activities.boundary.ledger import Entry, once
 from activities.storage.store import open_store, sqlite_url, writing
 from benchmarks import report
 from benchmarks.report import Figure, Figures, Goal, Machine, Report, Verdict
-from runtime.ending import leave
+from runtime.process import leave
 
 CALLS = 500
 TRANSFERS = Table("transfers", MetaData(), Column("id", Integer, primary_key=True), Column("words", String(200)))

@@ -17,7 +17,7 @@ import typer
 from runtime.child import end, last_line, spawn
 from runtime.client import NotConnected
 from runtime.dev_server import DevServer, ServerSpec, ServerUnavailable, find_cli, free_port
-from runtime.ending import leave
+from runtime.process import leave
 from workflows import attributes
 
 ROOT = Path(__file__).parents[1]

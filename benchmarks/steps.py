@@ -18,7 +18,7 @@ from benchmarks.processes import Meter, Server
 from benchmarks.report import Figure, Figures, Goal, Machine, Report, Verdict
 from benchmarks.rounds import WORKS, Arm, Bare, Replan, Samples, Sizes, measure
 from runtime.client import connect
-from runtime.ending import leave
+from runtime.process import leave
 
 ROUNDS = 7
 DEFAULT, BARE, REPLAN = "bare_default", "bare", "replan"

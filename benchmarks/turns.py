@@ -23,7 +23,7 @@ from replan.testing.anthropic_api import AnthropicApi
 from replan.testing.model_api import running
 from replan.testing.script import ModelCall, ModelReply, ReceivedRequest, calls
 from runtime.client import connect
-from runtime.ending import leave
+from runtime.process import leave
 from workflows.budget import Limits
 from workflows.task import Task
 

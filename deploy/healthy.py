@@ -16,7 +16,7 @@ from temporalio.client import Client
 from temporalio.service import RPCError
 
 from runtime.client import RPC_TIMEOUT, NotConnected, connect
-from runtime.ending import leave
+from runtime.process import leave
 from runtime.settings import DEFAULT_QUEUE
 
 LATELY_SECONDS = 90.0

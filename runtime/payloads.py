@@ -1,16 +1,31 @@
-"""How values are written into histories: as JSON, and large ones in external storage, except what the console reads."""
+"""How values and failures are written into histories: JSON, and large payloads in external storage.
+
+Clients have no external storage, so the models that they read always stay in the history.
+"""
 
 import dataclasses
 import json
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from typing import Any
+from urllib.parse import urlsplit
 
 from temporalio.api.common.v1 import Payload
+from temporalio.api.failure.v1 import Failure
 from temporalio.client import Client
 from temporalio.common import RawValue
 from temporalio.contrib.pydantic import PydanticPayloadConverter
-from temporalio.converter import ExternalStorage, StorageDriver, StorageDriverSelectContext
+from temporalio.converter import (
+    DataConverter,
+    DefaultFailureConverter,
+    ExternalStorage,
+    StorageDriver,
+    StorageDriverSelectContext,
+)
+from temporalio.converter import PayloadConverter as AnyPayloadConverter
+from temporalio.exceptions import ApplicationError
 
+from runtime.settings import BadSetting
 from workflows.catalogue import Catalogue
 from workflows.inspect import Findings
 from workflows.outcome import Outcome
@@ -18,39 +33,41 @@ from workflows.plan import PRUNED, PRUNED_ENCODING, Proposed, StepReturn
 from workflows.progress import Progress
 
 LARGE = 64 * 1024
-"""Bytes from which on a payload lies in external storage."""
-READ_ANYWHERE = (Outcome, Progress, Findings, Catalogue, Proposed)
-"""What clients without the storage read; each is small enough for the server by itself."""
-MARK = "replan-inline"
+"""Bytes; a payload of this size and more lies in external storage."""
+READ_BY_CLIENTS = (Outcome, Progress, Findings, Catalogue, Proposed)
+"""The models that clients without external storage read; each is small enough for the server by itself."""
+INLINE = "replan-inline"
+"""The metadata key of a payload that stays in the history."""
+S3_PACKAGES = 'pip install "temporalio[aioboto3]"'
 
 
 class PayloadPruned(RuntimeError):
-    """A value that `prune` deleted is needed, and no other may stand in its place."""
+    """A value that `prune` deleted is needed, and nothing can replace it."""
 
 
 class PayloadConverter(PydanticPayloadConverter):
-    """JSON by pydantic; marks what must stay in the history."""
+    """JSON by pydantic; marks the payloads that must stay in the history."""
 
     def from_payloads(self, payloads: Sequence[Payload], type_hints: list[type] | None = None) -> list[Any]:
-        """Read values; a step's result that `prune` deleted is its sentence, so that the history still replays.
+        """Read values; the result of a step that `prune` deleted becomes a sentence, so that its history replays.
 
         Raises:
-            PayloadPruned: another value was deleted.
+            PayloadPruned: a value of another type was deleted.
         """
         hints: Sequence[Any] = type_hints or [None] * len(payloads)
-        readable = [_standing_in(payload, hint) for payload, hint in zip(payloads, hints, strict=True)]
+        readable = [_readable(payload, hint) for payload, hint in zip(payloads, hints, strict=True)]
         return super().from_payloads(readable, type_hints)
 
     def to_payloads(self, values: Sequence[Any]) -> list[Payload]:
-        """Write values, marked where clients without the storage read them."""
+        """Write values; those that clients read are marked to stay in the history."""
         payloads = super().to_payloads(values)
         for value, payload in zip(values, payloads, strict=True):
-            if isinstance(value, READ_ANYWHERE):
-                payload.metadata[MARK] = b"true"
+            if isinstance(value, READ_BY_CLIENTS):
+                payload.metadata[INLINE] = b"true"
         return payloads
 
 
-def _standing_in(payload: Payload, hint: Any) -> Payload:
+def _readable(payload: Payload, hint: Any) -> Payload:
     if payload.metadata.get("encoding") != PRUNED_ENCODING or hint is RawValue:
         return payload
     if hint is not StepReturn:
@@ -59,16 +76,54 @@ def _standing_in(payload: Payload, hint: Any) -> Payload:
     return Payload(metadata={"encoding": b"json/plain"}, data=value.encode())
 
 
-def storing(client: Client, drivers: Sequence[StorageDriver], threshold: int = LARGE) -> Client:
-    """The same client for a worker: payloads of `threshold` bytes and more go through the first of the drivers.
+class FailureConverter(DefaultFailureConverter):
+    """Leaves the stack trace out of every ApplicationError.
 
-    The others read what was stored before the first was chosen.
+    Its Fault or Outcome says everything; the trace would add 1.5 KB to each attempt, always with the same lines of
+    Replan and with paths of the machine. An unexpected exception keeps its trace.
+    """
+
+    def to_failure(self, exception: BaseException, payload_converter: AnyPayloadConverter, failure: Failure) -> None:
+        """Write `exception` into `failure`."""
+        super().to_failure(exception, payload_converter, failure)
+        if isinstance(exception, ApplicationError):
+            failure.ClearField("stack_trace")
+
+
+DATA_CONVERTER = DataConverter(payload_converter_class=PayloadConverter, failure_converter_class=FailureConverter)
+"""The converter of every client and worker of Replan."""
+
+
+def with_storage(client: Client, drivers: Sequence[StorageDriver], threshold: int = LARGE) -> Client:
+    """The same client for a worker: payloads of `threshold` bytes and more are stored by the first of `drivers`.
+
+    The other drivers read what they stored while they were the first.
     """
 
     def choose(_context: StorageDriverSelectContext, payload: Payload) -> StorageDriver | None:
-        return None if MARK in payload.metadata else drivers[0]
+        return None if INLINE in payload.metadata else drivers[0]
 
     storage = ExternalStorage(drivers=drivers, driver_selector=choose, payload_size_threshold=threshold)
     config = client.config()
     config["data_converter"] = dataclasses.replace(config["data_converter"], external_storage=storage)
     return Client(**config)
+
+
+@asynccontextmanager
+async def s3(url: str) -> AsyncIterator[StorageDriver]:
+    """The SDK's driver for the bucket `s3://BUCKET`; region and credentials as AWS's own tools read them.
+
+    Raises:
+        BadSetting: the URL names no bucket, or the packages are missing.
+    """
+    parts = urlsplit(url)
+    if parts.scheme != "s3" or not parts.netloc or parts.path.strip("/"):
+        raise BadSetting(f"--payloads {url!r} names no bucket: write s3://BUCKET.")
+    try:  # the extra `s3`
+        import aioboto3
+        from temporalio.contrib.aws.s3driver import S3StorageDriver
+        from temporalio.contrib.aws.s3driver.aioboto3 import new_aioboto3_client
+    except ImportError as error:
+        raise BadSetting(f"--payloads needs {error.name}: {S3_PACKAGES}.") from error
+    async with aioboto3.Session().client("s3") as client:
+        yield S3StorageDriver(new_aioboto3_client(client), parts.netloc)

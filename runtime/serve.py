@@ -4,7 +4,9 @@ import asyncio
 import os
 import signal
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
@@ -13,15 +15,49 @@ from temporalio.service import RPCError
 from temporalio.worker import Interceptor, UnsandboxedWorkflowRunner, Worker
 from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner, SandboxRestrictions
 
-from runtime.dev_server import LocalServer
+from runtime.client import connect, namespace_id, register_search_attributes
+from runtime.dev_server import LocalServer, dev_server
 from runtime.settings import Settings
+from runtime.temporal_cli import Say
 from workflows import routing
+from workflows.agent import AgentWorkflow
+from workflows.attributes import TYPES
+from workflows.inspect import InspectWorkflow
+from workflows.undoing import UndoWorkflow
 
+WORKFLOWS = (AgentWorkflow, InspectWorkflow, UndoWorkflow)
 GRACE = timedelta(seconds=8)
 """How long running calls may finish after SIGTERM before they are cancelled, to be done again elsewhere."""
 STICKY = timedelta(seconds=1)
 """How long a workflow task waits for the worker that has it in memory: what a killed worker costs."""
 POLLERS = 10
+
+
+@dataclass(frozen=True)
+class Server:
+    """A Temporal server that answers, and the worker's namespace there."""
+
+    client: Client
+    local: LocalServer | None
+    """The server of `--dev`."""
+    namespace_id: str
+    """Unique among the namespaces of all servers."""
+    is_searchable: bool
+    """Whether the namespace has Replan's search attributes."""
+
+
+@asynccontextmanager
+async def joined(settings: Settings, say: Say) -> AsyncIterator[Server]:
+    """Connect to the configured server; with `--dev` to one on this machine, which is started if none answers.
+
+    A server that was started here ends with the block. Raises ServerUnavailable, NotConnected.
+    """
+    async with AsyncExitStack() as stack:
+        starting = dev_server(settings.state, say=say, attributes=TYPES) if settings.dev else None
+        local = await stack.enter_async_context(starting) if starting else None
+        client = await connect(address=local.address if local else None, plain=local is not None)
+        is_searchable = await register_search_attributes(client, TYPES)
+        yield Server(client, local, await namespace_id(client), is_searchable)
 
 
 def build(
@@ -105,10 +141,12 @@ def _end_in(limit: timedelta, code: int) -> None:
     timer.start()
 
 
-def ready_line(client: Client, local: LocalServer | None, settings: Settings, planner: str, *, tools: int) -> str:
+def ready_line(server: Server, settings: Settings, planner: str, *, tools: int) -> str:
     """The one line that says where everything is; it begins with `ready`."""
+    local, client = server.local, server.client
     whose = "" if local is None else " (ours)" if local.ours else " (was running already, not ours)"
-    words = [
+    parts = [
+        "ready",
         *([f"ui {local.ui_url}"] if local else []),
         f"server {client.service_client.config.target_host}{whose}",
         f"namespace {client.namespace}",
@@ -117,7 +155,7 @@ def ready_line(client: Client, local: LocalServer | None, settings: Settings, pl
         f"{tools} tools",
         f"planner {planner}",
     ]
-    return "  ".join(["ready", *words])
+    return "  ".join(parts)
 
 
 async def goodbye(client: Client, queue: str) -> str:

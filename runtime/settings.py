@@ -1,76 +1,145 @@
-"""What a worker was told: command line first, then the environment, then defaults."""
+"""What a worker is told: its options on the command line, then the environment, then the defaults written here."""
 
 import fcntl
-from collections.abc import Sequence
-from dataclasses import dataclass
+import inspect
+from collections.abc import Callable
+from dataclasses import MISSING, dataclass, field, fields
+from enum import StrEnum
 from pathlib import Path
+from typing import Annotated, Any
+
+import typer
 
 DEFAULT_QUEUE = "replan"
 DEFAULT_STATE = Path(".replan")
 LOCK = "temporal.lock"
-"""Held by a development server on the database beside it."""
+"""The file on which a development server holds a lock as long as it uses the database beside it."""
+EXAMPLES = Path(__file__).parent.parent / "examples" / "documents"
 
 
 class BadSetting(ValueError):
-    """A setting cannot be used; the message names the remedy."""
+    """An option cannot be used; the message says what to do."""
+
+
+class LogStyle(StrEnum):
+    """How log lines look."""
+
+    JSON = "json"
+    TEXT = "text"
 
 
 @dataclass(frozen=True)
 class Settings:
-    """Where a worker keeps and finds things."""
+    """The options of `worker.py`, in the order of its `--help`; a new option is a new field."""
 
-    state: Path
-    """The folder that holds the embedded store and the development server's database."""
-    store: str | None
-    """The URL of the store; None for SQLite in the state folder."""
-    documents: Path | None
-    """The root of the folders that tasks may search."""
-    queue: str
-    dev: bool = False
-    """Whether to run a server and a demo world here."""
-    fresh: bool = False
-    """Whether the demo world begins empty."""
-    breaks: Sequence[str] = ()
-    """What to break on purpose."""
-    allow_hosts: Sequence[str] = ()
-    """Private hosts and networks that pages may be fetched from."""
-    workspace: Path | None = None
-    """The root below which each task has a folder to write in."""
-    payloads: str | None = None
-    """Where large payloads lie, as s3://BUCKET; None for the store."""
-    allow_requests: Sequence[str] = ()
-    """Hosts to which requests may be sent."""
-    http_headers: Sequence[str] = ()
-    """What is said to them besides, as HOST=NAME:VARIABLE."""
+    dev: Annotated[bool, typer.Option("--dev", help="Run a server and a demo world here, unless a server answers.")] = (
+        False
+    )
+    fresh: Annotated[bool, typer.Option("--fresh", help="With --dev: begin with an empty world.")] = False
+    tools: Annotated[list[Path], typer.Option("--tools", help="A file with tools of your own; may be repeated.")] = (
+        field(default_factory=list)
+    )
+    check: Annotated[bool, typer.Option("--check", help="Load the tools, print the catalogue, exit.")] = False
+    documents: Annotated[Path | None, typer.Option(help="The root of the folders that tasks may search.")] = None
+    allow_hosts: Annotated[
+        list[str],
+        typer.Option("--allow-host", help="A private host or network that fetch_page and http_request may reach."),
+    ] = field(default_factory=list)
+    allow_requests: Annotated[
+        list[str],
+        typer.Option(
+            "--allow-request",
+            metavar="HOST[:PORT]",
+            help="A host that http_request may send to; may be repeated.",
+        ),
+    ] = field(default_factory=list)
+    http_headers: Annotated[
+        list[str],
+        typer.Option(
+            "--http-header",
+            metavar="HOST=NAME:VARIABLE",
+            help="A header that http_request sends to that host, from the environment.",
+        ),
+    ] = field(default_factory=list)
+    workspace: Annotated[
+        Path | None, typer.Option(help="The root below which each task gets a folder to write in.")
+    ] = None
+    state: Annotated[
+        Path, typer.Option(envvar="REPLAN_STATE", help="The folder where this worker keeps its state.")
+    ] = DEFAULT_STATE
+    store: Annotated[
+        str | None, typer.Option(envvar="REPLAN_STORE", help="URL of the store, else SQLite in --state.")
+    ] = None
+    payloads: Annotated[
+        str | None,
+        typer.Option(envvar="REPLAN_PAYLOADS", metavar="s3://BUCKET", help="Large payloads there, not in the store."),
+    ] = None
+    queue: Annotated[str, typer.Option(help="The task queue to serve.")] = DEFAULT_QUEUE
+    planner: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME[,NAME]",
+            help="Who plans: anthropic:MODEL, openai:MODEL, offline, several in the order to try, or scripted:FILE."
+            " Without it a model, where its provider's key is set.",
+        ),
+    ] = None
+    base_url: Annotated[
+        str | None,
+        typer.Option("--base-url", metavar="URL", help="A server that speaks as OpenAI does, for openai:MODEL."),
+    ] = None
+    breaks: Annotated[
+        list[str],
+        typer.Option(
+            "--break",
+            metavar="KIND=FAULT[:N]",
+            help="With --dev: break a tool on purpose, e.g. search=503:2, or pay=die@after_commit:1.",
+        ),
+    ] = field(default_factory=list)
+    settings_file: Annotated[
+        Path | None,
+        typer.Option(
+            "--settings", envvar="REPLAN_SETTINGS", metavar="FILE", help="Prices of models; else replan.toml."
+        ),
+    ] = None
+    log: Annotated[LogStyle | None, typer.Option(help="How to log; JSON where stderr is no terminal.")] = None
 
     @property
-    def demo(self) -> bool:
-        """Whether there is a demo world: always in the embedded store, never in one that somebody named."""
+    def is_demo(self) -> bool:
+        """Whether there is a demo world: only in the embedded store, never in one that `--store` names."""
         return self.store is None
 
+    @property
+    def documents_root(self) -> Path | None:
+        """The root of the folders that tasks may search; the examples' with `--dev`."""
+        return self.documents or (EXAMPLES if self.dev else None)
+
+    @property
+    def workspace_root(self) -> Path | None:
+        """The root below which each task gets a folder to write in."""
+        return self.workspace or (self.state / "workspace" if self.dev else None)
+
     def prepare(self) -> None:
-        """Make the state folder, emptied of store and server database when `fresh`.
+        """Make the folders; with `--fresh` delete the embedded store and the server's database.
 
         Raises:
             BadSetting: a folder does not exist or cannot be made, or an option needs `--dev`.
         """
         if (self.fresh or self.breaks) and not self.dev:
             raise BadSetting("--fresh and --break are for a demo world, so they need --dev.")
-        if self.documents is not None and not self.documents.is_dir():
-            raise BadSetting(f"There is no folder {str(self.documents)!r}: give --documents one that exists.")
+        if self.documents_root is not None and not self.documents_root.is_dir():
+            raise BadSetting(f"There is no folder {str(self.documents_root)!r}: give --documents one that exists.")
         try:
             self.state.mkdir(parents=True, exist_ok=True)
-            if self.workspace is not None:
-                self.workspace.mkdir(parents=True, exist_ok=True)
+            if self.workspace_root is not None:
+                self.workspace_root.mkdir(parents=True, exist_ok=True)
             if self.fresh:
-                self._empty()
+                self._delete_databases()
         except OSError as error:
             raise BadSetting(
                 f"The state folder {str(self.state)!r} cannot be used ({error.strerror}): choose another with --state."
             ) from error
 
-    def _empty(self) -> None:
-        """Delete store and server database, unless a server still holds the lock on them."""
+    def _delete_databases(self) -> None:
         with (self.state / LOCK).open("wb") as lock:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -78,5 +147,26 @@ class Settings:
                 raise BadSetting(
                     f"A server still runs on {str(self.state)!r}: stop its worker before --fresh."
                 ) from None
-            for old in [*self.state.glob("store.db*"), *self.state.glob("temporal.db*")]:
-                old.unlink()
+            for database in [*self.state.glob("store.db*"), *self.state.glob("temporal.db*")]:
+                database.unlink()
+
+
+def with_settings(main: Callable[[Settings], None]) -> Callable[..., None]:
+    """A function for Typer whose parameters are the fields of Settings; it calls `main` with what they were given."""
+
+    def command(**options: Any) -> None:
+        main(Settings(**{name: value for name, value in options.items() if value is not None}))
+
+    command.__doc__ = main.__doc__
+    command.__signature__ = inspect.Signature(  # type: ignore[attr-defined]  # what Typer reads instead of the code's
+        [
+            inspect.Parameter(
+                one.name,
+                inspect.Parameter.KEYWORD_ONLY,
+                default=None if one.default is MISSING else one.default,
+                annotation=one.type,
+            )
+            for one in fields(Settings)
+        ]
+    )
+    return command

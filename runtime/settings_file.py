@@ -1,21 +1,23 @@
 """The settings file, `replan.toml`: what tasks may spend, for the starter, and what models cost, for the worker."""
 
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 from pydantic_core import PydanticCustomError
 
-from runtime.mistake import first_mistake
 from workflows.budget import MAX_DEADLINE
 from workflows.catalogue import Price
+from workflows.plan import nearest
 
 DEFAULT = Path("replan.toml")
 VARIABLE = "REPLAN_SETTINGS"
 UNLIMITED = "unlimited"
 """What stands for no limit, since TOML has no word for nothing."""
+MAX_VALUE = 80
+"""Characters of a value that are quoted."""
 CHECK = f"check --settings and {VARIABLE}"
 CORRECT = "correct it, docs/models.md#budgets shows one"
 
@@ -128,7 +130,7 @@ class SettingsFile(_Frozen):
         except OSError as error:
             raise BadSettings(f"{which} cannot be read ({error.strerror})", CHECK) from error
         except ValidationError as error:
-            raise BadSettings(f"{which}: {first_mistake(error, cls.model_json_schema())}", CORRECT) from error
+            raise BadSettings(f"{which}: {_first_mistake(error, cls.model_json_schema())}", CORRECT) from error
         except ValueError as error:  # of TOML, or of UTF-8
             raise BadSettings(f"{which} is no TOML ({error})", CORRECT) from error
 
@@ -136,3 +138,32 @@ class SettingsFile(_Frozen):
         """The limits of a task: as its command line says, else as this file says, else the usual ones."""
         own: Budget = getattr(self.budgets, profile)
         return {**USUAL[profile].said, **own.said, **{name: one for name, one in given.items() if one is not None}}
+
+
+def _first_mistake(error: ValidationError, form: Mapping[str, Any]) -> str:
+    """The first mistake with its place; `form` is the schema of what the file may say."""
+    first = error.errors(include_url=False, include_context=False)[0]
+    loc = [str(part) for part in first["loc"] if part != "[key]"]
+    place = ".".join(loc)
+    if first["type"] == "extra_forbidden":
+        there = _names_at(form, loc[:-1])
+        near = nearest(loc[-1], there).removeprefix(": ") or f"there are {', '.join(there)}"
+        return f"{place!r} is no setting ({near})"
+    if first["loc"][-1] == "[key]":
+        return f"{place!r} names no model (write it as --planner does, in quotes)"
+    if first["type"] == "missing":
+        return f"{place!r} is missing"
+    if first["type"] in ("model_type", "dict_type"):
+        return f"{place!r} must be a table"
+    value = repr(first["input"])[:MAX_VALUE]
+    return f"{place!r} cannot be {value}: {first['msg'][0].lower()}{first['msg'][1:]}"
+
+
+def _names_at(schema: Mapping[str, Any], place: Sequence[str]) -> list[str]:
+    """What may stand at a place."""
+    at: Any = schema
+    for part in place:
+        others = [*at.get("patternProperties", {}).values(), {}]
+        at = at.get("properties", {}).get(part) or others[0]
+        at = schema["$defs"][at["$ref"].rpartition("/")[2]] if "$ref" in at else at
+    return list(at.get("properties", {}))

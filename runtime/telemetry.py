@@ -2,33 +2,26 @@
 
 import logging
 import sys
-from enum import StrEnum
 
 import structlog
 from structlog.types import EventDict, Processor, WrappedLogger
 from temporalio import activity, workflow
 
-
-class Style(StrEnum):
-    """How lines look."""
-
-    JSON = "json"
-    TEXT = "text"
-
+from runtime.settings import LogStyle
 
 DECISION_KEYS = ("step", "kind", "revision", "code", "decision", "reasons", "status", "replans")
 SPENT_KEYS = ("tool_calls", "model_calls", "tokens", "seconds")
 
 
-def configure(style: Style | None = None) -> None:
+def configure(style: LogStyle | None = None) -> None:
     """Send structlog's lines and the standard library's (Temporal's among them) to stderr in one style."""
-    chosen = style or (Style.TEXT if sys.stderr.isatty() else Style.JSON)
+    chosen = style or (LogStyle.TEXT if sys.stderr.isatty() else LogStyle.JSON)
     first: list[Processor] = [
         structlog.contextvars.merge_contextvars,
         structlog.stdlib.add_log_level,
         structlog.processors.TimeStamper(fmt="iso", utc=True),
     ]
-    last: Processor = structlog.processors.JSONRenderer() if chosen is Style.JSON else _console()
+    last: Processor = structlog.processors.JSONRenderer() if chosen is LogStyle.JSON else _console()
     formatter = structlog.stdlib.ProcessorFormatter(
         foreign_pre_chain=[
             *first,

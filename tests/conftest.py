@@ -10,7 +10,7 @@ from activities.storage.store import sqlite_url
 from replan.testing.postgresql import FAST, MISSING, PASSWORD, USER, Cluster, find_postgresql, running
 from runtime.client import connect
 from runtime.dev_server import DevServer, ServerSpec, find_cli, free_port
-from runtime.ending import leave
+from runtime.process import leave
 from workflows import attributes
 
 pytest_plugins = ["tests.gate"]

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 import console
-from runtime.ending import leave
+from runtime.process import leave
 
 ROOT = Path(__file__).parents[1]
 STARTER = ROOT / "starter.py"

@@ -22,7 +22,7 @@ from replan.testing.script import ModelCall, ModelError, ModelReply, Response, c
 from replan.testing.script import step as written
 from runtime.client import connect
 from runtime.dev_server import DevServer, ServerSpec, find_cli, free_port
-from runtime.ending import leave
+from runtime.process import leave
 from tests.harness import DONE, Proposals, Stage, outcome, plan, staged, step
 from tests.providers.planning import planning
 from workflows import attributes

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 from replan.testing.replay import replay
-from runtime.ending import leave
+from runtime.process import leave
 from tests.changed_workflow import ChangedWorkflow
 from workflows.agent import AgentWorkflow
 

@@ -23,7 +23,7 @@ from console.options import Common
 from console.render import document
 from console.render.terminal import one_line, size, starter, wrapped
 from runtime.client import VALUE_TYPES, Misconfigured, NoNamespace, NotConnected, connect
-from runtime.packages import version
+from runtime.process import version
 from workflows.attributes import TYPES
 from workflows.catalogue import Effect, ToolSpec
 from workflows.inspect import Place, ToolsFindings, WorkerCard, WorkerFindings, WorkerInquiry

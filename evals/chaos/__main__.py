@@ -25,7 +25,7 @@ from evals.chaos.trial import Action, Trial, amounts, schedule
 from replan.testing.postgresql import PostgresFailed
 from runtime.client import NotConnected
 from runtime.dev_server import ServerUnavailable
-from runtime.ending import leave
+from runtime.process import leave
 
 CHAINS = 4
 """Chains of placed kills at the same time."""

@@ -19,7 +19,7 @@ from temporalio.converter import (
 from temporalio.worker import Replayer
 
 from runtime import serve
-from runtime.failures import DATA_CONVERTER
+from runtime.payloads import DATA_CONVERTER
 from workflows.agent import AgentWorkflow
 from workflows.header import CallInterceptor
 from workflows.plan import PRUNED_ENCODING

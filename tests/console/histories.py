@@ -13,7 +13,7 @@ from client.history.reader import read_history
 from client.history.records import History
 from console.explain import explanation, page
 from console.explain.explanation import Explanation
-from runtime.failures import DATA_CONVERTER
+from runtime.payloads import DATA_CONVERTER
 
 FOLDER = Path(__file__).parents[1] / "histories"
 NAMES = sorted(file.stem for file in FOLDER.glob("*.json"))

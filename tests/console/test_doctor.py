@@ -14,7 +14,7 @@ from temporalio.client import Client
 from activities.boundary.attempt import HeaderInterceptor
 from runtime import serve
 from runtime.dev_server import DevServer, free_port
-from runtime.packages import version
+from runtime.process import version
 from tests.processes import ROOT, Processes
 from workflows.header import CallInterceptor
 from workflows.inspect import Findings, InquiryInput, InspectWorkflow

@@ -16,7 +16,7 @@ from temporalio.worker import UnsandboxedWorkflowRunner, Worker
 from client.history import fetch
 from client.tasks import Handle
 from console.explain import explanation, page
-from runtime.failures import DATA_CONVERTER
+from runtime.payloads import DATA_CONVERTER
 from tests.console import histories
 from tests.console.histories import NAMES, explained
 from tests.harness import DONE, outcome, plan, staged, step

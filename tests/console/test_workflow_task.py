@@ -33,7 +33,7 @@ from console.commands.undo import undo
 from console.options import Common
 from replan import Busy, Tool, tool
 from runtime.dev_server import DevServer
-from runtime.failures import DATA_CONVERTER
+from runtime.payloads import DATA_CONVERTER
 from tests.broken_workflow import BrokenWorkflow
 from tests.changed_workflow import ChangedWorkflow
 from tests.console.desk import Word

@@ -104,8 +104,9 @@ async def test_a_wrong_key_is_a_person_s_and_shown_nowhere(server: DevServer, tm
 
 async def test_the_ready_line_says_who_plans(client: Client, tmp_path: Path) -> None:
     """The model and, in a list, all of them in their order."""
-    settings = Settings(tmp_path, None, None, "whose")
-    line = serve.ready_line(client, None, settings, "openai:qwen3@localhost:11434, offline", tools=3)
+    settings = Settings(state=tmp_path, queue="whose")
+    server = serve.Server(client, None, "id", is_searchable=True)
+    line = serve.ready_line(server, settings, "openai:qwen3@localhost:11434, offline", tools=3)
 
     assert line.endswith("  3 tools  planner openai:qwen3@localhost:11434, offline")
 

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from runtime.client import connect, register_search_attributes
-from runtime.dev_server import DevServer, ServerSpec, ServerUnavailable, answers, dev_server, find_cli, free_port
+from runtime.client import answers, connect, register_search_attributes
+from runtime.dev_server import DevServer, ServerSpec, ServerUnavailable, dev_server, find_cli, free_port
 
 CHECKOUT = Path(__file__).parents[2]
 

@@ -14,7 +14,7 @@ from temporalio.converter import (
     StorageDriverWorkflowInfo,
 )
 
-from runtime.s3 import s3
+from runtime.payloads import s3
 from runtime.settings import BadSetting
 
 

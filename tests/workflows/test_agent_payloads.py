@@ -22,7 +22,7 @@ from activities.storage.vault import Over, Vault
 from replan import Busy, Tool, tool
 from replan.testing.postgresql import Cluster
 from runtime import serve
-from runtime.payloads import storing
+from runtime.payloads import with_storage
 from tests.harness import DONE, Proposals, Stage, outcome, plan, staged, step
 from tests.workflows.history import Handle, events
 from workflows.agent import AgentWorkflow
@@ -92,7 +92,7 @@ async def working(
 ) -> AsyncIterator[Stage]:
     """A worker that keeps large payloads in `vault`; it has no task in memory when it starts."""
     folder.mkdir(exist_ok=True)
-    async with staged(storing(client, [vault]), folder, gate.tools(is_open=is_open), PLAN, queue=queue) as stage:
+    async with staged(with_storage(client, [vault]), folder, gate.tools(is_open=is_open), PLAN, queue=queue) as stage:
         yield stage
 
 
@@ -159,12 +159,12 @@ async def test_a_worker_on_another_store_leaves_the_task_to_one_that_has_its_pay
         said = await failed(handle)
     async with working(client, tmp_path / "ours", ours, gate, queue, is_open=True):
         ended = await outcome(handle)
-    why = str(await replayed(handle, storing(client, [Vault(theirs, "here")])))
+    why = str(await replayed(handle, with_storage(client, [Vault(theirs, "here")])))
     await theirs.dispose()
 
     assert "is not in this worker's store: start a worker on the store that has it." in said
     assert (ended.status, ended.steps[-1].result) == ("completed", {"size": 100_000})
-    assert await replayed(handle, storing(client, [ours])) is None
+    assert await replayed(handle, with_storage(client, [ours])) is None
     assert "is not in this worker's store" in why
 
 
@@ -176,7 +176,7 @@ async def test_a_task_whose_own_text_lies_in_another_store_is_not_ended(
     (tmp_path / "theirs").mkdir()
     theirs = await open_store(sqlite_url(tmp_path / "theirs"))
     task = Task(text="x" * 4_000)
-    started_there = await started(storing(client, [ours], 1024), task, queue)
+    started_there = await started(with_storage(client, [ours], 1024), task, queue)
     handle = client.get_workflow_handle_for(AgentWorkflow.run, started_there.id)
     async with working(client, tmp_path / "theirs", Vault(theirs, "here"), gate, queue, is_open=True):
         said = await failed(handle)
@@ -186,7 +186,7 @@ async def test_a_task_whose_own_text_lies_in_another_store_is_not_ended(
 
     assert "is not in this worker's store" in said
     assert (ended.status, ended.steps[-1].result) == ("completed", {"size": 100_000})
-    assert await replayed(handle, storing(client, [ours])) is None
+    assert await replayed(handle, with_storage(client, [ours])) is None
 
 
 async def test_a_task_waits_while_the_store_is_away(client: Client, tmp_path: Path) -> None:
@@ -201,7 +201,7 @@ async def test_a_task_waits_while_the_store_is_away(client: Client, tmp_path: Pa
         await asyncio.sleep(AWAY)
         (tmp_path / "away.db").rename(file)
         ended = await outcome(handle)
-    why = await replayed(handle, storing(client, [vault]))
+    why = await replayed(handle, with_storage(client, [vault]))
     await engine.dispose()
 
     assert "locked or cannot be reached" in said
@@ -223,7 +223,7 @@ async def test_a_task_waits_while_postgresql_is_stopped(client: Client, tmp_path
         finally:
             await postgresql.start()
         ended = await outcome(handle)
-    why = await replayed(handle, storing(client, [vault]))
+    why = await replayed(handle, with_storage(client, [vault]))
     await engine.dispose()
 
     assert "locked or cannot be reached" in said
@@ -249,7 +249,7 @@ async def test_a_task_that_needs_what_was_pruned_ends_with_a_sentence(
     assert (ended.status, fault.step_id, fault.code) == ("escalated", "look", "needs_person")
     assert "of task '" + handle.id in fault.reason and "was deleted by `prune`" in fault.reason
     assert [one.status for one in ended.steps] == ["completed", "completed", "failed"]
-    assert await replayed(handle, storing(client, [Vault(engine, "here")])) is None
+    assert await replayed(handle, with_storage(client, [Vault(engine, "here")])) is None
 
 
 async def test_a_task_that_was_reset_behind_a_prune_ends_with_a_sentence(
@@ -265,7 +265,7 @@ async def test_a_task_that_was_reset_behind_a_prune_ends_with_a_sentence(
         ended = await outcome(again)
 
     assert (ended.status, ended.faults[-1].step_id) == ("escalated", "look")
-    assert await replayed(again, storing(client, [vault])) is None
+    assert await replayed(again, with_storage(client, [vault])) is None
 
 
 async def reset(client: Client, handle: Handle, to: str) -> Handle:
