@@ -6,8 +6,10 @@ process.require_packages()
 
 import asyncio
 import os
+from collections.abc import Iterable
 from contextlib import AsyncExitStack
 from datetime import UTC, datetime
+from typing import Any
 
 import typer
 from temporalio.service import RPCError
@@ -18,8 +20,7 @@ from activities.planning.planner import UnknownPlanner
 from activities.providers.prices import Rates
 from activities.registration import Abilities, open_parts
 from activities.storage.store import StoreUnavailable
-from activities.toolbox import desk
-from activities.toolbox.desk import world
+from activities.toolbox.declare.tool import Tool
 from activities.toolbox.http.network import BadReach
 from activities.toolbox.registry import ToolMistakes
 from runtime import serve, telemetry
@@ -41,7 +42,7 @@ def main(settings: Settings) -> None:
     try:
         models = SettingsFile.read(settings.settings_file).models
         rates = Rates(models.known_prices, models.windows, models.compact_at)
-        abilities = Abilities.of(settings, os.environ, rates, desk.TOOLS if settings.is_demo else ())
+        abilities = Abilities.of(settings, os.environ, rates, front_desk() if settings.is_demo else ())
         if settings.check:
             typer.echo(abilities.registry.catalogue())
         else:
@@ -52,6 +53,14 @@ def main(settings: Settings) -> None:
     except asyncio.CancelledError:
         process.leave(130)
     process.leave(0)
+
+
+def front_desk() -> Iterable[Tool[..., Any]]:
+    """The tools of the demo."""
+    # Not at the top: a store that the user named must not get the tables that this import defines.
+    from examples.desk import TOOLS
+
+    return TOOLS
 
 
 async def run(settings: Settings, abilities: Abilities) -> None:
@@ -71,7 +80,9 @@ async def run(settings: Settings, abilities: Abilities) -> None:
         )
         parts = await stack.enter_async_context(opening)
         if settings.is_demo:
-            await world.seed(parts.databases.store, datetime.now(UTC).date())
+            from examples.desk import seed  # see front_desk()
+
+            await seed(parts.databases.store, datetime.now(UTC).date())
         worker = serve.build(
             with_storage(server.client, parts.storage),
             settings.queue,

@@ -14,19 +14,23 @@ Any other exception goes through as it is. Replan knows those of HTTP, SQL, pyda
 from activities.errors import Busy, NeedsPerson, Refused, ToolError, Unreachable
 from activities.providers.messages import LanguageModel, Request, UserTurn
 from activities.providers.untrusted import fenced
-from activities.storage.store import metadata
+from activities.storage.store import Moment, StoreUnavailable, metadata, open_store
 from activities.toolbox.declare.tool import Tool, tool
+from activities.toolbox.documents.excerpt import DocumentText
 from activities.toolbox.injection import Documents, Key, Services, Transaction, Web, Workspace
 
 __all__ = [
     "Busy",
+    "DocumentText",
     "Documents",
     "Key",
     "LanguageModel",
+    "Moment",
     "NeedsPerson",
     "Refused",
     "Request",
     "Services",
+    "StoreUnavailable",
     "Tool",
     "ToolError",
     "Transaction",
@@ -36,5 +40,6 @@ __all__ = [
     "Workspace",
     "fenced",
     "metadata",
+    "open_store",
     "tool",
 ]

@@ -117,6 +117,11 @@ def read_time(text: str) -> time | None:
         return None
 
 
+def clock(at: time) -> str:
+    """Write a time as 14:00."""
+    return f"{at:%H:%M}"
+
+
 @dataclass(frozen=True)
 class Noun:
     """One sort of thing that a later clause may need."""

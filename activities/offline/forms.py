@@ -30,6 +30,7 @@ from activities.offline.form import (
     Own,
     Value,
     Wanted,
+    clock,
     form,
     it,
     name_or_it,
@@ -38,7 +39,6 @@ from activities.offline.form import (
     read_time,
     unquoted,
 )
-from activities.toolbox.desk.bookings import clock
 from activities.toolbox.expressions.expression import unknown_words
 
 _ON = rf"today|tomorrow|(?:(?:this|next)\s+)?(?:{'|'.join(WEEKDAYS)})"

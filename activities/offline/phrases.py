@@ -1,15 +1,13 @@
-"""What a finished call of a known kind came to, in one sentence each."""
+"""What a finished call of a known kind returned, in one sentence each."""
 
 from collections.abc import Callable, Iterable, Mapping
-from datetime import date, timedelta
+from datetime import date, datetime, time, timedelta
+from decimal import Decimal
 
-from pydantic import JsonValue
+from pydantic import BaseModel, JsonValue
 
-from activities.toolbox.desk.bookings import Booking, Entries, Entry, Slots, clock
-from activities.toolbox.desk.customers import Customer, Customers
-from activities.toolbox.desk.papers import Listing, Paper
-from activities.toolbox.desk.shop import Order, Orders, Price
-from activities.toolbox.documents.read_document import Text
+from activities.offline.form import clock
+from activities.toolbox.documents.excerpt import DocumentText
 from activities.toolbox.documents.search import Found
 from activities.toolbox.expressions.calculate import Calculation, plain
 from activities.toolbox.http.fetch_page import Page
@@ -21,18 +19,77 @@ MAX_LISTED, MAX_TEXT = 8, 400
 """Things of a list and characters of a text that a sentence shows."""
 
 
+class Booking(BaseModel):
+    """A result of the kinds for bookings, as far as a sentence needs it; the models below likewise."""
+
+    id: int
+    day: date
+    at: time
+    name: str
+    cancelled: datetime | None = None
+
+
+class Bookings(BaseModel):
+    bookings: list[Booking]
+
+
+class Slots(BaseModel):
+    day: date
+    free: list[time]
+
+
+class Article(BaseModel):
+    sku: str
+    name: str
+    price: Decimal
+    stock: int
+
+
+class Order(BaseModel):
+    id: int
+    sku: str
+    quantity: int
+    price: Decimal
+    refunded: datetime | None = None
+
+
+class Orders(BaseModel):
+    orders: list[Order]
+
+
+class Customer(BaseModel):
+    id: str
+    name: str
+    email: str
+    phone: str
+
+
+class Customers(BaseModel):
+    customers: list[Customer]
+    more: bool = False
+
+
+class Paper(BaseModel):
+    name: str
+    title: str
+
+
+class Papers(BaseModel):
+    documents: list[Paper]
+
+
 def _booked(result: JsonValue, today: date) -> str:
     booking = Booking.model_validate(result)
     return f"Booked {clock(booking.at)} {_day(booking.day, today)}{_whom(booking)}."
 
 
 def _cancelled(result: JsonValue, today: date) -> str:
-    booking = Entry.model_validate(result)
+    booking = Booking.model_validate(result)
     return f"Cancelled booking {booking.id}: {clock(booking.at)} {_day(booking.day, today)}{_whom(booking)}."
 
 
 def _bookings(result: JsonValue, today: date) -> str:
-    found = Entries.model_validate(result).bookings
+    found = Bookings.model_validate(result).bookings
     words = (
         f"{one.id} {_day(one.day, today)} {clock(one.at)} {one.name}{' (cancelled)' if one.cancelled else ''}"
         for one in found
@@ -61,7 +118,7 @@ def _calculated(result: JsonValue, _today: date) -> str:
 
 
 def _read(result: JsonValue, _today: date) -> str:
-    document = Text.model_validate(result)
+    document = DocumentText.model_validate(result)
     return f"{document.title or document.name}: {_short(document.text)} ({document.name})"
 
 
@@ -84,7 +141,7 @@ def _saved(result: JsonValue, _today: date) -> str:
 
 
 def _priced(result: JsonValue, _today: date) -> str:
-    price = Price.model_validate(result)
+    price = Article.model_validate(result)
     return f"{price.sku}, {price.name}: {price.price:.2f} EUR, {price.stock} in stock."
 
 
@@ -115,7 +172,7 @@ def _updated(result: JsonValue, _today: date) -> str:
 
 
 def _documents(result: JsonValue, _today: date) -> str:
-    found = Listing.model_validate(result).documents
+    found = Papers.model_validate(result).documents
     return f"Documents: {_several(one.name for one in found)}." if found else "There are no such documents."
 
 
@@ -165,7 +222,7 @@ def _customer(customer: Customer) -> str:
 
 def _goods(order: Order) -> str:
     each = "" if order.quantity == 1 else f" ({order.price:.2f} each)"
-    return f"{order.quantity} of {order.sku} for {order.total:.2f} EUR{each}"
+    return f"{order.quantity} of {order.sku} for {order.price * order.quantity:.2f} EUR{each}"
 
 
 def _several(words: Iterable[str], joint: str = ", ") -> str:

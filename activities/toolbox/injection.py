@@ -1,6 +1,6 @@
 """What a tool gets besides its arguments, by the type of the parameter."""
 
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,6 +14,7 @@ from temporalio import activity
 from activities.errors import NeedsPerson
 from activities.providers.messages import LanguageModel
 from activities.storage.store import begun, reading, writing
+from activities.toolbox.documents.excerpt import DocumentText, read_from
 from activities.toolbox.documents.library import Libraries, Library
 from activities.toolbox.http.network import Reach, Web
 from activities.toolbox.http.services import Services
@@ -66,6 +67,15 @@ class Documents:
     def library(self) -> Library:
         """The index of the folder, shared by all calls of the worker."""
         return self.libraries.of(self.root)
+
+    def read(self, name: str, page: int = 1, also: Sequence[str] = ()) -> DocumentText:
+        """Read a document of the folder from a page on; a rejection may suggest the names in `also`, too.
+
+        Raises:
+            Refused: there is none of this name, or it cannot be read.
+            NeedsPerson: there is no folder.
+        """
+        return read_from(self.root, name, page, also)
 
 
 INJECTABLE: Mapping[type, str] = {

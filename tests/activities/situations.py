@@ -7,10 +7,10 @@ from typing import Any
 from pydantic import BaseModel, JsonValue
 
 from activities.offline.planner import OfflinePlanner
-from activities.toolbox import desk
 from activities.toolbox.builtin import TOOLS
-from activities.toolbox.desk.bookings import Slots
 from activities.toolbox.registry import Registry
+from examples import desk
+from examples.desk.bookings import Slots
 from replan import tool
 from workflows.catalogue import Effect
 from workflows.faults import Code, Fault

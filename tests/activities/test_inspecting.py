@@ -18,8 +18,9 @@ from activities.planning.transcript import Transcript
 from activities.providers.messages import AssistantTurn, Stop, Usage, UserTurn
 from activities.storage.store import open_store, spoken, sqlite_url
 from activities.storage.vault import Vault
-from activities.toolbox import builtin, desk
+from activities.toolbox import builtin
 from activities.toolbox.registry import Registry
+from examples import desk
 from workflows.inspect import (
     EffectsInquiry,
     F,

@@ -6,9 +6,10 @@ import pytest
 from pydantic import BaseModel
 
 from activities.planning.model_planner import found, shortlist
-from activities.toolbox import builtin, desk
+from activities.toolbox import builtin
 from activities.toolbox.find_tools import MAX_FOUND, MAX_SHOWN, NAME, Sought
 from activities.toolbox.registry import Registry, ToolMistakes
+from examples import desk
 from replan import Tool, tool
 
 

@@ -12,8 +12,8 @@ from sqlalchemy import select
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from activities.storage.store import open_store, writing
-from activities.toolbox.desk.world import TABLES, seed
 from activities.toolbox.injection import Transaction
+from examples.desk.world import TABLES, seed
 from replan import Refused, Tool
 from workflows.catalogue import Effect
 from workflows.faults import Fault

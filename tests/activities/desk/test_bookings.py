@@ -7,7 +7,7 @@ import pytest
 from pydantic import ValidationError
 
 from activities.errors import Refused
-from activities.toolbox.desk.bookings import (
+from examples.desk.bookings import (
     Book,
     Booking,
     BookingsOf,

@@ -3,7 +3,7 @@
 import pytest
 from pydantic import ValidationError
 
-from activities.toolbox.desk.customers import Changes, Customer, Query, Update, find_customer, update_customer
+from examples.desk.customers import Changes, Customer, Query, Update, find_customer, update_customer
 from tests.activities.desk.front import Desk
 
 

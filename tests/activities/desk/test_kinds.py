@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from activities.toolbox import desk
 from activities.toolbox.registry import Registry
+from examples import desk
 from workflows.catalogue import Companion, Effect
 
 KINDS = Registry(desk.TOOLS)

@@ -4,25 +4,24 @@ from pathlib import Path
 
 import pytest
 
-from activities.toolbox.desk.papers import (
+from examples.desk.papers import (
     Delete,
     DocumentsOf,
     Paper,
+    Wanted,
     delete_document,
     list_documents,
     missing,
     read_document,
     read_row,
 )
-from activities.toolbox.documents.read_document import Text, Wanted
-from activities.toolbox.injection import Documents
-from replan import Refused
+from replan import Documents, DocumentText, Refused
 from tests.activities.desk.front import Desk
 
 EXAMPLES = Path(__file__).parents[3] / "examples" / "documents"
 
 
-async def read(desk: Desk, name: str, folder: Path | None = EXAMPLES, page: int = 1) -> Text:
+async def read(desk: Desk, name: str, folder: Path | None = EXAMPLES, page: int = 1) -> DocumentText:
     """The kind `read_document` of the desk, with a folder of documents or without."""
     async with desk.engine.begin() as tx:
         return await read_document(Wanted(name=name, page=page), tx, Documents(folder))

@@ -12,10 +12,10 @@ from sqlalchemy.exc import OperationalError
 
 from activities.borders import classify
 from activities.storage.store import open_store, writing
-from activities.toolbox.desk.bookings import Book, Cancel, book_slot, cancel_booking
-from activities.toolbox.desk.customers import Changes, Update, update_customer
-from activities.toolbox.desk.papers import Delete, delete_document
-from activities.toolbox.desk.shop import PriceOf, Purchase, Refund, get_price, purchase, refund
+from examples.desk.bookings import Book, Cancel, book_slot, cancel_booking
+from examples.desk.customers import Changes, Update, update_customer
+from examples.desk.papers import Delete, delete_document
+from examples.desk.shop import PriceOf, Purchase, Refund, get_price, purchase, refund
 from replan import Refused, Tool
 from tests.activities.desk.front import TODAY, Desk
 

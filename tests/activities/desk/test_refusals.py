@@ -8,12 +8,12 @@ import pytest
 from pydantic import BaseModel, JsonValue
 
 from activities.offline.offers import offers
-from activities.toolbox.desk import TOOLS
-from activities.toolbox.desk.bookings import Book, Cancel, book_slot, cancel_booking
-from activities.toolbox.desk.customers import Changes, Query, Update, find_customer, update_customer
-from activities.toolbox.desk.papers import Delete, delete_document
-from activities.toolbox.desk.shop import PriceOf, Purchase, Refund, get_price, purchase, refund
 from activities.toolbox.registry import Registry
+from examples.desk import TOOLS
+from examples.desk.bookings import Book, Cancel, book_slot, cancel_booking
+from examples.desk.customers import Changes, Query, Update, find_customer, update_customer
+from examples.desk.papers import Delete, delete_document
+from examples.desk.shop import PriceOf, Purchase, Refund, get_price, purchase, refund
 from replan import Refused, Tool
 from tests.activities.desk.front import TODAY, Desk
 from workflows.plan import pick

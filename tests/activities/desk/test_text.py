@@ -8,7 +8,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from activities.toolbox.desk.bookings import (
+from examples.desk.bookings import (
     Book,
     BookingsOf,
     Cancel,
@@ -16,9 +16,9 @@ from activities.toolbox.desk.bookings import (
     cancel_booking,
     list_bookings,
 )
-from activities.toolbox.desk.customers import Changes, Query, Update, find_customer, update_customer
-from activities.toolbox.desk.papers import Delete, DocumentsOf, delete_document, list_documents
-from activities.toolbox.desk.shop import OrdersOf, PriceOf, Purchase, get_price, list_orders, purchase
+from examples.desk.customers import Changes, Query, Update, find_customer, update_customer
+from examples.desk.papers import Delete, DocumentsOf, delete_document, list_documents
+from examples.desk.shop import OrdersOf, PriceOf, Purchase, get_price, list_orders, purchase
 from replan import Refused, Tool
 from tests.activities.desk.front import TODAY, Desk
 

@@ -12,10 +12,10 @@ import pytest
 from sqlalchemy import Table, insert
 
 from activities.storage.store import open_store, sqlite_url, writing
-from activities.toolbox.desk.bookings import SLOTS, Book, Day, book_slot, list_slots
-from activities.toolbox.desk.papers import PAPERS
-from activities.toolbox.desk.shop import PriceOf, get_price
-from activities.toolbox.desk.world import seed
+from examples.desk.bookings import SLOTS, Book, Day, book_slot, list_slots
+from examples.desk.papers import PAPERS
+from examples.desk.shop import PriceOf, get_price
+from examples.desk.world import seed
 from tests.activities.desk.front import TODAY, Desk, open_desk
 
 
@@ -141,7 +141,7 @@ async def test_workers_may_seed_at_the_same_time(store_url: str) -> None:
 
 def script(*words: str) -> tuple[int, str]:
     """Run the seed script; its exit code and what it said."""
-    command = [sys.executable, "-m", "activities.toolbox.desk.seed", *words]
+    command = [sys.executable, "-m", "examples.desk", *words]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     return done.returncode, done.stdout + done.stderr
 
@@ -151,7 +151,7 @@ def test_the_script_says_what_it_made_and_makes_it_once(store_url: str) -> None:
     first, again = (script("--store", store_url, "--rows", "600") for _ in range(2))
 
     assert first == (0, "Made 600 rows: 224 slots, 84 bookings, 40 papers, 42 articles, 126 customers, 84 orders.\n")
-    assert again == (0, "There is a world already: nothing was made.\n")
+    assert again == (0, "There are rows already: nothing was made.\n")
 
 
 def test_the_script_refuses_a_store_that_cannot_be_opened(tmp_path: Path) -> None:

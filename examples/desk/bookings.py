@@ -24,10 +24,7 @@ from sqlalchemy import (
     update,
 )
 
-from activities.errors import Refused
-from activities.storage.store import Moment, metadata
-from activities.toolbox.declare.tool import tool
-from activities.toolbox.injection import Transaction
+from replan import Moment, Refused, Transaction, metadata, tool
 
 SLOTS = Table(
     "slots",

@@ -8,7 +8,7 @@ from typing import Any
 
 from sqlalchemy import Select
 
-from activities.toolbox.injection import Transaction
+from replan import Transaction
 
 MAX_NEAR, MAX_COMPARED = 3, 1000
 """Things that are named, and rows that are compared at the most."""

@@ -1,4 +1,6 @@
-"""The front desk: a little world in the store, which the demo runs in and which shows how tools are written.
+"""The front desk: the tools and tables of the demo, which show how tools are written.
+
+`worker.py --dev` loads them as it loads the files of `--tools`, and `seed` fills their tables. By module:
 
     bookings    list_slots  book_slot        conflict              the free slots
                 list_bookings                                      (an empty list is an answer)
@@ -15,21 +17,25 @@
                 read_document                not_found  gone       the nearest documents; when it was deleted
                 delete_document              not_found  gone       the nearest documents; when it was deleted
 
-All refusals are `Refused`, and all carry what was seen. Two rules keep them safe:
+The columns: its reads, its effects, the codes of their rejections, and what a rejection carries in `observed`. All
+rejections are `Refused`. Two rules keep the effects safe:
 
-- An effect is one guarded `UPDATE ... WHERE`; looking comes after it and only says why nothing was changed. What is
-  read first and written later is overwritten in between.
-- Only what is as good as the thing asked for is offered in its place: another slot, not another article, customer,
-  document, or order. What merely resembles it stands under `near`, for a reader to judge.
+- An effect is one guarded `UPDATE ... WHERE`. Only if it changed no row does the tool read, to say why: another call
+  could change a row between a read and a later write.
+- `observed` offers an alternative only if it is as good as what was asked for: another slot, but not another article,
+  customer, document or order. Names that are only spelled alike are in `near`, and the planner decides.
 """
 
 from typing import Any
 
-from activities.toolbox.declare.tool import Tool
-from activities.toolbox.desk.bookings import book_slot, cancel_booking, list_bookings, list_slots
-from activities.toolbox.desk.customers import find_customer, update_customer
-from activities.toolbox.desk.papers import delete_document, list_documents, read_document
-from activities.toolbox.desk.shop import get_price, list_orders, purchase, refund
+from examples.desk.bookings import book_slot, cancel_booking, list_bookings, list_slots
+from examples.desk.customers import find_customer, update_customer
+from examples.desk.papers import delete_document, list_documents, read_document
+from examples.desk.shop import get_price, list_orders, purchase, refund
+from examples.desk.world import seed
+from replan import Tool
+
+__all__ = ["TOOLS", "seed"]
 
 TOOLS: tuple[Tool[..., Any], ...] = (
     list_slots,
@@ -46,4 +52,4 @@ TOOLS: tuple[Tool[..., Any], ...] = (
     read_document,
     delete_document,
 )
-"""The kinds of the front desk, in the order in which people see them."""
+"""In the order in which `--check` lists them."""

@@ -6,11 +6,8 @@ from typing import Annotated
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 from sqlalchemy import Column, ColumnElement, Integer, String, Table, and_, case, exists, func, or_, select, update
 
-from activities.errors import Refused
-from activities.storage.store import metadata
-from activities.toolbox.declare.tool import tool
-from activities.toolbox.desk.near import near
-from activities.toolbox.injection import Transaction
+from examples.desk.near import near
+from replan import Refused, Transaction, metadata, tool
 
 CUSTOMERS = Table(
     "customers",

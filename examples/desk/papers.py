@@ -6,13 +6,8 @@ from datetime import UTC, datetime
 from pydantic import BaseModel, ConfigDict, Field
 from sqlalchemy import Column, String, Table, Text, or_, select, update
 
-from activities.errors import Refused
-from activities.storage.store import Moment, metadata
-from activities.toolbox.declare.tool import tool
-from activities.toolbox.desk.near import near
-from activities.toolbox.documents import read_document as files
-from activities.toolbox.documents.document import of_text
-from activities.toolbox.injection import Documents, Transaction
+from examples.desk.near import near
+from replan import Documents, DocumentText, Moment, Refused, Transaction, metadata, tool
 
 PAPERS = Table(
     "papers",
@@ -33,6 +28,13 @@ class DocumentsOf(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     query: str = Field(default="", description="Part of the name or title", max_length=80)
+
+
+class Wanted(BaseModel):
+    """Which document, and from where on."""
+
+    name: str = Field(description="The file, as search names it, e.g. refund-policy.md", min_length=1, max_length=400)
+    page: int = Field(default=1, ge=1, le=1_000_000, description="The page to begin with, when there is more than one")
 
 
 class Paper(BaseModel):
@@ -76,15 +78,15 @@ async def list_documents(args: DocumentsOf, tx: Transaction) -> Listing:
 
 
 @tool.read(timeout=60, untrusted=True)
-async def read_document(args: files.Wanted, tx: Transaction, documents: Documents) -> files.Text:
+async def read_document(args: Wanted, tx: Transaction, documents: Documents) -> DocumentText:
     """Read a document by its name: one that is kept, or one of the task's (Markdown, text, HTML, PDF), page by page."""
     row = await read_row(args.name.strip(), tx)
     if row is not None and row.deleted is None:
-        return files.fitting(row.name, of_text(row.text, title=row.title, has_headings=True), args.page)
+        return DocumentText.of(row.name, row.text, title=row.title, page=args.page)
     if row is not None or documents.of_worker is None:
         raise await missing(args.name.strip(), tx)
     kept = await tx.scalars(select(PAPERS.c.name).where(PAPERS.c.deleted.is_(None)).order_by(PAPERS.c.name))
-    return await asyncio.to_thread(files.from_folder, args, documents, list(kept))
+    return await asyncio.to_thread(documents.read, args.name, args.page, list(kept))
 
 
 @tool.transactional(observe=list_documents)

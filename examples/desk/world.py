@@ -1,14 +1,73 @@
-"""The rows of the demo world: the same for the same day, whoever makes them."""
+"""The rows of the front desk: about a thousand, the same for the same day on every machine."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
 from itertools import product
 from typing import Any
 
-from activities.toolbox.desk.near import folded
+from sqlalchemy import Table, delete, false, func, insert, literal, select
+from sqlalchemy.exc import IntegrityError
+from sqlalchemy.ext.asyncio import AsyncEngine
+
+from examples.desk.bookings import BOOKINGS, SLOTS
+from examples.desk.customers import CUSTOMERS
+from examples.desk.near import folded
+from examples.desk.papers import PAPERS
+from examples.desk.shop import ARTICLES, ORDERS
+from replan import Moment, Transaction
+
+TABLES: tuple[Table, ...] = (SLOTS, BOOKINGS, PAPERS, ARTICLES, CUSTOMERS, ORDERS)
+"""The tables of the front desk, in the order in which they are filled."""
+FEWEST = 8
+"""Articles, customers, and orders that even a small world has."""
 
 Rows = Iterator[dict[str, Any]]
+
+
+async def seed(engine: AsyncEngine, today: date, rows: int = 1000) -> Mapping[str, int]:
+    """Insert about `rows` rows, unless one of the tables has any; returns the number of new rows by table."""
+    try:
+        async with engine.begin() as tx:
+            await tx.execute(delete(SLOTS).where(false()))  # SQLite takes its write lock now, not after the count
+            if any((await _count(tx)).values()):
+                return {}
+            await _fill(tx, today, rows)
+            return await _count(tx)
+    except IntegrityError:
+        return {}  # another worker inserted them at the same time
+
+
+async def _count(tx: Transaction) -> dict[str, int]:
+    counts = {table.name: await tx.scalar(select(func.count()).select_from(table)) for table in TABLES}
+    return {name: count or 0 for name, count in counts.items()}
+
+
+async def _fill(tx: Transaction, today: date, rows: int) -> None:
+    await tx.execute(insert(SLOTS), list(slots(today)))
+    await _book(tx, today)
+    await tx.execute(insert(PAPERS), list(papers(today)))
+    left = rows - sum((await _count(tx)).values())
+    goods, sales = max(FEWEST, left // 6), max(FEWEST, left // 3)
+    await _trade(tx, today, articles(goods), customers(max(FEWEST, left - goods - sales)), sales)
+
+
+async def _book(tx: Transaction, today: date) -> None:
+    """Insert a booking for each taken slot, and some that were cancelled."""
+    columns: list[Any] = [BOOKINGS.c.slot, BOOKINGS.c.name]
+    taken = select(SLOTS.c.id, SLOTS.c.name).where(SLOTS.c.name.is_not(None)).order_by(SLOTS.c.id)
+    await tx.execute(insert(BOOKINGS).from_select(columns, taken))
+    when = literal(datetime.combine(today, time(8), UTC) - timedelta(days=1), Moment)
+    is_cancelled = SLOTS.c.name.is_(None) & (SLOTS.c.at == CANCELLED_AT)
+    cancelled = select(SLOTS.c.id, literal(BOOKERS[0]), when).where(is_cancelled).order_by(SLOTS.c.id)
+    await tx.execute(insert(BOOKINGS).from_select([*columns, BOOKINGS.c.cancelled], cancelled))
+
+
+async def _trade(tx: Transaction, today: date, articles: Rows, customers: Rows, sales: int) -> None:
+    goods, people = list(articles), list(customers)
+    await tx.execute(insert(ARTICLES), goods)
+    await tx.execute(insert(CUSTOMERS), people)
+    await tx.execute(insert(ORDERS), list(orders(sales, goods, people, today)))
 
 
 def _words(text: str) -> tuple[str, ...]:
@@ -19,7 +78,7 @@ DAYS = 14
 HALF_HOURS = [time(9 + half // 2, half % 2 * 30) for half in range(16)]
 BOOKERS = ("Ada", "Grace", "the night shift", "Linus", "the auditors")
 CANCELLED_AT = time(11)
-"""At this time somebody cancelled on every day on which it is free."""
+"""On each day on which this time is free, there is a cancelled booking of it."""
 
 FIRST = _words(
     "Ada Grace Linus Barbara Edsger Margaret Alan Radia Donald Zoë José Katherine Tim Anita Dennis Frances Niklaus "

@@ -2,18 +2,42 @@
 
 from datetime import UTC, datetime
 from decimal import Decimal
-from typing import Annotated
+from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, WithJsonSchema, computed_field
-from sqlalchemy import Column, ForeignKey, Integer, String, Table, insert, select, update
+from sqlalchemy import BigInteger, Column, ForeignKey, Integer, String, Table, insert, select, update
+from sqlalchemy.types import TypeDecorator
 
-from activities.errors import Refused
-from activities.storage.store import Moment, metadata
-from activities.toolbox.declare.tool import tool
-from activities.toolbox.desk.columns import PLACES, Cents
-from activities.toolbox.desk.customers import CUSTOMERS, require
-from activities.toolbox.desk.near import near
-from activities.toolbox.injection import Transaction
+from examples.desk.customers import CUSTOMERS, require
+from examples.desk.near import near
+from replan import Moment, Refused, Transaction, metadata, tool
+
+PLACES = 2
+
+
+class Cents(TypeDecorator[Decimal]):
+    """An exact amount of money, kept as whole cents: SQLite would make a float of a NUMERIC."""
+
+    impl = BigInteger
+    cache_ok = True
+
+    def process_bind_param(self, value: Decimal | None, dialect: Any) -> int | None:
+        """Write an amount.
+
+        Raises:
+            ValueError: it has a part of a cent.
+        """
+        if value is None:
+            return None
+        cents = value.scaleb(PLACES)
+        if cents != int(cents):
+            raise ValueError(f"{value} is no whole number of cents: round it first.")
+        return int(cents)
+
+    def process_result_value(self, value: int | None, dialect: Any) -> Decimal | None:
+        """Read an amount, with both places: 24.50."""
+        return None if value is None else Decimal(value).scaleb(-PLACES)
+
 
 ARTICLES = Table(
     "articles",
@@ -176,12 +200,6 @@ async def purchase(args: Purchase, tx: Transaction) -> Order:
         raise _not_sold(args, await get_price(PriceOf(sku=args.sku), tx))
     bought = {**args.model_dump(exclude={"at_most"}), "price": price, "bought": datetime.now(UTC)}
     return Order.model_validate((await tx.execute(insert(ORDERS).values(bought).returning(ORDERS))).one())
-
-
-async def reprice(sku: str, price: Decimal, tx: Transaction) -> None:
-    """Move the price of an article, as the shop itself does: no kind, since no task sets prices."""
-    moved = update(ARTICLES).where(ARTICLES.c.sku == sku)
-    await tx.execute(moved.values(price=price, version=ARTICLES.c.version + 1))
 
 
 def _not_sold(args: Purchase, seen: Price) -> Refused:

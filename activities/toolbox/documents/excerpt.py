@@ -1,0 +1,103 @@
+"""What a tool returns of a document: the pages from one number on, up to `MAX_TEXT` characters."""
+
+import difflib
+import itertools
+import re
+import unicodedata
+from collections.abc import Sequence
+from pathlib import Path
+
+from pydantic import BaseModel
+
+from activities.errors import Refused
+from activities.toolbox.documents.document import Document, Unreadable, documents, of_text, read
+from activities.toolbox.documents.library import title_of
+
+MAX_TEXT = 20_000
+"""Characters that one call returns."""
+MAX_NEAREST, MAX_NAMED = 5, 20
+_FOREIGN = re.compile(r"[\x00-\x1f\x7f\\]|^[A-Za-z][A-Za-z0-9+.-]*:")
+"""Control characters, backslashes, and the beginning of an address or a drive."""
+
+
+class DocumentText(BaseModel):
+    """The text of some pages of a document: as many as one call of a tool returns."""
+
+    name: str
+    title: str
+    text: str
+    first: int
+    """The first page in `text`."""
+    last: int
+    """The last page in `text`."""
+    pages: int
+    """Number of pages of the document."""
+    left_out: str | None = None
+    """What is missing from `text`, and how to read it."""
+
+    @classmethod
+    def of(cls, name: str, text: str, *, title: str, page: int = 1) -> "DocumentText":
+        """Return the pages from `page` on of a Markdown text that is no file.
+
+        Raises:
+            Refused: there is no such page.
+        """
+        return excerpt(name, of_text(text, title=title, has_headings=True), page)
+
+
+def read_from(root: Path, name: str, page: int = 1, also: Sequence[str] = ()) -> DocumentText:
+    """Read a document below `root`; `also` are names of other documents, which a rejection may suggest, too.
+
+    Raises:
+        Refused: there is none of this name, or it cannot be read.
+    """
+    there = documents(root)
+    name = unicodedata.normalize("NFC", name.strip()).removeprefix("./")
+    if name not in there:  # the name is compared with those that are there, and never given to the file system
+        raise _unknown(name, [*there, *also])
+    try:
+        document = read(there[name], first=page, max_text=MAX_TEXT)
+    except Unreadable as why:
+        raise Refused(f"{name} cannot be read ({why}): do without it or use another document.") from None
+    return excerpt(name, document, page)
+
+
+def excerpt(name: str, document: Document, first: int) -> DocumentText:
+    """Join the pages from `first` on, as many as one call returns, and say what is missing.
+
+    Raises:
+        Refused: there is no such page, or it cannot be read.
+    """
+    pages = [page for page in document.pages if page.number >= first]
+    if not pages:
+        why = "; ".join(document.notes) if first <= document.of else f"it has {document.of} pages and no page {first}"
+        reason = f"There is nothing to read on page {first} of {name} ({why}): begin with another page."
+        raise Refused(reason, code="invalid_input", observed={"pages": document.of})
+    sizes = itertools.accumulate(len(page.text) + 1 for page in pages)
+    shown = [page for page, size in zip(pages, sizes, strict=True) if size <= MAX_TEXT] or pages[:1]
+    text, last = "\n".join(page.text for page in shown), shown[-1].number
+    left_out = [*document.notes]
+    if len(text) > MAX_TEXT:
+        left_out.append(f"the rest of page {last}, which is too long to be shown")
+    if last < document.of:
+        left_out.append(f"pages {last + 1} to {document.of}: call again with page {last + 1}")
+    return DocumentText(
+        name=name,
+        title=title_of(name, document),
+        text=text[:MAX_TEXT],
+        first=shown[0].number,
+        last=last,
+        pages=document.of,
+        left_out="; ".join(left_out) or None,
+    )
+
+
+def _unknown(name: str, there: Sequence[str]) -> Refused:
+    if name.startswith(("/", "~")) or ".." in name.split("/") or _FOREIGN.search(name):
+        reason = f"{name[:80]!r} is no document's name: give it as search does, relative to the folder of documents."
+        return Refused(reason, code="invalid_input")
+    ways = {way.casefold(): full for full in reversed(there) for way in (Path(full).stem, Path(full).name, full)}
+    alike = difflib.get_close_matches(name.casefold(), ways, n=3 * MAX_NEAREST, cutoff=0.6)
+    nearest = list(dict.fromkeys(ways[way] for way in alike))[:MAX_NEAREST]
+    observed = {"nearest": nearest, "there": there[:MAX_NAMED], "more": max(len(there) - MAX_NAMED, 0)}
+    return Refused(f"There is no document {name[:80]!r}: use one that is there.", code="not_found", observed=observed)
