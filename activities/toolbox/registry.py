@@ -11,6 +11,7 @@ from typing import Any
 from activities.storage.store import spoken
 from activities.toolbox.declare.kind import Kind, describe
 from activities.toolbox.declare.tool import Tool
+from activities.toolbox.documents import extra
 from activities.toolbox.find_tools import MAX_SHOWN, find_tools_among
 from activities.toolbox.find_tools import NAME as FIND_TOOLS
 from workflows.plan import nearest
@@ -73,9 +74,9 @@ class Registry(Mapping[str, Kind]):
         return len(self._kinds)
 
     def catalogue(self) -> str:
-        """The kinds for people: one line each, and one for their arguments; then those that are left out."""
-        missing = [f"Not offered, since this worker has no model: {', '.join(self.left_out)}"] if self.left_out else []
-        return "\n".join([*map(_lines, self._kinds.values()), *missing])
+        """The kinds for people: two lines each; then what this worker lacks."""
+        lacks = [f"Not offered, since this worker has no model: {', '.join(self.left_out)}"] if self.left_out else []
+        return "\n".join([*map(_lines, self._kinds.values()), *lacks, *filter(None, [extra.missing()])])
 
     def _add_finder(self, taken: Collection[str]) -> list[str]:
         """Add what finds kinds where they are too many to be shown at once; a mistake where its name is taken."""

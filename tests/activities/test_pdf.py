@@ -17,8 +17,7 @@ PAGES = [f"Page {number} of the book." for number in range(1, 31)]
 MEASURE = """
 import json, resource, sys, tracemalloc
 from pathlib import Path
-from activities.toolbox.document import Unreadable
-from activities.toolbox.pdf import read_pdf
+from activities.toolbox.documents.document import Unreadable, read_pdf
 tracemalloc.start()
 for path in sys.argv[1:]:
     with Path(path).open("rb") as file:

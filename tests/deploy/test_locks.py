@@ -16,7 +16,7 @@ from tests.processes import ROOT
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 EXTRAS = PROJECT["project"]["optional-dependencies"]
 ASKED = {
-    "runtime": [*PROJECT["project"]["dependencies"], *EXTRAS["postgresql"]],  # the image can have its store there
+    "runtime": [*PROJECT["project"]["dependencies"], *EXTRAS["documents"], *EXTRAS["postgresql"]],  # those of the image
     "dev": [one for extra in EXTRAS.values() for one in extra],
     "build": PROJECT["build-system"]["requires"],
 }

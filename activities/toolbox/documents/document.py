@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
+from activities.toolbox.documents.extra import MissingPackage
 from activities.toolbox.documents.html import text_of
 
 PAGE = 8_000
@@ -87,6 +88,8 @@ that by the clock.
 """
 MEGABYTES = 512
 """Memory that the process may ask for."""
+NO_PYPDF = 3
+"""The exit code of the process where pypdf is not installed."""
 _SLOW = "it takes too long to read"
 _KILLED = {-signal.SIGALRM, -signal.SIGXCPU, -signal.SIGKILL}
 
@@ -98,6 +101,7 @@ def read_pdf(
 
     Raises:
         Unreadable: it is broken, encrypted, or made so that reading it takes too much.
+        MissingPackage: pypdf is not installed.
     """
     numbers = map(str, (first, max_text, seconds, megabytes))
     try:
@@ -113,6 +117,8 @@ def read_pdf(
         )
     except subprocess.TimeoutExpired:
         raise Unreadable(_SLOW) from None
+    if child.returncode == NO_PYPDF:
+        raise MissingPackage("pypdf")
     if child.returncode:
         raise Unreadable(_SLOW if child.returncode in _KILLED else "it is no PDF, or a broken one")
     return _document(json.loads(child.stdout), first)
@@ -157,6 +163,7 @@ def read(path: Path, *, first: int = 1, max_text: int = MAX_FILE) -> Document:
 
     Raises:
         Unreadable: it is gone, too large, or not what its name says.
+        MissingPackage: what reads this kind of document is not installed.
     """
     limit = MAX_PDF if path.suffix.lower() in PDF else MAX_FILE
     with _opened(path) as file:

@@ -4,7 +4,7 @@ import re
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from lxml import etree  # type: ignore[import-untyped]  # it ships no types
+from activities.toolbox.documents.extra import MissingPackage
 
 MAX_TEXT = 2_000_000
 """Characters of text that one page gives."""
@@ -26,11 +26,18 @@ class Page(NamedTuple):
 
 
 def text_of(html: str | bytes, *, charset: str | None = None, max_text: int = MAX_TEXT) -> Page:
-    """Read a page, whole or broken, in time and memory that grow with its length; never raises.
+    """Read a page, whole or broken, in time and memory that grow with its length.
 
     `charset` is what an HTTP header says of bytes; without one, a byte order mark or a `<meta charset>` decides, else
     it is UTF-8. Scripts, styles, drawings and what the page itself marks as hidden are left out.
+
+    Raises:
+        MissingPackage: lxml is not installed.
     """
+    try:
+        from lxml import etree  # type: ignore[import-untyped]  # of the extra `documents`; it ships no types
+    except ImportError:
+        raise MissingPackage("lxml") from None
     content = html if isinstance(html, str) else html.decode(encoding_of(html, charset), errors="replace")
     data = content.encode("utf-8", errors="replace")
     lines = _Lines(max_text)

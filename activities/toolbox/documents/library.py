@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 from activities.errors import Busy
 from activities.toolbox.documents.document import MAX_FILES, MAX_TITLE, Document, Page, Unreadable, documents, read
+from activities.toolbox.documents.extra import MissingPackage
 
 
 class Passage(NamedTuple):
@@ -244,7 +245,7 @@ class Library:
             signature = ()  # not to be trusted
         try:
             document = read(path)
-        except Unreadable as why:
+        except (Unreadable, MissingPackage) as why:
             self._entries[name] = _Entry(signature, [str(why)], expires=time.monotonic() + self._forgive)
             return
         cut = passages(name, document)

@@ -16,8 +16,11 @@ from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any
 
-import pypdf
-from pypdf.errors import DependencyError
+try:
+    import pypdf
+    from pypdf.errors import DependencyError
+except ImportError:  # the extra `documents` is not installed
+    sys.exit(3)
 
 STREAM = 10_000_000
 """Bytes that one compressed stream may unpack to; what text is made of rarely has a hundredth."""

@@ -11,6 +11,7 @@ from pydantic import BaseModel, Field
 
 from activities.errors import Refused
 from activities.toolbox.declare.tool import tool
+from activities.toolbox.documents.extra import MissingPackage
 
 MAX_TEXT = 100_000
 """Characters."""
@@ -56,11 +57,13 @@ def sentences(text: str) -> list[str]:
 
 
 def _chosen(sentences: Sequence[str], count: int) -> list[str]:
-    # Imported when it is needed: it takes a second, and a worker may never summarise.
-    from sumy.models.dom import ObjectDocumentModel, Paragraph, Sentence  # type: ignore[import-untyped]  # it ships no types
-    from sumy.nlp.stemmers import Stemmer  # type: ignore[import-untyped]  # it ships no types
-    from sumy.summarizers.luhn import LuhnSummarizer  # type: ignore[import-untyped]  # it ships no types
-    from sumy.utils import get_stop_words  # type: ignore[import-untyped]  # it ships no types
+    try:  # Here, since it is of the extra `documents`, and its import takes a second.
+        from sumy.models.dom import ObjectDocumentModel, Paragraph, Sentence  # type: ignore[import-untyped]  # it ships no types
+        from sumy.nlp.stemmers import Stemmer  # type: ignore[import-untyped]  # it ships no types
+        from sumy.summarizers.luhn import LuhnSummarizer  # type: ignore[import-untyped]  # it ships no types
+        from sumy.utils import get_stop_words  # type: ignore[import-untyped]  # it ships no types
+    except ImportError:
+        raise MissingPackage("sumy") from None
 
     method = LuhnSummarizer(Stemmer("english"))
     method.stop_words = get_stop_words("english")

@@ -1,0 +1,30 @@
+"""The packages of the extra `documents`, without which a worker starts, too."""
+
+from collections.abc import Mapping
+from importlib.util import find_spec
+
+from activities.errors import NeedsPerson
+
+NEEDED_FOR: Mapping[str, str] = {
+    "lxml": "read HTML (search, read_document, fetch_page)",
+    "pypdf": "read PDF (search, read_document)",
+    "sumy": "pick key sentences (summarise and key_sentences)",
+}
+"""Package to what a worker cannot do without it."""
+INSTALL = "run `pip install 'replan[documents]'`, in a checkout `pip install --editable '.[documents]'`"
+
+
+class MissingPackage(NeedsPerson):
+    """A call needs a package of the extra that is not installed."""
+
+    def __init__(self, package: str) -> None:
+        """Name the package and the command that installs it."""
+        super().__init__(f"This worker has no {package}, so it cannot {NEEDED_FOR[package]}: {INSTALL}.")
+        self.package = package
+
+
+def missing() -> str | None:
+    """What this worker cannot do for lack of packages, in one sentence; None if all are installed."""
+    absent = [package for package in NEEDED_FOR if find_spec(package) is None]
+    uses = ", ".join(NEEDED_FOR[package] for package in absent)
+    return f"Not installed: {', '.join(absent)}. This worker cannot {uses}: {INSTALL}." if absent else None

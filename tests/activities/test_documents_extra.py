@@ -1,0 +1,108 @@
+"""A worker without the extra `documents`: it starts, and each call that needs the extra says what to install."""
+
+import json
+import subprocess
+import sysconfig
+import venv
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from activities.toolbox.documents.extra import NEEDED_FOR, missing
+from tests.activities.pdfs import pdf
+
+ROOT = Path(__file__).parents[2]
+CALLS = """
+import asyncio, json, sys
+from pathlib import Path
+from activities.toolbox.documents import html
+from activities.toolbox.documents.read_document import Wanted, read_document
+from activities.toolbox.documents.search import Query, search
+from activities.toolbox.reasoning.summarise import Lengthy, summarise
+from replan import Documents, NeedsPerson
+
+documents = Documents(Path(sys.argv[1]))
+
+def said(call):
+    try:
+        return call()
+    except NeedsPerson as error:
+        return [error.fault.code, error.fault.reason]
+
+print(json.dumps({
+    "text": said(lambda: read_document(Wanted(name="care.md"), documents).text),
+    "search": said(lambda: search(Query(query="wax"), documents).skipped),
+    "pdf": said(lambda: read_document(Wanted(name="menu.pdf"), documents).text),
+    "html": said(lambda: read_document(Wanted(name="page.html"), documents).text),
+    "page": said(lambda: html.text_of("<p>Wax it.").text),
+    "summary": said(lambda: summarise(Lengthy(text="Oak is hard. Wax is soft. Oil is thin.", sentences=1)).summary),
+}))
+"""
+
+
+@pytest.fixture(scope="module")
+def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An interpreter that has all packages of this one, but those of the extra."""
+    home = tmp_path_factory.mktemp("without")
+    venv.create(home, symlinks=True, with_pip=False)
+    packages = Path(sysconfig.get_path("purelib", vars={"base": str(home), "platbase": str(home)}))
+    for entry in Path(sysconfig.get_path("purelib")).iterdir():
+        if entry.name not in NEEDED_FOR:
+            (packages / entry.name).symlink_to(entry)
+    return home / "bin" / "python"
+
+
+@pytest.fixture(scope="module")
+def calls(python: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """What the calls of CALLS came to."""
+    folder = tmp_path_factory.mktemp("papers")
+    (folder / "care.md").write_text("# Oak\n\nWax it.\n")
+    (folder / "menu.pdf").write_bytes(pdf("Soup"))
+    (folder / "page.html").write_text("<p>Wax it.")
+    done = subprocess.run([python, "-c", CALLS, folder], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
+
+
+def test_with_the_extra_nothing_is_missing() -> None:
+    """The gate runs with all of it."""
+    assert missing() is None
+
+
+def test_check_says_in_one_sentence_what_is_missing(python: Path, tmp_path: Path) -> None:
+    """The worker loads, offers every kind, and names the packages and the command that installs them."""
+    done = subprocess.run(
+        [python, "worker.py", "--check", "--state", tmp_path], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    last = done.stdout.splitlines()[-1]
+
+    assert (done.returncode, done.stderr) == (0, "")
+    assert last.startswith("Not installed: lxml, pypdf, sumy.")
+    assert "pip install 'replan[documents]'" in last
+
+
+def test_text_and_markdown_are_read(calls: dict[str, Any]) -> None:
+    """What the standard library can read needs no extra."""
+    assert calls["text"] == "# Oak\n\nWax it."
+
+
+def test_search_skips_what_it_cannot_read(calls: dict[str, Any]) -> None:
+    """One PDF in a folder does not stop the search in the others; the result names what was skipped, and why."""
+    assert [(note.split(":")[0], "replan[documents]" in note) for note in calls["search"]] == [
+        ("menu.pdf", True),
+        ("page.html", True),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("call", "package"), [("pdf", "pypdf"), ("html", "lxml"), ("page", "lxml"), ("summary", "sumy")]
+)
+def test_a_call_that_needs_the_extra_stops_for_an_operator(calls: dict[str, Any], call: str, package: str) -> None:
+    """It is a mistake of the deployment, which no other plan can mend; the reason is the remedy."""
+    code, reason = calls[call]
+
+    assert code == "needs_person"
+    assert reason.startswith(f"This worker has no {package}, ")
+    assert "pip install 'replan[documents]'" in reason
