@@ -24,8 +24,8 @@ from activities.toolbox import builtin
 from activities.toolbox.declare.tool import Tool
 from activities.toolbox.http.network import Reach, Web
 from activities.toolbox.http.services import Services
-from activities.toolbox.injection import Resources
 from activities.toolbox.registry import Registry, load_all
+from activities.toolbox.resources import Resources
 
 
 class Options(Protocol):

@@ -23,8 +23,8 @@ from activities.planning.transcript import Transcript
 from activities.providers.messages import LanguageModel
 from activities.storage.store import Datasources, open_store, store_id
 from activities.toolbox.declare.tool import Tool
-from activities.toolbox.injection import Resources
 from activities.toolbox.registry import Registry
+from activities.toolbox.resources import Resources
 from runtime import serve
 from workflows.agent import AgentWorkflow
 from workflows.budget import Limits

@@ -17,7 +17,7 @@ from pydantic_core import PydanticCustomError
 
 from activities import errors
 from activities.borders import classify
-from activities.toolbox.declare.tool import DECORATORS, Options
+from activities.toolbox.declare.tool import DECORATORS, ToolOptions
 from activities.toolbox.expressions.evaluation import TYPED_FUNCTIONS
 from activities.toolbox.injection import ASYNC_ONLY, INJECTABLE
 from runtime.dev_server import DevServer, free_port
@@ -279,7 +279,7 @@ def test_the_options_are_those_that_exist() -> None:
     profiles = {name: str(profile.attempts) for name, profile in routing.PROFILES.items()}
     said = re.findall(r'"(\w+)"` (?:\| )?(\d+)', " | ".join(rows["retry"]).replace("retry=", ""))
 
-    assert set(rows) == set(Options.__dataclass_fields__)
+    assert set(rows) == set(ToolOptions.__dataclass_fields__)
     assert dict(said) == profiles
 
 

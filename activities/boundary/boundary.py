@@ -29,7 +29,8 @@ from activities.providers.metering import MeteredModel
 from activities.toolbox.declare import conditions
 from activities.toolbox.declare.conditions import Condition
 from activities.toolbox.declare.kind import Kind
-from activities.toolbox.injection import Resources, Transaction
+from activities.toolbox.injection import Transaction
+from activities.toolbox.resources import Resources
 from workflows.catalogue import Effect, ToolSpec
 from workflows.faults import Applied, Code, Fault
 from workflows.plan import PRUNED_ENCODING, StepReturn, canonical, digest, pruned

@@ -5,17 +5,12 @@ import sqlite3
 import unicodedata
 from collections.abc import Mapping
 from contextlib import closing
-from typing import TYPE_CHECKING
 
 from pydantic import BaseModel, Field
 
+from activities.toolbox.declare.kind import Kind
 from activities.toolbox.declare.tool import Tool, tool
 from activities.toolbox.documents.search import FILLER
-
-if TYPE_CHECKING:
-    from activities.toolbox.declare.kind import (
-        Kind,  # the registry, which makes this tool of its kinds, describes it as one
-    )
 
 MAX_SHOWN = 30
 """Kinds that a model is shown at once: with more it chooses badly, and pays for all of them in each request."""
@@ -51,7 +46,7 @@ class Cards(BaseModel):
     tools: list[Card]
 
 
-def find_tools_among(kinds: Mapping[str, "Kind"]) -> Tool[..., Cards]:
+def find_tools_among(kinds: Mapping[str, Kind]) -> Tool[..., Cards]:
     """The tool that finds these kinds, as far as they are known when it is called."""
 
     @tool.read
@@ -63,7 +58,7 @@ def find_tools_among(kinds: Mapping[str, "Kind"]) -> Tool[..., Cards]:
     return find_tools
 
 
-def ranked(kinds: Mapping[str, "Kind"], text: str, limit: int) -> list[str]:
+def ranked(kinds: Mapping[str, Kind], text: str, limit: int) -> list[str]:
     """The kinds whose names, descriptions or arguments share words with a text, the best first; always the same."""
     terms = _terms(text)
     if not terms:
@@ -75,7 +70,7 @@ def ranked(kinds: Mapping[str, "Kind"], text: str, limit: int) -> list[str]:
         return [str(name) for (name,) in index.execute(_FIND, (match, limit))]
 
 
-def _row(named: tuple[str, "Kind"]) -> tuple[str, str, str]:
+def _row(named: tuple[str, Kind]) -> tuple[str, str, str]:
     name, kind = named
     return name, kind.description, " ".join(kind.args_schema.get("properties", ()))
 
@@ -85,6 +80,6 @@ def _terms(text: str) -> list[str]:
     return [word for word in dict.fromkeys(words) if not FILLER.fullmatch(word)][:MAX_TERMS]
 
 
-def _card(kind: "Kind") -> Card:
+def _card(kind: Kind) -> Card:
     description = " ".join(kind.description.split())
     return Card(kind=kind.spec.kind, description=description, effect=kind.spec.effect.value)

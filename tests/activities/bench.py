@@ -21,8 +21,8 @@ from activities.boundary.boundary import Boundary
 from activities.providers.messages import LanguageModel
 from activities.storage.store import open_store, sqlite_url
 from activities.toolbox.http.services import Services
-from activities.toolbox.injection import Resources
 from activities.toolbox.registry import Registry
+from activities.toolbox.resources import Resources
 from replan import Tool
 from workflows.catalogue import Price
 from workflows.faults import Fault

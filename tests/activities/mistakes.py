@@ -43,41 +43,40 @@ def tool(
 PLANTED = {
     tool("bare", "@tool"): "bare: a bare @tool does not say what a call changes: "
     "use one of tool.read, tool.idempotent, tool.keyed, tool.transactional, tool.unkeyed.",
-    tool("silent", "@tool.read", doc=" "): "silent: has no docstring, which is what a planner reads: "
-    "say in one sentence what it does.",
-    tool("loose", "@tool.read", "(day: str) -> Free"): "loose: its first parameter must be one pydantic model: "
+    tool("silent", "@tool.read", doc=" "): "silent: there is no docstring: "
+    "say in one sentence what the tool does, for the planner.",
+    tool("loose", "@tool.read", "(day: str) -> Free"): "loose: the first parameter must be one pydantic model: "
     "def loose(args: MyArguments, ...).",
     tool("typo", "@tool.read", "(args: 'Slott') -> Free"): "typo: an annotation cannot be resolved "
     "(name 'Slott' is not defined): import what it names.",
-    tool("mute", "@tool.read", "(args: Slot)"): "mute: says nothing of its result: "
+    tool("mute", "@tool.read", "(args: Slot)"): "mute: the result has no type: "
     "annotate it, e.g. -> Price (a pydantic model).",
-    tool("extra", "@tool.read", "(args: Slot, limit: int) -> Free"): "extra: parameter 'limit' has no type "
-    f"that can be given: {', '.join(INJECTABLE.values())}.",
-    tool("dry", "@tool.transactional"): "dry: is transactional but takes no Transaction: "
+    tool("extra", "@tool.read", "(args: Slot, limit: int) -> Free"): "extra: parameter 'limit': unsupported type; "
+    f"use one of {', '.join(INJECTABLE.values())}.",
+    tool("dry", "@tool.transactional"): "dry: a @tool.transactional must take a Transaction: "
     "add a parameter tx: Transaction.",
     tool(
         "threaded", "@tool.read", "(args: Slot, http: httpx2.AsyncClient) -> Free", how="def"
     ): "threaded: a plain def runs in a thread and cannot use 'http': write async def.",
-    tool("often", "@tool.read(retry='often')"): "often: there is no retry profile 'often': "
-    "use one of standard, patient, once.",
-    tool("looker", "@tool.read(observe=write)"): "looker: observe=write must be a @tool.read with a model: "
-    "looking must change nothing.",
+    tool("often", "@tool.read(retry='often')"): "often: retry='often' must be one of standard, patient, once.",
+    tool("looker", "@tool.read(observe=write)"): "looker: observe=write must be a @tool.read: "
+    "observing must change nothing.",
     tool("falling", "@tool.read(fallback=helper)"): "falling: fallback=helper is no tool: "
     "decorate it, e.g. with @tool.read.",
     tool(
         "optional", "@tool.read(retries=3)"
     ): "optional: there is no option 'retries': did you mean retry or reconcile?: "
-    "use observe, reconcile, settle, undo, fallback, ensure, retry, timeout, datasource, untrusted, tokens, "
-    "tokens_beside, enforces_timeout.",
+    "use one of observe, reconcile, settle, undo, fallback, ensure, retry, timeout, datasource, untrusted, tokens, "
+    "tokens_overhead, enforces_timeout.",
     tool("risky", "@tool.read(fallback=write)"): "risky: fallback=write changes something, "
     "and a @tool.read must not: name another @tool.read.",
     tool("counted", "@tool.read(ensure='result.free.count() > 0')"): "counted: ensure='result.free.count() > 0' "
     "is no condition: there is no method 'count': use comparisons, in, and abs, len, max, min, round, sqrt.",
-    tool("guessing", "@tool.idempotent(reconcile=write)"): "guessing: reconcile=write must be a @tool.read with a "
-    "model: looking must change nothing.",
+    tool("guessing", "@tool.idempotent(reconcile=write)"): "guessing: reconcile=write must be a @tool.read: "
+    "observing must change nothing.",
     tool(
         "elsewhere", "@tool.transactional(datasource='sqlite:///bank.db')", "(args: Slot, tx: Transaction) -> Free"
-    ): "elsewhere: datasource= is of type str, not an AsyncEngine: write create_async_engine(URL).",
+    ): "elsewhere: datasource= is of type str, not an AsyncEngine: use create_async_engine(URL).",
     tool("amiss", "@tool.read(ensure='len(result.fre) > 0')"): "amiss: ensure reads 'result.fre': "
     "did you mean free?: Free has ['free'].",
     tool(

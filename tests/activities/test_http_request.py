@@ -14,7 +14,7 @@ from pydantic import JsonValue
 from activities import deadline
 from activities.borders.http import STATUS
 from activities.deadline import DeadlinePassed
-from activities.toolbox.declare.tool import Options, Tool
+from activities.toolbox.declare.tool import Tool, ToolOptions
 from activities.toolbox.http.http_request import MAX_JSON, MAX_READ, MAX_TEXT, HttpRequest, http_request
 from activities.toolbox.http.network import Patience, Reach, Resolve, Web, resolve
 from activities.toolbox.http.services import Services
@@ -387,7 +387,7 @@ async def test_a_service_that_never_answers_leaves_the_effect_open(calls: Bench)
     assert (fault.code, fault.applied) == (Code.UNREACHABLE, Applied.UNKNOWN)
 
 
-HASTY = Tool(http_request.function, http_request.effect, Options(timeout=0.5))
+HASTY = Tool(http_request.function, http_request.effect, ToolOptions(timeout=0.5))
 
 
 async def test_a_slow_answer_ends_with_the_attempt(calls: Bench) -> None:

@@ -247,8 +247,8 @@ async def test_a_broken_condition_is_an_unexpected_result(calls: Bench) -> None:
         {"id": "r-1", "amount": "1.00"},
     )
     assert fault.reason == (
-        "What quote returned breaks 'result.amount == args.amount': do not rely on it, "
-        "plan anew from what was observed."
+        "The result of quote violates 'result.amount == args.amount': do not use it, "
+        "make a new plan from what was observed."
     )
 
 

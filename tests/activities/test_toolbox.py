@@ -126,30 +126,33 @@ BANK = create_async_engine("sqlite+aiosqlite:///bank.db")
 
 MISTAKES = {
     "bare decorator": (book("@tool"), "does not say what a call changes: use one of tool.read, tool.idempotent"),
-    "no docstring": (book(doc=" "), "has no docstring, which is what a planner reads"),
-    "no argument": (book(arguments=""), "its first parameter must be one pydantic model: def book(args: MyArguments"),
-    "no model": (book(arguments="day: str"), "its first parameter must be one pydantic model"),
-    "no annotation": (book(arguments="args"), "its first parameter must be one pydantic model"),
-    "a list": (book(arguments="args: Days"), "its first parameter must be one pydantic model"),
-    "many models": (book(arguments="*args: Slot"), "its first parameter must be one pydantic model"),
-    "keyword only": (book(arguments="*, args: Slot"), "its first parameter must be one pydantic model"),
+    "no docstring": (book(doc=" "), "there is no docstring: say in one sentence what the tool does"),
+    "no argument": (book(arguments=""), "the first parameter must be one pydantic model: def book(args: MyArguments"),
+    "no model": (book(arguments="day: str"), "the first parameter must be one pydantic model"),
+    "no annotation": (book(arguments="args"), "the first parameter must be one pydantic model"),
+    "a list": (book(arguments="args: Days"), "the first parameter must be one pydantic model"),
+    "many models": (book(arguments="*args: Slot"), "the first parameter must be one pydantic model"),
+    "keyword only": (book(arguments="*, args: Slot"), "the first parameter must be one pydantic model"),
     "unknown name": (book(arguments="args: 'Slott'"), "an annotation cannot be resolved (name 'Slott' is not defined)"),
     "unknown attribute": (book(arguments="args: 'tool.slot'"), "an annotation cannot be resolved"),
     "broken annotation": (book(arguments="args: '1 +'"), "an annotation cannot be resolved"),
-    "no result": (book(result=""), "says nothing of its result: annotate it, e.g. -> Price"),
-    "None": (book(result=" -> None"), "says nothing of its result"),
+    "no result": (book(result=""), "the result has no type: annotate it, e.g. -> Price"),
+    "None": (book(result=" -> None"), "the result has no type"),
     "strange result": (book(result=" -> Strange"), "pydantic has no schema for its arguments or result"),
     "strange extra": (
         book(arguments="args: Slot, limit: int"),
-        "'limit' has no type that can be given: Key, Transaction",
+        "parameter 'limit': unsupported type; use one of Key, Transaction",
     ),
-    "untyped extra": (book(arguments="args: Slot, limit=3"), "parameter 'limit' has no type that can be given"),
+    "untyped extra": (book(arguments="args: Slot, limit=3"), "parameter 'limit': unsupported type"),
     "positional extra": (
         book(arguments="args: Slot, docs: Documents, /"),
-        "'docs' must be one that can be given by name",
+        "parameter 'docs' cannot be given by name: write it without / and *",
     ),
-    "starred extra": (book(arguments="args: Slot, *docs: Documents"), "'docs' must be one that can be given by name"),
-    "no transaction": (book("@tool.transactional"), "takes no Transaction: add a parameter tx: Transaction"),
+    "starred extra": (
+        book(arguments="args: Slot, *docs: Documents"),
+        "parameter 'docs' cannot be given by name: write it without / and *",
+    ),
+    "no transaction": (book("@tool.transactional"), "must take a Transaction: add a parameter tx: Transaction"),
     "plain and HTTP": (
         '@tool.read\ndef book(args: Slot, http: httpx2.AsyncClient) -> Free:\n    "Book."\n',
         "a plain def runs in a thread and cannot use 'http': write async def",
@@ -158,17 +161,17 @@ MISTAKES = {
         '@tool.transactional\ndef book(args: Slot, tx: Transaction) -> Free:\n    "Book."\n',
         "a plain def runs in a thread and cannot use 'tx': write async def",
     ),
-    "class": ('@tool.read\nclass book:\n    "Book."\n', "is no function: put the decorator directly above a def"),
-    "twice": (book("@tool.read\n@tool.read"), "is no function: put the decorator directly above a def"),
-    "unknown profile": (book("@tool.read(retry='often')"), "there is no retry profile 'often': use one of standard"),
+    "class": ('@tool.read\nclass book:\n    "Book."\n', "this is no function: put the decorator directly above a def"),
+    "twice": (book("@tool.read\n@tool.read"), "this is no function: put the decorator directly above a def"),
+    "unknown profile": (book("@tool.read(retry='often')"), "retry='often' must be one of standard"),
     "timeout 0": (book("@tool.read(timeout=0)"), "timeout=0 must be a number of seconds above 0"),
     "timeout NaN": (book("@tool.read(timeout=float('nan'))"), "timeout=nan must be a number of seconds above 0"),
     "timeout for ever": (book("@tool.read(timeout=float('inf'))"), "timeout=inf must be a number of seconds above 0"),
     "timeout of years": (book("@tool.read(timeout=1e300)"), "timeout=1e+300 must be a number of seconds above 0"),
     "timeout in words": (book("@tool.read(timeout='5')"), "timeout='5' must be a number of seconds above 0"),
-    "reserved": (book().replace("def book", "def plan"), "plan: is the name of one of Replan's own activities"),
+    "reserved": (book().replace("def book", "def plan"), "plan: this is the name of one of Replan's own activities"),
     "two of a name": (book() + "first = book\n" + book(), "book: another tool has this name already: rename"),
-    "observe writes": (book("@tool.idempotent(observe=write)"), "observe=write must be a @tool.read with a model"),
+    "observe writes": (book("@tool.idempotent(observe=write)"), "observe=write must be a @tool.read"),
     "observe no tool": (book("@tool.read(observe=undecorated)"), "observe=undecorated is no tool: decorate it"),
     "observe in words": (book("@tool.read(observe='look')"), "observe='look' is no tool: decorate it"),
     "observe unknown argument": (
@@ -198,13 +201,13 @@ MISTAKES = {
     ),
     "reconcile writes": (
         book("@tool.idempotent(reconcile=write)"),
-        "book: reconcile=write must be a @tool.read with a model: looking must change nothing",
+        "book: reconcile=write must be a @tool.read: observing must change nothing",
     ),
     "reconcile no tool": (book("@tool.idempotent(reconcile=undecorated)"), "reconcile=undecorated is no tool"),
     "reconcile in words": (book("@tool.idempotent(reconcile='look')"), "reconcile='look' is no tool: decorate it"),
     "reconcile of a read": (
         book("@tool.read(reconcile=look)"),
-        "book: is a @tool.read, so there is no effect to find out about: leave reconcile= out",
+        "book: a @tool.read has no effect to find out about: leave reconcile= out",
     ),
     "reconcile over result": (
         book("@tool.idempotent(reconcile=look.using(day='result.day'))"),
@@ -220,7 +223,7 @@ MISTAKES = {
     ),
     "reconcile key as a number": (
         book("@tool.idempotent(reconcile=look.using(at='key'))"),
-        "book: the key is a text, and 'at' of look is none: give it an argument of type str",
+        "book: the key is a str, but 'at' of look is not: give it an argument of type str",
     ),
     "reconcile lacks": (
         book("@tool.idempotent(reconcile=look_at)"),
@@ -228,15 +231,15 @@ MISTAKES = {
     ),
     "reconcile finds another model": (
         book("@tool.idempotent(reconcile=look)", result=" -> Place"),
-        "book: what reconcile=look finds becomes its result, and Free lacks ['city'] of Place: give both one model",
+        "book: the result of reconcile=look becomes its result, but Free lacks ['city'] of Place: use one model",
     ),
     "reconcile finds another type": (
         book("@tool.idempotent(reconcile=look)", result=" -> list[Free]"),
-        "what reconcile=look finds becomes its result, and that is of another type: give both one model",
+        "the result of reconcile=look becomes its result, but it is of another type: use one model",
     ),
     "reconcile finds fields of another type": (
         "class Count(BaseModel):\n    free: int\n\n\n" + book("@tool.idempotent(reconcile=look)", result=" -> Count"),
-        "and 'free' of Free is a list, of Count a number: give both one model",
+        "but 'free' of Free is a list, of Count a number: use one model",
     ),
     "key in observe": (
         book("@tool.read(observe=look.using(day='key'))"),
@@ -248,7 +251,7 @@ MISTAKES = {
     ),
     "settle alone": (
         book("@tool.idempotent(settle=5)"),
-        "book: settle=5 says when reconcile= is believed, and there is none: leave it out",
+        "book: settle=5 has a meaning only with reconcile=: leave it out",
     ),
     "settle before": (
         book("@tool.idempotent(reconcile=look, settle=-1)"),
@@ -259,16 +262,16 @@ MISTAKES = {
     "settle for days": (book("@tool.idempotent(reconcile=look, settle=86401)"), "settle=86401 must be a number of"),
     "datasource as a URL": (
         book("@tool.transactional(datasource='sqlite+aiosqlite://me:secret@/x')", "args: Slot, tx: Transaction"),
-        "book: datasource= is of type str, not an AsyncEngine: write create_async_engine(URL)",
+        "book: datasource= is of type str, not an AsyncEngine: use create_async_engine(URL)",
     ),
     "datasource that blocks": (
         "from sqlalchemy import create_engine\n\n\n"
         + book("@tool.transactional(datasource=create_engine('sqlite://'))", "args: Slot, tx: Transaction"),
-        "book: datasource= is of type Engine, not an AsyncEngine: write create_async_engine(URL)",
+        "book: datasource= is of type Engine, not an AsyncEngine: use create_async_engine(URL)",
     ),
     "datasource without a transaction": (
         ENGINE + book("@tool.idempotent(datasource=BANK)"),
-        "book: has a datasource but takes no Transaction: add a parameter tx: Transaction",
+        "book: datasource= has a meaning only with a Transaction: add a parameter tx: Transaction",
     ),
     "fallback no tool": (book("@tool.read(fallback=undecorated)"), "fallback=undecorated is no tool: decorate it"),
     "fallback of a read": (
@@ -277,21 +280,21 @@ MISTAKES = {
     ),
     "unknown option": (
         book("@tool.read(retries=3)"),
-        "book: there is no option 'retries': did you mean retry or reconcile?: use observe, reconcile, settle, undo,",
+        "book: there is no option 'retries': did you mean retry or reconcile?: use one of observe, reconcile,",
     ),
     "untrusted no truth": (
         book("@tool.read(untrusted='yes')"),
         "book: untrusted='yes' must be True or False",
     ),
-    "tokens for nothing": (book("@tool.read(tokens=100)"), "book: has tokens=100 but takes no LanguageModel"),
+    "tokens for nothing": (book("@tool.read(tokens=100)"), "book: tokens=100 has a meaning only with a LanguageModel"),
     "tokens no number": (book("@tool.read(tokens='many')"), "book: tokens='many' must be a whole number"),
     "tokens beside more than all": (
-        book("@tool.read(tokens=9, tokens_beside=10)", "args: Slot, model: LanguageModel"),
-        "book: tokens_beside=10 must be a whole number, and no more than tokens=9",
+        book("@tool.read(tokens=9, tokens_overhead=10)", "args: Slot, model: LanguageModel"),
+        "book: tokens_overhead=10 must not be more than tokens=9",
     ),
     "a model without tokens": (
         book(arguments="args: Slot, model: LanguageModel"),
-        "book: takes a LanguageModel: say how many tokens one call may use, e.g. tokens=10_000",
+        "book: it takes a LanguageModel: say how many tokens one call may use, e.g. tokens=10_000",
     ),
     "a model in a thread": (
         book("@tool.read(tokens=9)", "args: Slot, model: LanguageModel").replace("async def", "def"),
@@ -299,7 +302,7 @@ MISTAKES = {
     ),
     "unknown option beside others": (
         book("@tool.read(cache=True)", result=""),
-        "book: there is no option 'cache': use",
+        "book: there is no option 'cache': use one of",
     ),
     "fallback model": (book("@tool.read(fallback=look_at)"), "fallback=look_at must take the same arguments"),
     "fallback circle": (
@@ -308,7 +311,7 @@ MISTAKES = {
     ),
     "ensure no text": (
         book("@tool.read(ensure=True)"),
-        "book: ensure=True must be a condition in quotes, e.g. 'result",
+        "book: ensure=True must be a str, e.g. 'result",
     ),
     "ensure nothing": (
         book("@tool.read(ensure='')"),
@@ -332,7 +335,7 @@ MISTAKES = {
     ),
     "ensure only arguments": (
         book("@tool.read(ensure='args.at > 0')"),
-        "book: ensure='args.at > 0' says nothing of the result: compare something of it, e.g. result.id != none",
+        "book: ensure='args.at > 0' does not use the result: compare something of it, e.g. result.id != none",
     ),
     "ensure unknown field": (
         book("@tool.read(ensure='len(result.fre) > 0')"),
@@ -529,7 +532,7 @@ PROMISES = {
     "ensure": (book("@tool.read(ensure='len(result.free) > 0')"), False),
     "untrusted": (book("@tool.read(untrusted=True)"), False),
     "tokens": (book("@tool.read(tokens=9)", "args: Slot, model: LanguageModel"), False),
-    "tokens beside": (book("@tool.read(tokens=9, tokens_beside=4)", "args: Slot, model: LanguageModel"), False),
+    "tokens beside": (book("@tool.read(tokens=9, tokens_overhead=4)", "args: Slot, model: LanguageModel"), False),
 }
 
 

@@ -9,7 +9,7 @@ from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 
 from activities.storage.store import adopt
-from activities.toolbox.declare.tool import Options
+from activities.toolbox.declare.tool import ToolOptions
 from replan import Key, Refused, Tool, Transaction, tool
 from tests.activities.bench import Bench
 from workflows.catalogue import Effect
@@ -59,7 +59,7 @@ async def found(engine: AsyncEngine, statement: str) -> list[object]:
 
 async def test_words_and_ledger_commit_there(calls: Bench, bank: AsyncEngine) -> None:
     """And nothing in the store, where a table `words` does not even exist."""
-    await calls.call(Tool(write, Effect.TRANSACTIONAL, Options(datasource=bank)), run="r", word="one")
+    await calls.call(Tool(write, Effect.TRANSACTIONAL, ToolOptions(datasource=bank)), run="r", word="one")
 
     assert await found(bank, "SELECT word FROM words") == ["one"]
     assert await found(bank, "SELECT key FROM replan_ledger") == ["r/a"]
@@ -68,7 +68,7 @@ async def test_words_and_ledger_commit_there(calls: Bench, bank: AsyncEngine) ->
 
 async def test_a_second_call_is_given_what_the_first_came_to(calls: Bench, bank: AsyncEngine) -> None:
     """The ledger that knows it is the one there."""
-    writer = Tool(write, Effect.TRANSACTIONAL, Options(datasource=bank))
+    writer = Tool(write, Effect.TRANSACTIONAL, ToolOptions(datasource=bank))
     first, second = [await calls.call(writer, run="r", word="one") for _ in range(2)]
 
     assert (first.replayed, second.replayed, second.result) == (False, True, {"word": "one"})
@@ -76,16 +76,16 @@ async def test_a_second_call_is_given_what_the_first_came_to(calls: Bench, bank:
 
 async def test_what_fails_leaves_nothing_there(calls: Bench, bank: AsyncEngine) -> None:
     """Neither a word nor a row of the ledger."""
-    await calls.fails(Tool(write, Effect.TRANSACTIONAL, Options(datasource=bank)), word="no")
+    await calls.fails(Tool(write, Effect.TRANSACTIONAL, ToolOptions(datasource=bank)), word="no")
 
     assert await found(bank, "SELECT word FROM words UNION SELECT key FROM replan_ledger") == []
 
 
 async def test_a_read_reads_there_and_cannot_write(calls: Bench, bank: AsyncEngine) -> None:
     """What it says that it does is what it can do, in any database."""
-    await calls.call(Tool(write, Effect.TRANSACTIONAL, Options(datasource=bank)), word="one")
-    seen = await calls.call(Tool(look, Effect.READ, Options(datasource=bank)), word="any")
-    fault, _ = await calls.fails(Tool(write, Effect.READ, Options(datasource=bank)), word="two")
+    await calls.call(Tool(write, Effect.TRANSACTIONAL, ToolOptions(datasource=bank)), word="one")
+    seen = await calls.call(Tool(look, Effect.READ, ToolOptions(datasource=bank)), word="any")
+    fault, _ = await calls.fails(Tool(write, Effect.READ, ToolOptions(datasource=bank)), word="two")
 
     assert (seen.result, fault.code) == ({"word": "one"}, Code.BUG)
     assert await found(bank, "SELECT word FROM words") == ["one"]
@@ -93,14 +93,14 @@ async def test_a_read_reads_there_and_cannot_write(calls: Bench, bank: AsyncEngi
 
 async def test_another_effect_has_its_transaction_there_too(calls: Bench, bank: AsyncEngine) -> None:
     """A tool with a key that also takes a Transaction."""
-    await calls.call(Tool(send, Effect.KEYED, Options(datasource=bank)), word="one")
+    await calls.call(Tool(send, Effect.KEYED, ToolOptions(datasource=bank)), word="one")
 
     assert await found(bank, "SELECT word FROM words") == ["one"]
 
 
 async def test_an_unkeyed_tool_writes_in_its_own_database(calls: Bench, bank: AsyncEngine) -> None:
     """Its claim lies in the store, so that neither waits for the other."""
-    await calls.call(Tool(write, Effect.UNKEYED, Options(datasource=bank)), run="r", word="one")
+    await calls.call(Tool(write, Effect.UNKEYED, ToolOptions(datasource=bank)), run="r", word="one")
 
     assert await found(bank, "SELECT word FROM words") == ["one"]
     assert await found(calls.engine, "SELECT key FROM replan_ledger WHERE result IS NOT NULL") == ["r/a"]
@@ -114,7 +114,7 @@ async def jot(args: Word, tx: Transaction) -> Word:
 
 async def test_an_unkeyed_tool_does_not_write_in_the_store(calls: Bench) -> None:
     """The row of its claim would have to wait for it; what it writes there commits with the ledger when it says so."""
-    fault, _ = await calls.fails(Tool(jot, Effect.UNKEYED, Options()), word="one")
+    fault, _ = await calls.fails(Tool(jot, Effect.UNKEYED, ToolOptions()), word="one")
 
     assert fault.code is Code.BUG and "declare it @tool.transactional" in fault.reason
     assert await found(calls.engine, "SELECT word FROM notes") == []

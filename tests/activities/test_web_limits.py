@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from activities.toolbox.declare.tool import Options, Tool
+from activities.toolbox.declare.tool import Tool, ToolOptions
 from activities.toolbox.http.fetch_page import MAX_BODY, MAX_TEXT, MAX_TITLE, fetch_page
 from activities.toolbox.http.network import MAX_TRAFFIC, Patience
 from replan.testing.http_server import SILENCE, endlessly, reply, streaming
@@ -103,7 +103,7 @@ async def test_a_server_that_falls_silent_is_tried_again(answer: bytes | None) -
 
 async def test_headers_that_drip_end_with_the_call(tmp_path: Path) -> None:
     """A server that always says a little is ended by the time that the whole call has."""
-    hasty = Tool(fetch_page.function, fetch_page.effect, Options(timeout=0.5))
+    hasty = Tool(fetch_page.function, fetch_page.effect, ToolOptions(timeout=0.5))
     async with (
         bench(tmp_path, allow_hosts=HERE) as calls,
         streaming(lambda _head: endlessly(HTML, b"x: y\r\n", pause=0.02)) as server,

@@ -56,7 +56,7 @@ BAD_TOOLS = {
     "bare decorator": (TOOL.replace("@tool.read", "@tool"), ["echo: a bare @tool does not say what a call changes"]),
     "two mistakes": (
         TOOL.replace("-> Word", "").replace('    """Say it again."""\n', ""),
-        ["echo: has no docstring", "echo: says nothing of its result"],
+        ["echo: there is no docstring", "echo: the result has no type"],
     ),
     "built-in name": (TOOL.replace("echo", "search"), ["search: another tool has this name already"]),
     "raises": ("raise RuntimeError('no luck')", ["cannot be imported: RuntimeError: no luck."]),

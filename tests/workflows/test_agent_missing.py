@@ -13,8 +13,8 @@ from activities.boundary.boundary import Boundary
 from activities.planning.activities import Planning
 from activities.planning.planner import Planner, ScriptedPlanner
 from activities.storage.store import open_store
-from activities.toolbox.injection import Resources
 from activities.toolbox.registry import Registry
+from activities.toolbox.resources import Resources
 from replan import Refused, Tool, tool
 from tests.harness import DONE, Proposals, Stage, outcome, plan, staged, step, worker
 from tests.workflows.history import timers, until

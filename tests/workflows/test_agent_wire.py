@@ -20,8 +20,8 @@ from activities.boundary.boundary import MAX_RESULT, Boundary
 from activities.planning.activities import Planning
 from activities.planning.planner import ScriptedPlanner
 from activities.storage.store import open_store
-from activities.toolbox.injection import Resources
 from activities.toolbox.registry import Registry
+from activities.toolbox.resources import Resources
 from replan import Tool, Transaction, tool
 from runtime import serve
 from tests.harness import DONE, Proposals, Stage, outcome, plan, staged, step, worker

@@ -1,17 +1,16 @@
-"""Other tools that a tool names: what looks again after its refusal, what finds out whether its effect happened, what
-undoes it, what takes over from it.
+"""The other tools that a tool names: `observe`, `reconcile`, `undo` and `fallback`.
 
-All but the last say where the other's arguments come from, as paths over the call: `args.day`, `result.id`, `key`.
-Omitted arguments are taken from `args` by name.
+All but `fallback` may say where the other's arguments come from, as paths over the call: `args.day`, `result.id`,
+`key`. Arguments without a path are taken from `args` by name.
 """
 
 import inspect
-from collections.abc import Iterable, Mapping
-from typing import Any, get_args, get_type_hints
+from collections.abc import Iterator, Mapping
+from typing import Any, TypeGuard, get_args, get_type_hints
 
 from pydantic import BaseModel, RootModel
 
-from activities.toolbox.declare.conditions import Fields, NoField
+from activities.toolbox.declare.fields import Fields, NoField
 from activities.toolbox.declare.tool import Companion, Tool
 from activities.toolbox.expressions.evaluation import Type
 from workflows import catalogue
@@ -19,18 +18,20 @@ from workflows.catalogue import Effect
 from workflows.plan import nearest
 
 UNRESOLVED = (NameError, AttributeError, TypeError, SyntaxError)
-"""What an annotation raises that names nothing."""
+"""What `get_type_hints` raises for an annotation that names nothing."""
 
 
-def mistakes(tool: Tool[..., Any], args: type[BaseModel], result: Any) -> list[str]:
-    """Say in one sentence per mistake what is wrong with the other tools that a tool names."""
-    name, options, call = tool.__name__, tool.options, {"args": args, "result": result}
-    return [
-        *_observe_mistakes(name, options.observe, {"args": args}),
-        *_reconcile_mistakes(tool, {"args": args, "key": str}, result),
-        *_undo_mistakes(name, options.undo, call),
-        *_fallback_mistakes(tool, args),
-    ]
+def mistakes(tool: Tool[..., Any], args: type[BaseModel], result: Any) -> Iterator[str]:
+    """The mistakes of a tool in naming others, one sentence each."""
+    name, options = tool.__name__, tool.options
+    if options.observe is not None:
+        yield from _read_mistakes(name, "observe", options.observe, {"args": args})
+    if options.reconcile is not None:
+        yield from _reconcile_mistakes(tool, _as_companion(options.reconcile), {"args": args, "key": str}, result)
+    if options.undo is not None:
+        yield from _undo_mistakes(name, _as_companion(options.undo), {"args": args, "result": result})
+    if options.fallback is not None:
+        yield from _fallback_mistakes(tool, options.fallback, args)
 
 
 def as_data(companion: Tool[..., Any] | Companion | None, args: type[BaseModel]) -> catalogue.Companion | None:
@@ -43,7 +44,7 @@ def as_data(companion: Tool[..., Any] | Companion | None, args: type[BaseModel])
     return catalogue.Companion(kind=companion.tool.__name__, args={**by_name, **companion.paths})
 
 
-def is_model(hint: Any) -> bool:
+def is_model(hint: Any) -> TypeGuard[type[BaseModel]]:
     """Whether it is a model whose JSON is an object, as the arguments of a step are."""
     return (
         isinstance(hint, type)
@@ -53,85 +54,76 @@ def is_model(hint: Any) -> bool:
     )
 
 
-def _observe_mistakes(name: str, observe: Tool[..., Any] | Companion | None, call: Mapping[str, Any]) -> list[str]:
-    if observe is None:
-        return []
-    look = _as_companion(observe).tool
-    if isinstance(look, Tool) and look.effect is not Effect.READ:
-        return [f"{name}: observe={look.__name__} must be a @tool.read with a model: looking must change nothing."]
-    return _path_mistakes(name, "observe", _as_companion(observe), call)
+def _read_mistakes(
+    name: str, option: str, companion: Tool[..., Any] | Companion, call: Mapping[str, Any]
+) -> Iterator[str]:
+    read = _as_companion(companion).tool
+    if isinstance(read, Tool) and read.effect is not Effect.READ:
+        yield f"{name}: {option}={read.__name__} must be a @tool.read: observing must change nothing."
+    else:
+        yield from _path_mistakes(name, option, _as_companion(companion), call)
 
 
-def _reconcile_mistakes(tool: Tool[..., Any], call: Mapping[str, Any], result: Any) -> list[str]:
-    name, reconcile = tool.__name__, tool.options.reconcile
-    if reconcile is None:
-        return []
+def _reconcile_mistakes(
+    tool: Tool[..., Any], reconcile: Companion, call: Mapping[str, Any], result: Any
+) -> Iterator[str]:
+    name, read = tool.__name__, reconcile.tool
     if tool.effect is Effect.READ:
-        return [f"{name}: is a @tool.read, so there is no effect to find out about: leave reconcile= out."]
-    look = _as_companion(reconcile).tool
-    if isinstance(look, Tool) and look.effect is not Effect.READ:
-        return [f"{name}: reconcile={look.__name__} must be a @tool.read with a model: looking must change nothing."]
-    mistakes = _path_mistakes(name, "reconcile", _as_companion(reconcile), call)
-    found = _hints_of(look).get("return") if isinstance(look, Tool) else None
-    if not mistakes and (missing := _missing(found, result)):
-        mistakes.append(
-            f"{name}: what reconcile={look.__name__} finds becomes its result, and {missing}: give both one model."
-        )
-    return mistakes
+        yield f"{name}: a @tool.read has no effect to find out about: leave reconcile= out."
+        return
+    wrong = list(_read_mistakes(name, "reconcile", reconcile, call))
+    yield from wrong
+    found = _hints_of(read).get("return") if isinstance(read, Tool) else None
+    if not wrong and (difference := _difference(found, result)):
+        yield f"{name}: the result of reconcile={read.__name__} becomes its result, but {difference}: use one model."
 
 
-def _missing(found: Any, result: Any) -> str | None:
-    """What a value of the type `found` lacks to be a `result`, as the middle of a sentence."""
+def _difference(found: Any, result: Any) -> str | None:
+    """Why a value of the type `found` is no `result`, as the middle of a sentence."""
     if found == result or None in (found, result):  # a tool without a result has a mistake of its own
         return None
     if not (is_model(found) and is_model(result)):
-        return "that is of another type"
+        return "it is of another type"
     required = {field for field, info in result.model_fields.items() if info.is_required()}
-    lacks = sorted(required - {*found.model_fields})
-    return f"{found.__name__} lacks {lacks} of {result.__name__}" if lacks else _other_type(found, result, required)
-
-
-def _other_type(found: type[BaseModel], result: type[BaseModel], fields: Iterable[str]) -> str | None:
+    if lacks := sorted(required - {*found.model_fields}):
+        return f"{found.__name__} lacks {lacks} of {result.__name__}"
     there, wanted = Fields.of(found), Fields.of(result)
-    for field in sorted(fields):
+    for field in sorted(required):
         one, other = there.type(f"result.{field}"), wanted.type(f"result.{field}")
         if one and other and one is not other:
             return f"{field!r} of {found.__name__} is {one.value}, of {result.__name__} {other.value}"
     return None
 
 
-def _undo_mistakes(name: str, undo: Tool[..., Any] | Companion | None, call: Mapping[str, Any]) -> list[str]:
-    if undo is None:
-        return []
-    other = _as_companion(undo).tool
+def _undo_mistakes(name: str, undo: Companion, call: Mapping[str, Any]) -> Iterator[str]:
+    other = undo.tool
     if isinstance(other, Tool) and other.effect is Effect.READ:
-        return [f"{name}: undo={other.__name__} is a @tool.read, which changes nothing: name a tool that undoes it."]
-    return _path_mistakes(name, "undo", _as_companion(undo), call)
+        yield f"{name}: undo={other.__name__} is a @tool.read, which changes nothing: name a tool that undoes it."
+    else:
+        yield from _path_mistakes(name, "undo", undo, call)
 
 
-def _path_mistakes(name: str, option: str, companion: Companion, call: Mapping[str, Any]) -> list[str]:
-    """What is wrong with where the arguments of a companion come from; `call` has the types of the paths' roots."""
+def _path_mistakes(name: str, option: str, companion: Companion, call: Mapping[str, Any]) -> Iterator[str]:
+    """Mistakes in where the arguments of a companion come from; `call` has the types of the paths' roots."""
     if not isinstance(companion.tool, Tool):
-        return [_no_tool(name, option, companion.tool)]
+        yield _no_tool(name, option, companion.tool)
+        return
     theirs, other = _args_of(companion.tool), companion.tool.__name__
     if theirs is None:
-        return [f"{name}: {option}={other} must take a model of arguments."]
-    wrong = []
+        yield f"{name}: {option}={other} must take a pydantic model of arguments."
+        return
     for field, path in companion.paths.items():
         if field not in theirs.model_fields:
             has = sorted(theirs.model_fields)
-            wrong.append(f"{name}: {other} has no argument {field!r}{nearest(field, has)}: it has {has}.")
+            yield f"{name}: {other} has no argument {field!r}{nearest(field, has)}: it has {has}."
         elif reason := _wrong_path(path, call):
-            wrong.append(f"{name}: {field}={path!r} {reason}.")
+            yield f"{name}: {field}={path!r} {reason}."
         elif path == "key" and Fields.of(theirs).type(f"args.{field}") not in (Type.TEXT, None):
-            wrong.append(
-                f"{name}: the key is a text, and {field!r} of {other} is none: give it an argument of type str."
-            )
+            yield f"{name}: the key is a str, but {field!r} of {other} is not: give it an argument of type str."
     filled = {*companion.paths, *call["args"].model_fields}
     for field, info in theirs.model_fields.items():
         if info.is_required() and field not in filled:
-            wrong.append(f'{name}: {other} needs {field!r}: write {option}={other}.using({field}="args...").')
-    return wrong
+            yield f'{name}: {other} needs {field!r}: write {option}={other}.using({field}="args...").'
 
 
 def _wrong_path(path: str, call: Mapping[str, Any]) -> str | None:
@@ -148,24 +140,27 @@ def _wrong_path(path: str, call: Mapping[str, Any]) -> str | None:
     return None
 
 
-def _fallback_mistakes(tool: Tool[..., Any], args: type[BaseModel]) -> list[str]:
-    name, fallback = tool.__name__, tool.options.fallback
-    if fallback is None:
-        return []
+def _fallback_mistakes(tool: Tool[..., Any], fallback: object, args: type[BaseModel]) -> Iterator[str]:
+    name = tool.__name__
     if not isinstance(fallback, Tool):
-        return [_no_tool(name, "fallback", fallback)]
+        yield _no_tool(name, "fallback", fallback)
+        return
     theirs, other = _args_of(fallback), fallback.__name__
+    if cycle := _cycle(name, fallback):
+        yield f"{name}: its fallbacks lead back to {cycle}: let the last one have none."
+    elif tool.effect is Effect.READ and fallback.effect not in (Effect.READ, None):
+        yield f"{name}: fallback={other} changes something, and a @tool.read must not: name another @tool.read."
+    elif theirs is None or not _accepts(theirs, args):
+        yield f"{name}: fallback={other} must take the same arguments: give both the same model."
+
+
+def _cycle(name: str, fallback: Tool[..., Any]) -> str | None:
+    """The tool at which the fallbacks of a tool come round again."""
     seen, following = {name}, fallback
     while isinstance(following.options.fallback, Tool) and following.__name__ not in seen:
         seen.add(following.__name__)
         following = following.options.fallback
-    if following.__name__ in seen:
-        return [f"{name}: its fallbacks lead back to {following.__name__}: let the last one have none."]
-    if tool.effect is Effect.READ and fallback.effect not in (Effect.READ, None):
-        return [f"{name}: fallback={other} changes something, and a @tool.read must not: name another @tool.read."]
-    if theirs is None or not _accepts(theirs, args):
-        return [f"{name}: fallback={other} must take the same arguments: give both the same model."]
-    return []
+    return following.__name__ if following.__name__ in seen else None
 
 
 def _no_tool(name: str, option: str, given: object) -> str:
@@ -178,8 +173,8 @@ def _accepts(theirs: type[BaseModel], ours: type[BaseModel]) -> bool:
     return issubclass(ours, theirs) or required <= set(ours.model_fields) <= set(theirs.model_fields)
 
 
-def _as_companion(observe: Tool[..., Any] | Companion) -> Companion:
-    return observe if isinstance(observe, Companion) else Companion(observe)
+def _as_companion(other: Tool[..., Any] | Companion) -> Companion:
+    return other if isinstance(other, Companion) else Companion(other)
 
 
 def _args_of(tool: Tool[..., Any]) -> type[BaseModel] | None:

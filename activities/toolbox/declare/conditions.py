@@ -1,6 +1,6 @@
-"""What a tool ensures: a condition over its arguments and its result, e.g. `ensure="result.amount == args.amount"`.
+"""The conditions of `ensure="result.amount == args.amount"`: checked when a tool is loaded, decided for each result.
 
-An answer can have the promised shape and still be a lie: a charge of another amount, a booking for another day.
+A result may have the promised type and still be wrong: a charge of another amount, a booking for another day.
 """
 
 import ast
@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any, ClassVar
 
-from pydantic import JsonValue, TypeAdapter
-from pydantic.errors import PydanticUserError
+from pydantic import JsonValue
 
+from activities.toolbox.declare.fields import Fields, NoField
 from activities.toolbox.expressions.evaluation import (
     TRUTH,
     TYPED_FUNCTIONS,
@@ -27,133 +27,27 @@ from activities.toolbox.expressions.evaluation import (
     type_of,
 )
 from activities.toolbox.expressions.expression import Reader, Sign, Unreadable, named
-from workflows.plan import nearest
-
-Schema = Mapping[str, Any]
-
-_TYPES: Mapping[str, Type] = {
-    "integer": Type.NUMBER,
-    "number": Type.NUMBER,
-    "string": Type.TEXT,
-    "boolean": Type.TRUTH,
-    "null": Type.NONE,
-    "array": Type.LIST,
-    "object": Type.OBJECT,
-}
-
-
-class NoField(LookupError):
-    """There is no such field; the message says what is there instead."""
-
-
-@dataclass(frozen=True)
-class Fields:
-    """What is known of a type."""
-
-    written: Schema
-    """The schema of its JSON."""
-    read: Schema
-    """The schema of what it is made of, which tells a decimal from a text."""
-
-    @classmethod
-    def of(cls, annotation: Any) -> "Fields":
-        """Look at an annotation; of none, and of one that pydantic has no schema for, nothing is known."""
-        if annotation in (None, type(None)):
-            return cls({}, {})
-        try:
-            adapter = TypeAdapter[Any](annotation)
-            return cls(adapter.json_schema(by_alias=False, mode="serialization"), adapter.json_schema(by_alias=False))
-        except PydanticUserError:
-            return cls({}, {})
-
-    def type(self, dotted: str) -> Type | None:
-        """The type of the value of `root.field.0.field` where `root` is of this type; None where it is not known.
-
-        Raises:
-            NoField: it has no such field.
-        """
-        type = _type(_at(self.written, dotted))
-        try:
-            return type if type is _type(_at(self.read, dotted)) else None
-        except NoField:  # it is computed
-            return None
-
-
-def _at(whole: Schema, dotted: str) -> list[Schema]:
-    """The schemas that a value may have; an empty one allows anything."""
-    parts = dotted.split(".")
-    places = _members(whole, whole)
-    for number, part in enumerate(parts[1:], start=1):
-        below = [schema for place in places for schema in _below(place, part)]
-        if not below:
-            raise NoField(_instead(".".join(parts[:number]), part, places))
-        places = [member for schema in below for member in _members(schema, whole)]
-    return places
-
-
-def _members(schema: Schema, whole: Schema) -> list[Schema]:
-    """What a union consists of, references followed."""
-    if "$ref" in schema:
-        return _members(whole["$defs"][schema["$ref"].rpartition("/")[2]], whole)
-    union = schema.get("anyOf") or schema.get("oneOf")
-    return [member for one in union for member in _members(one, whole)] if union else [schema]
-
-
-def _below(schema: Schema, part: str) -> list[Schema]:
-    """The schema of a part of a value; nothing when it has no such part."""
-    match _TYPES.get(schema.get("type", "")):
-        case Type.OBJECT:
-            named = schema.get("properties", {})
-            others = schema.get("additionalProperties", "properties" not in schema)
-            found = named.get(part, others)
-        case Type.LIST:
-            first = schema.get("prefixItems", [])
-            others = schema.get("items", not first)
-            found = part.isdecimal() and (first[int(part)] if int(part) < len(first) else others)
-        case None:
-            found = True
-        case _:
-            found = False
-    return [{} if found is True else found] if found is not False else []
-
-
-def _instead(where: str, part: str, places: Sequence[Schema]) -> str:
-    """What is there instead of a part, as the end of a sentence."""
-    models = [place for place in places if "properties" in place]
-    if models:
-        near = nearest(part, {field for model in models for field in model["properties"]})
-        there = [f"{model.get('title', where)} has {sorted(model['properties'])}" for model in models]
-        return f"{near}: {', '.join(there)}"
-    if Type.LIST in map(_type, ([place] for place in places)):
-        return f": {where!r} is a list, so write {where}.0 for its first item"
-    return f": {where!r} has no fields"
-
-
-def _type(places: Sequence[Schema]) -> Type | None:
-    """The type of all these schemas; whether there may be none does not matter."""
-    types = {_TYPES.get(place.get("type", "")) for place in places}
-    types = types - {Type.NONE} or types
-    return types.pop() if len(types) == 1 else None
-
 
 MAX_LENGTH = 1000
 """Characters of a condition."""
+SHOWN = 100
+"""Characters of a condition that a message about its mistakes repeats."""
 
 
 class Undecided(Unreadable):
-    """These values do not let it be said whether the condition holds; the message says why."""
+    """These values do not decide the condition; the message says why."""
 
 
 @dataclass(frozen=True)
 class Condition:
-    """A condition that can be asked again and again."""
+    """A condition that was read; it can be decided any number of times."""
 
     source: str
     tree: ast.expr
     literals: Mapping[str, Value]
-    """The values of those names in the tree that stand for numbers and words."""
+    """Names in the tree that stand for numbers and texts, with their values."""
     lookups: Mapping[str, str]
-    """The dotted names that the others stand for."""
+    """The other names in the tree, with the dotted names that they stand for."""
 
     @classmethod
     def read(cls, source: str) -> "Condition":
@@ -179,16 +73,16 @@ class Condition:
         return tuple(dict.fromkeys(self.lookups.values()))
 
     def check(self, types: Mapping[str, Type | None]) -> None:
-        """See whether it can be decided at all, when its names have values of these types, as far as they are known.
+        """Check its operators against the types of its names, as far as they are known.
 
         Raises:
-            Unreadable: it cannot, like a comparison of a text with a number.
+            Unreadable: it can never be decided, e.g. it compares a text with a number.
         """
         known: dict[str, Type | None] = {name: type_of(value) for name, value in self.literals.items()}
         _type_of(self.tree, known | {name: types.get(dotted) for name, dotted in self.lookups.items()})
 
     def holds(self, values: Mapping[str, Any]) -> bool:
-        """Whether it holds for these values: JSON, in which decimals may stand for numbers.
+        """Decide it for these values: JSON, in which decimals may stand for numbers.
 
         Raises:
             Undecided: a name has no value, or one of a type that cannot be compared in this way.
@@ -203,8 +97,79 @@ class Condition:
             raise Undecided(str(wrong)) from None
 
 
+def mistakes(name: str, ensure: object, args: Any, result: Any) -> list[str]:
+    """The mistakes of a tool's `ensure`, one sentence each; `args` and `result` are annotations."""
+    if ensure is None:
+        return []
+    shown = f"{name}: ensure={ensure!r:.{SHOWN}}"
+    if not isinstance(ensure, str):
+        return [f"{shown} must be a str, e.g. 'result.amount == args.amount'."]
+    try:
+        condition = Condition.read(ensure)
+        types, wrong = _look_up(name, condition, {"args": Fields.of(args), "result": Fields.of(result)})
+        if not wrong:
+            condition.check(types)
+    except Unreadable as unreadable:
+        return [f"{shown} is no condition: {_inside(unreadable)}"]
+    if not wrong and not any(_root(dotted) == "result" for dotted in condition.names):
+        wrong.append(f"{shown} does not use the result: compare something of it, e.g. result.id != none.")
+    return wrong
+
+
+def _look_up(
+    name: str, condition: Condition, known: Mapping[str, Fields]
+) -> tuple[Mapping[str, Type | None], list[str]]:
+    types, wrong = dict[str, Type | None](), list[str]()
+    for dotted in condition.names:
+        if _root(dotted) not in known:
+            wrong.append(f"{name}: ensure reads {dotted!r}: write {' or '.join(f'{root}.{dotted}' for root in known)}.")
+            continue
+        try:
+            types[dotted] = known[_root(dotted)].type(dotted)
+        except NoField as missing:
+            wrong.append(f"{name}: ensure reads {dotted!r}{missing}.")
+    return types, wrong
+
+
+def _root(dotted: str) -> str:
+    return dotted.partition(".")[0]
+
+
+def broken(kind: str, condition: Condition, values: Mapping[str, Any]) -> str | None:
+    """Why a result is rejected, as a sentence for the planner; None where the condition holds."""
+    try:
+        if condition.holds(values):
+            return None
+    except Undecided as why:
+        return f"The result of {kind} does not decide its condition {condition.source!r}: {_inside(why)}"
+    return f"The result of {kind} violates {condition.source!r}: do not use it, make a new plan from what was observed."
+
+
+def seen(dump: Callable[..., Any]) -> Any:
+    """The value that pydantic's `dump` writes, for a condition: JSON by field names, but decimals stay numbers."""
+    # As texts, 24.5 and 24.50 would differ.
+    return _exact(dump(mode="json", by_alias=False, warnings=False), dump(by_alias=False, warnings=False))
+
+
+def _exact(written: JsonValue, value: Any) -> Any:
+    match written, value:
+        case str(), Decimal():
+            return value
+        case dict(), Mapping() if len(written) == len(value):
+            return {name: _exact(item, one) for (name, item), one in zip(written.items(), value.values(), strict=True)}
+        case list(), list() | tuple() | set() | frozenset() | deque() if len(written) == len(value):
+            return [_exact(item, one) for item, one in zip(written, value, strict=True)]
+        case _:
+            return written
+
+
+def _inside(sentence: object) -> str:
+    """A sentence as the end of another."""
+    return f"{str(sentence)[:1].lower()}{str(sentence)[1:]}"
+
+
 class _Reader(Reader):
-    """Reads what conditions have besides arithmetic."""
+    """Reads conditions: comparisons, texts, `and`, `or`, `not`, `in`, dotted names, and arithmetic."""
 
     signs: ClassVar = re.compile(
         r"(?P<text>'[^']*'|\"[^\"]*\")|(?P<name>[^\W\d]\w*(?:\.\w+)+|[^\W\d_]*_\w*)"
@@ -268,7 +233,7 @@ _FUNCTIONS = {**TYPED_FUNCTIONS, _TRUTH: TRUTH}
 
 
 class _Truths(ast.NodeTransformer):
-    """Asks of every name that stands for a condition whether its value is true or false."""
+    """Wraps each name that stands where a truth value must into `truth(name)`."""
 
     def visit_BoolOp(self, node: ast.BoolOp) -> ast.AST:
         node.values = [self._truth(value) for value in node.values]
@@ -287,7 +252,7 @@ class _Truths(ast.NodeTransformer):
 
 
 def _type_of(node: ast.AST, known: Mapping[str, Type | None]) -> Type | None:
-    """The type of a node's value, after a look at all below it."""
+    """The type of a node's value; raises Unreadable where an operator does not take its operands."""
     match node:
         case ast.Name():
             return known.get(node.id)
@@ -316,7 +281,7 @@ def _checked(operation: Operation, operands: Sequence[ast.expr], known: Mapping[
 
 @dataclass(frozen=True)
 class _Names:
-    """The names of a condition's tree, looked up when they are needed."""
+    """The values of the names in a condition's tree, looked up on use."""
 
     condition: Condition
     values: Mapping[str, Any]
@@ -341,7 +306,7 @@ def _found(values: Mapping[str, Any], dotted: str) -> Any:
 
 
 def plain(value: Any) -> Value:
-    """Let decimals stand for all numbers of JSON; a binary one is the number that it is written as."""
+    """JSON with decimals as its numbers; a float becomes the number that it is written as."""
     match value:
         case None | bool():
             return value
@@ -359,79 +324,3 @@ def plain(value: Any) -> Value:
             return {name: plain(item) for name, item in value.items()}
         case _:
             raise Undecided(f"A {type(value).__name__} is no JSON: give plain values.")
-
-
-SHOWN = 100
-"""Characters of a condition that a message about its mistakes repeats."""
-
-
-def mistakes(name: str, ensure: object, args: Any, result: Any) -> list[str]:
-    """Say in one sentence per mistake what is wrong with what a tool ensures; `args` and `result` are annotations."""
-    if ensure is None:
-        return []
-    shown = f"{name}: ensure={ensure!r:.{SHOWN}}"
-    if not isinstance(ensure, str):
-        return [f"{shown} must be a condition in quotes, e.g. 'result.amount == args.amount'."]
-    try:
-        condition = Condition.read(ensure)
-        types, wrong = _look_up(name, condition, {"args": Fields.of(args), "result": Fields.of(result)})
-        if not wrong:
-            condition.check(types)
-    except Unreadable as unreadable:
-        return [f"{shown} is no condition: {_inside(unreadable)}"]
-    if not wrong and not any(_root(dotted) == "result" for dotted in condition.names):
-        wrong.append(f"{shown} says nothing of the result: compare something of it, e.g. result.id != none.")
-    return wrong
-
-
-def broken(kind: str, condition: Condition, values: Mapping[str, Any]) -> str | None:
-    """Why what a tool returned is not what it ensures, in a sentence of ours; None when it is."""
-    try:
-        if condition.holds(values):
-            return None
-    except Undecided as why:
-        return f"It cannot be said whether what {kind} returned keeps {condition.source!r}: {_inside(why)}"
-    return f"What {kind} returned breaks {condition.source!r}: do not rely on it, plan anew from what was observed."
-
-
-def seen(dump: Callable[..., Any]) -> Any:
-    """What a condition sees of the value that pydantic's `dump` writes: JSON under the names of the fields, but with
-    decimals as numbers, since 24.5 and 24.50 are two texts.
-    """
-    return _exact(dump(mode="json", by_alias=False, warnings=False), dump(by_alias=False, warnings=False))
-
-
-def _exact(written: JsonValue, value: Any) -> Any:
-    match written, value:
-        case str(), Decimal():
-            return value
-        case dict(), Mapping() if len(written) == len(value):
-            return {name: _exact(item, one) for (name, item), one in zip(written.items(), value.values(), strict=True)}
-        case list(), list() | tuple() | set() | frozenset() | deque() if len(written) == len(value):
-            return [_exact(item, one) for item, one in zip(written, value, strict=True)]
-        case _:
-            return written
-
-
-def _look_up(
-    name: str, condition: Condition, known: Mapping[str, Fields]
-) -> tuple[Mapping[str, Type | None], list[str]]:
-    types, wrong = dict[str, Type | None](), list[str]()
-    for dotted in condition.names:
-        if _root(dotted) not in known:
-            wrong.append(f"{name}: ensure reads {dotted!r}: write {' or '.join(f'{root}.{dotted}' for root in known)}.")
-            continue
-        try:
-            types[dotted] = known[_root(dotted)].type(dotted)
-        except NoField as missing:
-            wrong.append(f"{name}: ensure reads {dotted!r}{missing}.")
-    return types, wrong
-
-
-def _root(dotted: str) -> str:
-    return dotted.partition(".")[0]
-
-
-def _inside(sentence: object) -> str:
-    """A sentence as the end of another."""
-    return f"{str(sentence)[:1].lower()}{str(sentence)[1:]}"

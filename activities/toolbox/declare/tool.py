@@ -1,22 +1,52 @@
-"""The decorators that make a function a tool; which one says what a call may change in the world.
+"""The decorators that make a function a tool. Which one declares what a call changes in the world:
 
-@tool.read            nothing to protect
-@tool.idempotent      repeating is harmless
-@tool.keyed           the idempotency key is sent downstream, which makes a second call the first
-@tool.transactional   the writes commit in one transaction, or not at all
-@tool.unkeyed         may not be repeated
+@tool.read            nothing
+@tool.idempotent      something; a second call changes nothing more
+@tool.keyed           something; it sends the idempotency key, so that the service applies the effect once
+@tool.transactional   something, in one transaction that commits all of its writes or none
+@tool.unkeyed         something; it must not be repeated
+
+`ToolOptions` is the only list of their options: the decorators take their keywords from it, `--check` its rules, and
+`kind.py` copies into the spec what the spec has a field for.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Generic, Literal, ParamSpec, TypeVar, overload
+from dataclasses import dataclass, field, fields
+from typing import Annotated, Any, Generic, Literal, ParamSpec, TypeAlias, TypeVar, overload
 
 from sqlalchemy.ext.asyncio import AsyncEngine
 
+from workflows import routing
 from workflows.catalogue import Effect
 
 P = ParamSpec("P")
+Keywords = ParamSpec("Keywords")
 R = TypeVar("R")
+
+DAY = routing.STEP_DEADLINE.total_seconds()
+
+
+@dataclass(frozen=True)
+class Rule:
+    """Which values an option takes; `words` end the sentence "timeout=0 must be ..."."""
+
+    holds: Callable[[Any], bool]
+    words: str
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _is_count(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+
+
+_PROFILE = Rule(lambda value: value in list(routing.PROFILES), f"one of {', '.join(routing.PROFILES)}")
+_TIMEOUT = Rule(lambda value: _is_number(value) and 0 < value <= DAY, "a number of seconds above 0, at most a day")
+_SETTLE = Rule(lambda value: _is_number(value) and 0 <= value <= DAY, "a number of seconds from 0 to a day")
+_BOOL = Rule(lambda value: isinstance(value, bool), "True or False")
+_COUNT = Rule(_is_count, "a whole number of tokens, 0 or more")
 
 
 @dataclass(frozen=True)
@@ -27,42 +57,63 @@ class Companion:
     paths: dict[str, str] = field(default_factory=dict)
 
 
-@dataclass(frozen=True)
-class Options:
-    """What a decorator was told."""
+Other: TypeAlias = "Tool[..., Any] | Companion | None"
 
-    observe: "Tool[..., Any] | Companion | None" = None
-    reconcile: "Tool[..., Any] | Companion | None" = None
-    settle: float | None = None
-    undo: "Tool[..., Any] | Companion | None" = None
+
+@dataclass(frozen=True, kw_only=True)
+class ToolOptions:
+    """The options of every decorator."""
+
+    observe: Other = None
+    """The read tool that refreshes state after a rejection."""
+    reconcile: Other = None
+    """The read tool that finds out whether a call with an unknown outcome was applied."""
+    settle: Annotated[float | None, _SETTLE] = None
+    """How long after the last attempt a "not found" of `reconcile` is trusted, in seconds."""
+    undo: Other = None
+    """The tool that undoes the effect."""
     fallback: "Tool[..., Any] | None" = None
+    """The tool that takes over after the last retry, with the same arguments."""
     ensure: str | None = None
-    retry: str = "standard"
-    timeout: float = 30.0
+    """A condition over `args` and `result`; a result that violates it is rejected."""
+    retry: Annotated[Literal["standard", "patient", "once"], _PROFILE] = "standard"
+    """A profile of `workflows/routing.py`."""
+    timeout: Annotated[float, _TIMEOUT] = 30.0
+    """Seconds of one attempt."""
     datasource: AsyncEngine | None = None
-    untrusted: bool = False
-    tokens: int = 0
-    tokens_beside: int | None = None
-    enforces_timeout: bool = False
+    """The database of its `Transaction`; None for the worker's store."""
+    untrusted: Annotated[bool, _BOOL] = False
+    """Whether its results are untrusted content: later plans get no new kinds of effects."""
+    tokens: Annotated[int, _COUNT] = 0
+    """Tokens of a model that one call may use."""
+    tokens_overhead: Annotated[int | None, _COUNT] = None
+    """Those of them that are not for reading the arguments; None where the model reads more than the arguments."""
+    enforces_timeout: Annotated[bool, _BOOL] = False
+    """Whether a plain `def`, which nothing can stop, ends by itself before its `timeout`."""
+
+
+OPTIONS = tuple(option.name for option in fields(ToolOptions))
 
 
 class Tool(Generic[P, R]):
-    """A function with its promise; calling it calls the function, so that a unit test needs nothing else."""
+    """A function and what its decorator declared. Calling it calls the function, as a unit test wants."""
 
     def __init__(
-        self, function: Callable[P, R], effect: Effect | None, options: Options, unknown: Sequence[str] = ()
+        self, function: Callable[P, R], effect: Effect | None, options: ToolOptions, unknown: Sequence[str] = ()
     ) -> None:
-        """Keep what was declared; whether it makes sense is checked when a worker loads it."""
+        """Keep what was declared; it is checked when a worker loads the tool.
+
+        `effect` is None for a bare `@tool`; `unknown` are keywords that are no options.
+        """
         self.function = function
         self.effect = effect
         self.options = options
-        self.unknown = unknown  # names that are no options
+        self.unknown = unknown
         self.__name__ = getattr(function, "__name__", type(function).__name__)
         self.__module__ = getattr(function, "__module__", "")
         self.__doc__ = function.__doc__
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
-        """Call the function itself."""
         return self.function(*args, **kwargs)
 
     def using(self, /, **paths: str) -> Companion:
@@ -70,96 +121,42 @@ class Tool(Generic[P, R]):
         return Companion(self, paths)
 
 
-class _Declare:
-    """One of the decorators: `@tool.read` alone or with options."""
+class _Decorator(Generic[Keywords]):
+    """`@tool.read`, or `@tool.read(timeout=5)` with the keywords of `options`."""
 
-    def __init__(self, effect: Effect) -> None:
+    def __init__(self, effect: Effect, options: Callable[Keywords, ToolOptions]) -> None:
         self._effect = effect
+        self._options = options
 
     @overload
-    def __call__(self, function: Callable[P, R], /) -> Tool[P, R]: ...
+    def __call__(self, function: Callable[P, R], /) -> Tool[P, R]: ...  # type: ignore[overload-overlap]  # options are keywords only
 
     @overload
-    def __call__(
-        self,
-        *,
-        observe: Tool[..., Any] | Companion | None = None,
-        reconcile: Tool[..., Any] | Companion | None = None,
-        settle: float | None = None,
-        undo: Tool[..., Any] | Companion | None = None,
-        fallback: Tool[..., Any] | None = None,
-        ensure: str | None = None,
-        retry: Literal["standard", "patient", "once"] = "standard",
-        timeout: float = 30.0,
-        datasource: AsyncEngine | None = None,
-        untrusted: bool = False,
-        tokens: int = 0,
-        tokens_beside: int | None = None,
-        enforces_timeout: bool = False,
-    ) -> Callable[[Callable[P, R]], Tool[P, R]]: ...
+    def __call__(self, *none: Keywords.args, **options: Keywords.kwargs) -> Callable[[Callable[P, R]], Tool[P, R]]: ...
 
-    def __call__(
-        self,
-        function: Callable[..., Any] | None = None,
-        *,
-        observe: Tool[..., Any] | Companion | None = None,
-        reconcile: Tool[..., Any] | Companion | None = None,
-        settle: float | None = None,
-        undo: Tool[..., Any] | Companion | None = None,
-        fallback: Tool[..., Any] | None = None,
-        ensure: str | None = None,
-        retry: Literal["standard", "patient", "once"] = "standard",
-        timeout: float = 30.0,
-        datasource: AsyncEngine | None = None,
-        untrusted: bool = False,
-        tokens: int = 0,
-        tokens_beside: int | None = None,
-        enforces_timeout: bool = False,
-        **unknown: Any,
-    ) -> Any:
-        """Declare a tool: `observe` looks again after a refusal, `reconcile` finds out whether an effect happened, and
-        is believed that it did not `settle` seconds after the last attempt, `undo` takes the effect back, `fallback`
-        takes over when retries are used up, `ensure` is a condition over `args` and `result` that every result keeps,
-        `retry` names a profile of `workflows/routing.py`, `timeout` is in seconds an attempt, `datasource` is the
-        database of its `Transaction`; of an `untrusted` one anybody may have written what it returns, so that nothing
-        which a task plans afterwards may change the world in new ways; `tokens` is how many of a model one call may
-        use, and `tokens_beside` how many of these are not for reading the arguments, where nothing else is read; a
-        plain `def` that `enforces_timeout` ends by itself before its `timeout`, since nothing else can end it. An
-        `unknown` option is refused when a worker loads the tool, beside all its other mistakes.
-        """
-        options = Options(
-            observe,
-            reconcile,
-            settle,
-            undo,
-            fallback,
-            ensure,
-            retry,
-            timeout,
-            datasource,
-            untrusted,
-            tokens,
-            tokens_beside,
-            enforces_timeout,
-        )
-        if function is not None:
-            return Tool(function, self._effect, options, tuple(unknown))
-        return lambda chosen: Tool(chosen, self._effect, options, tuple(unknown))
+    def __call__(self, *functions: Any, **keywords: Any) -> Any:
+        """Declare a tool. An unknown keyword is reported when a worker loads it, with all its other mistakes."""
+        options = ToolOptions(**{name: value for name, value in keywords.items() if name in OPTIONS})
+        unknown = [name for name in keywords if name not in OPTIONS]
+
+        def declare(function: Callable[..., Any]) -> Tool[..., Any]:
+            return Tool(function, self._effect, options, unknown)
+
+        return declare(*functions) if functions else declare
 
 
 class _Decorators:
-    read = _Declare(Effect.READ)
-    idempotent = _Declare(Effect.IDEMPOTENT)
-    keyed = _Declare(Effect.KEYED)
-    transactional = _Declare(Effect.TRANSACTIONAL)
-    unkeyed = _Declare(Effect.UNKEYED)
+    read = _Decorator(Effect.READ, ToolOptions)
+    idempotent = _Decorator(Effect.IDEMPOTENT, ToolOptions)
+    keyed = _Decorator(Effect.KEYED, ToolOptions)
+    transactional = _Decorator(Effect.TRANSACTIONAL, ToolOptions)
+    unkeyed = _Decorator(Effect.UNKEYED, ToolOptions)
 
     def __call__(self, function: Callable[P, R]) -> Tool[P, R]:
-        """Take a bare `@tool`, which a worker refuses with the names of the decorators."""
-        return Tool(function, None, Options())
+        """Take a bare `@tool`, for which `--check` names the decorators."""
+        return Tool(function, None, ToolOptions())
 
 
 tool = _Decorators()
 
-DECORATORS = ("tool.read", "tool.idempotent", "tool.keyed", "tool.transactional", "tool.unkeyed")
-"""What there is to choose from, for messages."""
+DECORATORS = tuple(f"tool.{effect.value}" for effect in Effect)

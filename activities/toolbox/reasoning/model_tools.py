@@ -57,10 +57,10 @@ MAX_SAID = 500
 
 def most(max_output: int) -> int:
     """Tokens that one question may use, for the decorator's `tokens=`."""
-    return MAX_ASKED // BYTES_PER_TOKEN + beside(max_output)
+    return MAX_ASKED // BYTES_PER_TOKEN + overhead(max_output)
 
 
-def beside(max_output: int) -> int:
+def overhead(max_output: int) -> int:
     """Tokens of these that are not for reading the arguments."""
     return AROUND + max_output
 
@@ -128,7 +128,7 @@ MAX_OUTPUT = 8_000
 """Tokens."""
 
 
-@tool.read(timeout=120, tokens=most(MAX_OUTPUT), tokens_beside=beside(MAX_OUTPUT))
+@tool.read(timeout=120, tokens=most(MAX_OUTPUT), tokens_overhead=overhead(MAX_OUTPUT))
 async def compose(args: plain.Materials, model: LanguageModel) -> plain.Composition:
     """Write a text for the user, e.g. a letter, a report or an answer, from the results of other steps."""
     results = plain.checked(args.results)
@@ -151,7 +151,7 @@ class Wanted(BaseModel):
     )
 
 
-@tool.read(timeout=120, tokens=most(MAX_EXTRACT), tokens_beside=beside(MAX_EXTRACT))
+@tool.read(timeout=120, tokens=most(MAX_EXTRACT), tokens_overhead=overhead(MAX_EXTRACT))
 async def extract(args: Wanted, model: LanguageModel) -> JsonValue:
     """Take values out of a text, in the form of a JSON schema; its result is such a value, e.g. {"total": 24.5}.
 
@@ -192,7 +192,7 @@ def key_sentences(args: extractive.Lengthy) -> Told:
     return Told(**extractive.summarise(args).model_dump(), method="key_sentences")
 
 
-@tool.read(fallback=key_sentences, timeout=120, tokens=most(MAX_SUMMARY), tokens_beside=beside(MAX_SUMMARY))
+@tool.read(fallback=key_sentences, timeout=120, tokens=most(MAX_SUMMARY), tokens_overhead=overhead(MAX_SUMMARY))
 async def summarise(args: extractive.Lengthy, model: LanguageModel) -> Told:
     """Summarise a text in a few sentences, in its own language."""
     of = len(extractive.sentences(args.text))

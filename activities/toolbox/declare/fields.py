@@ -1,0 +1,116 @@
+"""Whether a value of a type has a field such as `result.free.0`, and of which type; for the paths in declarations."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic import TypeAdapter
+from pydantic.errors import PydanticUserError
+
+from activities.toolbox.expressions.evaluation import Type
+from workflows.plan import nearest
+
+Schema = Mapping[str, Any]
+_TYPES: Mapping[str, Type] = {
+    "integer": Type.NUMBER,
+    "number": Type.NUMBER,
+    "string": Type.TEXT,
+    "boolean": Type.TRUTH,
+    "null": Type.NONE,
+    "array": Type.LIST,
+    "object": Type.OBJECT,
+}
+
+
+class NoField(LookupError):
+    """There is no such field; the message is the end of a sentence that says what is there instead."""
+
+
+@dataclass(frozen=True)
+class Fields:
+    """The JSON schemas of a type."""
+
+    written: Schema
+    """The schema of its JSON."""
+    read: Schema
+    """The schema of what it is read from, which tells a decimal from a text."""
+
+    @classmethod
+    def of(cls, annotation: Any) -> "Fields":
+        """Make the schemas of an annotation; empty ones if there is none, or pydantic has no schema for it."""
+        if annotation in (None, type(None)):
+            return cls({}, {})
+        try:
+            adapter = TypeAdapter[Any](annotation)
+            return cls(adapter.json_schema(by_alias=False, mode="serialization"), adapter.json_schema(by_alias=False))
+        except PydanticUserError:
+            return cls({}, {})
+
+    def type(self, dotted: str) -> Type | None:
+        """The type of `root.field.0.field`, where `root` is a value of this type; None if it is not known.
+
+        Raises:
+            NoField: it has no such field.
+        """
+        type = _type(_at(self.written, dotted))
+        try:
+            return type if type is _type(_at(self.read, dotted)) else None
+        except NoField:  # it is computed
+            return None
+
+
+def _at(whole: Schema, dotted: str) -> list[Schema]:
+    """The schemas that a value may have; an empty one allows anything."""
+    parts = dotted.split(".")
+    places = _members(whole, whole)
+    for number, part in enumerate(parts[1:], start=1):
+        below = [schema for place in places for schema in _below(place, part)]
+        if not below:
+            raise NoField(_instead(".".join(parts[:number]), part, places))
+        places = [member for schema in below for member in _members(schema, whole)]
+    return places
+
+
+def _members(schema: Schema, whole: Schema) -> list[Schema]:
+    """What a union consists of, references followed."""
+    if "$ref" in schema:
+        return _members(whole["$defs"][schema["$ref"].rpartition("/")[2]], whole)
+    union = schema.get("anyOf") or schema.get("oneOf")
+    return [member for one in union for member in _members(one, whole)] if union else [schema]
+
+
+def _below(schema: Schema, part: str) -> list[Schema]:
+    """The schema of a part of a value; nothing when it has no such part."""
+    match _TYPES.get(schema.get("type", "")):
+        case Type.OBJECT:
+            named = schema.get("properties", {})
+            others = schema.get("additionalProperties", "properties" not in schema)
+            found = named.get(part, others)
+        case Type.LIST:
+            first = schema.get("prefixItems", [])
+            others = schema.get("items", not first)
+            found = part.isdecimal() and (first[int(part)] if int(part) < len(first) else others)
+        case None:
+            found = True
+        case _:
+            found = False
+    return [{} if found is True else found] if found is not False else []
+
+
+def _instead(where: str, part: str, places: Sequence[Schema]) -> str:
+    """What is there instead of a part, as the end of a sentence."""
+    models = [place for place in places if "properties" in place]
+    if models:
+        near = nearest(part, {field for model in models for field in model["properties"]})
+        there = [f"{model.get('title', where)} has {sorted(model['properties'])}" for model in models]
+        return f"{near}: {', '.join(there)}"
+    if Type.LIST in map(_type, ([place] for place in places)):
+        return f": {where!r} is a list, so write {where}.0 for its first item"
+    return f": {where!r} has no fields"
+
+
+def _type(places: Sequence[Schema]) -> Type | None:
+    """The type of all these schemas; whether there may be none does not matter."""
+    types = {_TYPES.get(place.get("type", "")) for place in places}
+    types = types - {Type.NONE} or types
+    return types.pop() if len(types) == 1 else None
