@@ -16,8 +16,8 @@ from temporalio.service import RPCError
 
 from activities.boundary.attempt import HeaderInterceptor
 from activities.boundary.failpoints import BadBreak
-from activities.planning.planner import UnknownPlanner
-from activities.providers.prices import Rates
+from activities.providers.prices import PriceList
+from activities.providers.registry import UnknownPlanner
 from activities.registration import Abilities, open_parts
 from activities.storage.store import StoreUnavailable
 from activities.toolbox.declare.tool import Tool
@@ -41,8 +41,8 @@ def main(settings: Settings) -> None:
     telemetry.configure(settings.log)
     try:
         models = SettingsFile.read(settings.settings_file).models
-        rates = Rates(models.known_prices, models.windows, models.compact_at)
-        abilities = Abilities.of(settings, os.environ, rates, front_desk() if settings.is_demo else ())
+        prices = PriceList(models.known_prices, models.windows, models.compact_at)
+        abilities = Abilities.of(settings, os.environ, prices, front_desk() if settings.is_demo else ())
         if settings.check:
             typer.echo(abilities.registry.catalogue())
         else:
@@ -90,7 +90,7 @@ async def run(settings: Settings, abilities: Abilities) -> None:
             activities=parts.activities(),
             interceptors=[CallInterceptor(), HeaderInterceptor()],
         )
-        typer.echo(serve.ready_line(server, settings, abilities.roster.planner.name, tools=len(abilities.registry)))
+        typer.echo(serve.ready_line(server, settings, abilities.selection.planner.name, tools=len(abilities.registry)))
         await serve.serve(worker, stop)
         typer.echo(await serve.goodbye(server.client, settings.queue))
 

@@ -14,10 +14,11 @@ from activities.boundary.effects import Finding
 from activities.boundary.failpoints import Breaks
 from activities.inspection import Host, Inspecting
 from activities.planning.activities import Planning
-from activities.planning.planner import Conversing
-from activities.planning.roster import PROVIDERS, Roster
+from activities.planning.planner import ConversationalPlanner
+from activities.planning.selection import PlannerSelection
 from activities.planning.transcript import Transcript
-from activities.providers.prices import Rates, dearest
+from activities.providers.prices import PriceList, highest_price
+from activities.providers.registry import PROVIDERS
 from activities.storage.store import Datasources, open_store, sqlite_url, store_id
 from activities.storage.vault import Vault
 from activities.toolbox import builtin
@@ -80,27 +81,27 @@ class Options(Protocol):
 class Abilities:
     """What a worker can do, known before anything is opened."""
 
-    roster: Roster
+    selection: PlannerSelection
     registry: Registry
     breaks: Breaks
     environment: Mapping[str, str]
 
     @classmethod
     def of(
-        cls, options: Options, environment: Mapping[str, str], rates: Rates, demo: Iterable[Tool[..., Any]]
+        cls, options: Options, environment: Mapping[str, str], rates: PriceList, demo: Iterable[Tool[..., Any]]
     ) -> "Abilities":
         """Find the planner, and load the tools: built-in ones, those of the files, and the `demo` ones.
 
         Raises:
             UnknownPlanner, ToolMistakes, BadBreak: an option cannot be used.
         """
-        roster = Roster(options.planner, environment, options.base_url, rates)
-        has_model = roster.model is not None
+        selection = PlannerSelection(options.planner, environment, options.base_url, rates)
+        has_model = selection.step_model is not None
         registry = Registry(
             load_all(options.tools), builtin=builtin.tools(has_model=has_model), demo=demo, has_model=has_model
         )
         breaks = Breaks(options.breaks, {name: kind.spec for name, kind in registry.items()})
-        return cls(roster, registry, breaks, environment)
+        return cls(selection, registry, breaks, environment)
 
 
 @dataclass(frozen=True)
@@ -127,23 +128,23 @@ class WorkerParts:
 
     def activities(self) -> list[Callable[..., Any]]:
         """One activity for each kind, the planner's, and those that read the ledgers or answer the console."""
-        roster, registry, breaks = self.abilities.roster, self.abilities.registry, self.abilities.breaks
+        selection, registry, breaks = self.abilities.selection, self.abilities.registry, self.abilities.breaks
         transcript = Transcript(self.databases.store, self.namespace)
         planning = Planning(
-            roster.planner,
+            selection.planner,
             registry,
             searchable=self.is_searchable,
             documents=self.resources.documents,
             store=self.store_id,
             transcript=transcript,
-            named=roster.named,
+            planner_for_task=selection.for_task,
             breaks=breaks,
-            asked=roster.prices,
+            step_prices=selection.prices,
         )
-        conversing = roster.planner if isinstance(roster.planner, Conversing) else None
+        conversing = selection.planner if isinstance(selection.planner, ConversationalPlanner) else None
         inspecting = Inspecting(
             registry,
-            roster.planner.name,
+            selection.planner.name,
             self.host,
             self.vault,
             self.databases,
@@ -151,7 +152,7 @@ class WorkerParts:
             transcript=transcript,
             left_out=registry.left_out,
             converses=conversing is not None,
-            price=dearest(conversing.prices.values()) if conversing else None,
+            price=highest_price(conversing.prices.values()) if conversing else None,
         )
         boundary = Boundary(self.resources, breaks, store=self.store_id, ledgers=self.databases)
         return [
@@ -194,8 +195,8 @@ async def open_parts(
             services=Services.of(
                 options.allow_requests, options.http_headers, abilities.environment, Web(Reach.of(options.allow_hosts))
             ),
-            model=abilities.roster.model,
-            price=abilities.roster.price,
+            model=abilities.selection.step_model,
+            price=abilities.selection.step_price,
         )
         folders = {"state": options.state, "documents": options.documents_root, "workspace": options.workspace_root}
         keys = {one.key: bool(abilities.environment.get(one.key, "").strip()) for one in PROVIDERS.values()}

@@ -107,7 +107,7 @@ async def staged(
         await datasources.open(opened)
         store = await store_id(engine)
         given: dict[str, Any] = {"documents": folder, "store": store, "transcript": Transcript(engine)}
-        given["asked"] = {model.name: price} if model else {}
+        given["step_prices"] = {model.name: price} if model else {}
         planning = Planning(chosen, registry, searchable=True, patience=patience, **given)
         resources = Resources(engine, http, folder, model=model, price=price)
         boundary = Boundary(resources, store=store, ledgers=datasources)

@@ -15,7 +15,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from activities.planning.failover import Failover
+from activities.planning.fallback import FallbackPlanner
 from activities.planning.planner import Planner
 from replan import Busy, Refused, Tool, Unreachable, tool
 from replan.testing.script import ModelCall, ModelError, ModelReply, Response, calls, finishes, proposes
@@ -174,7 +174,7 @@ async def planner_of(scenario: Scenario) -> AsyncIterator[Planner | Proposals]:
         return
     refusal = ModelError(401, "authentication_error", "invalid x-api-key")
     async with planning("anthropic", *scenario.says) as (_, planner), planning("anthropic", refusal) as (_, other):
-        yield Failover([other, planner]) if scenario.after_another else planner
+        yield FallbackPlanner([other, planner]) if scenario.after_another else planner
 
 
 async def main() -> None:

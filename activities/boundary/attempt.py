@@ -266,7 +266,7 @@ def _failure(this: Attempt, fault: Fault, began: float, error: BaseException) ->
 
 def _use(this: Attempt) -> dict[str, Any]:
     """What the attempt used of models, for a kind that may use them."""
-    return {"model_use": this.meter.known} if this.spec.tokens else {}
+    return {"model_use": this.meter.known_use} if this.spec.tokens else {}
 
 
 def _effect(this: Attempt, fault: Fault, error: BaseException) -> Applied:

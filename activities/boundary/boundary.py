@@ -106,7 +106,7 @@ class Boundary:
             attempt=this.number,
             replayed=done.replayed,
             earlier=tuple(this.earlier),
-            model_calls=len(this.meter.answers),
+            model_calls=len(this.meter.replies),
             tokens=this.meter.tokens,
             usd=this.meter.usd,
         )

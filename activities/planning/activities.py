@@ -1,4 +1,4 @@
-"""The planner's activities: `catalogue`, `plan` and `replan`, with the checks that need the kinds' schemas."""
+"""The planner's activities: `catalogue`, `plan`, `replan` and `compact`."""
 
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
@@ -12,11 +12,12 @@ from temporalio import activity
 from activities.boundary.attempt import Attempt, FaultRaised, attempt
 from activities.boundary.failpoints import Breaks, Point
 from activities.errors import NeedsPerson
-from activities.planning.checks import checked, refusal
-from activities.planning.planner import Conversing, Planner, UnknownPlanner
-from activities.planning.recording import Recording, is_clean
+from activities.planning.checks import check_proposal, why_task_is_refused
+from activities.planning.planner import ConversationalPlanner, Planner
+from activities.planning.recorder import TurnRecorder, is_clean
 from activities.planning.transcript import Transcript
-from activities.providers.prices import dearest
+from activities.providers.prices import highest_price
+from activities.providers.registry import UnknownPlanner
 from activities.toolbox.declare.kind import Kind
 from workflows import routing
 from workflows.catalogue import Catalogue, Price, ToolSpec
@@ -24,11 +25,11 @@ from workflows.faults import Code, Fault
 from workflows.plan import NewSteps, Proposed
 from workflows.situation import Situation
 
-NO_ROOM = "Answers of the model were lost ({lost}), and what is set aside for this turn does not do for another."
+TOO_MANY_LOST = "Answers of the model were lost ({lost}), and what is set aside for this turn does not do for another."
 
 
 class Planning:
-    """Gives a planner to the workflow."""
+    """The activities that give the workflow its catalogue and its plans."""
 
     def __init__(
         self,
@@ -40,15 +41,15 @@ class Planning:
         store: str | None = None,
         patience: float = routing.MISSING_TOOL_PATIENCE,
         transcript: Transcript | None = None,
-        named: Callable[[str], Planner] | None = None,
+        planner_for_task: Callable[[str], Planner] | None = None,
         breaks: Breaks | None = None,
-        asked: Mapping[str, Price | None] | None = None,
+        step_prices: Mapping[str, Price | None] | None = None,
     ) -> None:
-        """Offer `kinds`; `searchable` says whether the namespace has our search attributes, `documents` is the root.
+        """Plan with `planner` and `kinds`.
 
-        `store` says which store the worker works with, and `transcript` keeps its conversations; without one every
-        planner is told the whole situation each time. `named` makes the planner that a task names; `breaks` fail on
-        purpose. `asked` are the models that steps may ask, by name, with their prices.
+        `searchable` says whether the namespace has our search attributes, `documents` is the root of documents, and
+        `store` the id of the worker's store. Without a `transcript` every planner is told the whole task each time.
+        `planner_for_task` makes the planner that a task names; `step_prices` are those of the models for steps.
         """
         self._planner = planner
         self._kinds = kinds
@@ -56,10 +57,10 @@ class Planning:
         self._documents = documents
         self._store = store
         self._patience = patience
-        self._recording = Recording(transcript) if transcript else None
-        self._named = named
+        self._recorder = TurnRecorder(transcript) if transcript else None
+        self._planner_for_task = planner_for_task
         self._breaks = breaks or Breaks((), {})
-        self._asked = (asked or {}) if any(kind.spec.tokens for kind in kinds.values()) else {}
+        self._step_prices = (step_prices or {}) if any(kind.spec.tokens for kind in kinds.values()) else {}
 
     def activities(self) -> list[Callable[..., Any]]:
         """What the worker registers."""
@@ -67,68 +68,33 @@ class Planning:
 
     @activity.defn(name=routing.CATALOGUE.kind)
     async def catalogue(self, wanted: dict[str, JsonValue]) -> Catalogue:
-        """What this worker can do, as far as the workflow decides by it, and whether it can take the task."""
+        """The kinds and settings of this worker, and why it refuses a task that asks for `wanted`, if it does."""
         async with attempt(routing.CATALOGUE):
-            promised: dict[str, Any] = {
-                "specs": {name: kind.spec for name, kind in self._kinds.items()},
-                "searchable": self._searchable,
-                "patience": self._patience,
-                "store": self._store,
-            }
             try:
-                planner = self._of(wanted.get("planner"))
+                planner = self._select(wanted.get("planner"))
             except UnknownPlanner as unknown:
-                return Catalogue(**promised, planner=str(wanted["planner"]), refused=str(unknown))
-            known, continues = self._prices(planner), wanted.get("continues")
-            carried = await self._recording.of(continues) if self._recording and continues else None
-            promised |= {
-                "planner": planner.name,
-                "price": dearest(known.values()),
-                "refused": refusal(wanted, planner, self._kinds, known, self._documents, carried),
-            }
-            if not isinstance(planner, Conversing) or self._recording is None:
-                return Catalogue(**promised)
-            more = {"preamble": planner.preamble(self._kinds), "is_clean": bool(carried) and is_clean(carried or ())}
-            return Catalogue(**promised, converses=True, **more)
+                return self._catalogue(str(wanted["planner"]), str(unknown))
+            prices = {**(planner.prices if isinstance(planner, ConversationalPlanner) else {}), **self._step_prices}
+            continues = wanted.get("continues")
+            continued = await self._recorder.newest_turns(str(continues)) if self._recorder and continues else None
+            refused = why_task_is_refused(wanted, planner, self._kinds, prices, self._documents, continued)
+            found = self._catalogue(planner.name, refused, highest_price(prices.values()))
+            if not isinstance(planner, ConversationalPlanner) or self._recorder is None:
+                return found
+            clean = bool(continued) and is_clean(continued or ())
+            preamble = planner.preamble(self._kinds)
+            return found.model_copy(update={"converses": True, "is_clean": clean, "preamble": preamble})
 
-    def _prices(self, planner: Planner) -> dict[str, Price | None]:
-        """What each model costs that a task of this planner may use, by name."""
-        plans = planner.prices if isinstance(planner, Conversing) else {}
-        return {**plans, **self._asked}
-
-    def _of(self, name: JsonValue) -> Planner:
-        """The planner that a task names, or the worker's own.
-
-        Raises:
-            UnknownPlanner: this worker cannot make it.
-        """
-        if name is None:
-            return self._planner
-        if self._named is None:
-            raise UnknownPlanner(f"This worker makes no planner {str(name)[:80]!r}: leave --planner out.")
-        return self._named(str(name))
-
-    def _for(self, situation: Situation) -> Planner:
-        """The planner of a task that some worker has taken.
-
-        Raises:
-            NeedsPerson: this one cannot make it.
-        """
-        try:
-            return self._of(situation.planner)
-        except UnknownPlanner as unknown:
-            raise NeedsPerson(str(unknown)) from unknown
-
-    def _conversing(self, situation: Situation) -> tuple[Conversing, Recording]:
-        """The planner of a task that keeps a conversation, and where that is kept.
-
-        Raises:
-            NeedsPerson: this worker has none, as after a start without a key; it would know what is new alone.
-        """
-        planner = self._for(situation)
-        if not isinstance(planner, Conversing) or self._recording is None:
-            raise NeedsPerson(f"{planner.name} keeps no conversation: start a worker with the planner of the task.")
-        return planner, self._recording
+    def _catalogue(self, planner: str, refused: str | None, price: Price | None = None) -> Catalogue:
+        return Catalogue(
+            specs={name: kind.spec for name, kind in self._kinds.items()},
+            planner=planner,
+            searchable=self._searchable,
+            patience=self._patience,
+            store=self._store,
+            refused=refused,
+            price=price,
+        )
 
     @activity.defn(name=routing.PLAN.kind)
     async def plan(self, situation: Situation) -> Proposed:
@@ -137,54 +103,70 @@ class Planning:
 
     @activity.defn(name=routing.REPLAN.kind)
     async def replan(self, situation: Situation) -> Proposed:
-        """A proposal for a world that has changed."""
+        """A proposal after a rejection."""
         return await self._propose(situation, routing.REPLAN)
 
     @activity.defn(name=routing.COMPACT.kind)
     async def compact(self, situation: Situation) -> Proposed:
-        """A summary of the oldest turns of the conversation, in the place of these; of the proposal only its cost."""
-        async with self._attempt(routing.COMPACT) as this:
-            planner, recording = self._conversing(situation)
-            reach = partial(self._reach, routing.COMPACT, situation, this)
-            found, was_recorded = await recording.summarise(planner, situation, _task(this), reach)
-            return _costing(found, this, was_recorded)
+        """Summarise the oldest turns of the conversation; the proposal says only what that cost."""
+        return await self._propose(situation, routing.COMPACT)
 
     async def _propose(self, situation: Situation, spec: ToolSpec) -> Proposed:
         async with self._attempt(spec) as this:
+            planner = self._planner_of(situation)
             if situation.converses:
-                conversing, recording = self._conversing(situation)
-                reach = partial(self._reach, spec, situation, this)
-                found = await recording.propose(
-                    conversing, situation, self._kinds, _task(this), check=self._checked, reach=reach
-                )
-                return _costing(found[0], this, found[1])
-            planner = self._for(situation)
+                return await self._converse(planner, situation, spec, this)
             if situation.plan is not None:
-                return self._checked(Proposed(proposal=NewSteps(steps=situation.plan), planner=planner.name))
-            said = await planner.propose(situation, self._kinds)
-            if isinstance(said, Proposed):
-                return self._checked(said)
-            return self._checked(Proposed(proposal=said, planner=planner.name))
+                proposed = Proposed(proposal=NewSteps(steps=situation.plan), planner=planner.name)
+            else:
+                reply = await planner.propose(situation, self._kinds)
+                proposed = reply if isinstance(reply, Proposed) else Proposed(proposal=reply, planner=planner.name)
+            return check_proposal(proposed, self._kinds)
+
+    async def _converse(self, planner: Planner, situation: Situation, spec: ToolSpec, this: Attempt) -> Proposed:
+        # A worker started without a key would tell its own planner only what is new.
+        if not isinstance(planner, ConversationalPlanner) or self._recorder is None:
+            raise NeedsPerson(f"{planner.name} keeps no conversation: start a worker with the planner of the task.")
+        proposed, was_recorded = await self._recorder.propose(
+            planner,
+            situation,
+            self._kinds,
+            task=this.call.key.partition("/")[0],  # all keys of a task begin with its first run
+            check=partial(check_proposal, kinds=self._kinds),
+            reach=partial(self._reach, spec, situation, this),
+        )
+        return proposed.model_copy(update={"lost": max(0, _lost_replies(this) - was_recorded)})
+
+    def _select(self, name: JsonValue) -> Planner:
+        """The planner that a task names, or the worker's own.
+
+        Raises:
+            UnknownPlanner: this worker cannot make it.
+        """
+        if name is None:
+            return self._planner
+        if self._planner_for_task is None:
+            raise UnknownPlanner(f"This worker makes no planner {str(name)[:80]!r}: leave --planner out.")
+        return self._planner_for_task(str(name))
+
+    def _planner_of(self, situation: Situation) -> Planner:
+        """The planner of a task that a worker has accepted.
+
+        Raises:
+            NeedsPerson: this worker cannot make it.
+        """
+        try:
+            return self._select(situation.planner)
+        except UnknownPlanner as unknown:
+            raise NeedsPerson(str(unknown)) from unknown
 
     @asynccontextmanager
     async def _attempt(self, spec: ToolSpec) -> AsyncIterator[Attempt]:
-        """One attempt, which breaks where somebody wants that."""
+        """One attempt, with the failpoints before and after it."""
         async with attempt(spec) as this:
             self._break(spec, Point.BEFORE_CLAIM)
             yield this
             self._break(spec, Point.AFTER_COMMIT)
-
-    def _reach(self, spec: ToolSpec, situation: Situation, this: Attempt, point: Point) -> None:
-        """Say how far an attempt is: before a request is made, the budget must have room for what was lost.
-
-        Raises:
-            FaultRaised: it has none.
-        """
-        lost = _lost(this)
-        if point is Point.AFTER_CLAIM and situation.max_lost_replies is not None and lost > situation.max_lost_replies:
-            fault = Fault.of(Code.QUOTA_EXHAUSTED, NO_ROOM.format(lost=lost))
-            raise FaultRaised(fault.model_copy(update={"lost": lost}))
-        self._breaks.reach(spec.kind, point)
 
     def _break(self, spec: ToolSpec, point: Point) -> None:
         self._breaks.reach(spec.kind, point)
@@ -192,22 +174,21 @@ class Planning:
         if fault is not None:
             raise FaultRaised(fault)
 
-    def _checked(self, proposed: Proposed) -> Proposed:
-        return checked(proposed, self._kinds)
+    def _reach(self, spec: ToolSpec, situation: Situation, this: Attempt, point: Point) -> None:
+        """Pass a failpoint; before a request, check that the budget covers the replies that earlier attempts lost.
+
+        Raises:
+            FaultRaised: it does not.
+        """
+        lost = _lost_replies(this)
+        if point is Point.AFTER_CLAIM and situation.max_lost_replies is not None and lost > situation.max_lost_replies:
+            fault = Fault.of(Code.QUOTA_EXHAUSTED, TOO_MANY_LOST.format(lost=lost))
+            raise FaultRaised(fault.model_copy(update={"lost": lost}))
+        self._breaks.reach(spec.kind, point)
 
 
-def _task(this: Attempt) -> str:
-    """The first run of the task, with which all its keys begin."""
-    return this.call.key.partition("/")[0]
-
-
-def _lost(this: Attempt) -> int:
-    """Requests of earlier attempts whose answers were lost: an attempt that was ended may have cost as much."""
-    silent = this.number - 1 - len(this.earlier)
-    cut = (Code.TIMEOUT, Code.UNREACHABLE)
-    return silent + sum(fault.get("code") in cut and not fault.get("unsent") for fault in this.earlier)
-
-
-def _costing(proposed: Proposed, this: Attempt, was_recorded: bool) -> Proposed:
-    """The proposal with the requests whose answers were lost; one that was recorded was not."""
-    return proposed.model_copy(update={"lost": max(0, _lost(this) - was_recorded)})
+def _lost_replies(this: Attempt) -> int:
+    """Requests of earlier attempts whose replies were lost, but which the provider may have billed."""
+    without_report = this.number - 1 - len(this.earlier)
+    cut_off = (Code.TIMEOUT, Code.UNREACHABLE)
+    return without_report + sum(fault.get("code") in cut_off and not fault.get("unsent") for fault in this.earlier)

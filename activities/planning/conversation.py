@@ -1,27 +1,35 @@
-"""The conversation of a task, made of its transcript: what stands in it never changes, so that a cache finds it again.
+"""The conversation of a task with a model, made of its recorded turns.
 
-Where older turns were summarised, it begins with the goal and the summary; pairs of call and result stay together.
+Earlier turns never change, so that the provider's cache can be used. Once the oldest turns are summarised, the
+conversation begins with the goal and the summary; a call and its result always stay together.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 from pydantic import JsonValue
 
 from activities.planning import prompts
-from activities.planning.planner import Past
+from activities.planning.planner import RecordedTurn
 from activities.planning.strategies import PROPOSE
 from activities.providers.messages import AssistantTurn, ToolCall, ToolResult, Turn, UserTurn
-from activities.providers.untrusted import fenced, visible
+from activities.providers.untrusted import fenced, remove_hidden
 from workflows.catalogue import Effect
 from workflows.faults import Applied
 from workflows.guards import REPEATED_NOTICE
-from workflows.plan import NewSteps, canonical
+from workflows.plan import GiveUp, NewSteps, Proposed, Step, canonical
 from workflows.record import FaultRecord, Observation, StepRecord, StepStatus
 from workflows.situation import Situation
 
 MAX_ARGS = 2_000
-"""Characters of what an observation was asked with."""
+"""Characters of the arguments of an observation."""
+NEVER_CUT = 1_000_000
+"""Characters of a summary that are shown: all of them."""
+NEVER_SUMMARISED = 2
+"""The newest turns stay word for word."""
+MAX_KEPT = 0.4
+"""The largest part of a conversation that stays word for word beside a summary."""
 STATES: Mapping[StepStatus, str] = {
     StepStatus.SKIPPED: "never started, because the plan ended before",
     StepStatus.CANCELLED: "was cancelled",
@@ -30,109 +38,173 @@ STATES: Mapping[StepStatus, str] = {
 }
 
 
-def news(before: Past | None, situation: Situation) -> UserTurn:
-    """The turn that tells `situation` to a model whose last turn was `before`."""
-    goal = [visible(prompts.goal(situation, is_next=before is not None))] if situation.text else []
+def turns(past: Sequence[RecordedTurn], situation: Situation) -> list[Turn]:
+    """The whole conversation; the last turn is the user's and tells the situation."""
+    return [*_earlier_turns(past, situation), user_turn(_last_turn(past), situation)]
+
+
+def turns_to_summarise(past: Sequence[RecordedTurn]) -> int:
+    """How many of the oldest turns a summary should replace; 0 if too few are left."""
+    kept = _not_summarised(past)
+    sizes = [count_characters(_told(past, index)) + count_characters(assistant_turn(turn)) for index, turn in kept]
+    count, max_kept = len(kept), MAX_KEPT * sum(sizes)
+    while count > 1 and (len(kept) - count < NEVER_SUMMARISED or sum(sizes[count - 1 :]) <= max_kept):
+        count -= 1
+    return kept[count][0] if 0 < count <= len(kept) - NEVER_SUMMARISED else 0
+
+
+def text_to_summarise(past: Sequence[RecordedTurn], oldest: int) -> str:
+    """The `oldest` turns and their results as one text, for the model that summarises them."""
+    closings = {prompts.closing(turn.situation) for turn in past[: oldest + 1]}
+    turns = [*_earlier_turns(past[:oldest]), _told(past, oldest)]
+    return "\n\n".join(line for turn in turns for line in _lines(_without_closing(turn, closings)))
+
+
+def count_characters(turn: Turn) -> int:
+    """Characters of a turn."""
+    if isinstance(turn, UserTurn):
+        return len(turn.text) + sum(len(result.text) for result in turn.results)
+    return len(turn.text) + sum(len(canonical(call.args)) for call in turn.calls)
+
+
+def whole_situation(past: Iterable[RecordedTurn], task: str, situation: Situation) -> Situation:
+    """Everything that `past` and the new `situation` tell, for a planner that keeps no conversation.
+
+    `task` is the first run of the task, because `past` may begin with turns of a task that this one continues; the
+    records told with the text come from that one, too.
+    """
+    told = [*(turn.situation for turn in past if turn.task == task and not turn.is_summary), situation]
+    own = [one for one in told if not one.text]
+    earlier = {record.step.id: record for one in told for record in one.earlier}
+    records = earlier | {record.step.id: record for one in own for record in one.planned}
+    first = {"text": told[0].text, "result_schema": told[0].result_schema, "documents": told[0].documents}
+    faults = tuple(fault for one in own for fault in one.faults)
+    return situation.model_copy(update={**first, "records": tuple(records.values()), "faults": faults})
+
+
+def split_situation(situation: Situation) -> tuple[list[RecordedTurn], Situation]:
+    """The turns of a task that is told as a whole, one for each plan, and what is new after them."""
+    plans = dict[int, list[StepRecord]]()
+    for record in sorted(situation.planned, key=lambda record: record.revision):
+        plans.setdefault(record.revision, []).append(record)
+    nothing: dict[str, Any] = {"records": (), "faults": (), "observations": (), "rejected": ()}
+    past, new = list[RecordedTurn](), situation.model_copy(update={**nothing, "records": situation.earlier})
+    for number, records in plans.items():
+        plan = NewSteps(steps=tuple(record.step for record in records))
+        past.append(RecordedTurn("", 0, number, new, Proposed(proposal=plan)))
+        ids = {record.step.id for record in records}
+        faults = tuple(fault for fault in situation.faults if fault.step_id in ids)
+        new = new.model_copy(update={"text": "", "records": tuple(records), "faults": faults})
+    new = new.model_copy(update={"observations": situation.observations})
+    if not situation.rejected:
+        return past, new
+    unusable = Proposed(proposal=GiveUp(reason="an answer that could not be used"))
+    past.append(RecordedTurn("", 0, len(plans) + 1, new, unusable))
+    return past, new.model_copy(update={**nothing, "text": "", "rejected": situation.rejected})
+
+
+def user_turn(before: RecordedTurn | None, situation: Situation) -> UserTurn:
+    """The turn that tells a model `situation`, after its turn `before`."""
+    goal = [remove_hidden(prompts.goal(situation, is_next=before is not None))] if situation.text else []
     results = tuple(_results(before, situation)) if before else ()
-    refused = prompts.rejected(situation.rejected) if situation.rejected and not results else []
-    undone = [one.step.id for one in situation.planned if one.status is StepStatus.UNDONE]
-    facts = [*prompts.undone(undone), *goal, *_earlier(situation), *seen(situation.observations)]
-    words = [*refused, *facts, prompts.closing(situation)]
-    return UserTurn("\n".join(words), results)
+    rejected = prompts.rejected(situation.rejected) if situation.rejected and not results else []
+    undone = [record.step.id for record in situation.planned if record.status is StepStatus.UNDONE]
+    facts = [*prompts.undone(undone), *goal, *_earlier_effects(situation), *_observed(situation.observations)]
+    return UserTurn("\n".join([*rejected, *facts, prompts.closing(situation)]), results)
 
 
-def said(past: Past) -> AssistantTurn:
-    """What a planner said, as a model would have."""
+def assistant_turn(past: RecordedTurn) -> AssistantTurn:
+    """What a planner said; a proposal without a model is written as a model would have made it."""
     if past.exchange is not None:
         turn = past.exchange.said
         return turn if turn.text.strip() or turn.calls else AssistantTurn(prompts.SILENCE)
     proposal = past.proposed.proposal
     if not isinstance(proposal, NewSteps):
-        return AssistantTurn(fenced(proposal.type, proposal.model_dump(mode="json")))  # rules quote what they found
+        # The offline planner quotes text that it found: untrusted content.
+        return AssistantTurn(fenced(proposal.type, proposal.model_dump(mode="json")))
     if past.situation.strategy == "react":
-        names = [(step.kind, step.args) for step in proposal.steps]
-        calls = (ToolCall(f"step_{past.turn}_{index}", *one) for index, one in enumerate(names))
-        return AssistantTurn(calls=tuple(calls))
-    steps: list[JsonValue] = [_step(step.id, step.kind, step.args, step.needs) for step in proposal.steps]
-    return AssistantTurn(calls=(ToolCall(f"plan_{past.turn}", PROPOSE, {"steps": steps}),))
+        steps = enumerate(proposal.steps)
+        return AssistantTurn(
+            calls=tuple(ToolCall(f"step_{past.turn}_{index}", step.kind, step.args) for index, step in steps)
+        )
+    plan: list[JsonValue] = [_planned_step(step) for step in proposal.steps]
+    return AssistantTurn(calls=(ToolCall(f"plan_{past.turn}", PROPOSE, {"steps": plan}),))
 
 
-def seen(observations: Sequence[Observation]) -> Iterator[str]:
-    """What the world looked like after the newest refusal."""
+def _planned_step(step: Step) -> dict[str, JsonValue]:
+    needs: dict[str, JsonValue] = {"needs": [*step.needs]} if step.needs else {}
+    return {"id": step.id, "kind": step.kind, "args": step.args, **needs}
+
+
+def _observed(observations: Sequence[Observation]) -> Iterator[str]:
+    """The state after the newest rejection."""
     for one in observations:
         how = "As it was at the refusal" if one.stale else f"Seen at {one.at:%H:%M:%S %Z}, after the refusal"
         asked = f" of {fenced('arguments', one.args, MAX_ARGS)}" if one.args else ""
         yield f"{how} of {one.step_id}, with {one.kind}{asked}:\n{fenced(one.kind, one.value)}"
 
 
-def _earlier(situation: Situation) -> Iterator[str]:
-    """The effects of earlier runs of the task, which a reset left standing or undid."""
+def _earlier_effects(situation: Situation) -> Iterator[str]:
+    """The effects of earlier runs of the task, which a reset kept or undid."""
     if situation.earlier:
         yield prompts.EARLIER
     for record in situation.earlier:
         args = fenced("arguments", record.args or record.step.args, MAX_ARGS)
         match record.status:
             case StepStatus.COMPLETED:
-                became = f"was applied and stands. {_result(record)}"
+                outcome = f"was applied and stands. {_result(record)}"
             case StepStatus.UNDONE:
-                became = "was applied and has been undone; its id is taken."
+                outcome = "was applied and has been undone; its id is taken."
             case _:
-                became = prompts.DOUBT["unknown"]
-        yield f"{record.step.id} ({record.kind} with {args}) {became}"
+                outcome = prompts.DOUBT["unknown"]
+        yield f"{record.step.id} ({record.kind} with {args}) {outcome}"
 
 
-def _step(id: str, kind: str, args: dict[str, JsonValue], needs: Sequence[str]) -> JsonValue:
-    return {"id": id, "kind": kind, "args": args, **({"needs": [*needs]} if needs else {})}
-
-
-def _results(before: Past, situation: Situation) -> Iterator[ToolResult]:
+def _results(before: RecordedTurn, situation: Situation) -> Iterator[ToolResult]:
     """One result for each call of the turn before, in their order."""
     proposal = before.proposed.proposal
     ids = [step.id for step in proposal.steps] if isinstance(proposal, NewSteps) else []
-    calls = said(before).calls
+    calls = assistant_turn(before).calls
     for index, call in enumerate(calls):
         if situation.rejected:
-            mine = ids[index] if len(ids) == len(calls) and call.name != PROPOSE else None
-            yield ToolResult(call.id, prompts.refusal(situation.rejected, mine, is_first=not index), is_error=True)
+            step_id = ids[index] if len(ids) == len(calls) and call.name != PROPOSE else None
+            yield ToolResult(call.id, prompts.refusal(situation.rejected, step_id, is_first=not index), is_error=True)
         elif call.name == PROPOSE:
-            yield _became(call.id, situation.planned, situation)
+            yield _call_result(call.id, situation.planned, situation)
         elif index < len(ids):
-            yield _became(call.id, [one for one in situation.records if one.step.id == ids[index]], situation)
+            yield _call_result(call.id, [one for one in situation.records if one.step.id == ids[index]], situation)
         else:
             yield ToolResult(call.id, prompts.ENDED)
 
 
-def _became(call_id: str, records: Sequence[StepRecord], situation: Situation) -> ToolResult:
+def _call_result(call_id: str, records: Sequence[StepRecord], situation: Situation) -> ToolResult:
     faults = {fault.step_id: fault for fault in situation.faults}
-    text = "\n".join(_told(record, faults.get(record.step.id)) for record in records)
+    text = "\n".join(_step_outcome(record, faults.get(record.step.id)) for record in records)
     is_error = any(record.status is not StepStatus.COMPLETED for record in records)
     return ToolResult(call_id, text or prompts.UNDONE, is_error)
 
 
-def _told(record: StepRecord, fault: FaultRecord | None) -> str:
+def _step_outcome(record: StepRecord, fault: FaultRecord | None) -> str:
     id = record.step.id
     if record.status is StepStatus.COMPLETED:
-        return f"{id} is finished{_how(record)}. {_result(record)}"
+        fallback = f" (by {record.kind}, in place of {record.step.kind})" if record.is_fallback else ""
+        return f"{id} is finished{fallback}. {_result(record)}"
     if record.status is StepStatus.FAILED and fault is not None:
-        return _refused(id, fault)
-    told = f"{id} {STATES.get(record.status, 'is not finished')}."
-    in_doubt = record.status is StepStatus.CANCELLED and record.attempts and record.effect is not Effect.READ
-    return f"{told} {prompts.DOUBT['unknown']}" if in_doubt else told
-
-
-def _how(record: StepRecord) -> str:
-    return f" (by {record.kind}, in place of {record.step.kind})" if record.is_fallback else ""
+        return _rejection(id, fault)
+    state = f"{id} {STATES.get(record.status, 'is not finished')}."
+    is_unknown = record.status is StepStatus.CANCELLED and record.attempts and record.effect is not Effect.READ
+    return f"{state} {prompts.DOUBT['unknown']}" if is_unknown else state
 
 
 def _result(record: StepRecord) -> str:
     if record.left_out:
         return f"Its result of {record.left_out} bytes is too large to be shown; steps cannot refer to it."
-    again = f"\n{REPEATED_NOTICE}" if record.unchanged else ""
-    return f"Its result:\n{fenced(record.step.id, record.result)}{again}"
+    repeated = f"\n{REPEATED_NOTICE}" if record.unchanged else ""
+    return f"Its result:\n{fenced(record.step.id, record.result)}{repeated}"
 
 
-def _refused(id: str, fault: FaultRecord) -> str:
-    """What was refused, what was seen, what may be tried."""
+def _rejection(id: str, fault: FaultRecord) -> str:
+    """What was rejected, what was observed, what may be tried."""
     told = f"{id} was refused ({fault.code}). The reason:\n{fenced(id, fault.reason)}"
     if fault.observed is not None:
         told += f"\nWhat it saw:\n{fenced(id, fault.observed)}"
@@ -145,91 +217,56 @@ def _refused(id: str, fault: FaultRecord) -> str:
     return f"{told}\nThe same call would be refused again: change it by what was seen, or use another kind."
 
 
-WHOLE = 1_000_000
-"""Characters: a summary is never cut."""
-VERBATIM = 2
-"""Turns that are never summarised: the newest."""
-KEPT = 0.4
-"""The part of the conversation that a summary leaves as it is, at the most."""
+def _earlier_turns(past: Sequence[RecordedTurn], new: Situation | None = None) -> Iterator[Turn]:
+    """The recorded turns; the newest summary stands in the first of those that it does not replace."""
+    summary = max((index for index, turn in enumerate(past) if turn.is_summary), default=-1)
+    for number, (index, turn) in enumerate(_not_summarised(past)):
+        told = _told(past, index)
+        is_opening = summary >= 0 and not number
+        yield _with_summary(told, past[summary], _goal(past, index, new)) if is_opening else told
+        # What the provider signed is valid only in the conversation as it was before the summary.
+        yield replace(assistant_turn(turn), blocks=()) if index < summary else assistant_turn(turn)
 
 
-def turns(past: Sequence[Past], situation: Situation) -> list[Turn]:
-    """All turns; the last one is the user's and tells the situation."""
-    return [*_before(past, situation), news(_last(past), situation)]
+def _not_summarised(past: Sequence[RecordedTurn]) -> list[tuple[int, RecordedTurn]]:
+    """The turns that the newest summary does not replace, with their positions."""
+    first = max((turn.upto for turn in past), default=0)
+    return [(index, turn) for index, turn in enumerate(past) if index >= first and not turn.is_summary]
 
 
-def cut(past: Sequence[Past]) -> int:
-    """How many of the oldest turns a summary should stand for; 0 where too few are left to summarise."""
-    kept = _kept(past)
-    sizes = [size(_told_turn(past, index)) + size(said(one)) for index, one in kept]
-    left, room = len(kept), KEPT * sum(sizes)
-    while left > 1 and (len(kept) - left < VERBATIM or sum(sizes[left - 1 :]) <= room):
-        left -= 1
-    return kept[left][0] if 0 < left <= len(kept) - VERBATIM else 0
+def _told(past: Sequence[RecordedTurn], index: int) -> UserTurn:
+    """What the user said in the turn at `index`."""
+    turn = past[index]
+    return turn.exchange.told if turn.exchange else user_turn(_last_turn(past[:index]), turn.situation)
 
 
-def retold(past: Sequence[Past], oldest: int) -> str:
-    """The `oldest` turns and what came of them as one text, for whoever summarises them."""
-    closings = {prompts.closing(one.situation) for one in past[: oldest + 1]}
-    turns = [*_before(past[:oldest]), _told_turn(past, oldest)]
-    return "\n\n".join(line for turn in turns for line in _lines(_without(turn, closings)))
+def _last_turn(past: Sequence[RecordedTurn]) -> RecordedTurn | None:
+    return next((turn for turn in reversed(past) if not turn.is_summary), None)
 
 
-def _before(past: Sequence[Past], news: Situation | None = None) -> Iterator[Turn]:
-    summarised = max((index for index, one in enumerate(past) if one.is_summary), default=-1)
-    for number, (index, one) in enumerate(_kept(past)):
-        told = _told_turn(past, index)
-        is_opening = summarised >= 0 and not number
-        yield _opening(past[summarised], told, _goal(past, index, news)) if is_opening else told
-        # What the provider signed belongs to the conversation as it was before the summary.
-        yield replace(said(one), blocks=()) if index < summarised else said(one)
-
-
-def _kept(past: Sequence[Past]) -> list[tuple[int, Past]]:
-    """The turns that the newest summary does not stand for, with their places."""
-    first = max((one.upto for one in past), default=0)
-    return [(index, one) for index, one in enumerate(past) if index >= first and not one.is_summary]
-
-
-def _told_turn(past: Sequence[Past], index: int) -> UserTurn:
-    one = past[index]
-    return one.exchange.told if one.exchange else news(_last(past[:index]), one.situation)
-
-
-def _last(past: Sequence[Past]) -> Past | None:
-    return next((one for one in reversed(past) if not one.is_summary), None)
-
-
-def _goal(past: Sequence[Past], index: int, news: Situation | None) -> Situation | None:
-    """The situation with the goal, where no turn from this place on tells it."""
-    later = [*(one.situation for one in past[index:]), *([news] if news else [])]
-    if any(one.text for one in later):
+def _goal(past: Sequence[RecordedTurn], index: int, new: Situation | None) -> Situation | None:
+    """The situation with the goal; None if a turn from `index` on tells it."""
+    later = [*(turn.situation for turn in past[index:]), *([new] if new else [])]
+    if any(situation.text for situation in later):
         return None
-    return next(one.situation for one in reversed(past[:index]) if one.situation.text)
+    return next(turn.situation for turn in reversed(past[:index]) if turn.situation.text)
 
 
-def _opening(summary: Past, told: UserTurn, goal: Situation | None) -> UserTurn:
-    """The goal, the summary, and what was open when it was made, word for word."""
+def _with_summary(told: UserTurn, summary: RecordedTurn, goal: Situation | None) -> UserTurn:
+    """The goal, the summary and the errors that were open when it was made, before the text of a turn."""
     words = summary.exchange.said.text if summary.exchange else ""
-    still = [result.text for result in told.results if result.is_error]
+    errors = [result.text for result in told.results if result.is_error]
     parts = [
-        *([visible(prompts.goal(goal))] if goal else []),
-        f"{prompts.SUMMARISED}\n{fenced('summary', words, WHOLE)}",
-        *([prompts.STILL_OPEN, *still] if still else []),
+        *([remove_hidden(prompts.goal(goal))] if goal else []),
+        f"{prompts.SUMMARISED}\n{fenced('summary', words, NEVER_CUT)}",
+        *([prompts.STILL_OPEN, *errors] if errors else []),
         told.text,
     ]
     return UserTurn("\n".join(filter(None, parts)))
 
 
-def size(turn: Turn) -> int:
-    """Characters."""
-    if isinstance(turn, UserTurn):
-        return len(turn.text) + sum(len(result.text) for result in turn.results)
-    return len(turn.text) + sum(len(canonical(call.args)) for call in turn.calls)
-
-
-def _without(turn: Turn, closings: Iterable[str]) -> Turn:
-    """The turn without the words that say what is true at its moment, and matters no more."""
+def _without_closing(turn: Turn, closings: Iterable[str]) -> Turn:
+    """The turn without its last lines, which were true only at its moment."""
     closing = next((words for words in closings if turn.text.endswith(words)), "")
     return replace(turn, text=turn.text.removesuffix(closing).strip())
 

@@ -1,4 +1,7 @@
-"""The strategy `plan`: a model answers with a whole plan, or with the end of the task."""
+"""The two strategies as a model knows them: `plan`, a call carries a whole plan; `react`, it calls the kinds directly.
+
+Each says what the model is told, which tools it may call, and which proposal its reply is.
+"""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol, TypeVar
@@ -7,102 +10,225 @@ from pydantic import BaseModel, JsonValue, ValidationError
 
 from activities.borders import validation
 from activities.planning import prompts
-from activities.providers.messages import Offer, Reply, ToolCall
+from activities.providers.messages import Reply, ToolCall, ToolDefinition
 from activities.toolbox.declare.kind import Kind
 from activities.toolbox.find_tools import NAME as FIND_TOOLS
 from activities.toolbox.json_schema import JsonSchema
-from workflows.plan import MAX_STEPS, Answer, GiveUp, NewSteps, Question, Step, nearest
+from workflows.plan import MAX_STEPS, Answer, GiveUp, NewSteps, Proposal, Question, Step, nearest
 from workflows.situation import Situation
 
 PROPOSE, FINISH, ASK, GIVE_UP = "propose_plan", "finish", "ask", "give_up"
-ENDS: Mapping[str, tuple[type[Answer] | type[Question] | type[GiveUp], str, str]] = {
+ENDINGS: Mapping[str, tuple[type[Answer] | type[Question] | type[GiveUp], str, str]] = {
     FINISH: (Answer, "result", "result"),
     ASK: (Question, "question", "text"),
     GIVE_UP: (GiveUp, "reason", "reason"),
 }
-"""What each of them proposes, and how its argument is called there and here."""
+"""The calls that end a task or its turn: the proposal that each is, its argument's name, and the proposal's field."""
+MAX_PROVIDER_ID = 200
+"""Characters of a provider's call id that a step keeps."""
+MAX_REASON = 200
+"""Characters of a model's text beside its calls that are kept as the reason of the steps."""
 
 Schema = dict[str, Any]
-Form = TypeVar("Form", bound=BaseModel)
+Arguments = TypeVar("Arguments", bound=BaseModel)
 
 
-class Unusable(Exception):
+class UnusableReply(Exception):
     """A reply is no proposal; the message tells the model exactly why."""
 
 
-def finish_call(wanted: Mapping[str, JsonValue] | None) -> Offer:
-    """The call that ends the task with its answer: text, or what the user's schema says."""
-    if wanted is None:
-        return Offer(FINISH, prompts.FINISH, text("result", "The answer for the user."))
-    return Offer(FINISH, prompts.FINISH, JsonSchema(wanted).arguments)
+class Strategy(Protocol):
+    """How a model is asked for what comes next."""
+
+    @property
+    def cut_off(self) -> str:
+        """What a model is told if its reply was cut off."""
+
+    def system(self, situation: Situation, kinds: Mapping[str, Kind]) -> str:
+        """The system prompt."""
+
+    def tools(self, situation: Situation, kinds: Mapping[str, Kind]) -> list[ToolDefinition]:
+        """What the model may call, in an order that stays the same."""
+
+    def read(self, reply: Reply, situation: Situation, kinds: Mapping[str, Kind], branch: int) -> Proposal:
+        """The proposal in a reply.
+
+        Raises:
+            UnusableReply: there is none.
+        """
 
 
-def other_ends() -> list[Offer]:
-    """Asking, and giving up."""
-    return [
-        Offer(ASK, prompts.ASK, text("question", "One question, which the user can answer in a sentence.")),
-        Offer(GIVE_UP, prompts.GIVE_UP, text("reason", "Why, in one sentence.")),
-    ]
+class ReactStrategy:
+    """The model calls the kinds themselves, and ends with text."""
+
+    cut_off = prompts.CUT_TURN
+
+    def system(self, situation: Situation, kinds: Mapping[str, Kind]) -> str:
+        """The system prompt."""
+        return prompts.react_system(kinds, by_finish=situation.result_schema is not None)
+
+    def tools(self, situation: Situation, kinds: Mapping[str, Kind]) -> list[ToolDefinition]:
+        """All kinds and the endings; `finish` only if the answer is not text."""
+        finish = [_finish(situation.result_schema)] if situation.result_schema is not None else []
+        return [*map(_kind_tool, kinds.values()), *finish, *_ask_and_give_up()]
+
+    def read(self, reply: Reply, situation: Situation, kinds: Mapping[str, Kind], branch: int) -> Proposal:
+        """One step for each call, or the answer."""
+        calls = reply.turn.calls
+        if not calls:
+            return _text_answer(reply, situation)
+        endings = [call for call in calls if _is_ending(call, situation)]
+        if endings and len(calls) > 1:
+            raise UnusableReply(prompts.alone(endings[0].name))
+        if endings:
+            return _ending(calls[0], situation.result_schema)
+        return _called_steps(calls, situation, branch, because=reply.turn.text)
 
 
-def text(name: str, description: str) -> Schema:
-    """The schema of arguments that are one text."""
-    return only({name: {"type": "string", "description": description}}, required=[name])
+class PlanStrategy:
+    """The model makes one call at a time: `propose_plan` with whole steps, or an ending."""
+
+    cut_off = prompts.CUT
+
+    def system(self, situation: Situation, kinds: Mapping[str, Kind]) -> str:
+        """The system prompt."""
+        return prompts.plan_system(kinds, searchable=FIND_TOOLS in kinds)
+
+    def tools(self, situation: Situation, kinds: Mapping[str, Kind]) -> list[ToolDefinition]:
+        """`propose_plan`, `find_tools` if the worker has it, and the endings."""
+        search = [_kind_tool(kinds[FIND_TOOLS])] if FIND_TOOLS in kinds else []
+        return [propose_plan(kinds), *search, _finish(situation.result_schema), *_ask_and_give_up()]
+
+    def read(self, reply: Reply, situation: Situation, kinds: Mapping[str, Kind], branch: int) -> Proposal:
+        """The plan, or the ending."""
+        calls = reply.turn.calls
+        if not calls:
+            raise UnusableReply(prompts.TEXT if reply.turn.text.strip() else prompts.EMPTY)
+        if len(calls) > 1:
+            raise UnusableReply(prompts.many(len(calls)))
+        call = calls[0]
+        if call.name in ENDINGS:
+            return _ending(call, situation.result_schema)
+        if call.name == FIND_TOOLS and FIND_TOOLS in kinds:
+            return _called_steps([call], situation, branch)
+        if call.name != PROPOSE:
+            raise UnusableReply(prompts.unknown(call.name, nearest(call.name, [PROPOSE, *ENDINGS]), kinds))
+        return _plan(call)
 
 
-def only(properties: Schema, required: list[str]) -> Schema:
-    """The schema of an object that has these properties and no others."""
-    return {"type": "object", "properties": properties, "required": required, "additionalProperties": False}
+def _is_ending(call: ToolCall, situation: Situation) -> bool:
+    return call.name in ENDINGS and (call.name != FINISH or situation.result_schema is not None)
 
 
-def ended(call: ToolCall, wanted: Mapping[str, JsonValue] | None) -> Answer | Question | GiveUp:
-    """The proposal that a call of one of the ends is.
+def _text_answer(reply: Reply, situation: Situation) -> Answer:
+    words = reply.turn.text.strip()
+    if not words:
+        raise UnusableReply(prompts.NOTHING)
+    if situation.result_schema is not None:
+        raise UnusableReply(prompts.UNFINISHED)
+    return Answer(result=words)
+
+
+def _called_steps(calls: Sequence[ToolCall], situation: Situation, branch: int, because: str = "") -> NewSteps:
+    """The steps that calls of kinds are.
 
     Raises:
-        Unusable: it is none.
+        UnusableReply: there are too many, or the arguments of one cannot be read.
     """
-    form, theirs, ours = ENDS[call.name]
+    broken = [prompts.broken(call.name, call.broken) for call in calls if call.broken]
+    if broken:
+        raise UnusableReply("; ".join(broken))
+    if len(calls) > MAX_STEPS:
+        raise UnusableReply(prompts.too_many(len(calls), MAX_STEPS))
+    suffix = f".b{branch}" if branch else ""  # after a reset that led to another turn, the ids must differ
+    steps = (
+        Step(
+            id=f"t{situation.turn}.c{index}{suffix}",
+            kind=call.name,
+            args=call.args,
+            provider_call=call.id[:MAX_PROVIDER_ID],
+        )
+        for index, call in enumerate(calls)
+    )
+    return NewSteps(steps=tuple(steps), because=" ".join(because.split())[:MAX_REASON])
+
+
+def _plan(call: ToolCall) -> NewSteps:
     if call.broken:
-        raise Unusable(prompts.broken(call.name, call.broken))
-    if form is Answer and wanted is not None:
-        return Answer(result=_fitting(call.args, wanted))
-    if not call.args.get(theirs):
-        raise Unusable(prompts.missing(call.name, theirs))
-    found: Answer | Question | GiveUp = parsed(form, call.name, {ours: call.args[theirs]})
+        raise UnusableReply(prompts.broken(call.name, call.broken))
+    plan = _parsed(NewSteps, PROPOSE, call.args)
+    if not plan.steps:
+        raise UnusableReply(prompts.NO_STEPS)
+    return plan
+
+
+def _ending(call: ToolCall, result_schema: Mapping[str, JsonValue] | None) -> Answer | Question | GiveUp:
+    """The proposal that a call of `finish`, `ask` or `give_up` is.
+
+    Raises:
+        UnusableReply: its arguments do not fit.
+    """
+    proposal, argument, field = ENDINGS[call.name]
+    if call.broken:
+        raise UnusableReply(prompts.broken(call.name, call.broken))
+    if proposal is Answer and result_schema is not None:
+        return Answer(result=_fitting_answer(call.args, result_schema))
+    if not call.args.get(argument):
+        raise UnusableReply(prompts.missing(call.name, argument))
+    found: Answer | Question | GiveUp = _parsed(proposal, call.name, {field: call.args[argument]})
     return found
 
 
-def parsed(form: type[Form], name: str, args: Mapping[str, JsonValue]) -> Form:
-    """The proposal that the arguments of a call are.
-
-    Raises:
-        Unusable: they are none.
-    """
-    try:
-        return form.model_validate(args)
-    except ValidationError as error:
-        found = validation.fields(error.errors(include_url=False, include_context=False, include_input=False))
-        raise Unusable(prompts.misfit(name, found)) from None
-
-
-def _fitting(args: dict[str, JsonValue], wanted: Mapping[str, JsonValue]) -> JsonValue:
-    schema = JsonSchema(wanted)
+def _fitting_answer(args: dict[str, JsonValue], result_schema: Mapping[str, JsonValue]) -> JsonValue:
+    schema = JsonSchema(result_schema)
     answer = schema.value(args)
     if misfits := schema.misfits(answer):
-        raise Unusable(prompts.unlike("; ".join(misfits)))
+        raise UnusableReply(prompts.unlike("; ".join(misfits)))
     return answer
+
+
+def _parsed(model: type[Arguments], name: str, args: Mapping[str, JsonValue]) -> Arguments:
+    try:
+        return model.model_validate(args)
+    except ValidationError as error:
+        found = validation.fields(error.errors(include_url=False, include_context=False, include_input=False))
+        raise UnusableReply(prompts.misfit(name, found)) from None
+
+
+def _finish(result_schema: Mapping[str, JsonValue] | None) -> ToolDefinition:
+    """The call that ends the task with its answer: text, or JSON by the user's schema."""
+    if result_schema is None:
+        return ToolDefinition(FINISH, prompts.FINISH, _one_text("result", "The answer for the user."))
+    return ToolDefinition(FINISH, prompts.FINISH, JsonSchema(result_schema).arguments)
+
+
+def _ask_and_give_up() -> list[ToolDefinition]:
+    question = _one_text("question", "One question, which the user can answer in a sentence.")
+    reason = _one_text("reason", "Why, in one sentence.")
+    return [ToolDefinition(ASK, prompts.ASK, question), ToolDefinition(GIVE_UP, prompts.GIVE_UP, reason)]
+
+
+def _kind_tool(kind: Kind) -> ToolDefinition:
+    return ToolDefinition(kind.spec.kind, " ".join(kind.description.split()), kind.args_schema)
+
+
+def _one_text(name: str, description: str) -> Schema:
+    return _closed_object({name: {"type": "string", "description": description}}, required=[name])
+
+
+def _closed_object(properties: Schema, required: list[str]) -> Schema:
+    """The schema of an object with these properties and no others."""
+    return {"type": "object", "properties": properties, "required": required, "additionalProperties": False}
 
 
 REFERENCE = "reference"
 DEFINITIONS = "#/$defs/"
-
 DESCRIBING = ("description", "title", "default")
-
 SHARED: Mapping[str, Schema] = {
     "id": {"type": "string", "description": "A letter, then letters, digits, - or _; new in this task."},
     "title": {"type": "string", "description": "What it does, in a few words, for people."},
     "needs": {"type": "array", "items": {"type": "string"}, "description": "Ids of steps to be finished before."},
-    # `$from` cannot be named as a property: Anthropic takes letters, digits, `_`, `.` and `-` alone there
+    # `$from` cannot be a property: Anthropic allows only letters, digits, `_`, `.` and `-` in their names.
     REFERENCE: {
         "type": "object",
         "description": 'The result of another step: {"$from": "<step id>"}, or a part of it, with "path": "a.0".',
@@ -110,57 +236,58 @@ SHARED: Mapping[str, Schema] = {
         "required": ["$from"],
     },
 }
-"""What steps of all kinds have."""
+"""Definitions that the steps of all kinds share."""
 
 
-def propose_plan(kinds: Mapping[str, Kind]) -> Offer:
-    """The call that carries a plan of steps of these kinds."""
-    return Offer(PROPOSE, prompts.PROPOSE, _plan(kinds))
+def propose_plan(kinds: Mapping[str, Kind]) -> ToolDefinition:
+    """The call that carries a plan, with a schema made from the kinds."""
+    return ToolDefinition(PROPOSE, prompts.PROPOSE, _plan_schema(kinds))
 
 
-def _plan(kinds: Mapping[str, Kind]) -> Schema:
+def _plan_schema(kinds: Mapping[str, Kind]) -> Schema:
     definitions: Schema = dict(SHARED)
     for name, kind in kinds.items():
         parts = kind.args_schema.get("$defs", {})
-        definitions |= {f"{name}.{part}": _opened(schema, name) for part, schema in parts.items()}
-        definitions[f"{name}.arguments"] = _arguments(kind)
-    steps = {"type": "array", "minItems": 1, "maxItems": MAX_STEPS, "items": {"anyOf": [_step(name) for name in kinds]}}
+        definitions |= {f"{name}.{part}": _with_references(schema, name) for part, schema in parts.items()}
+        definitions[f"{name}.arguments"] = _args_schema(kind)
+    any_step = {"anyOf": [_step_schema(name) for name in kinds]}
+    steps = {"type": "array", "minItems": 1, "maxItems": MAX_STEPS, "items": any_step}
     because = {"type": "string", "description": "Why these steps, in one sentence, for the people who watch."}
-    return {**only({"because": because, "steps": steps}, required=["steps"]), "$defs": definitions}
+    return {**_closed_object({"because": because, "steps": steps}, required=["steps"]), "$defs": definitions}
 
 
-def _step(kind: str) -> Schema:
-    """A step of one kind, whole in itself: servers that hold a model to a schema read each choice alone."""
+def _step_schema(kind: str) -> Schema:
+    # Each kind's schema is complete: servers that force a model to follow a schema read each choice alone.
     shared = {name: {"$ref": f"{DEFINITIONS}{name}"} for name in ("id", "title", "needs")}
     own = {"kind": {"type": "string", "enum": [kind]}, "args": {"$ref": f"{DEFINITIONS}{kind}.arguments"}}
-    return only({**shared, **own}, required=["id", "kind", "args"])
+    return _closed_object({**shared, **own}, required=["id", "kind", "args"])
 
 
-def _arguments(kind: Kind) -> Schema:
+def _args_schema(kind: Kind) -> Schema:
     plain = {name: part for name, part in kind.args_schema.items() if name != "$defs"}
-    opened: Schema = _opened(plain, kind.spec.kind)
-    return opened
+    allowed: Schema = _with_references(plain, kind.spec.kind)
+    return allowed
 
 
-def _opened(schema: Any, kind: str) -> Any:
-    """The schema with a reference allowed wherever a value is, and its definitions found under the kind's name."""
+def _with_references(schema: Any, kind: str) -> Any:
+    """The schema with a reference allowed in place of every value; its definitions are those of the plan's schema."""
     if isinstance(schema, list):
-        return [_opened(item, kind) for item in schema]
+        return [_with_references(item, kind) for item in schema]
     if not isinstance(schema, dict):
         return schema
-    opened: Schema = {}
+    allowed: Schema = {}
     for name, part in schema.items():
         if name == "properties":
-            opened[name] = {field: _or_reference(_opened(inner, kind)) for field, inner in part.items()}
+            allowed[name] = {field: _or_reference(_with_references(inner, kind)) for field, inner in part.items()}
         elif name in ("items", "additionalProperties") and isinstance(part, dict):
-            opened[name] = _or_reference(_opened(part, kind))
+            allowed[name] = _or_reference(_with_references(part, kind))
         elif name == "$ref":
-            opened[name] = f"{DEFINITIONS}{kind}.{str(part).removeprefix(DEFINITIONS)}"
+            allowed[name] = f"{DEFINITIONS}{kind}.{str(part).removeprefix(DEFINITIONS)}"
         elif name in ("anyOf", "oneOf", "allOf", "prefixItems"):
-            opened["anyOf" if name == "oneOf" else name] = _opened(part, kind)
+            allowed["anyOf" if name == "oneOf" else name] = _with_references(part, kind)
         elif name != "discriminator":
-            opened[name] = part
-    return opened
+            allowed[name] = part
+    return allowed
 
 
 def _or_reference(schema: Schema) -> Schema:
@@ -168,147 +295,3 @@ def _or_reference(schema: Schema) -> Schema:
     about: Schema = {name: schema[name] for name in DESCRIBING if name in schema}
     plain = {name: part for name, part in schema.items() if name not in about}
     return {**about, "anyOf": [plain, {"$ref": f"{DEFINITIONS}{REFERENCE}"}]}
-
-
-class Horizon(Protocol):
-    """A strategy, as a model is told it."""
-
-    @property
-    def cut(self) -> str:
-        """What a model is told whose reply was cut off."""
-
-    def system(self, situation: Situation, kinds: Mapping[str, Kind]) -> str:
-        """What the model is, and what it may do."""
-
-    def offers(self, situation: Situation, kinds: Mapping[str, Kind]) -> list[Offer]:
-        """What it may call, in an order that stays the same."""
-
-    def read(
-        self, reply: Reply, situation: Situation, kinds: Mapping[str, Kind], branch: int
-    ) -> NewSteps | Answer | Question | GiveUp:
-        """The proposal that a reply is.
-
-        Raises:
-            Unusable: it is none.
-        """
-
-
-MAX_ID = 200
-"""Characters of a provider's id that a step keeps."""
-MAX_BECAUSE = 200
-"""Characters of what a model says beside its calls that people are shown as their reason."""
-
-
-class TurnByTurn:
-    """The tools as they are, and text for the end."""
-
-    cut = prompts.CUT_TURN
-
-    def system(self, situation: Situation, kinds: Mapping[str, Kind]) -> str:
-        """What a model is that calls tools."""
-        return prompts.turns(kinds, by_finish=situation.result_schema is not None)
-
-    def offers(self, situation: Situation, kinds: Mapping[str, Kind]) -> list[Offer]:
-        """All kinds, and the ends; `finish` only where the answer is no text."""
-        finish = [finish_call(situation.result_schema)] if situation.result_schema is not None else []
-        return [*map(_offer, kinds.values()), *finish, *other_ends()]
-
-    def read(
-        self, reply: Reply, situation: Situation, kinds: Mapping[str, Kind], branch: int
-    ) -> NewSteps | Answer | Question | GiveUp:
-        """The steps that the calls are, or the answer that a text is."""
-        calls = reply.turn.calls
-        if not calls:
-            return _text(reply, situation)
-        if any(_ends(call, situation) for call in calls):
-            if len(calls) > 1:
-                raise Unusable(prompts.alone(next(call.name for call in calls if _ends(call, situation))))
-            return ended(calls[0], situation.result_schema)
-        return searched(calls, situation, branch, because=reply.turn.text)
-
-
-def search(kinds: Mapping[str, Kind]) -> list[Offer]:
-    """`find_tools`, where there are more kinds than a model is shown."""
-    return [_offer(kinds[FIND_TOOLS])] if FIND_TOOLS in kinds else []
-
-
-def searched(calls: Sequence[ToolCall], situation: Situation, branch: int, because: str = "") -> NewSteps:
-    """The steps that calls of kinds are.
-
-    Raises:
-        Unusable: there are too many, or the arguments of one cannot be read.
-    """
-    broken = [prompts.broken(call.name, call.broken) for call in calls if call.broken]
-    if broken:
-        raise Unusable("; ".join(broken))
-    if len(calls) > MAX_STEPS:
-        raise Unusable(prompts.too_many(len(calls), MAX_STEPS))
-    steps = (
-        Step(id=step_id(situation.turn, index, branch), kind=call.name, args=call.args, provider_call=call.id[:MAX_ID])
-        for index, call in enumerate(calls)
-    )
-    return NewSteps(steps=tuple(steps), because=" ".join(because.split())[:MAX_BECAUSE])
-
-
-def step_id(turn: int, index: int, branch: int) -> str:
-    """The id of a call as a step: unique in the task, also after a reset that led to another turn."""
-    return f"t{turn}.c{index}" + (f".b{branch}" if branch else "")
-
-
-def _offer(kind: Kind) -> Offer:
-    return Offer(kind.spec.kind, " ".join(kind.description.split()), kind.args_schema)
-
-
-def _ends(call: ToolCall, situation: Situation) -> bool:
-    return call.name in ENDS and (call.name != FINISH or situation.result_schema is not None)
-
-
-def _text(reply: Reply, situation: Situation) -> Answer:
-    words = reply.turn.text.strip()
-    if not words:
-        raise Unusable(prompts.NOTHING)
-    if situation.result_schema is not None:
-        raise Unusable(prompts.UNFINISHED)
-    return Answer(result=words)
-
-
-class WholePlans:
-    """One call of `propose_plan` at a time."""
-
-    cut = prompts.CUT
-
-    def system(self, situation: Situation, kinds: Mapping[str, Kind]) -> str:
-        """What a planner is."""
-        return prompts.plans(kinds, searchable=bool(search(kinds)))
-
-    def offers(self, situation: Situation, kinds: Mapping[str, Kind]) -> list[Offer]:
-        """`propose_plan`, whose schema is made from the kinds, and the ends."""
-        return [propose_plan(kinds), *search(kinds), finish_call(situation.result_schema), *other_ends()]
-
-    def read(
-        self, reply: Reply, situation: Situation, kinds: Mapping[str, Kind], branch: int
-    ) -> NewSteps | Answer | Question | GiveUp:
-        """The proposal that one call is."""
-        calls = reply.turn.calls
-        if not calls:
-            raise Unusable(prompts.TEXT if reply.turn.text.strip() else prompts.EMPTY)
-        if len(calls) > 1:
-            raise Unusable(prompts.many(len(calls)))
-        return _called(calls[0], situation, kinds, branch)
-
-
-def _called(
-    call: ToolCall, situation: Situation, kinds: Mapping[str, Kind], branch: int
-) -> NewSteps | Answer | Question | GiveUp:
-    if call.name in ENDS:
-        return ended(call, situation.result_schema)
-    if any(offer.name == call.name for offer in search(kinds)):
-        return searched([call], situation, branch)
-    if call.name != PROPOSE:
-        raise Unusable(prompts.unknown(call.name, nearest(call.name, [PROPOSE, *ENDS]), kinds))
-    if call.broken:
-        raise Unusable(prompts.broken(call.name, call.broken))
-    plan = parsed(NewSteps, PROPOSE, call.args)
-    if not plan.steps:
-        raise Unusable(prompts.NO_STEPS)
-    return plan

@@ -1,7 +1,7 @@
-"""The transcript: what planners were told and said, turn by turn, kept in the store and referred to by number.
+"""The transcript: what planners were told and said, turn by turn, in the store.
 
-A turn that was recorded is never asked for again: not after a crash, nor after a reset that leads to the same turn.
-Where a reset leads to another one, it begins a new branch; the old one stays as it is.
+A recorded turn is never asked for again, neither after a crash nor after a reset that leads to the same situation. If a
+reset leads to another situation, a new branch begins; the old one stays as it is.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence, Set
@@ -12,7 +12,7 @@ from pydantic import JsonValue, TypeAdapter
 from sqlalchemy import Column, Index, Integer, Row, Select, String, Table, Text, delete, func, select
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
-from activities.planning.planner import Exchange, Past
+from activities.planning.planner import Exchange, RecordedTurn
 from activities.storage.store import OWN, Moment, begun, insert_new, reading, writing
 from workflows.inspect import CallCard, ResultCard, TurnCard
 from workflows.plan import NewSteps, Proposed, digest
@@ -35,33 +35,33 @@ TURNS = Table(
     Column("workflow", String(1000)),
     Index("replan_turns_owner", "namespace", "workflow", "at"),
 )
-"""One row for each turn: `task` is the task's first run, `before` the branch of the turn before it.
+"""One row per turn: `task` is the task's first run, `before` the branch of the turn before it.
 
-`namespace` is the id of the task's namespace and `workflow` its workflow id; null where nobody said.
+`namespace` is the id of the task's namespace and `workflow` its workflow id; null if they are unknown.
 """
 
 EXCHANGE = TypeAdapter(Exchange)
-CLOCKS: Mapping[str, set[str]] = {
+VOLATILE_FIELDS: Mapping[str, set[str]] = {
     "records": {"started", "ended", "attempts", "used", "waits", "waited", "replayed", "claim"},
     "faults": {"at", "attempt", "waited", "retry_after", "model_use"},
     "observations": {"at"},
 }
-"""What tells when something happened, how often it was tried, and whether the ledger knew it, but not what happened."""
+"""Times, counts and ledger details: they may differ when the same thing happens again after a reset."""
 
 
 class Transcript:
     """The conversations of all tasks of a store."""
 
     def __init__(self, engine: AsyncEngine, namespace: str | None = None) -> None:
-        """Keep them in this store, as those of the namespace with this id."""
+        """Use this store; `namespace` is the id of the namespace that the tasks belong to."""
         self._engine = engine
         self._namespace = namespace
         self._is_mine = TURNS.c.namespace == (namespace or "")
 
-    async def of(self, task: str, continues: str | None = None) -> "Turns":
-        """All turns of the task whose first run is `task`, and of those whose conversation it carries on.
+    async def load(self, task: str, continues: str | None = None) -> "TaskTurns":
+        """All turns of the task whose first run is `task`, and of the tasks whose conversation it continues.
 
-        The first of these is `continues` where the task has no turn yet that says so.
+        `continues` is the task that it continues, needed only before its first turn is recorded.
 
         Raises:
             DatabaseUnavailable: the store cannot be reached.
@@ -69,43 +69,44 @@ class Transcript:
         async with begun(reading(self._engine)) as tx:
             return await _load(tx, task, continues)
 
-    async def write(self, past: Past, before: int, workflow: str | None = None) -> Past:
-        """Record a turn that followed one of the branch `before`, and return what is recorded.
+    async def write(self, turn: RecordedTurn, before: int, workflow: str | None = None) -> RecordedTurn:
+        """Record a turn after one of the branch `before`, and return the recorded turn.
 
-        That is another one where somebody else was quicker. `workflow` is the task's workflow id.
+        That is another worker's turn if it was recorded first. `workflow` is the task's workflow id.
 
         Raises:
             DatabaseUnavailable: the store cannot be reached; nothing is recorded.
         """
         row = {
-            "task": past.task,
-            "branch": past.branch,
-            "turn": past.turn,
+            "task": turn.task,
+            "branch": turn.branch,
+            "turn": turn.turn,
             "before": before,
-            "digest": identity(past.situation),
+            "digest": situation_digest(turn.situation),
             "at": datetime.now(UTC),
-            "situation": past.situation.model_dump_json(exclude_defaults=True),
-            "proposed": past.proposed.model_dump_json(),
-            "exchange": EXCHANGE.dump_json(past.exchange).decode() if past.exchange else None,
-            "upto": past.upto,
+            "situation": turn.situation.model_dump_json(exclude_defaults=True),
+            "proposed": turn.proposed.model_dump_json(),
+            "exchange": EXCHANGE.dump_json(turn.exchange).decode() if turn.exchange else None,
+            "upto": turn.upto,
             "namespace": self._namespace,
             "workflow": workflow,
         }
         async with begun(writing(self._engine)) as tx:
             if await insert_new(tx, TURNS, row):
-                return past
-            mine = (TURNS.c.task == past.task, TURNS.c.branch == past.branch, TURNS.c.turn == past.turn)
-            return _past((await tx.execute(select(TURNS).where(*mine))).one())
+                return turn
+            key = (TURNS.c.task == turn.task, TURNS.c.branch == turn.branch, TURNS.c.turn == turn.turn)
+            return _recorded_turn((await tx.execute(select(TURNS).where(*key))).one())
 
     async def cards(self, run: str) -> tuple[TurnCard, ...]:
-        """The newest conversation of the task whose first run is `run`, as people read it."""
+        """The newest conversation of the task whose first run is `run`, for the console."""
         async with begun(reading(self._engine)) as tx:
             turns = await _load(tx, run)
-            moments = {_place(row): row.at for row in await _rows(tx, turns.tasks)}
-        return tuple(_card(past, moments[past.task, past.branch, past.turn]) for past in turns.newest())
+            rows = await _rows(tx, turns.tasks)
+        times = {(row.task, row.branch, row.turn): row.at for row in rows}
+        return tuple(_card(turn, times[turn.task, turn.branch, turn.turn]) for turn in turns.newest())
 
     async def tasks(self, before: datetime, after: str, limit: int) -> list[str]:
-        """The tasks of this namespace that have turns from before a moment, in the order of their workflow ids."""
+        """The next workflow ids after `after` of this namespace's tasks with turns older than `before`, sorted."""
         mine = (self._is_mine, TURNS.c.at < before, TURNS.c.workflow > after)
         wanted = select(TURNS.c.workflow).distinct().where(*mine).order_by(TURNS.c.workflow).limit(limit)
         async with begun(reading(self._engine)) as tx:
@@ -114,87 +115,82 @@ class Transcript:
     async def prune(self, tasks: Collection[str], before: datetime, carried: Collection[str] = ()) -> int:
         """Delete the conversations of these tasks that ended before a moment, and return how many turns they had.
 
-        The caller knows that none of the tasks is open. A conversation that stays carries on others, which stay, too;
-        so do those of the tasks whose first runs are `carried`.
+        The caller knows that none of the tasks is open. A conversation that a remaining one continues is kept, and so
+        are those of the tasks whose first runs are `carried`.
         """
         old = func.max(TURNS.c.at) < before
         mine = (self._is_mine, TURNS.c.workflow.in_(tasks))
         async with begun(writing(self._engine)) as tx:
             ended = select(TURNS.c.task).group_by(TURNS.c.task).having(old)
-            asked = select(TURNS.c.task).where(*mine, TURNS.c.task.in_(ended), TURNS.c.task.not_in(carried))
-            going = set(await tx.scalars(asked.distinct()))
-            if not going:
+            wanted = select(TURNS.c.task).where(*mine, TURNS.c.task.in_(ended), TURNS.c.task.not_in(carried))
+            candidates = set(await tx.scalars(wanted.distinct()))
+            if not candidates:
                 return 0
-            new = {*carried, *await _carried(tx, select(TURNS.c.task).where(TURNS.c.task.not_in(going)))}
+            new = {*carried, *await _continued(tx, select(TURNS.c.task).where(TURNS.c.task.not_in(candidates)))}
             kept = set(new)
-            while new := await _carried(tx, list(new)) - kept:
+            while new := await _continued(tx, list(new)) - kept:
                 kept |= new
-            return (await tx.execute(delete(TURNS).where(TURNS.c.task.in_(going - kept)))).rowcount
+            return (await tx.execute(delete(TURNS).where(TURNS.c.task.in_(candidates - kept)))).rowcount
 
     async def ownerless(self, before: datetime) -> int:
-        """How many turns of a time before this moment say not whose they are."""
+        """How many turns before a moment have no workflow id or namespace."""
         old = (TURNS.c.workflow.is_(None) | TURNS.c.namespace.is_(None), TURNS.c.at < before)
         async with begun(reading(self._engine)) as tx:
             return await tx.scalar(select(func.count()).select_from(TURNS).where(*old)) or 0
 
 
-class Turns:
-    """The turns of one task on all branches, and of the tasks whose conversation it carries on."""
+class TaskTurns:
+    """The turns of one task on all branches, and of the tasks whose conversation it continues."""
 
-    def __init__(self, task: str, rows: Iterable[tuple[Past, int, str]], earlier: Sequence[Past]) -> None:
+    def __init__(
+        self, task: str, rows: Iterable[tuple[RecordedTurn, int, str]], continued: Sequence[RecordedTurn]
+    ) -> None:
         """Each row is a turn, the branch of the turn before it, and its digest; the newest is the last one."""
         self.task = task
         self._rows = tuple(rows)
-        self._earlier = tuple(earlier)
+        self._continued = tuple(continued)
 
     @property
     def tasks(self) -> set[str]:
-        """The first runs of all tasks that are part of it."""
-        return {self.task, *(past.task for past in self._earlier)}
+        """The first runs of all tasks in the conversation."""
+        return {self.task, *(turn.task for turn in self._continued)}
 
-    def recorded(self, situation: Situation) -> Past | None:
-        """The turn that answered this situation; None where it is to be asked for."""
-        wanted = identity(situation)
-        return next(
-            (
-                past
-                for past, before, digest in self._rows
-                if (past.turn, before, digest) == (situation.turn, situation.branch, wanted)
-            ),
-            None,
-        )
+    def recorded(self, situation: Situation) -> RecordedTurn | None:
+        """The turn that answered this situation; None if no turn did."""
+        key = (situation.turn, situation.branch, situation_digest(situation))
+        return next((turn for turn, before, digest in self._rows if (turn.turn, before, digest) == key), None)
 
-    def branch(self, situation: Situation) -> int:
-        """The branch that a new answer belongs to: a new one where the turn was answered to something else."""
-        taken = {(past.branch, past.turn) for past, _, _ in self._rows}
+    def branch_for(self, situation: Situation) -> int:
+        """The branch of a new answer: a new branch if this turn already answered another situation."""
+        taken = {(turn.branch, turn.turn) for turn, _, _ in self._rows}
         if (situation.branch, situation.turn) not in taken:
             return situation.branch
-        return 1 + max(past.branch for past, _, _ in self._rows)
+        return 1 + max(turn.branch for turn, _, _ in self._rows)
 
-    def before(self, turn: int, branch: int) -> list[Past]:
-        """The turns that led to `turn` after one of `branch`, the oldest first."""
-        found = list[Past]()
-        for past, before, _ in sorted(self._rows, key=lambda row: row[0].turn, reverse=True):
-            if past.turn < turn and past.branch == branch:
-                found.append(past)
-                branch = before
-        return [*self._earlier, *reversed(found)]
+    def before(self, number: int, branch: int) -> list[RecordedTurn]:
+        """The turns before the turn `number`, the last of them on `branch`, the oldest first."""
+        found = list[RecordedTurn]()
+        for turn, branch_before, _ in sorted(self._rows, key=lambda row: row[0].turn, reverse=True):
+            if turn.turn < number and turn.branch == branch:
+                found.append(turn)
+                branch = branch_before
+        return [*self._continued, *reversed(found)]
 
-    def newest(self) -> list[Past]:
-        """The turns that led to the one that was recorded last, with it."""
+    def newest(self) -> list[RecordedTurn]:
+        """The turn that was recorded last, and those before it."""
         if not self._rows:
-            return [*self._earlier]
+            return [*self._continued]
         last = self._rows[-1][0]
         return self.before(last.turn + 1, last.branch)
 
 
-def identity(situation: Situation) -> str:
-    """What a situation tells, as a digest: the same for the same news, whenever it is told and whatever is left."""
+def situation_digest(situation: Situation) -> str:
+    """A digest of what a situation tells: the same for the same content, at any time and with any budget."""
     volatile = {"now", "calls_left", "max_output", "max_lost_replies", "branch"}
     told: dict[str, Any] = situation.model_dump(mode="json", exclude_defaults=True, exclude=volatile)
-    for name, clocks in CLOCKS.items():
+    for name, fields in VOLATILE_FIELDS.items():
         if name in told:
-            told[name] = [{key: value for key, value in one.items() if key not in clocks} for one in told[name]]
+            told[name] = [{key: value for key, value in one.items() if key not in fields} for one in told[name]]
     plain: JsonValue = told
     return digest(plain)
 
@@ -205,19 +201,19 @@ async def _load(
     continues: str | None = None,
     seen: Set[str] = frozenset(),
     until: datetime | None = None,
-) -> Turns:
-    """The turns that a task had at the moment `until`: one that is carried on may be reset later."""
+) -> TaskTurns:
+    # `until`: a task that is continued may be reset later, which must not change this conversation.
     rows = [row for row in await _rows(tx, [task]) if until is None or row.at <= until]
-    turns = [(_past(row), row.before, row.digest) for row in rows]
-    carried = next((past.situation.continues for past, _, _ in turns if past.situation.continues), continues)
-    if carried is None or carried in seen:
-        return Turns(task, turns, ())
+    turns = [(_recorded_turn(row), row.before, row.digest) for row in rows]
+    continued = next((turn.situation.continues for turn, _, _ in turns if turn.situation.continues), continues)
+    if continued is None or continued in seen:
+        return TaskTurns(task, turns, ())
     began = rows[0].at if rows else until
-    return Turns(task, turns, (await _load(tx, carried, seen={*seen, task}, until=began)).newest())
+    return TaskTurns(task, turns, (await _load(tx, continued, seen={*seen, task}, until=began)).newest())
 
 
-async def _carried(tx: AsyncConnection, tasks: list[str] | Select[tuple[str]]) -> set[str]:
-    """The tasks whose conversations these carry on."""
+async def _continued(tx: AsyncConnection, tasks: list[str] | Select[tuple[str]]) -> set[str]:
+    """The tasks whose conversations these continue."""
     told = select(TURNS.c.situation).where(TURNS.c.task.in_(tasks), TURNS.c.situation.contains('"continues"'))
     found = (Situation.model_validate_json(text).continues for text in await tx.scalars(told))
     return {task for task in found if task}
@@ -228,12 +224,8 @@ async def _rows(tx: AsyncConnection, tasks: Iterable[str]) -> Sequence[Row[Any]]
     return (await tx.execute(wanted)).all()
 
 
-def _place(row: Row[Any]) -> tuple[str, int, int]:
-    return row.task, row.branch, row.turn
-
-
-def _past(row: Row[Any]) -> Past:
-    return Past(
+def _recorded_turn(row: Row[Any]) -> RecordedTurn:
+    return RecordedTurn(
         task=row.task,
         branch=row.branch,
         turn=row.turn,
@@ -244,15 +236,23 @@ def _past(row: Row[Any]) -> Past:
     )
 
 
-def _card(past: Past, at: datetime) -> TurnCard:
-    plain = {"turn": past.turn, "branch": past.branch, "task": past.task, "at": at, "upto": past.upto}
-    plain |= {"planner": past.proposed.planner, "rejected": past.proposed.rejected, "tokens": past.proposed.tokens}
-    if past.exchange is None:
-        steps = past.proposed.proposal.steps if isinstance(past.proposed.proposal, NewSteps) else ()
-        planned = [CallCard(id=step.id, name=step.kind, args=step.args) for step in steps]
-        return TurnCard.model_validate({**plain, "calls": planned})
-    told, said = past.exchange.told, past.exchange.said
-    results = [ResultCard(call_id=one.call_id, text=one.text, is_error=one.is_error) for one in told.results]
-    calls = [CallCard(id=call.id, name=call.name, args=call.args) for call in said.calls]
-    words = {"told": told.text, "said": said.text, "stop": past.exchange.stop.value}
-    return TurnCard.model_validate({**plain, **words, "results": results, "calls": calls})
+def _card(turn: RecordedTurn, at: datetime) -> TurnCard:
+    card = TurnCard(
+        turn=turn.turn,
+        branch=turn.branch,
+        task=turn.task,
+        at=at,
+        upto=turn.upto,
+        planner=turn.proposed.planner,
+        rejected=turn.proposed.rejected,
+        tokens=turn.proposed.tokens,
+    )
+    if turn.exchange is None:
+        steps = turn.proposed.proposal.steps if isinstance(turn.proposed.proposal, NewSteps) else ()
+        planned = tuple(CallCard(id=step.id, name=step.kind, args=step.args) for step in steps)
+        return card.model_copy(update={"calls": planned})
+    told, said = turn.exchange.told, turn.exchange.said
+    results = tuple(ResultCard(call_id=one.call_id, text=one.text, is_error=one.is_error) for one in told.results)
+    calls = tuple(CallCard(id=call.id, name=call.name, args=call.args) for call in said.calls)
+    words = {"told": told.text, "said": said.text, "stop": turn.exchange.stop.value}
+    return card.model_copy(update={**words, "results": results, "calls": calls})

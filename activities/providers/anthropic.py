@@ -1,81 +1,83 @@
 """Anthropic's Messages API."""
 
-import asyncio
-import importlib
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from activities.providers.messages import AssistantTurn, Offer, Reply, Request, Stop, ToolCall, ToolResult, Turn, Usage
-from activities.providers.wire import NO_REPLY, NOT_JSON, Endpoint, paired, reading, writable
-from workflows import routing
+from activities.providers.adapter import ModelAdapter, replace_surrogates, with_unique_ids
+from activities.providers.messages import (
+    AssistantTurn,
+    Reply,
+    Request,
+    StopReason,
+    ToolCall,
+    ToolDefinition,
+    ToolResult,
+    Turn,
+    Usage,
+)
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # to import the SDK takes a second; the adapter does it at the first request
     from anthropic.types import ContentBlock, Message
 
-PROVIDER = "Anthropic's API"
 DEFAULT = "claude-sonnet-5-5"
-KEEP: Mapping[str, Any] = {"cache_control": {"type": "ephemeral"}}
-"""Marks the end of a prefix that the next request begins with, too."""
+CACHED: Mapping[str, Any] = {"cache_control": {"type": "ephemeral"}}
+"""Marks the end of a prefix that the provider caches for the next request."""
 THOUGHTS = ("thinking", "redacted_thinking")
-STOPS: Mapping[str | None, Stop] = {
-    "end_turn": Stop.DONE,
-    "stop_sequence": Stop.DONE,
-    "pause_turn": Stop.DONE,
-    "tool_use": Stop.CALLS,
-    "max_tokens": Stop.CUT,
-    "model_context_window_exceeded": Stop.CUT,
-    "refusal": Stop.REFUSED,
+STOP_REASONS: Mapping[str | None, StopReason] = {
+    "end_turn": StopReason.DONE,
+    "stop_sequence": StopReason.DONE,
+    "pause_turn": StopReason.DONE,
+    "tool_use": StopReason.CALLS,
+    "max_tokens": StopReason.CUT,
+    "model_context_window_exceeded": StopReason.CUT,
+    "refusal": StopReason.REFUSED,
 }
 
 
-class AnthropicModel:
+class AnthropicModel(ModelAdapter):
     """One of Anthropic's models."""
 
-    def __init__(self, model: str, endpoint: Endpoint) -> None:
-        """Ask `model` at `endpoint`; nothing is loaded or connected before the first request."""
-        self.name = endpoint.name("anthropic", model)
-        self._model = model
-        self._endpoint = endpoint
+    sdk = "anthropic"
+    api = "Anthropic's API"
 
-    async def reply(self, request: Request) -> Reply:
-        """Ask once."""
-        sdk = await asyncio.to_thread(importlib.import_module, "anthropic")  # takes a second, the first time
-        given = self._endpoint.client(routing.PLAN.timeout)
-        async with sdk.AsyncAnthropic(**given) as client:
-            with reading(PROVIDER, NOT_JSON):
-                message = await client.messages.create(
-                    model=self._model,
-                    max_tokens=request.max_output,
-                    system=[{"type": "text", "text": request.system, **_kept(request)}],
-                    messages=_messages(request, self.name),
-                    **_tools(request),
-                )
-        with reading(PROVIDER, NO_REPLY):
-            return _reply(message, self.name)
+    def _client(self, sdk: Any, options: dict[str, Any]) -> Any:
+        return sdk.AsyncAnthropic(**options)
+
+    async def _send(self, client: Any, request: Request) -> "Message":
+        message: Message = await client.messages.create(
+            model=self._model,
+            max_tokens=request.max_output,
+            system=[{"type": "text", "text": request.system, **_cached(request)}],
+            messages=_messages(request, self.name),
+            **_tools(request),
+        )
+        return message
+
+    def _translate(self, response: "Message") -> Reply:
+        return _reply(response, self.name)
 
 
 def _tools(request: Request) -> dict[str, Any]:
-    """What is offered; a call is never forced, which newer models refuse."""
-    if not request.offers:
+    """The tools; a call is never forced, because newer models reject that."""
+    if not request.tools:
         return {}
-    tools = [_tool(offer) for offer in request.offers]
-    offered = {"tools": [*tools[:-1], {**tools[-1], **_kept(request)}]}
+    tools = [_tool(tool) for tool in request.tools]
+    offered = {"tools": [*tools[:-1], {**tools[-1], **_cached(request)}]}
     return offered if request.may_call else {**offered, "tool_choice": {"type": "none"}}
 
 
-def _tool(offer: Offer) -> dict[str, Any]:
-    return {"name": offer.name, "description": offer.description, "input_schema": dict(offer.schema)}
+def _tool(tool: ToolDefinition) -> dict[str, Any]:
+    return {"name": tool.name, "description": tool.description, "input_schema": dict(tool.schema)}
 
 
-def _kept(request: Request) -> Mapping[str, Any]:
-    """The mark at the end of a part with which the next request begins, too."""
-    return {} if request.is_once else KEEP
+def _cached(request: Request) -> Mapping[str, Any]:
+    return {} if request.skip_cache else CACHED
 
 
 def _messages(request: Request, model: str) -> list[dict[str, Any]]:
-    messages = [_message(turn, model) for turn in paired(request.turns, model)]
+    messages = [_message(turn, model) for turn in with_unique_ids(request.turns, model)]
     last = messages[-1]["content"]
-    last[-1] = {**last[-1], **_kept(request)}
+    last[-1] = {**last[-1], **_cached(request)}
     return messages
 
 
@@ -107,12 +109,12 @@ def _reply(message: "Message", model: str) -> Reply:
         cache_read=used.cache_read_input_tokens or 0,
         cache_write=used.cache_creation_input_tokens or 0,
     )
-    turn = AssistantTurn(text, calls, _unchanged(blocks), model)
-    return Reply(writable(turn), usage, STOPS.get(message.stop_reason, Stop.DONE))
+    turn = AssistantTurn(text, calls, _signed(blocks), model)
+    return Reply(replace_surrogates(turn), usage, STOP_REASONS.get(message.stop_reason, StopReason.DONE))
 
 
-def _unchanged(blocks: Sequence["ContentBlock"]) -> tuple[dict[str, Any], ...]:
-    """The blocks as they came, where the model thought: its thoughts are signed, and it wants them back."""
+def _signed(blocks: Sequence["ContentBlock"]) -> tuple[dict[str, Any], ...]:
+    """The unchanged blocks of a turn with thoughts: these are signed, and the API wants them back as they were."""
     if not any(block.type in THOUGHTS for block in blocks):
         return ()
     return tuple(block.model_dump(mode="json", exclude_unset=True) for block in blocks)

@@ -1,42 +1,70 @@
-"""Several models in an order: where one cannot be used, and time will not change that, the next one answers."""
+"""Candidates in an order of preference: if one cannot be used and retries cannot help, the next one is asked."""
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Protocol, TypeVar
 
 import structlog
 
 from activities.borders import classify
 from activities.providers.messages import LanguageModel, Reply, Request
 from workflows.faults import Code, Fault, Quadrant
+from workflows.plan import PassedOver
 
 log = structlog.get_logger("replan.model")
 
 
-class StandIn:
-    """Asks each time the first model first, so that a key which was mended is used at once."""
+class _Named(Protocol):
+    @property
+    def name(self) -> str: ...
+
+
+Candidate = TypeVar("Candidate", bound=_Named)
+Result = TypeVar("Result")
+
+
+async def ask_first_usable(
+    candidates: Sequence[Candidate],
+    ask: Callable[[Candidate], Awaitable[Result]],
+    passed_over: list[PassedOver] | None = None,
+) -> Result:
+    """What the first usable candidate answers; those before it are added to `passed_over`.
+
+    The first candidate is asked first each time, so a repaired key is used at once.
+
+    Raises:
+        Exception: what the last candidate raised, or the first one whose error is transient or a bug.
+    """
+    *others, last = candidates
+    for candidate in others:
+        try:
+            return await ask(candidate)
+        except Exception as error:  # total: `classify` knows every exception
+            fault = classify(error)
+            if not _is_unusable(fault):
+                raise
+            log.warning("passed_over", name=candidate.name, code=fault.code.value, reason=fault.reason)
+            if passed_over is not None:
+                passed_over.append(PassedOver(planner=candidate.name, code=fault.code.value, reason=fault.reason))
+    return await ask(last)
+
+
+def _is_unusable(fault: Fault) -> bool:
+    """Whether only a person can make the candidate usable again."""
+    return fault.quadrant is Quadrant.PERSISTENT_INFRASTRUCTURAL and fault.code is not Code.BUG
+
+
+class FallbackModel:
+    """A model that asks several others in an order; each one that cannot be used costs a request."""
 
     def __init__(self, models: Sequence[LanguageModel]) -> None:
-        """Ask in this order; there is at least one."""
+        """Ask `models`, at least one, in this order."""
         self._models = tuple(models)
         self.name = ", ".join(model.name for model in models)
 
     async def reply(self, request: Request) -> Reply:
-        """The answer of the first model that can be used; each that cannot costs a request.
+        """The reply of the first usable model.
 
         Raises:
-            Exception: what the last one raised, or the first that raised what time or a mended program can cure.
+            Exception: as `ask_first_usable`.
         """
-        *others, last = self._models
-        for model in others:
-            try:
-                return await model.reply(request)
-            except Exception as error:  # total: whatever the borders call persistent and not ours
-                fault = classify(error)
-                if not is_unusable(fault):
-                    raise
-                log.warning("model_unusable", model=model.name, code=fault.code.value, reason=fault.reason)
-        return await last.reply(request)
-
-
-def is_unusable(fault: Fault) -> bool:
-    """Whether nobody but a person can make usable what was asked."""
-    return fault.quadrant is Quadrant.PERSISTENT_INFRASTRUCTURAL and fault.code is not Code.BUG
+        return await ask_first_usable(self._models, lambda model: model.reply(request))

@@ -1,4 +1,4 @@
-"""The protocol that every model speaks here: one request in, one reply out, whoever the provider is."""
+"""The protocol of all models here: one request in, one reply out, whichever provider answers."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -10,21 +10,39 @@ from pydantic import JsonValue
 from workflows.spending import MAX_OUTPUT
 
 
+class LanguageModel(Protocol):
+    """A model of one provider."""
+
+    @property
+    def name(self) -> str:
+        """The full name: `provider:MODEL`, with `@HOST` if the server is not the provider's own."""
+
+    async def reply(self, request: "Request") -> "Reply":
+        """Ask once: one request on the wire, never a second one, ended when the caller is cancelled.
+
+        Raises:
+            Exception: what the provider's SDK raises, for the tables of `activities.borders`; or a ToolError.
+        """
+
+
+# The transcript stores turns, calls, results and usage as JSON: the names of their fields must stay.
+
+
 @dataclass(frozen=True)
 class ToolCall:
-    """A call that a model makes."""
+    """A tool call that a model makes."""
 
     id: str
-    """The provider's, by which the result is paired; a compatible server may repeat ids over turns."""
+    """The provider's id, which pairs call and result; a compatible server may repeat ids over turns."""
     name: str
     args: dict[str, JsonValue]
     broken: str = ""
-    """What is wrong with the arguments as they were written, where they are no JSON object; `args` is then empty."""
+    """What is wrong with the arguments if they are no JSON object; `args` is then empty."""
 
 
 @dataclass(frozen=True)
 class ToolResult:
-    """What became of a call."""
+    """The result of a tool call, as the model is told it."""
 
     call_id: str
     text: str
@@ -33,7 +51,7 @@ class ToolResult:
 
 @dataclass(frozen=True)
 class UserTurn:
-    """What a model is told: the results of all calls of the turn before, in their order, then words."""
+    """What a model is told: first the results of all calls of the turn before, in their order, then text."""
 
     text: str = ""
     results: tuple[ToolResult, ...] = ()
@@ -41,30 +59,30 @@ class UserTurn:
 
 @dataclass(frozen=True)
 class AssistantTurn:
-    """What a model says: words, calls, or both."""
+    """What a model says: text, calls, or both."""
 
     text: str = ""
     calls: tuple[ToolCall, ...] = ()
     blocks: tuple[dict[str, JsonValue], ...] = ()
-    """The turn as the provider wrote it, which the same model is to be sent unchanged; empty where it does not care."""
+    """The turn as the provider wrote it, if the same model must get it back unchanged; else empty."""
     by: str = ""
-    """The model that said it."""
+    """The full name of the model."""
 
 
 Turn = UserTurn | AssistantTurn
 
 
-class Stop(StrEnum):
+class StopReason(StrEnum):
     """Why a model stopped."""
 
     DONE = "done"
-    """It had no more to say, or met a stop sequence."""
+    """It finished, or met a stop sequence."""
     CALLS = "calls"
     """It waits for the results of its calls."""
     CUT = "cut"
-    """The reply, or what the model can hold at once, was used up: what it was about to say is lost."""
+    """The reply reached its limit, or the request the model's window: the end of the reply is lost."""
     REFUSED = "refused"
-    """It declined, or a filter kept its answer back."""
+    """The model declined, or a filter held its reply back."""
 
 
 @dataclass(frozen=True)
@@ -72,32 +90,29 @@ class Usage:
     """Tokens of one reply, as the provider counts them; the four are disjoint."""
 
     input: int = 0
-    """Read at the full price."""
+    """Input at the full price."""
     output: int = 0
     cache_read: int = 0
     cache_write: int = 0
 
     @property
     def tokens(self) -> int:
-        """All of them."""
+        """The sum of the four."""
         return self.input + self.output + self.cache_read + self.cache_write
 
 
 @dataclass(frozen=True)
 class Reply:
-    """One answer."""
+    """A model's reply to one request."""
 
     turn: AssistantTurn
     usage: Usage
-    stop: Stop
-
-
-__all__ = ["MAX_OUTPUT", "LanguageModel", "Offer", "Request"]
+    stop: StopReason
 
 
 @dataclass(frozen=True)
-class Offer:
-    """A tool that the model may call."""
+class ToolDefinition:
+    """A tool that a model may call."""
 
     name: str
     description: str
@@ -110,28 +125,13 @@ class Request:
     """Everything that a model is told."""
 
     system: str
-    offers: Sequence[Offer]
-    """None where the model has only to say something."""
+    tools: Sequence[ToolDefinition]
+    """Empty if the model shall answer with text only."""
     turns: Sequence[Turn]
     """The first and the last are the user's; each result belongs to a call of the turn before it."""
     max_output: int = MAX_OUTPUT
     """Tokens."""
     may_call: bool = True
-    """Whether it may call what is offered; where not, the offers still belong to the calls of earlier turns."""
-    is_once: bool = False
-    """Whether no other request begins with this one, so that no cache needs to keep it."""
-
-
-class LanguageModel(Protocol):
-    """A model of one provider."""
-
-    @property
-    def name(self) -> str:
-        """How people call it: `provider:MODEL`, with `@HOST` where the server is not the provider's own."""
-
-    async def reply(self, request: Request) -> Reply:
-        """Ask once: one request on the wire, never a second one, ended when the caller is cancelled.
-
-        Raises:
-            Exception: what the provider's SDK raises, for the tables of `activities.borders`; or a ToolError.
-        """
+    """Whether the model may call the tools; if not, they are listed because earlier turns called them."""
+    skip_cache: bool = False
+    """Whether no later request begins like this one, so that the provider need not cache it."""

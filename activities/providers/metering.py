@@ -1,4 +1,4 @@
-"""The model that a tool is given: each answer is counted, and waited for no longer than the attempt lasts."""
+"""Asking a model with a timeout and a log line, and counting what one attempt of a step used."""
 
 import asyncio
 import re
@@ -11,30 +11,31 @@ from temporalio import activity
 from activities import deadline
 from activities.errors import Unreachable
 from activities.providers.messages import LanguageModel, Reply, Request, Usage
-from activities.providers.prices import usd
+from activities.providers.prices import cost_in_usd
 from workflows.catalogue import Price
 from workflows.faults import ModelUse
 
 log = structlog.get_logger("replan.model")
 
 Role = Literal["planner", "compaction", "step"]
-"""What the answer is for."""
-NAME = re.compile(r"[A-Za-z0-9_]{1,60}")
+"""What the reply is for."""
+IDENTIFIER = re.compile(r"[A-Za-z0-9_]{1,60}")
 
 
-async def ask(model: LanguageModel, request: Request, patience: float | None, role: Role) -> Reply:
-    """Ask once, and wait for the answer at most `patience` seconds; without, as long as the SDK's client does.
+async def ask_model(model: LanguageModel, request: Request, patience: float | None, role: Role) -> Reply:
+    """Ask once, and wait for the reply at most `patience` seconds; None leaves it to the SDK's client.
 
     Raises:
-        Unreachable: there was none in time.
+        Unreachable: there was no reply in time.
         Exception: what the provider's SDK raises, for the tables of `activities.borders`.
     """
-    about = {**_where(), "role": role, "model": model.name}
+    about = {**_activity_ids(), "role": role, "model": model.name}
     try:
-        async with asyncio.timeout(patience):  # the SDKs' own timeouts begin anew with each byte
+        # The SDKs' own timeouts start again with each byte.
+        async with asyncio.timeout(patience):
             reply = await model.reply(request)
     except Exception as error:
-        log.warning("model_failed", **about, error=type(error).__name__, **_named(error))
+        log.warning("model_failed", **about, error=type(error).__name__, **_identifiers(error))
         if isinstance(error, TimeoutError):
             within = "" if patience is None else f" within {round(patience, 1):g} s"
             raise Unreachable(f"{model.name} gave no answer{within}.", code="timeout") from None
@@ -43,52 +44,53 @@ async def ask(model: LanguageModel, request: Request, patience: float | None, ro
     return reply
 
 
-def _where() -> dict[str, str]:
-    """For whom the model is asked."""
+def _activity_ids() -> dict[str, str]:
     if not activity.in_activity():
         return {}
     info = activity.info()
     return {"task": info.workflow_id or "", "step": info.activity_id}
 
 
-def _named(error: Exception) -> dict[str, str]:
-    """What a provider's support asks for; its words may quote keys and prompts, so only what is a name is kept."""
+def _identifiers(error: Exception) -> dict[str, str]:
+    """What a provider's support asks for; only identifiers, because messages may quote keys and prompts."""
     found = {
         name: str(getattr(error, name, None) or "")
         for name in ("status_code", "type", "code", "error_code", "request_id")
     }
-    return {name: value for name, value in found.items() if NAME.fullmatch(value)}
+    return {name: value for name, value in found.items() if IDENTIFIER.fullmatch(value)}
 
 
 @dataclass
 class Meter:
-    """What one attempt used of models."""
+    """The requests to models of one attempt, and what they used."""
 
     price: Price | None = None
-    """What the tokens of the worker's model cost; None where nobody said."""
-    asked: int = 0
-    """Questions, answered or not."""
-    answers: list[Usage] = field(default_factory=list)
+    """The price of the worker's model; None if it is unknown."""
+    requests: int = 0
+    """Requests, answered or not."""
+    replies: list[Usage] = field(default_factory=list)
 
     @property
-    def known(self) -> ModelUse | None:
-        """What was used, where every question was answered."""
-        return ModelUse(calls=self.asked, tokens=self.tokens, usd=self.usd) if self.asked == len(self.answers) else None
+    def known_use(self) -> ModelUse | None:
+        """What was used; None if a request has no reply."""
+        if self.requests != len(self.replies):
+            return None
+        return ModelUse(calls=self.requests, tokens=self.tokens, usd=self.usd)
 
     @property
     def tokens(self) -> int:
-        """Of all answers."""
-        return sum(usage.tokens for usage in self.answers)
+        """The tokens of all replies."""
+        return sum(usage.tokens for usage in self.replies)
 
     @property
     def usd(self) -> float | None:
-        """US dollars; None where the price is not known, or no model was asked."""
-        costs = [usd(usage, self.price) for usage in self.answers]
+        """US dollars; None if the price is unknown, or no model was asked."""
+        costs = [cost_in_usd(usage, self.price) for usage in self.replies]
         return sum(cost for cost in costs if cost is not None) if costs and None not in costs else None
 
 
 class MeteredModel:
-    """A model whose answers are counted."""
+    """The model that a tool is given: its use is counted, and it must answer before the attempt's deadline."""
 
     def __init__(self, model: LanguageModel, meter: Meter) -> None:
         """Ask `model`, and tell `meter` what was used."""
@@ -100,10 +102,10 @@ class MeteredModel:
         """Ask once.
 
         Raises:
-            Unreachable: the time of the attempt was over before the answer came.
+            Unreachable: the attempt's deadline passed before the reply came.
             Exception: what the provider's SDK raises, for the tables of `activities.borders`.
         """
-        self._meter.asked += 1
-        reply = await ask(self._model, request, deadline.left(), "step")
-        self._meter.answers.append(reply.usage)
+        self._meter.requests += 1
+        reply = await ask_model(self._model, request, deadline.left(), "step")
+        self._meter.replies.append(reply.usage)
         return reply

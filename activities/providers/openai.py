@@ -1,84 +1,86 @@
-"""OpenAI's Chat Completions, and every server that speaks it: Ollama, vLLM, llama.cpp."""
+"""OpenAI's Chat Completions API, and every server that speaks it: Ollama, vLLM, llama.cpp."""
 
-import asyncio
-import importlib
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from activities.providers.messages import AssistantTurn, Offer, Reply, Request, Stop, ToolCall, Turn, Usage
-from activities.providers.wire import NO_REPLY, NOT_JSON, Endpoint, call, paired, reading, writable
-from workflows import routing
+from activities.providers.adapter import ModelAdapter, parse_call, replace_surrogates, with_unique_ids
+from activities.providers.messages import (
+    AssistantTurn,
+    Reply,
+    Request,
+    StopReason,
+    ToolCall,
+    ToolDefinition,
+    Turn,
+    Usage,
+)
 from workflows.plan import canonical
 from workflows.spending import MAX_OUTPUT
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # to import the SDK takes a second; the adapter does it at the first request
     from openai.types import CompletionUsage
     from openai.types.chat import ChatCompletion
 
-PROVIDER = "OpenAI's API"
 DEFAULT = "gpt-5.4-mini"
-"""One that may call functions in Chat Completions, as not all newer ones may."""
-STOPS: Mapping[str | None, Stop] = {
-    "stop": Stop.DONE,
-    "tool_calls": Stop.CALLS,
-    "function_call": Stop.CALLS,
-    "length": Stop.CUT,
-    "content_filter": Stop.REFUSED,
+"""A model that may call functions in Chat Completions, which not all newer models may."""
+STOP_REASONS: Mapping[str | None, StopReason] = {
+    "stop": StopReason.DONE,
+    "tool_calls": StopReason.CALLS,
+    "function_call": StopReason.CALLS,
+    "length": StopReason.CUT,
+    "content_filter": StopReason.REFUSED,
 }
 
 
-class OpenAIModel:
-    """One of OpenAI's models, or one behind a server that speaks as OpenAI does."""
+class OpenAIModel(ModelAdapter):
+    """One of OpenAI's models, or one behind a compatible server."""
 
-    def __init__(self, model: str, endpoint: Endpoint) -> None:
-        """Ask `model` at `endpoint`; nothing is loaded or connected before the first request."""
-        self.name = endpoint.name("openai", model)
-        self._model = model
-        self._endpoint = endpoint
+    sdk = "openai"
+    api = "OpenAI's API"
 
-    async def reply(self, request: Request) -> Reply:
-        """Ask once."""
-        sdk = await asyncio.to_thread(importlib.import_module, "openai")  # takes a second, the first time
-        given = self._endpoint.client(routing.PLAN.timeout)
-        async with sdk.AsyncOpenAI(**given) as client:
-            with reading(PROVIDER, NOT_JSON):
-                completion = await client.chat.completions.create(
-                    model=self._model,
-                    **self._limit(request),
-                    messages=list(_messages(request, self.name)),
-                    **_tools(request),
-                )
-        with reading(PROVIDER, NO_REPLY):
-            return _reply(completion, self.name)
+    def _client(self, sdk: Any, options: dict[str, Any]) -> Any:
+        return sdk.AsyncOpenAI(**options)
+
+    async def _send(self, client: Any, request: Request) -> "ChatCompletion":
+        completion: ChatCompletion = await client.chat.completions.create(
+            model=self._model,
+            **self._limit(request),
+            messages=list(_messages(request, self.name)),
+            **_tools(request),
+        )
+        return completion
+
+    def _translate(self, response: "ChatCompletion") -> Reply:
+        return _reply(response, self.name)
 
     def _limit(self, request: Request) -> dict[str, int]:
-        """The longest reply; a server of one's own whose window is smaller would refuse one that nobody asked for."""
+        # The user's own server may have a smaller window, and rejects a longer reply than that, even our default.
         if self._endpoint.url and request.max_output >= MAX_OUTPUT:
             return {}
         return {"max_completion_tokens": request.max_output}
 
 
 def _tools(request: Request) -> dict[str, Any]:
-    if not request.offers:
+    if not request.tools:
         return {}
-    offered = {"tools": [_tool(offer) for offer in request.offers]}
+    offered = {"tools": [_tool(tool) for tool in request.tools]}
     return offered if request.may_call else {**offered, "tool_choice": "none"}
 
 
-def _tool(offer: Offer) -> dict[str, Any]:
-    function = {"name": offer.name, "description": offer.description, "parameters": dict(offer.schema)}
+def _tool(tool: ToolDefinition) -> dict[str, Any]:
+    function = {"name": tool.name, "description": tool.description, "parameters": dict(tool.schema)}
     return {"type": "function", "function": function}
 
 
 def _messages(request: Request, model: str) -> Iterator[dict[str, Any]]:
     yield {"role": "system", "content": request.system}
-    for turn in paired(request.turns, model):
-        yield from _turn(turn)
+    for turn in with_unique_ids(request.turns, model):
+        yield from _turn_messages(turn)
 
 
-def _turn(turn: Turn) -> Iterator[dict[str, Any]]:
+def _turn_messages(turn: Turn) -> Iterator[dict[str, Any]]:
     if isinstance(turn, AssistantTurn):
-        calls = {"tool_calls": [_tool_call(one) for one in turn.calls]} if turn.calls else {}
+        calls = {"tool_calls": [_tool_call(call) for call in turn.calls]} if turn.calls else {}
         yield {"role": "assistant", "content": turn.text or None, **calls}
         return
     for result in turn.results:
@@ -87,22 +89,23 @@ def _turn(turn: Turn) -> Iterator[dict[str, Any]]:
         yield {"role": "user", "content": turn.text}
 
 
-def _tool_call(one: ToolCall) -> dict[str, Any]:
-    return {"id": one.id, "type": "function", "function": {"name": one.name, "arguments": canonical(one.args)}}
+def _tool_call(call: ToolCall) -> dict[str, Any]:
+    return {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": canonical(call.args)}}
 
 
 def _reply(completion: "ChatCompletion", model: str) -> Reply:
     choice = completion.choices[0]
     message = choice.message
-    functions = [(one.id or "", getattr(one, "function", None)) for one in message.tool_calls or ()]
-    calls = tuple(call(id, one.name or "", one.arguments) for id, one in functions if one)  # no other kind was offered
-    stop = Stop.REFUSED if message.refusal else STOPS.get(choice.finish_reason, Stop.DONE)
+    functions = [(call.id or "", getattr(call, "function", None)) for call in message.tool_calls or ()]
+    # Only functions were offered, so a call of another type is dropped.
+    calls = tuple(parse_call(id, one.name or "", one.arguments) for id, one in functions if one)
+    stop = StopReason.REFUSED if message.refusal else STOP_REASONS.get(choice.finish_reason, StopReason.DONE)
     turn = AssistantTurn(message.content or "", calls, by=model)
-    return Reply(writable(turn), _usage(completion.usage), stop)
+    return Reply(replace_surrogates(turn), _usage(completion.usage), stop)
 
 
 def _usage(used: "CompletionUsage | None") -> Usage:
-    """What was used; a compatible server may say nothing of it."""
+    """The tokens; zero from a compatible server that reports none."""
     if used is None:
         return Usage()
     details = used.prompt_tokens_details

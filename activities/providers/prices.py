@@ -1,4 +1,4 @@
-"""What models cost and how much they can hold: the rows of `prices.toml`, and those that a settings file gives."""
+"""What models cost and how many tokens a request may have: `prices.toml`, and what a settings file says instead."""
 
 import re
 import tomllib
@@ -13,16 +13,16 @@ from pydantic import BaseModel, ConfigDict, Field
 from activities.providers.messages import Usage
 from workflows.catalogue import Price
 
-ROWS = Path(__file__).with_name("prices.toml")
+FILE = Path(__file__).with_name("prices.toml")
 MILLION = 1_000_000
 SNAPSHOT = re.compile(r"-\d{4}-?\d{2}-?\d{2}$")
-"""The date by which a provider names one state of a model: it costs what the model costs."""
+"""The date by which a provider names a snapshot of a model; it costs what the model costs."""
 COMPACT_AT = 0.8
 """The part of a model's window that a conversation may fill before it is summarised."""
 
 
-class Long(BaseModel):
-    """A request with more tokens of input than `above` costs so many times as much, all of it."""
+class LongRequest(BaseModel):
+    """If a request has more than `above` input tokens, all of it costs so many times as much."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -31,89 +31,91 @@ class Long(BaseModel):
     output: float = Field(ge=1)
 
 
-class Row(BaseModel):
-    """What a provider publishes of a model."""
+class PublishedModel(BaseModel):
+    """What a provider publishes about a model; prices in US dollars for a million tokens."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     window: int = Field(gt=0)
-    """Tokens of input that a request may have."""
+    """Input tokens that a request may have."""
     input: float = Field(ge=0)
     output: float = Field(ge=0)
     cache_read: float = Field(ge=0)
     cache_write: float = Field(ge=0)
-    long: Long | None = None
+    long: LongRequest | None = None
     read: date
-    """When it was compared with the source."""
+    """When the entry was compared with its source."""
     source: str
 
     @property
     def price(self) -> Price:
-        """What its tokens cost."""
+        """The price of its tokens."""
         rates = self.model_dump(include={"input", "output", "cache_read", "cache_write"})
         if self.long:
             rates |= {"long_from": self.long.above, "long_input": self.long.input, "long_output": self.long.output}
         return Price.model_validate(rates)
 
 
+def published_models() -> dict[str, PublishedModel]:
+    """The models of `prices.toml`, by name."""
+    entries = tomllib.loads(FILE.read_text(encoding="utf-8"))
+    return {name: PublishedModel.model_validate(entry) for name, entry in entries.items()}
+
+
 @dataclass(frozen=True)
-class Rates:
-    """What is known of models; what whoever runs the worker says goes before our rows."""
+class PriceList:
+    """Prices and windows of models; the settings file goes before what providers publish."""
 
     prices: Mapping[str, Price] = field(default_factory=dict)
-    """By the name of a model, with or without `@HOST`."""
+    """By the model's name, with or without `@HOST`."""
     windows: Mapping[str, int] = field(default_factory=dict)
     compact_at: float = COMPACT_AT
 
     def price_of(self, name: str) -> Price | None:
-        """What the tokens of a model cost, by its whole name; None where nobody said.
+        """The price of a model's tokens, by its full name; None if it is unknown.
 
-        On another server than the provider's own a model costs what its operator says, and nothing is known of that.
+        A published price never counts for a model on another server: its operator sets the price.
         """
-        own = self.prices.get(name) or self.prices.get(_bare(name))
-        row = self._row(name)
-        return own or (row.price if row else None)
+        published = self._published(name)
+        own = self.prices.get(name) or self.prices.get(_without_host(name))
+        return own or (published.price if published else None)
 
     def window_of(self, name: str) -> int | None:
-        """Tokens that a request to a model may have; None where nobody said."""
-        own = self.windows.get(name) or self.windows.get(_bare(name))
-        row = self._row(name)
-        return own or (row.window if row else None)
+        """Input tokens that a request to a model may have; None if it is unknown."""
+        published = self._published(name)
+        own = self.windows.get(name) or self.windows.get(_without_host(name))
+        return own or (published.window if published else None)
 
-    def _row(self, name: str) -> Row | None:
-        return self._rows.get(name) or self._rows.get(SNAPSHOT.sub("", name))
+    def _published(self, name: str) -> PublishedModel | None:
+        return self._models.get(name) or self._models.get(SNAPSHOT.sub("", name))
 
     @cached_property
-    def _rows(self) -> Mapping[str, Row]:
-        return rows()
+    def _models(self) -> Mapping[str, PublishedModel]:
+        return published_models()
 
 
-def rows() -> dict[str, Row]:
-    """The models that we know, by name."""
-    return {name: Row.model_validate(row) for name, row in tomllib.loads(ROWS.read_text(encoding="utf-8")).items()}
+def _without_host(name: str) -> str:
+    return name.partition("@")[0]
 
 
-def usd(usage: Usage, price: Price | None) -> float | None:
-    """What a reply cost; None where the price is not known."""
+def cost_in_usd(usage: Usage, price: Price | None) -> float | None:
+    """What a reply cost; None if the price is unknown."""
     if price is None:
         return None
-    read = usage.input * price.input + usage.cache_read * price.cache_read + usage.cache_write * price.cache_write
-    said, asked = usage.output * price.output, usage.tokens - usage.output
-    if price.long_from is not None and asked > price.long_from:
-        read, said = read * price.long_input, said * price.long_output
-    return (read + said) / MILLION
+    input_tokens = usage.tokens - usage.output
+    input_cost = usage.input * price.input + usage.cache_read * price.cache_read + usage.cache_write * price.cache_write
+    output_cost = usage.output * price.output
+    if price.long_from is not None and input_tokens > price.long_from:
+        input_cost, output_cost = input_cost * price.long_input, output_cost * price.long_output
+    return (input_cost + output_cost) / MILLION
 
 
-def dearest(prices: Iterable[Price | None]) -> Price | None:
-    """The highest of each rate, for whoever may be asked any of these; None as soon as one is not known."""
+def highest_price(prices: Iterable[Price | None]) -> Price | None:
+    """The highest of each rate, for a task that may use any of the models; None if one is unknown or there are none."""
     known = list(prices)
     if not known or None in known:
         return None
-    each = [one.model_dump(exclude_none=True) for one in known if one]
-    highest = {name: max(one.get(name, 0) for one in each) for name in Price.model_fields if name != "long_from"}
-    thresholds = [one["long_from"] for one in each if "long_from" in one]
+    each = [price.model_dump(exclude_none=True) for price in known if price]
+    highest = {name: max(rates.get(name, 0) for rates in each) for name in Price.model_fields if name != "long_from"}
+    thresholds = [rates["long_from"] for rates in each if "long_from" in rates]
     return Price.model_validate({**highest, "long_from": min(thresholds, default=None)})
-
-
-def _bare(name: str) -> str:
-    return name.partition("@")[0]

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 from pydantic import BaseModel
 
-from activities.planning.planner import UnknownPlanner
-from activities.planning.roster import models_named
+from activities.planning.selection import models_named
+from activities.providers.registry import UnknownPlanner
 from activities.toolbox.registry import Registry, ToolMistakes
 from replan import LanguageModel, tool
 from tests.activities.bench import bench

@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 from pydantic import JsonValue
 
-from activities.planning.conversation import VERBATIM, cut, retold, turns
-from activities.planning.planner import Exchange, Past
-from activities.providers.messages import AssistantTurn, Stop, ToolCall, ToolResult, Turn, Usage, UserTurn
+from activities.planning.conversation import NEVER_SUMMARISED, text_to_summarise, turns, turns_to_summarise
+from activities.planning.planner import Exchange, RecordedTurn
+from activities.providers.messages import AssistantTurn, StopReason, ToolCall, ToolResult, Turn, Usage, UserTurn
 from tests.activities.situations import NOW, fault, record, step
 from workflows.catalogue import Effect
 from workflows.plan import Answer, GiveUp, NewSteps, Proposed
@@ -23,21 +23,23 @@ def situation(turn: int, **more: Any) -> Situation:
     return Situation.model_validate({"turn": turn, "text": text, "now": NOW, "strategy": "react", **more})
 
 
-def past(turn: int, result: str = "", *, is_error: bool = False, task: str = "run", text: str = "") -> Past:
+def past(turn: int, result: str = "", *, is_error: bool = False, task: str = "run", text: str = "") -> RecordedTurn:
     """A turn in which one call was made, after it was told the result of the one before."""
     call = ToolCall(f"id_{turn}", "look", {"at": turn})
     results = (ToolResult(f"id_{turn - 1}", result, is_error),) if turn > 1 else ()
     words = f"The task:\n{text or 'find the price'}" if turn == 1 else "What comes next?"
-    exchange = Exchange(UserTurn(words, results), AssistantTurn("", (call,), THOUGHT, "m"), Stop.CALLS, Usage())
+    exchange = Exchange(UserTurn(words, results), AssistantTurn("", (call,), THOUGHT, "m"), StopReason.CALLS, Usage())
     steps = (step(f"t{turn}.c0", "look", {"at": turn}),)
     asked = situation(turn) if not text else situation(turn, text=text)
-    return Past(task, 0, turn, asked, Proposed(proposal=NewSteps(steps=steps)), exchange)
+    return RecordedTurn(task, 0, turn, asked, Proposed(proposal=NewSteps(steps=steps)), exchange)
 
 
-def summary(turn: int, upto: int, words: str = "Eleven was too late.") -> Past:
+def summary(turn: int, upto: int, words: str = "Eleven was too late.") -> RecordedTurn:
     """A summary of the oldest turns."""
-    said = Exchange(UserTurn("all of it"), AssistantTurn(words), Stop.DONE, Usage())
-    return Past("run", 0, turn, situation(turn, compact=upto), Proposed(proposal=Answer(result=None)), said, upto=upto)
+    said = Exchange(UserTurn("all of it"), AssistantTurn(words), StopReason.DONE, Usage())
+    return RecordedTurn(
+        "run", 0, turn, situation(turn, compact=upto), Proposed(proposal=Answer(result=None)), said, upto=upto
+    )
 
 
 def user(turn: Turn) -> UserTurn:
@@ -97,10 +99,10 @@ def test_a_second_summary_takes_the_place_of_the_first() -> None:
 
 def test_the_newest_turns_are_never_summarised() -> None:
     """However long they are; a conversation with no others is left as it is."""
-    short = [past(turn, "r") for turn in range(1, VERBATIM + 1)]
-    long = [*short, past(VERBATIM + 1, "r" * 100_000)]
+    short = [past(turn, "r") for turn in range(1, NEVER_SUMMARISED + 1)]
+    long = [*short, past(NEVER_SUMMARISED + 1, "r" * 100_000)]
 
-    assert (cut(short), cut(long)) == (0, 1)
+    assert (turns_to_summarise(short), turns_to_summarise(long)) == (0, 1)
 
 
 def test_a_summary_leaves_the_smaller_part() -> None:
@@ -108,13 +110,13 @@ def test_a_summary_leaves_the_smaller_part() -> None:
     turns = [past(number, "r" * 1000) for number in range(1, 11)]
     again = [*turns, summary(11, 6), *(past(number, "r" * 1000) for number in range(12, 18))]
 
-    assert cut(turns) == 7
-    assert cut(again) > 11
+    assert turns_to_summarise(turns) == 7
+    assert turns_to_summarise(again) > 11
 
 
 def test_what_is_summarised_has_all_of_it() -> None:
     """Goal, calls, and the results of the last call, which is told one turn later."""
-    told = retold([past(1), past(2, "eleven is too late"), past(3, "noon is free"), past(4)], 2)
+    told = text_to_summarise([past(1), past(2, "eleven is too late"), past(3, "noon is free"), past(4)], 2)
 
     assert "find the price" in told and "eleven is too late" in told and "noon is free" in told
     assert told.count('Call: <data from="look">') == 2
@@ -143,7 +145,7 @@ def test_what_another_planner_proposed_is_told_as_calls() -> None:
     """A plan by hand or without a model becomes the calls that a model would have made."""
     plan = Proposed(proposal=NewSteps(steps=(step("a", "look", {"at": 1}), step("b", "look", {"at": 2}))))
     done = [record(step(id, "look", {}), StepStatus.COMPLETED, result=id) for id in ("a", "b")]
-    told = turns([Past("run", 0, 1, situation(1), plan)], situation(2, records=tuple(done)))
+    told = turns([RecordedTurn("run", 0, 1, situation(1), plan)], situation(2, records=tuple(done)))
 
     assert isinstance(told[1], AssistantTurn) and [call.name for call in told[1].calls] == ["look", "look"]
     assert ['"a"' in user(told[2]).results[0].text, '"b"' in user(told[2]).results[1].text] == [True, True]
@@ -153,8 +155,8 @@ def test_each_call_of_a_refused_turn_is_told_why() -> None:
     """Its own reason, or that another call is to blame."""
     asked = AssistantTurn("", (ToolCall("x", "look", {}), ToolCall("y", "lok", {})))
     steps = NewSteps(steps=(step("t1.c0", "look", {}), step("t1.c1", "lok", {})))
-    before = Past(
-        "run", 0, 1, situation(1), Proposed(proposal=steps), Exchange(UserTurn("do"), asked, Stop.CALLS, Usage())
+    before = RecordedTurn(
+        "run", 0, 1, situation(1), Proposed(proposal=steps), Exchange(UserTurn("do"), asked, StopReason.CALLS, Usage())
     )
     told = user(turns([before], situation(2, rejected=("step 't1.c1': there is no kind 'lok'",)))[-1])
 
@@ -164,8 +166,8 @@ def test_each_call_of_a_refused_turn_is_told_why() -> None:
 
 def test_an_empty_answer_is_told_as_one() -> None:
     """No provider takes a turn without words."""
-    empty = Exchange(UserTurn("do"), AssistantTurn("  "), Stop.DONE, Usage())
-    before = Past("run", 0, 1, situation(1), Proposed(proposal=GiveUp(reason="?"), rejected=("?",)), empty)
+    empty = Exchange(UserTurn("do"), AssistantTurn("  "), StopReason.DONE, Usage())
+    before = RecordedTurn("run", 0, 1, situation(1), Proposed(proposal=GiveUp(reason="?"), rejected=("?",)), empty)
     said, told = turns([before], situation(2, rejected=("your answer was empty",)))[1:]
 
     assert isinstance(said, AssistantTurn) and said.text.strip()

@@ -7,7 +7,7 @@ from pydantic import JsonValue
 
 from activities.offline.form import Form
 from activities.offline.forms import FORMS
-from activities.planning.checks import check
+from activities.planning.checks import find_mistakes
 from tests import documentation
 from tests.activities import test_repair, test_repair_desk
 from tests.activities.situations import KINDS, TODAY, asked, gives_up, propose
@@ -31,7 +31,7 @@ async def plan_of(text: str) -> list[Step]:
     """The steps of the first plan, which may be run as they are."""
     proposal = await propose(asked(text))
     assert isinstance(proposal, NewSteps), proposal
-    assert (check(proposal, KINDS), check_graph(proposal.steps, (), ())) == ([], [])
+    assert (find_mistakes(proposal, KINDS), check_graph(proposal.steps, (), ())) == ([], [])
     return list(proposal.steps)
 
 

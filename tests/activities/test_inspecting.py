@@ -13,9 +13,9 @@ from temporalio.testing import ActivityEnvironment
 
 from activities.boundary.ledger import Entry, once
 from activities.inspection import Host, Inspecting
-from activities.planning.planner import Exchange, Past
+from activities.planning.planner import Exchange, RecordedTurn
 from activities.planning.transcript import Transcript
-from activities.providers.messages import AssistantTurn, Stop, Usage, UserTurn
+from activities.providers.messages import AssistantTurn, StopReason, Usage, UserTurn
 from activities.storage.store import open_store, spoken, sqlite_url
 from activities.storage.vault import Vault
 from activities.toolbox import builtin
@@ -204,11 +204,11 @@ async def test_one_tool_may_be_asked_for(tmp_path: Path) -> None:
     assert [card.spec.kind for card in found.tools] == ["search"]
 
 
-def recorded(turn: int, told: str) -> Past:
+def recorded(turn: int, told: str) -> RecordedTurn:
     """A turn of a conversation, in which a model was told this."""
     situation = Situation(turn=turn, now=datetime(2026, 1, 2, tzinfo=UTC), text="x" if turn == 1 else "")
-    exchange = Exchange(UserTurn(told), AssistantTurn("ok"), Stop.DONE, Usage())
-    return Past("run", 0, turn, situation, Proposed(proposal=Answer(result="ok"), planner="openai:x"), exchange)
+    exchange = Exchange(UserTurn(told), AssistantTurn("ok"), StopReason.DONE, Usage())
+    return RecordedTurn("run", 0, turn, situation, Proposed(proposal=Answer(result="ok"), planner="openai:x"), exchange)
 
 
 async def test_a_transcript_is_told_page_by_page(tmp_path: Path) -> None:

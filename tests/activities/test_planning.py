@@ -11,7 +11,7 @@ from temporalio.exceptions import ApplicationError
 from temporalio.testing import ActivityEnvironment
 
 from activities.planning.activities import Planning
-from activities.planning.checks import check
+from activities.planning.checks import find_mistakes
 from activities.planning.planner import ScriptedPlanner
 from activities.toolbox.documents.search import search
 from activities.toolbox.registry import Registry
@@ -84,7 +84,7 @@ REF: JsonValue = {"$from": "a", "path": "free.0"}
 
 def reasons(*steps: Step) -> list[str]:
     """What is wrong with a plan of these steps."""
-    return check(plan(*steps), KINDS)
+    return find_mistakes(plan(*steps), KINDS)
 
 
 def situation(turn: int = 1, **more: object) -> Situation:
@@ -241,7 +241,7 @@ def nested(depth: int) -> JsonValue:
 )
 def test_too_much_is_refused(proposal: NewSteps | Answer | Question, words: str) -> None:
     """Limits are counted in what the server counts: steps, bytes, levels."""
-    (reason,) = check(proposal, KINDS)
+    (reason,) = find_mistakes(proposal, KINDS)
 
     assert words in reason
 
@@ -249,7 +249,7 @@ def test_too_much_is_refused(proposal: NewSteps | Answer | Question, words: str)
 @pytest.mark.parametrize("proposal", [DONE, Question(text="Which?"), GiveUp(reason="No way."), plan()])
 def test_other_proposals_have_nothing_to_check(proposal: NewSteps | Answer | Question | GiveUp) -> None:
     """Whether an empty plan fits the task is the workflow's question."""
-    assert check(proposal, KINDS) == []
+    assert find_mistakes(proposal, KINDS) == []
 
 
 def test_all_mistakes_of_a_plan_are_said_at_once() -> None:
@@ -362,6 +362,8 @@ def test_a_file_that_is_no_script_is_an_error(tmp_path: Path, content: bytes | N
 
 def test_an_argument_that_nobody_knows_is_a_mistake() -> None:
     """`limt=3` would silently be ignored: the plan is refused, and the nearest name is said."""
-    reasons = check(NewSteps(steps=(Step(id="a", kind="search", args={"query": "x", "limt": 3}),)), Registry([search]))
+    reasons = find_mistakes(
+        NewSteps(steps=(Step(id="a", kind="search", args={"query": "x", "limt": 3}),)), Registry([search])
+    )
 
     assert reasons == ["step 'a': search: has no argument 'limt': did you mean limit?"]

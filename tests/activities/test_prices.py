@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 
-from activities.planning.failover import Failover
-from activities.planning.roster import planner_named
+from activities.planning.fallback import FallbackPlanner
+from activities.planning.selection import planner_named
 from activities.providers import anthropic, openai, prices
 from activities.providers.messages import Usage
-from activities.providers.prices import Rates, Row
+from activities.providers.prices import PriceList, PublishedModel
 from workflows.catalogue import Price
 
 SONNET = "anthropic:claude-sonnet-5-5"
@@ -17,15 +17,15 @@ OWN = Price(input=1, output=2, cache_read=0.5, cache_write=3)
 KEYS = {"ANTHROPIC_API_KEY": "x", "OPENAI_API_KEY": "x"}
 
 
-@pytest.mark.parametrize(("name", "row"), prices.rows().items())
-def test_every_price_has_a_source_and_a_date_that_has_been(name: str, row: Row) -> None:
+@pytest.mark.parametrize(("name", "row"), prices.published_models().items())
+def test_every_price_has_a_source_and_a_date_that_has_been(name: str, row: PublishedModel) -> None:
     """A price without a source cannot be checked; a date in the future is a mistake."""
     assert row.source.startswith("https://")
     assert row.read <= datetime.now(UTC).date()
 
 
-@pytest.mark.parametrize(("name", "row"), prices.rows().items())
-def test_no_price_is_out_of_proportion(name: str, row: Row) -> None:
+@pytest.mark.parametrize(("name", "row"), prices.published_models().items())
+def test_no_price_is_out_of_proportion(name: str, row: PublishedModel) -> None:
     """A digit too many, or two columns that changed places, would show here."""
     assert row.cache_read < row.input <= row.cache_write <= 2 * row.input < row.output <= 10 * row.input
     assert 100_000 <= row.window <= 2_000_000
@@ -34,8 +34,8 @@ def test_no_price_is_out_of_proportion(name: str, row: Row) -> None:
 @pytest.mark.parametrize("name", [f"anthropic:{anthropic.DEFAULT}", f"openai:{openai.DEFAULT}"])
 def test_the_models_that_are_taken_by_default_have_a_price_and_a_window(name: str) -> None:
     """Whoever only sets a key can set a limit of money, too."""
-    assert Rates().price_of(name) is not None
-    assert Rates().window_of(name) is not None
+    assert PriceList().price_of(name) is not None
+    assert PriceList().window_of(name) is not None
 
 
 @pytest.mark.parametrize(
@@ -43,19 +43,19 @@ def test_the_models_that_are_taken_by_default_have_a_price_and_a_window(name: st
 )
 def test_what_nobody_said_is_unknown_and_not_zero(name: str) -> None:
     """A model of one's own, and one behind another server, cost what their operator says."""
-    assert (Rates().price_of(name), Rates().window_of(name)) == (None, None)
+    assert (PriceList().price_of(name), PriceList().window_of(name)) == (None, None)
 
 
 @pytest.mark.parametrize("name", [f"{SONNET}-20260928", f"{SONNET}-2026-09-28"])
 def test_a_snapshot_of_a_model_costs_what_the_model_costs(name: str) -> None:
     """Providers name a state of a model by its day."""
-    assert Rates().price_of(name) == Rates().price_of(SONNET)
+    assert PriceList().price_of(name) == PriceList().price_of(SONNET)
 
 
 @pytest.mark.parametrize("named", [SONNET, f"{SONNET}@localhost:8080"])
 def test_what_the_settings_file_says_goes_before_our_rows(named: str) -> None:
     """A contract has prices of its own; the host may be left out."""
-    rates = Rates({SONNET: OWN}, {SONNET: 9_000})
+    rates = PriceList({SONNET: OWN}, {SONNET: 9_000})
 
     assert (rates.price_of(named), rates.window_of(named)) == (OWN, 9_000)
 
@@ -64,7 +64,9 @@ def test_each_class_of_tokens_is_counted_at_its_own_price() -> None:
     """The four classes are disjoint: nothing is paid twice."""
     used = Usage(input=1_000, output=2_000, cache_read=10_000, cache_write=4_000)
 
-    assert prices.usd(used, OWN) == pytest.approx((1_000 * 1 + 2_000 * 2 + 10_000 * 0.5 + 4_000 * 3) / 1_000_000)
+    assert prices.cost_in_usd(used, OWN) == pytest.approx(
+        (1_000 * 1 + 2_000 * 2 + 10_000 * 0.5 + 4_000 * 3) / 1_000_000
+    )
 
 
 @pytest.mark.parametrize(
@@ -78,13 +80,13 @@ def test_a_request_above_the_threshold_costs_more_as_a_whole(used: Usage, usd: f
     """The threshold counts what was asked, from the cache or not, and never what was said."""
     dear = OWN.model_copy(update={"long_from": 100, "long_input": 2.0, "long_output": 1.5})
 
-    assert prices.usd(used, dear) == pytest.approx(usd / 1_000_000)
+    assert prices.cost_in_usd(used, dear) == pytest.approx(usd / 1_000_000)
 
 
 def test_a_reply_of_unknown_price_has_no_cost_rather_than_none() -> None:
     """None says that nobody knows; 0.0 would say that it was free."""
-    assert prices.usd(Usage(input=5), None) is None
-    assert prices.usd(Usage(input=5), Price(input=0, output=0, cache_read=0, cache_write=0)) == 0.0
+    assert prices.cost_in_usd(Usage(input=5), None) is None
+    assert prices.cost_in_usd(Usage(input=5), Price(input=0, output=0, cache_read=0, cache_write=0)) == 0.0
 
 
 LONG: dict[str, Any] = {"long_from": 100, "long_input": 2.0, "long_output": 5.0}
@@ -100,8 +102,8 @@ LONG: dict[str, Any] = {"long_from": 100, "long_input": 2.0, "long_output": 5.0}
     ],
 )
 def test_several_planners_cost_the_highest_of_each_rate(each: list[Price | None], highest: Price | None) -> None:
-    """Whoever may be asked any of them must reserve for the dearest, and cannot where one is unknown."""
-    assert prices.dearest(each) == highest
+    """Whoever may be asked any of them must reserve for the highest_price, and cannot where one is unknown."""
+    assert prices.highest_price(each) == highest
 
 
 @pytest.mark.parametrize(
@@ -116,5 +118,5 @@ def test_a_list_of_planners_has_a_price_where_each_of_its_models_has(names: str,
     """Rules that ask no model cost nothing and do not count."""
     planner = planner_named(names, KEYS)
 
-    assert isinstance(planner, Failover)
-    assert prices.dearest(planner.prices.values()) == highest
+    assert isinstance(planner, FallbackPlanner)
+    assert prices.highest_price(planner.prices.values()) == highest

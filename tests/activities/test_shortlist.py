@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 from pydantic import BaseModel
 
-from activities.planning.model_planner import found, shortlist
+from activities.planning.model_planner import kinds_found, shortlist
 from activities.toolbox import builtin
 from activities.toolbox.find_tools import MAX_FOUND, MAX_SHOWN, NAME, Sought
 from activities.toolbox.registry import Registry, ToolMistakes
@@ -40,7 +40,7 @@ FEW = Registry(others(MAX_SHOWN))
 def looked_for(query: str) -> list[str]:
     """The kinds that are found."""
     finder: Callable[[Sought], object] = MANY[NAME].function
-    return list(found([MANY[NAME].result.dump_python(finder(Sought(query=query)), mode="json")]))
+    return list(kinds_found([MANY[NAME].result.dump_python(finder(Sought(query=query)), mode="json")]))
 
 
 def test_a_worker_with_many_kinds_can_find_them() -> None:
@@ -110,4 +110,4 @@ def test_what_was_used_stays() -> None:
 @pytest.mark.parametrize("result", [None, "x", {"tools": 3}, {"tools": [{"kind": 3}, "x"]}, []])
 def test_a_result_that_names_no_kinds_finds_none(result: object) -> None:
     """It may be of another tool."""
-    assert list(found([result])) == []  # type: ignore[list-item]  # whatever it is
+    assert list(kinds_found([result])) == []  # type: ignore[list-item]  # whatever it is

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from activities.planning.planner import Exchange, Past
-from activities.planning.transcript import Transcript, identity
-from activities.providers.messages import AssistantTurn, Stop, ToolCall, ToolResult, Usage, UserTurn
+from activities.planning.planner import Exchange, RecordedTurn
+from activities.planning.transcript import Transcript, situation_digest
+from activities.providers.messages import AssistantTurn, StopReason, ToolCall, ToolResult, Usage, UserTurn
 from activities.storage.store import open_store
 from tests.activities.situations import NOW, fault, record, seen, step
 from workflows.plan import Answer, Proposed
@@ -35,11 +35,11 @@ def told(turn: int, what: str = "", **more: Any) -> Situation:
     )
 
 
-def turn(situation: Situation, *, task: str = "run", branch: int = 0, says: str = "done", **more: Any) -> Past:
+def turn(situation: Situation, *, task: str = "run", branch: int = 0, says: str = "done", **more: Any) -> RecordedTurn:
     """A turn that was answered."""
     said = AssistantTurn(says, (CALL,), ({"type": "thinking", "signature": "x"},), "anthropic:m")
-    exchange = Exchange(UserTurn("do", (ToolResult("call_0", "it"),)), said, Stop.CALLS, Usage(1, 2, 3, 4))
-    return Past(
+    exchange = Exchange(UserTurn("do", (ToolResult("call_0", "it"),)), said, StopReason.CALLS, Usage(1, 2, 3, 4))
+    return RecordedTurn(
         task, branch, situation.turn, situation, Proposed(proposal=Answer(result=says)), exchange=exchange, **more
     )
 
@@ -49,7 +49,7 @@ async def test_a_turn_is_read_as_it_was_written(transcript: Transcript) -> None:
     past = turn(told(1))
     await transcript.write(past, before=0)
 
-    assert (await transcript.of("run")).before(2, 0) == [past]
+    assert (await transcript.load("run")).before(2, 0) == [past]
 
 
 async def test_a_turn_is_recorded_once(transcript: Transcript) -> None:
@@ -57,7 +57,7 @@ async def test_a_turn_is_recorded_once(transcript: Transcript) -> None:
     first = await transcript.write(turn(told(1), says="first"), before=0)
     second = await transcript.write(turn(told(1), says="second"), before=0)
 
-    assert second == first and len((await transcript.of("run")).newest()) == 1
+    assert second == first and len((await transcript.load("run")).newest()) == 1
 
 
 async def test_the_same_situation_finds_its_answer(transcript: Transcript) -> None:
@@ -65,7 +65,7 @@ async def test_the_same_situation_finds_its_answer(transcript: Transcript) -> No
     await transcript.write(turn(told(1)), before=0)
     again = told(1, now=NOW + timedelta(days=1), calls_left=3, max_output=500)
 
-    assert (await transcript.of("run")).recorded(again) == turn(told(1))
+    assert (await transcript.load("run")).recorded(again) == turn(told(1))
 
 
 SAME = {
@@ -81,7 +81,7 @@ SAME = {
 @pytest.mark.parametrize("parts", SAME.values(), ids=SAME)
 def test_clocks_are_no_news(parts: Any) -> None:
     """A reset runs the same steps at another time."""
-    assert identity(told(2, **parts(NOW))) == identity(told(2, **parts(NOW + timedelta(hours=1))))
+    assert situation_digest(told(2, **parts(NOW))) == situation_digest(told(2, **parts(NOW + timedelta(hours=1))))
 
 
 OTHER = {
@@ -96,20 +96,22 @@ OTHER = {
 @pytest.mark.parametrize("news", OTHER.values(), ids=OTHER)
 def test_other_news_is_another_question(news: dict[str, Any]) -> None:
     """Whatever a planner could answer differently to."""
-    assert identity(told(2, **news)) != identity(told(2, records=(record(step("a"), "completed", result=1),)))
+    assert situation_digest(told(2, **news)) != situation_digest(
+        told(2, records=(record(step("a"), "completed", result=1),))
+    )
 
 
 async def test_a_turn_that_is_told_something_else_begins_a_branch(transcript: Transcript) -> None:
     """The old branch stays as it was, and the new one shares the turns before it."""
     for past in (turn(told(1)), turn(told(2, "a"), says="old"), turn(told(3), says="older")):
         await transcript.write(past, before=0)
-    turns = await transcript.of("run")
+    turns = await transcript.load("run")
     other = told(2, "b")
-    branch = turns.branch(other)
+    branch = turns.branch_for(other)
     await transcript.write(turn(other, branch=branch, says="new"), before=0)
-    after = await transcript.of("run")
+    after = await transcript.load("run")
 
-    assert (turns.recorded(other), branch, turns.branch(told(4))) == (None, 1, 0)
+    assert (turns.recorded(other), branch, turns.branch_for(told(4))) == (None, 1, 0)
     assert [past.proposed.proposal for past in after.before(3, branch)] == [
         Answer(result=one) for one in ("done", "new")
     ]
@@ -120,12 +122,12 @@ async def test_a_branch_goes_on_under_its_number(transcript: Transcript) -> None
     """A third life after two resets has a number of its own."""
     await transcript.write(turn(told(1)), before=0)
     for number, what in enumerate(("a", "b", "c")):
-        turns = await transcript.of("run")
-        assert turns.branch(told(2, what)) == number
+        turns = await transcript.load("run")
+        assert turns.branch_for(told(2, what)) == number
         await transcript.write(turn(told(2, what), branch=number), before=0)
-    last = await transcript.of("run")
+    last = await transcript.load("run")
 
-    assert last.branch(told(3, branch=2)) == 2
+    assert last.branch_for(told(3, branch=2)) == 2
     assert last.recorded(told(2, "b")) == turn(told(2, "b"), branch=1)
 
 
@@ -133,9 +135,9 @@ async def test_a_conversation_is_carried_on(transcript: Transcript) -> None:
     """Over several tasks, the oldest turns first; before the first turn by what the task says."""
     await transcript.write(turn(told(1), task="one"), before=0)
     await transcript.write(turn(told(1, continues="one"), task="two"), before=0)
-    new = await transcript.of("three", "two")
+    new = await transcript.load("three", "two")
     await transcript.write(turn(told(1, continues="two"), task="three"), before=0)
-    later = await transcript.of("three")
+    later = await transcript.load("three")
 
     assert [past.task for past in new.before(1, 0)] == ["one", "two"]
     assert [past.task for past in later.before(2, 0)] == ["one", "two", "three"]
@@ -146,8 +148,8 @@ async def test_a_task_that_carries_itself_on_has_an_end(transcript: Transcript) 
     await transcript.write(turn(told(1, continues="b"), task="a"), before=0)
     await transcript.write(turn(told(1, continues="a"), task="b"), before=0)
 
-    assert [past.task for past in (await transcript.of("a")).newest()] == ["a"]
-    assert [past.task for past in (await transcript.of("b")).newest()] == ["a", "b"]
+    assert [past.task for past in (await transcript.load("a")).newest()] == ["a"]
+    assert [past.task for past in (await transcript.load("b")).newest()] == ["a", "b"]
 
 
 async def test_what_is_carried_on_stays_as_it_was(transcript: Transcript) -> None:
@@ -155,11 +157,11 @@ async def test_what_is_carried_on_stays_as_it_was(transcript: Transcript) -> Non
     await transcript.write(turn(told(1), task="one"), before=0)
     await transcript.write(turn(told(2), task="one", says="the end"), before=0)
     await transcript.write(turn(told(1, continues="one"), task="two"), before=0)
-    before = (await transcript.of("two")).newest()
+    before = (await transcript.load("two")).newest()
     await transcript.write(turn(told(2, "reset"), task="one", branch=1, says="another end"), before=0)
 
-    assert (await transcript.of("two")).newest() == before
-    assert (await transcript.of("three", "one")).newest()[-1].branch == 1
+    assert (await transcript.load("two")).newest() == before
+    assert (await transcript.load("three", "one")).newest()[-1].branch == 1
 
 
 async def test_people_read_all_of_it(transcript: Transcript) -> None:
@@ -180,8 +182,8 @@ async def test_only_conversations_that_are_over_are_pruned(transcript: Transcrip
     await transcript.write(turn(told(1, continues="carried on"), task="young"), before=0, workflow="young")
     pruned = await transcript.prune(["old", "carried on", "young"], between)
 
-    assert (pruned, (await transcript.of("old")).newest()) == (1, [])
-    assert [past.task for past in (await transcript.of("young")).newest()] == ["carried on", "young"]
+    assert (pruned, (await transcript.load("old")).newest()) == (1, [])
+    assert [past.task for past in (await transcript.load("young")).newest()] == ["carried on", "young"]
 
 
 async def test_a_conversation_stays_that_an_open_task_will_carry_on(transcript: Transcript) -> None:
@@ -190,7 +192,7 @@ async def test_a_conversation_stays_that_an_open_task_will_carry_on(transcript: 
     await transcript.write(turn(told(1, continues="first"), task="second"), before=0, workflow="2")
     pruned = await transcript.prune(["1", "2"], LATER, carried=["second"])
 
-    assert (pruned, len((await transcript.of("second")).newest())) == (0, 2)
+    assert (pruned, len((await transcript.load("second")).newest())) == (0, 2)
 
 
 async def test_an_old_conversation_of_an_open_task_is_kept(store_url: str) -> None:

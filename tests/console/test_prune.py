@@ -20,7 +20,7 @@ from temporalio.client import Client
 from temporalio.converter import StorageDriverStoreContext, StorageDriverWorkflowInfo
 
 from activities.inspection import MAX_TASKS, Host, Inspecting
-from activities.planning.planner import Past
+from activities.planning.planner import RecordedTurn
 from activities.planning.transcript import TURNS, Transcript
 from activities.storage.store import open_store, writing
 from activities.storage.vault import PAYLOADS, Vault
@@ -210,19 +210,19 @@ async def test_a_conversation_is_kept_that_an_open_task_will_carry_on(place: Pla
     """No worker has taken that one yet, so that it has no turn of its own; afterwards it goes."""
     over = await closed(place.client, new("over"))
     situation = Situation(turn=1, now=LONG_AGO, text="x")
-    past = Past("first-run", 0, 1, situation, Proposed(proposal=Answer(result="ok"), planner="x"))
+    past = RecordedTurn("first-run", 0, 1, situation, Proposed(proposal=Answer(result="ok"), planner="x"))
     await place.transcript.write(past, before=0, workflow=over)
     async with writing(place.engine).begin() as tx:
         await tx.execute(update(TURNS).values(at=LONG_AGO))
     open = await begun(place.client, new("carries-on"), memo={CONTINUES_MEMO: "first-run"})
     await listed(place.client, open, "Running")
     await place.prune()
-    kept = (await place.transcript.of("first-run")).newest()
+    kept = (await place.transcript.load("first-run")).newest()
     await place.client.get_workflow_handle(open).terminate()
     await listed(place.client, open, "Terminated")
     await place.prune()
 
-    assert (kept, (await place.transcript.of("first-run")).newest()) == ([past], [])
+    assert (kept, (await place.transcript.load("first-run")).newest()) == ([past], [])
 
 
 @activity.defn(name="inspect")

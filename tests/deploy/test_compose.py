@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from temporalio.envconfig import ClientConfig
 
-from activities.planning.roster import PROVIDERS
+from activities.providers.registry import PROVIDERS
 from runtime.temporal_cli import cached_binary
 from tests.deploy import composition
 from tests.deploy.composition import Service, services

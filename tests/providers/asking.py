@@ -2,12 +2,12 @@
 
 import pytest
 
-from activities.providers.messages import Offer, Reply, Request, ToolCall, Turn, UserTurn
+from activities.providers.messages import Reply, Request, ToolCall, ToolDefinition, Turn, UserTurn
 from replan.testing.model_api import KEY, ModelApi, running
 from replan.testing.script import Response
 from tests.providers.planning import api_of, model_of
 
-WEATHER = Offer(
+WEATHER = ToolDefinition(
     "weather",
     "Say the weather of a place.",
     {"type": "object", "properties": {"place": {"type": "string"}}, "required": ["place"]},

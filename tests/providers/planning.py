@@ -4,10 +4,10 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from activities.planning.model_planner import ModelPlanner
+from activities.providers.adapter import Endpoint
 from activities.providers.anthropic import AnthropicModel
 from activities.providers.messages import LanguageModel
 from activities.providers.openai import OpenAIModel
-from activities.providers.wire import Endpoint
 from replan.testing.anthropic_api import AnthropicApi
 from replan.testing.model_api import KEY, MODEL, ModelApi, running
 from replan.testing.openai_api import OpenAIApi

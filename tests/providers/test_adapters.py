@@ -6,7 +6,16 @@ from typing import Any
 import pytest
 from pydantic import JsonValue
 
-from activities.providers.messages import AssistantTurn, Request, Stop, ToolCall, ToolResult, Turn, Usage, UserTurn
+from activities.providers.messages import (
+    AssistantTurn,
+    Request,
+    StopReason,
+    ToolCall,
+    ToolResult,
+    Turn,
+    Usage,
+    UserTurn,
+)
 from replan.testing.model_api import Json, json_answer, running
 from replan.testing.script import ModelCall, ModelReply, RawBytes
 from tests.providers.asking import ASKED, PARIS, ROME, WEATHER, ask, request
@@ -24,7 +33,7 @@ async def test_parallel_calls_come_back_in_order_with_their_ids(provider: str) -
     """One turn may hold words and several calls."""
     _, reply = await ask(provider, BOTH)
 
-    assert (reply.turn.text, reply.stop) == ("I look.", Stop.CALLS)
+    assert (reply.turn.text, reply.stop) == ("I look.", StopReason.CALLS)
     assert [call.args for call in reply.turn.calls] == [{"place": "Paris"}, {"place": "Rome"}]
     assert len({call.id for call in reply.turn.calls}) == 2
 
@@ -139,19 +148,19 @@ async def test_a_conversation_with_another_provider_goes_on(provider: str, calls
 
 
 STOPS = [
-    ("anthropic", "end_turn", Stop.DONE),
-    ("anthropic", "stop_sequence", Stop.DONE),
-    ("anthropic", "max_tokens", Stop.CUT),
-    ("anthropic", "model_context_window_exceeded", Stop.CUT),
-    ("anthropic", "refusal", Stop.REFUSED),
-    ("openai", "stop", Stop.DONE),
-    ("openai", "length", Stop.CUT),
-    ("openai", "content_filter", Stop.REFUSED),
+    ("anthropic", "end_turn", StopReason.DONE),
+    ("anthropic", "stop_sequence", StopReason.DONE),
+    ("anthropic", "max_tokens", StopReason.CUT),
+    ("anthropic", "model_context_window_exceeded", StopReason.CUT),
+    ("anthropic", "refusal", StopReason.REFUSED),
+    ("openai", "stop", StopReason.DONE),
+    ("openai", "length", StopReason.CUT),
+    ("openai", "content_filter", StopReason.REFUSED),
 ]
 
 
 @pytest.mark.parametrize(("whose", "word", "stop"), STOPS)
-async def test_why_a_model_stopped(whose: str, word: str, stop: Stop) -> None:
+async def test_why_a_model_stopped(whose: str, word: str, stop: StopReason) -> None:
     """Each provider's word for it."""
     _, reply = await ask(whose, ModelReply(text="It", stop=word))
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from temporalio.client import Client
 
-from activities.planning.failover import Failover
+from activities.planning.fallback import FallbackPlanner
 from activities.planning.model_planner import ModelPlanner
 from replan.testing.model_api import running
 from replan.testing.script import (
@@ -131,7 +131,7 @@ async def test_the_protocol_is_kept_whatever_is_said(
     first.repeats_ids, first.window, second.window = provider == "openai", 9_000, 9_000
     async with running(first), running(second):
         planners = [ModelPlanner(model_of(provider, first)), ModelPlanner(model_of(other, second), window=9_000)]
-        async with staged(client, tmp_path, (*TOOLS, read_plate), Failover(planners)) as stage:
+        async with staged(client, tmp_path, (*TOOLS, read_plate), FallbackPlanner(planners)) as stage:
             limits = Limits(tool_calls=25, replans=20, tokens=400_000)
             ended = await outcome(await stage.start(Task(text="do what you like", strategy=strategy, limits=limits)))
     ids = [one.id for one in ended.steps]

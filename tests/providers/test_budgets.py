@@ -11,7 +11,7 @@ import pytest
 from temporalio.client import Client
 
 from activities.offline.planner import OfflinePlanner
-from activities.planning.failover import Failover
+from activities.planning.fallback import FallbackPlanner
 from activities.planning.model_planner import ModelPlanner
 from replan.testing.model_api import KEY, ModelApi, running
 from replan.testing.script import (
@@ -134,7 +134,7 @@ async def test_one_unknown_price_in_a_list_is_enough_to_refuse(client: Client, t
     """Any planner of the list may have to answer."""
     async with running(api_of(provider)) as api:
         model = model_of(provider, api)
-        several = Failover([ModelPlanner(model, price=PRICE), ModelPlanner(model), OfflinePlanner()])
+        several = FallbackPlanner([ModelPlanner(model, price=PRICE), ModelPlanner(model), OfflinePlanner()])
         async with staged(client, tmp_path, TOOLS, several) as stage:
             ended = await stage.run(react(usd=1))
 

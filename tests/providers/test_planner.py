@@ -7,9 +7,9 @@ import pytest
 from activities.borders import classify
 from activities.errors import Unreachable
 from activities.offline.planner import OfflinePlanner
-from activities.planning.conversation import turns
-from activities.planning.failover import Failover
-from activities.planning.model_planner import ModelPlanner, split
+from activities.planning.conversation import split_situation, turns
+from activities.planning.fallback import FallbackPlanner
+from activities.planning.model_planner import ModelPlanner
 from activities.planning.strategies import PROPOSE
 from activities.providers.messages import AssistantTurn, Turn, UserTurn
 from activities.providers.untrusted import fenced
@@ -45,7 +45,7 @@ async def propose(provider: str, *script: Response, about: Situation | None = No
 
 def told_of(situation: Situation) -> list[Turn]:
     """The conversation that led to a situation which is told as a whole."""
-    past, news = split(situation)
+    past, news = split_situation(situation)
     return turns(past, news)
 
 
@@ -198,7 +198,7 @@ async def test_a_provider_that_cannot_be_used_is_replaced(whose: str, move: Resp
     """One request, then the next planner's; the proposal says who answered."""
     other = next(name for name in PROVIDERS if name != whose)
     async with planning(whose, move) as (first, broken), planning(other, finishes()) as (second, whole):
-        proposed = await Failover([broken, whole]).propose(asked("book a slot"), KINDS)
+        proposed = await FallbackPlanner([broken, whole]).propose(asked("book a slot"), KINDS)
 
     assert (len(first.bodies), len(second.bodies)) == (1, 1)
     assert proposed.planner == whole.name
@@ -207,7 +207,7 @@ async def test_a_provider_that_cannot_be_used_is_replaced(whose: str, move: Resp
 async def test_the_last_planner_may_be_the_one_without_a_model() -> None:
     """It is named as who answered."""
     async with planning("openai", ModelError(401, "invalid_request_error", code="invalid_api_key")) as (_, broken):
-        proposed = await Failover([broken, OfflinePlanner()]).propose(asked("calculate 1 + 1"), KINDS)
+        proposed = await FallbackPlanner([broken, OfflinePlanner()]).propose(asked("calculate 1 + 1"), KINDS)
 
     assert proposed.planner == "offline" and isinstance(proposed.proposal, NewSteps)
 
@@ -222,7 +222,7 @@ async def test_what_time_can_cure_is_not_failed_over() -> None:
         ),
     ):
         with pytest.raises(Exception, match="503"):
-            await Failover([busy, whole]).propose(asked("book a slot"), KINDS)
+            await FallbackPlanner([busy, whole]).propose(asked("book a slot"), KINDS)
 
     assert (len(first.bodies), len(second.bodies)) == (1, 0)
 
@@ -230,7 +230,7 @@ async def test_what_time_can_cure_is_not_failed_over() -> None:
 async def test_an_answer_that_does_not_come_is_a_timeout(provider: str) -> None:
     """The request is ended, and time may cure it."""
     async with running(api_of(provider, Delayed(60))) as api:
-        planner = ModelPlanner(model_of(provider, api), patience=2)
+        planner = ModelPlanner(model_of(provider, api), timeout=2)
         with pytest.raises(Unreachable, match="gave no answer within 2 s") as raised:
             await planner.propose(asked("book a slot"), KINDS)
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from temporalio.client import Client
 
-from activities.planning.failover import Failover
+from activities.planning.fallback import FallbackPlanner
 from activities.planning.model_planner import ModelPlanner
 from replan.testing.model_api import running
 from replan.testing.script import ModelCall, ModelError, ModelReply, ReceivedRequest, Response, asks, calls, gives_up
@@ -168,7 +168,7 @@ async def test_the_next_provider_carries_the_conversation_on(client: Client, tmp
     first, second = api_of(provider, calls(A17), calls(B2), UNUSABLE[provider]), api_of(other, ModelReply(text="26.50"))
     first.repeats_ids = provider == "openai"
     async with running(first), running(second):
-        planner = Failover([ModelPlanner(model_of(provider, first)), ModelPlanner(model_of(other, second))])
+        planner = FallbackPlanner([ModelPlanner(model_of(provider, first)), ModelPlanner(model_of(other, second))])
         async with staged(client, tmp_path, TOOLS, planner) as stage:
             ended = await outcome(await stage.start(reacting()))
     heard = second.requests[0]
@@ -183,7 +183,7 @@ async def test_an_unusable_provider_is_asked_once(client: Client, tmp_path: Path
     """One request, then the next one; nobody waits."""
     other = next(name for name in PROVIDERS if name != provider)
     async with running(api_of(provider, UNUSABLE[provider])) as first, running(api_of(other, shopper)) as second:
-        planner = Failover([ModelPlanner(model_of(provider, first)), ModelPlanner(model_of(other, second))])
+        planner = FallbackPlanner([ModelPlanner(model_of(provider, first)), ModelPlanner(model_of(other, second))])
         async with staged(client, tmp_path, TOOLS, planner) as stage:
             ended = await outcome(await stage.start(reacting()))
 

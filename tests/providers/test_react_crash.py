@@ -12,7 +12,7 @@ from subprocess import Popen
 import pytest
 from temporalio.client import Client, WorkflowHandle
 
-from activities.planning.recording import Recording
+from activities.planning.recorder import TurnRecorder
 from activities.planning.transcript import Transcript
 from activities.storage.store import open_store
 from activities.toolbox.registry import Registry
@@ -194,7 +194,7 @@ async def test_two_workers_that_ask_at_once_agree(store_url: str, provider: str)
     engine, answers = await open_store(store_url), iter((ModelReply(text="One."), ModelReply(text="Another.")))
     situation = Situation(text="a task", turn=1, now=datetime.now(UTC), strategy="react", converses=True)
     async with models.planning(provider, lambda _: Delayed(0.5, next(answers))) as (api, planner):
-        recording = Recording(Transcript(engine))
+        recording = TurnRecorder(Transcript(engine))
         ask = partial(recording.propose, check=lambda proposed: proposed, reach=lambda _: None)
         first, second = await asyncio.gather(*(ask(planner, situation, Registry(()), "run") for _ in range(2)))
         third, was_recorded = await ask(planner, situation, Registry(()), "run")

@@ -10,7 +10,7 @@ from temporalio.testing import ActivityEnvironment
 
 from activities.offline.planner import BEGUN, IN_WORDS, OfflinePlanner
 from activities.planning.activities import Planning
-from activities.planning.failover import Failover
+from activities.planning.fallback import FallbackPlanner
 from activities.planning.model_planner import ModelPlanner
 from replan.testing.model_api import ModelApi, running
 from replan.testing.script import ModelCall, ModelError, ModelReply, ReceivedRequest, Response, calls
@@ -47,7 +47,7 @@ def booker(at: str, fails: int = 1) -> Any:
 async def taken_over(client: Client, folder: Path, api: ModelApi, provider: str, task: Task) -> Outcome:
     """What comes of a task that the rules plan where the model cannot."""
     async with running(api):
-        planner = Failover([ModelPlanner(model_of(provider, api)), OfflinePlanner()])
+        planner = FallbackPlanner([ModelPlanner(model_of(provider, api)), OfflinePlanner()])
         async with staged(client, folder, TOOLS, planner) as stage:
             return await stage.run(task)
 
@@ -136,7 +136,7 @@ async def test_what_an_earlier_task_left_is_no_step_of_this_one(client: Client, 
     """The rules plan the new task when they take over in its first turn."""
     api = api_of(provider, lambda heard: NO_KEY if heard.turn else ModelReply(text="Done."))
     async with running(api):
-        planner = Failover([ModelPlanner(model_of(provider, api)), OfflinePlanner()])
+        planner = FallbackPlanner([ModelPlanner(model_of(provider, api)), OfflinePlanner()])
         async with staged(client, tmp_path, TOOLS, planner) as stage:
             first = await stage.start(reacting())
             await outcome(first)

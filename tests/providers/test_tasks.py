@@ -10,7 +10,7 @@ import pytest
 from temporalio.api.enums.v1 import EventType
 from temporalio.client import Client
 
-from activities.planning.failover import Failover
+from activities.planning.fallback import FallbackPlanner
 from replan.testing.model_api import KEY, ModelApi
 from replan.testing.script import DROPPED, Delayed, ModelError, ModelReply, Response, finishes, proposes, step
 from tests.harness import Stage, outcome, staged
@@ -101,7 +101,7 @@ async def test_the_next_provider_takes_over(client: Client, tmp_path: Path, prov
     async with (
         planning(provider, UNUSABLE[provider]) as (first, broken),
         planning(other, PRICES, finishes()) as (second, whole),
-        staged(client, tmp_path, TOOLS, Failover([broken, whole])) as stage,
+        staged(client, tmp_path, TOOLS, FallbackPlanner([broken, whole])) as stage,
     ):
         ended = await stage.run("what do they cost?")
 
@@ -164,7 +164,7 @@ async def test_no_key_is_in_any_history(client: Client, tmp_path: Path, provider
     async with (
         planning(provider, *script[1:]) as (api, planner),
         planning(provider, script[0]) as (_, broken),
-        staged(client, tmp_path, TOOLS, Failover([broken, planner])) as stage,
+        staged(client, tmp_path, TOOLS, FallbackPlanner([broken, planner])) as stage,
     ):
         _, _, history = await with_history(stage)
     last = str(api.bodies[-1])

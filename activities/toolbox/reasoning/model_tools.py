@@ -10,8 +10,8 @@ from pydantic_core import to_json
 
 from activities.borders import classify
 from activities.errors import Refused
-from activities.providers.messages import LanguageModel, Offer, Reply, Request, Stop, UserTurn
-from activities.providers.untrusted import fenced, visible
+from activities.providers.messages import LanguageModel, Reply, Request, StopReason, ToolDefinition, UserTurn
+from activities.providers.untrusted import fenced, remove_hidden
 from activities.toolbox.declare.tool import Tool, tool
 from activities.toolbox.json_schema import BadSchema, JsonSchema
 from activities.toolbox.reasoning import compose as plain
@@ -77,24 +77,24 @@ async def text(model: LanguageModel, system: str, told: str, max_output: int) ->
         Refused: it declined, wrote nothing, or was cut off; or what it was told is too long for it.
     """
     reply = await _ask(model, system, told, [], max_output)
-    written = visible(reply.turn.text).strip()
+    written = remove_hidden(reply.turn.text).strip()
     if not written:
         raise Refused("The model wrote nothing: ask for something else.", code="unexpected_result")
     return written
 
 
 async def arguments(
-    model: LanguageModel, system: str, told: str, offer: Offer, max_output: int
+    model: LanguageModel, system: str, told: str, definition: ToolDefinition, max_output: int
 ) -> dict[str, JsonValue]:
     """What the model calls the one tool with that it is offered.
 
     Raises:
         Refused: it declined, was cut off, called nothing or something else; or what it was told is too long for it.
     """
-    reply = await _ask(model, system, told, [offer], max_output)
-    calls = [call for call in reply.turn.calls if call.name == offer.name]
+    reply = await _ask(model, system, told, [definition], max_output)
+    calls = [call for call in reply.turn.calls if call.name == definition.name]
     if not calls:
-        said = visible(reply.turn.text).strip()[:MAX_SAID]
+        said = remove_hidden(reply.turn.text).strip()[:MAX_SAID]
         reason = "The model gave no values: what it says in their place is what was seen."
         raise Refused(reason, code="unexpected_result", observed={"said": said})
     if len(calls) > 1:
@@ -104,21 +104,21 @@ async def arguments(
     return calls[0].args
 
 
-async def _ask(model: LanguageModel, system: str, told: str, offers: Sequence[Offer], max_output: int) -> Reply:
-    size = len(told.encode()) + sum(len(to_json(dict(offer.schema))) for offer in offers)
+async def _ask(model: LanguageModel, system: str, told: str, tools: Sequence[ToolDefinition], max_output: int) -> Reply:
+    size = len(told.encode()) + sum(len(to_json(dict(tool.schema))) for tool in tools)
     if size > MAX_ASKED:
         reason = f"What the model is to read has {size} bytes, more than {MAX_ASKED}: give it a part."
         raise Refused(reason, code="invalid_input")
     try:
-        reply = await model.reply(Request(system, offers, [UserTurn(told)], max_output, is_once=True))
+        reply = await model.reply(Request(system, tools, [UserTurn(told)], max_output, skip_cache=True))
     except Exception as error:  # total: whatever the borders call too long
         if classify(error).code is not Code.TOO_LARGE:
             raise
         reason = "What the model is to read is longer than it can hold at once: give it a part."
         raise Refused(reason, code="invalid_input") from error
-    if reply.stop is Stop.REFUSED:
+    if reply.stop is StopReason.REFUSED:
         raise Refused("The model declined to answer: ask for something else, or use another kind.")
-    if reply.stop is Stop.CUT:
+    if reply.stop is StopReason.CUT:
         reason = f"The model's answer was cut off at {max_output} tokens: ask for less at once."
         raise Refused(reason, code="unexpected_result")
     return reply
@@ -164,7 +164,7 @@ async def extract(args: Wanted, model: LanguageModel) -> JsonValue:
     try:
         schema = JsonSchema(args.json_schema)
         told = whole("text", args.text)
-        given = await arguments(model, EXTRACT, told, Offer(CALL, EXTRACTED, schema.arguments), MAX_EXTRACT)
+        given = await arguments(model, EXTRACT, told, ToolDefinition(CALL, EXTRACTED, schema.arguments), MAX_EXTRACT)
         value = schema.value(given)
         misfits = await asyncio.to_thread(schema.misfits, value)  # many alternatives of many items take seconds
     except BadSchema as wrong:

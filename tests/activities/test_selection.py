@@ -2,8 +2,8 @@
 
 import pytest
 
-from activities.planning.planner import UnknownPlanner
-from activities.planning.roster import Roster
+from activities.planning.selection import PlannerSelection
+from activities.providers.registry import UnknownPlanner
 
 KEYS = {"ANTHROPIC_API_KEY": "x", "OPENAI_API_KEY": "y"}
 HERE = "http://localhost:11434/v1"
@@ -11,27 +11,27 @@ HERE = "http://localhost:11434/v1"
 
 def test_a_task_may_name_another_planner_than_the_worker_s() -> None:
     """With the keys of the worker; the worker's own stays what it is."""
-    roster = Roster("anthropic:a", KEYS)
+    selection = PlannerSelection("anthropic:a", KEYS)
 
-    assert (roster.named("openai:b,offline").name, roster.planner.name) == ("openai:b, offline", "anthropic:a")
+    assert (selection.for_task("openai:b,offline").name, selection.planner.name) == ("openai:b, offline", "anthropic:a")
 
 
 def test_the_worker_s_address_is_that_of_its_own_server() -> None:
     """It holds for what speaks as OpenAI does, and does not stand in the way of another provider."""
-    roster = Roster("openai:qwen3", KEYS, HERE)
+    selection = PlannerSelection("openai:qwen3", KEYS, HERE)
 
-    assert roster.named("openai:other").name == "openai:other@localhost:11434"
-    assert roster.named("anthropic:a").name == "anthropic:a"
+    assert selection.for_task("openai:other").name == "openai:other@localhost:11434"
+    assert selection.for_task("anthropic:a").name == "anthropic:a"
 
 
 @pytest.mark.parametrize("name", ["scripted:/etc/passwd", "offline, scripted:x", "scripted"])
 def test_a_task_reads_no_file_of_the_worker(name: str) -> None:
     """Neither its content nor whether it is there can be found out."""
     with pytest.raises(UnknownPlanner, match="A task cannot name a script"):
-        Roster(None, {}).named(name)
+        PlannerSelection(None, {}).for_task(name)
 
 
 def test_a_task_cannot_use_a_key_that_is_not_there() -> None:
     """It is told which variable the worker lacks."""
     with pytest.raises(UnknownPlanner, match="needs OPENAI_API_KEY"):
-        Roster("offline", {"ANTHROPIC_API_KEY": "x"}).named("openai")
+        PlannerSelection("offline", {"ANTHROPIC_API_KEY": "x"}).for_task("openai")

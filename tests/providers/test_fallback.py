@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 
 from activities.boundary.attempt import FaultRaised
-from activities.planning.failover import Failover
+from activities.planning.fallback import FallbackPlanner
 from activities.planning.model_planner import ModelPlanner
-from activities.providers.fallback import StandIn
+from activities.providers.fallback import FallbackModel
 from activities.providers.messages import Request, UserTurn
 from replan.testing.model_api import running
 from replan.testing.script import ModelError, ModelReply
@@ -33,7 +33,7 @@ async def test_the_next_model_answers(provider: str) -> None:
         running(api_of(provider, WRONG_KEY[provider])) as first,
         running(api_of(other(provider), ModelReply(text="Noon."))) as second,
     ):
-        model = StandIn([model_of(provider, first), model_of(other(provider), second)])
+        model = FallbackModel([model_of(provider, first), model_of(other(provider), second)])
         replies = [await model.reply(QUESTION) for _ in range(2)]
 
     assert [reply.turn.text for reply in replies] == ["Noon.", "Noon."]
@@ -47,7 +47,7 @@ async def test_what_time_cures_is_waited_for(provider: str) -> None:
         running(api_of(other(provider), ModelReply(text="Noon."))) as second,
     ):
         with pytest.raises(Exception, match="503"):
-            await StandIn([model_of(provider, first), model_of(other(provider), second)]).reply(QUESTION)
+            await FallbackModel([model_of(provider, first), model_of(other(provider), second)]).reply(QUESTION)
 
     assert len(second.bodies) == 0
 
@@ -63,7 +63,7 @@ async def test_a_failure_names_who_could_not_be_used_before(move: ModelError, co
     """Else a person would mend the second key and never hear of the first."""
     async with planning("openai", WRONG_KEY["openai"]) as (_, broken), planning("anthropic", move) as (_, late):
         with pytest.raises(FaultRaised) as raised:
-            await Failover([broken, late]).propose(asked("book a slot"), KINDS)
+            await FallbackPlanner([broken, late]).propose(asked("book a slot"), KINDS)
     fault = raised.value.fault
 
     assert fault.code is code and fault.retry_after == (7.0 if code is Code.RATE_LIMITED else None)
@@ -75,6 +75,6 @@ async def test_one_planner_alone_fails_as_it_does() -> None:
     async with planning("anthropic", ModelError(403, "permission_error")) as (_, only):
         planners: list[Any] = [only]
         with pytest.raises(Exception) as raised:  # which class is the SDK's business
-            await Failover(planners).propose(asked("book a slot"), KINDS)
+            await FallbackPlanner(planners).propose(asked("book a slot"), KINDS)
 
     assert not isinstance(raised.value, FaultRaised) and isinstance(only, ModelPlanner)

@@ -8,8 +8,8 @@ import pytest
 
 from activities.boundary.attempt import FaultRaised
 from activities.boundary.failpoints import Point
-from activities.planning.planner import Past, Said
-from activities.planning.recording import Recording
+from activities.planning.planner import PlannerReply, RecordedTurn
+from activities.planning.recorder import TurnRecorder
 from activities.planning.transcript import Transcript
 from activities.storage.store import open_store, sqlite_url
 from activities.toolbox.declare.kind import Kind
@@ -41,28 +41,28 @@ class Counting:
         return (await self.converse(situation, kinds, (), task="", branch=0)).proposed
 
     async def converse(
-        self, situation: Situation, kinds: Mapping[str, Kind], past: Sequence[Past], *, task: str, branch: int
-    ) -> Said:
+        self, situation: Situation, kinds: Mapping[str, Kind], past: Sequence[RecordedTurn], *, task: str, branch: int
+    ) -> PlannerReply:
         """Count, and answer when it may."""
         self.asked += 1
         answer = self.asked
         await self.may_answer.wait()
-        return Said(Proposed(proposal=Answer(result=answer), planner=self.name))
+        return PlannerReply(Proposed(proposal=Answer(result=answer), planner=self.name))
 
-    async def summarise(self, past: Sequence[Past], oldest: int) -> Said:
+    async def summarise(self, past: Sequence[RecordedTurn], oldest: int) -> PlannerReply:
         """Count."""
-        return Said(Proposed(proposal=Answer(result=None), planner=self.name))
+        return PlannerReply(Proposed(proposal=Answer(result=None), planner=self.name))
 
 
 @pytest.fixture
-async def recording(tmp_path: Path) -> AsyncIterator[Recording]:
+async def recorder(tmp_path: Path) -> AsyncIterator[TurnRecorder]:
     """In a store of its own."""
     engine = await open_store(sqlite_url(tmp_path))
-    yield Recording(Transcript(engine))
+    yield TurnRecorder(Transcript(engine))
     await engine.dispose()
 
 
-async def ask(recording: Recording, planner: Counting, turn: int = 1, what: str = "") -> tuple[object, bool]:
+async def ask(recorder: TurnRecorder, planner: Counting, turn: int = 1, what: str = "") -> tuple[object, bool]:
     """The answer to a situation, and whether it was recorded."""
     rejected = (what,) if what else ()
     text = "do it" if turn == 1 else ""
@@ -71,33 +71,33 @@ async def ask(recording: Recording, planner: Counting, turn: int = 1, what: str 
     def reach(point: Point) -> None:
         """Break nothing."""
 
-    proposed, known = await recording.propose(planner, situation, {}, "run", check=lambda one: one, reach=reach)
+    proposed, known = await recorder.propose(planner, situation, {}, "run", check=lambda one: one, reach=reach)
     assert isinstance(proposed.proposal, Answer)
     return proposed.proposal.result, known
 
 
-async def test_a_turn_is_asked_for_once(recording: Recording) -> None:
+async def test_a_turn_is_asked_for_once(recorder: TurnRecorder) -> None:
     """However often an attempt is made."""
     planner = Counting()
-    answers = [await ask(recording, planner) for _ in range(3)]
+    answers = [await ask(recorder, planner) for _ in range(3)]
 
     assert (answers, planner.asked) == ([(1, False), (1, True), (1, True)], 1)
 
 
-async def test_another_question_in_the_same_turn_is_asked(recording: Recording) -> None:
+async def test_another_question_in_the_same_turn_is_asked(recorder: TurnRecorder) -> None:
     """And both answers stay."""
     planner = Counting()
-    first, other = await ask(recording, planner), await ask(recording, planner, what="no")
+    first, other = await ask(recorder, planner), await ask(recorder, planner, what="no")
 
     assert (first, other) == ((1, False), (2, False))
-    assert [await ask(recording, planner), await ask(recording, planner, what="no")] == [(1, True), (2, True)]
+    assert [await ask(recorder, planner), await ask(recorder, planner, what="no")] == [(1, True), (2, True)]
 
 
-async def test_of_two_attempts_at_the_same_moment_one_answer_counts(recording: Recording) -> None:
+async def test_of_two_attempts_at_the_same_moment_one_answer_counts(recorder: TurnRecorder) -> None:
     """Both workers go on with the one that was recorded first."""
     planner = Counting()
     planner.may_answer.clear()
-    both = [asyncio.create_task(ask(recording, planner)) for _ in range(2)]
+    both = [asyncio.create_task(ask(recorder, planner)) for _ in range(2)]
     while planner.asked < 2:
         await asyncio.sleep(0.01)
     planner.may_answer.set()
@@ -106,12 +106,12 @@ async def test_of_two_attempts_at_the_same_moment_one_answer_counts(recording: R
     assert len(found) == 1
 
 
-async def test_an_answer_to_another_question_is_never_taken(recording: Recording) -> None:
+async def test_an_answer_to_another_question_is_never_taken(recorder: TurnRecorder) -> None:
     """A worker of the life before a reset may be quicker: the turn is asked again, on a branch of its own."""
     planner = Counting()
     planner.may_answer.clear()
-    old = asyncio.create_task(ask(recording, planner, what="old"))
-    new = asyncio.create_task(ask(recording, planner, what="new"))
+    old = asyncio.create_task(ask(recorder, planner, what="old"))
+    new = asyncio.create_task(ask(recorder, planner, what="new"))
     while planner.asked < 2:
         await asyncio.sleep(0.01)
     planner.may_answer.set()
@@ -119,12 +119,12 @@ async def test_an_answer_to_another_question_is_never_taken(recording: Recording
     late = next(one for one in ended if isinstance(one, BaseException))
 
     assert isinstance(late, FaultRaised) and late.fault.code is Code.BUSY
-    assert (await ask(recording, planner, what="new"))[0] != (await ask(recording, planner, what="old"))[0]
+    assert (await ask(recorder, planner, what="new"))[0] != (await ask(recorder, planner, what="old"))[0]
 
 
-async def test_a_conversation_that_is_not_here_is_a_person_s(recording: Recording) -> None:
+async def test_a_conversation_that_is_not_here_is_a_person_s(recorder: TurnRecorder) -> None:
     """A worker on another store would begin anew in the middle."""
     with pytest.raises(FaultRaised, match="not in this worker's store") as raised:
-        await ask(recording, Counting(), turn=2)
+        await ask(recorder, Counting(), turn=2)
 
     assert raised.value.fault.code is Code.WRONG_STORE

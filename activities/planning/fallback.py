@@ -1,0 +1,87 @@
+"""Several planners in an order of preference: if one cannot be used and a retry cannot help, the next one plans."""
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import TypeVar
+
+from activities.borders import classify
+from activities.boundary.attempt import FaultRaised
+from activities.planning.conversation import whole_situation
+from activities.planning.planner import ConversationalPlanner, Planner, PlannerReply, RecordedTurn
+from activities.providers.fallback import ask_first_usable
+from activities.toolbox.declare.kind import Kind
+from workflows.catalogue import Price
+from workflows.faults import Code, Fault
+from workflows.plan import PassedOver, Proposed
+from workflows.situation import Situation
+
+AnyPlanner = TypeVar("AnyPlanner", bound=Planner)
+
+
+class FallbackPlanner:
+    """A planner that asks several others in an order."""
+
+    def __init__(self, planners: Sequence[Planner]) -> None:
+        """Ask `planners`, at least one, in this order."""
+        self._planners = tuple(planners)
+        self._conversational = [planner for planner in planners if isinstance(planner, ConversationalPlanner)]
+        self.name = ", ".join(planner.name for planner in planners)
+
+    @property
+    def prices(self) -> dict[str, Price | None]:
+        """The prices of all models, by name."""
+        return {name: price for planner in self._conversational for name, price in planner.prices.items()}
+
+    def preamble(self, kinds: Mapping[str, Kind]) -> int:
+        """The longest preamble, in tokens."""
+        return max((planner.preamble(kinds) for planner in self._conversational), default=0)
+
+    async def propose(self, situation: Situation, kinds: Mapping[str, Kind]) -> Proposed:
+        """The proposal of the first usable planner, with its name.
+
+        Raises:
+            Exception: what the last planner raised, or the first one whose error is transient or a bug.
+        """
+
+        async def ask(planner: Planner) -> PlannerReply:
+            return _named_reply(await planner.propose(situation, kinds), planner)
+
+        return (await _ask(self._planners, ask)).proposed
+
+    async def converse(
+        self, situation: Situation, kinds: Mapping[str, Kind], past: Sequence[RecordedTurn], *, task: str, branch: int
+    ) -> PlannerReply:
+        """The same in a conversation; a planner that keeps none is told the whole task."""
+
+        async def ask(planner: Planner) -> PlannerReply:
+            if isinstance(planner, ConversationalPlanner):
+                return await planner.converse(situation, kinds, past, task=task, branch=branch)
+            return _named_reply(await planner.propose(whole_situation(past, task, situation), kinds), planner)
+
+        return await _ask(self._planners, ask)
+
+    async def summarise(self, past: Sequence[RecordedTurn], oldest: int) -> PlannerReply:
+        """The summary of the first planner that can make one."""
+        return await _ask(self._conversational, lambda planner: planner.summarise(past, oldest))
+
+
+async def _ask(planners: Sequence[AnyPlanner], ask: Callable[[AnyPlanner], Awaitable[PlannerReply]]) -> PlannerReply:
+    passed_over = list[PassedOver]()
+    try:
+        reply = await ask_first_usable(planners, ask, passed_over)
+    except Exception as error:  # total: `classify` knows every exception
+        fault = classify(error)
+        if not passed_over or fault.code is Code.BUG:
+            raise
+        raise FaultRaised(_with_passed_over(fault, passed_over)) from error
+    return PlannerReply(reply.proposed.model_copy(update={"passed_over": tuple(passed_over)}), reply.exchange)
+
+
+def _with_passed_over(fault: Fault, passed_over: Sequence[PassedOver]) -> Fault:
+    """The last planner's fault; it names the planners before it, so that a person repairs these, too."""
+    before = " ".join(f"Before it {one.planner} could not be used ({one.code}): {one.reason}" for one in passed_over)
+    return fault.model_copy(update={"reason": f"{fault.reason} {before}"})
+
+
+def _named_reply(answer: object, planner: Planner) -> PlannerReply:
+    proposed = answer if isinstance(answer, Proposed) else Proposed.model_validate({"proposal": answer})
+    return PlannerReply(proposed.model_copy(update={"planner": proposed.planner or planner.name}))

@@ -1,0 +1,104 @@
+"""Asking a planner that keeps a conversation: each turn is asked for once, and then answered from the transcript."""
+
+from collections.abc import Callable, Iterable, Mapping
+
+from temporalio import activity
+
+from activities.boundary.attempt import FaultRaised
+from activities.boundary.failpoints import Point
+from activities.planning.planner import ConversationalPlanner, PlannerReply, RecordedTurn
+from activities.planning.transcript import TaskTurns, Transcript, situation_digest
+from activities.toolbox.declare.kind import Kind
+from workflows.faults import Code, Fault
+from workflows.plan import NewSteps, Proposed
+from workflows.situation import Situation
+
+LOST = (
+    "The conversation of this task is not in this worker's store: start a worker on the store that has it, or start"
+    " the task anew."
+)
+
+
+class TurnRecorder:
+    """Answers a turn from the transcript, or asks the planner and records its reply."""
+
+    def __init__(self, transcript: Transcript) -> None:
+        """Record in this transcript."""
+        self._transcript = transcript
+
+    async def propose(
+        self,
+        planner: ConversationalPlanner,
+        situation: Situation,
+        kinds: Mapping[str, Kind],
+        task: str,
+        *,
+        check: Callable[[Proposed], Proposed],
+        reach: Callable[[Point], None],
+    ) -> tuple[Proposed, bool]:
+        """The checked proposal, or the summary, that answers `situation`, and whether it was recorded before.
+
+        `task` is the first run of the task. `reach` is called at each failpoint.
+
+        Raises:
+            FaultRaised: the turns before it are not in the store, or another worker recorded another turn meanwhile.
+            DatabaseUnavailable: the store cannot be reached.
+            Exception: what the planner raises.
+        """
+        turns = await self._turns(task, situation)
+        if recorded := turns.recorded(situation):
+            return recorded.proposed, True
+        if situation.plan is not None:
+            by_hand = PlannerReply(check(Proposed(proposal=NewSteps(steps=situation.plan))))
+            return await self._record(situation, turns, by_hand), False
+        reach(Point.AFTER_CLAIM)
+        reply = await _ask(planner, situation, kinds, turns)
+        if reply.proposed.compact:
+            return reply.proposed, False
+        reach(Point.BEFORE_COMMIT)
+        return await self._record(situation, turns, PlannerReply(check(reply.proposed), reply.exchange)), False
+
+    async def newest_turns(self, run: str) -> list[RecordedTurn]:
+        """The conversation of the task whose first run is `run`; empty if it is not in this store.
+
+        Raises:
+            DatabaseUnavailable: the store cannot be reached.
+        """
+        return (await self._transcript.load(run)).newest()
+
+    async def _turns(self, task: str, situation: Situation) -> TaskTurns:
+        turns = await self._transcript.load(task, situation.continues)
+        is_first = bool(situation.text) and not situation.continues
+        if not is_first and not turns.before(situation.turn, situation.branch):
+            raise FaultRaised(Fault.of(Code.WRONG_STORE, LOST))
+        return turns
+
+    async def _record(self, situation: Situation, turns: TaskTurns, reply: PlannerReply) -> Proposed:
+        branch = turns.branch_for(situation)
+        proposed = reply.proposed.model_copy(update={"branch": branch})
+        turn = RecordedTurn(
+            turns.task, branch, situation.turn, situation, proposed, reply.exchange, upto=situation.compact
+        )
+        workflow = activity.info().workflow_id if activity.in_activity() else None
+        recorded = await self._transcript.write(turn, before=situation.branch, workflow=workflow)
+        # A worker that still runs the task as it was before a reset may have been faster.
+        if situation_digest(recorded.situation) != situation_digest(situation):
+            raise FaultRaised(Fault.of(Code.BUSY, "Another turn was recorded in the place of this one meanwhile."))
+        return recorded.proposed
+
+
+async def _ask(
+    planner: ConversationalPlanner, situation: Situation, kinds: Mapping[str, Kind], turns: TaskTurns
+) -> PlannerReply:
+    past = turns.before(situation.turn, situation.branch)
+    if situation.compact:
+        return await planner.summarise(past, situation.compact)
+    # Only the first turn of the task tells the schema of its result.
+    first = next((turn.situation for turn in past if turn.task == turns.task and turn.situation.text), situation)
+    asked = situation.model_copy(update={"result_schema": first.result_schema})
+    return await planner.converse(asked, kinds, past, task=turns.task, branch=turns.branch_for(situation))
+
+
+def is_clean(turns: Iterable[RecordedTurn]) -> bool:
+    """Whether a conversation has no untrusted content."""
+    return not any(turn.situation.is_tainted for turn in turns)

@@ -1,0 +1,121 @@
+"""Which planner and which models a worker uses: by `--planner`, by the environment, and by what a task names."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from activities.offline.planner import OfflinePlanner
+from activities.planning.fallback import FallbackPlanner
+from activities.planning.model_planner import ModelPlanner
+from activities.planning.planner import Planner, ScriptedPlanner
+from activities.providers.fallback import FallbackModel
+from activities.providers.messages import LanguageModel
+from activities.providers.prices import PriceList, highest_price
+from activities.providers.registry import PROVIDERS, UnknownPlanner, model_named
+from workflows.catalogue import Price
+
+
+class PlannerSelection:
+    """The worker's planner, the model for steps, and the planners that tasks name."""
+
+    def __init__(
+        self,
+        names: str | None,
+        environment: Mapping[str, str],
+        base_url: str | None = None,
+        prices: PriceList | None = None,
+    ) -> None:
+        """Select the planner that `names` mean, as `planner_named` says; steps use its models, too.
+
+        Raises:
+            UnknownPlanner: there is no such planner, its key is missing, or its file or address cannot be used.
+        """
+        self._environment, self._base_url, self._price_list = environment, base_url, prices or PriceList()
+        self.planner = planner_named(names, environment, base_url, self._price_list)
+        models = models_named(names, environment, base_url)
+        self.step_model: LanguageModel | None = FallbackModel(models) if len(models) > 1 else next(iter(models), None)
+        self.prices = {model.name: self._price_list.price_of(model.name) for model in models}
+
+    @property
+    def step_price(self) -> Price | None:
+        """The highest price of a model for steps; None if one is unknown."""
+        return highest_price(self.prices.values())
+
+    def for_task(self, names: str) -> Planner:
+        """The planner that a task names.
+
+        Raises:
+            UnknownPlanner: this worker cannot make it. A task may not name a file of the worker.
+        """
+        if any(name.startswith("scripted") for name in _listed(names)):
+            raise UnknownPlanner("A task cannot name a script: start a worker with --planner scripted:FILE.")
+        is_openai = any(_provider(name) == "openai" for name in _listed(names))
+        return planner_named(names, self._environment, self._base_url if is_openai else None, self._price_list)
+
+
+def planner_named(
+    names: str | None, environment: Mapping[str, str], base_url: str | None = None, prices: PriceList | None = None
+) -> Planner:
+    """The planner that `--planner` means: one, or several with commas, of which the first usable one plans.
+
+    `offline`, `anthropic:MODEL`, `openai:MODEL` (without `:MODEL` the default one), or `scripted:FILE` alone. If none
+    is named, the first provider with a key in the environment plans, else the offline planner. `base_url` is where the
+    server for `openai` is.
+
+    Raises:
+        UnknownPlanner: there is no such planner, its key is missing, or its file or address cannot be used.
+    """
+    chosen = names if names is not None else _default(environment, base_url)
+    if chosen.startswith("scripted:"):
+        return _scripted(chosen)
+    if base_url and not any(_provider(name) == "openai" for name in _listed(chosen)):
+        raise UnknownPlanner("--base-url is for a server that speaks as OpenAI does: add --planner openai:MODEL.")
+    planners = [_planner(name, environment, base_url, prices or PriceList()) for name in _listed(chosen)]
+    return planners[0] if len(planners) == 1 else FallbackPlanner(planners)
+
+
+def models_named(names: str | None, environment: Mapping[str, str], base_url: str | None = None) -> list[LanguageModel]:
+    """The models that steps may ask: those of the planners that `--planner` means, in their order.
+
+    Raises:
+        UnknownPlanner: there is no such planner, its key is missing, or its address cannot be used.
+    """
+    chosen = names if names is not None else _default(environment, base_url)
+    if chosen.startswith("scripted:"):
+        return []
+    return [model_named(name, environment, base_url) for name in _listed(chosen) if name != OfflinePlanner.name]
+
+
+def _listed(names: str) -> list[str]:
+    return [name.strip() for name in names.split(",")]
+
+
+def _provider(name: str) -> str:
+    return name.partition(":")[0]
+
+
+def _default(environment: Mapping[str, str], base_url: str | None) -> str:
+    if base_url:
+        return "openai"
+    with_key = (name for name, provider in PROVIDERS.items() if environment.get(provider.key, "").strip())
+    return next(with_key, OfflinePlanner.name)
+
+
+def _planner(name: str, environment: Mapping[str, str], base_url: str | None, prices: PriceList) -> Planner:
+    if name == OfflinePlanner.name:
+        return OfflinePlanner()
+    model = model_named(name, environment, base_url)
+    price, window = prices.price_of(model.name), prices.window_of(model.name)
+    return ModelPlanner(model, price=price, window=window, compact_at=prices.compact_at)
+
+
+def _scripted(name: str) -> ScriptedPlanner:
+    file = name.removeprefix("scripted:")
+    if not file:
+        raise UnknownPlanner(f"There is no planner {name!r}: use offline, or scripted:FILE.")
+    try:
+        return ScriptedPlanner.read(Path(file))
+    except (OSError, ValidationError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is no JSON list of proposals"
+        raise UnknownPlanner(f"The script {file!r} cannot be used ({reason}): give a file of proposals.") from error

@@ -1,0 +1,165 @@
+"""What the adapters of both SDKs share: one request per reply, unique ids, valid names, and checks of the response."""
+
+import asyncio
+import importlib
+import json
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any, ClassVar
+from urllib.parse import urlsplit
+
+from pydantic import JsonValue
+from pydantic_core import from_json
+
+from activities.errors import Unreachable
+from activities.providers.messages import AssistantTurn, Reply, Request, ToolCall, Turn, UserTurn
+from workflows import routing
+
+VALID_ID = re.compile(r"[a-zA-Z0-9_-]{1,40}")
+INVALID_IN_NAME = re.compile(r"[^a-zA-Z0-9_-]")
+MAX_NAME = 64
+NOT_JSON = (json.JSONDecodeError,)
+"""What an SDK raises for a body that it cannot parse."""
+WRONG_SHAPE = (AttributeError, IndexError, KeyError, TypeError, ValueError)
+"""What translating a response raises if its shape differs from the SDK's types."""
+
+
+class Endpoint:
+    """The address and the key of a server that speaks a provider's protocol."""
+
+    __slots__ = ("_key", "url")
+
+    def __init__(self, key: str, url: str | None = None) -> None:
+        """Use the key at `url`, or at the provider's own address."""
+        self._key = key
+        self.url = url
+
+    def __repr__(self) -> str:
+        """The host, never the key."""
+        return f"Endpoint({self.host!r})"
+
+    @property
+    def host(self) -> str:
+        """The host and port of `url`, without credentials; empty for the provider's own address."""
+        return urlsplit(self.url or "").netloc.rpartition("@")[2]
+
+    def model_name(self, provider: str, model: str) -> str:
+        """The full name of a model here: `provider:MODEL`, with `@HOST` if the server is not the provider's own."""
+        return f"{provider}:{model}@{self.host}" if self.url else f"{provider}:{model}"
+
+    def client_options(self, timeout: float) -> dict[str, Any]:
+        """The arguments of either SDK's client; `timeout` in seconds. Temporal retries, so the SDK does not."""
+        return {"api_key": self._key, "base_url": self.url, "timeout": timeout, "max_retries": 0}
+
+
+class ModelAdapter(ABC):
+    """A model behind its provider's SDK; a subclass translates the request and the response."""
+
+    sdk: ClassVar[str]
+    """The SDK's package, which is also the provider's name."""
+    api: ClassVar[str]
+    """The provider's API, as messages name it."""
+
+    def __init__(self, model: str, endpoint: Endpoint) -> None:
+        """Ask `model` at `endpoint`; nothing is loaded or connected before the first request."""
+        self.name = endpoint.model_name(self.sdk, model)
+        self._model = model
+        self._endpoint = endpoint
+
+    async def reply(self, request: Request) -> Reply:
+        """Ask once.
+
+        Raises:
+            Unreachable: the response is no reply, as when a proxy answered.
+            Exception: what the SDK raises, for the tables of `activities.borders`.
+        """
+        # In a thread: the first import takes a second.
+        sdk = await asyncio.to_thread(importlib.import_module, self.sdk)
+        async with self._client(sdk, self._endpoint.client_options(routing.PLAN.timeout)) as client:
+            with self._bad_response(NOT_JSON):
+                response = await self._send(client, request)
+        with self._bad_response(WRONG_SHAPE):
+            return self._translate(response)
+
+    @abstractmethod
+    def _client(self, sdk: Any, options: dict[str, Any]) -> Any:
+        """The SDK's asynchronous client, as a context manager."""
+
+    @abstractmethod
+    async def _send(self, client: Any, request: Request) -> Any:
+        """Send the request in the provider's form, and return the SDK's response."""
+
+    @abstractmethod
+    def _translate(self, response: Any) -> Reply:
+        """Turn the SDK's response into a reply."""
+
+    @contextmanager
+    def _bad_response(self, errors: tuple[type[Exception], ...]) -> Iterator[None]:
+        try:
+            yield
+        except errors as error:
+            raise Unreachable(
+                f"What {self.api} answered has not the shape of a reply; a proxy may have answered in its place.",
+                code="server_error",
+            ) from error
+
+
+def with_unique_ids(turns: Iterable[Turn], model: str) -> Iterator[Turn]:
+    """The turns with call ids that are unique in all of them; `model` sees its own ids again where they are unique."""
+    seen, new_ids = set[str](), list[str]()
+    for place, turn in enumerate(turns):
+        if isinstance(turn, UserTurn):
+            results = zip(turn.results, new_ids, strict=False)
+            yield replace(turn, results=tuple(replace(result, call_id=id) for result, id in results))
+            continue
+        new_ids = list[str]()
+        for index, call in enumerate(turn.calls):
+            is_usable = turn.by == model and VALID_ID.fullmatch(call.id) and call.id not in seen
+            new_ids.append(call.id if is_usable else f"t{place}_{index}")
+            seen.add(new_ids[-1])  # a server may give all calls of a turn one id, such as the tool's name
+        yield _with_ids(turn, new_ids)
+
+
+def _with_ids(turn: AssistantTurn, ids: list[str]) -> AssistantTurn:
+    """The turn with these ids; the provider's own blocks stay only if no call changes."""
+    called = zip(turn.calls, ids, strict=True)
+    calls = tuple(replace(call, id=id, name=_valid_name(call.name)) for call, id in called)
+    return replace(turn, calls=calls, blocks=turn.blocks if calls == turn.calls else ())
+
+
+def _valid_name(name: str) -> str:
+    return INVALID_IN_NAME.sub("_", name)[:MAX_NAME] or "unnamed"
+
+
+def parse_call(id: str, name: str, arguments: str | dict[str, JsonValue]) -> ToolCall:
+    """A call whose arguments the model wrote as text, which may be invalid JSON; some servers send an object."""
+    if isinstance(arguments, dict):
+        return ToolCall(id, name, arguments)
+    try:
+        args: JsonValue = from_json(arguments or "{}", allow_inf_nan=False)
+    except ValueError as error:
+        return ToolCall(id, name, {}, broken=f"they are no JSON ({str(error)[:80]})")
+    if not isinstance(args, dict):
+        return ToolCall(id, name, {}, broken=f"they are a JSON {type(args).__name__}, not an object")
+    return ToolCall(id, name, args)
+
+
+def replace_surrogates(turn: AssistantTurn) -> AssistantTurn:
+    """The turn with `?` for each lone surrogate, which JSON can carry but no database can store."""
+    calls = tuple(
+        replace(call, id=_replaced(call.id), name=_replaced(call.name), args=_replaced(call.args))
+        for call in turn.calls
+    )
+    blocks = turn.blocks if _replaced([*turn.blocks]) == [*turn.blocks] else ()
+    return replace(turn, text=_replaced(turn.text), calls=calls, blocks=blocks)
+
+
+def _replaced(value: Any) -> Any:
+    if isinstance(value, str):
+        return value.encode(errors="replace").decode()
+    if isinstance(value, dict):
+        return {_replaced(name): _replaced(item) for name, item in value.items()}
+    return [_replaced(item) for item in value] if isinstance(value, list) else value

@@ -1,0 +1,73 @@
+"""The providers, and the model that a name such as `openai:gpt-5.4-mini` means."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from urllib.parse import urlsplit
+
+from activities.providers import anthropic, openai
+from activities.providers.adapter import Endpoint
+from activities.providers.messages import LanguageModel
+
+
+class UnknownPlanner(ValueError):
+    """No planner or model has this name, or it cannot be used; the message says what to do."""
+
+
+@dataclass(frozen=True)
+class Provider:
+    """A provider of models, and the names by which its own SDK finds key and address."""
+
+    adapter: Callable[[str, Endpoint], LanguageModel]
+    default: str
+    """The model if none is named."""
+    key: str
+    """The environment variable with the API key."""
+    url: str
+    """The environment variable with the address."""
+
+
+PROVIDERS: Mapping[str, Provider] = {
+    "anthropic": Provider(anthropic.AnthropicModel, anthropic.DEFAULT, "ANTHROPIC_API_KEY", "ANTHROPIC_BASE_URL"),
+    "openai": Provider(openai.OpenAIModel, openai.DEFAULT, "OPENAI_API_KEY", "OPENAI_BASE_URL"),
+}
+"""By name; without `--planner`, the first one whose key is set plans."""
+NO_KEY = "none"
+"""Sent to the user's own server if no key is set: the SDK's client must send something."""
+
+
+def model_named(name: str, environment: Mapping[str, str], base_url: str | None) -> LanguageModel:
+    """The model that `PROVIDER:MODEL` or `PROVIDER` means; `base_url` is where a server for `openai` is.
+
+    Raises:
+        UnknownPlanner: there is no such provider, its key is missing, or its address cannot be used.
+    """
+    provider_name, _, model = name.partition(":")
+    provider = PROVIDERS.get(provider_name)
+    if provider is None or name.endswith(":"):
+        there = "use offline, anthropic:MODEL, openai:MODEL, or scripted:FILE alone"
+        raise UnknownPlanner(f"There is no planner {name!r}: {there}.")
+    url = (base_url if provider_name == "openai" else None) or environment.get(provider.url, "").strip() or None
+    endpoint = Endpoint(_key(name, provider, environment, url), _checked_url(url, provider))
+    return provider.adapter(model or provider.default, endpoint)
+
+
+def _key(name: str, provider: Provider, environment: Mapping[str, str], url: str | None) -> str:
+    key = environment.get(provider.key, "").strip()
+    if not key and url and provider is PROVIDERS["openai"]:
+        return NO_KEY
+    if not key:
+        raise UnknownPlanner(f"The planner {name!r} needs {provider.key} in the environment of the worker.")
+    if not (key.isascii() and key.isprintable()) or " " in key:
+        raise UnknownPlanner(f"{provider.key} holds characters that no key has: set it again.")
+    return key
+
+
+def _checked_url(url: str | None, provider: Provider) -> str | None:
+    try:
+        is_usable = url is None or (urlsplit(url).scheme in ("http", "https") and bool(urlsplit(url).hostname))
+    except ValueError:
+        is_usable = False
+    if not is_usable:
+        option = "--base-url or " if provider is PROVIDERS["openai"] else ""
+        raise UnknownPlanner(f"{option}{provider.url} is no address: give one like http://localhost:11434/v1.")
+    return url
