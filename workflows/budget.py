@@ -1,6 +1,6 @@
 """The limits of a task and its budget: reserved before an activity is scheduled, settled after it."""
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 
 from workflows import routing
 from workflows.catalogue import ToolSpec
@@ -9,10 +9,8 @@ MAX_DEADLINE = 366 * 24 * 3600.0
 """Seconds: a year. A date beyond the end of the calendar would fail the workflow task."""
 
 
-class Limits(BaseModel):
+class Limits(BaseModel, frozen=True):
     """What a task may spend; None means no limit."""
-
-    model_config = ConfigDict(frozen=True)
 
     tool_calls: int = Field(default=100, ge=1)
     """Attempts of tools, observations included."""

@@ -3,7 +3,7 @@
 from enum import StrEnum
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 
 
 class Effect(StrEnum):
@@ -27,19 +27,15 @@ REFUSAL_MAY_FOLLOW_SUCCESS = (Effect.IDEMPOTENT, Effect.KEYED)
 """Effects whose rejection may follow an earlier attempt that was applied: "already cancelled", "no such file"."""
 
 
-class Companion(BaseModel):
+class Companion(BaseModel, frozen=True):
     """A kind that serves another one, with its arguments: `{field: path}` over a call's `args`, `result` and `key`."""
-
-    model_config = ConfigDict(frozen=True)
 
     kind: str
     args: dict[str, str] = Field(default_factory=dict)
 
 
-class ToolSpec(BaseModel):
+class ToolSpec(BaseModel, frozen=True, serialize_by_alias=True, validate_by_name=True):
     """What a kind promises, as data; its schemas and description stay with the worker, `digest` covers them."""
-
-    model_config = ConfigDict(frozen=True, serialize_by_alias=True, validate_by_name=True)
 
     kind: str
     effect: Effect
@@ -76,10 +72,8 @@ class ToolSpec(BaseModel):
         return frozenset(path for one in companions for path in one.args.values() if path != "key")
 
 
-class Price(BaseModel):
+class Price(BaseModel, frozen=True):
     """What a model's tokens cost, in US dollars per million."""
-
-    model_config = ConfigDict(frozen=True)
 
     input: float
     output: float
@@ -92,10 +86,8 @@ class Price(BaseModel):
     long_output: float = 1.0
 
 
-class Catalogue(BaseModel):
+class Catalogue(BaseModel, frozen=True):
     """The kinds that a task may use, and its worker's settings; read once, by an activity, and so part of history."""
-
-    model_config = ConfigDict(frozen=True)
 
     specs: dict[str, ToolSpec]
     planner: str

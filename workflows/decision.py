@@ -2,17 +2,15 @@
 
 from typing import Literal, assert_never
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel
 
 from workflows import routing
 from workflows.catalogue import SAFE, Effect, ToolSpec
 from workflows.faults import Applied, Code, Fault, Quadrant
 
 
-class Remaining(BaseModel):
+class Remaining(BaseModel, frozen=True):
     """What a step has left when `decide` is called."""
-
-    model_config = ConfigDict(frozen=True)
 
     attempts: int
     """Attempts of this kind that the step may still have."""
@@ -34,25 +32,21 @@ class Remaining(BaseModel):
     """Whether the outcome of the call was not reconciled yet."""
 
 
-class _Decision(BaseModel):
-    model_config = ConfigDict(frozen=True)
-
-
-class Wait(_Decision):
+class Wait(BaseModel, frozen=True):
     """Wait, then schedule the same call again."""
 
     action: Literal["wait"] = "wait"
     seconds: float
 
 
-class UseFallback(_Decision):
+class UseFallback(BaseModel, frozen=True):
     """Run the step with another kind."""
 
     action: Literal["fallback"] = "fallback"
     kind: str
 
 
-class Replan(_Decision):
+class Replan(BaseModel, frozen=True):
     """Ask the planner for a new plan."""
 
     action: Literal["replan"] = "replan"
@@ -60,13 +54,13 @@ class Replan(_Decision):
     """Whether the task may not use the kind any more."""
 
 
-class Reconcile(_Decision):
+class Reconcile(BaseModel, frozen=True):
     """First find out whether the call was applied."""
 
     action: Literal["reconcile"] = "reconcile"
 
 
-class Escalate(_Decision):
+class Escalate(BaseModel, frozen=True):
     """A person has to act."""
 
     action: Literal["escalate"] = "escalate"

@@ -25,7 +25,7 @@ from contextlib import suppress
 from enum import StrEnum
 from typing import assert_never
 
-from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError
+from pydantic import BaseModel, Field, JsonValue, ValidationError
 from temporalio.exceptions import (
     ActivityError,
     ApplicationError,
@@ -130,10 +130,8 @@ class Applied(StrEnum):
     UNKNOWN = "unknown"
 
 
-class ModelUse(BaseModel):
+class ModelUse(BaseModel, frozen=True):
     """What an attempt used of models, as their providers count it."""
-
-    model_config = ConfigDict(frozen=True)
 
     calls: int = 0
     tokens: int = 0
@@ -141,10 +139,8 @@ class ModelUse(BaseModel):
     """US dollars; None where the price is not known, or no model answered."""
 
 
-class Fault(BaseModel):
+class Fault(BaseModel, frozen=True, serialize_by_alias=True, validate_by_name=True):
     """A failed attempt as data: the only form in which an error passes from an activity to the workflow."""
-
-    model_config = ConfigDict(frozen=True, serialize_by_alias=True, validate_by_name=True)
 
     quadrant: Quadrant
     code: Code

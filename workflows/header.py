@@ -5,7 +5,7 @@ from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 from temporalio import workflow
 from temporalio.worker import (
     Interceptor,
@@ -20,10 +20,8 @@ from workflows.plan import Sparse
 HEADER = "replan-call"
 
 
-class Undoes(BaseModel):
+class Undoes(BaseModel, frozen=True):
     """An effect to undo."""
-
-    model_config = ConfigDict(frozen=True)
 
     key: str
     """Its idempotency key."""
@@ -31,10 +29,8 @@ class Undoes(BaseModel):
     kind: str
 
 
-class CallHeader(Sparse):
+class CallHeader(Sparse, frozen=True, serialize_by_alias=True, validate_by_name=True):
     """What the boundary must know beside the arguments."""
-
-    model_config = ConfigDict(frozen=True, serialize_by_alias=True, validate_by_name=True)
 
     key: str
     """The idempotency key: `first_execution_run_id`/step id, the same over retry, crash, replay and reset."""

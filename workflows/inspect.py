@@ -3,7 +3,7 @@
 from datetime import datetime
 from typing import Annotated, Any, ClassVar, Generic, Literal, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, JsonValue, RootModel
+from pydantic import BaseModel, Field, JsonValue, RootModel
 from temporalio import workflow
 from temporalio.exceptions import ApplicationError
 
@@ -18,10 +18,8 @@ from workflows.scheduling import InternalActivityFailed, read_catalogue, run_int
 from workflows.task import Task, TaskStatus
 
 
-class Claim(BaseModel):
+class Claim(BaseModel, frozen=True):
     """Where a payload in external storage lies, as the history says."""
-
-    model_config = ConfigDict(frozen=True)
 
     driver: str
     """The name of the storage."""
@@ -29,10 +27,8 @@ class Claim(BaseModel):
     """What the storage needs to find it."""
 
 
-class ToolCard(BaseModel):
+class ToolCard(BaseModel, frozen=True):
     """A tool with its schemas."""
-
-    model_config = ConfigDict(frozen=True)
 
     spec: ToolSpec
     description: str
@@ -40,10 +36,8 @@ class ToolCard(BaseModel):
     result_schema: dict[str, Any]
 
 
-class Place(BaseModel):
+class Place(BaseModel, frozen=True):
     """A store or folder of a worker."""
-
-    model_config = ConfigDict(frozen=True)
 
     name: str
     where: str | None
@@ -52,10 +46,8 @@ class Place(BaseModel):
     """What is wrong with it, in one sentence."""
 
 
-class WorkerCard(BaseModel):
+class WorkerCard(BaseModel, frozen=True):
     """The configuration of a worker, without secrets."""
-
-    model_config = ConfigDict(frozen=True)
 
     version: str
     """Of Replan."""
@@ -72,10 +64,8 @@ class WorkerCard(BaseModel):
     """The server's clock, a moment before."""
 
 
-class EffectCard(BaseModel):
+class EffectCard(BaseModel, frozen=True):
     """One effect in the ledger."""
-
-    model_config = ConfigDict(frozen=True)
 
     key: str
     """The idempotency key."""
@@ -88,10 +78,8 @@ class EffectCard(BaseModel):
     """The idempotency key of the call that undid it."""
 
 
-class CallCard(BaseModel):
+class CallCard(BaseModel, frozen=True):
     """A tool call of a model."""
-
-    model_config = ConfigDict(frozen=True)
 
     id: str
     """The provider's."""
@@ -99,20 +87,16 @@ class CallCard(BaseModel):
     args: dict[str, JsonValue]
 
 
-class ResultCard(BaseModel):
+class ResultCard(BaseModel, frozen=True):
     """The result of a tool call, as the model was told."""
-
-    model_config = ConfigDict(frozen=True)
 
     call_id: str
     text: str
     is_error: bool = False
 
 
-class TurnCard(BaseModel):
+class TurnCard(BaseModel, frozen=True):
     """One turn of a conversation: what the planner was told, and what it said."""
-
-    model_config = ConfigDict(frozen=True)
 
     turn: int
     branch: int = 0
@@ -132,10 +116,8 @@ class TurnCard(BaseModel):
     """For a summary: how many of the oldest turns it replaces; 0 for a turn."""
 
 
-class Pruned(BaseModel):
+class Pruned(BaseModel, frozen=True):
     """What was deleted from a store."""
-
-    model_config = ConfigDict(frozen=True)
 
     payloads: int
     size: int
@@ -150,10 +132,8 @@ class Pruned(BaseModel):
     """Payloads and turns of unknown tasks, which are kept."""
 
 
-class Draft(BaseModel):
+class Draft(BaseModel, frozen=True):
     """The first proposal of a task, or why there is none."""
-
-    model_config = ConfigDict(frozen=True)
 
     planner: str = ""
     proposal: Proposal | None = None
@@ -164,10 +144,8 @@ class Draft(BaseModel):
     """The specs of the kinds in the proposal."""
 
 
-class Findings(BaseModel):
+class Findings(BaseModel, frozen=True):
     """The answer to an inquiry. A worker that does not know the inquiry answers like one about `tools`."""
-
-    model_config = ConfigDict(frozen=True)
 
     planner: str
     tools: tuple[ToolCard, ...] = ()
@@ -218,10 +196,8 @@ class TranscriptFindings(Findings):
 F = TypeVar("F", bound=Findings)
 
 
-class Inquiry(BaseModel, Generic[F]):
+class Inquiry(BaseModel, Generic[F], frozen=True):
     """A question; `about` says which."""
-
-    model_config = ConfigDict(frozen=True)
 
     about: str
     findings: ClassVar[Any]

@@ -2,7 +2,7 @@
 
 from datetime import datetime
 
-from pydantic import BaseModel, ConfigDict, JsonValue
+from pydantic import BaseModel, JsonValue
 
 from workflows.budget import Spent
 from workflows.catalogue import Effect
@@ -10,10 +10,8 @@ from workflows.record import Compaction, Failover, FaultRecord, Rejection, Revis
 from workflows.task import TaskStatus
 
 
-class OutcomeStep(BaseModel):
+class OutcomeStep(BaseModel, frozen=True):
     """A step in an Outcome."""
-
-    model_config = ConfigDict(frozen=True)
 
     id: str
     title: str
@@ -37,10 +35,8 @@ class OutcomeStep(BaseModel):
     fault: FaultRecord | None
 
 
-class Outcome(BaseModel):
+class Outcome(BaseModel, frozen=True):
     """How a task stands or ended: the document that `--json` prints."""
-
-    model_config = ConfigDict(frozen=True)
 
     task_id: str
     task: str
@@ -71,10 +67,8 @@ class Outcome(BaseModel):
     ended_at: datetime | None
 
 
-class Ending(BaseModel):
+class Ending(BaseModel, frozen=True):
     """How a task ends, and why."""
-
-    model_config = ConfigDict(frozen=True)
 
     status: TaskStatus
     reason: str = ""

@@ -13,7 +13,6 @@ from typing import Annotated, Any, Literal, TypeGuard, get_args, get_origin
 
 from pydantic import (
     BaseModel,
-    ConfigDict,
     Field,
     JsonValue,
     SerializerFunctionWrapHandler,
@@ -41,8 +40,8 @@ class Sparse(BaseModel):
         return _without_defaults(self, write(self))
 
 
-class _Frozen(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
+class _Frozen(BaseModel, frozen=True, extra="forbid"):
+    pass
 
 
 class Step(_Frozen):
@@ -141,10 +140,8 @@ class Proposed(_Recorded):
     """Planners that could not be used for this turn, in the order in which they were asked."""
 
 
-class StepReturn(Sparse):
+class StepReturn(Sparse, frozen=True):
     """What a step's activity returns."""
-
-    model_config = ConfigDict(frozen=True)
 
     result: JsonValue
     attempt: int = Field(default=1, ge=1)

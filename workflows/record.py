@@ -6,7 +6,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field, JsonValue
+from pydantic import BaseModel, Field, JsonValue
 
 from workflows import ids
 from workflows.catalogue import Companion, Effect
@@ -33,10 +33,8 @@ class StepStatus(StrEnum):
     UNDONE = "undone"
 
 
-class StepRecord(BaseModel):
+class StepRecord(BaseModel, serialize_by_alias=True, validate_by_name=True):
     """A step and its state."""
-
-    model_config = ConfigDict(serialize_by_alias=True, validate_by_name=True)
 
     step: Step
     revision: int
@@ -160,10 +158,8 @@ class FaultRecord(Fault):
         return cls.model_validate({**dict(fault), **where, "decision": decision, "reconciled": reconciled})
 
 
-class UndoRecord(BaseModel):
+class UndoRecord(BaseModel, frozen=True):
     """What became of an effect that was to be undone."""
-
-    model_config = ConfigDict(frozen=True)
 
     step_id: str
     kind: str = ""
@@ -173,10 +169,8 @@ class UndoRecord(BaseModel):
     """Why it was not undone."""
 
 
-class Observation(BaseModel):
+class Observation(BaseModel, frozen=True):
     """The state that was read after a fault."""
-
-    model_config = ConfigDict(frozen=True)
 
     step_id: str
     kind: str
@@ -187,10 +181,8 @@ class Observation(BaseModel):
     """Whether this is the state that the fault carried, because the read failed or the kind has no `observe`."""
 
 
-class Revision(BaseModel):
+class Revision(BaseModel, frozen=True):
     """One accepted plan."""
-
-    model_config = ConfigDict(frozen=True)
 
     number: int
     because: str = ""
@@ -204,20 +196,16 @@ class Revision(BaseModel):
     """The planner that proposed it."""
 
 
-class Rejection(BaseModel):
+class Rejection(BaseModel, frozen=True):
     """A proposal that was rejected; none of its steps was run."""
-
-    model_config = ConfigDict(frozen=True)
 
     turn: int
     reasons: tuple[str, ...]
     """The first few, each cut."""
 
 
-class Compaction(BaseModel):
+class Compaction(BaseModel, frozen=True):
     """A summary of the oldest turns of a conversation that was too long for the model."""
-
-    model_config = ConfigDict(frozen=True)
 
     turn: int
     """The turn before which it was made."""

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field, JsonValue
+from pydantic import BaseModel, Field, JsonValue
 from temporalio import workflow
 
 from workflows.catalogue import Catalogue
@@ -16,10 +16,8 @@ MAX_SHOWN = 8_000
 """Characters of one result that a model is shown."""
 
 
-class Situation(BaseModel):
+class Situation(BaseModel, frozen=True, serialize_by_alias=True, validate_by_name=True):
     """The input of the activities `plan`, `replan` and `compact`."""
-
-    model_config = ConfigDict(frozen=True, serialize_by_alias=True, validate_by_name=True)
 
     text: str = ""
     """The task; a planner that keeps its conversation is told it only in the first turn."""

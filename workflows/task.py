@@ -3,7 +3,7 @@
 from enum import StrEnum
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field, JsonValue
+from pydantic import BaseModel, Field, JsonValue
 
 from workflows.budget import Limits
 from workflows.plan import Step
@@ -22,10 +22,8 @@ class TaskStatus(StrEnum):
     FAILED = "failed"
 
 
-class Remains(BaseModel):
+class Remains(BaseModel, frozen=True):
     """What the planner was not told before a task ended, for the task that continues the conversation."""
-
-    model_config = ConfigDict(frozen=True)
 
     records: tuple[StepRecord, ...] = ()
     """The steps of its last plan, if no answer followed."""
@@ -35,10 +33,8 @@ class Remains(BaseModel):
     """Whether it read untrusted content."""
 
 
-class Task(BaseModel):
+class Task(BaseModel, frozen=True):
     """The input of the workflow."""
-
-    model_config = ConfigDict(frozen=True)
 
     text: str = Field(min_length=1, max_length=16_000)
     plan: tuple[Step, ...] | None = None
