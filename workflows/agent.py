@@ -185,14 +185,14 @@ class AgentWorkflow:
             reason = limit_message(progress.budget.limits, execution.reached_limit)
             raise TaskEnded(TaskStatus.OVER_BUDGET, reason, execution.reached_limit)
         order = [record.step.id for record in progress.records]
-        refused = [fault for fault in faults if fault.decision == "replan"]
-        refused.sort(key=lambda fault: order.index(fault.step_id))
+        rejecting = progress.rejecting_faults
+        rejecting.sort(key=lambda fault: order.index(fault.step_id))
         fruitless = progress.replanning and len(progress.results) == finished
-        progress.replanning = bool(refused)
-        if refused:
+        progress.replanning = bool(rejecting)
+        if rejecting:
             progress.observations = []
-            self._check_replans(refused, fruitless)
-            progress.observations = await observe(progress, self._catalogue, refused)
+            self._check_replans(rejecting, fruitless)
+            progress.observations = await observe(progress, self._catalogue, rejecting)
             raise_if_cancelled()
 
     def _accept(self, proposal: NewSteps) -> None:
@@ -213,16 +213,16 @@ class AgentWorkflow:
         progress.add_plan(revision, records)
         self._publish()
 
-    def _check_replans(self, refused: Sequence[FaultRecord], fruitless: bool) -> None:
+    def _check_replans(self, rejecting: Sequence[FaultRecord], fruitless: bool) -> None:
         """Count a replan, or end the task where a limit of replans is reached."""
         progress, limit = self._progress, self._progress.budget.limits.replans
         progress.fruitless = progress.fruitless + 1 if fruitless else 0
-        last = f"{refused[-1].step_id}: {refused[-1].reason}"
+        last = f"{rejecting[-1].step_id}: {rejecting[-1].reason}"
         if progress.fruitless >= MAX_FRUITLESS:
             reason = f"{MAX_FRUITLESS} new plans in a row finished no step; the last fault was {last}"
             raise TaskEnded(TaskStatus.ESCALATED, reason, "no_progress")
         if progress.task.plan_only and not limit:
-            raise TaskEnded(TaskStatus.FAILED, last, refused[-1].code)
+            raise TaskEnded(TaskStatus.FAILED, last, rejecting[-1].code)
         if progress.replans >= limit:
             reason = f"{limit_message(progress.budget.limits, 'replans')} The last fault was {last}"
             raise TaskEnded(TaskStatus.OVER_BUDGET, reason, "replans")
@@ -251,7 +251,6 @@ class AgentWorkflow:
         workflow.set_current_details(details(self._progress))
 
     def _publish(self) -> None:
-        """Update the search attributes and the details."""
         values = attributes.values(self._progress)
         # A model may take many turns: then only changed values are worth a history event.
         if not self._catalogue.converses or values != self._published:

@@ -16,12 +16,8 @@ REPLANS = SearchAttributeKey.for_int("ReplanReplans")
 LAST_FAULT = SearchAttributeKey.for_keyword("ReplanLastFault")
 
 TYPES: Mapping[str, str] = {
-    STATUS.name: "Keyword",
-    STRATEGY.name: "Keyword",
-    PLANNER.name: "Keyword",
-    TENANT.name: "Keyword",
+    **dict.fromkeys((key.name for key in (STATUS, STRATEGY, PLANNER, TENANT, LAST_FAULT)), "Keyword"),
     REPLANS.name: "Int",
-    LAST_FAULT.name: "Keyword",
 }
 """Name and type of each, to register them in a namespace."""
 
@@ -31,7 +27,6 @@ Values = tuple[tuple[SearchAttributeKey[Any], Any], ...]
 
 
 def values(progress: Progress) -> Values:
-    """The attributes of a task."""
     last = ((LAST_FAULT, progress.faults[-1].code),) if progress.faults else ()
     return (
         (STATUS, progress.status),

@@ -24,8 +24,6 @@ class Limits(BaseModel, frozen=True):
 
 
 class Spent(BaseModel):
-    """What a task has spent."""
-
     tool_calls: int = 0
     model_calls: int = 0
     tokens: int = 0

@@ -84,18 +84,18 @@ class Execution:
 
     async def _run(self, record: StepRecord) -> None:
         try:
-            await self._carry_out(record)
+            await self._run_to_end(record)
         except asyncio.CancelledError:
             record.was_waiting = record.status is StepStatus.WAITING
             record.status = StepStatus.CANCELLED
         record.ended = workflow.now()
         record.place = 1 + max(one.place for one in self._progress.records)
 
-    async def _carry_out(self, record: StepRecord) -> None:
+    async def _run_to_end(self, record: StepRecord) -> None:
         """Run one step to its result, or to the fault that ends it."""
         fault, finding = self._prepare(record) or await self._attempt(record), None
         while fault is not None:
-            fault = fault if finding else self._with_earlier_doubt(record, fault)
+            fault = fault if finding else self._with_earlier_outcome(record, fault)
             decision = decide(fault, self._spec(record), self._remaining(record, finding))
             if record.undoes is not None and isinstance(decision, Replan):
                 decision = Escalate()  # a rollback has no planner
@@ -222,12 +222,12 @@ class Execution:
     def _key(self, record: StepRecord) -> str:
         return ids.idempotency_key(record.call_id, self._progress.origin)
 
-    def _with_earlier_doubt(self, record: StepRecord, fault: Fault) -> Fault:
+    def _with_earlier_outcome(self, record: StepRecord, fault: Fault) -> Fault:
         """The fault; its outcome is unknown where that of an earlier execution of the step is."""
         # A rejection may be caused by the earlier execution ("already paid"); a transient fault says nothing about it.
         spec = self._spec(record)
-        doubtful = SAFE if fault.quadrant.is_transient else REFUSAL_MAY_FOLLOW_SUCCESS
-        if spec.effect not in doubtful or fault.applied is not Applied.NONE:
+        ambiguous = SAFE if fault.quadrant.is_transient else REFUSAL_MAY_FOLLOW_SUCCESS
+        if spec.effect not in ambiguous or fault.applied is not Applied.NONE:
             return fault
         before = [one for one in self._progress.faults if one.step_id == record.step.id and one.source == spec.kind]
         return fault.model_copy(update={"applied": Applied.UNKNOWN}) if may_have_taken_effect(before) else fault
@@ -314,7 +314,6 @@ class Execution:
 
 
 def _size(step: Step, results: Mapping[str, JsonValue]) -> int:
-    """Bytes of a step's arguments with the results in them."""
     with suppress(Unresolved):
         return len(canonical(resolve(step.args, results)).encode())
     return 0

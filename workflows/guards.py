@@ -43,18 +43,18 @@ class RepeatGuard(BaseModel):
         look: str,
         look_args: JsonValue,
         shown: JsonValue,
-        refused: JsonValue = None,
+        rejected: JsonValue = None,
     ) -> None:
         """Record the result of an observation (`shown`) after a call was rejected.
 
-        Later observations are compared with the state that the fault carried (`refused`) if that has the same fields,
+        Later observations are compared with the state that the fault carried (`rejected`) if that has the same fields,
         else with this one.
         """
         looked = digest(look, look_args)
         self.seen[looked] = digest(shown)
         call = self.failed.get(digest(kind, dict(args)))
         if call is not None and call.seen is None:
-            call.looked, call.seen = looked, digest(refused) if _alike(refused, shown) else self.seen[looked]
+            call.looked, call.seen = looked, digest(rejected) if _alike(rejected, shown) else self.seen[looked]
 
     def refuses(self, kind: str, args: Mapping[str, JsonValue], effects: int) -> bool:
         """Whether this call would repeat a persistent failure although nothing has changed."""
@@ -64,9 +64,9 @@ class RepeatGuard(BaseModel):
         return call.looked is None or self.seen.get(call.looked) == call.seen
 
 
-def _alike(refused: JsonValue, shown: JsonValue) -> bool:
+def _alike(one: JsonValue, other: JsonValue) -> bool:
     """Whether two states have the same fields, so that they can be compared."""
-    return isinstance(refused, dict) and isinstance(shown, dict) and refused.keys() == shown.keys() and bool(shown)
+    return isinstance(one, dict) and isinstance(other, dict) and one.keys() == other.keys() and bool(other)
 
 
 class LastCall(BaseModel):
@@ -135,7 +135,6 @@ class Grants(BaseModel):
             self._grant(kind, specs)
 
     def begin(self, spec: ToolSpec) -> None:
-        """Record that a call of this kind begins."""
         self.is_tainted = self.is_tainted or spec.untrusted
 
     def withholds(self, spec: ToolSpec, named: Collection[str]) -> bool:
@@ -145,7 +144,6 @@ class Grants(BaseModel):
         return spec.kind not in self.kinds and spec.kind not in named
 
     def withheld(self, specs: Iterable[ToolSpec], named: Collection[str]) -> list[str]:
-        """The kinds that may not be planned any more."""
         return [spec.kind for spec in specs if self.withholds(spec, named)]
 
     def _grant(self, kind: str, specs: Mapping[str, ToolSpec]) -> None:
@@ -159,6 +157,6 @@ class Grants(BaseModel):
 def refusal(kind: str) -> str:
     """Why a kind may not be planned, and what to do instead, for a model and for a person."""
     return (
-        f"{kind} changes the world, and no plan named it before this task read text that anybody may have written:"
-        f" do without it, or ask the user, who can allow it from the start (--allow {kind})"
+        f"{kind} has an effect, and no plan named it before this task read untrusted content: do without it, or ask the"
+        f" user, who can allow it from the start (--allow {kind})"
     )

@@ -52,9 +52,8 @@ class CallHeader(Sparse, frozen=True, serialize_by_alias=True, validate_by_name=
 
 
 def made_by_reset() -> bool:
-    """Whether this run was made by a reset."""
-    # Only activities may decide by it, so that the decision is in history: the workflow replays what happened before
-    # the reset as if it had happened in this run.
+    # Only activities may decide by it, so that the decision is in history: the workflow replays the time before the
+    # reset as a part of this run.
     info = workflow.info()
     return info.run_id != info.original_execution_run_id
 
@@ -78,7 +77,6 @@ class CallInterceptor(Interceptor):
     def workflow_interceptor_class(
         self, input: WorkflowInterceptorClassInput
     ) -> type[WorkflowInboundInterceptor] | None:
-        """Intercept every workflow."""
         return _Inbound
 
 

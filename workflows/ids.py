@@ -10,7 +10,7 @@ INSPECT = "inspect"
 PLAN, COMPACT = "plan:", "compact:"
 """What stands before the number of a turn in the id of a request to the planner."""
 OBSERVATION = ":look"
-"""What follows a step's id in the id of the read that observes the world after the step was rejected."""
+"""What follows a step's id in the id of the read that observes after its rejection."""
 RECONCILIATION = ":reconcile"
 """What follows the id of a call in the id of the read that finds out whether the call was applied."""
 UNDO = "undo:"
@@ -28,17 +28,14 @@ def of_call(step: str, fallback: str | None = None) -> str:
 
 
 def of_observation(step: str) -> str:
-    """The activity id of the read that observes the world after a step was rejected."""
     return f"{step}{OBSERVATION}"
 
 
 def of_reconciliation(call: str) -> str:
-    """The activity id of the read that finds out whether a call was applied."""
     return f"{call}{RECONCILIATION}"
 
 
 def of_undo(step: str) -> str:
-    """The id of the step that undoes a step."""
     return f"{UNDO}{step}"
 
 

@@ -45,10 +45,10 @@ async def propose(progress: Progress, catalogue: Catalogue) -> Proposal:
         workflow.logger.info("decision", extra={"decision": "proposal_rejected", "reasons": len(rejected)})
         _note(progress, rejected)
         if by_hand:
-            raise TaskEnded(TaskStatus.FAILED, f"The plan was refused: {'; '.join(rejected)}.", "plan_refused")
+            raise TaskEnded(TaskStatus.FAILED, f"The plan was rejected: {'; '.join(rejected)}.", "plan_refused")
         is_empty = progress.task.strategy == "react" and not isinstance(proposed.proposal, NewSteps)
         if is_empty and progress.budget.free > 0:
-            progress.budget.spent.tool_calls += 1  # a turn without a call or an answer must not go on for ever, either
+            progress.budget.spent.tool_calls += 1  # turns without a call or an answer must end, too
         if catalogue.converses and not progress.budget.free:
             break
     if not progress.budget.free:
@@ -143,7 +143,6 @@ def _title(progress: Progress, rejected: Sequence[str], *, is_last: bool) -> str
 
 
 def _note(progress: Progress, reasons: Sequence[str]) -> None:
-    """Keep what was refused for whoever asks why the task did not do it."""
     cut = tuple(reason[:MAX_REASON] for reason in reasons[:MAX_REASONS])
     progress.rejections = [*progress.rejections, Rejection(turn=progress.turn, reasons=cut)][-MAX_REJECTIONS_KEPT:]
 
@@ -154,7 +153,7 @@ def _grant(proposal: Proposal, progress: Progress, catalogue: Catalogue) -> None
 
 
 def _all_reasons(proposed: Proposed, ours: Sequence[str]) -> list[str]:
-    """What the activity found, and what we found of steps that it had nothing against."""
+    """The mistakes that the activity found, and `ours` in the steps where it found none."""
     named = {reason.partition(":")[0] for reason in proposed.rejected}
     return [*proposed.rejected, *(reason for reason in ours if reason.partition(":")[0] not in named)]
 

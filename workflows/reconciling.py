@@ -29,8 +29,6 @@ LEDGER_READ = Companion(kind=routing.FIND_EFFECT.kind, args={"key": "key"})
 
 
 class Verdict(StrEnum):
-    """What reconciliation found out about a call."""
-
     APPLIED = "applied"
     NOT_APPLIED = "not_applied"
     CANNOT_TELL = "cannot_tell"
@@ -135,7 +133,6 @@ def left_thread_behind(progress: Progress, record: StepRecord) -> bool:
 
 
 def _faults(progress: Progress, record: StepRecord) -> list[FaultRecord]:
-    """The faults of the call so far."""
     return [one for one in progress.faults if one.step_id == record.step.id and one.source == record.kind]
 
 

@@ -21,8 +21,6 @@ MAX_NAMED = 4 * 1024
 
 
 class StepStatus(StrEnum):
-    """The state of a step."""
-
     PENDING = "pending"
     RUNNING = "running"
     WAITING = "waiting"
@@ -193,7 +191,6 @@ class Revision(BaseModel, frozen=True):
     looked: tuple[str, ...] = ()
     """Kinds of the reads that observed."""
     planner: str = ""
-    """The planner that proposed it."""
 
 
 class Rejection(BaseModel, frozen=True):
@@ -213,7 +210,7 @@ class Compaction(BaseModel, frozen=True):
     """How many of the oldest turns it replaces."""
     planner: str
     tokens: int
-    """Of the conversation before the summary."""
+    """Of the conversation before it."""
 
 
 class Failover(PassedOver):

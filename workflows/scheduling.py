@@ -38,7 +38,6 @@ class InternalActivityFailed(Exception):
     """One of our own activities failed for good."""
 
     def __init__(self, fault: Fault) -> None:
-        """Carry the fault."""
         super().__init__(fault.reason)
         self.fault = fault
 

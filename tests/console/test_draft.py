@@ -103,9 +103,9 @@ ENDINGS = [
     (Draft(planner="p", proposal=Question(text="Which\nday?")), "escalated", ["The planner asks: Which day?"]),
     (Draft(planner="p", proposal=GiveUp(reason="Too hard.")), "failed", ["The p planner gives up: Too hard."]),
     (
-        Draft(planner="p", ending=Ending(status=TaskStatus.FAILED, reason="The plan was refused: x.", code="c")),
+        Draft(planner="p", ending=Ending(status=TaskStatus.FAILED, reason="The plan was rejected: x.", code="c")),
         "failed",
-        ["The plan was refused: x."],
+        ["The plan was rejected: x."],
     ),
 ]
 

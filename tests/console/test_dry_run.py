@@ -87,7 +87,7 @@ def test_a_hand_written_plan_is_checked_as_when_it_is_run(desk: Processes, wrong
     code, said, errors = starter(desk, "--plan", str(file), "--dry-run")
 
     assert (code, errors) == (2, "")
-    assert said.startswith("The plan was refused: step") and words in said and said.endswith("Nothing was run\n")
+    assert said.startswith("The plan was rejected: step") and words in said and said.endswith("Nothing was run\n")
 
 
 def test_a_plan_beyond_the_budget_is_refused(desk: Processes) -> None:

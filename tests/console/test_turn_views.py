@@ -162,10 +162,10 @@ def test_a_summary_counts_as_two_turns_that_proposed_no_plan() -> None:
 
 def test_a_hand_written_plan_that_was_refused_is_told_once() -> None:
     """The end of the task says why, in full."""
-    more: dict[str, Any] = {"status": TaskStatus.FAILED, "code": "plan_refused", "reason": "The plan was refused: x."}
+    more: dict[str, Any] = {"status": TaskStatus.FAILED, "code": "plan_refused", "reason": "The plan was rejected: x."}
     whole = outcome(revisions=(), rejections=(Rejection(turn=1, reasons=("x",)),), **more)
 
-    assert tree.body(whole, None)[1:] + tree.closing(whole)[1:] == ["The plan was refused: x."]
+    assert tree.body(whole, None)[1:] + tree.closing(whole)[1:] == ["The plan was rejected: x."]
 
 
 def test_the_lines_tell_each_thing_once() -> None:
