@@ -6,6 +6,7 @@ internal activities cost nothing.
 
 import asyncio
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import NamedTuple, TypeVar
 
 from pydantic import JsonValue
@@ -52,33 +53,32 @@ class ToolReply(NamedTuple):
     """Attempts that count."""
 
 
+@dataclass
 class ToolCall:
     """One execution of a tool's activity, paid from the task's budget: reserve attempts, then run."""
 
-    def __init__(
-        self,
-        progress: Progress,
-        catalogue: Catalogue,
-        spec: ToolSpec,
-        args: dict[str, JsonValue] | None,
-        *,
-        id: str,
-        title: str,
-        header: CallHeader,
-        used: int = 0,
-    ) -> None:
-        """`used` are attempts that earlier executions of the same call took."""
-        self._account = (progress, catalogue, spending.with_call_tokens(spec, args))
-        self._args, self._id, self._title, self._header, self._used = args, id, title, header, used
+    progress: Progress
+    catalogue: Catalogue
+    spec: ToolSpec
+    args: dict[str, JsonValue] | None
+    id: str
+    title: str
+    header: CallHeader
+    used: int = 0
+    """Attempts that earlier executions of the same call took."""
+
+    def __post_init__(self) -> None:
+        self.spec = spending.with_call_tokens(self.spec, self.args)
+        self._account = (self.progress, self.catalogue, self.spec)
 
     def reserve(self) -> int:
         """Set aside attempts, and return how many; 0 where the budget has none left."""
-        return spending.reserve_step(*self._account, self._used)
+        return spending.reserve_step(*self._account, self.used)
 
     async def reserve_after_siblings(self) -> int:
         """Like `reserve`, but wait while running steps hold what is missing and may give it back."""
         while not (granted := self.reserve()) and spending.should_wait_for_siblings(*self._account):
-            await workflow.wait_condition(lambda: spending.is_open(*self._account, self._used))
+            await workflow.wait_condition(lambda: spending.is_open(*self._account, self.used))
         return granted
 
     @property
@@ -92,16 +92,15 @@ class ToolCall:
         Raises:
             CancelledError: it was cancelled; it counts as one attempt.
         """
-        spec = self._account[2]
-        result: StepReturn | Fault = spending.cancelled_fault(spec)
+        result: StepReturn | Fault = spending.cancelled_fault(self.spec)
         earlier: Sequence[Fault] = ()
         taken = 0
         try:
             result, earlier = await _run(
-                spec, granted, self._args, StepReturn, id=self._id, title=self._title, header=self._header
+                self.spec, granted, self.args, StepReturn, id=self.id, title=self.title, header=self.header
             )
         finally:
-            taken = spending.settle_step(*self._account, granted, result, earlier, self._used)
+            taken = spending.settle_step(*self._account, granted, result, earlier, self.used)
         return ToolReply(result, earlier, taken)
 
 

@@ -73,7 +73,7 @@ async def test_an_effect_that_was_in_no_plan_before_is_refused(
         ended = await stage.run()
 
     assert (ended.status, ended.code, bought) == (TaskStatus.ESCALATED, "proposals_rejected", [])
-    assert "step 'b': buy changes the world" in ended.reason and "--allow buy" in ended.reason
+    assert "step 'b': buy has an effect" in ended.reason and "--allow buy" in ended.reason
 
 
 ALLOWED: list[tuple[str, Task, Proposals]] = [
