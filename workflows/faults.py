@@ -1,22 +1,5 @@
 """The fault taxonomy: how a call failed, as data, and whether a retry can help.
 
-    ┌────────────┬──────────────────────────────────────┬──────────────────────────────────────┐
-    │            │ infrastructural                      │ semantic                             │
-    ├────────────┼──────────────────────────────────────┼──────────────────────────────────────┤
-    │ transient  │ timeout, unreachable, server_error,  │ rate_limited, busy                   │
-    │            │ overloaded, worker_shutdown,         │                                      │
-    │            │ worker_lost, circuit_open,           │                                      │
-    │            │ store_unavailable                    │                                      │
-    │            │ -> the step's RetryPolicy            │ -> the same, honouring Retry-After   │
-    ├────────────┼──────────────────────────────────────┼──────────────────────────────────────┤
-    │ persistent │ unauthorized, forbidden,             │ not_found, conflict, gone,           │
-    │            │ quota_exhausted, missing_tool,       │ precondition_failed, invalid_input,  │
-    │            │ malformed_schema, too_large,         │ no_results, unexpected_result,       │
-    │            │ undecodable, unserialisable,         │ repeated_call, refused               │
-    │            │ wrong_store, needs_person, bug       │                                      │
-    │            │ -> a person, zero retries            │ -> a new plan, zero retries          │
-    └────────────┴──────────────────────────────────────┴──────────────────────────────────────┘
-
 Only transient faults are retried. An exception that no table knows is `bug`: it goes to a person, never to a retry.
 """
 
@@ -48,9 +31,13 @@ class Quadrant(StrEnum):
     """The cell of the taxonomy; also the `type` of the ApplicationError on the wire."""
 
     TRANSIENT_INFRASTRUCTURAL = "transient_infrastructural"
+    """The called system cannot be reached for now: the activity's RetryPolicy retries."""
     TRANSIENT_SEMANTIC = "transient_semantic"
+    """The called system asks to come back later: the same, after its Retry-After."""
     PERSISTENT_INFRASTRUCTURAL = "persistent_infrastructural"
+    """The deployment is broken: a person, no retry."""
     PERSISTENT_SEMANTIC = "persistent_semantic"
+    """The called system rejects the call as it is: a new plan, no retry."""
 
     @property
     def is_transient(self) -> bool:

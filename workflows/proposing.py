@@ -40,7 +40,8 @@ async def propose(progress: Progress, catalogue: Catalogue) -> Proposal:
         proposed = await _take_turn(progress, catalogue, rejected)
         rejected = _all_reasons(proposed, check(proposed.proposal, progress, catalogue))
         if not rejected:
-            _grant(proposed.proposal, progress, catalogue)
+            if isinstance(proposed.proposal, NewSteps):
+                progress.grants.plan([step.kind for step in proposed.proposal.steps], catalogue.specs)
             return proposed.proposal
         workflow.logger.info("decision", extra={"decision": "proposal_rejected", "reasons": len(rejected)})
         _note(progress, rejected)
@@ -145,11 +146,6 @@ def _title(progress: Progress, rejected: Sequence[str], *, is_last: bool) -> str
 def _note(progress: Progress, reasons: Sequence[str]) -> None:
     cut = tuple(reason[:MAX_REASON] for reason in reasons[:MAX_REASONS])
     progress.rejections = [*progress.rejections, Rejection(turn=progress.turn, reasons=cut)][-MAX_REJECTIONS_KEPT:]
-
-
-def _grant(proposal: Proposal, progress: Progress, catalogue: Catalogue) -> None:
-    if isinstance(proposal, NewSteps):
-        progress.grants.plan([step.kind for step in proposal.steps], catalogue.specs)
 
 
 def _all_reasons(proposed: Proposed, ours: Sequence[str]) -> list[str]:

@@ -101,7 +101,7 @@ class Obedient:
         """Read the page first, then do what it says."""
         if not heard.calls:
             return self._makes("page", "read_page")
-        was_refused = "purchase changes the world" in heard.all_text
+        was_refused = "purchase has an effect" in heard.all_text
         is_content = self.tries > 0 and not (was_refused and self._insists)
         if is_content or self._order.heard not in heard.all_text:
             return self._ends()
