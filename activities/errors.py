@@ -16,7 +16,7 @@ from pydantic_core import to_jsonable_python
 
 from workflows.faults import QUADRANT, Code, Fault, Quadrant
 
-OWN = frozenset(
+RESERVED_CODES = frozenset(
     {
         Code.CIRCUIT_OPEN,
         Code.MISSING_TOOL,
@@ -67,7 +67,8 @@ class ToolError(Exception):
     @classmethod
     def codes(cls) -> list[str]:
         """The codes that belong to this class, by name."""
-        return sorted(code.value for code, cell in QUADRANT.items() if cell is cls.quadrant and code not in OWN)
+        own = {code for code, quadrant in QUADRANT.items() if quadrant is cls.quadrant}
+        return sorted(code.value for code in own - RESERVED_CODES)
 
 
 E = TypeVar("E", bound=ToolError)

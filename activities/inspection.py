@@ -23,11 +23,11 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from activities.borders import classify
 from activities.borders.sql import DATABASE_ERRORS
-from activities.boundary.attempt import attempt
-from activities.boundary.ledger import effects
+from activities.boundary.attempt import attempt_of
+from activities.boundary.ledger import effects_of
 from activities.errors import NeedsPerson
 from activities.planning.transcript import Transcript
-from activities.storage.store import OWN, begun, file_of, metadata, reading, spoken
+from activities.storage.store import REPLAN_TABLES, begun, file_of, metadata, reading, spoken
 from activities.storage.vault import Over, PayloadLost, Vault
 from activities.toolbox.declare.kind import Kind
 from workflows import routing
@@ -94,7 +94,7 @@ class Host:
 
     async def card(self) -> WorkerCard:
         """How the worker stands, in about three seconds at the most."""
-        store = _database("store", self._engine, {**OWN.tables, **metadata.tables})
+        store = _database("store", self._engine, {**REPLAN_TABLES.tables, **metadata.tables})
         brought = (_database("datasource", engine, LEDGERS) for engine in self._brought)
         looks = [store, *brought, *(_folder(name, path) for name, path in self._folders.items())]
         return WorkerCard(
@@ -210,7 +210,7 @@ class Inspecting:
     async def inspect(self, inquiry: InquiryInput) -> Findings:
         """Answer an inquiry."""
         question = inquiry.root
-        async with attempt(routing.inspect(question.about)):
+        async with attempt_of(routing.inspect(question.about)):
             match question:
                 case ToolsInquiry() | PlanInquiry():  # a plan is drafted by the workflow
                     kind = question.kind if isinstance(question, ToolsInquiry) else None
@@ -292,7 +292,7 @@ class Inspecting:
         for engine in self._ledgers:
             try:
                 async with begun(reading(engine)) as tx:
-                    found += await effects(tx, task)
+                    found += await effects_of(tx, task)
             except DATABASE_ERRORS as error:
                 problem = classify(error).reason.rstrip(".")
                 unread.append(Place(name="ledger", where=spoken(engine.url), problem=problem))

@@ -10,8 +10,8 @@ from temporalio.converter import StorageDriver
 
 from activities import deadline
 from activities.boundary.boundary import Boundary
-from activities.boundary.effects import Finding
-from activities.boundary.failpoints import Breaks
+from activities.boundary.effects import EffectFinder
+from activities.boundary.failpoints import FaultInjection
 from activities.inspection import Host, Inspecting
 from activities.planning.activities import Planning
 from activities.planning.planner import ConversationalPlanner
@@ -83,7 +83,7 @@ class Abilities:
 
     selection: PlannerSelection
     registry: Registry
-    breaks: Breaks
+    breaks: FaultInjection
     environment: Mapping[str, str]
 
     @classmethod
@@ -100,7 +100,7 @@ class Abilities:
         registry = Registry(
             load_all(options.tools), builtin=builtin.tools(has_model=has_model), demo=demo, has_model=has_model
         )
-        breaks = Breaks(options.breaks, {name: kind.spec for name, kind in registry.items()})
+        breaks = FaultInjection(options.breaks, {name: kind.spec for name, kind in registry.items()})
         return cls(selection, registry, breaks, environment)
 
 
@@ -157,7 +157,7 @@ class WorkerParts:
         boundary = Boundary(self.resources, breaks, store=self.store_id, ledgers=self.databases)
         return [
             *planning.activities(),
-            *Finding(self.databases, self.store_id).activities(),
+            *EffectFinder(self.databases, self.store_id).activities(),
             *inspecting.activities(),
             *boundary.activities(registry),
         ]

@@ -17,7 +17,7 @@ from rich.table import Table as Rows
 from sqlalchemy import Column, Integer, MetaData, String, Table, insert
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
-from activities.boundary.ledger import Entry, once
+from activities.boundary.ledger import LedgerEntry, apply_in_transaction
 from activities.storage.store import open_store, sqlite_url, writing
 from benchmarks import report
 from benchmarks.report import Figure, Figures, Goal, Machine, Report, Verdict
@@ -146,8 +146,8 @@ async def _call(engine: AsyncEngine, arm: str, number: int) -> None:
             await _effect(tx)
             return
         key = "replayed" if arm == REPLAY else f"step-{number}"
-        entry = Entry(f"0b5f6c1e-8d1a-4c2b-9f0a-6f3c1d2e4a5b/{key}", "a-task", "step", "transfer", "d" * 24)
-        await once(tx, entry, lambda: _effect(tx))
+        entry = LedgerEntry(f"0b5f6c1e-8d1a-4c2b-9f0a-6f3c1d2e4a5b/{key}", "a-task", "step", "transfer", "d" * 24)
+        await apply_in_transaction(tx, entry, lambda: _effect(tx))
 
 
 async def _effect(tx: AsyncConnection) -> JsonValue:

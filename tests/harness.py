@@ -16,7 +16,7 @@ from temporalio.worker import Worker
 from activities import deadline
 from activities.boundary.attempt import HeaderInterceptor
 from activities.boundary.boundary import Boundary
-from activities.boundary.effects import Finding
+from activities.boundary.effects import EffectFinder
 from activities.planning.activities import Planning
 from activities.planning.planner import Planner, ScriptedPlanner
 from activities.planning.transcript import Transcript
@@ -111,7 +111,8 @@ async def staged(
         planning = Planning(chosen, registry, searchable=True, patience=patience, **given)
         resources = Resources(engine, http, folder, model=model, price=price)
         boundary = Boundary(resources, store=store, ledgers=datasources)
-        activities = [*planning.activities(), *Finding(datasources, store).activities(), *boundary.activities(registry)]
+        finder = EffectFinder(datasources, store)
+        activities = [*planning.activities(), *finder.activities(), *boundary.activities(registry)]
         async with worker(client, name, activities, workflow, jitter):
             yield Stage(client, name)
     await engine.dispose()

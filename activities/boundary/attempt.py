@@ -1,4 +1,4 @@
-"""One attempt of one activity: heartbeats while it lasts, one log line, and every exception becomes a Fault."""
+"""One attempt of one activity: it sends heartbeats, writes one log line, and turns every exception into a Fault."""
 
 import asyncio
 import contextlib
@@ -38,74 +38,7 @@ from workflows.faults import MAX_TEXT, Applied, Code, Fault, Quadrant, parse_fau
 from workflows.header import HEADER, CallHeader
 
 MAX_WORDS = 300
-"""Characters."""
-
-_CLOSED = r"[\]),;?(]*(?:[\s\"']|$)"
-"""What may follow the placeholder `?` of a statement, up to the next space."""
-_SECRETS = (
-    re.compile(
-        r"(?i)(?<![a-z])(apikey|token|key|secret|password|passwd|authorization|cookie)"
-        rf"[\"']?(\s*[:=]\s*|\s+(?![:=]))(?!\?{_CLOSED})([\"']?(bearer|basic)\s+)?\S+"
-    ),
-    re.compile(r"(?i)\b(bearer|basic)\s+\S+"),
-    re.compile(r"\b(sk|pk|rk|ghp|xox[a-z])[-_][\w-]{6,}"),
-    re.compile(r"(?<=://)[^/\s@]+@"),
-    re.compile(rf"(?<=\?)(?!{_CLOSED})[^\s\"']+"),
-    re.compile(r"[A-Za-z0-9+/_=-]{32,}"),
-)
-"""Named credentials, well-known key forms, user info and queries of URLs, long opaque strings."""
-
-
-def scrubbed(error: BaseException) -> str:
-    """The exception's class and message, scrubbed and cut."""
-    message = str(error)[: 4 * MAX_WORDS]
-    for secret in _SECRETS:
-        message = secret.sub("***", message)
-    return f"{type(error).__name__}: {message[:MAX_WORDS]}"
-
-
-def raised_at(error: BaseException, last: int = 6) -> list[str]:
-    """Where it was raised: `file:line function`, the innermost last; no values.
-
-    Of the libraries only the innermost: the tool's own line is what has to be mended.
-    """
-    whole = traceback.extract_tb(error.__traceback__)
-    found = [frame for frame in whole[:-1] if "site-packages" not in frame.filename][1 - last :] + whole[-1:]
-    return [f"{Path(frame.filename).name}:{frame.lineno} {frame.name}" for frame in found]
-
-
-def applied(
-    effect: Effect, fault: Fault, error: BaseException, *, called: bool, returned: bool, committing: bool
-) -> Applied:
-    """Say it of a call that ended with `error`.
-
-    `called` is whether the tool was called at all, `returned` whether it came back with a result, `committing` whether
-    its transaction may have committed.
-    """
-    match effect:
-        case Effect.READ:
-            return Applied.NONE
-        case Effect.TRANSACTIONAL:  # what did not commit has not happened
-            return Applied.UNKNOWN if committing else Applied.NONE
-        case _ if returned:
-            return Applied.APPLIED
-        case Effect.IDEMPOTENT if fault.quadrant is Quadrant.PERSISTENT_SEMANTIC:  # what was refused is as it was
-            return fault.applied
-        case _:
-            return Applied.UNKNOWN if called and not _is_proven(error) else Applied.NONE
-
-
-def _is_proven(error: BaseException) -> bool:
-    """Whether what was raised proves that nothing happened: the author's word, or the only request that was made."""
-    if isinstance(error, ToolError):
-        return error.requests is None or deadline.sent() <= error.requests
-    return http.had_no_effect(error) and _is_alone(error)
-
-
-def _is_alone(error: BaseException) -> bool:
-    """Whether no request before the one that failed may have changed something."""
-    return deadline.is_alone(error.request.method if isinstance(error, httpx2.HTTPStatusError) else None)
-
+"""Characters of an exception's message in the log."""
 
 log = structlog.get_logger("replan.step")
 _CALL: ContextVar[CallHeader | None] = ContextVar("replan_boundary_call", default=None)
@@ -113,10 +46,13 @@ _JITTER: ContextVar[Callable[[], float]] = ContextVar("replan_backoff_jitter", d
 
 
 class FaultRaised(Exception):
-    """Carries a fault that the boundary itself found out of a call."""
+    """Carries a fault that was found without an exception of the tool."""
 
     def __init__(self, fault: Fault, *, is_certain: bool = False) -> None:
-        """Carry it; one that `is_certain` is no echo of an earlier attempt: the ledger says so."""
+        """`is_certain` says that the fault is about the effect itself, as the ledger knows it.
+
+        A rejection that is not certain may be caused by an earlier attempt which took effect.
+        """
         super().__init__(fault.reason)
         self.fault = fault
         self.is_certain = is_certain
@@ -124,58 +60,78 @@ class FaultRaised(Exception):
 
 @dataclass
 class Attempt:
-    """One attempt of one call, for whoever runs inside the boundary."""
+    """One attempt of one call, and how far it has come."""
 
     spec: ToolSpec
     call: CallHeader
     number: int
     earlier: list[dict[str, Any]]
-    """The faults of the attempts before, as far as they are known."""
+    """The faults of earlier attempts; one that ended without reporting (crash or timeout) has none."""
     shape: JsonValue = None
     """The shape of the input, for the log."""
     called: bool = False
-    """Whether the tool itself was called."""
+    """Whether the tool was called."""
     returned: bool = False
-    """Whether the tool came back with a result, whatever is wrong with it."""
+    """Whether the tool returned a result, valid or not."""
     committing: bool = False
-    """Whether the effect may have happened even if what follows fails."""
+    """Whether the transaction of the effect may be committed, even if something fails from now on."""
     replayed: bool = False
-    """Whether the effect had happened in an earlier attempt, whose result is returned."""
+    """Whether the result is the recorded one of an earlier attempt."""
     meter: Meter = field(default_factory=Meter)
     """What the call used of models."""
     time: asyncio.Timeout = field(default_factory=lambda: asyncio.timeout(None))
-    """What ends the attempt at its timeout."""
+    """Ends the attempt at its timeout."""
 
     def applied(self, fault: Fault, error: BaseException) -> Applied:
-        """Whether this attempt may have changed the world before it ended with `error`."""
-        return applied(
-            self.spec.effect,
-            fault,
-            error,
-            called=self.called,
-            returned=self.returned,
-            committing=self.committing,
-        )
+        """Whether this attempt, which ended with `error`, applied its effect; earlier attempts do not count."""
+        match self.spec.effect:
+            case Effect.READ:
+                return Applied.NONE
+            case Effect.TRANSACTIONAL:
+                return Applied.UNKNOWN if self.committing else Applied.NONE
+            case _ if self.returned:
+                return Applied.APPLIED
+            case Effect.IDEMPOTENT if fault.quadrant is Quadrant.PERSISTENT_SEMANTIC:  # a rejection changes nothing
+                return fault.applied
+            case _ if not self.called or _proves_no_effect(error):
+                return Applied.NONE
+            case _:
+                return Applied.UNKNOWN
+
+    def applied_so_far(self, fault: Fault, error: BaseException) -> Applied:
+        """Whether this attempt, which ended with `error`, or an earlier one applied the effect."""
+        applied = self.applied(fault, error)
+        is_certain = error.is_certain if isinstance(error, FaultRaised) else getattr(error, "is_harmless", False)
+        if applied is not Applied.NONE or is_certain or not self.may_have_taken_effect:
+            return applied
+        # A rejection such as "exists already" may follow from the effect of an earlier attempt.
+        uncertain = SAFE if fault.quadrant.is_transient else REFUSAL_MAY_FOLLOW_SUCCESS
+        return Applied.UNKNOWN if self.spec.effect in uncertain else Applied.NONE
 
     @property
     def may_have_taken_effect(self) -> bool:
-        """Whether an attempt before this one may have changed the world: it said so, or left without a word.
+        """Whether an earlier attempt may have applied the effect: it said so, or ended without reporting.
 
-        After a reset there may have been some of which nobody here knows; that one of what is harmless twice was
-        refused is believed then, unless it can be found out.
+        After a reset there may be attempts that are in no history. They count only for an effect that must not be
+        applied twice, or that a read tool can look for: else a rejection is taken at its word.
         """
+        ended_without_reporting = self.number - 1 > len(self.earlier)
+        said_so = any(fault.get("effect") == Applied.UNKNOWN for fault in self.earlier)
         is_guarded = self.spec.effect is Effect.KEYED or self.spec.reconcile is not None
-        left_without_a_word = self.number - 1 > len(self.earlier)
-        return (
-            left_without_a_word
-            or (self.call.is_reset and is_guarded)
-            or any(fault.get("effect") == Applied.UNKNOWN for fault in self.earlier)
-        )
+        return ended_without_reporting or said_so or (self.call.is_reset and is_guarded)
+
+
+def _proves_no_effect(error: BaseException) -> bool:
+    """Whether an exception proves that nothing was changed: the tool says so, or its only request did nothing."""
+    if isinstance(error, ToolError):
+        return error.requests is None or deadline.sent() <= error.requests
+    failed = error.request.method if isinstance(error, httpx2.HTTPStatusError) else None
+    return http.had_no_effect(error) and deadline.is_alone(failed)
 
 
 @contextlib.asynccontextmanager
-async def attempt(spec: ToolSpec) -> AsyncIterator[Attempt]:
-    """Surround one attempt: heartbeats while it lasts, one log line, and whatever it raises becomes a Fault.
+async def attempt_of(spec: ToolSpec) -> AsyncIterator[Attempt]:
+    """Surround one attempt: send heartbeats, write one log line, and turn whatever is raised into a Fault.
 
     Raises:
         ApplicationError: the attempt failed; its first detail is the Fault.
@@ -184,77 +140,73 @@ async def attempt(spec: ToolSpec) -> AsyncIterator[Attempt]:
     info = activity.info()
     call = _CALL.get() or CallHeader(key=f"{info.workflow_run_id}/{info.activity_id}")
     earlier = [fault.model_dump(mode="json") for fault in parse_faults(info.heartbeat_details)]
-    this = Attempt(spec, call, info.attempt, earlier)
+    attempt = Attempt(spec, call, info.attempt, earlier)
     began = time.monotonic()
-    beating = asyncio.create_task(_heartbeat(this))
+    heartbeats = asyncio.create_task(_send_heartbeats(attempt))
     try:
-        yield this
+        yield attempt
     except asyncio.CancelledError as cancel:
-        unasked = _unasked()
-        if unasked is None:
-            _log(this, "cancelled", began)
+        fault = _fault_of_cancel()
+        if fault is None:
+            _log(attempt, "cancelled", began)
             raise
-        raise _failure(this, unasked, began, cancel) from None
+        raise _failure(attempt, fault, began, cancel) from None
     except FaultRaised as raised:
-        raise _failure(this, raised.fault, began, raised) from None
-    except (Exception, SystemExit) as error:  # the default deny: total, and what no table knows is `bug`
+        raise _failure(attempt, raised.fault, began, raised) from None
+    except (Exception, SystemExit) as error:  # an exception that no table knows is a `bug`
         fault = classify(error)
         if fault.code is Code.BUG:
             fault = _logged(fault, spec, error)
-        raise _failure(this, fault, began, error) from None
+        raise _failure(attempt, fault, began, error) from None
     else:
-        _log(this, "replayed" if this.replayed else "ok" if this.number == 1 else "retried", began)
+        _log(attempt, "replayed" if attempt.replayed else "ok" if attempt.number == 1 else "retried", began)
     finally:
-        beating.cancel()
+        heartbeats.cancel()
 
 
-def _logged(fault: Fault, spec: ToolSpec, error: BaseException) -> Fault:
-    """Log what a bug was, and let the fault, which may not quote it, say where to look."""
-    info = activity.info()
-    words, frames = scrubbed(error), raised_at(error)
-    log.error("bug", task=info.workflow_id, kind=spec.kind, step=info.activity_id, error=words, at=frames)
-    where = f"The cause is in the worker's log, in its line 'bug' with step {info.activity_id!r}."
-    return fault.model_copy(update={"reason": f"{fault.reason[: MAX_TEXT // 8]} {where}"})
-
-
-async def _heartbeat(this: Attempt) -> None:
-    """Beat for the tool, so that a cancel arrives and a crash is noticed whatever the tool does."""
+async def _send_heartbeats(attempt: Attempt) -> None:
+    """Without them, neither a cancel nor a crash would be noticed before the attempt's timeout."""
     while True:
-        activity.heartbeat(*this.earlier)
+        activity.heartbeat(*attempt.earlier)
         await asyncio.sleep(routing.HEARTBEAT_EVERY.total_seconds())
 
 
 def is_shutdown() -> bool:
-    """Whether this attempt was cancelled since its worker shuts down, and not by the workflow."""
+    """Whether this attempt was cancelled because its worker shuts down, and not by the workflow."""
     details = activity.cancellation_details()
     return details is not None and details.worker_shutdown and not details.cancel_requested
 
 
-def _unasked() -> Fault | None:
-    """What a cancel means that the workflow did not ask for; None when it did."""
+def _fault_of_cancel() -> Fault | None:
+    """The fault of a cancel that the workflow did not request; None if it did."""
     if activity.cancellation_details() is None:
-        return Fault.of(Code.BUG, "The call was cancelled, and nobody had asked for it: mend the tool.")
+        return Fault.of(Code.BUG, "The call was cancelled from inside, not by its workflow: fix the tool.")
     if is_shutdown():
-        return Fault.of(Code.WORKER_SHUTDOWN, "The worker was shut down during the call; another one goes on.")
+        return Fault.of(Code.WORKER_SHUTDOWN, "The worker was shut down during the call.")
     return None
 
 
-def _failure(this: Attempt, fault: Fault, began: float, error: BaseException) -> ApplicationError:
-    """The form in which a fault leaves the activity: class names never cross, data does."""
-    fault = _bounded(fault).model_copy(
-        update={"source": this.spec.kind, "attempt": this.number, "applied": _effect(this, fault, error), **_use(this)}
-    )
+def _failure(attempt: Attempt, fault: Fault, began: float, error: BaseException) -> ApplicationError:
+    """The form in which a fault leaves the activity: as data, since no exception class crosses the border."""
+    found = {
+        "source": attempt.spec.kind,
+        "attempt": attempt.number,
+        "applied": attempt.applied_so_far(fault, error),
+        **({"model_use": attempt.meter.known_use} if attempt.spec.tokens else {}),
+    }
+    fault = _bounded(fault).model_copy(update=found)
     delay = None
-    may_repeat = fault.retryable(is_safe=this.spec.effect in SAFE)
+    may_repeat = fault.retryable(is_safe=attempt.spec.effect in SAFE)
     if may_repeat:
-        jittered = routing.backoff(this.spec.retry, this.number, _JITTER.get()())
+        jittered = routing.backoff(attempt.spec.retry, attempt.number, _JITTER.get()())
         delay = max(fault.retry_after or 0.0, jittered)
-        activity.heartbeat(*this.earlier, fault.model_copy(update={"waited": delay}).model_dump(mode="json"))
-    _log(this, "transient_fail" if fault.quadrant.is_transient else "persistent_fail", began, fault)
+        # The last heartbeat is all that the next attempt knows of this one.
+        activity.heartbeat(*attempt.earlier, fault.model_copy(update={"waited": delay}).model_dump(mode="json"))
+    _log(attempt, "transient_fail" if fault.quadrant.is_transient else "persistent_fail", began, fault)
     return ApplicationError(
         fault.reason,
         fault,
-        this.earlier,
+        attempt.earlier,
         type=fault.quadrant.value,
         non_retryable=not may_repeat,
         next_retry_delay=timedelta(seconds=delay) if delay is not None else None,
@@ -264,32 +216,15 @@ def _failure(this: Attempt, fault: Fault, began: float, error: BaseException) ->
     )
 
 
-def _use(this: Attempt) -> dict[str, Any]:
-    """What the attempt used of models, for a kind that may use them."""
-    return {"model_use": this.meter.known_use} if this.spec.tokens else {}
-
-
-def _effect(this: Attempt, fault: Fault, error: BaseException) -> Applied:
-    """Whether this attempt, or one before it, may have changed the world."""
-    effect = this.applied(fault, error)
-    is_certain = error.is_certain if isinstance(error, FaultRaised) else getattr(error, "is_harmless", False)
-    doubtful = (
-        SAFE if fault.quadrant.is_transient else REFUSAL_MAY_FOLLOW_SUCCESS
-    )  # a refusal may be the echo of an earlier attempt
-    if effect is Applied.NONE and not is_certain and this.spec.effect in doubtful and this.may_have_taken_effect:
-        return Applied.UNKNOWN
-    return effect
-
-
 def _bounded(fault: Fault) -> Fault:
-    """Keep a fault small enough for history, and so that JSON can carry it."""
+    """The fault, small enough for a history and writable as JSON."""
     return fault.model_copy(update={"reason": fault.reason[: MAX_TEXT // 4], "observed": _observed(fault.observed)})
 
 
-def _observed(seen: JsonValue) -> JsonValue:
+def _observed(value: JsonValue) -> JsonValue:
     try:
-        text = to_json(seen, inf_nan_mode="null").decode()
-    except PydanticSerializationError:  # half a character
+        text = to_json(value, inf_nan_mode="null").decode()
+    except PydanticSerializationError:  # a lone surrogate, half of a character
         return None
     if len(text.encode()) > MAX_TEXT:
         return text[: (MAX_TEXT - 16) // 4] + "… (cut)"
@@ -297,25 +232,24 @@ def _observed(seen: JsonValue) -> JsonValue:
     return plain
 
 
-def _log(this: Attempt, outcome: str, began: float, fault: Fault | None = None) -> None:
+def _log(attempt: Attempt, outcome: str, began: float, fault: Fault | None = None) -> None:
     info = activity.info()
-    more = {"code": fault.code.value, "effect": fault.applied.value} if fault else {}
     log.info(
         "step",
         task=info.workflow_id,
         step=info.activity_id,
-        kind=this.spec.kind,
-        revision=this.call.revision,
-        attempt=this.number,
-        input=this.shape,
+        kind=attempt.spec.kind,
+        revision=attempt.call.revision,
+        attempt=attempt.number,
+        input=attempt.shape,
         outcome=outcome,
         ms=round((time.monotonic() - began) * 1000, 1),
-        **more,
+        **({"code": fault.code.value, "effect": fault.applied.value} if fault else {}),
     )
 
 
 def shape(value: Any, kind: Kind) -> JsonValue:
-    """Type and size of each argument that the kind knows, never a value; the keys of a dictionary are values, too."""
+    """For the log, type and size of each argument that the kind declares; never a value, nor a key of a dictionary."""
     if not isinstance(value, dict):
         return type(value).__name__
     known = {info.alias or name for name, info in kind.args.model_fields.items()}
@@ -327,22 +261,65 @@ def _size(value: Any) -> str:
     return f"{name}[{len(value)}]" if isinstance(value, str | list | dict) else name
 
 
-class HeaderInterceptor(Interceptor):
-    """Reads the `CallHeader` of each activity from its header; registered with the worker.
+def _logged(fault: Fault, spec: ToolSpec, error: BaseException) -> Fault:
+    """Log a bug's exception; the fault, which must not quote it, then says where to look."""
+    info = activity.info()
+    words, frames = scrubbed(error), raised_at(error)
+    log.error("bug", task=info.workflow_id, kind=spec.kind, step=info.activity_id, error=words, at=frames)
+    where = f"The cause is in the worker's log, in its line 'bug' with step {info.activity_id!r}."
+    return fault.model_copy(update={"reason": f"{fault.reason[: MAX_TEXT // 8]} {where}"})
 
-    `jitter` draws the share of its longest backoff that an attempt waits, evenly from [0, 1).
+
+_CLOSED = r"[\]),;?(]*(?:[\s\"']|$)"
+"""What may follow the placeholder `?` of an SQL statement, up to the next space."""
+_SECRETS = (
+    re.compile(
+        r"(?i)(?<![a-z])(apikey|token|key|secret|password|passwd|authorization|cookie)"
+        rf"[\"']?(\s*[:=]\s*|\s+(?![:=]))(?!\?{_CLOSED})([\"']?(bearer|basic)\s+)?\S+"
+    ),
+    re.compile(r"(?i)\b(bearer|basic)\s+\S+"),
+    re.compile(r"\b(sk|pk|rk|ghp|xox[a-z])[-_][\w-]{6,}"),
+    re.compile(r"(?<=://)[^/\s@]+@"),
+    re.compile(rf"(?<=\?)(?!{_CLOSED})[^\s\"']+"),
+    re.compile(r"[A-Za-z0-9+/_=-]{32,}"),
+)
+"""Named credentials, well-known formats of keys, user info and queries of URLs, long opaque strings."""
+
+
+def scrubbed(error: BaseException) -> str:
+    """The class and the message of an exception without what may be a secret, cut to MAX_WORDS characters."""
+    message = str(error)[: 4 * MAX_WORDS]
+    for secret in _SECRETS:
+        message = secret.sub("***", message)
+    return f"{type(error).__name__}: {message[:MAX_WORDS]}"
+
+
+def raised_at(error: BaseException, last: int = 6) -> list[str]:
+    """Where it was raised: `file:line function`, the innermost last, without values.
+
+    Frames of libraries are left out but for the innermost one: the line to fix is the tool's.
+    """
+    stack = traceback.extract_tb(error.__traceback__)
+    frames = [frame for frame in stack[:-1] if "site-packages" not in frame.filename][1 - last :] + stack[-1:]
+    return [f"{Path(frame.filename).name}:{frame.lineno} {frame.name}" for frame in frames]
+
+
+class HeaderInterceptor(Interceptor):
+    """Reads the `CallHeader` of each activity; registered with the worker.
+
+    `jitter` draws the share of the longest backoff that an attempt waits, evenly from [0, 1).
     """
 
     def __init__(self, jitter: Callable[[], float] = random.random) -> None:
         self._jitter = jitter
 
     def intercept_activity(self, next: ActivityInboundInterceptor) -> ActivityInboundInterceptor:
-        """Intercept every activity."""
+        """Wrap every activity."""
         return _Inbound(next, self._jitter)
 
 
 class _Outbound(ActivityOutboundInterceptor):
-    """Lets a plain function, which runs in a thread, beat as well; the SDK's own heartbeat needs the loop's thread."""
+    """Lets a plain function send heartbeats from its thread; the SDK can only send them from the loop's thread."""
 
     def __init__(self, next: ActivityOutboundInterceptor) -> None:
         super().__init__(next)

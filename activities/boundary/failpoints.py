@@ -1,7 +1,7 @@
-"""`worker.py --dev --break KIND=FAULT[:N]`: breaks a tool, or the planner, on purpose, to see what Replan makes of it.
+"""Failpoints, for `worker.py --dev --break KIND=FAULT[:N]`: faults that are injected into a call on purpose.
 
-KIND is a tool's, or `plan`, `replan` and `compact`, by which the planner is asked. `KIND=die@POINT[:N]` kills the
-worker there, as the kernel would, and `KIND=freeze@POINT[:N]` stops it until somebody sends SIGCONT.
+KIND is a tool's, or `plan`, `replan` or `compact`, the activities of the planner. `KIND=die@FAILPOINT[:N]` kills the
+worker there, as the kernel would, and `KIND=freeze@FAILPOINT[:N]` stops it until somebody sends SIGCONT.
 """
 
 import os
@@ -20,23 +20,19 @@ from workflows.plan import nearest
 T = TypeVar("T")
 
 LOST = "lost"
-"""The call goes through and its answer is lost."""
-UNCERTAIN = (LOST, Code.WORKER_LOST)
-"""What leaves open whether the call went through."""
-HARMLESS = (Effect.READ, *SAFE)
-"""The effects whose lost answer can be asked for again."""
-STOPS: Mapping[str, signal.Signals] = {"die": signal.SIGKILL, "freeze": signal.SIGSTOP}
-"""What happens to the whole worker, and the signal that does it."""
-
-
+"""The call takes effect and its answer is lost."""
+LEAVES_OUTCOME_UNKNOWN = (LOST, Code.WORKER_LOST)
+MAY_BE_REPEATED = (Effect.READ, *SAFE)
+"""The effects of tools that can be called again after a lost answer."""
+SIGNALS: Mapping[str, signal.Signals] = {"die": signal.SIGKILL, "freeze": signal.SIGSTOP}
+"""What can be done to the whole worker, and the signal that does it."""
 PLANNER = (routing.PLAN, routing.REPLAN, routing.COMPACT)
-"""What can be broken beside the tools."""
 
 
-class Point(StrEnum):
-    """Where in a call a worker can be stopped; a kind without claim or commit has them where they would be.
+class Failpoint(StrEnum):
+    """Where in a call a fault can be injected. A call without claim or commit has these points in the same order.
 
-    The planner has the transcript for a ledger: its turn is looked up there, asked for, and written down.
+    A call of the planner has them around its transcript: the turn is looked up there, requested, and recorded.
     """
 
     BEFORE_CLAIM = "before_claim"
@@ -44,97 +40,99 @@ class Point(StrEnum):
     AFTER_CLAIM = "after_claim"
     """The key is claimed, and the tool was not called."""
     BEFORE_COMMIT = "before_commit"
-    """The tool returned, and neither its transaction is committed nor its result written down."""
+    """The tool returned; its transaction is not committed, or its result not recorded."""
     AFTER_COMMIT = "after_commit"
-    """All is written down, and the answer has not left."""
+    """Everything is recorded, and the answer was not sent."""
 
 
 class BadBreak(ValueError):
-    """A `--break` cannot be used; the message names the remedy."""
+    """A `--break` cannot be used; the message says what to do."""
 
 
 @dataclass
-class Break:
-    """What to break and how often it still happens."""
+class Injection:
+    """What happens at a failpoint of one kind, and how often it still happens."""
 
     what: Fault | signal.Signals
-    point: Point
+    failpoint: Failpoint
     times: float
 
 
-class Breaks:
-    """The breaks of one worker."""
+class FaultInjection:
+    """The faults that one worker injects."""
 
-    def __init__(self, wanted: Sequence[str], specs: Mapping[str, ToolSpec]) -> None:
-        """Read `KIND=FAULT[:N]`, e.g. `book_slot=conflict:1`; without N it happens every time.
+    def __init__(self, options: Sequence[str], specs: Mapping[str, ToolSpec]) -> None:
+        """Read options such as `book_slot=conflict:1`; without a number the fault is injected into every call.
 
         Raises:
-            BadBreak: there is no such kind, fault or point, or the kind's answer may not be lost.
+            BadBreak: there is no such kind, fault or failpoint, or the outcome would stay unknown for ever.
         """
-        self._breaks = dict[str, Break]()
+        self._injections = dict[str, Injection]()
         known = {**specs, **{spec.kind: spec for spec in PLANNER}}
-        for one in wanted:
-            kind, found = _read(one, known)
-            if kind in self._breaks:
-                raise BadBreak(f"--break {one}: {kind} is broken already: give each kind one --break.")
-            self._breaks[kind] = found
+        for option in options:
+            kind, injection = _read(option, known)
+            if kind in self._injections:
+                raise BadBreak(f"--break {option}: {kind} is broken already: give each kind one --break.")
+            self._injections[kind] = injection
 
-    def next(self, kind: str, *, after: bool) -> Fault | None:
-        """The fault that this call of `kind` meets now, before or after the tool ran."""
-        return self._due(kind, Point.AFTER_COMMIT if after else Point.BEFORE_CLAIM, Fault)
+    def fault(self, kind: str, failpoint: Failpoint) -> Fault | None:
+        """The fault that this call of `kind` has to end with at a failpoint."""
+        return self._take(kind, failpoint, Fault)
 
-    def reach(self, kind: str, point: Point) -> None:
-        """Stop this whole process here if that is wanted; a frozen one goes on from here after a SIGCONT."""
-        number = self._due(kind, point, signal.Signals)
+    def stop(self, kind: str, failpoint: Failpoint) -> None:
+        """Kill or freeze this process if the options say so; a frozen one continues here after a SIGCONT."""
+        number = self._take(kind, failpoint, signal.Signals)
         if number is not None:
             os.kill(os.getpid(), number)
 
-    def _due(self, kind: str, point: Point, type: type[T]) -> T | None:
-        found = self._breaks.get(kind)
-        if found is None or found.point is not point or not isinstance(found.what, type) or found.times < 1:
+    def _take(self, kind: str, failpoint: Failpoint, type: type[T]) -> T | None:
+        found = self._injections.get(kind)
+        if found is None or found.failpoint is not failpoint or not isinstance(found.what, type) or found.times < 1:
             return None
         found.times -= 1
         return found.what
 
 
-def _read(text: str, specs: Mapping[str, ToolSpec]) -> tuple[str, Break]:
-    kind, given, rest = text.partition("=")
-    what, limited, times = rest.partition(":")
-    if not given:
-        raise BadBreak(f"--break {text}: write KIND=FAULT or KIND=FAULT:TIMES, e.g. {kind or 'search'}=503:2.")
+def _read(option: str, specs: Mapping[str, ToolSpec]) -> tuple[str, Injection]:
+    kind, has_fault, rest = option.partition("=")
+    what, has_times, times = rest.partition(":")
+    if not has_fault:
+        raise BadBreak(f"--break {option}: write KIND=FAULT or KIND=FAULT:TIMES, e.g. {kind or 'search'}=503:2.")
     if kind not in specs:
-        there = nearest(kind, specs) or f": there are {', '.join(sorted(specs))}."
-        raise BadBreak(f"--break {text}: there is no kind {kind!r}{there}")
-    if limited and not (times.isdecimal() and int(times)):
-        raise BadBreak(f"--break {text}: {times!r} is no number of times: write {kind}={what}:1.")
-    often = int(times) if times else float("inf")
-    if what.partition("@")[0] in STOPS:
-        return kind, Break(*_stop(text, what), often)
-    if what in UNCERTAIN and specs[kind].effect not in HARMLESS and specs[kind].reconcile is None:
+        kinds = nearest(kind, specs) or f": there are {', '.join(sorted(specs))}."
+        raise BadBreak(f"--break {option}: there is no kind {kind!r}{kinds}")
+    if has_times and not (times.isdecimal() and int(times)):
+        raise BadBreak(f"--break {option}: {times!r} is no number of times: write {kind}={what}:1.")
+    limit = int(times) if times else float("inf")
+    how, _, failpoint = what.partition("@")
+    if how in SIGNALS:
+        return kind, Injection(SIGNALS[how], _failpoint(option, how, failpoint), limit)
+    spec = specs[kind]
+    if what in LEAVES_OUTCOME_UNKNOWN and spec.effect not in MAY_BE_REPEATED and spec.reconcile is None:
         raise BadBreak(
-            f"--break {text}: {kind} is {specs[kind].effect} and has no reconcile, so after that nobody could say"
-            " whether its effect happened: use another fault."
+            f"--break {option}: {kind} is {spec.effect} and has no reconcile, so the outcome of the call would stay"
+            " unknown: use another fault."
         )
-    fault = Fault.of(_code(text, what), f"Broken on purpose ({what}), as --break said.")
-    return kind, Break(fault, Point.AFTER_COMMIT if what == LOST else Point.BEFORE_CLAIM, often)
+    fault = Fault.of(_code(option, what), f"Broken on purpose ({what}), as --break said.")
+    return kind, Injection(fault, Failpoint.AFTER_COMMIT if what == LOST else Failpoint.BEFORE_CLAIM, limit)
 
 
-def _stop(text: str, what: str) -> tuple[signal.Signals, Point]:
-    how, _, point = what.partition("@")
-    if point not in set(Point):
-        raise BadBreak(f"--break {text}: there is no point {point!r}: write {how}@ and one of {', '.join(Point)}.")
-    return STOPS[how], Point(point)
+def _failpoint(option: str, how: str, name: str) -> Failpoint:
+    if name not in set(Failpoint):
+        names = ", ".join(Failpoint)
+        raise BadBreak(f"--break {option}: there is no failpoint {name!r}: write {how}@ and one of {names}.")
+    return Failpoint(name)
 
 
-def _code(text: str, what: str) -> Code:
+def _code(option: str, what: str) -> Code:
     if what == LOST:
         return Code.UNREACHABLE
     if what.isdecimal() and 400 <= int(what) < 600:
-        found = STATUS.get(int(what))
-        return found[0] if found else Code.REFUSED if int(what) < 500 else Code.SERVER_ERROR
+        known = STATUS.get(int(what))
+        return known[0] if known else Code.REFUSED if int(what) < 500 else Code.SERVER_ERROR
     if what in set(Code):
         return Code(what)
-    some = ", ".join(["lost", "429", "503", *(code.value for code in Code)])
+    some = ", ".join([LOST, "429", "503", *(code.value for code in Code)])
     raise BadBreak(
-        f"--break {text}: there is no fault {what!r}{nearest(what, set(Code))}: use an HTTP status or {some}."
+        f"--break {option}: there is no fault {what!r}{nearest(what, set(Code))}: use an HTTP status or {some}."
     )

@@ -1,8 +1,8 @@
-"""The ledger: what an effect came to, written in the effect's own transaction, so that it happens once.
+"""The ledger: one row for each effect, written in the effect's own transaction, so that it is applied once.
 
-A call inserts its key first. Whoever loses that race waits for the winner's commit and is given the winner's result.
-An effect outside the database, which nothing can repeat safely, claims its key before it happens. An effect that was
-undone has no result any more: whoever asks for it is told so.
+A call inserts its key first. If another call has inserted it, this one waits for its commit and returns its result. An
+effect outside the database claims its key, in a committed row, before the tool is called. The result of an effect that
+was undone is never returned again.
 """
 
 import json
@@ -16,13 +16,13 @@ from sqlalchemy import Column, ColumnElement, Integer, String, Table, Text, dele
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from activities.borders.sql import DATABASE_ERRORS
-from activities.storage.store import OWN, Moment, begun, insert_new, reached, reading, writing
+from activities.storage.store import REPLAN_TABLES, Moment, begun, insert_new, reached, reading, writing
 
 log = structlog.get_logger("replan.ledger")
 
 LEDGER = Table(
     "replan_ledger",
-    OWN,
+    REPLAN_TABLES,
     Column("key", String(1200), primary_key=True),
     Column("task", String(1000), nullable=False, index=True),
     Column("step", String(200), nullable=False),
@@ -34,11 +34,14 @@ LEDGER = Table(
     Column("undone_at", Moment),
     Column("undone_by", String(1200)),
 )
-"""One row for each effect that happened; `digest` is that of its arguments, `result` JSON, `undone_by` a key."""
+"""`digest` is that of the arguments, `result` JSON, `claim` the fencing token, `undone_by` the key of a call."""
+
+Work = Callable[[], Awaitable[JsonValue]]
+"""Applies the effect and returns its result."""
 
 
-class Entry(NamedTuple):
-    """Whose effect it is."""
+class LedgerEntry(NamedTuple):
+    """The call that applies an effect."""
 
     key: str
     """The idempotency key."""
@@ -47,93 +50,99 @@ class Entry(NamedTuple):
     kind: str
     digest: str
     """Of the kind and its arguments."""
-    claim: int = 0
-    """How often the effect was found not to have happened: an older claim gives way."""
+    fencing_token: int = 0
+    """How often the effect was found not to have been applied; a call with an older token loses its claim."""
+
+    @property
+    def row(self) -> dict[str, Any]:
+        """Its columns."""
+        return {
+            "key": self.key,
+            "task": self.task,
+            "step": self.step,
+            "kind": self.kind,
+            "digest": self.digest,
+            "claim": self.fencing_token,
+        }
 
 
-class Once(NamedTuple):
-    """What an effect came to."""
+class EffectResult(NamedTuple):
+    """The result of an effect."""
 
     result: JsonValue
     replayed: bool
-    """Whether it had happened before, and this is what it came to then."""
+    """Whether it is the recorded result of an earlier call."""
 
 
-class Unanswered(Exception):
-    """The key was claimed and nobody wrote down what became of it: the effect may have happened."""
+class OutcomeUnknown(Exception):
+    """The key was claimed and no result recorded: the effect may have been applied."""
 
 
-class Undone(Exception):
-    """The effect happened and was taken back: its result stands for nothing any more."""
+class EffectUndone(Exception):
+    """The effect was applied and undone, so its result counts no more."""
 
 
-class OtherArguments(Exception):
+class ArgumentsDiffer(Exception):
     """The key belongs to a call with other arguments."""
 
 
-async def once(tx: AsyncConnection, entry: Entry, effect: Callable[[], Awaitable[JsonValue]]) -> Once:
-    """Let `effect` happen in this transaction unless it has happened, and return what it came to.
+async def apply_in_transaction(tx: AsyncConnection, entry: LedgerEntry, work: Work) -> EffectResult:
+    """Apply an effect in this transaction, or return its recorded result.
 
     Raises:
-        OtherArguments: it happened with other arguments.
-        Undone: it happened and was taken back.
-        DatabaseUnavailable: the datasource cannot be reached; nothing happened.
+        ArgumentsDiffer: the key was used with other arguments.
+        EffectUndone: the effect was undone.
+        DatabaseUnavailable: the datasource cannot be reached; nothing was done.
     """
     while not await _claim(tx, entry):
-        if happened := await _happened(tx, entry):
-            return happened
-    result = await effect()
-    await _write(tx, entry, result)
-    return Once(result, replayed=False)
+        if recorded := await _recorded(tx, entry):
+            return recorded
+    result = await work()
+    await _record(tx, entry, result)
+    return EffectResult(result, replayed=False)
 
 
-async def claimed(
-    engine: AsyncEngine,
-    entry: Entry,
-    effect: Callable[[], Awaitable[JsonValue]],
-    is_none: Callable[[BaseException], bool],
-) -> Once:
-    """Let `effect` happen at the most once: its key is claimed, and that is committed, before it begins.
+async def apply_at_most_once(
+    engine: AsyncEngine, entry: LedgerEntry, work: Work, proves_no_effect: Callable[[BaseException], bool]
+) -> EffectResult:
+    """Claim the key and commit that, then apply an effect outside the database.
 
-    The claim is given up only when it failed with an exception of which `is_none` says that nothing happened.
+    The claim is given up only after an exception that `proves_no_effect`.
 
     Raises:
-        Unanswered: an earlier attempt claimed the key and left no result.
-        OtherArguments: the key was used with other arguments.
-        Undone: it happened and was taken back.
-        DatabaseUnavailable: the store cannot be reached; nothing happened.
+        OutcomeUnknown: an earlier attempt claimed the key and recorded no result.
+        ArgumentsDiffer: the key was used with other arguments.
+        EffectUndone: the effect was undone.
+        DatabaseUnavailable: the store cannot be reached; nothing was done.
     """
     async with begun(writing(engine)) as tx:
         while not await _claim(tx, entry):
-            if happened := await _happened(tx, entry):
-                return happened
-    return Once(await settled(engine, entry, effect, is_none), replayed=False)
+            if recorded := await _recorded(tx, entry):
+                return recorded
+    return EffectResult(await apply_claimed(engine, entry, work, proves_no_effect), replayed=False)
 
 
-async def settled(
-    engine: AsyncEngine,
-    entry: Entry,
-    effect: Callable[[], Awaitable[JsonValue]],
-    is_none: Callable[[BaseException], bool],
+async def apply_claimed(
+    engine: AsyncEngine, entry: LedgerEntry, work: Work, proves_no_effect: Callable[[BaseException], bool]
 ) -> JsonValue:
-    """Let an effect happen whose key is claimed, write down what it came to, and return that."""
+    """Apply an effect whose key is claimed, record its result, and return it."""
     try:
-        result = await effect()
+        result = await work()
     except BaseException as error:
-        if is_none(error):
+        if proves_no_effect(error):
             async with writing(engine).begin() as tx:
-                await tx.execute(delete(LEDGER).where(*_mine(entry)))
+                await tx.execute(delete(LEDGER).where(*_own_row(entry)))
         raise
     try:
         async with writing(engine).begin() as tx:
-            await _write(tx, entry, result)
-    except DATABASE_ERRORS as error:  # history keeps what it came to, and the claim alone keeps it from happening again
+            await _record(tx, entry, result)
+    except DATABASE_ERRORS as error:  # the history keeps the result, and the claim alone prevents a second effect
         log.warning("ledger_behind", task=entry.task, step=entry.step, kind=entry.kind, error=type(error).__name__)
     return result
 
 
 async def undone_by(ledgers: Sequence[AsyncEngine], key: str) -> str | None:
-    """The key of the call that took the effect of `key` back; None where nobody has."""
+    """The key of the call that undid the effect of `key`; None if none did."""
     for engine in ledgers:
         async with begun(reading(engine)) as tx:
             by = await tx.scalar(select(LEDGER.c.undone_by).where(LEDGER.c.key == key))
@@ -142,26 +151,26 @@ async def undone_by(ledgers: Sequence[AsyncEngine], key: str) -> str | None:
     return None
 
 
-async def find(engine: AsyncEngine, key: str) -> Once | None:
-    """What the effect of `key` came to; None where it did not happen, or was undone.
+async def find_result(engine: AsyncEngine, key: str) -> EffectResult | None:
+    """The result of the effect of `key`; None if it was not applied, or was undone.
 
     Raises:
-        Unanswered: it has a row without a result.
+        OutcomeUnknown: its row has no result.
     """
-    what = select(LEDGER.c.result).where(LEDGER.c.key == key, LEDGER.c.undone_at.is_(None))
+    recorded = select(LEDGER.c.result).where(LEDGER.c.key == key, LEDGER.c.undone_at.is_(None))
     async with begun(reading(engine)) as tx:
-        row = (await tx.execute(what)).first()
+        row = (await tx.execute(recorded)).first()
     if row is None:
         return None
     if row.result is None:
-        raise Unanswered(key)
-    return Once(json.loads(row.result), replayed=True)
+        raise OutcomeUnknown(key)
+    return EffectResult(json.loads(row.result), replayed=True)
 
 
-async def undo(ledgers: Sequence[AsyncEngine], entry: Entry, by: str) -> None:
-    """Write down that an effect was taken back by the call with the key `by`.
+async def mark_undone(ledgers: Sequence[AsyncEngine], entry: LedgerEntry, by: str) -> None:
+    """Record that the call with the key `by` undid an effect, in the ledger that has it.
 
-    That goes into the ledger that has the effect; the first one takes what has no row yet.
+    An effect that no ledger has, as one of a keyed call, gets a row in the first one.
     """
     mark = {"undone_at": datetime.now(UTC), "undone_by": by}
     for engine in ledgers:
@@ -169,50 +178,50 @@ async def undo(ledgers: Sequence[AsyncEngine], entry: Entry, by: str) -> None:
             if (await tx.execute(update(LEDGER).where(LEDGER.c.key == entry.key).values(mark))).rowcount:
                 return
     async with writing(ledgers[0]).begin() as tx:
-        await insert_new(tx, LEDGER, {**entry._asdict(), "at": mark["undone_at"], **mark})
+        await insert_new(tx, LEDGER, {**entry.row, "at": mark["undone_at"], **mark})
 
 
-async def effects(tx: AsyncConnection, task: str) -> Sequence[dict[str, Any]]:
-    """What a task did to the world, the oldest first."""
+async def effects_of(tx: AsyncConnection, task: str) -> Sequence[dict[str, Any]]:
+    """The rows of a task, the oldest first."""
     found = await tx.execute(select(LEDGER).where(LEDGER.c.task == task).order_by(LEDGER.c.at, LEDGER.c.key))
     return [{**row._mapping, "result": json.loads(row.result) if row.result else None} for row in found]
 
 
-async def _claim(tx: AsyncConnection, entry: Entry) -> bool:
-    """Whether the key was free, or an older claim on it gave way.
+async def _claim(tx: AsyncConnection, entry: LedgerEntry) -> bool:
+    """Whether the key was free, or claimed with an older fencing token.
 
     Raises:
         DatabaseUnavailable: it cannot be written.
     """
-    row = {**entry._asdict(), "at": datetime.now(UTC)}
+    row = {**entry.row, "at": datetime.now(UTC)}
     with reached():
         if await insert_new(tx, LEDGER, row):
             return True
-        older = (LEDGER.c.key == entry.key, LEDGER.c.digest == entry.digest, LEDGER.c.claim < entry.claim)
+        older = (LEDGER.c.key == entry.key, LEDGER.c.digest == entry.digest, LEDGER.c.claim < entry.fencing_token)
         empty = (LEDGER.c.result.is_(None), LEDGER.c.undone_at.is_(None))
         return (await tx.execute(update(LEDGER).where(*older, *empty).values(row))).rowcount == 1
 
 
-async def _write(tx: AsyncConnection, entry: Entry, result: JsonValue) -> None:
-    wrote = await tx.execute(update(LEDGER).where(*_mine(entry)).values(result=json.dumps(result)))
-    if not wrote.rowcount:  # a newer claim has the key, so there may be two effects
+async def _record(tx: AsyncConnection, entry: LedgerEntry, result: JsonValue) -> None:
+    recorded = await tx.execute(update(LEDGER).where(*_own_row(entry)).values(result=json.dumps(result)))
+    if not recorded.rowcount:  # a call with a newer fencing token has the key, so there may be two effects
         log.error("ledger_superseded", task=entry.task, step=entry.step, kind=entry.kind, key=entry.key)
 
 
-def _mine(entry: Entry) -> tuple[ColumnElement[bool], ...]:
-    return LEDGER.c.key == entry.key, LEDGER.c.claim == entry.claim
+def _own_row(entry: LedgerEntry) -> tuple[ColumnElement[bool], ...]:
+    return LEDGER.c.key == entry.key, LEDGER.c.claim == entry.fencing_token
 
 
-async def _happened(tx: AsyncConnection, entry: Entry) -> Once | None:
-    """What the call came to that has the key; None where its claim was given up in this moment."""
-    what = select(LEDGER.c.digest, LEDGER.c.result, LEDGER.c.undone_at).where(LEDGER.c.key == entry.key)
-    row = (await tx.execute(what)).one_or_none()
+async def _recorded(tx: AsyncConnection, entry: LedgerEntry) -> EffectResult | None:
+    """The recorded result of a claimed key; None if its claim was given up at this moment."""
+    columns = select(LEDGER.c.digest, LEDGER.c.result, LEDGER.c.undone_at).where(LEDGER.c.key == entry.key)
+    row = (await tx.execute(columns)).one_or_none()
     if row is None:
         return None
     if row.undone_at is not None:
-        raise Undone(entry.key)
+        raise EffectUndone(entry.key)
     if row.digest != entry.digest:
-        raise OtherArguments(entry.key)
+        raise ArgumentsDiffer(entry.key)
     if row.result is None:
-        raise Unanswered(entry.key)
-    return Once(json.loads(row.result), replayed=True)
+        raise OutcomeUnknown(entry.key)
+    return EffectResult(json.loads(row.result), replayed=True)

@@ -1,7 +1,7 @@
-"""Plain functions, each in a thread, which nothing can stop.
+"""Plain functions run in threads, and nothing can stop a thread.
 
-An attempt of one that may change the world is not over while its thread lives: it is waited for beyond its timeout and
-beyond a cancel, up to a limit (`routing.overtime`). A thread that outlives even that is counted as long as it runs.
+So an attempt that may have an effect waits for its thread even after its timeout or a cancel, up to a limit
+(`routing.overtime`). A thread that still runs then is counted until it ends.
 """
 
 import asyncio
@@ -22,14 +22,14 @@ from workflows.faults import Applied, Code, Fault
 log = structlog.get_logger("replan.step")
 
 MAX_THREADS = 64
-"""Plain functions that run at the same time; one that hangs after its timeout keeps its thread."""
+"""Plain functions that run at the same time, those that outlived their timeout among them."""
 
 
 class StillRunning(FaultRaised):
-    """The attempt ends while its thread runs on, so that its effect may be applied later."""
+    """The attempt ends while its thread still runs, so the effect may be applied later."""
 
     def __init__(self, fault: Fault, thread: asyncio.Future[Any]) -> None:
-        """Carry the fault, and what the thread will come to."""
+        """`thread` will have the result of the function."""
         super().__init__(fault.model_copy(update={"applied": Applied.UNKNOWN, "still_running": True}))
         self.thread = thread
 
@@ -38,7 +38,7 @@ class Threads:
     """The threads of one worker's tools."""
 
     def __init__(self) -> None:
-        """Start none before it is needed."""
+        """No thread is started before it is needed."""
         self._pool = ThreadPoolExecutor(MAX_THREADS, thread_name_prefix="tool")
         self._calls = set[Future[Any]]()
 
@@ -48,22 +48,22 @@ class Threads:
         return sum(call.running() for call in tuple(self._calls))
 
     async def run(self, spec: ToolSpec, function: Callable[[], Any], time: asyncio.Timeout) -> Any:
-        """What `function` returns, in a thread; `time` is what would end the attempt at its timeout.
+        """Call `function` in a thread and return its result; `time` ends the attempt at its timeout.
 
         Raises:
             DeadlinePassed: no thread was free before the deadline; nothing was called.
-            StillRunning: it may change the world, and was not over at the limit, or when the worker shut down.
+            StillRunning: it may have an effect, and still ran at the limit, or when the worker shut down.
             CancelledError: it only reads, or no thread was free before the attempt was cancelled.
         """
-        call = self._pool.submit(copy_context().run, _called, function)
+        call = self._pool.submit(copy_context().run, _call, function)
         self._calls.add(call)
         call.add_done_callback(self._calls.discard)
         if spec.effect is Effect.READ:
             return await asyncio.wrap_future(call)
         time.reschedule(None)
-        return await self._waited_for(spec, call)
+        return await self._wait(spec, call)
 
-    async def _waited_for(self, spec: ToolSpec, call: Future[Any]) -> Any:
+    async def _wait(self, spec: ToolSpec, call: Future[Any]) -> Any:
         ended, extra, began = asyncio.wrap_future(call), _overtime(spec), deadline.clock()
         due = began + (deadline.left() or 0.0)
         limit = due + extra
@@ -76,7 +76,7 @@ class Threads:
                     raise
                 if is_shutdown():  # the process ends soon, and the thread with it
                     reason = f"The worker was shut down while {spec.kind} ran in a thread, which cannot be stopped."
-                    raise self._left(spec, Code.WORKER_SHUTDOWN, reason, ended) from None
+                    raise self._still_running(spec, Code.WORKER_SHUTDOWN, reason, ended) from None
                 limit = min(limit, deadline.clock() + extra)
             now = deadline.clock()
             if now >= due and call.cancel():
@@ -86,26 +86,26 @@ class Threads:
                     f"{spec.kind} still ran after {now - began:.3g} s, and its thread cannot be stopped: its effect may"
                     " be applied later."
                 )
-                raise self._left(spec, Code.TIMEOUT, reason, ended)
+                raise self._still_running(spec, Code.TIMEOUT, reason, ended)
         return ended.result()
 
-    def _left(self, spec: ToolSpec, code: Code, reason: str, ended: asyncio.Future[Any]) -> StillRunning:
+    def _still_running(self, spec: ToolSpec, code: Code, reason: str, ended: asyncio.Future[Any]) -> StillRunning:
         info = activity.info()
         log.warning("thread_left", task=info.workflow_id, step=info.activity_id, kind=spec.kind, live=self.live)
         return StillRunning(Fault.of(code, reason), ended)
 
 
 def _overtime(spec: ToolSpec) -> float:
-    """Seconds beyond the timeout, as far as the workflow that scheduled the attempt has made room for them."""
+    """Seconds that the attempt may last beyond its timeout, within the start-to-close timeout that was scheduled."""
     limit = activity.info().start_to_close_timeout or routing.STEP_DEADLINE
     room = (limit - routing.GRACE).total_seconds() - spec.timeout
     return max(0.0, min(routing.overtime(spec), room))
 
 
-def _called(function: Callable[[], Any]) -> Any:
-    """Call it, unless it waited too long for a free thread."""
+def _call(function: Callable[[], Any]) -> Any:
+    """Call the function, unless it waited for a free thread until the deadline."""
     deadline.check()
     try:
         return function()
-    except StopIteration as error:  # no future can carry it: whoever waits for it would wait for ever
+    except StopIteration as error:  # no future can carry it: the attempt would wait for ever
         raise RuntimeError("a tool raised StopIteration") from error

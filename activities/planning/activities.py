@@ -9,8 +9,8 @@ from typing import Any
 from pydantic import JsonValue
 from temporalio import activity
 
-from activities.boundary.attempt import Attempt, FaultRaised, attempt
-from activities.boundary.failpoints import Breaks, Point
+from activities.boundary.attempt import Attempt, FaultRaised, attempt_of
+from activities.boundary.failpoints import Failpoint, FaultInjection
 from activities.errors import NeedsPerson
 from activities.planning.checks import check_proposal, why_task_is_refused
 from activities.planning.planner import ConversationalPlanner, Planner
@@ -42,7 +42,7 @@ class Planning:
         patience: float = routing.MISSING_TOOL_PATIENCE,
         transcript: Transcript | None = None,
         planner_for_task: Callable[[str], Planner] | None = None,
-        breaks: Breaks | None = None,
+        breaks: FaultInjection | None = None,
         step_prices: Mapping[str, Price | None] | None = None,
     ) -> None:
         """Plan with `planner` and `kinds`.
@@ -59,7 +59,7 @@ class Planning:
         self._patience = patience
         self._recorder = TurnRecorder(transcript) if transcript else None
         self._planner_for_task = planner_for_task
-        self._breaks = breaks or Breaks((), {})
+        self._breaks = breaks or FaultInjection((), {})
         self._step_prices = (step_prices or {}) if any(kind.spec.tokens for kind in kinds.values()) else {}
 
     def activities(self) -> list[Callable[..., Any]]:
@@ -69,7 +69,7 @@ class Planning:
     @activity.defn(name=routing.CATALOGUE.kind)
     async def catalogue(self, wanted: dict[str, JsonValue]) -> Catalogue:
         """The kinds and settings of this worker, and why it refuses a task that asks for `wanted`, if it does."""
-        async with attempt(routing.CATALOGUE):
+        async with attempt_of(routing.CATALOGUE):
             try:
                 planner = self._select(wanted.get("planner"))
             except UnknownPlanner as unknown:
@@ -163,28 +163,29 @@ class Planning:
     @asynccontextmanager
     async def _attempt(self, spec: ToolSpec) -> AsyncIterator[Attempt]:
         """One attempt, with the failpoints before and after it."""
-        async with attempt(spec) as this:
-            self._break(spec, Point.BEFORE_CLAIM)
+        async with attempt_of(spec) as this:
+            self._break(spec, Failpoint.BEFORE_CLAIM)
             yield this
-            self._break(spec, Point.AFTER_COMMIT)
+            self._break(spec, Failpoint.AFTER_COMMIT)
 
-    def _break(self, spec: ToolSpec, point: Point) -> None:
-        self._breaks.reach(spec.kind, point)
-        fault = self._breaks.next(spec.kind, after=point is Point.AFTER_COMMIT)
+    def _break(self, spec: ToolSpec, point: Failpoint) -> None:
+        self._breaks.stop(spec.kind, point)
+        fault = self._breaks.fault(spec.kind, point)
         if fault is not None:
             raise FaultRaised(fault)
 
-    def _reach(self, spec: ToolSpec, situation: Situation, this: Attempt, point: Point) -> None:
+    def _reach(self, spec: ToolSpec, situation: Situation, this: Attempt, point: Failpoint) -> None:
         """Pass a failpoint; before a request, check that the budget covers the replies that earlier attempts lost.
 
         Raises:
             FaultRaised: it does not.
         """
         lost = _lost_replies(this)
-        if point is Point.AFTER_CLAIM and situation.max_lost_replies is not None and lost > situation.max_lost_replies:
+        limit = situation.max_lost_replies
+        if point is Failpoint.AFTER_CLAIM and limit is not None and lost > limit:
             fault = Fault.of(Code.QUOTA_EXHAUSTED, TOO_MANY_LOST.format(lost=lost))
             raise FaultRaised(fault.model_copy(update={"lost": lost}))
-        self._breaks.reach(spec.kind, point)
+        self._breaks.stop(spec.kind, point)
 
 
 def _lost_replies(this: Attempt) -> int:

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Mapping
 from temporalio import activity
 
 from activities.boundary.attempt import FaultRaised
-from activities.boundary.failpoints import Point
+from activities.boundary.failpoints import Failpoint
 from activities.planning.planner import ConversationalPlanner, PlannerReply, RecordedTurn
 from activities.planning.transcript import TaskTurns, Transcript, situation_digest
 from activities.toolbox.declare.kind import Kind
@@ -34,7 +34,7 @@ class TurnRecorder:
         task: str,
         *,
         check: Callable[[Proposed], Proposed],
-        reach: Callable[[Point], None],
+        reach: Callable[[Failpoint], None],
     ) -> tuple[Proposed, bool]:
         """The checked proposal, or the summary, that answers `situation`, and whether it was recorded before.
 
@@ -51,11 +51,11 @@ class TurnRecorder:
         if situation.plan is not None:
             by_hand = PlannerReply(check(Proposed(proposal=NewSteps(steps=situation.plan))))
             return await self._record(situation, turns, by_hand), False
-        reach(Point.AFTER_CLAIM)
+        reach(Failpoint.AFTER_CLAIM)
         reply = await _ask(planner, situation, kinds, turns)
         if reply.proposed.compact:
             return reply.proposed, False
-        reach(Point.BEFORE_COMMIT)
+        reach(Failpoint.BEFORE_COMMIT)
         return await self._record(situation, turns, PlannerReply(check(reply.proposed), reply.exchange)), False
 
     async def newest_turns(self, run: str) -> list[RecordedTurn]:

@@ -13,14 +13,14 @@ from sqlalchemy import Column, Index, Integer, Row, Select, String, Table, Text,
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from activities.planning.planner import Exchange, RecordedTurn
-from activities.storage.store import OWN, Moment, begun, insert_new, reading, writing
+from activities.storage.store import REPLAN_TABLES, Moment, begun, insert_new, reading, writing
 from workflows.inspect import CallCard, ResultCard, TurnCard
 from workflows.plan import NewSteps, Proposed, digest
 from workflows.situation import Situation
 
 TURNS = Table(
     "replan_turns",
-    OWN,
+    REPLAN_TABLES,
     Column("task", String(200), primary_key=True),
     Column("branch", Integer, primary_key=True),
     Column("turn", Integer, primary_key=True),

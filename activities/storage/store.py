@@ -155,10 +155,10 @@ def _set_up_postgresql(connection: Any, _record: Any) -> None:
 metadata = MetaData()
 """The tables of the tools that keep theirs in the store; a worker makes those that are missing."""
 
-OWN = MetaData()
+REPLAN_TABLES = MetaData()
 """Replan's own tables, which migrations make and change."""
 
-IDENTITY = Table("replan_store", OWN, Column("id", String(36), primary_key=True))
+IDENTITY = Table("replan_store", REPLAN_TABLES, Column("id", String(36), primary_key=True))
 """One row: which store this is, for as long as it exists, wherever it is copied to."""
 
 CONNECT_SECONDS, POOL_SECONDS = 5, 10

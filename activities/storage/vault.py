@@ -39,14 +39,14 @@ from temporalio.exceptions import ApplicationError
 
 from activities.borders import classify
 from activities.borders.sql import DATABASE_ERRORS
-from activities.storage.store import OWN, Moment, insert_new, reached, reading, writing
+from activities.storage.store import REPLAN_TABLES, Moment, insert_new, reached, reading, writing
 from workflows.faults import Code, Fault
 from workflows.inspect import Pruned
 from workflows.plan import PRUNED_ENCODING
 
 PAYLOADS = Table(
     "replan_payloads",
-    OWN,
+    REPLAN_TABLES,
     Column("task", String(1000), primary_key=True),
     Column("digest", String(64), primary_key=True),
     Column("size", Integer, nullable=False),

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from pydantic import BaseModel, computed_field
 
-from activities.boundary.failpoints import Point
+from activities.boundary.failpoints import Failpoint
 from evals.chaos.fleet import Worker, WorkerUnavailable
 from evals.chaos.stage import Stage
 from evals.chaos.tasks import Job, Steps, TaskRunner, outcome, single
@@ -66,7 +66,7 @@ class Cell(BaseModel):
 
 AFTER_ANSWER = "after_answer"
 """A point of the harness: the server has the answer, and the worker dies before the next step."""
-POINTS = (*Point, AFTER_ANSWER)
+POINTS = (*Failpoint, AFTER_ANSWER)
 TIMES = 3
 POLL_SECONDS = 0.05
 DEATH_SECONDS = 60.0
@@ -82,7 +82,7 @@ KINDS = {
 }
 """The kinds whose workers are killed, and their effects."""
 ONCE = Expected(statuses=("completed",), effects=(1,))
-BEFORE_CALL = (Point.BEFORE_CLAIM, Point.AFTER_CLAIM)
+BEFORE_CALL = (Failpoint.BEFORE_CLAIM, Failpoint.AFTER_CLAIM)
 
 
 def expected(kind: str, point: str) -> Expected:

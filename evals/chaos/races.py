@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
-from activities.boundary.failpoints import Point
+from activities.boundary.failpoints import Failpoint
 from client.problem import Exit
 from evals.chaos.fleet import Worker, WorkerUnavailable
 from evals.chaos.placed import Cell, Expected
@@ -21,7 +21,7 @@ from workflows.task import Task
 
 TWICE = {"transfer": "transactional", "pay_patiently": "keyed"}
 """The kinds that two workers get at once; a retry of any other kind waits for the first attempt."""
-LATE = (Point.BEFORE_CLAIM, Point.AFTER_CLAIM)
+LATE = (Failpoint.BEFORE_CLAIM, Failpoint.AFTER_CLAIM)
 OVERDUE = {"pay_late": "completed", "pay_too_late": "escalated"}
 """The kinds whose threads outlive their timeouts, and how their tasks end."""
 RACES = len(TWICE) + len(LATE) + 1 + len(OVERDUE)
@@ -40,7 +40,7 @@ async def twice(stage: Stage, seed: int, kind: str) -> Cell:
     """Freeze a worker before the claim, and the one that gets the retry, too; let both go at once."""
     race = Race.of(stage, f"twice-{kind}-{seed}", kind)
     cell = Cell(effect=TWICE[kind], point="twice at once", expected=Expected(statuses=("completed",), effects=(1,)))
-    breaks = ["--dev", "--break", f"{kind}=freeze@{Point.BEFORE_CLAIM}:1"]
+    breaks = ["--dev", "--break", f"{kind}=freeze@{Failpoint.BEFORE_CLAIM}:1"]
     async with race.recorded(cell), stage.fleet(race.queue, 0) as fleet:
         first = await race.wait_frozen(await fleet.add(*breaks), start=True)
         second = await race.wait_frozen(await fleet.add(*breaks))
@@ -67,7 +67,7 @@ def _wrong_answers(answers: Sequence[str], kind: str) -> str:
     return "" if answers == right else f"the two answers were {answers}"
 
 
-async def late(stage: Stage, seed: int, point: Point) -> Cell:
+async def late(stage: Stage, seed: int, point: Failpoint) -> Cell:
     """Freeze a worker before an unkeyed call until another worker has made the call, and let it go then."""
     expected = Expected(statuses=("completed",), effects=(1,))
     cell = Cell(effect="unkeyed, with reconcile", point=f"frozen {point}, let go late", expected=expected)

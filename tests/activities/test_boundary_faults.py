@@ -15,7 +15,7 @@ from temporalio.activity import ActivityCancellationDetails
 from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
 from temporalio.testing import ActivityEnvironment
 
-from activities.errors import OWN
+from activities.errors import RESERVED_CODES
 from replan import Busy, NeedsPerson, Refused, Tool, ToolError, Unreachable, tool
 from tests.activities.bench import Bench
 from workflows.faults import MAX_TEXT, QUADRANT, Applied, Code, Fault, Quadrant
@@ -70,7 +70,7 @@ async def echo(args: Word) -> Word:
 @pytest.mark.parametrize("raised", CLASSES)
 def test_a_code_belongs_to_the_class_of_its_cell(raised: type[ToolError], code: Code) -> None:
     """A class takes the codes of its own cell but Replan's own, and says which when it is given another."""
-    if QUADRANT[code] is raised.quadrant and code not in OWN:
+    if QUADRANT[code] is raised.quadrant and code not in RESERVED_CODES:
         assert raised("No.", code=code.value).fault.code is code
     else:
         with pytest.raises(ValueError, match=rf"{raised.__name__} has no code '{code}': use one of .*{raised.default}"):

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from activities.boundary.failpoints import BadBreak, Breaks, Point
+from activities.boundary.failpoints import BadBreak, Failpoint, FaultInjection
 from tests.processes import ROOT
 from workflows.catalogue import Companion, Effect, ToolSpec
 from workflows.faults import Code
@@ -30,10 +30,10 @@ WRONG = {
     "weather=conflit": "there is no fault 'conflit': did you mean conflict?: use an HTTP status or lost, 429,",
     "weather=": "there is no fault '': use an HTTP status",
     "weather=200": "there is no fault '200'",
-    "book=lost": "book is unkeyed and has no reconcile, so after that nobody could say whether its effect happened",
+    "book=lost": "book is unkeyed and has no reconcile, so the outcome of the call would stay unknown",
     "book=worker_lost:1": "book is unkeyed and has no reconcile",
-    "book=die": "there is no point '': write die@ and one of before_claim, after_claim, before_commit, after_commit.",
-    "book=freeze@before_comit:1": "there is no point 'before_comit': write freeze@ and one of before_claim,",
+    "book=die": "no failpoint '': write die@ and one of before_claim, after_claim, before_commit, after_commit.",
+    "book=freeze@before_comit:1": "there is no failpoint 'before_comit': write freeze@ and one of before_claim,",
     "book=die@after_claim:0": "'0' is no number of times: write book=die@after_claim:1.",
 }
 
@@ -42,7 +42,7 @@ WRONG = {
 def test_what_is_no_break_is_one_sentence(wanted: str, words: str) -> None:
     """A worker says at its start what to write instead."""
     with pytest.raises(BadBreak) as wrong:
-        Breaks([wanted], SPECS)
+        FaultInjection([wanted], SPECS)
 
     assert words in str(wrong.value)
 
@@ -50,59 +50,59 @@ def test_what_is_no_break_is_one_sentence(wanted: str, words: str) -> None:
 def test_a_kind_is_broken_in_one_way() -> None:
     """A second `--break` of a kind would silently take the first one's place."""
     with pytest.raises(BadBreak, match="weather is broken already: give each kind one --break"):
-        Breaks(["weather=503:1", "weather=409:1"], SPECS)
+        FaultInjection(["weather=503:1", "weather=409:1"], SPECS)
 
 
 @pytest.mark.parametrize("kind", ["weather", "save"])
 def test_a_lost_worker_can_be_shown_where_a_real_one_is_retried(kind: str) -> None:
     """A kind that may be called twice meets it before the call, and a real one is called again as well."""
-    fault = Breaks([f"{kind}=worker_lost:1"], SPECS).next(kind, after=False)
+    fault = FaultInjection([f"{kind}=worker_lost:1"], SPECS).fault(kind, Failpoint.BEFORE_CLAIM)
 
     assert fault is not None and fault.code is Code.WORKER_LOST
 
 
 def test_a_break_happens_as_often_as_it_says() -> None:
     """Twice, and not once more."""
-    breaks = Breaks(["weather=503:2"], SPECS)
+    breaks = FaultInjection(["weather=503:2"], SPECS)
 
-    assert [breaks.next("weather", after=False) is not None for _ in range(3)] == [True, True, False]
+    assert [breaks.fault("weather", Failpoint.BEFORE_CLAIM) is not None for _ in range(3)] == [True, True, False]
 
 
 @pytest.mark.parametrize("fault", ["lost", "worker_lost"])
 def test_an_answer_may_be_lost_where_somebody_can_find_out(fault: str) -> None:
     """An unkeyed kind with a reconcile shows how its unknown effect is found out."""
-    breaks = Breaks([f"pay={fault}:1"], SPECS)
+    breaks = FaultInjection([f"pay={fault}:1"], SPECS)
 
-    assert breaks.next("pay", after=fault == "lost") is not None
+    assert breaks.fault("pay", Failpoint.AFTER_COMMIT if fault == "lost" else Failpoint.BEFORE_CLAIM) is not None
 
 
 SCRIPT = """
 import sys
-from activities.boundary.failpoints import Breaks, Point
+from activities.boundary.failpoints import Failpoint, FaultInjection
 from workflows.catalogue import Effect, ToolSpec
-breaks = Breaks([sys.argv[1]], {"book": ToolSpec(kind="book", effect=Effect.UNKEYED)})
-for point in Point:
+breaks = FaultInjection([sys.argv[1]], {"book": ToolSpec(kind="book", effect=Effect.UNKEYED)})
+for point in Failpoint:
     print(point, flush=True)
-    breaks.reach("book", point)
+    breaks.stop("book", point)
 """
 
 
-@pytest.mark.parametrize("point", Point)
-def test_a_worker_dies_where_it_was_told(point: Point) -> None:
+@pytest.mark.parametrize("point", Failpoint)
+def test_a_worker_dies_where_it_was_told(point: Failpoint) -> None:
     """SIGKILL to itself: nothing after the point runs, not even a `finally`."""
     command = [sys.executable, "-c", SCRIPT, f"book=die@{point}"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=60)
 
-    assert (done.returncode, done.stdout.split()) == (-signal.SIGKILL, [*Point][: [*Point].index(point) + 1])
+    assert (done.returncode, done.stdout.split()) == (-signal.SIGKILL, [*Failpoint][: [*Failpoint].index(point) + 1])
 
 
 def test_a_frozen_worker_goes_on_from_the_same_point() -> None:
     """SIGSTOP to itself, and after SIGCONT all the rest, once."""
-    command = [sys.executable, "-c", SCRIPT, f"book=freeze@{Point.AFTER_CLAIM}:1"]
+    command = [sys.executable, "-c", SCRIPT, f"book=freeze@{Failpoint.AFTER_CLAIM}:1"]
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:
         _, status = os.waitpid(process.pid, os.WUNTRACED)
         process.send_signal(signal.SIGCONT)
         output, _ = process.communicate(timeout=60)
 
     assert os.WIFSTOPPED(status)
-    assert (process.returncode, output.split()) == (0, [*Point])
+    assert (process.returncode, output.split()) == (0, [*Failpoint])

@@ -11,7 +11,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 from temporalio.exceptions import ApplicationError
 from temporalio.testing import ActivityEnvironment
 
-from activities.boundary.ledger import Entry, once
+from activities.boundary.ledger import LedgerEntry, apply_in_transaction
 from activities.inspection import Host, Inspecting
 from activities.planning.planner import Exchange, RecordedTurn
 from activities.planning.transcript import Transcript
@@ -238,9 +238,9 @@ async def test_a_ledger_that_cannot_be_read_is_named_beside_what_the_others_know
     """Nobody is told that a task did nothing where only half of the ledgers were looked into."""
     gone = create_async_engine("postgresql+psycopg://postgres:sk-secret@127.0.0.1:1/bank")
     async with store(tmp_path) as engine:
-        tx_entry = Entry("run/a", "task-1", "a", "write", "digest")
+        tx_entry = LedgerEntry("run/a", "task-1", "a", "write", "digest")
         async with engine.begin() as tx:
-            await once(tx, tx_entry, _nothing)
+            await apply_in_transaction(tx, tx_entry, _nothing)
         inspecting = Inspecting({}, "offline", Host(engine, {}, KEYS, "1.2.3"), Vault(engine), [engine, gone])
         found = await answer(inspecting, EffectsInquiry(task_id="task-1"))
     await gone.dispose()

@@ -10,13 +10,21 @@ from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncEngine
 from structlog.testing import capture_logs
 
-from activities.boundary.ledger import Entry, Once, OtherArguments, claimed, effects, find, once
+from activities.boundary.ledger import (
+    ArgumentsDiffer,
+    EffectResult,
+    LedgerEntry,
+    apply_at_most_once,
+    apply_in_transaction,
+    effects_of,
+    find_result,
+)
 from activities.storage.store import open_store, writing
 from replan import Refused, Transaction, tool
 from tests.activities.bench import Bench, bench
 from workflows.faults import Code
 
-ENTRY = Entry("run/step", "task", "step", "add", "abc")
+ENTRY = LedgerEntry("run/step", "task", "step", "add", "abc")
 
 
 @pytest.fixture
@@ -29,7 +37,7 @@ async def engine(store_url: str) -> AsyncIterator[AsyncEngine]:
     await opened.dispose()
 
 
-async def add(engine: AsyncEngine, word: str, entry: Entry = ENTRY, pause: float = 0) -> tuple[JsonValue, bool]:
+async def add(engine: AsyncEngine, word: str, entry: LedgerEntry = ENTRY, pause: float = 0) -> tuple[JsonValue, bool]:
     """Write a word once, in a transaction of its own."""
     async with writing(engine).begin() as tx:
 
@@ -38,7 +46,7 @@ async def add(engine: AsyncEngine, word: str, entry: Entry = ENTRY, pause: float
             await tx.execute(text("INSERT INTO words VALUES (:word)"), {"word": word})
             return {"word": word}
 
-        return await once(tx, entry, effect)
+        return await apply_in_transaction(tx, entry, effect)
 
 
 async def words(engine: AsyncEngine) -> list[str]:
@@ -72,7 +80,7 @@ async def test_the_same_key_with_other_arguments_is_refused(engine: AsyncEngine)
     """It would be given the result of another call."""
     await add(engine, "one")
 
-    with pytest.raises(OtherArguments):
+    with pytest.raises(ArgumentsDiffer):
         await add(engine, "two", ENTRY._replace(digest="def"))
 
 
@@ -80,7 +88,7 @@ async def test_what_is_rolled_back_did_not_happen(engine: AsyncEngine) -> None:
     """Row and effect go together; the next call may try."""
     with pytest.raises(ZeroDivisionError):
         async with writing(engine).begin() as tx:
-            await once(tx, ENTRY, effect=lambda: 1 / 0)  # type: ignore[arg-type,return-value]
+            await apply_in_transaction(tx, ENTRY, work=lambda: 1 / 0)  # type: ignore[arg-type,return-value]
 
     assert await add(engine, "one") == ({"word": "one"}, False)
 
@@ -97,20 +105,20 @@ async def test_a_result_that_comes_too_late_for_its_row_is_logged(engine: AsyncE
     """A newer claim has the key: the first effect was applied all the same, and somebody has to know."""
 
     async def late() -> JsonValue:
-        await claimed(engine, ENTRY._replace(claim=1), quick, lambda _: False)
+        await apply_at_most_once(engine, ENTRY._replace(fencing_token=1), quick, lambda _: False)
         return "late"
 
     async def quick() -> JsonValue:
         return "quick"
 
     with capture_logs() as lines:
-        await claimed(engine, ENTRY, late, lambda _: False)
-    kept = await find(engine, ENTRY.key)
+        await apply_at_most_once(engine, ENTRY, late, lambda _: False)
+    kept = await find_result(engine, ENTRY.key)
 
     assert [(line["event"], line["key"], line["log_level"]) for line in lines] == [
         ("ledger_superseded", ENTRY.key, "error")
     ]
-    assert kept == Once("quick", replayed=True)
+    assert kept == EffectResult("quick", replayed=True)
 
 
 async def test_the_effects_of_a_task_are_listed(engine: AsyncEngine) -> None:
@@ -118,7 +126,7 @@ async def test_the_effects_of_a_task_are_listed(engine: AsyncEngine) -> None:
     await add(engine, "one")
     await add(engine, "two", ENTRY._replace(key="k2", task="other"))
     async with engine.begin() as tx:
-        found = await effects(tx, "task")
+        found = await effects_of(tx, "task")
 
     assert [(one["key"], one["kind"], one["result"]) for one in found] == [("run/step", "add", {"word": "one"})]
 

@@ -14,7 +14,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 
 from activities.borders import classify
 from activities.borders.sql import is_unavailable
-from activities.boundary.ledger import Entry, once
+from activities.boundary.ledger import LedgerEntry, apply_in_transaction
 from activities.errors import DatabaseUnavailable
 from activities.storage.store import (
     StoreUnavailable,
@@ -28,7 +28,7 @@ from activities.storage.store import (
 from replan.testing.postgresql import Cluster
 from workflows.faults import Code, Fault
 
-ENTRY = Entry("run/step", "task", "step", "add", "abc")
+ENTRY = LedgerEntry("run/step", "task", "step", "add", "abc")
 
 
 async def nothing() -> None:
@@ -38,7 +38,7 @@ async def nothing() -> None:
 async def claim(engine: AsyncEngine) -> None:
     """Write to the ledger."""
     async with begun(writing(engine)) as tx:
-        await once(tx, ENTRY, nothing)
+        await apply_in_transaction(tx, ENTRY, nothing)
 
 
 async def fault_of(engine: AsyncEngine) -> Fault:
@@ -182,7 +182,7 @@ async def test_a_server_that_stops_during_a_transaction_is_away(served: AsyncEng
     """Whatever was not committed did not happen."""
     with pytest.raises(DBAPIError) as lost:
         async with writing(served).begin() as tx:
-            await once(tx, ENTRY, nothing)
+            await apply_in_transaction(tx, ENTRY, nothing)
             await postgresql.stop()
             await tx.execute(text("SELECT 1"))
     await postgresql.start()

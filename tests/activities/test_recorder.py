@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from activities.boundary.attempt import FaultRaised
-from activities.boundary.failpoints import Point
+from activities.boundary.failpoints import Failpoint
 from activities.planning.planner import PlannerReply, RecordedTurn
 from activities.planning.recorder import TurnRecorder
 from activities.planning.transcript import Transcript
@@ -68,7 +68,7 @@ async def ask(recorder: TurnRecorder, planner: Counting, turn: int = 1, what: st
     text = "do it" if turn == 1 else ""
     situation = Situation(text=text, turn=turn, now=NOW, converses=True, rejected=rejected)
 
-    def reach(point: Point) -> None:
+    def reach(point: Failpoint) -> None:
         """Break nothing."""
 
     proposed, known = await recorder.propose(planner, situation, {}, "run", check=lambda one: one, reach=reach)

@@ -16,7 +16,7 @@ from temporalio.converter import StorageDriverClaim, StorageDriverRetrieveContex
 from activities.boundary.ledger import LEDGER
 from activities.planning.transcript import TURNS
 from activities.storage.migrations import Stream
-from activities.storage.store import OWN, StoreUnavailable, open_store, sqlite_url, store_id, writing
+from activities.storage.store import REPLAN_TABLES, StoreUnavailable, open_store, sqlite_url, store_id, writing
 from activities.storage.vault import PAYLOADS, Over, Vault
 
 
@@ -64,7 +64,7 @@ async def test_workers_may_open_a_new_store_at_the_same_moment(store_url: str) -
 def differences(connection: Connection) -> list[object]:
     """What Alembic would change to make our tables what the code says they are."""
     ours = MetaData()
-    for table in (LEDGER, PAYLOADS, TURNS, *OWN.tables.values()):
+    for table in (LEDGER, PAYLOADS, TURNS, *REPLAN_TABLES.tables.values()):
         if table.name not in ours.tables:
             table.to_metadata(ours)
     options = {"include_name": lambda name, what, _parents: what != "table" or name in ours.tables}

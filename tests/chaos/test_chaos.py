@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from activities.boundary.failpoints import Point
+from activities.boundary.failpoints import Failpoint
 from evals.chaos.placed import AFTER_ANSWER, Kill, PlacedKills, placed_kills
 from evals.chaos.races import OVERDUE, TWICE, frozen, late, lives, overdue, twice
 from evals.chaos.stage import Stage, Store, staged
@@ -17,11 +17,11 @@ from tests.processes import ROOT
 
 SEED = 3
 HITS = {
-    ("transfer", Point.BEFORE_COMMIT),
-    ("transfer", Point.AFTER_COMMIT),
-    ("pay", Point.BEFORE_COMMIT),
-    ("pay_once", Point.BEFORE_COMMIT),
-    ("pay_blindly", Point.AFTER_CLAIM),
+    ("transfer", Failpoint.BEFORE_COMMIT),
+    ("transfer", Failpoint.AFTER_COMMIT),
+    ("pay", Failpoint.BEFORE_COMMIT),
+    ("pay_once", Failpoint.BEFORE_COMMIT),
+    ("pay_blindly", Failpoint.AFTER_CLAIM),
     ("set_limit", AFTER_ANSWER),
 }
 """One for each effect; `python -m evals.chaos` has all."""
@@ -86,7 +86,7 @@ async def test_a_task_has_effects_once_in_all_its_lives(stage: Stage) -> None:
 @pytest.mark.timeout(120)
 async def test_a_call_that_wakes_up_late_is_not_sent(stage: Stage) -> None:
     """A worker frozen after its claim, until another one has made the call: it looks at the clock before it sends."""
-    cell = await late(stage, SEED, Point.AFTER_CLAIM)
+    cell = await late(stage, SEED, Failpoint.AFTER_CLAIM)
 
     assert cell.is_right, str(cell)
 
