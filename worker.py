@@ -6,7 +6,6 @@ process.require_packages()
 
 import asyncio
 import os
-from collections.abc import Iterable
 from contextlib import AsyncExitStack
 from datetime import UTC, datetime
 from typing import Any
@@ -20,7 +19,6 @@ from activities.providers.prices import PriceList
 from activities.providers.registry import UnknownPlanner
 from activities.registration import Abilities, open_parts
 from activities.storage.store import StoreUnavailable
-from activities.toolbox.declare.tool import Tool
 from activities.toolbox.http.network import BadReach
 from activities.toolbox.registry import ToolMistakes
 from runtime import serve, telemetry
@@ -42,7 +40,7 @@ def main(settings: Settings) -> None:
     try:
         models = SettingsFile.read(settings.settings_file).models
         prices = PriceList(models.known_prices, models.windows, models.compact_at)
-        abilities = Abilities.of(settings, os.environ, prices, front_desk() if settings.is_demo else ())
+        abilities = Abilities.of(settings, os.environ, prices, front_desk().TOOLS if settings.is_demo else ())
         if settings.check:
             typer.echo(abilities.registry.catalogue())
         else:
@@ -55,12 +53,11 @@ def main(settings: Settings) -> None:
     process.leave(0)
 
 
-def front_desk() -> Iterable[Tool[..., Any]]:
-    """The tools of the demo."""
-    # Not at the top: a store that the user named must not get the tables that this import defines.
-    from examples.desk import TOOLS
+def front_desk() -> Any:
+    """The module of the demo."""
+    from examples import desk  # not at the top: it defines tables, which a store that the user named must not get
 
-    return TOOLS
+    return desk
 
 
 async def run(settings: Settings, abilities: Abilities) -> None:
@@ -70,19 +67,11 @@ async def run(settings: Settings, abilities: Abilities) -> None:
     async with AsyncExitStack() as stack:
         server = await stack.enter_async_context(serve.joined(settings, typer.echo))
         buckets = [await stack.enter_async_context(s3(settings.payloads))] if settings.payloads else []
-        opening = open_parts(
-            abilities,
-            settings,
-            version=process.version(),
-            namespace=server.namespace_id,
-            is_searchable=server.is_searchable,
-            buckets=buckets,
+        parts = await stack.enter_async_context(
+            open_parts(abilities, settings, server.namespace_id, server.is_searchable, buckets, process.version())
         )
-        parts = await stack.enter_async_context(opening)
         if settings.is_demo:
-            from examples.desk import seed  # see front_desk()
-
-            await seed(parts.databases.store, datetime.now(UTC).date())
+            await front_desk().seed(parts.databases.store, datetime.now(UTC).date())
         worker = serve.build(
             with_storage(server.client, parts.storage),
             settings.queue,

@@ -167,15 +167,15 @@ class WorkerParts:
 async def open_parts(
     abilities: Abilities,
     options: Options,
-    *,
-    version: str,
     namespace: str,
     is_searchable: bool,
     buckets: Sequence[StorageDriver],
+    version: str,
 ) -> AsyncIterator[WorkerParts]:
     """Open the databases and the HTTP client of a worker; they are closed when the block ends.
 
-    `version` is that of Replan, `namespace` an id.
+    `namespace` is the id of the namespace, `is_searchable` says whether it has Replan's search attributes, `buckets`
+    store large payloads instead of the vault, and `version` is that of Replan.
 
     Raises:
         StoreUnavailable: a database cannot be opened.
