@@ -6,7 +6,7 @@ import urllib.parse
 from temporalio.client import Client
 from temporalio.runtime import Runtime, TelemetryConfig
 
-from client.problem import Exit, Problem
+from client.problem import Problem, ProblemKind
 from runtime.client import Misconfigured, NotConnected, connect
 
 DOCTOR = "python starter.py doctor"
@@ -24,9 +24,10 @@ async def connected(address: str | None, namespace: str | None, profile: str | N
         quiet = Runtime(telemetry=TelemetryConfig(logging=None))  # the SDK's core would write across what is shown
         return await connect(address=address, namespace=namespace, profile=profile, runtime=quiet)
     except NotConnected as error:
-        exit = Exit.BAD_USAGE if isinstance(error, Misconfigured) else Exit.UNREACHABLE
-        code = "misconfigured" if isinstance(error, Misconfigured) else "unreachable"
-        raise Problem(code, error.reason, f"{error.remedy}, or see `{DOCTOR}`", exit) from error
+        is_settings = isinstance(error, Misconfigured)
+        code = "misconfigured" if is_settings else "unreachable"
+        kind = ProblemKind.BAD_REQUEST if is_settings else ProblemKind.UNREACHABLE
+        raise Problem(code, error.reason, f"{error.remedy}, or see `{DOCTOR}`", kind) from error
 
 
 def ui_url(host: str, namespace: str, task_id: str) -> str | None:

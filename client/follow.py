@@ -22,11 +22,11 @@ from temporalio.converter import DataConverter
 from temporalio.exceptions import ApplicationError, FailureError
 from temporalio.service import RPCError, RPCStatusCode
 
-from client.problem import Exit, Problem
+from client.history.fetch import with_step
+from client.problem import Problem, ProblemKind
 from client.tasks import QUERY_TIMEOUT, Handle, final_outcome, query_progress
-from client.workflow_task import FailingTask, failing, unanswered, with_step
-from console.render.terminal import starter
-from console.render.tree import Attempt, Now
+from client.text import starter
+from client.workflow_task import FailingTask, failing, unanswered
 from workflows import ids, routing
 from workflows.agent import AgentWorkflow
 from workflows.faults import parse_faults
@@ -53,6 +53,24 @@ ASKING = (routing.PLAN.kind, routing.REPLAN.kind)
 
 
 @dataclass(frozen=True)
+class Attempt:
+    """The attempt of a running step."""
+
+    number: int
+    of: int | None
+    """None: without limit."""
+    code: str | None = None
+    """What the attempt before met."""
+    due: datetime | None = None
+    """When it begins, while it is waited for."""
+
+    @property
+    def words(self) -> str:
+        """`attempt 2 of 4`."""
+        return f"attempt {self.number}" + (f" of {self.of}" if self.of else "")
+
+
+@dataclass(frozen=True)
 class Sight:
     """How far a task is, as a worker and the server tell it."""
 
@@ -61,10 +79,6 @@ class Sight:
     """Of the running steps, by id."""
     doing: tuple[str, ...] = ()
     """What goes on beside the steps: planning, looking again, finding out what happened."""
-
-    def now(self) -> Now:
-        """What is known beside the Outcome, at this moment."""
-        return Now(datetime.now(UTC), self.attempts)
 
 
 @dataclass(frozen=True)
@@ -353,4 +367,4 @@ class Follower:
         problem = task.problem()
         words = ("undo", task.task_id) if task.task_id != task.workflow_id else ("show", task.task_id, "--follow")
         remedy = f"{problem.remedy}; it was not stopped: `{starter(*words)}` follows it again"
-        return Problem("workflow_task_fails", problem.reason, remedy, Exit.NEEDS_PERSON)
+        return Problem("workflow_task_fails", problem.reason, remedy, ProblemKind.NEEDS_PERSON)

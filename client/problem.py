@@ -1,26 +1,26 @@
-"""What the console says when it cannot do what was asked, and the exit codes of every command."""
+"""Why something that was asked for cannot be done."""
 
-from enum import IntEnum
+from enum import StrEnum
 
 
-class Exit(IntEnum):
-    """Exit codes, the same for every command."""
+class ProblemKind(StrEnum):
+    """Who can do something about a problem, and when."""
 
-    COMPLETED = 0
-    FAILED = 1
-    BAD_USAGE = 2
-    NEEDS_PERSON = 3
-    OVER_BUDGET = 4
-    CANCELLED = 5
-    UNREACHABLE = 6
-    DETACHED = 130
+    BAD_REQUEST = "bad_request"
+    """What was asked cannot be used as it is."""
+    FAILED = "failed"
+    """It was understood, and could not be done."""
+    NEEDS_PERSON = "needs_person"
+    """A person has to act before it can be done."""
+    UNREACHABLE = "unreachable"
+    """No server, or no worker, answers."""
 
 
 class Problem(Exception):
-    """A command cannot go on: what and why in `reason`, what to do in `remedy`."""
+    """Something cannot be done: what and why in `reason`, what to do in `remedy`."""
 
-    def __init__(self, code: str, reason: str, remedy: str, exit: Exit = Exit.BAD_USAGE) -> None:
+    def __init__(self, code: str, reason: str, remedy: str, kind: ProblemKind = ProblemKind.BAD_REQUEST) -> None:
         """`code` is for programs; reason and remedy are one sentence together."""
         said = f"{reason.removesuffix('.')}: {remedy}"
         super().__init__(said if said.endswith((".", "?", "!", "…")) else f"{said}.")
-        self.code, self.reason, self.remedy, self.exit = code, reason, remedy, exit
+        self.code, self.reason, self.remedy, self.kind = code, reason, remedy, kind

@@ -1,42 +1,171 @@
-"""Which effects a reset would leave standing, and which of these could be planned anew under another key."""
+"""Reset: a task goes on from just before a step, in a new run of the same task.
 
-from collections.abc import Mapping, Sequence
+A reset must not lead to an effect that is applied twice: neither by a call that is made again, nor by a planner that
+does not know of the effect and plans it anew under another key.
+"""
+
+import secrets
+from collections.abc import Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from enum import StrEnum
+from typing import NamedTuple
 
-from client.effects import Known, KnownEffect, key_of, own_effects
-from client.history.calls import SINGLE, Call, Calls
-from client.history.records import OWN, Event
+from google.protobuf.message import Message
+from temporalio.api.common.v1 import Payload, WorkflowExecution
+from temporalio.api.enums.v1 import ResetReapplyExcludeType
+from temporalio.api.history.v1 import HistoryEvent
+from temporalio.api.sdk.v1.external_storage_pb2 import ExternalStorageReference
+from temporalio.api.workflowservice.v1 import ResetWorkflowExecutionRequest
+from temporalio.client import Client, WorkflowExecutionDescription, WorkflowExecutionStatus
+from temporalio.converter import JSONProtoPayloadConverter
+from temporalio.service import RPCError, RPCStatusCode
+
+from client.effects import (
+    SINGLE,
+    EffectState,
+    TaskEffect,
+    call_with_key,
+    effect_of,
+    key_of,
+    outlived,
+    own_effects,
+    repeated_by_reset,
+    reset_points,
+)
+from client.follow import View
+from client.history.fetch import fetch_effects, fetch_history, fetch_run
+from client.history.records import OWN, Call, Event
 from client.history.story import Plan, Story
-from workflows.plan import Step
+from client.problem import Problem, ProblemKind
+from client.tasks import Handle
+from client.text import starter
+from client.undo import record_of, require_closed, undo_steps
+from client.workers import ask, ask_for_effects, too_old
+from workflows.agent import AgentWorkflow
+from workflows.inspect import Claim, ClaimsInquiry
+from workflows.plan import Step, canonical, nearest
+from workflows.record import StepRecord, StepStatus
+
+MAX_NAMED = 5
+MAX_TRIES = 5
+"""How often a closed task is set back to its end to be sent a signal, before it ends again."""
+MAX_SIGNAL = 1024 * 1024
+"""Bytes of results in that signal; the server takes 2 MB."""
+SAID: Mapping[EffectState, str] = {
+    EffectState.NONE: "has changed nothing",
+    EffectState.APPLIED: "has changed the world",
+    EffectState.RUNNING: "runs and may change the world",
+    EffectState.UNKNOWN: "may have changed the world",
+}
+
+
+class Fate(StrEnum):
+    """What becomes of effects that a reset goes back over and that could be planned anew."""
+
+    UNDO = "undo"
+    """They are undone first."""
+    KEEP = "keep"
+    """They stay, and the planner is told of them."""
+
+
+class Reset(NamedTuple):
+    """A reset that was done."""
+
+    run_id: str
+    """The new run."""
+    point: Call
+    """The call before which the new run begins."""
+    asked: Call
+    """The call that was asked for; an earlier one is taken where the planner has to decide anew."""
+    kept: Sequence[TaskEffect]
+    """Effects that the new run is told of."""
+    undone: Sequence[TaskEffect]
+    deleted_runs: Sequence[str]
+    """Runs whose history was deleted, so that their effects were not looked at."""
+
+
+class _Prepared(NamedTuple):
+    """What was done about the effects that a reset goes back over."""
+
+    point: Call
+    """Where the task goes back to, so that its planner decides with all that it is told."""
+    told: Sequence[StepRecord] = ()
+    """What the new run is told."""
+    kept: Sequence[TaskEffect] = ()
+    undone: Sequence[TaskEffect] = ()
+
+
+async def reset(
+    client: Client,
+    handle: Handle,
+    *,
+    to: str,
+    reason: str,
+    fate: Fate | None = None,
+    view: View | None = None,
+    is_attended: bool = True,
+) -> Reset:
+    """Begin a new run of a task that keeps what happened before `to` was first scheduled, and its keys.
+
+    `view` sees how effects are undone.
+
+    Raises:
+        Problem: the task has no such step, it never started, an effect would or could be applied twice, its deadline
+            passed, or the store does not have what the new run needs.
+    """
+    seen = await handle.describe()
+    story = Story(await fetch_history(client, handle))
+    step = _step(story, to)
+    _refuse_repeated(story, step, fate)
+    _refuse_late(story)
+    events = (await client.get_workflow_handle(handle.id, run_id=seen.run_id).fetch_history()).events
+    await require_payloads(client, seen.task_queue, [one for one in events if one.event_id <= step.task])
+    there = await _effects(client, story, seen.task_queue, step)
+    if fate is None and there.in_the_way:
+        raise _stands(there)
+    prepared = _Prepared(step)
+    goes_back_over = there.after if fate is Fate.UNDO else [*there.in_the_way, *repeated_by_reset(story, step)]
+    if fate and goes_back_over:
+        await _require_current(client, seen.task_queue)
+        if fate is Fate.UNDO:
+            await _undo(client, handle, there, view or View(), is_attended=is_attended)
+        prepared = _prepare(there, fate)
+    base = seen.run_id
+    if prepared.told:
+        base = await _tell(client, seen, events, prepared.told, reason)
+    run_id = await _begin(client, handle.id, base, prepared.point.task, reason)
+    if seen.status is WorkflowExecutionStatus.RUNNING:
+        _refuse_overtaken(story, Story(await fetch_run(client, handle.id, seen.run_id)), prepared.point)
+    return Reset(run_id, prepared.point, step, prepared.kept, prepared.undone, story.history.deleted)
 
 
 @dataclass(frozen=True)
-class Standing:
+class EffectsAtReset:
     """The effects of a task before a reset of its newest run to before the workflow task that scheduled `point`."""
 
     story: Story
-    made: Calls
-    """The calls of the newest run."""
     point: Call
-    effects: Sequence[KnownEffect]
+    effects: Sequence[TaskEffect]
     """Of all runs."""
 
     @property
-    def after(self) -> list[KnownEffect]:
+    def after(self) -> list[TaskEffect]:
         """Those that stand, or may, and that the run which the reset begins does not know of by itself."""
-        return [one for one in self._later if one.known is not Known.UNDONE]
+        return [one for one in self._later if one.state is not EffectState.UNDONE]
 
     @property
-    def undone(self) -> list[KnownEffect]:
+    def undone(self) -> list[TaskEffect]:
         """Those that were undone, and whose ids the run that the reset begins does not know to be taken."""
-        return [one for one in self._later if one.known is Known.UNDONE]
+        return [one for one in self._later if one.state is EffectState.UNDONE]
 
     @property
-    def in_the_way(self) -> list[KnownEffect]:
+    def in_the_way(self) -> list[TaskEffect]:
         """Those that stand and could be planned anew under another key, by a planner that does not know of them."""
-        told = {record.step.id for record in self.story.history.told}
-        return [one for one in self.after if one.step not in told and not self._is_repeated(one)]
+        known = {record.step.id for record in self.story.history.earlier_effects}
+        return [one for one in self.after if one.step not in known and not self._is_repeated(one)]
 
     @property
     def plan(self) -> Plan | None:
@@ -50,20 +179,22 @@ class Standing:
         is_first = plan is None or (plan.number == 1 and self.point.kind not in OWN)
         return task is not None and task.plan is not None and is_first
 
-    def is_of_plan(self, one: KnownEffect) -> bool:
+    def is_of_plan(self, one: TaskEffect) -> bool:
         """Whether the newest run did it as a step of the plan in force, which has an id of its own there."""
         return one.step in self._steps and one.key in own_effects(self.story)
 
-    def is_in_flight(self, one: KnownEffect) -> bool:
+    def is_in_flight(self, one: TaskEffect) -> bool:
         """Whether its call is scheduled before that point and not ended there, so that the server makes it again."""
-        return any(call.id == one.step and call.event < self.point.task for call in self.made.all)
+        return any(
+            call.id == one.step and call.scheduled.id < self.point.task for call in self.story.history.newest_calls
+        )
 
     @property
     def _here(self) -> Event:
         return Event(self.story.history.runs, self.point.task)
 
     @property
-    def _later(self) -> list[KnownEffect]:
+    def _later(self) -> list[TaskEffect]:
         calls = [call for call in self.story.history.calls if call.is_step and call.ended and call.ended < self._here]
         before = {key_of(self.story, call.id, call.kind) for call in calls}
         return [one for one in self.effects if one.undoes is None and one.key not in before]
@@ -74,7 +205,7 @@ class Standing:
         by_hand = task.plan if task and task.plan else ()
         return {step.id: step for step in (plan.steps if plan else by_hand)}
 
-    def _is_repeated(self, one: KnownEffect) -> bool:
+    def _is_repeated(self, one: TaskEffect) -> bool:
         """Whether its call is certain to be made again with the same key and arguments, and so returns its result.
 
         That is so where no new plan is possible, where it starts at once, and where all that could lead to a new plan
@@ -85,17 +216,18 @@ class Standing:
             return False
         if task is not None and task.limits.replans == 0:
             return True
-        if any(call.id == one.step and call.task <= self.point.task for call in self.made.all):
+        if any(call.id == one.step and call.task <= self.point.task for call in self.story.history.newest_calls):
             return True
-        once = {other.step for other in self.after if other.known is Known.HAPPENED and self._is_once(other)}
+        once = {other.step for other in self.after if other.state is EffectState.APPLIED and self._is_once(other)}
         return self._run_again() - {one.step} - self._descendants(one.step) <= once
 
-    def _is_once(self, one: KnownEffect) -> bool:
+    def _is_once(self, one: TaskEffect) -> bool:
         """Whether a second call with its key changes nothing; a fallback may not be asked a second time."""
         return one.effect in SINGLE and one.key.endswith(f"/{one.step}")
 
     def _run_again(self) -> AbstractSet[str]:
-        over = {call.id for call in self.made.all if call.closed is not None and call.closed < self.point.task}
+        calls = self.story.history.newest_calls
+        over = {call.id for call in calls if call.ended is not None and call.ended.id < self.point.task}
         return self._steps.keys() - over
 
     def _descendants(self, id: str) -> set[str]:
@@ -103,3 +235,272 @@ class Standing:
         while new := {step.id for step in steps.values() if step.dependencies & found} - found:
             found |= new
         return found - {id}
+
+
+async def _effects(client: Client, story: Story, queue: str, point: Call) -> EffectsAtReset:
+    """The effects that the histories of all runs and rollbacks tell; where one was deleted, a worker's ledgers too."""
+    cards = None
+    if story.history.deleted:
+        with suppress(Problem):  # without a worker the histories alone tell
+            cards, _ = await ask_for_effects(client, queue, story.history.task_id)
+    return EffectsAtReset(story, point, await fetch_effects(client, story, cards or ()))
+
+
+def _stands(there: EffectsAtReset) -> Problem:
+    one, all = there.in_the_way[-1], f"`{starter('effects', there.story.history.task_id)}`"
+    did = "was applied" if one.state is EffectState.APPLIED else "may have been applied"
+    more = f", and {len(there.in_the_way) - 1} more" if len(there.in_the_way) > 1 else ""
+    what = f"{one.step!r} ({one.kind}) {did} after {there.point.id!r} and stands{more}"
+    reason = f"{what}: a task that goes back there could apply it again under another key"
+    remedy = f"add `--undo` to undo it first, or `--keep` to let it stay and tell the planner; {all} lists all"
+    return Problem("effect_stands", reason, remedy, ProblemKind.FAILED)
+
+
+def _prepare(there: EffectsAtReset, fate: Fate) -> _Prepared:
+    """Decide where the task goes back to, and what the new run is told.
+
+    Raises:
+        Problem: the plan was written by hand.
+    """
+    after = there.after
+    is_anew = fate is Fate.UNDO or any(not there.is_of_plan(one) for one in there.in_the_way)
+    point = _request(there) if is_anew or there.point.kind in OWN else there.point
+    new = replace(there, point=point)
+    undone = [*(after if fate is Fate.UNDO else ()), *(new.undone if point.kind in OWN else ())]
+    gone = {one.key for one in undone}
+    kept = [one for one in new.after if one.key not in gone and not new.is_in_flight(one)]
+    told = [_record(one, there.story) for one in kept]
+    told += [_as_undone(one, there.story) for one in undone]
+    return _Prepared(point, told, kept, after if fate is Fate.UNDO else ())
+
+
+def _record(one: TaskEffect, story: Story) -> StepRecord:
+    """An effect as a run is told of it, without arguments that are too long for a message."""
+    record = record_of(one, call_with_key(story, one.key), outlived=outlived(story, one.key))
+    spec = story.history.catalogue.specs.get(one.kind) if story.history.catalogue else None
+    small = record.slim(0, spec.paths if spec else ())
+    return small if small is record else small.model_copy(update={"step": record.step.model_copy(update={"args": {}})})
+
+
+def _as_undone(one: TaskEffect, story: Story) -> StepRecord:
+    return _record(one, story).model_copy(update={"status": StepStatus.UNDONE, "result": None})
+
+
+def _request(there: EffectsAtReset) -> Call:
+    """The request for the plan in force: only there the planner can take into account what stands.
+
+    Raises:
+        Problem: no planner is asked for that plan.
+    """
+    if there.is_by_hand:
+        one, id = (there.in_the_way or there.after)[-1], there.story.history.task_id
+        reason = f"The plan of task {id!r} was written by hand, and its steps would be called with their old ids"
+        remedy = f"`{starter('undo', id)}` undoes {one.step!r}; then start the plan as a new task"
+        raise Problem("by_hand", reason, remedy, ProblemKind.FAILED)
+    if there.point.kind in OWN or there.plan is None:
+        return there.point
+    return _first_call(there.story, there.plan.turn.call.id) or there.point
+
+
+async def _undo(client: Client, handle: Handle, there: EffectsAtReset, view: View, *, is_attended: bool) -> None:
+    """Undo the effects after the point, by a workflow that is followed to its end.
+
+    Raises:
+        Problem: the task runs, the plan was written by hand, or something cannot be undone.
+    """
+    _request(there)
+    require_closed(await handle.describe(), starter("cancel", handle.id))
+    specs = there.story.history.catalogue.specs if there.story.history.catalogue else {}
+    after = there.after
+    stays = [f"{one.step} ({one.kind} has no undo)" for one in after if one.kind in specs and not specs[one.kind].undo]
+    if not stays:
+        undo = await undo_steps(client, handle, {one.step for one in after}, view, is_attended=is_attended)
+        stays = [f"{one.step_id} ({one.reason.rstrip('.')})" for one in undo if not one.done]
+        named = {one.step_id for one in undo}
+        sure = [one.step for one in after if one.state is EffectState.APPLIED and one.step not in named]
+        stays += [f"{step} (the rollback did not undo it)" for step in dict.fromkeys(sure)]
+    if stays:
+        reason = f"Task {handle.id!r} was not reset, since this cannot be undone: {', '.join(stays)}"
+        remedy = f"see `{starter('effects', handle.id)}`; with `--keep` it stays and the planner is told"
+        raise Problem("effect_stands", reason, remedy, ProblemKind.FAILED)
+
+
+async def _tell(
+    client: Client,
+    seen: WorkflowExecutionDescription,
+    events: Sequence[HistoryEvent],
+    records: Sequence[StepRecord],
+    reason: str,
+) -> str:
+    """Tell a run of the task what stands by a signal, which a reset of that run carries over; the id of that run.
+
+    A closed task takes no signal: it is first set back to just before its end, where it does nothing but end again.
+
+    Raises:
+        Problem: it was closed from outside, or ended again each time before it was told.
+    """
+    small = _fitting(records)
+    run = seen.run_id
+    for _ in range(MAX_TRIES):
+        if seen.status is not WorkflowExecutionStatus.RUNNING:
+            run = await _begin(client, seen.id, run, _last_task(events, seen.id), reason)
+        one: Handle = client.get_workflow_handle_for(AgentWorkflow.run, seen.id, run_id=run)
+        try:
+            await one.signal(AgentWorkflow.know_earlier_effects, small)
+        except RPCError as error:
+            if error.status is not RPCStatusCode.NOT_FOUND:
+                raise
+            events = (await one.fetch_history()).events
+            continue
+        return run
+    reason = f"Task {seen.id!r} ended again each time before it could be told what stands"
+    raise Problem("untold", reason, "stop its workers, reset it, and start them again", ProblemKind.FAILED)
+
+
+def _last_task(events: Sequence[HistoryEvent], id: str) -> int:
+    """The workflow task that closed a run."""
+    end = events[-1]
+    last = getattr(end, end.WhichOneof("attributes") or "")
+    if not hasattr(last, "workflow_task_completed_event_id"):
+        reason = f"Task {id!r} was closed from outside, and nobody can tell it what stands"
+        remedy = f"`{starter('undo', id)}`, then start a new task"
+        raise Problem("effect_stands", reason, remedy, ProblemKind.FAILED)
+    return int(last.workflow_task_completed_event_id)
+
+
+def _fitting(records: Sequence[StepRecord]) -> list[StepRecord]:
+    """The same without results, where they are too large for a message."""
+    size = sum(len(record.model_dump_json()) for record in records)
+    return [record.slim(len(canonical(record.result)) if size > MAX_SIGNAL else 0) for record in records]
+
+
+async def _begin(client: Client, id: str, run: str, task: int, reason: str) -> str:
+    """Reset a run to before a workflow task, and return the id of the new run."""
+    request = ResetWorkflowExecutionRequest(
+        namespace=client.namespace,
+        workflow_execution=WorkflowExecution(workflow_id=id, run_id=run),
+        reason=reason,
+        workflow_task_finish_event_id=task,
+        request_id=secrets.token_hex(16),
+        reset_reapply_exclude_types=[ResetReapplyExcludeType.RESET_REAPPLY_EXCLUDE_TYPE_CANCEL_REQUEST],
+        identity=client.identity,
+    )
+    return (await client.workflow_service.reset_workflow_execution(request)).run_id
+
+
+def _first_call(story: Story, id: str) -> Call | None:
+    """The first call of the newest run with this id."""
+    return next((call for call in story.history.newest_calls if call.id == id), None)
+
+
+def _step(story: Story, to: str) -> Call:
+    step, id = _first_call(story, to), story.history.task_id
+    if step is not None:
+        return step
+    called = list(dict.fromkeys(call.id for call in story.history.newest_calls))
+    if to in story.steps and not story.history.of_step(to):
+        reason = f"Step {to!r} of task {id!r} never started"
+        raise Problem("not_started", reason, f"reset to one that did: {named(called)}")
+    whose = f"The newest run of task {id!r}, which continues another," if story.history.runs > 1 else f"Task {id!r}"
+    reason = f"{whose} has no step {to!r}{nearest(to, called).rstrip('?')}"
+    remedy = f"reset to one of {named(called)}" if called else "it has not begun; `--again` starts it anew"
+    raise Problem("unknown_step", reason, remedy)
+
+
+def _refuse_repeated(story: Story, step: Call, fate: Fate | None) -> None:
+    """Refuse what would be called again; with a fate only what is called before the planner is asked."""
+    repeated = [
+        call
+        for call in repeated_by_reset(story, step)
+        if fate is None or call.closed is None or call.scheduled.id < step.task
+    ]
+    if not repeated:
+        return
+    one, free = repeated[-1], reset_points(story)
+    did = f"{SAID[effect_of(story, one)]} ({one.kind}, event {one.scheduled.id})"
+    reason = f"Going back to {step.id!r} would do {one.id!r} again, which {did}"
+    if one.closed is None:
+        remedy = f"wait until it has ended, or stop the task with `{starter('cancel', story.history.task_id)}`"
+    elif free:
+        remedy = f"reset to what came after it: {named(free)}; or add `--undo` or `--keep`"
+    else:
+        remedy = "start a new task for what is left to do"
+    raise Problem("changed_world", reason, remedy, ProblemKind.FAILED)
+
+
+def _refuse_late(story: Story) -> None:
+    """A deadline counts from the first start, so a task that is past it would only end again."""
+    task, start = story.history.task, story.history.started_at
+    limit = task.limits.deadline if task else None
+    if limit and start and start + timedelta(seconds=limit) <= datetime.now(UTC):
+        reason = f"The deadline of task {story.history.task_id!r}, {limit:g} s after its start, has passed"
+        raise Problem("deadline", reason, "start a new task", ProblemKind.FAILED)
+
+
+async def _require_current(client: Client, queue: str) -> None:
+    """Refuse where a worker answers that is too old to be told of earlier effects: it would plan them anew."""
+    try:
+        answer = await ask(client, queue, ClaimsInquiry())
+    except Problem:  # nobody is there to plan anything
+        return
+    if answer.lacks is None:
+        raise too_old("to be told what stays")
+
+
+async def require_payloads(client: Client, queue: str, events: Sequence[HistoryEvent]) -> None:
+    """Have a worker look whether all payloads are there that these events only refer to.
+
+    Raises:
+        Problem: one is missing, or no worker tells.
+    """
+    claims = {text: claim for event in events for text, claim in _claims(event)}
+    if not claims:
+        return
+    lacks = (await ask(client, queue, ClaimsInquiry(claims=tuple(claims.values())))).lacks
+    if lacks is None:
+        raise too_old("to look for large results")
+    if lacks:
+        reason = f"The new run would lack what the old one had ({lacks.rstrip('.')})"
+        raise Problem("payload_lost", reason, "start a new task for what is left to do", ProblemKind.FAILED)
+
+
+def _claims(message: Message) -> Iterator[tuple[str, Claim]]:
+    """What a message of the history refers to in a worker's store, each with a text that identifies it."""
+    if isinstance(message, Payload):
+        if reference := reference_of(message):
+            claim = Claim(driver=reference.driver_name, data=dict(reference.claim_data))
+            yield claim.model_dump_json(), claim
+        return
+    for field, value in message.ListFields():
+        if field.message_type is None:
+            continue
+        is_map = field.message_type.GetOptions().map_entry
+        inner = value.values() if is_map else value if field.is_repeated else (value,)
+        for item in inner:
+            if isinstance(item, Message):
+                yield from _claims(item)
+
+
+def reference_of(payload: Payload) -> ExternalStorageReference | None:
+    """Where in external storage a payload lies; None for one that is in the history."""
+    if payload.metadata.get("messageType", b"").decode() != ExternalStorageReference.DESCRIPTOR.full_name:
+        return None
+    reference: ExternalStorageReference = JSONProtoPayloadConverter().from_payload(payload, ExternalStorageReference)
+    return reference
+
+
+def _refuse_overtaken(before: Story, after: Story, point: Call) -> None:
+    """Report what the old run did in the world between the look at it and its end."""
+    known = {(call.scheduled.id, effect_of(before, call)) for call in before.history.newest_calls}
+    for call in reversed(after.history.newest_calls):
+        state = effect_of(after, call)
+        is_later = (call.ended or call.scheduled).id > point.task
+        if state is not EffectState.NONE and is_later and (call.scheduled.id, state) not in known:
+            reason = f"The task was reset, but meanwhile its old run had called {call.id!r}, which {SAID[state]}"
+            remedy = f"stop it with `{starter('cancel', before.history.task_id)}` unless that may happen twice"
+            raise Problem("overtaken", reason, remedy, ProblemKind.FAILED)
+
+
+def named(ids: Sequence[str]) -> str:
+    """The first of the ids."""
+    return ", ".join(ids[:MAX_NAMED]) + (", ..." if len(ids) > MAX_NAMED else "")

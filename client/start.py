@@ -13,7 +13,7 @@ from temporalio.exceptions import WorkflowAlreadyStartedError
 
 from client.problem import Problem
 from client.tasks import Handle
-from console.render.terminal import starter
+from client.text import starter
 from workflows.agent import AgentWorkflow
 from workflows.budget import Limits
 from workflows.details import summary

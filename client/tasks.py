@@ -15,8 +15,8 @@ from temporalio.client import (
 from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError, RPCStatusCode
 
-from client.problem import Exit, Problem
-from console.render.terminal import one_line, starter
+from client.problem import Problem
+from client.text import one_line, starter
 from workflows.agent import OUTCOME_MEMO, AgentWorkflow
 from workflows.outcome import Ending, Outcome
 from workflows.progress import Progress
@@ -76,22 +76,6 @@ async def _closed_from_outside(handle: Handle) -> Outcome:
     account = Progress(task=Task(text=str(memo.get("task") or seen.id)), task_id=seen.id, started_at=seen.start_time)
     account.end(Ending(status=status, reason=f"The task was {how}.", code="closed"), seen.close_time or seen.start_time)
     return account.outcome(seen.start_time)
-
-
-_BY_STATUS = {
-    TaskStatus.RUNNING: Exit.COMPLETED,
-    TaskStatus.WAITING: Exit.NEEDS_PERSON,
-    TaskStatus.COMPLETED: Exit.COMPLETED,
-    TaskStatus.ESCALATED: Exit.NEEDS_PERSON,
-    TaskStatus.OVER_BUDGET: Exit.OVER_BUDGET,
-    TaskStatus.CANCELLED: Exit.CANCELLED,
-    TaskStatus.FAILED: Exit.FAILED,
-}
-
-
-def exit_code(outcome: Outcome) -> Exit:
-    """The exit code of a task that stands so; a plan or a task that was refused is bad usage."""
-    return Exit.BAD_USAGE if outcome.code in ("plan_refused", "task_refused") else _BY_STATUS[outcome.status]
 
 
 TASK_TYPE = "AgentWorkflow"

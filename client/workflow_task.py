@@ -21,14 +21,13 @@ from temporalio.api.workflowservice.v1 import GetWorkflowExecutionHistoryReverse
 from temporalio.client import Client, WorkflowExecutionDescription
 from temporalio.converter import DataConverter
 
-from client.history import calls
-from client.history.calls import UNREADABLE
-from client.problem import Exit, Problem
-from console.options import Common
-from console.render.terminal import cut, one_line, printable, starter
+from client.problem import Problem, ProblemKind
+from client.text import cut, one_line, printable, starter, worker
 from workflows.faults import parse_faults
 from workflows.ids import reset_rollback_id, rollback_id
 
+UNREADABLE = (ValueError, LookupError, RuntimeError)
+"""What decoding raises for payloads of a codec that is not here, or of another client."""
 PAGE, MAX_PAGES = 20, 10
 """Of the history from its end: a streak of failures is one event, and a few more for each signal and cancel request."""
 MAX_MESSAGE = 300
@@ -140,7 +139,7 @@ class FailingTask(BaseModel):
     @property
     def remedy(self) -> str:
         """The way out: what a person can do, the best first."""
-        start = f"`python worker.py{Common(queue=self.queue).at_queue}`"
+        start = f"`{worker(self.queue)}`"
         serve = "" if self.is_taken else f" (no worker has it now: {start})"
         return f"{self.cure}{serve}; {self._else}"
 
@@ -179,7 +178,7 @@ class FailingTask(BaseModel):
 
     def problem(self) -> Problem:
         """The same as the end of a command."""
-        return Problem("workflow_task_fails", self.reason, self.remedy, Exit.NEEDS_PERSON)
+        return Problem("workflow_task_fails", self.reason, self.remedy, ProblemKind.NEEDS_PERSON)
 
 
 async def failing(client: Client, seen: WorkflowExecutionDescription) -> FailingTask | None:
@@ -257,20 +256,6 @@ def unanswered(seen: WorkflowExecutionDescription, message: str) -> FailingTask:
         task_id=seen.id,
         queue=seen.task_queue,
     )
-
-
-async def with_step(client: Client, found: FailingTask) -> FailingTask:
-    """The same with the newest step that `reset` may go back to, for which the whole run is read.
-
-    Raises:
-        RPCError: the server does not answer.
-    """
-    if found.task_id != found.workflow_id:
-        return found
-    history = await client.get_workflow_handle(found.workflow_id).fetch_history()
-    made = await calls.read_calls(history.events, client.data_converter)
-    free = [call.id for call in made.all if made.first(call.id) == call and not made.undone_by(call)]
-    return found.model_copy(update={"step": free[-1] if free else None})
 
 
 async def _streak(client: Client, seen: WorkflowExecutionDescription) -> AsyncIterator[HistoryEvent]:

@@ -13,7 +13,8 @@ from typing import Any, TextIO
 import typer
 from typer.completion import get_completion_inspect_parameters
 
-from client.problem import Exit, Problem
+from client.problem import Problem, ProblemKind
+from console.exits import OF_PROBLEM, Exit
 from console.render import document
 
 UNREAD = 128 + 13
@@ -128,7 +129,7 @@ def _report(problem: Problem, arguments: list[str]) -> int:
         print(views.of_problem(problem))
     else:
         _complain(str(problem))
-    return problem.exit
+    return OF_PROBLEM[problem.kind]
 
 
 def run(work: Callable[[], Coroutine[Any, Any, int]]) -> int:
@@ -147,6 +148,6 @@ def run(work: Callable[[], Coroutine[Any, Any, int]]) -> int:
             raise Problem("refused", "The server does not take this (invalid_argument)", remedy) from error
         reason = f"The server did not answer ({error.status.name.lower()})"
         remedy = "see whether it runs (`python starter.py doctor`), and try again; the task goes on meanwhile"
-        raise Problem("unreachable", reason, remedy, Exit.UNREACHABLE) from error
+        raise Problem("unreachable", reason, remedy, ProblemKind.UNREACHABLE) from error
     finally:
         begun.close()  # where Ctrl-C came before its first step

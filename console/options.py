@@ -2,19 +2,18 @@
 
 import functools
 import inspect
-import shlex
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from client.text import QUEUE, at_queue
+
 if TYPE_CHECKING:  # the SDK takes half a second, which --help does not have
     from temporalio.client import Client
 
     from client.tasks import Handle
-
-QUEUE = "replan"
 
 TaskId = Annotated[
     str | None, typer.Argument(metavar="ID", help="The id of the task or its beginning; else the newest.")
@@ -51,7 +50,7 @@ class Common:
     @property
     def at_queue(self) -> str:
         """` --queue NAME`, for a command that is shown; empty for the usual queue."""
-        return "" if self.queue == QUEUE else f" --queue {shlex.quote(self.queue)}"
+        return at_queue(self.queue)
 
     async def at(self, task: "Handle") -> "Common":
         """The same with the queue that a task is on, whose workers alone can answer for it."""

@@ -17,8 +17,8 @@ from rich.console import Console
 from rich.terminal_theme import TerminalTheme
 from rich.text import Text
 
-from client.problem import Exit
 from console.demo import ROOT, TASK, Playground, opened, starter
+from console.exits import Exit
 from console.render.terminal import DONE, wrapped
 
 if TYPE_CHECKING:  # of the extra `pictures`, which only the photographs need

@@ -1,19 +1,25 @@
 """Fetching a task's history from the server: page by page, over all its runs."""
 
+from collections.abc import Sequence
 from datetime import datetime
 
 from temporalio.api.enums.v1 import PendingActivityState
 from temporalio.client import Client, WorkflowExecutionStatus, WorkflowHistoryEventAsyncIterator
 from temporalio.service import RPCError, RPCStatusCode
 
-from client.history.reader import Reading
-from client.history.records import History
+from client.effects import TaskEffect, all_effects, reset_points
+from client.history.reader import Reading, read_history
+from client.history.records import ONE_RUN, History
+from client.history.story import Story
 from client.tasks import Handle
-from client.workflow_task import failing, with_step
-from console.explain.words import ONE_RUN
-from console.render.terminal import COVERS_ALL_RUNS, ROLLBACK_OF
+from client.workflow_task import FailingTask, failing
 from workflows.ids import reset_rollback_id, rollback_id
+from workflows.inspect import EffectCard
 
+ROLLBACK_OF = "origin"
+"""The memo of a rollback: the first run of the task that it undoes."""
+COVERS_ALL_RUNS = "covers_all_runs"
+"""The memo of a rollback that knows what earlier runs of the task did, before a reset."""
 SCHEDULED = PendingActivityState.PENDING_ACTIVITY_STATE_SCHEDULED
 
 
@@ -33,7 +39,8 @@ async def fetch_history(client: Client, handle: Handle) -> History:
         failure = one.last_failure if one.HasField("last_failure") else None
         await reading.pending(one.activity_id, one.attempt, failure, running=one.state != SCHEDULED)
     if found := await failing(client, seen):  # with the attempt, which no event tells
-        reading.history.failing = await with_step(client, found)
+        is_task = found.task_id == found.workflow_id
+        reading.history.failing = _with_step(found, reading.history) if is_task else found
     if reading.history.end is not None:
         reading.history.rollback = await rollback(client, handle.id, reading.history.end.at)
     await _read_earlier(client, reading.history)
@@ -42,25 +49,61 @@ async def fetch_history(client: Client, handle: Handle) -> History:
     return reading.history
 
 
+async def with_step(client: Client, found: FailingTask) -> FailingTask:
+    """The same with the newest step that `reset` may go back to, for which the whole run is read.
+
+    Raises:
+        RPCError: the server does not answer.
+    """
+    if found.task_id != found.workflow_id:
+        return found
+    run_id = (await client.get_workflow_handle(found.workflow_id).describe()).run_id
+    return _with_step(found, await fetch_run(client, found.workflow_id, run_id))
+
+
+def _with_step(found: FailingTask, history: History) -> FailingTask:
+    points = reset_points(Story(history))
+    return found.model_copy(update={"step": points[-1] if points else None})
+
+
+async def fetch_run(client: Client, id: str, run_id: str) -> History:
+    """The history of one run of a workflow.
+
+    Raises:
+        RPCError: the server does not answer, or does not have the run.
+    """
+    history = await read_history(id, _run(client, id, run_id), client.data_converter)
+    history.run_ids.append(run_id)
+    return history
+
+
+async def fetch_effects(client: Client, story: Story, cards: Sequence[EffectCard]) -> list[TaskEffect]:
+    """The effects of a task, from the histories of all its runs and rollbacks, and from these rows of ledgers.
+
+    Raises:
+        RPCError: the server does not answer.
+    """
+    undone = [Story(one) for one in await rollbacks(client, story.history.task_id, story.history.first_run)]
+    newest = undone.pop() if undone else None
+    return all_effects(story, newest, cards, undone)
+
+
 async def _read_earlier(client: Client, newest: History) -> None:
     """Read the other runs of the task, which resets left behind; each names the run that it was made of."""
     known, waiting = set(newest.run_ids), newest.related - set(newest.run_ids)
     while waiting:
         run = waiting.pop()
         known.add(run)
-        reading = Reading(newest.task_id, client.data_converter)
-        reading.history.run_ids.append(run)
         try:
-            async for event in _run(client, newest.task_id, run):
-                await reading.add(event)
+            history = await fetch_run(client, newest.task_id, run)
         except RPCError as error:
             if error.status is not RPCStatusCode.NOT_FOUND:
                 raise
             newest.deleted.append(run)
             continue
-        waiting |= reading.history.related - known
-        if reading.history.first_run == newest.first_run:
-            newest.earlier.append(reading.history)
+        waiting |= history.related - known
+        if history.first_run == newest.first_run:
+            newest.earlier.append(history)
     newest.earlier.sort(key=lambda one: one.last_at)
 
 
@@ -77,10 +120,7 @@ async def rollbacks(client: Client, id: str, first_run: str) -> list[History]:
         for run in await _runs_of(client, rollback):
             seen = await client.get_workflow_handle(rollback, run_id=run).describe()
             if await seen.memo_value(ROLLBACK_OF, None) == first_run:
-                reading = Reading(rollback, client.data_converter)
-                async for event in _run(client, rollback, run):
-                    await reading.add(event)
-                found.append(reading.history)
+                found.append(await fetch_run(client, rollback, run))
     return sorted(found, key=lambda one: one.last_at)
 
 

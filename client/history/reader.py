@@ -256,8 +256,9 @@ class Reading:
             self.history.undo_asked.append(self._at(event.event_id))
         elif event.workflow_execution_signaled_event_attributes.signal_name == KNOW_EARLIER_EFFECTS:
             payloads = event.workflow_execution_signaled_event_attributes.input.payloads
-            told = await self._payloads.value(event.event_id, "signal", payloads)
-            self.history.told += [StepRecord.model_validate(one) for one in told] if isinstance(told, list) else []
+            records = await self._payloads.value(event.event_id, "signal", payloads)
+            known = [StepRecord.model_validate(one) for one in records] if isinstance(records, list) else []
+            self.history.earlier_effects += known
 
     def _relate(self, *runs: str) -> None:
         self.history.related.update(run for run in runs if run)
@@ -330,7 +331,8 @@ class Reading:
 
     async def _call_scheduled(self, event: HistoryEvent) -> None:
         of = event.activity_task_scheduled_event_attributes
-        call = Call(of.activity_id, of.activity_type.name, _when(event), self._at(event.event_id))
+        task = of.workflow_task_completed_event_id
+        call = Call(of.activity_id, of.activity_type.name, _when(event), self._at(event.event_id), task)
         call.allowed = of.retry_policy.maximum_attempts
         if call.kind in CONVERSING:
             call.situation = await self._payloads.model(event.event_id, "input", of.input.payloads, Situation)

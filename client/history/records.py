@@ -10,7 +10,7 @@ from temporalio.exceptions import RetryState
 
 from client.workflow_task import FailingTask
 from workflows import ids, routing
-from workflows.catalogue import Catalogue, Effect, ToolSpec
+from workflows.catalogue import Catalogue, ToolSpec
 from workflows.faults import Code, Fault, Quadrant
 from workflows.outcome import Outcome
 from workflows.plan import Proposed
@@ -21,6 +21,7 @@ from workflows.task import Task
 PLANNING = (routing.PLAN.kind, routing.REPLAN.kind)
 CONVERSING = (*PLANNING, routing.COMPACT.kind)
 """What a planner is asked; the last one only shortens the conversation."""
+SPECS = {spec.kind: spec for spec in routing.INTERNAL}
 OWN = frozenset({*CONVERSING, routing.CATALOGUE.kind, routing.INSPECT.kind})
 
 
@@ -66,6 +67,8 @@ class Call:
     kind: str
     at: datetime
     scheduled: Event
+    task: int = 0
+    """The event of the workflow task that scheduled it."""
     args: JsonValue = None
     allowed: int = 1
     """Attempts that it was granted; 0 means no limit."""
@@ -105,7 +108,7 @@ class Call:
     @property
     def owner(self) -> str:
         """The id of the call for which it was made: its own, unless it looked or found out something."""
-        return f"{ids.UNDO if self.id.startswith(ids.UNDO) else ''}{self.step}"
+        return ids.of_undo(self.step) if self.id.startswith(ids.UNDO) else self.step
 
     @property
     def outlived(self) -> bool:
@@ -144,6 +147,8 @@ class Call:
         return not (self.is_own or self.is_look or self.is_reconcile or self.is_undo)
 
 
+ONE_RUN = "one_run"
+"""A rollback that is completed and looked at the last run of its task alone, as those of an older console."""
 LONG_AGO = datetime.min.replace(tzinfo=UTC)
 
 
@@ -156,6 +161,19 @@ class Timer:
     summary: str
     ended: Event | None = None
     fired: bool = False
+
+    @property
+    def is_deadline(self) -> bool:
+        """Whether the task ends when it fires."""
+        return self.summary == ids.DEADLINE_TIMER
+
+    def reconciles(self, call: Call) -> bool:
+        """Whether no attempt of a call can still be running when it fires."""
+        return ids.is_reconcile_timer(self.summary, call.owner)
+
+    def retries(self, call: Call) -> bool:
+        """Whether a call is scheduled again when it fires."""
+        return ids.is_retry_timer(self.summary, call.id, call.kind)
 
 
 @dataclass(frozen=True)
@@ -235,7 +253,7 @@ class History:
     pending: dict[str, Pending] = field(default_factory=dict)
     """By activity id."""
     unreadable: list[Unreadable] = field(default_factory=list)
-    told: list[StepRecord] = field(default_factory=list)
+    earlier_effects: list[StepRecord] = field(default_factory=list)
     """Effects of earlier runs that `reset` told it of."""
     run_ids: list[str] = field(default_factory=list)
     """The runs that it was read from, the oldest first."""
@@ -259,6 +277,11 @@ class History:
         return [call for call in self.calls if call.is_planning]
 
     @property
+    def newest_calls(self) -> list[Call]:
+        """The calls of the newest run."""
+        return [call for call in self.calls if call.scheduled.run == self.runs]
+
+    @property
     def compactions(self) -> list[Call]:
         """The calls that summarised older turns of the conversation."""
         return [call for call in self.calls if call.kind == routing.COMPACT.kind]
@@ -277,10 +300,4 @@ class History:
 
     def spec(self, kind: str) -> ToolSpec | None:
         """What a kind promised this task, where that can be read."""
-        own = {spec.kind: spec for spec in routing.INTERNAL}
-        return own.get(kind) or (self.catalogue.specs.get(kind) if self.catalogue else None)
-
-    def changes_world(self, kind: str) -> bool | None:
-        """Whether a kind may change the world; None where that cannot be read."""
-        spec = self.spec(kind)
-        return spec.effect is not Effect.READ if spec else None
+        return SPECS.get(kind) or (self.catalogue.specs.get(kind) if self.catalogue else None)

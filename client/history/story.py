@@ -1,6 +1,7 @@
 """What a new plan changed: steps kept, changed, added, dropped, with the arguments that are different."""
 
-from collections.abc import Iterator, Sequence
+import re
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
@@ -8,12 +9,13 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, JsonValue
 
 from client.history.records import Call, Closed, Event, History
-from console.render.tree import turn_of
 from workflows import routing
 from workflows.plan import Answer, GiveUp, NewSteps, Question, Step
 from workflows.record import FaultRecord
 
 REFUSED_AT_THE_END = ("plan_refused", "proposals_rejected")
+OF_TURN = re.compile(r"t(\d+)\.c\d+(\.b\d+)?")
+"""The id of a step that a model called for by itself: `t7.c0`."""
 
 
 class Verdict(StrEnum):
@@ -207,6 +209,11 @@ def _called_after(history: History, turn: Turn) -> tuple[Step, ...]:
         if call.is_step and until and call.scheduled <= until
     }
     return tuple(steps.values())
+
+
+def turn_of(ids: Iterable[str]) -> int | None:
+    """The number of the turn in which a model called for these steps; None where it planned them."""
+    return next((int(found[1]) for found in map(OF_TURN.fullmatch, ids) if found), None)
 
 
 MISSING = "(none)"

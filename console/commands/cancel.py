@@ -2,15 +2,14 @@
 
 from typing import Any
 
-from temporalio.client import Client, WorkflowExecutionStatus
+from temporalio.client import Client
 
-from client.problem import Exit, Problem
+from client import undo as undoing
 from client.tasks import Handle
-from client.workflow_task import failing, with_step
+from client.text import printable, starter
+from console.exits import Exit
 from console.options import Common
 from console.render import document
-from console.render.terminal import printable, starter
-from workflows.agent import AgentWorkflow
 
 
 async def cancel(client: Client, handle: Handle, common: Common, *, undo: bool = False) -> int:
@@ -21,22 +20,11 @@ async def cancel(client: Client, handle: Handle, common: Common, *, undo: bool =
     Raises:
         Problem: it has ended already.
     """
-    seen = await handle.describe()
-    if seen.status is not WorkflowExecutionStatus.RUNNING:
-        how = seen.status.name.lower() if seen.status else "closed"
-        reason = f"Task {handle.id!r} has ended already ({how})"
-        shows = f"`{starter('show', handle.id)}` shows how"
-        remedy = f"`{starter('undo', handle.id)}` takes back what it did" if undo else shows
-        raise Problem("closed", reason, remedy, Exit.FAILED)
-    found = await failing(client, seen)  # before the request, which begins the count of attempts anew
-    if undo:
-        await handle.signal(AgentWorkflow.undo_when_cancelled)
-    await handle.cancel()
+    found = await undoing.cancel(client, handle, undo=undo)
     said = f"{printable(handle.id)} was asked to stop{' and to undo what it has done' if undo else ''}."
     asked = f"{said} See what is done: {starter('show', handle.id)}"
     fields: dict[str, Any] = {"task_id": handle.id, "cancel_requested": True, "undo": undo, "failing": None}
     if found is not None:
-        found = await with_step(client, found)
         fields["failing"] = found.document()
         asked = f"{said} It cannot do that yet. {printable(str(found.problem()))}"
     print(document.of_anything(fields) if common.json else asked)

@@ -42,11 +42,12 @@ async def reset(
     """Re-run from before STEP; refused if an effect could be applied twice."""
     from client import tasks
     from client.problem import Problem
+    from client.reset import Fate
     from console.commands import reset as resetting
 
     if undo and keep:
         raise Problem("usage", "`--undo` and `--keep` do not go together", "give one of them")
-    fate = resetting.Fate.UNDO if undo else resetting.Fate.KEEP if keep else None
+    fate = Fate.UNDO if undo else Fate.KEEP if keep else None
     client = await common.connected()
     return await resetting.reset(client, await tasks.find_task(client, id), common, to=to, why=reason, fate=fate)
 

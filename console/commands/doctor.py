@@ -15,13 +15,15 @@ from temporalio.client import Client
 from temporalio.service import RPCError, RPCStatusCode
 
 from client.connection import ui_base
-from client.problem import Exit, Problem
+from client.problem import Problem
 from client.tasks import TASK_TYPE
+from client.text import one_line, starter
+from client.workers import ask
 from client.workflow_task import ROLLBACK, FailingTask, failing
-from console.commands.tools import ask
+from console.exits import Exit
 from console.options import Common
 from console.render import document
-from console.render.terminal import one_line, size, starter, wrapped
+from console.render.terminal import size, wrapped
 from runtime.client import VALUE_TYPES, Misconfigured, NoNamespace, NotConnected, connect
 from runtime.process import version
 from workflows.attributes import TYPES
@@ -349,7 +351,7 @@ async def _answers(url: str) -> bool:
 async def _worker(client: Client, common: Common) -> list[Check]:
     asked, start = datetime.now(UTC), f"python worker.py{common.at_queue}"
     try:
-        said = await ask(client, common, WorkerInquiry())
+        said = await ask(client, common.queue, WorkerInquiry())
     except Problem as none:
         failed = Check("worker", Status.FAIL, none.reason, none.remedy)
         return [failed, *skipped(OF_WORKER, "needs a worker")]

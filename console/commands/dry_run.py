@@ -7,11 +7,12 @@ from typing import Any
 from pydantic import JsonValue
 from temporalio.client import Client
 
-from client.problem import Exit, Problem
-from console.commands import tools
+from client.text import cut, one_line
+from client.workers import ask, too_old
+from console.exits import Exit
 from console.options import Common
 from console.render import document
-from console.render.terminal import cut, one_line, size, wrapped
+from console.render.terminal import size, wrapped
 from workflows.catalogue import Effect, ToolSpec
 from workflows.inspect import Draft, PlanInquiry
 from workflows.outcome import Ending
@@ -171,9 +172,11 @@ async def _drafted(client: Client, task: Task, common: Common) -> Draft:
     Raises:
         Problem: no worker answers, it cannot draft, or the planner takes too long.
     """
-    notice = "still waiting for the planner; Ctrl-C stops asking"
-    found = await tools.ask(client, common, PlanInquiry(task=task), notice=notice)
+    found = await ask(client, common.queue, PlanInquiry(task=task), on_wait=_print_wait)
     if found.draft is None:
-        remedy = "restart it on the version of this console"
-        raise Problem("old_worker", "The worker is too old for --dry-run", remedy, Exit.FAILED)
+        raise too_old("for --dry-run")
     return found.draft
+
+
+def _print_wait() -> None:
+    print("still waiting for the planner; Ctrl-C stops asking", file=sys.stderr)

@@ -6,8 +6,8 @@ import sys
 from temporalio.client import Client
 
 from client.history import fetch
-from client.problem import Exit
 from client.tasks import Handle
+from console.exits import Exit
 from console.explain import explanation, page
 from console.explain import page as one_step
 from console.options import Common

@@ -2,18 +2,15 @@
 
 import sys
 import tempfile
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
-from temporalio.api.history.v1 import HistoryEvent, WorkflowExecutionStartedEventAttributes
 from temporalio.client import Client, WorkflowHistory
-from temporalio.converter import DataConverter
 
-from client.history.reader import Reading
-from client.problem import Exit, Problem
-from client.redaction import Redaction
+from client import export as exporting
+from client.export import Export
+from client.problem import Problem
 from client.tasks import Handle
+from console.exits import Exit
 from console.explain import explanation
 from console.options import Common
 from console.render import document
@@ -44,38 +41,27 @@ async def export(client: Client, handle: Handle, common: Common, file: str, *, r
     Raises:
         Problem: the file cannot be written.
     """
-    run_id = (await handle.describe()).run_id
-    history = await client.get_workflow_handle(handle.id, run_id=run_id).fetch_history()
-    events, redaction = list(history.events), Redaction()
-    task_id = redaction.text(handle.id) if redact else handle.id
-    events = redaction.events(events) if redact else events
-    fields = {"task_id": task_id, "run_id": run_id, "redacted": redact}
-    fields["explain"] = await _explained(task_id, events, client.data_converter)
-    fields |= WorkflowHistory(task_id, events).to_json_dict()
+    done = await exporting.export(client, handle, redact=redact)
+    fields = {"task_id": done.task_id, "run_id": done.run_id, "redacted": redact}
+    fields["explain"] = explanation.document(explanation.of(done.history))
+    fields |= WorkflowHistory(done.task_id, done.events).to_json_dict()
     _write(document.of_anything(fields), file, force=force)
-    _notes(history.events[0].workflow_execution_started_event_attributes, redaction)
+    _print_notes(done)
     if file != STDOUT:
-        said = {"task_id": handle.id, "run_id": run_id, "file": file, "events": len(events), "redacted": redact}
-        line = f"{handle.id}: {len(events)} events in {file}{', redacted' if redact else ''}"
+        count = len(done.events)
+        said = {"task_id": handle.id, "run_id": done.run_id, "file": file, "events": count, "redacted": redact}
+        line = f"{handle.id}: {count} events in {file}{', redacted' if redact else ''}"
         print(document.of_anything(said) if common.json else line)
     return Exit.COMPLETED
 
 
-async def _explained(task_id: str, events: Sequence[HistoryEvent], converter: DataConverter) -> dict[str, Any]:
-    """What `explain` says of these events, so that the two halves of a file have the same placeholders."""
-    reading = Reading(task_id, converter)
-    for event in events:
-        await reading.add(event)
-    return explanation.document(explanation.of(reading.history))
-
-
-def _notes(began: WorkflowExecutionStartedEventAttributes, redaction: Redaction) -> None:
+def _print_notes(done: Export) -> None:
     """Say what a reader of the file will miss."""
-    if redaction.opaque:
-        what = f"{redaction.opaque} payloads, which a codec wrote or which lie in external storage, are as they were"
+    if done.opaque:
+        what = f"{done.opaque} payloads, which a codec wrote or which lie in external storage, are as they were"
         print(f"note: {what}", file=sys.stderr)
-    if began.continued_execution_run_id:
-        print(f"note: the task began in earlier runs, the last {began.continued_execution_run_id}", file=sys.stderr)
+    if done.continues:
+        print(f"note: the task began in earlier runs, the last {done.continues}", file=sys.stderr)
 
 
 def _write(text: str, file: str, *, force: bool) -> None:

@@ -16,13 +16,13 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from client import tasks as finding
 from client.connection import ui_url
-from client.history.calls import UNREADABLE
-from client.problem import Exit, Problem
+from client.problem import Problem
 from client.start import TASK_MEMO
-from client.workflow_task import FailingTask, failing
+from client.text import one_line, starter
+from client.workflow_task import UNREADABLE, FailingTask, failing
+from console.exits import Exit
 from console.options import Common
 from console.render import document
-from console.render.terminal import one_line, starter
 from workflows import attributes
 from workflows.faults import Code
 from workflows.outcome import Outcome

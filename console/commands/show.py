@@ -4,27 +4,29 @@ import asyncio
 import json
 import os
 import sys
+from datetime import UTC, datetime
 
 from pydantic import JsonValue
 from temporalio.api.common.v1 import Payload
 from temporalio.api.history.v1 import HistoryEvent
-from temporalio.api.sdk.v1.external_storage_pb2 import ExternalStorageReference
 from temporalio.client import Client
-from temporalio.converter import JSONProtoPayloadConverter
 
 from client.connection import ui_url
 from client.follow import Follower, Sight, View, look
 from client.history import fetch
+from client.history.fetch import with_step
 from client.history.story import Story
-from client.problem import Exit, Problem
-from client.tasks import Handle, exit_code, final_outcome
-from client.workflow_task import with_step
-from console.commands import tools
+from client.problem import Problem, ProblemKind
+from client.reset import reference_of
+from client.tasks import Handle, final_outcome
+from client.text import printable, starter
+from client.workers import ask
+from console.exits import Exit, exit_code
 from console.explain import words, world
 from console.options import Common
 from console.render import document, tree
 from console.render.live import Live
-from console.render.terminal import Paint, printable, size, starter
+from console.render.terminal import Paint, size
 from console.render.tree import WIDTH
 from console.render.views import Aside, Events, Lines
 from workflows.inspect import PayloadInquiry
@@ -47,7 +49,7 @@ async def print_result(client: Client, handle: Handle, common: Common, step: str
         size, digest = payload.external_payloads[0].size_bytes, claim.get("digest") or claim.get("hash_value")
         print(f"{size} bytes, sha256 {digest}, from a worker's store", file=sys.stderr)
         inquiry = PayloadInquiry(driver=reference.driver_name, claim=claim)
-        value = (await tools.ask(client, common, inquiry)).payload
+        value = (await ask(client, common.queue, inquiry)).payload
     print(document.written(value.get("result") if isinstance(value, dict) else value))
     return Exit.COMPLETED
 
@@ -68,14 +70,6 @@ def _returned(events: list[HistoryEvent], step: str) -> Payload:
         known = nearest(step, returned)
         raise Problem("unknown_step", f"No step {step!r} of this run has a result{known}", "see `show` for its steps")
     return returned[step][0]
-
-
-def reference_of(payload: Payload) -> ExternalStorageReference | None:
-    """What says where the payload lies; None for one that is here."""
-    if payload.metadata.get("messageType", b"").decode() != ExternalStorageReference.DESCRIPTOR.full_name:
-        return None
-    reference: ExternalStorageReference = JSONProtoPayloadConverter().from_payload(payload, ExternalStorageReference)
-    return reference
 
 
 def check(common: Common, *, jsonl: bool, follows: bool) -> None:
@@ -130,7 +124,8 @@ async def show(client: Client, handle: Handle, common: Common) -> int:
         return exit_code(outcome)
     place, live = _place(client, handle), sys.stdout.isatty()
     width = size(sys.stdout)[0] if live else WIDTH
-    body, closing = tree.body(outcome, place, width, sight.now() if sight else None), tree.closing(outcome)
+    now = tree.Now(datetime.now(UTC), sight.attempts) if sight else None
+    body, closing = tree.body(outcome, place, width, now), tree.closing(outcome)
     body += [printable(f"  ● {what}") for what in sight.doing] if sight else []
     closing += [printable(words.rolled_back(handle.id, rolled_back))] if rolled_back else []
     closing += await _earlier(client, handle)
@@ -174,7 +169,7 @@ async def _standing(client: Client, handle: Handle, common: Common) -> tuple[Out
     found = await look(client, handle)
     if found is None:
         remedy = "see whether it runs (`python starter.py doctor`), and try again"
-        raise Problem("unreachable", "The server does not answer", remedy, Exit.UNREACHABLE)
+        raise Problem("unreachable", "The server does not answer", remedy, ProblemKind.UNREACHABLE)
     if found.closed:
         return await final_outcome(handle), None
     if found.failing is not None:
@@ -182,7 +177,7 @@ async def _standing(client: Client, handle: Handle, common: Common) -> tuple[Out
     if found.sight is None:
         reason = f"Task {handle.id!r} is running, but no worker answers for it"
         remedy = f"start one with `python worker.py{(await common.at(handle)).at_queue}`"
-        raise Problem("no_worker", reason, remedy, Exit.UNREACHABLE)
+        raise Problem("no_worker", reason, remedy, ProblemKind.UNREACHABLE)
     return found.sight.outcome, found.sight
 
 

@@ -12,8 +12,8 @@ from temporalio.client import Client, WorkflowExecutionStatus
 from client import tasks
 from client.problem import Problem
 from client.tasks import final_outcome
+from client.text import cut, one_line, starter
 from console.options import Common
-from console.render.terminal import cut, one_line, starter
 from console.render.tree import CLOSED, is_undo
 from runtime.settings_file import BadSettings, Profile, SettingsFile
 from workflows.outcome import Outcome, OutcomeStep

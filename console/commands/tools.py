@@ -1,46 +1,39 @@
 """`tools` and `call`: what a worker can do, and one step of it."""
 
-import asyncio
 import json
-import secrets
 import sys
-from contextlib import suppress
-from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 from pydantic import JsonValue
-from temporalio.client import Client, WorkflowFailureError, WorkflowHandle
-from temporalio.exceptions import ApplicationError
-from temporalio.service import RPCError
+from temporalio.client import Client
 
-from client.problem import Exit, Problem
+from client.problem import Problem
 from client.start import new_id
-from client.tasks import exit_code
+from client.text import one_line, printable
+from client.workers import ask
 from console.commands import show
+from console.exits import Exit, exit_code
 from console.options import Common
 from console.render import document, tree
-from console.render.terminal import one_line, printable, size, wrapped
+from console.render.terminal import size, wrapped
 from console.render.views import Aside
 from workflows import routing
 from workflows.agent import AgentWorkflow
 from workflows.budget import Limits
-from workflows.inspect import F, Inquiry, InquiryInput, ToolCard, ToolsInquiry
+from workflows.inspect import ToolCard, ToolsInquiry
 from workflows.plan import Step, nearest
 from workflows.record import StepStatus
 from workflows.task import Task
 
 AN_OBJECT = """write an object, e.g. '{"query": "refund"}', or @FILE"""
-RPC_TIMEOUT = timedelta(seconds=2)
-GIVEN_EVENTS = 3
-"""Workflow started; workflow task scheduled; workflow task started."""
 MIN_ROOM = 20
 """Cells below which a column is none."""
 
 
 async def tools(client: Client, common: Common, kind: str | None) -> int:
     """Print the catalogue of a live worker, or one tool with its schemas."""
-    found = await ask(client, common, ToolsInquiry())
+    found = await ask(client, common.queue, ToolsInquiry())
     cards = {card.spec.kind: card for card in found.tools}
     if kind is not None and kind not in cards:
         reason = f"The worker has no tool {kind!r}{nearest(kind, cards)}"
@@ -123,51 +116,6 @@ def _text_of(file: str) -> str:
     except OSError as error:
         reason = f"The file {file!r} cannot be read ({error.strerror})"
         raise Problem("bad_arguments", reason, "check what stands behind the @") from error
-
-
-async def ask(client: Client, common: Common, question: Inquiry[F], *, notice: str | None = None) -> F:
-    """The answer of a worker; `notice` is printed where it takes long.
-
-    Raises:
-        Problem: no worker took the question, it could not answer, or not in time.
-    """
-    limit = routing.INQUIRY_LIMITS.get(question.about, routing.INQUIRY_LIMIT)
-    handle: WorkflowHandle[Any, F] = await client.start_workflow(
-        "InspectWorkflow",
-        InquiryInput.model_validate(question),
-        id=f"inspect-{secrets.token_hex(4)}",
-        task_queue=common.queue,
-        execution_timeout=limit,
-        result_type=question.findings,
-        static_summary=f"the console asks for {question.about}",
-    )
-    answer = asyncio.create_task(handle.result())
-    try:
-        await asyncio.wait([answer], timeout=routing.INQUIRY_TAKEN_WITHIN.total_seconds())
-        if not answer.done():
-            await _require_worker(handle, common)
-            if notice:
-                print(notice, file=sys.stderr)
-        return await answer
-    except WorkflowFailureError as failure:
-        if isinstance(failure.cause, ApplicationError):
-            reason, remedy = failure.cause.message.rstrip("."), "see the worker's log"
-            raise Problem("refused", reason, remedy, Exit.FAILED) from failure
-        reason = f"The worker gave no answer within {limit.total_seconds():g} s"
-        raise Problem("no_answer", reason, "see the worker's log", Exit.FAILED) from failure
-    finally:
-        if answer.cancelled() or not answer.done():
-            answer.cancel()
-            with suppress(RPCError):  # the server is away, and the question ends by its timeout
-                await handle.terminate("nobody waits for the answer any more", rpc_timeout=RPC_TIMEOUT)
-
-
-async def _require_worker(handle: WorkflowHandle[Any, F], common: Common) -> None:
-    # A worker that hangs was given the first workflow task, too: more events follow only when it has completed that.
-    if (await handle.describe(rpc_timeout=RPC_TIMEOUT)).history_length <= GIVEN_EVENTS:
-        reason = f"No worker answers on queue {common.queue}"
-        remedy = f"start one with `python worker.py{common.at_queue}`"
-        raise Problem("no_worker", reason, remedy, Exit.UNREACHABLE)
 
 
 def _head(card: ToolCard) -> None:

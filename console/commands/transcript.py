@@ -9,13 +9,14 @@ from pydantic import JsonValue
 from temporalio.client import Client
 
 from client import tasks
-from client.problem import Exit, Problem
 from client.tasks import Handle
-from console.commands import tools
+from client.text import cut, one_line, printable, starter
+from client.workers import ask, too_old
+from console.exits import Exit
 from console.explain.words import count, moment
 from console.options import Common
 from console.render import document
-from console.render.terminal import Paint, cut, one_line, printable, size, starter, wrapped
+from console.render.terminal import Paint, size, wrapped
 from workflows.inspect import CallCard, ResultCard, TranscriptInquiry, TurnCard
 from workflows.plan import canonical
 
@@ -180,10 +181,9 @@ async def _cards(client: Client, common: Common, run: str) -> list[TurnCard]:
     """All turns, page by page."""
     cards = list[TurnCard]()
     while True:
-        found = await tools.ask(client, common, TranscriptInquiry(run=run, skip=len(cards)))
+        found = await ask(client, common.queue, TranscriptInquiry(run=run, skip=len(cards)))
         if found.transcript is None:
-            remedy = "restart it on the version of this console"
-            raise Problem("old_worker", "The worker is too old to keep conversations", remedy, Exit.FAILED)
+            raise too_old("to keep conversations")
         cards += found.transcript
         if not found.more:
             return cards

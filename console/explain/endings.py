@@ -2,12 +2,13 @@
 
 from collections.abc import Iterator
 
+from client.effects import EffectState, effect_of, reconciliation_of
 from client.history.records import Call, Closed, End, Event, History, Reset
 from client.history.story import Story
+from client.text import starter
 from console.explain import faults, words
 from console.explain.words import Item, Sentence
 from console.remedies import ENDINGS, FAULTS
-from console.render.terminal import starter
 from workflows import ids
 from workflows.budget import Limits
 from workflows.faults import Applied, Code
@@ -105,9 +106,7 @@ def _what(story: Story, end: End) -> Sentence:
             what = "to stop and to undo what it had done" if story.history.undo_asked else "to stop"
             return Sentence(text=f"Somebody asked the task {what}, and it was cancelled.", events=proof)
         case (_, "deadline"):
-            fired = [
-                timer.ended for timer in story.history.timers if timer.fired and timer.summary == ids.DEADLINE_TIMER
-            ]
+            fired = [timer.ended for timer in story.history.timers if timer.fired and timer.is_deadline]
             return Sentence(text=reason, events=tuple(event for event in (*fired, end.event) if event))
         case _:
             return Sentence(text=f"The task ended as {end.status.replace('_', ' ')}: {reason}", events=(end.event,))
@@ -136,17 +135,17 @@ def _interrupted(story: Story) -> tuple[Sentence, ...]:
     cut = [call for call in story.history.calls if call.is_step and call.closed in (None, Closed.CANCELLED)]
     if not cut:
         return ()
-    found = [faults.of(story, call) for call in cut]
+    found = [reconciliation_of(story, call) for call in cut]
     doubtful = [
         call.id
-        for call, inquest in zip(cut, found, strict=True)
-        if story.history.changes_world(call.kind) is not False and inquest is None
+        for call, reconciliation in zip(cut, found, strict=True)
+        if effect_of(story, call) is not EffectState.NONE and reconciliation is None
     ]
     doubt = f"; whether {words.listed(doubtful)} changed the world is not known" if doubtful else ""
     verb = "was" if len(cut) == 1 else "were"
     text = f"{words.listed(call.id for call in cut)} {verb} stopped while running{doubt}."
     told = Sentence(text=text, events=tuple(event for call in cut for event in call.events))
-    return (told, *(sentence for one in found if one for sentence in one.sentences("end")))
+    return (told, *(sentence for one in found if one for sentence in faults.reconciliation_sentences(one, "end")))
 
 
 def _last_turn(story: Story) -> Iterator[Sentence]:

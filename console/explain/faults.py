@@ -1,8 +1,8 @@
 """Why a step's fault was followed by what followed it: a wait, a fallback, a new plan, a person."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
+from client.effects import Reconciliation, next_call, reconciliation_of
 from client.history.records import Call, Closed, Event, Failing, Timer
 from client.history.story import Change, Plan, Story, Turn, diff
 from console.explain import words
@@ -237,25 +237,13 @@ def _escalated(story: Story) -> tuple[Sentence, ...]:
     return (Sentence(text=f"Nobody can answer a task yet, so it ended as {how}.", events=(end.event,)),)
 
 
-def next_call(story: Story, call: Call) -> Call | None:
-    """The next scheduling of the same thing."""
-    same = [other for other in story.history.calls if other.id == call.id and other.scheduled > call.scheduled]
-    return same[0] if same else None
-
-
 def timer_of(story: Story, call: Call) -> Timer | None:
     """The timer on which a call waits to be made again."""
     following, after = next_call(story, call), call.ended or call.scheduled
     for timer in story.history.timers:
-        own = ids.is_retry_timer(timer.summary, call.id, call.kind)
-        if own and timer.started > after and (following is None or timer.started < following.scheduled):
+        if timer.retries(call) and timer.started > after and (following is None or timer.started < following.scheduled):
             return timer
     return None
-
-
-def is_settling(timer: Timer, call: Call) -> bool:
-    """Whether a timer waits until no attempt of a call can be under way any more."""
-    return ids.is_reconcile_timer(timer.summary, call.owner)
 
 
 def replan_after(story: Story, after: Event) -> Turn | None:
@@ -270,92 +258,32 @@ SO: dict[Decision, str] = {
 """What follows from it that a call did not happen."""
 
 
-@dataclass(frozen=True)
-class Inquest:
-    """The looks for the effect of a call, the timers between them, and what was found."""
-
-    looks: tuple[Call, ...]
-    timers: tuple[Timer, ...]
-    verdict: Verdict | None
-    """None while it is not known."""
-
-    @property
-    def cost(self) -> Cost:
-        """What it took to find out."""
-        waited = sum(timer.seconds for timer in self.timers if timer.fired)
-        return Cost(observations=sum(max(1, look.attempt) for look in self.looks), waited=waited)
-
-    def sentences(self, decision: Decision) -> tuple[Sentence, ...]:
-        """What was asked, and what came of it, in order."""
-        told = [(look.scheduled, _asked(look)) for look in self.looks]
-        told += [(timer.started, _settled(timer)) for timer in self.timers]
-        return (*(sentence for _, sentence in sorted(told, key=lambda one: one[0])), *self._found(decision))
-
-    def _found(self, decision: Decision) -> Iterator[Sentence]:
-        match self.verdict:
-            case Verdict.APPLIED:
-                text = "It had happened: its result was found, nothing was done again."
-            case Verdict.NOT_APPLIED:
-                text = f"It had not happened{SO.get(decision, '')}."
-            case Verdict.CANNOT_TELL if decision == "escalate":
-                text = "It could not be found out: a person has to look."
-            case Verdict.CANNOT_TELL:
-                text = "It could not be found out, and a second time would do no harm."
-            case None:
-                return
-        yield Sentence(text=text, events=self.looks[-1].events if self.looks else ())
+def _cost_of(found: Reconciliation) -> Cost:
+    """What it took to find out."""
+    waited = sum(timer.seconds for timer in found.timers if timer.fired)
+    return Cost(observations=sum(max(1, read.attempt) for read in found.reads), waited=waited)
 
 
-def of(story: Story, call: Call, record: FaultRecord | None = None) -> Inquest | None:
-    """What was done to find out about a call that ended; None where nothing was."""
-    after, following_call = call.ended or call.scheduled, next_call(story, call)
-    until = following_call.scheduled if following_call else None
-    looks = tuple(
-        look
-        for look in story.history.reconciles(call.owner)
-        if look.scheduled > after and (until is None or look.scheduled < until)
-    )
-    timers = tuple(
-        timer
-        for timer in story.history.timers
-        if is_settling(timer, call) and timer.started > after and (until is None or timer.started < until)
-    )
-    same = [one for one in story.history.of_step(call.owner) if one.kind == call.kind]
-    outlived = any(one.outlived for one in same if one.scheduled <= call.scheduled)
-    recorded = Verdict(record.reconciled) if record and record.reconciled else None
-    if not looks and recorded is None:
-        return None
-    return Inquest(looks, timers, _verdict(looks, timers, outlived=outlived) if looks else recorded)
+def reconciliation_sentences(found: Reconciliation, decision: Decision) -> tuple[Sentence, ...]:
+    """What was asked, and what came of it, in order."""
+    told = [(read.scheduled, _asked(read)) for read in found.reads]
+    told += [(timer.started, _settled(timer)) for timer in found.timers]
+    return (*(sentence for _, sentence in sorted(told, key=lambda one: one[0])), *_verdict(found, decision))
 
 
-def never_happened(story: Story) -> list[str]:
-    """The steps of which a rollback of their closed task found that they had not happened."""
-    looks = dict[str, tuple[Call, ...]]()
-    for call in story.history.calls:
-        if call.is_reconcile and not story.history.of_step(call.owner):
-            looks[call.owner] = (*looks.get(call.owner, ()), call)
-    found = {
-        id: _verdict(made, tuple(timer for timer in story.history.timers if is_settling(timer, made[-1])))
-        for id, made in looks.items()
-    }
-    return [id for id, verdict in found.items() if verdict is Verdict.NOT_APPLIED]
-
-
-def _verdict(looks: tuple[Call, ...], timers: tuple[Timer, ...], *, outlived: bool = False) -> Verdict | None:
-    """What the last look says; that it found nothing counts only when no other one is waited for.
-
-    Where a thread of the call `outlived` its attempt, that counts never.
-    """
-    last = looks[-1]
-    match last.closed:
-        case Closed.COMPLETED:
-            return Verdict.APPLIED
-        case Closed.FAILED if last.failing and last.failing.code is Code.NOT_FOUND and not outlived:
-            return None if any(timer.started > last.scheduled for timer in timers) else Verdict.NOT_APPLIED
-        case Closed.FAILED:
-            return Verdict.CANNOT_TELL
-        case _:
-            return None
+def _verdict(found: Reconciliation, decision: Decision) -> Iterator[Sentence]:
+    match found.verdict:
+        case Verdict.APPLIED:
+            text = "It had happened: its result was found, nothing was done again."
+        case Verdict.NOT_APPLIED:
+            text = f"It had not happened{SO.get(decision, '')}."
+        case Verdict.CANNOT_TELL if decision == "escalate":
+            text = "It could not be found out: a person has to look."
+        case Verdict.CANNOT_TELL:
+            text = "It could not be found out, and a second time would do no harm."
+        case None:
+            return
+    yield Sentence(text=text, events=found.reads[-1].events if found.reads else ())
 
 
 def _asked(look: Call) -> Sentence:
@@ -397,7 +325,7 @@ def of_call(story: Story, call: Call, failing: Failing, decision: Decision, reco
     after = call.ended or call.scheduled
     spent = Cost(failed_attempts=max(1, call.attempt), waited=seconds_waited(call), lost=seconds_lost(call))
     then, cost = what_followed(story, call.id, call, after, decision)
-    found = of(story, call, record)
+    found = reconciliation_of(story, call, record)
     why = (
         words.why_doubted(failing, is_over=found.verdict is not None)
         if found
@@ -408,8 +336,8 @@ def of_call(story: Story, call: Call, failing: Failing, decision: Decision, reco
         what=_what_failed(call, failing),
         why=Sentence(text=why + "."),
         decision=decision,
-        then=(*found.sentences(decision), *then) if found else then,
-        cost=spent + cost + (found.cost if found else Cost()),
+        then=(*reconciliation_sentences(found, decision), *then) if found else then,
+        cost=spent + cost + (_cost_of(found) if found else Cost()),
     )
 
 
@@ -446,7 +374,7 @@ def _decision(story: Story, call: Call, record: FaultRecord | None) -> Decision:
 
 
 def _derived(story: Story, call: Call) -> Decision:
-    found = of(story, call)
+    found = reconciliation_of(story, call)
     if found is not None and found.verdict in (None, Verdict.APPLIED):
         return "reconcile"
     other = next_call(story, call)

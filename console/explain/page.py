@@ -11,11 +11,11 @@ from rich.cells import cell_len
 from client.history.records import Event
 from client.history.story import Diff, Plan, Planned, Story
 from client.problem import Problem
+from client.text import one_line
 from console.explain import explanation, words, world
 from console.explain.explanation import Explanation
 from console.explain.words import Cost, Item, Sentence
 from console.render import terminal
-from console.render.terminal import one_line
 from console.render.tree import MANY_TURNS
 from workflows.plan import nearest
 

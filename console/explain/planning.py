@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+from client.effects import next_call
 from client.history.records import Call, Closed
 from client.history.story import Story, Turn, Verdict
 from console.explain import faults, words
@@ -72,7 +73,7 @@ def _troubles(story: Story, call: Call) -> Iterator[Item]:
     if call.closed is Closed.COMPLETED and call.attempt > 1:
         yield attempts.retry_item(call)
     if call.closed is Closed.FAILED and call.failing is not None:
-        waits = following.next_call(story, call) or following.timer_of(story, call)
+        waits = next_call(story, call) or following.timer_of(story, call)
         decision: Decision = "wait" if waits else "escalate" if story.history.end else "undecided"
         yield faults.of_call(story, call, call.failing, decision)
 

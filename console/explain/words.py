@@ -6,9 +6,9 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, JsonValue
 
-from client.history.records import Event, Failing
+from client.history.records import ONE_RUN, Event, Failing
 from client.history.story import Change
-from console.render.terminal import one_line, starter
+from client.text import one_line, starter
 from workflows import routing
 from workflows.details import shorten
 from workflows.faults import Applied, Code, Quadrant
@@ -104,8 +104,6 @@ MAX_VALUE = 90
 """Characters of a value from the world."""
 MAX_REASON = 300
 """Characters of a reason."""
-ONE_RUN = "one_run"
-"""A rollback that is completed and looked at the last run of its task alone, as those of an older console."""
 
 RETRY_BECAUSE: Mapping[Quadrant | None, str] = {
     Quadrant.TRANSIENT_INFRASTRUCTURAL: "The way to the tool failed and not the call: time can cure that, so the same "

@@ -5,12 +5,11 @@ from collections.abc import Sequence
 from pydantic import BaseModel, ConfigDict
 
 from client import effects
-from client.history.records import Call, Closed, Event
+from client.effects import EffectState, TaskEffect
+from client.history.records import Event
 from client.history.story import Story
-from console.explain import faults, words
+from console.explain import words
 from console.explain.words import Sentence
-from workflows.faults import Applied
-from workflows.reconciling import Verdict
 
 
 class Changed(BaseModel):
@@ -66,12 +65,12 @@ def left(story: Story) -> list[Sentence]:
 def earlier(story: Story) -> list[Sentence]:
     """What earlier runs changed, which a reset left behind, as far as it stands; and which of these nobody can read."""
     own, rollbacks = effects.own_effects(story), [Story(one) for one in story.history.rollbacks]
-    all = effects.effects(story, None, (), rollbacks) if story.history.earlier else []
-    left = [one for one in all if one.key not in own and one.undoes is None and one.known is not effects.Known.UNDONE]
+    all = effects.all_effects(story, None, (), rollbacks) if story.history.earlier else []
+    left = [one for one in all if one.key not in own and one.undoes is None and one.state is not EffectState.UNDONE]
     surely = {True: "Changed", False: "Perhaps changed"}
     said = list[Sentence]()
     for sure, what in surely.items():
-        steps = [f"{one.step} ({one.kind})" for one in left if (one.known is effects.Known.HAPPENED) is sure]
+        steps = [f"{one.step} ({one.kind})" for one in left if (one.state is EffectState.APPLIED) is sure]
         if steps:
             said.append(
                 Sentence(text=f"{what} by an earlier run, before a reset, and it stands: {words.listed(steps)}.")
@@ -132,43 +131,21 @@ def _proof(story: Story, changed: Sequence[Changed]) -> tuple[Event, ...]:
 
 def changes(story: Story) -> list[Changed]:
     """Every step that changed the world or may have, by the kind that did it, in order."""
-    undone, found = {call.step for call in story.undone}, dict[tuple[str, str], list[tuple[Call, bool]]]()
-    for call in story.history.calls:
-        sure = _changed(story, call) if call.is_step else None
-        if sure is not None:
-            found.setdefault((call.id, call.kind), []).append((call, sure))
-    return [
-        Changed(
-            step_id=id,
-            kind=kind,
-            sure=any(sure for _, sure in calls),
-            replayed=calls[-1][0].replayed,
-            undone=id in undone and any(sure for _, sure in calls),
-            events=tuple(event.id for call, _ in calls for event in call.events),
-        )
-        for (id, kind), calls in found.items()
+    found = [one for one in effects.own_effects(story).values() if one.undoes is None]
+    return [_changed(story, one) for one in found]
+
+
+def _changed(story: Story, one: TaskEffect) -> Changed:
+    calls = [
+        call
+        for call in story.history.of_step(one.step)
+        if call.kind == one.kind and effects.effect_of(story, call) is not EffectState.NONE
     ]
-
-
-def _changed(story: Story, call: Call) -> bool | None:
-    """True, False for perhaps, None for no."""
-    effect = story.history.changes_world(call.kind)
-    if effect is False:
-        return None
-    inquest = faults.of(story, call)
-    if inquest is not None and inquest.verdict in (Verdict.APPLIED, Verdict.NOT_APPLIED):
-        return True if inquest.verdict is Verdict.APPLIED else None
-    match call.closed:
-        case Closed.COMPLETED:
-            return bool(effect)
-        case Closed.FAILED:
-            return _after_fault(call)
-        case _:
-            return False
-
-
-def _after_fault(call: Call) -> bool | None:
-    fault = call.failing.fault if call.failing else None
-    if fault is None:
-        return False
-    return {Applied.NONE: None, Applied.APPLIED: True, Applied.UNKNOWN: False}[fault.applied]
+    return Changed(
+        step_id=one.step,
+        kind=one.kind,
+        sure=one.state is not EffectState.UNKNOWN,
+        replayed=calls[-1].replayed,
+        undone=one.state is EffectState.UNDONE,
+        events=tuple(event.id for call in calls for event in call.events),
+    )

@@ -6,16 +6,17 @@ import signal
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
-from datetime import datetime
+from datetime import UTC, datetime
 from types import FrameType, TracebackType
 from typing import Any, Self, TextIO
 
 from client.follow import Sight, Silent, View
+from client.text import cut, one_line, printable, starter
 from client.workflow_task import FailingTask
 from console.options import Common
 from console.render import tree
 from console.render import tree as closing
-from console.render.terminal import Keys, Paint, Screen, cut, one_line, printable, size, starter, wrapped
+from console.render.terminal import Keys, Paint, Screen, size, wrapped
 from console.render.tree import Block, Columns, duration
 from console.render.views import words, words_failing
 from workflows.outcome import Outcome
@@ -133,7 +134,7 @@ def waiting_picture(id: str, for_what: str, ui_url: str | None, notes: Sequence[
 
 def running_picture(sight: Sight, ui_url: str | None, notes: Sequence[str], width: int, height: int) -> list[str]:
     """At most `height` lines: heading, the part of the tree that matters, how it stands, `notes`."""
-    outcome, now = sight.outcome, sight.now()
+    outcome, now = sight.outcome, tree.Now(datetime.now(UTC), sight.attempts)
     head = wrapped(tree.heading(outcome, ui_url), width).split("\n")
     doing = [f"  ● {one_line(what)}" for what in sight.doing]
     foot = [*doing, *_wrapped([_standing(outcome, now.at), *notes], width)]

@@ -1,40 +1,22 @@
-"""Command lines that are shown to be copied, and names."""
+"""The terminal: its width, colours, frames and keys."""
 
 import os
 import re
-import shlex
 import sys
 import termios
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TextIO
 
-from rich.cells import cell_len, chop_cells, set_cell_size
+from rich.cells import cell_len, chop_cells
 from rich.color import ColorSystem
 from rich.console import Console
 from rich.style import Style
 
 from workflows.details import SIGNS
-from workflows.ids import reset_rollback_id as reset_rollback_id  # for all who show it
-from workflows.ids import rollback_id as rollback_id
 from workflows.record import StepStatus
 
 _LABEL = re.compile(r"\w+ \d+  ")
 """`Plan 2  because ...`: the rest hangs behind the label."""
-
-
-def printable(text: str) -> str:
-    """The same length without what moves the cursor, rings, colours or turns text round."""
-    return "".join(char if char.isprintable() else " " for char in text)
-
-
-def one_line(text: str) -> str:
-    """Foreign text without line breaks and control characters, so that it cannot draw on the terminal."""
-    return " ".join(printable(text).split())
-
-
-def cut(text: str, width: int) -> str:
-    """Text in at most `width` cells, with an ellipsis where something is missing."""
-    return text if cell_len(text) <= width else set_cell_size(text, max(width - 1, 0)).rstrip() + "…"
 
 
 def pad(text: str, width: int) -> str:
@@ -225,16 +207,3 @@ class Keys:
         if self._before is not None:
             termios.tcsetattr(sys.stdin, termios.TCSADRAIN, self._before)
             self._before = None
-
-
-def starter(*words: str) -> str:
-    """`python starter.py WORDS`, quoted for a shell where a word, such as an id, needs it."""
-    return printable(f"python starter.py {shlex.join(words)}")
-
-
-ROLLBACK_OF = "origin"
-"""The memo of a rollback: the first run of the task that it undoes."""
-
-
-COVERS_ALL_RUNS = "covers_all_runs"
-"""The memo of a rollback that knows what earlier runs of the task did, before a reset."""

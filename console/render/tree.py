@@ -1,13 +1,16 @@
 """A task as lines for people: plans, steps, faults, what followed, and the result. Pure functions of an Outcome."""
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
 from rich.cells import cell_len
 
-from console.render.terminal import cut, one_line, pad, printable, starter
+from client.follow import Attempt
+from client.history.story import OF_TURN, turn_of
+from client.text import cut, one_line, printable, starter
+from console.render.terminal import pad
 from console.render.terminal import wrapped as wrapped
 from workflows import ids
 from workflows.budget import Spent
@@ -22,8 +25,6 @@ MAX_BECAUSE = 400
 """Cells of a planner's reason."""
 MANY_TURNS = 12
 """Turns beyond which one that only goes on has no heading: the ids of its steps begin with its number."""
-OF_TURN = re.compile(r"t(\d+)\.c\d+(\.b\d+)?")
-"""The id of a step that a model called for by itself: `t7.c0`."""
 
 
 def turn_number(outcome: Outcome, revision: Revision) -> int | None:
@@ -31,11 +32,6 @@ def turn_number(outcome: Outcome, revision: Revision) -> int | None:
     if outcome.strategy != "react":
         return None
     return turn_of(step.id for step in outcome.steps if step.revision == revision.number)
-
-
-def turn_of(ids: Iterable[str]) -> int | None:
-    """The number of the turn in which a model called for these steps; None where it planned them."""
-    return next((int(found[1]) for found in map(OF_TURN.fullmatch, ids) if found), None)
 
 
 def revision_name(outcome: Outcome, revision: Revision) -> str:
@@ -166,24 +162,6 @@ USUAL, LEAST = 52, 12
 TAIL = 21
 """Cells for attempts and time."""
 MAX_ID, MAX_KIND = 14, 20
-
-
-@dataclass(frozen=True)
-class Attempt:
-    """The attempt of a running step."""
-
-    number: int
-    of: int | None
-    """None: without limit."""
-    code: str | None = None
-    """What the attempt before met."""
-    due: datetime | None = None
-    """When it begins, while it is waited for."""
-
-    @property
-    def words(self) -> str:
-        """`attempt 2 of 4`."""
-        return f"attempt {self.number}" + (f" of {self.of}" if self.of else "")
 
 
 @dataclass(frozen=True)
@@ -485,7 +463,7 @@ def is_undo(step: OutcomeStep) -> bool:
 def not_tried(outcome: Outcome) -> list[UndoRecord]:
     """What was to be undone and has no call that could have done it."""
     tried = {step.id for step in outcome.steps}
-    return [one for one in outcome.undo if not one.done and f"{ids.UNDO}{one.step_id}" not in tried]
+    return [one for one in outcome.undo if not one.done and ids.of_undo(one.step_id) not in tried]
 
 
 def stays_line(stays: UndoRecord) -> str:

@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 from client.follow import Sight, Silent, View
 from client.problem import Problem
+from client.text import printable
 from client.workflow_task import FailingTask
 from console.options import Common
 from console.render import document, tree
 from console.render import tree as closing
 from console.render import tree as headings
 from console.render import tree as notes
-from console.render.terminal import printable
 from console.render.tree import WIDTH, Columns
 from workflows.outcome import Outcome
 from workflows.record import Revision

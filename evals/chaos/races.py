@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
 from activities.boundary.failpoints import Failpoint
-from client.problem import Exit
+from console.exits import Exit
 from evals.chaos.fleet import Worker, WorkerUnavailable
 from evals.chaos.placed import Cell, Expected
 from evals.chaos.stage import Stage

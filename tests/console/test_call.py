@@ -11,6 +11,7 @@ from temporalio.client import Client
 
 from client.problem import Problem
 from console.commands.tools import read_arguments
+from console.exits import OF_PROBLEM
 from replan import tool
 from runtime.dev_server import DevServer
 from tests.console.terminal import Terminal, starter
@@ -51,7 +52,7 @@ def test_arguments_that_cannot_be_sent_are_a_sentence(text: str, words: str) -> 
         read_arguments(text)
 
     assert str(wrong.value).startswith(words)
-    assert (wrong.value.code, wrong.value.exit) == ("bad_arguments", 2)
+    assert (wrong.value.code, OF_PROBLEM[wrong.value.kind]) == ("bad_arguments", 2)
 
 
 async def test_a_pipe_gets_the_result_alone(server: DevServer, client: Client, tmp_path: Path) -> None:

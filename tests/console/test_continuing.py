@@ -10,6 +10,7 @@ from temporalio.client import Client
 from client.problem import Problem
 from client.start import start
 from console.commands.start import MAX_REMAINS, continued, remains
+from console.exits import OF_PROBLEM
 from tests.console.outcomes import fault, outcome, step
 from workflows.outcome import Outcome
 from workflows.record import Revision, StepStatus
@@ -51,14 +52,14 @@ async def test_a_task_that_runs_is_refused(client: Client) -> None:
     with pytest.raises(Problem, match="is running: its conversation is not over: wait for its end with") as wrong:
         await continued(client, ASKED, id)
     await handle.terminate()
-    assert (wrong.value.code, wrong.value.exit) == ("still_running", 2)
+    assert (wrong.value.code, OF_PROBLEM[wrong.value.kind]) == ("still_running", 2)
 
 
 async def test_a_task_that_is_not_there_is_refused(client: Client) -> None:
     """Bad usage, before anything is started."""
     with pytest.raises(Problem, match="There is no task 'never-was' here") as wrong:
         await continued(client, ASKED, "never-was")
-    assert wrong.value.exit == 2
+    assert OF_PROBLEM[wrong.value.kind] == 2
 
 
 PLANS = (Revision(number=1), Revision(number=2))

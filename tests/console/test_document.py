@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from client.problem import Exit, Problem
-from client.tasks import exit_code
+from client.problem import Problem
+from console.exits import Exit, exit_code
 from console.render import document
 from tests.console.outcomes import fault, outcome, step
 from workflows.record import Compaction, Failover, Rejection, Revision, UndoRecord

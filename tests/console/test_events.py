@@ -6,11 +6,10 @@ from typing import Any
 
 import pytest
 
-from client.follow import Sight, Silent
+from client.follow import Attempt, Sight, Silent
 from console.app import app
 from console.entry import main
 from console.options import Common
-from console.render.tree import Attempt
 from console.render.views import Events
 from tests.console.outcomes import fault, outcome, step
 from workflows.faults import Code

@@ -3,6 +3,7 @@
 import pytest
 
 from client.problem import Problem
+from console.exits import OF_PROBLEM
 from console.explain import explanation, page
 from console.explain import page as one_step
 from console.explain.words import Item
@@ -265,4 +266,4 @@ async def test_an_unknown_step_names_the_nearest() -> None:
     with pytest.raises(Problem, match="has no step 'a-3': did you mean a-2") as wrong:
         one_step.explain_step(await explained("replanned"), "a-3")
 
-    assert wrong.value.exit == 2
+    assert OF_PROBLEM[wrong.value.kind] == 2

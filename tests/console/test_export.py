@@ -13,6 +13,7 @@ from temporalio.client import Client
 from client.problem import Problem
 from client.tasks import Handle
 from console.commands.export import export, require_writable
+from console.exits import OF_PROBLEM
 from console.options import Common
 from replan import Busy, Refused, Tool, tool
 from tests.console.replaying import replay
@@ -179,7 +180,7 @@ def test_a_file_that_cannot_be_written_is_a_sentence(
 
     with pytest.raises(Problem) as wrong:
         require_writable(name, force=force)
-    assert words in str(wrong.value) and wrong.value.exit == 2
+    assert words in str(wrong.value) and OF_PROBLEM[wrong.value.kind] == 2
 
 
 async def test_standard_output_holds_the_document_alone(

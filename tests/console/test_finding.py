@@ -10,6 +10,7 @@ from temporalio.common import WorkflowIDReusePolicy
 
 from client import tasks
 from client.problem import Problem
+from console.exits import OF_PROBLEM
 from workflows.agent import AgentWorkflow
 from workflows.task import Task
 
@@ -88,4 +89,4 @@ async def test_what_names_no_task_is_a_sentence(client: Client, id: str) -> None
     with pytest.raises(Problem) as wrong:
         await tasks.find_task(client, id)
 
-    assert (wrong.value.code, wrong.value.exit) == ("unknown_id", 2)
+    assert (wrong.value.code, OF_PROBLEM[wrong.value.kind]) == ("unknown_id", 2)

@@ -37,7 +37,7 @@ CALLS = [
 @pytest.mark.parametrize(("calls", "expected"), [given[1:] for given in CALLS], ids=[given[0] for given in CALLS])
 def test_a_history_tells_what_is_known(calls: list[Call], expected: list[str]) -> None:
     """What was sure stays sure, what had not happened is forgotten, and what nobody knows is said to be so."""
-    assert [one.known for one in effects.effects(story(*calls), None, [])] == expected
+    assert [one.state for one in effects.all_effects(story(*calls), None, [])] == expected
 
 
 CARDS = [
@@ -53,20 +53,20 @@ CARDS = [
 )
 def test_a_ledger_knows_better(kind: str, fault: Fault | None, row: dict[str, object], expected: str) -> None:
     """Its row decides, but a claim says no more than the history."""
-    [one] = effects.effects(story(call(1, "a", kind, fault)), None, [card("a", kind, **row)])
+    [one] = effects.all_effects(story(call(1, "a", kind, fault)), None, [card("a", kind, **row)])
 
-    assert one.known == expected
+    assert one.state == expected
 
 
 def test_a_row_of_another_task_is_not_of_this_one() -> None:
     """Its key begins with another run."""
-    assert effects.effects(story(), None, [card("a", "keyed", key="other/a")]) == []
+    assert effects.all_effects(story(), None, [card("a", "keyed", key="other/a")]) == []
 
 
 def test_an_undo_that_was_wanted_twice_happened_when_it_did() -> None:
     """The second rollback only heard of it; the ledger knows the moment."""
     undone = card("a", "keyed", undone_at=BEGAN + timedelta(seconds=2), undone_by="run/undo:a")
-    found = effects.effects(story(call(1, "a", "keyed")), story(call(60, "undo:a", "keyed")), [undone])
+    found = effects.all_effects(story(call(1, "a", "keyed")), story(call(60, "undo:a", "keyed")), [undone])
 
     assert [one.at for one in found] == [BEGAN + timedelta(seconds=1), BEGAN + timedelta(seconds=2)]
 
@@ -75,14 +75,14 @@ def test_what_a_rollback_found_not_to_have_happened_is_forgotten() -> None:
     """Nobody knew at the end of the task; the rollback looked for it."""
     task, rollback = story(call(1, "a", "unkeyed", lost())), story(call(2, "a:reconcile", "read", refused()))
 
-    assert effects.effects(task, rollback, []) == []
+    assert effects.all_effects(task, rollback, []) == []
 
 
 def test_what_a_rollback_found_happened() -> None:
     """Whether or not it could take it back."""
     task, rollback = story(call(1, "a", "unkeyed", lost())), story(call(2, "a:reconcile", "read"))
 
-    assert [one.known for one in effects.effects(task, rollback, [])] == ["happened"]
+    assert [one.state for one in effects.all_effects(task, rollback, [])] == ["happened"]
 
 
 def test_a_call_that_never_began_did_nothing() -> None:
@@ -90,7 +90,7 @@ def test_a_call_that_never_began_did_nothing() -> None:
     stopped = call(1, "a", "unkeyed", closed=Closed.CANCELLED)
     stopped.started = None
 
-    assert effects.effects(story(stopped), None, []) == []
+    assert effects.all_effects(story(stopped), None, []) == []
 
 
 def test_what_cannot_be_read_may_have_been_an_effect() -> None:
@@ -98,7 +98,7 @@ def test_what_cannot_be_read_may_have_been_an_effect() -> None:
     told = story(call(1, "a", "keyed"))
     told.history.catalogue = None
 
-    assert [(one.known, one.effect) for one in effects.effects(told, None, [])] == [("may_have_happened", None)]
+    assert [(one.state, one.effect) for one in effects.all_effects(told, None, [])] == [("may_have_happened", None)]
 
 
 def test_a_step_named_undo_is_no_rollback() -> None:
@@ -106,16 +106,16 @@ def test_a_step_named_undo_is_no_rollback() -> None:
     told = story(
         call(1, "undo", "keyed"), call(2, "a", "keyed"), call(3, "undo:undo", "keyed"), call(4, "undo:a", "keyed")
     )
-    found = {one.key: one.known for one in effects.effects(told, None, [])}
+    found = {one.key: one.state for one in effects.all_effects(told, None, [])}
 
     assert found == {"run/undo": "undone", "run/a": "undone", "run/undo:undo": "happened", "run/undo:a": "happened"}
 
 
 def test_a_rollback_after_the_end_counts() -> None:
     """Its calls are of another workflow, with the keys of the task."""
-    found = effects.effects(story(call(1, "a", "keyed")), story(call(2, "undo:a", "keyed")), [])
+    found = effects.all_effects(story(call(1, "a", "keyed")), story(call(2, "undo:a", "keyed")), [])
 
-    assert [(one.key, one.known, one.undone_by) for one in found] == [
+    assert [(one.key, one.state, one.undone_by) for one in found] == [
         ("run/a", "undone", "run/undo:a"),
         ("run/undo:a", "happened", None),
     ]

@@ -20,6 +20,7 @@ from client import tasks as finding
 from client.problem import Problem
 from console.commands.list_tasks import status_named, tasks
 from console.commands.reset import reset
+from console.exits import OF_PROBLEM
 from console.options import Common
 from replan import NeedsPerson, tool
 from runtime.client import NotConnected, connect
@@ -72,7 +73,7 @@ def test_an_unknown_status_is_a_sentence(name: str) -> None:
     assert str(wrong.value).endswith(
         ": it is one of running, waiting, completed, escalated, over_budget, cancelled, failed."
     )
-    assert wrong.value.exit == 2 and "\n" not in str(wrong.value)
+    assert OF_PROBLEM[wrong.value.kind] == 2 and "\n" not in str(wrong.value)
 
 
 class Shop:
@@ -209,7 +210,7 @@ async def test_a_bad_query_is_a_sentence(client: Client, query: str) -> None:
     with pytest.raises(Problem, match=r"^The server does not take this --query \(.+\): write it as in ") as wrong:
         await tasks(client, Common(), status=None, query=query, limit=1)
 
-    assert (wrong.value.code, wrong.value.exit) == ("bad_query", 2)
+    assert (wrong.value.code, OF_PROBLEM[wrong.value.kind]) == ("bad_query", 2)
 
 
 async def test_nothing_there_is_a_sentence(client: Client, capsys: Captured) -> None:

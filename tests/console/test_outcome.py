@@ -14,7 +14,8 @@ from temporalio.worker import UnsandboxedWorkflowRunner, Worker
 from client import tasks
 from client.problem import Problem
 from client.start import start, wanted
-from client.tasks import exit_code, final_outcome, query_progress
+from client.tasks import final_outcome, query_progress
+from console.exits import exit_code
 from replan import Refused, tool
 from tests.harness import DONE, plan, staged, step
 from workflows.plan import GiveUp

@@ -14,11 +14,11 @@ from typer.main import get_command
 
 import worker
 from client.follow import Silent
-from client.problem import Exit
-from client.tasks import exit_code
+from client.problem import ProblemKind
 from console import remedies
 from console.app import GROUPS, app
 from console.entry import UNREAD
+from console.exits import OF_PROBLEM, Exit, exit_code
 from console.render import document
 from tests.console.outcomes import fault, outcome, step
 from tests.documentation import sections, tables
@@ -127,10 +127,13 @@ def problems() -> list[Said]:
     """Every problem in the source, with its exit code."""
     found = list[Said]()
     for module, call, where in calls(PROBLEM, *ROOMS):
-        code, exit = argument(call, 0, "code"), argument(call, 3, "exit")
+        code, kind = argument(call, 0, "code"), argument(call, 3, "kind")
         texts = literals(module, code) if code is not None else []
         assert texts, f"{where}: the code of this Problem is no literal, so nobody can look for it"
-        found += [Said(where, text, ast.unparse(exit) if exit else "Exit.BAD_USAGE") for text in texts]
+        given = ast.unparse(kind) if kind else "ProblemKind.BAD_REQUEST"
+        exits = {str(one): f"Exit.{OF_PROBLEM[one].name}" for one in ProblemKind}
+        exit = exits.get(given.removeprefix("ProblemKind.").lower(), given)
+        found += [Said(where, text, exit) for text in texts]
     return found
 
 

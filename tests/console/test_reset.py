@@ -11,11 +11,13 @@ import pytest
 from temporalio.api.history.v1 import HistoryEvent
 from temporalio.client import Client
 
-from client.history import calls
+from client.effects import repeated_by_reset
+from client.history.story import Story
 from client.problem import Problem
 from console.commands.reset import reset
 from console.options import Common
 from tests.console.desk import QUIET, desk
+from tests.console.histories import history
 from tests.harness import outcome, plan, step
 from workflows.agent import AgentWorkflow
 from workflows.budget import Limits
@@ -112,10 +114,10 @@ REFUSED = {
         "c",
         "would do 'b' again, which has changed the world .*: reset to what came after it: d, plan:2",
     ),
-    "an effect that nobody knows of": (
+    "an effect with a result that is not right": (
         [step("a", "look"), step("b", "lie", "a")],
         "b",
-        "would do 'b' again, which may have changed the world",
+        "would do 'b' again, which has changed the world",
     ),
     "an unknown step": ([step("price", "look")], "prise", "has no step 'prise': did you mean price: reset to one of "),
     "a step that never started": (
@@ -155,10 +157,11 @@ async def test_an_effect_whose_outcome_a_codec_hides_is_in_the_way(client: Clien
     """What cannot be read is not taken for harmless."""
     async with desk(client, tmp_path, plan(step("a", "look"), step("b", "look", "a"))) as here:
         task = await here.run()
-        made = await calls.read_calls(hidden(await events(client, task.id)), client.data_converter)
-    step_a = made.first("a")
+        run = hidden(await events(client, task.id))
+        story = Story(await history(run, client.data_converter))
+    step_a = next(call for call in story.history.calls if call.id == "a")
 
-    assert step_a is not None and [one.id for one in made.undone_by(step_a)] == ["a", "b"]
+    assert [one.id for one in repeated_by_reset(story, step_a)] == ["a", "b"]
 
 
 def hidden(events: Sequence[HistoryEvent]) -> Sequence[HistoryEvent]:

@@ -10,13 +10,14 @@ import pytest
 from pydantic import BaseModel
 from temporalio.client import Client
 
-from client.effects import effects
+from client.effects import all_effects
 from client.history.fetch import fetch_history
 from client.history.story import Story
 from client.problem import Problem
+from client.reset import Fate
 from client.tasks import Handle
-from console.commands.reset import Fate, reset
-from console.commands.undo import over_all_runs
+from client.undo import over_all_runs
+from console.commands.reset import reset
 from replan import Key, Tool, tool
 from tests.console.desk import QUIET
 from tests.harness import DONE, Proposals, Stage, outcome, plan, staged, step
@@ -233,7 +234,7 @@ async def test_effects_that_a_long_task_no_longer_keeps_are_in_its_history(clien
         newest, story = await task.query(AgentWorkflow.progress), Story(await fetch_history(client, task))
     kept = [record for record in newest.records if record.step.id != "b"]
     folded = newest.model_copy(update={"records": kept, "folded": Folded(ids=["b"], effects=1)})
-    whole = over_all_runs(folded, story, effects(story, None, ()))
+    whole = over_all_runs(folded, story, all_effects(story, None, ()))
 
     assert [(one.step.id, one.args, one.result) for one in whole.records[1:]] == [("b", {"word": "hi"}, {"word": "hi"})]
     assert (whole.folded.effects, whole.undo) == (0, [])

@@ -8,6 +8,7 @@ import pytest
 
 from client.problem import Problem
 from console.commands.start import MAX_SCHEMA, read_schema
+from console.exits import OF_PROBLEM
 
 DRAFT_7 = "http://json-schema.org/draft-07/schema#"
 TOTAL = {"type": "object", "properties": {"total": {"type": "number"}}, "required": ["total"]}
@@ -66,7 +67,7 @@ def test_a_schema_that_cannot_be_used_is_a_sentence(tmp_path: Path, content: byt
     with pytest.raises(Problem) as wrong:
         read_schema(file)
     assert words in str(wrong.value) and str(file) in str(wrong.value) and str(wrong.value).isprintable()
-    assert (wrong.value.code, wrong.value.exit) == ("bad_schema", 2)
+    assert (wrong.value.code, OF_PROBLEM[wrong.value.kind]) == ("bad_schema", 2)
 
 
 @pytest.mark.parametrize("name", ["nowhere.json", "."])

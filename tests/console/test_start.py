@@ -12,6 +12,7 @@ from temporalio.client import Client
 from client.connection import ui_url
 from client.problem import Problem
 from client.start import MAX_PLAN, kinds, new_id, read_plan, start, wanted
+from console.exits import OF_PROBLEM
 from tests.harness import step
 from workflows.budget import Limits
 from workflows.task import Task
@@ -64,7 +65,7 @@ def test_a_plan_that_cannot_be_used_is_a_sentence(tmp_path: Path, content: bytes
     with pytest.raises(Problem) as wrong:
         read_plan(file)
     assert words in str(wrong.value) and str(file) in str(wrong.value) and "\n" not in str(wrong.value)
-    assert (wrong.value.code, wrong.value.exit) == ("bad_plan", 2)
+    assert (wrong.value.code, OF_PROBLEM[wrong.value.kind]) == ("bad_plan", 2)
 
 
 @pytest.mark.parametrize("name", ["nowhere.json", "."])

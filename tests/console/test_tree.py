@@ -6,8 +6,9 @@ from typing import Any
 import pytest
 from rich.cells import cell_len
 
+from client.follow import Attempt
 from console.render import tree
-from console.render.tree import Attempt, Now
+from console.render.tree import Now
 from tests.console.outcomes import BEGAN, fault, outcome, step
 from workflows.budget import Spent
 from workflows.faults import Code

@@ -24,12 +24,13 @@ from temporalio.exceptions import ApplicationError
 from temporalio.worker import UnsandboxedWorkflowRunner, Worker
 
 from client.follow import Follower, Silent, View
-from client.problem import Exit, Problem
+from client.problem import Problem
 from client.tasks import Handle
 from client.workflow_task import Cause, FailingTask, failing, is_failure, of_streak
 from console.commands import cancel, explain, list_tasks, show
 from console.commands.reset import reset
 from console.commands.undo import undo
+from console.exits import OF_PROBLEM, Exit
 from console.options import Common
 from replan import Busy, Tool, tool
 from runtime.dev_server import DevServer
@@ -140,7 +141,7 @@ async def test_show_names_it_and_the_way_out(deploys: Deploys, broken: Handle) -
     with pytest.raises(Problem) as said:
         await show.show(deploys.client, broken, JSON)
 
-    assert (said.value.code, said.value.exit) == ("workflow_task_fails", Exit.NEEDS_PERSON)
+    assert (said.value.code, OF_PROBLEM[said.value.kind]) == ("workflow_task_fails", Exit.NEEDS_PERSON)
     assert "no worker" not in str(said.value) and "its workflow task fails (attempt 2, since 20" in said.value.reason
     assert "run workers with the earlier code, or with code that is mended" in said.value.remedy
     assert f"`{TERMINATE} {broken.id}` ends it" in said.value.remedy
@@ -316,7 +317,7 @@ async def test_undo_of_a_task_that_a_worker_cannot_replay_is_no_missing_worker(d
         with pytest.raises(Problem, match="cannot replay task") as said:
             await undo(deploys.client, handle, JSON)
 
-    assert (said.value.code, said.value.exit) == ("workflow_task_fails", Exit.NEEDS_PERSON)
+    assert (said.value.code, OF_PROBLEM[said.value.kind]) == ("workflow_task_fails", Exit.NEEDS_PERSON)
 
 
 async def test_a_rollback_that_cannot_go_on_is_begun_anew(deploys: Deploys, capsys: Captured) -> None:

@@ -8,7 +8,8 @@ from sqlalchemy.ext.asyncio import create_async_engine
 from temporalio.client import Client
 
 from activities.planning.transcript import TURNS
-from console.commands.reset import Fate, reset
+from client.reset import Fate
+from console.commands.reset import reset
 from console.options import Common
 from replan.testing.script import ModelCall, ModelReply, ReceivedRequest, Response, calls, finishes, proposes, step
 from tests.activities.payments import payments

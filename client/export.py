@@ -1,0 +1,40 @@
+"""Export: the history of a task's newest run, so that it can be replayed elsewhere."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from temporalio.api.history.v1 import HistoryEvent
+from temporalio.client import Client
+
+from client.history.reader import Reading
+from client.history.records import History
+from client.redaction import Redaction
+from client.tasks import Handle
+
+
+class Export(NamedTuple):
+    """A history, with placeholders for values where that was asked for."""
+
+    task_id: str
+    run_id: str
+    events: Sequence[HistoryEvent]
+    history: History
+    """What the events tell, with the same placeholders."""
+    opaque: int
+    """Payloads that could not be redacted: a codec encrypted them, or they lie in external storage."""
+    continues: str
+    """The run that it continues, which is not exported; empty for a first run."""
+
+
+async def export(client: Client, handle: Handle, *, redact: bool) -> Export:
+    """Export the newest run of a task."""
+    run_id = (await handle.describe()).run_id
+    fetched = await client.get_workflow_handle(handle.id, run_id=run_id).fetch_history()
+    events, redaction = list(fetched.events), Redaction()
+    task_id = redaction.text(handle.id) if redact else handle.id
+    events = redaction.events(events) if redact else events
+    reading = Reading(task_id, client.data_converter)
+    for event in events:
+        await reading.add(event)
+    continues = fetched.events[0].workflow_execution_started_event_attributes.continued_execution_run_id
+    return Export(task_id, run_id, events, reading.history, redaction.opaque, continues)

@@ -1,0 +1,38 @@
+"""Foreign text made harmless for a terminal, and command lines that are shown to be copied."""
+
+import shlex
+
+from rich.cells import cell_len, set_cell_size
+
+QUEUE = "replan"
+"""The task queue that workers serve and tasks are started on, unless another is named."""
+
+
+def printable(text: str) -> str:
+    """Text of the same length, with a blank for each character that moves the cursor, rings, or changes colours."""
+    return "".join(char if char.isprintable() else " " for char in text)
+
+
+def one_line(text: str) -> str:
+    """Foreign text on one line, without control characters."""
+    return " ".join(printable(text).split())
+
+
+def cut(text: str, width: int) -> str:
+    """Text in at most `width` cells, with an ellipsis where something is missing."""
+    return text if cell_len(text) <= width else set_cell_size(text, max(width - 1, 0)).rstrip() + "…"
+
+
+def starter(*words: str) -> str:
+    """`python starter.py WORDS`, quoted for a shell where a word, such as an id, needs it."""
+    return printable(f"python starter.py {shlex.join(words)}")
+
+
+def worker(queue: str) -> str:
+    """`python worker.py`, with `--queue NAME` unless it is the usual queue."""
+    return f"python worker.py{at_queue(queue)}"
+
+
+def at_queue(queue: str) -> str:
+    """` --queue NAME`, for a command that is shown; empty for the usual queue."""
+    return "" if queue == QUEUE else f" --queue {shlex.quote(queue)}"

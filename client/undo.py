@@ -1,0 +1,255 @@
+"""Stop a task, and undo the effects of one that is closed, by a workflow of its own."""
+
+from collections.abc import Collection, Sequence
+from typing import NamedTuple
+
+from temporalio.client import (
+    Client,
+    WorkflowExecutionDescription,
+    WorkflowExecutionStatus,
+    WorkflowFailureError,
+    WorkflowQueryFailedError,
+)
+from temporalio.common import WorkflowIDConflictPolicy, WorkflowIDReusePolicy
+from temporalio.exceptions import ApplicationError, WorkflowAlreadyStartedError
+
+from client import effects
+from client.effects import EffectState, TaskEffect
+from client.follow import Follower, View
+from client.history.fetch import COVERS_ALL_RUNS, ROLLBACK_OF, fetch_effects, fetch_history, with_step
+from client.history.records import LONG_AGO, Call
+from client.history.story import Story
+from client.problem import Problem, ProblemKind
+from client.tasks import Handle, query_progress
+from client.text import cut, one_line, starter, worker
+from client.workers import ask_for_effects
+from client.workflow_task import MAX_MESSAGE, FailingTask, failing
+from workflows.agent import AgentWorkflow
+from workflows.catalogue import Effect
+from workflows.details import summary
+from workflows.ids import reset_rollback_id, rollback_id
+from workflows.inspect import Place
+from workflows.outcome import Outcome
+from workflows.plan import Step
+from workflows.progress import Progress
+from workflows.record import StepRecord, StepStatus, UndoRecord
+from workflows.undoing import Undo, UndoWorkflow
+
+KNOWN_TO_RUN = (StepStatus.COMPLETED, StepStatus.UNDONE)
+"""Steps of the newest run whose effects it knows without its history."""
+MAX_INPUT = 1024 * 1024
+"""Bytes of an account that a rollback is started with; the server takes 2 MB."""
+
+
+async def cancel(client: Client, handle: Handle, *, undo: bool = False) -> FailingTask | None:
+    """Ask a running task to stop; it ends when the steps that run have ended and, with `undo`, are undone.
+
+    Returns why the task cannot stop yet, where its workflow task fails.
+
+    Raises:
+        Problem: it has ended already.
+    """
+    seen = await handle.describe()
+    if seen.status is not WorkflowExecutionStatus.RUNNING:
+        how = seen.status.name.lower() if seen.status else "closed"
+        reason = f"Task {handle.id!r} has ended already ({how})"
+        shows = f"`{starter('show', handle.id)}` shows how"
+        remedy = f"`{starter('undo', handle.id)}` takes back what it did" if undo else shows
+        raise Problem("closed", reason, remedy, ProblemKind.FAILED)
+    found = await failing(client, seen)  # before the request, which begins the count of attempts anew
+    if undo:
+        await handle.signal(AgentWorkflow.undo_when_cancelled)
+    await handle.cancel()
+    return await with_step(client, found) if found else None
+
+
+class Rollback(NamedTuple):
+    """A workflow that undid a task, and what it came to."""
+
+    handle: Handle
+    outcome: Outcome
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether every effect was undone."""
+        return all(one.done for one in self.outcome.undo)
+
+
+async def undo(client: Client, handle: Handle, view: View, *, is_attended: bool = True) -> Rollback:
+    """Undo a closed task, and follow that to its end; where it is being undone already, only follow.
+
+    Raises:
+        Problem: the task runs, no worker answers for it or can replay it, or the rollback ended without an outcome.
+    """
+    seen = await handle.describe()
+    require_closed(seen, starter("cancel", handle.id, "--undo"))
+    account = await _account(client, handle, seen.task_queue)
+    running = await _start(client, seen, account, rollback_id(handle.id))
+    return Rollback(running, await _follow(client, running, handle.id, view, is_attended=is_attended))
+
+
+async def undo_steps(
+    client: Client, handle: Handle, steps: Collection[str], view: View, *, is_attended: bool = True
+) -> Sequence[UndoRecord]:
+    """Undo the effects of these steps of a closed task before a reset, and return what became of each.
+
+    Raises:
+        Problem: no worker answers for it, such a rollback runs already, or it ended without an outcome.
+    """
+    seen = await handle.describe()
+    whole = await _account(client, handle, seen.task_queue)
+    records = [record for record in whole.records if record.step.id in steps]
+    folded = whole.folded.model_copy(update={"effects": 0})
+    undo = [one for one in whole.undo if one.step_id in steps]
+    account = whole.model_copy(update={"records": records, "undo": undo, "folded": folded})
+    id = reset_rollback_id(handle.id)
+    try:
+        running = await _start(client, seen, account, id, WorkflowIDConflictPolicy.FAIL)
+    except WorkflowAlreadyStartedError:
+        reason = f"Effects of task {handle.id!r} are being undone already, for another reset (workflow {id})"
+        remedy = "wait until that has ended, then try again"
+        raise Problem("still_running", reason, remedy, ProblemKind.FAILED) from None
+    return (await _follow(client, running, handle.id, view, is_attended=is_attended)).undo
+
+
+def require_closed(seen: WorkflowExecutionDescription, stop: str) -> None:
+    """Refuse to undo a task that runs; `stop` is the command that ends it.
+
+    Raises:
+        Problem: it runs.
+    """
+    if seen.status is WorkflowExecutionStatus.RUNNING:
+        undoes = " and takes back what it has done" if stop.endswith("--undo") else ""
+        remedy = f"`{stop}` stops it{undoes}"
+        raise Problem("still_running", f"Task {seen.id!r} is running", remedy, ProblemKind.FAILED)
+
+
+async def _account(client: Client, handle: Handle, queue: str) -> Progress:
+    """The state of the task over all its runs, with the run that its keys begin with.
+
+    A worker derives the state of the newest run from its history. Effects of earlier runs that it does not know of, or
+    no longer keeps, are added from their histories and from the ledgers.
+    """
+    newest = await _state_of_newest_run(handle, queue)
+    story = Story(await fetch_history(client, handle))
+    whole = newest.model_copy(update={"origin": story.history.first_run, "undo": []})
+    if not story.history.earlier and not story.history.deleted and not whole.folded.effects:
+        return whole
+    cards, unread = await ask_for_effects(client, queue, handle.id)
+    return over_all_runs(whole, story, await fetch_effects(client, story, cards or ()), unread)
+
+
+async def _state_of_newest_run(handle: Handle, queue: str) -> Progress:
+    try:
+        progress = await query_progress(handle)
+    except WorkflowQueryFailedError as error:
+        said = cut(one_line(error.message), MAX_MESSAGE).rstrip(".")
+        reason = f"The worker that answers cannot replay task {handle.id!r} ({said})"
+        remedy = "run workers with the code that the task ran on, or with code that is mended, and try again"
+        raise Problem("workflow_task_fails", reason, remedy, ProblemKind.NEEDS_PERSON) from error
+    if progress is None:
+        reason = f"No worker tells what task {handle.id!r} did"
+        remedy = f"start one with `{worker(queue)}`, with the tools of the task, and try again"
+        raise Problem("no_worker", reason, remedy, ProblemKind.UNREACHABLE)
+    return progress
+
+
+def over_all_runs(
+    newest: Progress, story: Story, found: Sequence[TaskEffect], unread: Sequence[Place] = ()
+) -> Progress:
+    """The state of the newest run with the effects that only earlier runs know of, and the places not looked at."""
+    own, records = effects.own_effects(story), {record.step.id: record for record in newest.records}
+    undo = _not_looked_at(story, unread)
+    for one in found:
+        mine, call = records.get(one.step), effects.call_with_key(story, one.key)
+        is_known = mine is not None and (
+            mine.status in KNOWN_TO_RUN or effects.key_of(story, mine.step.id, mine.kind) in own
+        )
+        is_mine = mine is not None and mine.call_id == one.key.partition("/")[2]
+        is_gone = one.state is EffectState.UNDONE and call is None
+        if one.undoes is not None or (is_known and is_mine) or is_gone:
+            continue
+        if is_known:
+            reason = f"an earlier run did it as {one.kind}, too: see `{starter('effects', newest.task_id)}`"
+            undo.append(UndoRecord(step_id=one.step, kind=one.kind, reason=reason))
+        else:
+            records[one.step] = record_of(one, call, outlived=effects.outlived(story, one.key))
+    left = newest.folded.effects if story.history.deleted else 0
+    folded = newest.folded.model_copy(update={"effects": left})
+    ended = sorted((one for one in records.values() if one.ended), key=lambda one: one.ended or LONG_AGO)
+    for place, record in enumerate(ended, 1):
+        record.place = place  # the newest effect is undone first, whichever run did it
+    whole = newest.model_copy(update={"records": [*records.values()], "undo": undo, "folded": folded})
+    specs = story.history.catalogue.specs if story.history.catalogue else {}
+    return whole if len(whole.model_dump_json()) <= MAX_INPUT else whole.slim(specs)
+
+
+def _not_looked_at(story: Story, unread: Sequence[Place]) -> list[UndoRecord]:
+    if not story.history.deleted:
+        return []
+    reason = "its history was deleted, so what it did outside the ledgers is not known"
+    runs = [UndoRecord(step_id=f"run {run}", reason=reason) for run in story.history.deleted]
+    return runs + [
+        UndoRecord(step_id=f"ledger {one.where}", reason=f"it cannot be read: {one.problem}") for one in unread
+    ]
+
+
+def record_of(one: TaskEffect, call: Call | None, *, outlived: bool = False) -> StepRecord:
+    """The step of an earlier run with this effect; a rollback reconciles one whose outcome is unknown."""
+    args = call.args if call is not None and isinstance(call.args, dict) else None
+    planned = one.kind if one.key.endswith(f"/{one.step}") else "unknown"  # a fallback did it
+    return StepRecord(
+        step=Step(id=one.step, kind=planned, args=args or {}),
+        revision=0,
+        effect=one.effect or Effect.UNKEYED,
+        status=StepStatus.CANCELLED if one.state is EffectState.UNKNOWN else StepStatus.COMPLETED,
+        attempts=1,
+        kind=one.kind,
+        args=args,
+        started=one.at,
+        ended=one.at,
+        result=one.result,
+        outlived=outlived,
+    )
+
+
+async def _start(
+    client: Client,
+    seen: WorkflowExecutionDescription,
+    account: Progress,
+    id: str,
+    if_it_runs: WorkflowIDConflictPolicy = WorkflowIDConflictPolicy.USE_EXISTING,
+) -> Handle:
+    """The rollback that runs already, or a new one; none undoes an effect twice, since they use the same keys."""
+    await client.start_workflow(
+        UndoWorkflow.run,
+        Undo(progress=account),
+        id=id,
+        task_queue=seen.task_queue,
+        id_reuse_policy=WorkflowIDReusePolicy.ALLOW_DUPLICATE,
+        id_conflict_policy=if_it_runs,
+        memo={ROLLBACK_OF: account.origin, COVERS_ALL_RUNS: True},
+        static_summary=summary(f"undo {seen.id}"),
+        static_details=f"`{starter('undo', seen.id)}` shows it in a terminal, or does it once more.",
+    )
+    return client.get_workflow_handle_for(AgentWorkflow.run, id)  # it answers and ends as a task does
+
+
+async def _follow(client: Client, running: Handle, id: str, view: View, *, is_attended: bool) -> Outcome:
+    """Follow the rollback of task `id` to its end.
+
+    Raises:
+        Problem: it was closed from outside, or no worker could begin it.
+    """
+    with view:
+        await Follower(client, running, view, is_attended=is_attended).to_the_end()
+    try:
+        return await running.result()
+    except WorkflowFailureError as failure:
+        cause = failure.cause
+        if isinstance(cause, ApplicationError) and cause.details:
+            return Outcome.model_validate(cause.details[0])
+        said = cause.message if isinstance(cause, ApplicationError) else "it was stopped from outside"
+        reason = f"The rollback of {id!r} ended early ({one_line(said).rstrip('.')})"
+        remedy = f"run `{starter('undo', id)}` again"
+        raise Problem("not_undone", reason, remedy, ProblemKind.NEEDS_PERSON) from failure

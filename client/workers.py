@@ -1,0 +1,130 @@
+"""Questions that only a worker can answer."""
+
+import asyncio
+import secrets
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from datetime import datetime, timedelta
+from typing import Any, NamedTuple
+
+from temporalio.client import Client, WorkflowFailureError, WorkflowHandle
+from temporalio.exceptions import ApplicationError
+from temporalio.service import RPCError
+
+from client.effects import TaskEffect
+from client.history.fetch import fetch_effects, fetch_history
+from client.history.story import Story
+from client.problem import Problem, ProblemKind
+from client.tasks import Handle
+from client.text import worker
+from workflows import routing
+from workflows.inspect import EffectCard, EffectsInquiry, F, Inquiry, Place, Pruned, PruneInquiry, Question
+
+RPC_TIMEOUT = timedelta(seconds=2)
+GIVEN_EVENTS = 3
+"""Workflow started; workflow task scheduled; workflow task started."""
+
+
+async def ask(client: Client, queue: str, question: Question[F], *, on_wait: Callable[[], None] | None = None) -> F:
+    """The answer of a worker of this queue; `on_wait` is called where it takes long.
+
+    Raises:
+        Problem: no worker took the question, it could not answer, or not in time.
+    """
+    limit = routing.INQUIRY_LIMITS.get(question.about, routing.INQUIRY_LIMIT)
+    handle: WorkflowHandle[Any, F] = await client.start_workflow(
+        "InspectWorkflow",
+        Inquiry.model_validate(question),
+        id=f"inspect-{secrets.token_hex(4)}",
+        task_queue=queue,
+        execution_timeout=limit,
+        result_type=question.findings,
+        static_summary=f"the console asks for {question.about}",
+    )
+    answer = asyncio.create_task(handle.result())
+    try:
+        await asyncio.wait([answer], timeout=routing.INQUIRY_TAKEN_WITHIN.total_seconds())
+        if not answer.done():
+            await _require_worker(handle, queue)
+            if on_wait:
+                on_wait()
+        return await answer
+    except WorkflowFailureError as failure:
+        reason, remedy = f"The worker gave no answer within {limit.total_seconds():g} s", "see the worker's log"
+        if isinstance(failure.cause, ApplicationError):
+            said = failure.cause.message.rstrip(".")
+            raise Problem("refused", said, remedy, ProblemKind.FAILED) from failure
+        raise Problem("no_answer", reason, remedy, ProblemKind.FAILED) from failure
+    finally:
+        if answer.cancelled() or not answer.done():
+            answer.cancel()
+            with suppress(RPCError):  # the server is away, and the question ends by its timeout
+                await handle.terminate("nobody waits for the answer any more", rpc_timeout=RPC_TIMEOUT)
+
+
+async def _require_worker(handle: WorkflowHandle[Any, F], queue: str) -> None:
+    # A worker that hangs was given the first workflow task, too: more events follow only when it has completed that.
+    if (await handle.describe(rpc_timeout=RPC_TIMEOUT)).history_length <= GIVEN_EVENTS:
+        reason, remedy = f"No worker answers on queue {queue}", f"start one with `{worker(queue)}`"
+        raise Problem("no_worker", reason, remedy, ProblemKind.UNREACHABLE)
+
+
+def too_old(what_for: str) -> Problem:
+    """That the worker which answered does not know a question of this version."""
+    reason, remedy = f"The worker is too old {what_for}", "restart it on the version of this console"
+    return Problem("old_worker", reason, remedy, ProblemKind.FAILED)
+
+
+async def ask_for_effects(
+    client: Client, queue: str, task_id: str
+) -> tuple[tuple[EffectCard, ...] | None, tuple[Place, ...]]:
+    """The effects of a task in a worker's ledgers, None from a worker that knows none; the ledgers not read.
+
+    Raises:
+        Problem: no worker answers, or it cannot.
+    """
+    answer = await ask(client, queue, EffectsInquiry(task_id=task_id))
+    return answer.effects, answer.unread
+
+
+class EffectList(NamedTuple):
+    """The effects of a task, and where nobody could look for more."""
+
+    effects: Sequence[TaskEffect]
+    """The oldest first."""
+    unread: Sequence[Place]
+    """Ledgers that could not be read."""
+    deleted_runs: Sequence[str]
+    """Runs whose history was deleted."""
+
+
+async def list_effects(client: Client, handle: Handle) -> EffectList:
+    """Every effect of a task that was applied or may have been, from its history and a worker's ledgers.
+
+    Raises:
+        Problem: no worker answers, or it is too old to have a ledger.
+    """
+    cards, unread = await ask_for_effects(client, (await handle.describe()).task_queue, handle.id)
+    if cards is None:
+        raise too_old("to list effects")
+    story = Story(await fetch_history(client, handle))
+    return EffectList(await fetch_effects(client, story, cards), unread, story.history.deleted)
+
+
+async def prune(client: Client, queue: str, before: datetime) -> Pruned:
+    """Delete the payloads and conversations of closed tasks that were stored before a moment.
+
+    Raises:
+        Problem: no worker answers, or it is too old to prune.
+    """
+    all = Pruned(payloads=0, size=0)
+    inquiry = PruneInquiry(older_than=before, by=client.identity)
+    while True:
+        found = (await ask(client, queue, inquiry)).pruned
+        if found is None:
+            raise too_old("to prune")
+        counts = {name: getattr(all, name) + getattr(found, name) for name in ("payloads", "size", "turns", "kept")}
+        all = Pruned.model_validate({**counts, "ownerless": found.ownerless})
+        if found.after is None:
+            return all
+        inquiry = inquiry.model_copy(update={"after": found.after})

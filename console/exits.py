@@ -1,0 +1,46 @@
+"""The exit codes of every command."""
+
+from collections.abc import Mapping
+from enum import IntEnum
+from typing import TYPE_CHECKING
+
+from client.problem import ProblemKind
+
+if TYPE_CHECKING:  # it takes half a second, which a mistake in the usage need not wait for
+    from workflows.outcome import Outcome
+
+
+class Exit(IntEnum):
+    """Exit codes, the same for every command."""
+
+    COMPLETED = 0
+    FAILED = 1
+    BAD_USAGE = 2
+    NEEDS_PERSON = 3
+    OVER_BUDGET = 4
+    CANCELLED = 5
+    UNREACHABLE = 6
+    DETACHED = 130
+
+
+OF_PROBLEM: Mapping[ProblemKind, Exit] = {
+    ProblemKind.BAD_REQUEST: Exit.BAD_USAGE,
+    ProblemKind.FAILED: Exit.FAILED,
+    ProblemKind.NEEDS_PERSON: Exit.NEEDS_PERSON,
+    ProblemKind.UNREACHABLE: Exit.UNREACHABLE,
+}
+OF_STATUS: Mapping[str, Exit] = {
+    "running": Exit.COMPLETED,
+    "waiting": Exit.NEEDS_PERSON,
+    "completed": Exit.COMPLETED,
+    "escalated": Exit.NEEDS_PERSON,
+    "over_budget": Exit.OVER_BUDGET,
+    "cancelled": Exit.CANCELLED,
+    "failed": Exit.FAILED,
+}
+"""By TaskStatus, whose module takes long to import."""
+
+
+def exit_code(outcome: "Outcome") -> Exit:
+    """The exit code of a task that stands so; a plan or a task that was refused is bad usage."""
+    return Exit.BAD_USAGE if outcome.code in ("plan_refused", "task_refused") else OF_STATUS[outcome.status]
