@@ -29,9 +29,11 @@ from console.render.live import Live
 from console.render.terminal import Paint, size
 from console.render.tree import WIDTH
 from console.render.views import Aside, Events, Lines
+from workflows.catalogue import Effect
 from workflows.inspect import PayloadInquiry
 from workflows.outcome import Outcome
 from workflows.plan import nearest
+from workflows.record import StepStatus
 
 
 async def print_result(client: Client, handle: Handle, common: Common, step: str) -> int:
@@ -128,18 +130,23 @@ async def show(client: Client, handle: Handle, common: Common) -> int:
     body, closing = tree.body(outcome, place, width, now), tree.closing(outcome)
     body += [printable(f"  ● {what}") for what in sight.doing] if sight else []
     closing += [printable(words.rolled_back(handle.id, rolled_back))] if rolled_back else []
-    closing += await _earlier(client, handle)
+    closing += await _effects(client, handle, outcome, rolled_back)
     for line in Paint.of(sys.stdout).whole(body, closing, width) if live else body + closing:
         print(line)
     return exit_code(outcome)
 
 
-async def _earlier(client: Client, handle: Handle) -> list[str]:
-    """What runs before a reset changed, where there are any."""
+async def _effects(client: Client, handle: Handle, outcome: Outcome, rolled_back: str | None) -> list[str]:
+    """What the outcome does not tell: effects of steps that were cancelled, and of runs before a reset."""
     seen = await handle.describe()
-    if seen.raw_description.workflow_execution_info.first_run_id in ("", seen.run_id):
+    has_earlier = seen.raw_description.workflow_execution_info.first_run_id not in ("", seen.run_id)
+    was_cut = any(step.status is StepStatus.CANCELLED and step.effect is not Effect.READ for step in outcome.steps)
+    is_unknown = was_cut and rolled_back is None
+    if not has_earlier and not is_unknown:
         return []
-    said = [printable(one.text) for one in world.earlier(Story(await fetch.fetch_history(client, handle)))]
+    story = Story(await fetch.fetch_history(client, handle))
+    told = [*(world.unknown(story) if is_unknown else ()), *world.earlier(story)]
+    said = [printable(one.text) for one in told]
     return [*said, f"See what stands: {starter('effects', handle.id)}"] if said else []
 
 

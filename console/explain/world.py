@@ -59,7 +59,7 @@ def left(story: Story) -> list[Sentence]:
     certain = " for certain" if perhaps and not sure else ""
     nothing = "nothing that still stands" if any(one.undone for one in changed) else "nothing"
     said.append(Sentence(text=f"Changed in the world: {_named(sure) or nothing}{certain}.", events=_proof(story, sure)))
-    return said + earlier(story) + _doubtful(story, perhaps) + _undone(story, changed) + _rolled_back(story)
+    return said + earlier(story) + unknown(story) + _undone(story, changed) + _rolled_back(story)
 
 
 def earlier(story: Story) -> list[Sentence]:
@@ -96,8 +96,9 @@ def _undone(story: Story, changed: Sequence[Changed]) -> list[Sentence]:
     return [*said, *([Sentence(text=f"Was to be undone and stays: {words.listed(stays)}.")] if stays else [])]
 
 
-def _doubtful(story: Story, perhaps: Sequence[Changed]) -> list[Sentence]:
+def unknown(story: Story) -> list[Sentence]:
     """What still runs and may change the world, and what may have changed it."""
+    perhaps = [one for one in changes(story) if not one.sure]
     is_open = story.history.end is None
     open = {call.id for call in story.history.calls if call.closed is None and is_open}
     groups = {

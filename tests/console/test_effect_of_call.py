@@ -5,6 +5,7 @@ from datetime import timedelta
 import pytest
 
 from client import effects
+from client.effects import EffectState
 from client.history.records import Call, Closed
 from tests.console.made import BEGAN, call, lost, refused, story
 from workflows.faults import Applied, Fault
@@ -85,12 +86,45 @@ def test_what_a_rollback_found_happened() -> None:
     assert [one.state for one in effects.all_effects(task, rollback, [])] == ["happened"]
 
 
-def test_a_call_that_never_began_did_nothing() -> None:
-    """It was stopped while it waited for a worker."""
-    stopped = call(1, "a", "unkeyed", closed=Closed.CANCELLED)
-    stopped.started = None
+CANCELLED_BEFORE_AN_ATTEMPT = [
+    ("unkeyed", 4, EffectState.NONE),
+    ("keyed", 1, EffectState.NONE),
+    ("keyed", 4, EffectState.UNKNOWN),
+    ("idempotent", 4, EffectState.UNKNOWN),
+    ("transactional", 0, EffectState.UNKNOWN),
+    ("read", 4, EffectState.NONE),
+]
 
-    assert effects.all_effects(story(stopped), None, []) == []
+
+@pytest.mark.parametrize(("kind", "allowed", "expected"), CANCELLED_BEFORE_AN_ATTEMPT)
+def test_a_call_without_a_written_start_may_have_been_retried(kind: str, allowed: int, expected: EffectState) -> None:
+    """It was cancelled while it waited for a worker, or in a backoff: only one that may be repeated gets there."""
+    stopped = call(1, "a", kind, closed=Closed.CANCELLED)
+    stopped.started, stopped.attempt, stopped.allowed = None, 0, allowed
+
+    assert effects.effect_of(story(stopped), stopped) is expected
+
+
+EARLIER = [
+    ("keyed", [Applied.UNKNOWN], 2, EffectState.UNKNOWN),
+    ("idempotent", [Applied.UNKNOWN], 2, EffectState.UNKNOWN),
+    ("transactional", [Applied.UNKNOWN], 2, EffectState.NONE),
+    ("unkeyed", [Applied.UNKNOWN], 2, EffectState.NONE),
+    ("keyed", [Applied.NONE], 2, EffectState.NONE),
+    ("keyed", [], 3, EffectState.UNKNOWN),
+]
+
+
+@pytest.mark.parametrize(("kind", "earlier", "attempt", "expected"), EARLIER)
+def test_a_rejection_does_not_prove_that_an_earlier_attempt_had_no_effect(
+    kind: str, earlier: list[Applied], attempt: int, expected: EffectState
+) -> None:
+    """But the ledger of a transactional kind does; an attempt that nobody reported may have had one."""
+    rejected = call(1, "a", kind, refused())
+    rejected.attempt = attempt
+    rejected.earlier = tuple(lost(one).model_copy(update={"attempt": 1}) for one in earlier)
+
+    assert effects.effect_of(story(rejected), rejected) is expected
 
 
 def test_what_cannot_be_read_may_have_been_an_effect() -> None:
