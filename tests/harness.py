@@ -30,6 +30,7 @@ from workflows.agent import AgentWorkflow
 from workflows.budget import Limits
 from workflows.catalogue import Price
 from workflows.header import CallInterceptor
+from workflows.inspect import InspectWorkflow
 from workflows.outcome import Outcome
 from workflows.plan import Answer, GiveUp, NewSteps, Question, Step
 from workflows.task import Task
@@ -93,10 +94,11 @@ async def staged(
     model: LanguageModel | None = None,
     price: Price | None = None,
     jitter: Callable[[], float] = random.random,
+    extra: Sequence[Callable[..., Any]] = (),
 ) -> AsyncIterator[Stage]:
     """A worker with these tools and this planner, or prepared proposals; `model` is for tools that ask one.
 
-    `jitter` is the share of the longest backoff that is waited before each retry.
+    `jitter` is the share of the longest backoff that is waited before each retry, `extra` are further activities.
     """
     name = queue or f"queue-{uuid.uuid4().hex[:12]}"
     engine = await open_store(f"sqlite+aiosqlite:///{folder / 'store.db'}")
@@ -112,7 +114,7 @@ async def staged(
         resources = Resources(engine, http, folder, model=model, price=price)
         boundary = Boundary(resources, store=store, ledgers=datasources)
         finder = EffectFinder(datasources, store)
-        activities = [*planning.activities(), *finder.activities(), *boundary.activities(registry)]
+        activities = [*planning.activities(), *finder.activities(), *boundary.activities(registry), *extra]
         async with worker(client, name, activities, workflow, jitter):
             yield Stage(client, name)
     await engine.dispose()
@@ -129,7 +131,7 @@ def worker(
     return serve.build(
         client,
         queue,
-        workflows=[workflow, UndoWorkflow],
+        workflows=[workflow, UndoWorkflow, InspectWorkflow],
         activities=activities,
         interceptors=[CallInterceptor(), HeaderInterceptor(jitter)],
         is_watched=True,

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from pydantic import BaseModel
+from temporalio import activity
 from temporalio.client import Client
 
 from client.effects import all_effects
@@ -22,8 +23,10 @@ from replan import Key, Tool, tool
 from tests.console.desk import QUIET
 from tests.harness import DONE, Proposals, Stage, outcome, plan, staged, step
 from tests.workflows.props import Recording
+from workflows import routing
 from workflows.agent import AgentWorkflow
 from workflows.budget import Limits
+from workflows.inspect import ClaimsFindings, Findings, Inquiry
 from workflows.plan import Step
 from workflows.progress import Folded
 from workflows.record import StepStatus
@@ -93,11 +96,17 @@ class Told:
         return self.stage.client.get_workflow_handle_for(AgentWorkflow.run, id)
 
 
+@activity.defn(name=routing.INSPECT.kind)
+async def inspect(inquiry: Inquiry) -> Findings:
+    """Answer as a worker of this version whose store has everything."""
+    return ClaimsFindings(planner="scripted", lacks="")
+
+
 @asynccontextmanager
 async def told(client: Client, folder: Path, *proposals: Any) -> AsyncIterator[Told]:
     """A worker that plays these proposals."""
     sent, planner = list[str](), Recording(*proposals)
-    async with staged(client, folder, tools(sent), planner) as stage:
+    async with staged(client, folder, tools(sent), planner, extra=[inspect]) as stage:
         yield Told(stage, planner, sent)
 
 
