@@ -1,13 +1,18 @@
 """The Outcome of a task, and the exception that ends it."""
 
+from collections.abc import Sequence
 from datetime import datetime
 
-from pydantic import BaseModel, JsonValue
+from pydantic import BaseModel, Field, JsonValue
 
 from workflows.budget import Spent
 from workflows.catalogue import Effect
 from workflows.record import Compaction, Failover, FaultRecord, Rejection, Revision, StepStatus, UndoRecord
 from workflows.task import TaskStatus
+
+
+def _is_empty(value: tuple[str, ...]) -> bool:
+    return not value
 
 
 class OutcomeStep(BaseModel, frozen=True):
@@ -60,6 +65,8 @@ class Outcome(BaseModel, frozen=True):
     failovers: tuple[Failover, ...] = ()
     rejections: tuple[Rejection, ...] = ()
     """Proposals that could not be used."""
+    reasons: tuple[str, ...] = Field(default=(), exclude_if=_is_empty)
+    """All reasons why the last proposal was rejected, where that ended the task."""
     is_tainted: bool = False
     """Whether it read untrusted content."""
     spent: Spent
@@ -75,12 +82,14 @@ class Ending(BaseModel, frozen=True):
     code: str | None = None
     result: JsonValue = None
     question: str | None = None
+    reasons: tuple[str, ...] = Field(default=(), exclude_if=_is_empty)
+    """Why the last proposal was rejected, where that ends the task."""
 
 
 class TaskEnded(Exception):
     """Ends the task from within its loop."""
 
-    def __init__(self, status: TaskStatus, reason: str, code: str) -> None:
-        """`code` is the reason for programs."""
+    def __init__(self, status: TaskStatus, reason: str, code: str, reasons: Sequence[str] = ()) -> None:
+        """`code` is the reason for programs, `reasons` are those of a rejected proposal."""
         super().__init__(reason)
-        self.ending = Ending(status=status, reason=reason, code=code)
+        self.ending = Ending(status=status, reason=reason, code=code, reasons=tuple(reasons))

@@ -223,6 +223,7 @@ class Progress(BaseModel):
             compactions=tuple(self.compactions),
             failovers=tuple(self.failovers),
             rejections=tuple(self.rejections),
+            reasons=ending.reasons,
             is_tainted=self.grants.is_tainted,
             spent=spent,
             started_at=self.started_at,

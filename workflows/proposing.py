@@ -46,7 +46,8 @@ async def propose(progress: Progress, catalogue: Catalogue) -> Proposal:
         workflow.logger.info("decision", extra={"decision": "proposal_rejected", "reasons": len(rejected)})
         _note(progress, rejected)
         if by_hand:
-            raise TaskEnded(TaskStatus.FAILED, f"The plan was rejected: {'; '.join(rejected)}.", "plan_refused")
+            reason = f"The plan was rejected: {'; '.join(rejected)}."
+            raise TaskEnded(TaskStatus.FAILED, reason, "plan_refused", rejected)
         is_empty = progress.task.strategy == "react" and not isinstance(proposed.proposal, NewSteps)
         if is_empty and progress.budget.free > 0:
             progress.budget.spent.tool_calls += 1  # turns without a call or an answer must end, too
@@ -56,7 +57,7 @@ async def propose(progress: Progress, catalogue: Catalogue) -> Proposal:
         reason = f"The planner asks for more. {limit_message(progress.budget.limits, 'tool_calls')}"
         raise TaskEnded(TaskStatus.OVER_BUDGET, reason, "tool_calls")
     reason = f"The planner made {1 + MAX_REJECTIONS} proposals that cannot be run; the last: {'; '.join(rejected)}."
-    raise TaskEnded(TaskStatus.ESCALATED, reason, "proposals_rejected")
+    raise TaskEnded(TaskStatus.ESCALATED, reason, "proposals_rejected", rejected)
 
 
 async def last_answer(progress: Progress, catalogue: Catalogue) -> JsonValue:

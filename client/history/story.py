@@ -10,6 +10,7 @@ from pydantic import BaseModel, ConfigDict, JsonValue
 
 from client.history.records import Call, Closed, Event, History
 from workflows import routing
+from workflows.outcome import Outcome
 from workflows.plan import Answer, GiveUp, NewSteps, Question, Step
 from workflows.record import FaultRecord
 
@@ -167,11 +168,15 @@ def _turn(history: History, call: Call, after: Call | None) -> Turn:
         return _judged(call, reasons)
     outcome = history.outcome
     if outcome is not None and outcome.code in REFUSED_AT_THE_END:
-        all = (outcome.reason.partition(": ")[2] or outcome.reason).split("; ")  # the call's own are not all of them
-        return Turn(call, Verdict.REJECTED, tuple(all))
+        return Turn(call, Verdict.REJECTED, outcome.reasons or (_last_reason(outcome),))
     if history.end is None and not own and not _anything_after(history, call):
         return Turn(call, Verdict.UNDECIDED)
     return _judged(call, own)
+
+
+def _last_reason(outcome: Outcome) -> str:
+    """The reasons in the Outcome of an older worker, which has them as one text behind a few words of its own."""
+    return outcome.reason.partition(": ")[2] or outcome.reason
 
 
 def _judged(call: Call, reasons: Sequence[str]) -> Turn:

@@ -21,7 +21,7 @@ from console.commands.show import show
 from console.explain import explanation, page
 from console.options import Common
 from tests.console.deeds import World, tools
-from tests.harness import DONE, outcome, plan, staged, step
+from tests.harness import DONE, Proposals, outcome, plan, staged, step
 from workflows.agent import AgentWorkflow
 from workflows.task import TaskStatus
 
@@ -29,9 +29,9 @@ from workflows.task import TaskStatus
 @asynccontextmanager
 async def cancelled(client: Client, folder: Path) -> AsyncIterator[Handle]:
     """A task whose payment was lost three times, and that was cancelled before the fourth attempt."""
-    script = [plan(step("one", "charge")), DONE]
+    script: Proposals = [plan(step("one", "charge")), DONE]
     async with staged(client, folder, tools(World(["lost"] * 4)), script, jitter=lambda: 1.0) as stage:
-        task = client.get_workflow_handle_for(AgentWorkflow.run, (await stage.start("a task")).id)
+        task: Handle = client.get_workflow_handle_for(AgentWorkflow.run, (await stage.start("a task")).id)
         async with asyncio.timeout(20):
             while not await is_in_backoff(task, attempt=4):
                 await asyncio.sleep(0.02)

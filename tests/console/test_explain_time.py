@@ -109,7 +109,7 @@ async def test_all_reasons_of_a_refused_plan_are_told() -> None:
     end = story.history.end
     assert end is not None and end.outcome is not None
     reasons = [f"step 's{number}': {'long ' * 50}reason {number}" for number in range(4)]
-    outcome = end.outcome.model_copy(update={"reason": f"The plan was rejected: {'; '.join(reasons)}."})
+    outcome = end.outcome.model_copy(update={"reasons": tuple(reasons)})
     story.history.end = type(end)(end.status, end.event, end.at, outcome)
     said = explanation.of(story.history).items[0].what.text
 
