@@ -12,7 +12,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue
 
-from client.history.records import Call, Closed, Timer
+from client.history.records import Call, CallEnd, Timer
 from client.history.story import Story
 from workflows import ids
 from workflows.catalogue import REFUSAL_MAY_FOLLOW_SUCCESS, SAFE, Effect, ToolSpec
@@ -65,11 +65,11 @@ def effect_of(story: Story, call: Call) -> EffectState:
     match call.closed:
         case None:
             return EffectState.RUNNING
-        case Closed.COMPLETED:
+        case CallEnd.COMPLETED:
             return EffectState.APPLIED if spec else EffectState.UNKNOWN  # an unknown kind may be a read
-        case Closed.CANCELLED:
+        case CallEnd.CANCELLED:
             return EffectState.UNKNOWN if call.started or _may_have_been_retried(call, spec) else EffectState.NONE
-        case Closed.FAILED:
+        case CallEnd.FAILED:
             return _after_failure(call, spec)
 
 
@@ -155,11 +155,11 @@ def _verdict(reads: tuple[Call, ...], timers: tuple[Timer, ...], *, outlived: bo
     """
     last = reads[-1]
     match last.closed:
-        case Closed.COMPLETED:
+        case CallEnd.COMPLETED:
             return Verdict.APPLIED
-        case Closed.FAILED if last.failing and last.failing.code is Code.NOT_FOUND and not outlived:
+        case CallEnd.FAILED if last.failing and last.failing.code is Code.NOT_FOUND and not outlived:
             return None if any(timer.started > last.scheduled for timer in timers) else Verdict.NOT_APPLIED
-        case Closed.FAILED:
+        case CallEnd.FAILED:
             return Verdict.CANNOT_TELL
         case _:
             return None
@@ -300,7 +300,7 @@ def call_with_key(story: Story, key: str) -> Call | None:
     """The call with this key, in any run of the task: the last one that completed, else the last one."""
     calls = [(run, one) for run in runs_of(story) for one in run.history.calls if one.is_step]
     made = [one for run, one in calls if key_of(run, one.id, one.kind) == key]
-    done = [one for one in made if one.closed is Closed.COMPLETED]
+    done = [one for one in made if one.closed is CallEnd.COMPLETED]
     return next(reversed(done or made), None)
 
 

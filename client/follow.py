@@ -33,14 +33,14 @@ from workflows.faults import parse_faults
 from workflows.outcome import Outcome, OutcomeStep
 from workflows.record import StepStatus
 
-FOR_GOOD = (
+PERMANENT = (
     RPCStatusCode.NOT_FOUND,
     RPCStatusCode.PERMISSION_DENIED,
     RPCStatusCode.UNAUTHENTICATED,
     RPCStatusCode.INVALID_ARGUMENT,
 )
 """What a server says that has understood; everything else may be better in a moment."""
-OWN = {
+INTERNAL_ACTIVITIES = {
     routing.CATALOGUE.kind: "asking what the worker can do",
     routing.PLAN.kind: "asking the planner",
     routing.REPLAN.kind: "asking the planner for a new plan",
@@ -71,7 +71,7 @@ class Attempt:
 
 
 @dataclass(frozen=True)
-class Sight:
+class Snapshot:
     """How far a task is, as a worker and the server tell it."""
 
     outcome: Outcome
@@ -82,17 +82,17 @@ class Sight:
 
 
 @dataclass(frozen=True)
-class Look:
+class TaskState:
     """What a server answered: whether the task goes on, and how far it is where a worker answered, too."""
 
     closed: bool
-    sight: Sight | None = None
+    snapshot: Snapshot | None = None
     failing: FailingTask | None = None
     """Why no worker can tell how far it is, where not for want of a worker."""
 
 
-async def look(client: Client, handle: Handle) -> Look | None:
-    """Look once; None when the server does not answer.
+async def fetch_state(client: Client, handle: Handle) -> TaskState | None:
+    """Ask once; None when the server does not answer.
 
     Raises:
         RPCError: the server does not know the task any more, or does not let us in.
@@ -101,21 +101,21 @@ async def look(client: Client, handle: Handle) -> Look | None:
     if seen is None:
         return None
     if seen.status is not WorkflowExecutionStatus.RUNNING:
-        return Look(closed=True)
+        return TaskState(closed=True)
     try:
         if found := await failing(client, seen):  # the server lets nobody ask such a task, or keeps the question
-            return Look(closed=False, failing=found)
+            return TaskState(closed=False, failing=found)
         known = await query_progress(handle)
         if known is None:  # a worker may have failed the workflow task meanwhile, and with it the question
             later = await _described(handle)
-            return Look(closed=False, failing=await failing(client, later)) if later else None
+            return TaskState(closed=False, failing=await failing(client, later)) if later else None
     except WorkflowQueryFailedError as error:
-        return Look(closed=False, failing=unanswered(seen, error.message))
+        return TaskState(closed=False, failing=unanswered(seen, error.message))
     except RPCError as error:
-        if error.status in FOR_GOOD:
+        if error.status in PERMANENT:
             raise
         return None
-    return Look(closed=False, sight=await _sight(client, known.outcome(datetime.now(UTC)), seen))
+    return TaskState(closed=False, snapshot=await _snapshot_of(client, known.outcome(datetime.now(UTC)), seen))
 
 
 async def _described(handle: Handle) -> WorkflowExecutionDescription | None:
@@ -125,17 +125,17 @@ async def _described(handle: Handle) -> WorkflowExecutionDescription | None:
     except TimeoutError:
         return None
     except RPCError as error:
-        if error.status in FOR_GOOD:
+        if error.status in PERMANENT:
             raise
         return None
 
 
-async def _sight(client: Client, outcome: Outcome, seen: WorkflowExecutionDescription) -> Sight:
+async def _snapshot_of(client: Client, outcome: Outcome, seen: WorkflowExecutionDescription) -> Snapshot:
     running = {step.id: step for step in outcome.steps if step.status is StepStatus.RUNNING}
     attempts, doing = dict[str, Attempt](), list[str]()
     for activity in seen.raw_description.pending_activities:
         kind = activity.activity_type.name
-        if kind in OWN:
+        if kind in INTERNAL_ACTIVITIES:
             doing.append(await asking(client.data_converter, outcome, activity))
         elif step := running.get(activity.activity_id):
             attempts[step.id] = await _attempt(client, step, activity)
@@ -143,13 +143,13 @@ async def _sight(client: Client, outcome: Outcome, seen: WorkflowExecutionDescri
             doing.append(f"finding out with {kind} whether a call happened")
         else:
             doing.append(f"looking at the world again with {kind}")
-    return Sight(outcome, attempts, tuple(dict.fromkeys(doing)))
+    return Snapshot(outcome, attempts, tuple(dict.fromkeys(doing)))
 
 
 async def asking(converter: DataConverter, outcome: Outcome, activity: PendingActivityInfo) -> str:
     """What goes on; from the second attempt on which one it is, and what the one before met."""
     kind = activity.activity_type.name
-    said = "asking the model" if outcome.strategy == "react" and kind in ASKING else OWN[kind]
+    said = "asking the model" if outcome.strategy == "react" and kind in ASKING else INTERNAL_ACTIVITIES[kind]
     if not activity.HasField("last_failure"):
         return said
     of = f" of {activity.maximum_attempts}" if activity.maximum_attempts else ""
@@ -205,7 +205,7 @@ class View:
     ) -> None:
         """Leave the terminal as it was found, however the following ends."""
 
-    def see(self, sight: Sight) -> None:
+    def see(self, snapshot: Snapshot) -> None:
         """There is something to look at; it may be the same as before."""
 
     def silence(self, who: Silent) -> None:
@@ -251,7 +251,7 @@ class Follower:
             Problem: the server does not know the task any more, or its workflow task fails and nobody watches.
             RPCError: it does not let us in any more.
         """
-        looking, waking = asyncio.create_task(self._look_on()), asyncio.create_task(self._wake())
+        looking, waking = asyncio.create_task(self._watch()), asyncio.create_task(self._wake())
         try:
             while not (await asyncio.wait([looking], timeout=POLL_SECONDS))[0]:
                 self._view.tick()
@@ -262,20 +262,20 @@ class Follower:
         self._view.end(outcome)
         return outcome
 
-    async def _look_on(self) -> Outcome:
+    async def _watch(self) -> Outcome:
         while True:
             began = time.monotonic()
-            found = await self._look()
+            found = await self._fetch_state()
             self._note(found)
             await self._note_failing(found)
             if found and found.closed and (outcome := await self._ended()):
                 return outcome
-            took = time.monotonic() - began if found and (found.sight or found.failing) else 0
+            took = time.monotonic() - began if found and (found.snapshot or found.failing) else 0
             await self._pause(min(LONGEST_POLL, max(POLL_SECONDS, took)))
 
-    async def _look(self) -> Look | None:
+    async def _fetch_state(self) -> TaskState | None:
         try:
-            return await look(self._client, self._handle)
+            return await fetch_state(self._client, self._handle)
         except RPCError as error:
             if error.status is not RPCStatusCode.NOT_FOUND:
                 raise
@@ -287,7 +287,7 @@ class Follower:
         try:
             return await final_outcome(self._handle)
         except RPCError as error:
-            if error.status in FOR_GOOD:
+            if error.status in PERMANENT:
                 raise
             return None
 
@@ -307,7 +307,7 @@ class Follower:
             except RPCError:
                 await asyncio.sleep(POLL_SECONDS)
 
-    def _note(self, found: Look | None) -> None:
+    def _note(self, found: TaskState | None) -> None:
         if found is None:
             if self._silent is not Silent.SERVER:
                 self._silent = Silent.SERVER
@@ -315,11 +315,11 @@ class Follower:
             return
         if self._silent is Silent.SERVER:
             self._again(Silent.SERVER)
-        if (found.sight or found.failing) and self._silent is Silent.WORKER:
+        if (found.snapshot or found.failing) and self._silent is Silent.WORKER:
             self._again(Silent.WORKER)
-        if found.sight:
+        if found.snapshot:
             self._heard = time.monotonic()
-            self._view.see(found.sight)
+            self._view.see(found.snapshot)
         elif not (found.closed or found.failing or self._silent) and time.monotonic() - self._heard > PATIENCE_SECONDS:
             self._silent = Silent.WORKER
             self._view.silence(Silent.WORKER)
@@ -328,13 +328,13 @@ class Follower:
         self._silent, self._heard = None, time.monotonic()
         self._view.answers(who)
 
-    async def _note_failing(self, found: Look | None) -> None:
+    async def _note_failing(self, found: TaskState | None) -> None:
         """Tell that the workflow task fails or goes on again.
 
         Raises:
             Problem: nobody watches, and only a person can help.
         """
-        if found is None or (found.failing is None and found.sight is None and not found.closed):
+        if found is None or (found.failing is None and found.snapshot is None and not found.closed):
             return  # a server or a worker that is silent says nothing of it
         now, task = time.monotonic(), found.failing
         if task is None:

@@ -37,7 +37,7 @@ from client.effects import (
 )
 from client.follow import View
 from client.history.fetch import fetch_effects, fetch_history, fetch_run
-from client.history.records import OWN, Call, Event
+from client.history.records import INTERNAL_KINDS, Call, Event
 from client.history.story import Plan, Story
 from client.problem import Problem, ProblemKind
 from client.tasks import Handle
@@ -176,7 +176,7 @@ class EffectsAtReset:
     def is_by_hand(self) -> bool:
         """Whether the plan in force was written by hand, or the one that is asked for at that point."""
         task, plan = self.story.history.task, self.plan
-        is_first = plan is None or (plan.number == 1 and self.point.kind not in OWN)
+        is_first = plan is None or (plan.number == 1 and self.point.kind not in INTERNAL_KINDS)
         return task is not None and task.plan is not None and is_first
 
     def is_of_plan(self, one: TaskEffect) -> bool:
@@ -264,9 +264,9 @@ def _prepare(there: EffectsAtReset, fate: Fate) -> _Prepared:
     """
     after = there.after
     is_anew = fate is Fate.UNDO or any(not there.is_of_plan(one) for one in there.in_the_way)
-    point = _request(there) if is_anew or there.point.kind in OWN else there.point
+    point = _request(there) if is_anew or there.point.kind in INTERNAL_KINDS else there.point
     new = replace(there, point=point)
-    undone = [*(after if fate is Fate.UNDO else ()), *(new.undone if point.kind in OWN else ())]
+    undone = [*(after if fate is Fate.UNDO else ()), *(new.undone if point.kind in INTERNAL_KINDS else ())]
     gone = {one.key for one in undone}
     kept = [one for one in new.after if one.key not in gone and not new.is_in_flight(one)]
     told = [_record(one, there.story) for one in kept]
@@ -297,7 +297,7 @@ def _request(there: EffectsAtReset) -> Call:
         reason = f"The plan of task {id!r} was written by hand, and its steps would be called with their old ids"
         remedy = f"`{starter('undo', id)}` undoes {one.step!r}; then start the plan as a new task"
         raise Problem("by_hand", reason, remedy, ProblemKind.FAILED)
-    if there.point.kind in OWN or there.plan is None:
+    if there.point.kind in INTERNAL_KINDS or there.plan is None:
         return there.point
     return _first_call(there.story, there.plan.turn.call.id) or there.point
 

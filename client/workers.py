@@ -18,14 +18,14 @@ from client.problem import Problem, ProblemKind
 from client.tasks import Handle
 from client.text import worker
 from workflows import routing
-from workflows.inspect import EffectCard, EffectsInquiry, F, Inquiry, Place, Pruned, PruneInquiry, Question
+from workflows.inspect import EffectCard, EffectsInquiry, F, Inquiry, InquiryInput, Place, Pruned, PruneInquiry
 
 RPC_TIMEOUT = timedelta(seconds=2)
 GIVEN_EVENTS = 3
 """Workflow started; workflow task scheduled; workflow task started."""
 
 
-async def ask(client: Client, queue: str, question: Question[F], *, on_wait: Callable[[], None] | None = None) -> F:
+async def ask(client: Client, queue: str, question: Inquiry[F], *, on_wait: Callable[[], None] | None = None) -> F:
     """The answer of a worker of this queue; `on_wait` is called where it takes long.
 
     Raises:
@@ -34,7 +34,7 @@ async def ask(client: Client, queue: str, question: Question[F], *, on_wait: Cal
     limit = routing.INQUIRY_LIMITS.get(question.about, routing.INQUIRY_LIMIT)
     handle: WorkflowHandle[Any, F] = await client.start_workflow(
         "InspectWorkflow",
-        Inquiry.model_validate(question),
+        InquiryInput.model_validate(question),
         id=f"inspect-{secrets.token_hex(4)}",
         task_queue=queue,
         execution_timeout=limit,

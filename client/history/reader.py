@@ -17,11 +17,11 @@ from temporalio.exceptions import TimeoutError as TemporalTimeout
 from client import workflow_task
 from client.history.records import (
     CONVERSING,
+    AttemptFailure,
     Call,
-    Closed,
+    CallEnd,
     End,
     Event,
-    Failing,
     History,
     Pending,
     Reset,
@@ -109,15 +109,17 @@ def _why(payload: Payload) -> str:
     return "cannot be decoded" if encoding in PLAIN else "is encrypted"
 
 
-def failing(history: History, call: Call, failure: Failure, cause: BaseException | None, attempt: int) -> Failing:
+def failing(
+    history: History, call: Call, failure: Failure, cause: BaseException | None, attempt: int
+) -> AttemptFailure:
     """The fault that ended an attempt; `cause` is what `failure` stands for, None where that cannot be read."""
     if cause is None and failure.HasField("timeout_failure_info"):
-        return Failing.of(Fault.of(_timed_out(failure), failure.message, source=call.kind, attempt=attempt))
+        return AttemptFailure.of(Fault.of(_timed_out(failure), failure.message, source=call.kind, attempt=attempt))
     if cause is None:
         type = failure.application_failure_info.type
-        return Failing(failure.message, Quadrant(type) if type in set(Quadrant) else None)
+        return AttemptFailure(failure.message, Quadrant(type) if type in set(Quadrant) else None)
     spec = history.spec(call.kind) or ToolSpec(kind=call.kind, effect=Effect.READ)
-    return Failing.of(from_activity_error(_activity_error(call, cause), spec, attempt))
+    return AttemptFailure.of(from_activity_error(_activity_error(call, cause), spec, attempt))
 
 
 def _timed_out(failure: Failure) -> Code:
@@ -352,7 +354,7 @@ class Reading:
 
     async def _call_completed(self, event: HistoryEvent) -> None:
         of = event.activity_task_completed_event_attributes
-        call = self._close(of.scheduled_event_id, event, Closed.COMPLETED)
+        call = self._close(of.scheduled_event_id, event, CallEnd.COMPLETED)
         id, payloads = event.event_id, of.result.payloads
         if call.kind in CONVERSING:
             call.proposed = await self._payloads.model(id, "result", payloads, Proposed)
@@ -363,19 +365,19 @@ class Reading:
 
     async def _call_failed(self, event: HistoryEvent) -> None:
         of = event.activity_task_failed_event_attributes
-        call = self._close(of.scheduled_event_id, event, Closed.FAILED)
+        call = self._close(of.scheduled_event_id, event, CallEnd.FAILED)
         call.failing = await self._failing(call, of.failure, call.attempt, event.event_id)
 
     async def _call_timed_out(self, event: HistoryEvent) -> None:
         of = event.activity_task_timed_out_event_attributes
-        call = self._close(of.scheduled_event_id, event, Closed.FAILED)
+        call = self._close(of.scheduled_event_id, event, CallEnd.FAILED)
         call.retry_state = RetryState(of.retry_state) if of.retry_state else None
         call.failing = await self._failing(call, of.failure, call.attempt, event.event_id)
 
     async def _call_canceled(self, event: HistoryEvent) -> None:
-        self._close(event.activity_task_canceled_event_attributes.scheduled_event_id, event, Closed.CANCELLED)
+        self._close(event.activity_task_canceled_event_attributes.scheduled_event_id, event, CallEnd.CANCELLED)
 
-    def _close(self, scheduled: int, event: HistoryEvent, how: Closed) -> Call:
+    def _close(self, scheduled: int, event: HistoryEvent, how: CallEnd) -> Call:
         call = self._open[self._at(scheduled)]
         call.ended, call.ended_at, call.closed = self._at(event.event_id), _when(event), how
         return call
@@ -395,7 +397,7 @@ class Reading:
         timer = self._timers[self._at(event.timer_canceled_event_attributes.started_event_id)]
         timer.ended = self._at(event.event_id)
 
-    async def _failing(self, call: Call, failure: Failure, attempt: int, event: int) -> Failing:
+    async def _failing(self, call: Call, failure: Failure, attempt: int, event: int) -> AttemptFailure:
         """The fault that the workflow saw, and, on the way, those of the attempts before it."""
         cause = await self._payloads.failure(event, failure)
         call.earlier = earlier(call, cause) or call.earlier

@@ -22,7 +22,7 @@ PLANNING = (routing.PLAN.kind, routing.REPLAN.kind)
 CONVERSING = (*PLANNING, routing.COMPACT.kind)
 """What a planner is asked; the last one only shortens the conversation."""
 SPECS = {spec.kind: spec for spec in routing.INTERNAL}
-OWN = frozenset({*CONVERSING, routing.CATALOGUE.kind, routing.INSPECT.kind})
+INTERNAL_KINDS = frozenset({*CONVERSING, routing.CATALOGUE.kind, routing.INSPECT.kind})
 
 
 class Event(NamedTuple):
@@ -32,7 +32,7 @@ class Event(NamedTuple):
     id: int
 
 
-class Closed(StrEnum):
+class CallEnd(StrEnum):
     """How a call ended."""
 
     COMPLETED = "completed"
@@ -41,7 +41,7 @@ class Closed(StrEnum):
 
 
 @dataclass(frozen=True)
-class Failing:
+class AttemptFailure:
     """A fault as far as the history tells."""
 
     reason: str
@@ -49,7 +49,7 @@ class Failing:
     fault: Fault | None = None
 
     @classmethod
-    def of(cls, fault: Fault) -> "Failing":
+    def of(cls, fault: Fault) -> "AttemptFailure":
         """A fault that is known in full."""
         return cls(fault.reason, fault.quadrant, fault)
 
@@ -79,19 +79,19 @@ class Call:
     """When its last attempt began."""
     attempt: int = 0
     """The number of its last attempt, as far as it is written down."""
-    last: Failing | None = None
+    last: AttemptFailure | None = None
     """What ended the attempt before the last one."""
     earlier: tuple[Fault, ...] = ()
     """The faults of the attempts before the last one, as far as a worker lived to tell."""
     ended: Event | None = None
     ended_at: datetime | None = None
-    closed: Closed | None = None
+    closed: CallEnd | None = None
     """How it ended; None while it has not."""
     result: JsonValue = None
     replayed: bool = False
     proposed: Proposed | None = None
     """What a planner returned."""
-    failing: Failing | None = None
+    failing: AttemptFailure | None = None
     retry_state: RetryState | None = None
     """Why no attempt followed the last one, where the server ended that."""
 
@@ -117,7 +117,7 @@ class Call:
         return any(fault.may_run_on for fault in (*self.earlier, *last))
 
     @property
-    def is_look(self) -> bool:
+    def is_observation(self) -> bool:
         """Whether it looked at the world again after a refusal."""
         return self.id.endswith(ids.OBSERVATION)
 
@@ -139,12 +139,12 @@ class Call:
     @property
     def is_own(self) -> bool:
         """Whether it was made for the task itself and for no step."""
-        return self.kind in OWN
+        return self.kind in INTERNAL_KINDS
 
     @property
     def is_step(self) -> bool:
         """Whether it carried out a step of a plan."""
-        return not (self.is_own or self.is_look or self.is_reconcile or self.is_undo)
+        return not (self.is_own or self.is_observation or self.is_reconcile or self.is_undo)
 
 
 ONE_RUN = "one_run"
@@ -192,7 +192,7 @@ class Pending:
     """What the server says of a call that has not ended, and that no event tells yet."""
 
     attempt: int
-    last: Failing | None = None
+    last: AttemptFailure | None = None
     running: bool = True
 
 
@@ -294,9 +294,9 @@ class History:
         """The reads that found out whether a call had happened, in order."""
         return [call for call in self.calls if call.is_reconcile and call.owner == id]
 
-    def looks(self, id: str) -> list[Call]:
+    def observations(self, id: str) -> list[Call]:
         """The observations that were made for one step."""
-        return [call for call in self.calls if call.is_look and call.step == id]
+        return [call for call in self.calls if call.is_observation and call.step == id]
 
     def spec(self, kind: str) -> ToolSpec | None:
         """What a kind promised this task, where that can be read."""

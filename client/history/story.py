@@ -8,7 +8,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, JsonValue
 
-from client.history.records import Call, Closed, Event, History
+from client.history.records import Call, CallEnd, Event, History
 from workflows import routing
 from workflows.outcome import Outcome
 from workflows.plan import Answer, GiveUp, NewSteps, Question, Step
@@ -115,7 +115,7 @@ class Story:
         return self._completed(about)
 
     def _completed(self, calls: Sequence[Call]) -> list[Call]:
-        done = [call for call in calls if call.closed is Closed.COMPLETED]
+        done = [call for call in calls if call.closed is CallEnd.COMPLETED]
         return sorted(done, key=lambda call: call.ended or call.scheduled)
 
     def done_before(self, event: Event) -> list[str]:
@@ -126,10 +126,6 @@ class Story:
         """The plan that was in force at an event."""
         earlier = [plan for plan in self.plans if (plan.turn.call.ended or event) < event]
         return earlier[-1] if earlier else None
-
-    def turn_after(self, event: Event) -> Turn | None:
-        """The first request for a proposal after an event."""
-        return next((turn for turn in self.turns if turn.call.scheduled > event), None)
 
     def plan_from(self, turn: Turn) -> Plan | None:
         """The plan that came of a request, or of the next ones where proposals were rejected."""
@@ -158,7 +154,7 @@ def _turns(history: History) -> list[Turn]:
 
 
 def _turn(history: History, call: Call, after: Call | None) -> Turn:
-    if call.closed is not Closed.COMPLETED:
+    if call.closed is not CallEnd.COMPLETED:
         return Turn(call, Verdict.FAILED if call.closed else Verdict.UNDECIDED)
     if call.proposed and call.proposed.compact:
         return Turn(call, Verdict.TOO_LONG)

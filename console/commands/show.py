@@ -12,7 +12,7 @@ from temporalio.api.history.v1 import HistoryEvent
 from temporalio.client import Client
 
 from client.connection import ui_url
-from client.follow import Follower, Sight, View, look
+from client.follow import Follower, Snapshot, View, fetch_state
 from client.history import fetch
 from client.history.fetch import with_step
 from client.history.story import Story
@@ -119,16 +119,16 @@ async def show(client: Client, handle: Handle, common: Common) -> int:
     Raises:
         Problem: it runs and its workflow task fails, or no worker answers, or the server does not.
     """
-    outcome, sight = await _standing(client, handle, common)
+    outcome, snapshot = await _standing(client, handle, common)
     rolled_back = await fetch.rollback(client, handle.id, outcome.ended_at) if outcome.ended_at else None
     if common.json:
         print(await _document(client, handle, outcome))
         return exit_code(outcome)
     place, live = _place(client, handle), sys.stdout.isatty()
     width = size(sys.stdout)[0] if live else WIDTH
-    now = tree.Now(datetime.now(UTC), sight.attempts) if sight else None
+    now = tree.Now(datetime.now(UTC), snapshot.attempts) if snapshot else None
     body, closing = tree.body(outcome, place, width, now), tree.closing(outcome)
-    body += [printable(f"  ● {what}") for what in sight.doing] if sight else []
+    body += [printable(f"  ● {what}") for what in snapshot.doing] if snapshot else []
     closing += [printable(words.rolled_back(handle.id, rolled_back))] if rolled_back else []
     closing += await _effects(client, handle, outcome, rolled_back)
     for line in Paint.of(sys.stdout).whole(body, closing, width) if live else body + closing:
@@ -172,8 +172,8 @@ async def _view(client: Client, handle: Handle, common: Common, jsonl: bool) -> 
     return Lines(common, place, say, size(sys.stdout)[0] if sys.stdout.isatty() else WIDTH)
 
 
-async def _standing(client: Client, handle: Handle, common: Common) -> tuple[Outcome, Sight | None]:
-    found = await look(client, handle)
+async def _standing(client: Client, handle: Handle, common: Common) -> tuple[Outcome, Snapshot | None]:
+    found = await fetch_state(client, handle)
     if found is None:
         remedy = "see whether it runs (`python starter.py doctor`), and try again"
         raise Problem("unreachable", "The server does not answer", remedy, ProblemKind.UNREACHABLE)
@@ -181,11 +181,11 @@ async def _standing(client: Client, handle: Handle, common: Common) -> tuple[Out
         return await final_outcome(handle), None
     if found.failing is not None:
         raise (await with_step(client, found.failing)).problem()
-    if found.sight is None:
+    if found.snapshot is None:
         reason = f"Task {handle.id!r} is running, but no worker answers for it"
         remedy = f"start one with `python worker.py{(await common.at(handle)).at_queue}`"
         raise Problem("no_worker", reason, remedy, ProblemKind.UNREACHABLE)
-    return found.sight.outcome, found.sight
+    return found.snapshot.outcome, found.snapshot
 
 
 async def _document(client: Client, handle: Handle, outcome: Outcome) -> str:

@@ -10,7 +10,7 @@ from temporalio.client import Client
 
 from client import undo as undoing
 from client.connection import ui_url
-from client.follow import Sight
+from client.follow import Snapshot
 from client.tasks import Handle
 from client.text import cut, one_line, printable, starter
 from client.undo import Rollback
@@ -43,9 +43,9 @@ class RollbackView(Aside):
         if isinstance(error, asyncio.CancelledError):
             print(f"\ndetached; it goes on. Follow: {starter('undo', self._task_id)}", file=sys.stderr)
 
-    def see(self, sight: Sight) -> None:
+    def see(self, snapshot: Snapshot) -> None:
         """Print what is new."""
-        self._print(sight.outcome)
+        self._print(snapshot.outcome)
 
     def end(self, outcome: Outcome) -> None:
         """Print the rest."""

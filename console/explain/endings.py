@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from client.effects import EffectState, effect_of, reconciliation_of
-from client.history.records import Call, Closed, End, Event, History, Reset
+from client.history.records import Call, CallEnd, End, Event, History, Reset
 from client.history.story import Story
 from client.text import starter
 from console.explain import faults, words
@@ -61,7 +61,7 @@ def remedies(story: Story) -> Iterator[Sentence]:
         do = FAULTS[Code(outcome.code)]
         if outcome.status is TaskStatus.ESCALATED:
             asked = [call for call in story.history.calls if call.is_step or call.is_own]
-            failed = [call.id for call in asked if call.closed is Closed.FAILED]
+            failed = [call.id for call in asked if call.closed is CallEnd.FAILED]
             step = last[-1].step_id if last else failed[-1] if failed else "STEP"
             do += f" Then `{starter('reset', outcome.task_id, '--to', step)}` goes on from there."
         yield Sentence(text=do)
@@ -95,7 +95,7 @@ def _escalated_by_fault(story: Story, end: End) -> bool:
     if end.status != "escalated":
         return False
     asked = [call for call in story.history.calls if call.is_step or call.is_own]
-    return any(call.closed is Closed.FAILED for call in asked)
+    return any(call.closed is CallEnd.FAILED for call in asked)
 
 
 def _what(story: Story, end: End) -> Sentence:
@@ -132,7 +132,7 @@ def _why(story: Story, end: End) -> Sentence | None:
 
 def _interrupted(story: Story) -> tuple[Sentence, ...]:
     """The steps that ran when the end came."""
-    cut = [call for call in story.history.calls if call.is_step and call.closed in (None, Closed.CANCELLED)]
+    cut = [call for call in story.history.calls if call.is_step and call.closed in (None, CallEnd.CANCELLED)]
     if not cut:
         return ()
     found = [reconciliation_of(story, call) for call in cut]

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 
 from client.effects import Reconciliation, next_call, reconciliation_of
-from client.history.records import Call, Closed, Event, Failing, Timer
+from client.history.records import AttemptFailure, Call, CallEnd, Event, Timer
 from client.history.story import Change, Plan, Story, Turn, diff
 from console.explain import words
 from console.explain.words import Cost, Decision, Item, Sentence
@@ -12,14 +12,14 @@ from workflows.faults import Code, Fault
 from workflows.reconciling import Verdict
 from workflows.record import FaultRecord
 
-LOST = Failing.of(Fault.of(Code.WORKER_LOST, "The worker that ran it left no word: it was probably killed."))
+LOST = AttemptFailure.of(Fault.of(Code.WORKER_LOST, "The worker that ran it left no word: it was probably killed."))
 SILENT = (Code.WORKER_LOST, Code.TIMEOUT)
 """What the server says of an attempt that no worker told of."""
 
 
-def failed_before(call: Call) -> list[Failing]:
+def failed_before(call: Call) -> list[AttemptFailure]:
     """What ended each attempt before the last one."""
-    known = {fault.attempt: Failing.of(fault) for fault in call.earlier}
+    known = {fault.attempt: AttemptFailure.of(fault) for fault in call.earlier}
     last = {call.attempt - 1: call.last} if call.last else {}
     silent = call.last if call.last and call.last.code in SILENT else LOST
     return [known.get(number) or last.get(number) or silent for number in range(1, call.attempt)]
@@ -88,7 +88,7 @@ def retry_item(call: Call) -> Item:
     )
 
 
-def _what(call: Call, failings: Sequence[Failing]) -> str:
+def _what(call: Call, failings: Sequence[AttemptFailure]) -> str:
     if not words.same(failings):
         return f"{call_name(call)} failed {words.times(len(failings))}: {words.counted(failings)}."
     return f"{call_name(call)} {words.failed_as(failings[0], words.times(len(failings)))}"
@@ -145,11 +145,11 @@ def _fallen_back(following: Call | None) -> Sentence:
     if following is None:
         return Sentence(text="The fallback has not been called yet.")
     match following.closed:
-        case Closed.COMPLETED:
+        case CallEnd.COMPLETED:
             end = f"did the step instead and returned: {words.value(following.result)}"
-        case Closed.FAILED:
+        case CallEnd.FAILED:
             end = "was called instead, and failed too"
-        case Closed.CANCELLED:
+        case CallEnd.CANCELLED:
             end = "was called instead, and was stopped"
         case None:
             end = "was called instead, and has not ended yet"
@@ -158,7 +158,7 @@ def _fallen_back(following: Call | None) -> Sentence:
 
 def _replanned(story: Story, id: str, after: Event) -> tuple[tuple[Sentence, ...], Cost]:
     """The look at the world, the request for a new plan, and what that plan put in the step's place."""
-    looks = [look for look in story.history.looks(id) if look.scheduled > after]
+    looks = [look for look in story.history.observations(id) if look.scheduled > after]
     seen = [_look(look) for look in looks]
     observations = sum(max(1, look.attempt) for look in looks)
     turn = replan_after(story, after)
@@ -176,7 +176,7 @@ def _first_refused(story: Story, turn: Turn) -> str | None:
     """The step whose item bears the cost of a request that several faults share."""
     previous = [one.call.scheduled for one in story.turns if one.call.scheduled < turn.call.scheduled]
     since = max(previous, default=Event(0, 0))
-    failed = [call for call in story.history.calls if call.is_step and call.closed is Closed.FAILED]
+    failed = [call for call in story.history.calls if call.is_step and call.closed is CallEnd.FAILED]
     led = [call for call in failed if call.ended and since < call.ended < turn.call.scheduled]
     last = {call.id: call for call in led}
     done = {one.step for one in story.done}
@@ -185,7 +185,7 @@ def _first_refused(story: Story, turn: Turn) -> str | None:
 
 
 def _look(look: Call) -> Sentence:
-    if look.closed is Closed.COMPLETED:
+    if look.closed is CallEnd.COMPLETED:
         text = f"Looked at the world again with {look.kind}: {words.stop(words.value(look.result))}"
     elif look.failing is not None:
         text = f"Looking again with {look.kind} {words.failed_as(look.failing)} So the fault's own view was used."
@@ -289,7 +289,7 @@ def _verdict(found: Reconciliation, decision: Decision) -> Iterator[Sentence]:
 def _asked(look: Call) -> Sentence:
     who = "The ledger" if look.kind == routing.FIND_EFFECT.kind else look.kind
     asked = f"{who} was asked whether it had happened, and"
-    if look.closed is Closed.COMPLETED:
+    if look.closed is CallEnd.COMPLETED:
         text = f"{asked} had it: {words.stop(words.value(look.result))}"
     elif look.failing is None:
         text = f"{asked} {'was stopped' if look.closed else 'has not answered yet'}."
@@ -310,9 +310,9 @@ def of_step(story: Story, id: str) -> Iterator[Item]:
     """The items of one step, in order: each call that needed a retry or failed, and each call that was not made."""
     records = story.decisions(id)
     for call in story.history.of_step(id):
-        if call.closed is Closed.COMPLETED and call.attempt > 1:
+        if call.closed is CallEnd.COMPLETED and call.attempt > 1:
             yield retry_item(call)
-        if call.closed is Closed.FAILED and call.failing is not None:
+        if call.closed is CallEnd.FAILED and call.failing is not None:
             record = _recorded(records, call.failing)
             yield of_call(story, call, call.failing, _decision(story, call, record), record)
     for record in records:
@@ -320,7 +320,9 @@ def of_step(story: Story, id: str) -> Iterator[Item]:
             yield _uncalled(story, id, record)
 
 
-def of_call(story: Story, call: Call, failing: Failing, decision: Decision, record: FaultRecord | None = None) -> Item:
+def of_call(
+    story: Story, call: Call, failing: AttemptFailure, decision: Decision, record: FaultRecord | None = None
+) -> Item:
     """Why a call failed for good, and what followed."""
     after = call.ended or call.scheduled
     spent = Cost(failed_attempts=max(1, call.attempt), waited=seconds_waited(call), lost=seconds_lost(call))
@@ -341,7 +343,7 @@ def of_call(story: Story, call: Call, failing: Failing, decision: Decision, reco
     )
 
 
-def _what_failed(call: Call, failing: Failing) -> Sentence:
+def _what_failed(call: Call, failing: AttemptFailure) -> Sentence:
     failings = [*failed_before(call), failing]
     if len(failings) == 1:
         said = words.failed_as(failing)
@@ -357,7 +359,7 @@ def _tried(call: Call) -> str:
     return f"Time could have cured it: {after_attempts(call)}."
 
 
-def _recorded(records: list[FaultRecord], failing: Failing) -> FaultRecord | None:
+def _recorded(records: list[FaultRecord], failing: AttemptFailure) -> FaultRecord | None:
     """The record of a fault that came back from a call; each record is used once."""
     same = [one for one in records if one.attempt and failing.code in (None, one.code)]
     if same:
@@ -383,7 +385,7 @@ def _derived(story: Story, call: Call) -> Decision:
     after = call.ended or call.scheduled
     if timer_of(story, call) is not None:
         return "wait"
-    if any(look.scheduled > after for look in story.history.looks(call.id)) or replan_after(story, after):
+    if any(look.scheduled > after for look in story.history.observations(call.id)) or replan_after(story, after):
         return "replan"
     is_rolled_back = call.is_undo or any(other.is_undo for other in story.history.calls)
     is_escalated = story.history.end is not None and story.history.end.status == "escalated"
@@ -395,7 +397,7 @@ def _is_over(story: Story, after: Event) -> bool:
     return story.history.end is not None and replan_after(story, after) is None
 
 
-def _why(story: Story, call: Call, failing: Failing, decision: Decision, *, is_over: bool) -> str:
+def _why(story: Story, call: Call, failing: AttemptFailure, decision: Decision, *, is_over: bool) -> str:
     match decision:
         case "wait" if failing.fault and failing.fault.uncounted:
             return words.WAIT_BECAUSE_LOST
@@ -416,7 +418,7 @@ def _why(story: Story, call: Call, failing: Failing, decision: Decision, *, is_o
 def _uncalled(story: Story, id: str, record: FaultRecord) -> Item:
     """A fault that was found before anything was called; it is written where it was told first."""
     where = _told(story, record)
-    failing = Failing.of(record)
+    failing = AttemptFailure.of(record)
     why = words.UNCALLED_BECAUSE.get(record.code, words.UNCALLED_ANYWAY)
     then, cost = what_followed(story, id, None, _before(story, where), record.decision)
     return Item(

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from client.effects import next_call
-from client.history.records import Call, Closed
+from client.history.records import Call, CallEnd
 from client.history.story import Story, Turn, Verdict
 from console.explain import faults, words
 from console.explain import faults as attempts
@@ -47,7 +47,7 @@ def compactions(story: Story) -> Iterator[Sentence]:
         if turn.verdict is not Verdict.TOO_LONG or turn.call.proposed is None:
             continue
         done = next((call for call in story.history.compactions if call.scheduled > turn.call.scheduled), None)
-        number, is_done = turn.call.proposed.compact, done is not None and done.closed is Closed.COMPLETED
+        number, is_done = turn.call.proposed.compact, done is not None and done.closed is CallEnd.COMPLETED
         oldest, were = ("turn", "was") if number == 1 else (f"{number} turns", "were")
         size = f" ({turn.call.proposed.context:,} tokens)" if turn.call.proposed.context else ""
         text = (
@@ -70,9 +70,9 @@ def proposal_items(story: Story) -> Iterator[Item]:
 
 def _troubles(story: Story, call: Call) -> Iterator[Item]:
     """An activity of ours that was retried, or that failed."""
-    if call.closed is Closed.COMPLETED and call.attempt > 1:
+    if call.closed is CallEnd.COMPLETED and call.attempt > 1:
         yield attempts.retry_item(call)
-    if call.closed is Closed.FAILED and call.failing is not None:
+    if call.closed is CallEnd.FAILED and call.failing is not None:
         waits = next_call(story, call) or following.timer_of(story, call)
         decision: Decision = "wait" if waits else "escalate" if story.history.end else "undecided"
         yield faults.of_call(story, call, call.failing, decision)

@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, JsonValue
 
-from client.history.records import ONE_RUN, Event, Failing
+from client.history.records import ONE_RUN, AttemptFailure, Event
 from client.history.story import Change
 from client.text import one_line, starter
 from workflows import routing
@@ -140,7 +140,7 @@ UNCALLED_BECAUSE: Mapping[Code | None, str] = {
 UNCALLED_ANYWAY = "Nothing was called"
 
 
-def failed_as(failing: Failing, often: str = "") -> str:
+def failed_as(failing: AttemptFailure, often: str = "") -> str:
     """How it failed, with code and reason: `was refused (conflict): 14:00 is taken.`"""
     verb = {
         Quadrant.PERSISTENT_SEMANTIC: "was refused",
@@ -149,25 +149,25 @@ def failed_as(failing: Failing, often: str = "") -> str:
     return f"{verb}{often and ' ' + often} ({code(failing)}): {reason(failing)}"
 
 
-def code(failing: Failing) -> str:
+def code(failing: AttemptFailure) -> str:
     """The fault's code, or the cell of the taxonomy where only that can be read."""
     if failing.code:
         return failing.code.value
     return failing.quadrant.value.replace("_", " ") if failing.quadrant else "unknown"
 
 
-def reason(failing: Failing) -> str:
+def reason(failing: AttemptFailure) -> str:
     """The fault's sentence."""
     return sentence(failing.reason or "no reason is written down")
 
 
-def observed(failing: Failing) -> str:
+def observed(failing: AttemptFailure) -> str:
     """What the world looked like at the fault: ` Seen then: free 14:30, 15:00.`, or nothing."""
     seen = failing.fault.observed if failing.fault else None
     return "" if seen is None else f" Seen then: {stop(value(seen))}"
 
 
-def why_escalated(failing: Failing, *, is_own: bool = False) -> str:
+def why_escalated(failing: AttemptFailure, *, is_own: bool = False) -> str:
     """Why a person has to act; `is_own` of a request to the planner or to the catalogue."""
     if failing.fault and failing.fault.applied is Applied.APPLIED:
         return "The call changed the world and what it returned is not right: a new plan would do it once more"
@@ -184,7 +184,7 @@ def why_escalated(failing: Failing, *, is_own: bool = False) -> str:
     return "Neither time nor another plan can cure this, so there was no retry and no new plan: a person must act"
 
 
-def why_doubted(failing: Failing, *, is_over: bool) -> str:
+def why_doubted(failing: AttemptFailure, *, is_over: bool) -> str:
     """Why it had to be found out, or has to be, whether a call had happened."""
     that = "that was found out" if is_over else "that has to be found out"
     if failing.quadrant in (Quadrant.PERSISTENT_SEMANTIC, Quadrant.PERSISTENT_INFRASTRUCTURAL) and not (
@@ -194,7 +194,7 @@ def why_doubted(failing: Failing, *, is_over: bool) -> str:
     return f"Nobody could know whether the call had happened: {that} before anything else"
 
 
-def why_replanned(failing: Failing, kind: str, *, planned: bool, in_turns: bool = False) -> str:
+def why_replanned(failing: AttemptFailure, kind: str, *, planned: bool, in_turns: bool = False) -> str:
     """Why a new plan or, where a model makes one move at a time, its next turn was the answer, or would have been."""
     new = "the model's next turn" if in_turns else "a new plan"
     if failing.quadrant in (Quadrant.TRANSIENT_INFRASTRUCTURAL, Quadrant.TRANSIENT_SEMANTIC):
@@ -277,14 +277,14 @@ def differences(change: Change) -> str:
     )
 
 
-def same(failings: Sequence[Failing]) -> bool:
+def same(failings: Sequence[AttemptFailure]) -> bool:
     """Whether all failed in the same way."""
     return len({(code(one), one.reason) for one in failings}) == 1
 
 
-def counted(failings: Sequence[Failing]) -> str:
+def counted(failings: Sequence[AttemptFailure]) -> str:
     """Several faults in one clause: `server_error twice (503.), timeout once (No answer.)`."""
-    groups = dict[str, list[Failing]]()
+    groups = dict[str, list[AttemptFailure]]()
     for failing in failings:
         groups.setdefault(code(failing), []).append(failing)
     return ", ".join(f"{name} {times(len(group))} ({reason(group[-1])})" for name, group in groups.items())

@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from types import FrameType, TracebackType
 from typing import Any, Self, TextIO
 
-from client.follow import Sight, Silent, View
+from client.follow import Silent, Snapshot, View
 from client.text import cut, one_line, printable, starter
 from client.workflow_task import FailingTask
 from console.options import Common
@@ -132,11 +132,11 @@ def waiting_picture(id: str, for_what: str, ui_url: str | None, notes: Sequence[
     return [*wrapped(head, width).split("\n"), *_wrapped(notes, width)]
 
 
-def running_picture(sight: Sight, ui_url: str | None, notes: Sequence[str], width: int, height: int) -> list[str]:
+def running_picture(snapshot: Snapshot, ui_url: str | None, notes: Sequence[str], width: int, height: int) -> list[str]:
     """At most `height` lines: heading, the part of the tree that matters, how it stands, `notes`."""
-    outcome, now = sight.outcome, tree.Now(datetime.now(UTC), sight.attempts)
+    outcome, now = snapshot.outcome, tree.Now(datetime.now(UTC), snapshot.attempts)
     head = wrapped(tree.heading(outcome, ui_url), width).split("\n")
-    doing = [f"  ● {one_line(what)}" for what in sight.doing]
+    doing = [f"  ● {one_line(what)}" for what in snapshot.doing]
     foot = [*doing, *_wrapped([_standing(outcome, now.at), *notes], width)]
     told = tree.blocks(outcome, Columns(outcome, width + 1), now)
     told = [replace(block, lines=_wrapped(block.lines, width)) for block in told]
@@ -184,7 +184,7 @@ class Live(View):
         """Draw the task `id` on the terminal `out`."""
         self._common, self._id, self._ui_url, self._out = common, id, ui_url, out
         self._screen, self._keys, self._paint = Screen(out), Keys(), Paint.of(out)
-        self._sight: Sight | None = None
+        self._snapshot: Snapshot | None = None
         self._silent: Silent | None = None
         self._failing: FailingTask | None = None
         self._before: Any = signal.SIG_DFL
@@ -209,9 +209,9 @@ class Live(View):
         signal.signal(signal.SIGCONT, self._before)
         self._keys.show()
 
-    def see(self, sight: Sight) -> None:
+    def see(self, snapshot: Snapshot) -> None:
         """Draw it."""
-        self._sight = sight
+        self._snapshot = snapshot
         self._draw()
 
     def silence(self, who: Silent) -> None:
@@ -253,10 +253,10 @@ class Live(View):
         common = self._common
         notes = [f"  {words(self._silent, common.queue, common.at_queue)}"] if self._silent else []
         notes += [f"  {words_failing(self._failing)}"] if self._failing else []
-        if self._sight is None:
+        if self._snapshot is None:
             for_what = "a worker that can go on" if self._failing else "a worker"
             return waiting_picture(self._id, for_what, self._ui_url, notes, width)
-        return running_picture(self._sight, self._ui_url, notes, width, height)
+        return running_picture(self._snapshot, self._ui_url, notes, width, height)
 
     def _resume(self, number: int, frame: FrameType | None) -> None:
         """The shell had the terminal: leave what it shows, and draw below."""

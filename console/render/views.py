@@ -12,7 +12,7 @@ import sys
 from collections.abc import Callable, Hashable, Sequence
 from typing import TYPE_CHECKING, Any, TextIO
 
-from client.follow import Sight, Silent, View
+from client.follow import Silent, Snapshot, View
 from client.problem import Problem
 from client.text import printable
 from client.workflow_task import FailingTask
@@ -29,7 +29,7 @@ if TYPE_CHECKING:  # they take half a second, which a mistake in the usage need 
     from client.workflow_task import FailingTask
     from console.options import Common
 if TYPE_CHECKING:
-    from client.follow import Sight
+    from client.follow import Snapshot
     from client.workflow_task import FailingTask
     from console.options import Common
     from workflows.outcome import Outcome
@@ -87,9 +87,9 @@ class Lines(View):
         self._stays = 0
         self._began = self._undoing = False
 
-    def see(self, sight: Sight) -> None:
+    def see(self, snapshot: Snapshot) -> None:
         """Tell what is new."""
-        self._tell(sight.outcome)
+        self._tell(snapshot.outcome)
 
     def silence(self, who: Silent) -> None:
         """Say who does not answer."""
@@ -186,11 +186,11 @@ class Events(View):
         self._faults = set[tuple[Any, ...]]()
         self._steps = dict[tuple[str, int], tuple[Any, ...]]()
 
-    def see(self, sight: "Sight") -> None:
+    def see(self, snapshot: "Snapshot") -> None:
         """Tell what is new."""
-        attempts = {id: attempt.number for id, attempt in sight.attempts.items()}
-        if sight.outcome.planner:
-            self._tell(sight.outcome, attempts)
+        attempts = {id: attempt.number for id, attempt in snapshot.attempts.items()}
+        if snapshot.outcome.planner:
+            self._tell(snapshot.outcome, attempts)
 
     def silence(self, who: Silent) -> None:
         """Say who does not answer."""

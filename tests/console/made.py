@@ -2,7 +2,7 @@
 
 from datetime import UTC, datetime, timedelta
 
-from client.history.records import Call, Closed, Event, Failing, History
+from client.history.records import AttemptFailure, Call, CallEnd, Event, History
 from client.history.story import Story
 from workflows.catalogue import Catalogue, Effect, ToolSpec
 from workflows.faults import Applied, Code, Fault
@@ -17,12 +17,14 @@ def story(*calls: Call) -> Story:
     return Story(History("a-task", first_run="run", catalogue=catalogue, calls=list(calls)))
 
 
-def call(number: int, id: str, kind: str, fault: Fault | None = None, closed: Closed | None = Closed.COMPLETED) -> Call:
+def call(
+    number: int, id: str, kind: str, fault: Fault | None = None, closed: CallEnd | None = CallEnd.COMPLETED
+) -> Call:
     """The call with this number, which completed or, with a fault, failed."""
     at, end = BEGAN + timedelta(seconds=number), Event(1, 10 * number + 2)
     made = Call(id, kind, at, Event(1, 10 * number), started=Event(1, 10 * number + 1), attempt=1)
-    made.closed = Closed.FAILED if fault else closed
-    made.failing = Failing.of(fault) if fault else None
+    made.closed = CallEnd.FAILED if fault else closed
+    made.failing = AttemptFailure.of(fault) if fault else None
     made.ended, made.ended_at = (end, at) if made.closed else (None, None)
     return made
 

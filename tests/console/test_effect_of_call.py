@@ -6,7 +6,7 @@ import pytest
 
 from client import effects
 from client.effects import EffectState
-from client.history.records import Call, Closed
+from client.history.records import Call, CallEnd
 from tests.console.made import BEGAN, call, lost, refused, story
 from workflows.faults import Applied, Fault
 from workflows.inspect import EffectCard
@@ -24,7 +24,7 @@ CALLS = [
     ("unknown, then done", [call(1, "a", "keyed", lost()), call(2, "a", "keyed")], ["happened"]),
     ("done, and refused", [call(1, "a", "keyed", lost(Applied.APPLIED))], ["happened"]),
     ("runs", [call(1, "a", "unkeyed", closed=None)], ["may_have_happened"]),
-    ("stopped", [call(1, "a", "unkeyed", closed=Closed.CANCELLED)], ["may_have_happened"]),
+    ("stopped", [call(1, "a", "unkeyed", closed=CallEnd.CANCELLED)], ["may_have_happened"]),
     ("found", [call(1, "a", "unkeyed", lost()), call(2, "a:reconcile", "read")], ["happened"]),
     ("not found", [call(1, "a", "unkeyed", lost()), call(2, "a:reconcile", "read", refused())], []),
     ("cannot tell", [call(1, "a", "unkeyed", lost()), call(2, "a:reconcile", "read", lost())], ["may_have_happened"]),
@@ -99,7 +99,7 @@ CANCELLED_BEFORE_AN_ATTEMPT = [
 @pytest.mark.parametrize(("kind", "allowed", "expected"), CANCELLED_BEFORE_AN_ATTEMPT)
 def test_a_call_without_a_written_start_may_have_been_retried(kind: str, allowed: int, expected: EffectState) -> None:
     """It was cancelled while it waited for a worker, or in a backoff: only one that may be repeated gets there."""
-    stopped = call(1, "a", kind, closed=Closed.CANCELLED)
+    stopped = call(1, "a", kind, closed=CallEnd.CANCELLED)
     stopped.started, stopped.attempt, stopped.allowed = None, 0, allowed
 
     assert effects.effect_of(story(stopped), stopped) is expected

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from client.follow import Attempt, Sight, Silent
+from client.follow import Attempt, Silent, Snapshot
 from console.app import app
 from console.entry import main
 from console.options import Common
@@ -46,10 +46,10 @@ def running(status: StepStatus = StepStatus.RUNNING, **more: Any) -> Outcome:
 
 def test_a_task_is_told_event_by_event(told: Told) -> None:
     """Task, plan and step, then every change, each once."""
-    told.view.see(Sight(running(StepStatus.PENDING)))
-    told.view.see(Sight(running()))
-    told.view.see(Sight(running()))
-    told.view.see(Sight(running(), {"book": Attempt(2, 4)}))
+    told.view.see(Snapshot(running(StepStatus.PENDING)))
+    told.view.see(Snapshot(running()))
+    told.view.see(Snapshot(running()))
+    told.view.see(Snapshot(running(), {"book": Attempt(2, 4)}))
     told.view.end(outcome(steps=(step(attempts=2),)))
 
     said = [(one["event"], one.get("status"), one.get("attempts")) for one in told.events]
@@ -68,7 +68,7 @@ def test_what_happened_to_the_planning_is_told_once(told: Told) -> None:
     failed = [Failover(planner="anthropic:a", code="unauthorized", reason="No.", turn=turn) for turn in (1, 2)]
     short = [Compaction(turn=turn, turns=turn - 1, planner="openai:b", tokens=9) for turn in (5, 9)]
     unused = [Rejection(turn=turn, reasons=("No.",)) for turn in (2, 3)]
-    told.view.see(Sight(running(failovers=failed[:1], compactions=short[:1], rejections=unused[:1])))
+    told.view.see(Snapshot(running(failovers=failed[:1], compactions=short[:1], rejections=unused[:1])))
     told.view.end(running(failovers=failed, compactions=short, rejections=unused))
 
     named = [one for one in told.events if one["event"] in ("failover", "compaction", "rejection")]
@@ -84,7 +84,7 @@ def test_what_happened_to_the_planning_is_told_once(told: Told) -> None:
 
 def test_a_step_is_told_with_what_names_it(told: Told) -> None:
     """The keys of the event are a promise."""
-    told.view.see(Sight(running()))
+    told.view.see(Snapshot(running()))
 
     assert told.events[-1] == {
         **{"schema": 1, "event": "step", "id": "book", "title": "team 14:00", "kind": "book_slot"},
@@ -95,8 +95,8 @@ def test_a_step_is_told_with_what_names_it(told: Told) -> None:
 def test_a_fault_is_told_with_its_decision(told: Told) -> None:
     """Before the step that it ended."""
     refused = fault(Code.CONFLICT, "replan")
-    told.view.see(Sight(running()))
-    told.view.see(Sight(running(StepStatus.FAILED, faults=(refused,), revisions=(Revision(number=1),))))
+    told.view.see(Snapshot(running()))
+    told.view.see(Snapshot(running(StepStatus.FAILED, faults=(refused,), revisions=(Revision(number=1),))))
 
     assert [one["event"] for one in told.events[-2:]] == ["fault", "step"]
     assert (told.events[-2]["code"], told.events[-2]["decision"]) == ("conflict", "replan")
@@ -117,7 +117,7 @@ def test_silence_is_told(told: Told) -> None:
 
 def test_line_breaks_of_the_world_break_no_line(told: Told) -> None:
     """One event is one line, whatever a title holds."""
-    told.view.see(Sight(running(steps=(step(title="a\nb\u2028c\x1b[31m\u202e"),))))
+    told.view.see(Snapshot(running(steps=(step(title="a\nb\u2028c\x1b[31m\u202e"),))))
 
     assert len(told.out.getvalue().split("\n")) == 4
     assert not {"\x1b", "\u2028", "\u202e"} & set(told.out.getvalue())

@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from client.history.records import Call, Closed, Event, History
+from client.history.records import Call, CallEnd, Event, History
 from client.history.story import Diff, Plan, Story, Turn, Verdict, diff
 from console.explain.page import difference_lines
 from tests.harness import step
@@ -21,7 +21,7 @@ def planned(number: int, steps: list[Step]) -> Plan:
 
 def changed(before: list[Step], after: list[Step], *done: str) -> Diff:
     """How a second plan differs from the first, of which some steps are done."""
-    finished = [Call(id, "k", NOON, Event(1, 15), ended=Event(1, 16), closed=Closed.COMPLETED) for id in done]
+    finished = [Call(id, "k", NOON, Event(1, 15), ended=Event(1, 16), closed=CallEnd.COMPLETED) for id in done]
     story = Story(History("the-task", calls=finished))
     return diff(story, planned(1, before), planned(2, after))
 

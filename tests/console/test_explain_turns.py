@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from client.history.records import Call, Closed, End, Event, Failing, History
+from client.history.records import AttemptFailure, Call, CallEnd, End, Event, History
 from console.explain import explanation, page
 from console.explain import page as one_step
 from console.explain.explanation import Explanation
@@ -82,7 +82,7 @@ def test_what_happened_among_many_turns_stands_between_them() -> None:
     """A refusal, with the turn that answers it, parts the rows before and after."""
     turns = [move(turn) for turn in range(1, 31)]
     refused = turns[14][1]
-    refused.failing, refused.closed = Failing.of(made.refused()), Closed.FAILED
+    refused.failing, refused.closed = AttemptFailure.of(made.refused()), CallEnd.FAILED
     turns[15][0].kind = "replan"
     lines = said(told(*(call for calls in turns for call in calls)))
 

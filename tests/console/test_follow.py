@@ -13,7 +13,7 @@ from pydantic import BaseModel
 from temporalio.client import Client
 
 from activities.toolbox.declare.tool import Tool
-from client.follow import Follower, Look, Sight, Silent, View, look
+from client.follow import Follower, Silent, Snapshot, TaskState, View, fetch_state
 from client.problem import Problem
 from client.tasks import Handle
 from replan import Unreachable, tool
@@ -37,7 +37,7 @@ class Gate:
     """A tool that returns when the test lets it, after as many failures as the test wants."""
 
     def __init__(self, failures: int = 0) -> None:
-        """Closed."""
+        """CallEnd."""
         self.open = asyncio.Event()
         self.failures = failures
 
@@ -61,13 +61,13 @@ class Heard(View):
 
     def __init__(self) -> None:
         """Nothing yet."""
-        self.sights = list[Sight]()
+        self.snapshots = list[Snapshot]()
         self.said = list[tuple[str, Silent]]()
         self.outcome: Outcome | None = None
 
-    def see(self, sight: Sight) -> None:
+    def see(self, snapshot: Snapshot) -> None:
         """Keep it."""
-        self.sights.append(sight)
+        self.snapshots.append(snapshot)
 
     def silence(self, who: Silent) -> None:
         """Keep it."""
@@ -109,10 +109,10 @@ async def test_following_adds_nothing_to_the_history(client: Client, tmp_path: P
     async with staged(client, tmp_path, [gate.tool()], PROPOSALS) as stage:
         handle = await stage.start()
         following = asyncio.create_task(Follower(client, handle, heard).to_the_end())
-        await until(lambda: heard.sights and heard.sights[-1].attempts)
+        await until(lambda: heard.snapshots and heard.snapshots[-1].attempts)
         before = (await handle.describe()).history_length
-        looks = len(heard.sights)
-        await until(lambda: len(heard.sights) >= looks + 10)
+        looks = len(heard.snapshots)
+        await until(lambda: len(heard.snapshots) >= looks + 10)
         after = (await handle.describe()).history_length
         gate.open.set()
         await following
@@ -125,15 +125,15 @@ async def test_a_follower_sees_attempts_while_they_run(client: Client, tmp_path:
     gate = Gate(failures=1)
     async with staged(client, tmp_path, [gate.tool()], PROPOSALS) as stage:
         handle = await stage.start()
-        found: Look | None = None
+        found: TaskState | None = None
         async with asyncio.timeout(PATIENCE):
-            while not (found and found.sight and (one := found.sight.attempts.get("a")) and one.number == 2):
-                found = await look(client, handle)
+            while not (found and found.snapshot and (one := found.snapshot.attempts.get("a")) and one.number == 2):
+                found = await fetch_state(client, handle)
         gate.open.set()
         await handle.result()
 
     assert (one.words, one.code) == ("attempt 2 of 4", "unreachable")
-    assert found.sight.outcome.steps[0].status is StepStatus.RUNNING
+    assert found.snapshot.outcome.steps[0].status is StepStatus.RUNNING
 
 
 async def test_the_end_is_told_at_once(client: Client, tmp_path: Path, heard: Heard, gate: Gate) -> None:
@@ -175,7 +175,7 @@ async def test_a_server_may_be_killed_and_come_back(
     client = await connect(address=own_server.address, plain=True)
     async with staged(client, tmp_path, [gate.tool()], PROPOSALS) as stage:
         following = asyncio.create_task(Follower(client, await stage.start(), heard).to_the_end())
-        await until(lambda: heard.sights and heard.sights[-1].attempts)
+        await until(lambda: heard.snapshots and heard.snapshots[-1].attempts)
         assert own_server.pid is not None
         os.kill(own_server.pid, signal.SIGKILL)
         await until(lambda: heard.said)

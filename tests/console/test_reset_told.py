@@ -26,7 +26,7 @@ from tests.workflows.props import Recording
 from workflows import routing
 from workflows.agent import AgentWorkflow
 from workflows.budget import Limits
-from workflows.inspect import ClaimsFindings, Findings, Inquiry
+from workflows.inspect import ClaimsFindings, Findings, InquiryInput
 from workflows.plan import Step
 from workflows.progress import Folded
 from workflows.record import StepStatus
@@ -97,7 +97,7 @@ class Told:
 
 
 @activity.defn(name=routing.INSPECT.kind)
-async def inspect(inquiry: Inquiry) -> Findings:
+async def inspect(inquiry: InquiryInput) -> Findings:
     """Answer as a worker of this version whose store has everything."""
     return ClaimsFindings(planner="scripted", lacks="")
 

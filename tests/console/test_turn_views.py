@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from client.follow import Sight
+from client.follow import Snapshot
 from console.options import Common
 from console.render import tree
 from console.render.live import fitted
@@ -176,7 +176,7 @@ def test_the_lines_tell_each_thing_once() -> None:
     for turns in (1, 2, 2):
         more: dict[str, Any] = {"compactions": (short,) if turns > 1 else (), "failovers": (FAILED,), "ended_at": None}
         unused = (Rejection(turn=3, reasons=("No.",)),) if turns > 1 else ()
-        lines.see(Sight(reacting(turns, rejections=unused, **more)))
+        lines.see(Snapshot(reacting(turns, rejections=unused, **more)))
 
     assert [line for line in told if line.startswith(("  !", "  ≡", "Turn"))] == [
         "  ! anthropic:a could not be used (unauthorized)",

@@ -4,7 +4,7 @@ from typing import Any, get_args
 
 import pytest
 
-from client.follow import Sight
+from client.follow import Snapshot
 from console.explain import words
 from console.options import Common
 from console.render import tree
@@ -56,7 +56,7 @@ def test_a_rollback_is_told_line_by_line_once() -> None:
     said = list[str]()
     view = Lines(Common(), None, said.append)
     for _ in range(2):
-        view.see(Sight(rolled_back()))
+        view.see(Snapshot(rolled_back()))
     view.end(rolled_back())
 
     assert said.count(tree.UNDO_HEADING) == 1

@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from rich.cells import cell_len
 
-from client.follow import Sight
+from client.follow import Snapshot
 from console.render import live, tree
 from console.render.live import fitted
 from console.render.tree import Columns
@@ -47,7 +47,7 @@ def window(whole: Outcome, room: int) -> list[str]:
 @pytest.mark.parametrize(("width", "height"), [(79, 23), (199, 49), (39, 9), (79, 3)])
 def test_two_hundred_steps_fit_the_terminal(done: int, width: int, height: int) -> None:
     """Never a line too many or too wide, and the step that runs is there."""
-    sight = Sight(task(chain(done)), doing=("asking the planner",))
+    sight = Snapshot(task(chain(done)), doing=("asking the planner",))
     lines = live.fit(live.running_picture(sight, "http://localhost:8233/x", [], width, height), width, height)
 
     assert len(lines) <= height and max(map(cell_len, lines)) <= width
@@ -78,7 +78,7 @@ def test_notes_that_are_left_out_are_not_counted_as_nothing() -> None:
 def test_how_a_task_stands_counts_what_there_is(steps: tuple[OutcomeStep, ...], said: str) -> None:
     """Not 0 of 0 steps, and one of a thing is one."""
     whole = outcome(steps=steps, status=TaskStatus.RUNNING, started_at=datetime.now(UTC), ended_at=None)
-    last = live.running_picture(Sight(whole), None, [], 80, 24)[-1]
+    last = live.running_picture(Snapshot(whole), None, [], 80, 24)[-1]
 
     assert last.partition(": ")[2].startswith(said)
 

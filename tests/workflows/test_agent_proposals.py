@@ -196,7 +196,7 @@ async def test_a_planner_may_answer_ask_or_give_up(
     assert [one.status for one in ended.steps] == [StepStatus.COMPLETED]
 
 
-class Failing:
+class AttemptFailure:
     """A planner that fails for some time, and then answers."""
 
     name = "failing"
@@ -219,7 +219,7 @@ class Failing:
 
 async def test_a_planner_that_cannot_be_reached_for_a_moment_is_asked_again(client: Client, tmp_path: Path) -> None:
     """A model's hiccup is a transient fault like any other."""
-    async with staged(client, tmp_path, [echo], Failing(Unreachable("Cut."), Busy("Busy."))) as stage:
+    async with staged(client, tmp_path, [echo], AttemptFailure(Unreachable("Cut."), Busy("Busy."))) as stage:
         ended = await stage.run()
 
     assert (ended.status, ended.result) == (TaskStatus.COMPLETED, "done")
@@ -227,7 +227,7 @@ async def test_a_planner_that_cannot_be_reached_for_a_moment_is_asked_again(clie
 
 async def test_a_planner_that_stays_away_goes_to_a_person(client: Client, tmp_path: Path) -> None:
     """Seven retries and no more: somebody has to know that nothing is planned."""
-    planner = Failing(*(Unreachable("Cut.") for _ in range(9)))
+    planner = AttemptFailure(*(Unreachable("Cut.") for _ in range(9)))
     async with staged(client, tmp_path, [echo], planner, jitter=lambda: 0.01) as stage:
         ended = await stage.run()
 
@@ -251,7 +251,7 @@ async def test_a_planner_that_fails_for_good_goes_to_a_person(
     client: Client, tmp_path: Path, error: Exception, code: str, reason: str
 ) -> None:
     """There is nobody else who could plan."""
-    async with staged(client, tmp_path, [echo], Failing(error)) as stage:
+    async with staged(client, tmp_path, [echo], AttemptFailure(error)) as stage:
         ended = await stage.run()
 
     assert (ended.status, ended.code, ended.reason) == (TaskStatus.ESCALATED, code, reason)
@@ -259,7 +259,7 @@ async def test_a_planner_that_fails_for_good_goes_to_a_person(
 
 async def test_a_planner_that_wants_a_long_pause_gets_it_on_a_named_timer(client: Client, tmp_path: Path) -> None:
     """A rate limit of a model is waited for by the workflow too."""
-    async with staged(client, tmp_path, [echo], Failing(Busy("Later.", retry_after=600))) as stage:
+    async with staged(client, tmp_path, [echo], AttemptFailure(Busy("Later.", retry_after=600))) as stage:
         handle = await stage.start()
         async with asyncio.timeout(20):
             while not (started := await timers(handle)):
