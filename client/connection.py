@@ -1,4 +1,4 @@
-"""Reaching the server, and naming what people find there."""
+"""Connecting to the server, and the addresses of its web UI."""
 
 import os
 import urllib.parse
@@ -15,10 +15,10 @@ UI_PORT_OFFSET = 1000
 
 
 async def connected(address: str | None, namespace: str | None, profile: str | None) -> Client:
-    """A client of the server that options, environment and profile name.
+    """A client of the server that the options, else the environment, else the profile name.
 
     Raises:
-        Problem: nobody answers there, or the settings cannot be used.
+        Problem: no server answers there, or the settings cannot be used.
     """
     try:
         quiet = Runtime(telemetry=TelemetryConfig(logging=None))  # the SDK's core would write across what is shown
@@ -31,13 +31,13 @@ async def connected(address: str | None, namespace: str | None, profile: str | N
 
 
 def ui_url(host: str, namespace: str, task_id: str) -> str | None:
-    """Where the web UI shows a task; None for a server whose UI nobody named (REPLAN_UI does)."""
+    """The URL of a task in the web UI; None if the UI of the server is unknown and REPLAN_UI does not name it."""
     base = ui_base(host)
     return base and f"{base}/namespaces/{namespace}/workflows/{urllib.parse.quote(task_id, safe='')}"
 
 
 def ui_base(host: str) -> str | None:
-    """Where the web UI of a server is; None where nobody said."""
+    """The URL of the web UI of a server; None if it is unknown and REPLAN_UI does not name it."""
     base = os.environ.get("REPLAN_UI") or _guessed(host)
     return base.rstrip("/") if base else None
 

@@ -271,7 +271,7 @@ def _add_call(task: Story, story: Story, call: Call, found: dict[str, TaskEffect
 
 
 def _with_card(story: Story, card: EffectCard, before: TaskEffect | None) -> TaskEffect:
-    """What a ledger has of an effect; a claim alone says only that somebody was about to call."""
+    """What a ledger has of an effect; a claim without a result says only that a call was about to be made."""
     spec = story.history.spec(card.kind)
     effect = spec.effect if spec else None
     is_claim = card.result is None and effect is not Effect.TRANSACTIONAL

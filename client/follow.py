@@ -1,4 +1,4 @@
-"""Following a task over restarts of worker and server, until it ends; whatever is seen goes to a view."""
+"""Follow a task until it ends, over restarts of worker and server, and show its progress in a view."""
 
 import asyncio
 import time
@@ -39,7 +39,7 @@ PERMANENT = (
     RPCStatusCode.UNAUTHENTICATED,
     RPCStatusCode.INVALID_ARGUMENT,
 )
-"""What a server says that has understood; everything else may be better in a moment."""
+"""Errors that asking again does not change; after all others the server is asked again."""
 INTERNAL_ACTIVITIES = {
     routing.CATALOGUE.kind: "asking what the worker can do",
     routing.PLAN.kind: "asking the planner",
@@ -49,7 +49,7 @@ INTERNAL_ACTIVITIES = {
 }
 
 ASKING = (routing.PLAN.kind, routing.REPLAN.kind)
-"""Requests to whoever plans."""
+"""Requests to the planner."""
 
 
 @dataclass(frozen=True)
@@ -72,30 +72,30 @@ class Attempt:
 
 @dataclass(frozen=True)
 class Snapshot:
-    """How far a task is, as a worker and the server tell it."""
+    """The progress of a running task at one moment."""
 
     outcome: Outcome
     attempts: Mapping[str, Attempt] = field(default_factory=dict)
     """Of the running steps, by id."""
     doing: tuple[str, ...] = ()
-    """What goes on beside the steps: planning, looking again, finding out what happened."""
+    """Activities beside the steps, in words: planning, observing, reconciling."""
 
 
 @dataclass(frozen=True)
 class TaskState:
-    """What a server answered: whether the task goes on, and how far it is where a worker answered, too."""
+    """Whether a task is closed, as the server says, and its progress, if a worker answered, too."""
 
     closed: bool
     snapshot: Snapshot | None = None
     failing: FailingTask | None = None
-    """Why no worker can tell how far it is, where not for want of a worker."""
+    """Why workers cannot tell its progress although there are some."""
 
 
 async def fetch_state(client: Client, handle: Handle) -> TaskState | None:
-    """Ask once; None when the server does not answer.
+    """Ask server and worker once; None if the server does not answer.
 
     Raises:
-        RPCError: the server does not know the task any more, or does not let us in.
+        RPCError: the server does not know the task any more, or refuses access.
     """
     seen = await _described(handle)
     if seen is None:
@@ -103,7 +103,7 @@ async def fetch_state(client: Client, handle: Handle) -> TaskState | None:
     if seen.status is not WorkflowExecutionStatus.RUNNING:
         return TaskState(closed=True)
     try:
-        if found := await failing(client, seen):  # the server lets nobody ask such a task, or keeps the question
+        if found := await failing(client, seen):  # a query would be rejected by the server, or wait
             return TaskState(closed=False, failing=found)
         known = await query_progress(handle)
         if known is None:  # a worker may have failed the workflow task meanwhile, and with it the question
@@ -147,7 +147,7 @@ async def _snapshot_of(client: Client, outcome: Outcome, seen: WorkflowExecution
 
 
 async def asking(converter: DataConverter, outcome: Outcome, activity: PendingActivityInfo) -> str:
-    """What goes on; from the second attempt on which one it is, and what the one before met."""
+    """The activity in words; from the second attempt on with its number and the code of the failure before."""
     kind = activity.activity_type.name
     said = "asking the model" if outcome.strategy == "react" and kind in ASKING else INTERNAL_ACTIVITIES[kind]
     if not activity.HasField("last_failure"):
@@ -158,7 +158,7 @@ async def asking(converter: DataConverter, outcome: Outcome, activity: PendingAc
 
 
 async def _attempt(client: Client, step: OutcomeStep, activity: PendingActivityInfo) -> Attempt:
-    """The attempt over all schedulings of a step; the server counts within one."""
+    """The attempt, counted over all activity executions of a step; the server counts within one."""
     waits = activity.HasField("next_attempt_schedule_time")
     return Attempt(
         number=step.attempts + activity.attempt,
@@ -179,11 +179,11 @@ async def _code(converter: DataConverter, activity: PendingActivityInfo) -> str:
 
 POLL_SECONDS = 0.25
 LONGEST_POLL = 1.0
-"""Seconds between two looks at a task whose answers take long."""
+"""Seconds between two polls of a task whose answers take long."""
 PATIENCE_SECONDS = 2.4
-"""How long a worker may be silent before the follower says so; a question to nobody takes a little longer."""
+"""How long no worker may answer before the view is told; a query without a worker takes a little longer."""
 HEALING_SECONDS = 60.0
-"""How long nobody gives up on a task that may go on without a person, such as one whose store is away."""
+"""How long a task whose workflow task fails is followed if it may recover without a person (store unavailable)."""
 
 
 class Silent(StrEnum):
@@ -206,13 +206,13 @@ class View:
         """Leave the terminal as it was found, however the following ends."""
 
     def see(self, snapshot: Snapshot) -> None:
-        """There is something to look at; it may be the same as before."""
+        """Show progress, which may be the same as before."""
 
     def silence(self, who: Silent) -> None:
-        """Somebody has not answered for seconds."""
+        """The server, or all workers, have not answered for seconds."""
 
     def answers(self, who: Silent) -> None:
-        """Somebody who was silent answers again."""
+        """The server, or a worker, answers again."""
 
     def failing(self, task: FailingTask | None) -> None:
         """The task's workflow task has failed for seconds; None: it goes on again."""
@@ -225,12 +225,12 @@ class View:
 
 
 class Follower:
-    """Looks at one task again and again, and tells a view."""
+    """Polls one task, and calls the methods of a view."""
 
     def __init__(self, client: Client, handle: Handle, view: View, *, is_attended: bool = True) -> None:
         """Follow the newest run of the task that `handle` names: a reset begins another.
 
-        Where nobody watches (`is_attended` false), a task that only a person can help is not followed for ever.
+        If no person watches (`is_attended` false), a task that only a person can repair is not followed for ever.
         """
         self._client = client
         self._handle: Handle = client.get_workflow_handle_for(AgentWorkflow.run, handle.id)
@@ -238,7 +238,7 @@ class Follower:
         self._is_attended = is_attended
         self._silent: Silent | None = None
         self._failing: FailingTask | None = None
-        """What the view was told last."""
+        """What was last passed to the view."""
         self._failing_since: float | None = None
         self._sure_since: float | None = None
         self._heard = time.monotonic()
@@ -248,8 +248,8 @@ class Follower:
         """Follow until the task ends.
 
         Raises:
-            Problem: the server does not know the task any more, or its workflow task fails and nobody watches.
-            RPCError: it does not let us in any more.
+            Problem: the server does not know the task any more, or its workflow task fails and no person watches.
+            RPCError: the server refuses access.
         """
         looking, waking = asyncio.create_task(self._watch()), asyncio.create_task(self._wake())
         try:
@@ -283,7 +283,7 @@ class Follower:
             raise Problem("unknown_id", reason, "it was deleted, or the server began anew without its data") from error
 
     async def _ended(self) -> Outcome | None:
-        """The Outcome of a closed task; None when the server went away in between."""
+        """The Outcome of a closed task; None if the server does not answer any more."""
         try:
             return await final_outcome(self._handle)
         except RPCError as error:
@@ -297,7 +297,7 @@ class Follower:
         self._woken.clear()
 
     async def _wake(self) -> None:
-        """End the pause as soon as the task ends: the server answers this one question then."""
+        """End the pause as soon as the task ends, by a long poll."""
         ending = self._client.get_workflow_handle(self._handle.id)
         while True:
             try:
@@ -329,13 +329,13 @@ class Follower:
         self._view.answers(who)
 
     async def _note_failing(self, found: TaskState | None) -> None:
-        """Tell that the workflow task fails or goes on again.
+        """Pass to the view that the workflow task fails, or goes on again.
 
         Raises:
-            Problem: nobody watches, and only a person can help.
+            Problem: no person watches, and only a person can help.
         """
         if found is None or (found.failing is None and found.snapshot is None and not found.closed):
-            return  # a server or a worker that is silent says nothing of it
+            return  # without an answer nothing is known of it
         now, task = time.monotonic(), found.failing
         if task is None:
             if self._failing is not None:
@@ -355,11 +355,11 @@ class Follower:
     async def _with_step(self, task: FailingTask) -> FailingTask:
         try:
             return await with_step(self._client, task)
-        except RPCError:  # the server went away: the rest is worth saying all the same
+        except RPCError:  # the server does not answer any more; the rest is known
             return task
 
     def _is_hopeless(self, task: FailingTask, now: float) -> bool:
-        """Whether an attempt after the first ones is not coming through either: a mended worker needs milliseconds."""
+        """Whether later attempts fail, too: a repaired worker would complete the workflow task within milliseconds."""
         patience = HEALING_SECONDS if task.may_heal else PATIENCE_SECONDS
         return self._sure_since is not None and now - self._sure_since > patience
 

@@ -19,8 +19,8 @@ from temporalio.api.common.v1 import Payload, SearchAttributes
 from temporalio.api.failure.v1 import ApplicationFailureInfo, Failure
 from temporalio.api.history.v1 import HistoryEvent, MarkerRecordedEventAttributes
 
-from client.history.records import CONVERSING
-from workflows import attributes, routing
+from client.history.records import CONVERSING, RESULTS
+from workflows import attributes
 from workflows.agent import OUTCOME_MEMO
 from workflows.catalogue import Catalogue, Companion, ToolSpec
 from workflows.faults import Fault, Quadrant
@@ -225,14 +225,8 @@ PATCH = "core_patch"
 """The marker by which the SDK remembers `workflow.patched`."""
 ATTRIBUTES = frozenset(attributes.TYPES) - {attributes.TENANT.name}
 BY_NAME: Mapping[str, Shape] = {HEADER: (CallHeader,), OUTCOME_MEMO: (Outcome,)}
-RESULTS: Mapping[str, type[BaseModel]] = {
-    routing.CATALOGUE.kind: Catalogue,
-    routing.PLAN.kind: Proposed,
-    routing.REPLAN.kind: Proposed,
-    routing.COMPACT.kind: Proposed,
-}
-READABLE = ("json/plain", "json/protobuf")
-UNREADABLE = ("binary/plain", "binary/protobuf")
+JSON = ("json/plain", "json/protobuf")
+BINARY = ("binary/plain", "binary/protobuf")
 
 
 class Redaction:
@@ -321,9 +315,9 @@ class Redaction:
 
     def _payload(self, payload: Payload, shape: Shape) -> bytes:
         encoding = payload.metadata.get("encoding", b"").decode(errors="replace")
-        if encoding in READABLE and not payload.external_payloads:
+        if encoding in JSON and not payload.external_payloads:
             return json.dumps(self._values.of(json.loads(payload.data), shape), ensure_ascii=False).encode()
-        if encoding in UNREADABLE:
+        if encoding in BINARY:
             return self.text(payload.data.hex()).encode()
         self.opaque += bool(payload.data)
         return payload.data

@@ -441,7 +441,7 @@ async def _require_current(client: Client, queue: str) -> None:
     """Refuse where a worker answers that is too old to be told of earlier effects: it would plan them anew."""
     try:
         answer = await ask(client, queue, ClaimsInquiry())
-    except Problem:  # nobody is there to plan anything
+    except Problem:  # without a worker nothing is planned
         return
     if answer.lacks is None:
         raise too_old("to be told what stays")

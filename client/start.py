@@ -1,4 +1,4 @@
-"""`start`: give a task to the workers and follow it."""
+"""Start a task, from its text or from a plan written by hand."""
 
 import re
 import secrets
@@ -21,17 +21,17 @@ from workflows.plan import Step, digest
 from workflows.task import CONTINUES_MEMO, Task
 
 MAX_ID = 200
-"""Characters of an id that somebody chooses."""
+"""Characters of a chosen id."""
 MAX_PLAN = 256 * 1024
 """Bytes of a plan file; the server takes no task of 2 MB."""
 REPLANS = {"plan": 2, "react": 20}
-"""New plans that a task may make where nobody says it: one move is a smaller plan than a whole one."""
+"""The default limit of replans by strategy: a turn of `react` is smaller than a plan."""
 TASK_MEMO = "task"
 DIGEST_MEMO = "task_digest"
 
 
 class Options(BaseModel):
-    """What a task was asked with beside its words; None for what nobody said."""
+    """Options of a task beside its text; None for those that were not given."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -41,17 +41,17 @@ class Options(BaseModel):
 
 
 class PlanFile(BaseModel):
-    """A plan that somebody wrote by hand, or that `--dry-run --json` printed."""
+    """A plan written by hand, or printed by `--dry-run --json`."""
 
     model_config = ConfigDict(extra="forbid")
 
     steps: tuple[Step, ...]
     task: str = ""
-    """What the plan is for, unless `--task` says it."""
+    """The text of the task; `--task` takes precedence."""
     documents: str | None = None
-    """The folder of documents, unless `--documents` says it."""
+    """The folder of documents; `--documents` takes precedence."""
     options: Options = Options()
-    """Each unless the command line says it."""
+    """The command line takes precedence over each."""
     schema_: Literal[1] = Field(default=1, alias="schema")
     dry_run: bool = False
     planner: str = ""
@@ -93,10 +93,10 @@ def new_id(text: str) -> str:
 
 
 def check(id: str | None, *, detach: bool, dry_run: bool) -> None:
-    """Before anything is connected: whether these options can be used.
+    """Check these options before connecting.
 
     Raises:
-        Problem: --detach beside --dry-run, or an id that nobody could type again.
+        Problem: --detach beside --dry-run, or an id that is too long or cannot be typed.
     """
     if detach and dry_run:
         raise Problem("usage", "--detach starts a task and --dry-run starts none", "give one of them")

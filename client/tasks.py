@@ -1,4 +1,4 @@
-"""Which task a person means: the newest, one by its id, or one by the beginning of its id."""
+"""Find a task by its id, by the beginning of its id, or as the newest, and read its progress or outcome."""
 
 import asyncio
 from datetime import datetime, timedelta
@@ -47,10 +47,10 @@ async def final_outcome(handle: Handle) -> Outcome:
 
 
 async def query_progress(handle: Handle) -> Progress | None:
-    """All that a worker knows of a task, by query, which adds nothing to its history; None when none answers.
+    """The state of a task, by query to a worker, which adds nothing to the history; None if no worker answers.
 
     Raises:
-        WorkflowQueryFailedError: a worker answers that it cannot tell, as one whose code does not replay the history.
+        WorkflowQueryFailedError: a worker answers with an error, such as one whose code does not replay the history.
     """
     try:
         async with asyncio.timeout(QUERY_TIMEOUT.total_seconds()):  # the SDK tries again for longer than people wait

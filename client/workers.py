@@ -88,7 +88,7 @@ async def ask_for_effects(
 
 
 class EffectList(NamedTuple):
-    """The effects of a task, and where nobody could look for more."""
+    """The effects of a task, and the places where more may be."""
 
     effects: Sequence[TaskEffect]
     """The oldest first."""

@@ -1,8 +1,8 @@
-"""A task whose workflow task fails: what the server tells of it, in one place, and the way out in words.
+"""A task whose workflow task fails: the cause, as the server tells it, and the remedies.
 
-The server gives a failed workflow task to a worker again until one completes it. It writes down the first failure only:
-the ones after it just raise the attempt, and the SDK does not even report them, so that each lasts until its timeout:
-10 s, and from the third attempt on longer, up to 10 min. Meanwhile the server keeps signals and cancel requests back.
+The server schedules a failed workflow task again until a worker completes it. History has the first failure only. Later
+failures increase the attempt; the SDK does not report them, so each takes until its timeout: 10 s, and from the third
+attempt on longer, up to 10 min. Meanwhile the server holds signals and cancel requests back.
 """
 
 import shlex
@@ -29,13 +29,13 @@ from workflows.ids import reset_rollback_id, rollback_id
 UNREADABLE = (ValueError, LookupError, RuntimeError)
 """What decoding raises for payloads of a codec that is not here, or of another client."""
 PAGE, MAX_PAGES = 20, 10
-"""Of the history from its end: a streak of failures is one event, and a few more for each signal and cancel request."""
+"""Events per page and pages, from the end: failures in a row are one event, and a few more per signal or cancel."""
 MAX_MESSAGE = 300
 """Cells of what a worker said."""
 SURE = 3
-"""The attempt from which on it is no coincidence, such as a worker that was killed."""
+"""The attempt from which on the failure is no coincidence, such as a killed worker."""
 SOON = " (within some 10 min)"
-"""The longest that the server waits for an attempt which the SDK does not answer."""
+"""The longest timeout of an attempt that the SDK does not answer."""
 ROLLBACK = "UndoWorkflow"
 """The type of the workflow that undoes a closed task."""
 
@@ -49,7 +49,7 @@ class Cause(StrEnum):
     LIMIT = "limit"
     TIMEOUT = "timeout"
     REPLAY = "replay"
-    """Nothing failed yet, but the worker that was asked how the task stands cannot replay it."""
+    """No workflow task failed yet, but the worker that answers queries cannot replay the task."""
 
 
 WHY = {
@@ -84,7 +84,7 @@ HARMLESS = frozenset(
         Given.WORKFLOW_TASK_FAILED_CAUSE_WORKFLOW_PAUSE_REQUESTED_BEFORE_TASK_STARTED,
     }
 )
-"""What the server itself calls a failed workflow task, and only begins anew."""
+"""Failures by the server itself, which schedules the workflow task again at once."""
 
 
 class FailingTask(BaseModel):
@@ -145,12 +145,12 @@ class FailingTask(BaseModel):
 
     @property
     def may_heal(self) -> bool:
-        """Whether it may go on without anybody's doing: a store comes back, a worker that was stopped wakes up."""
+        """Whether it may recover without a person: a store is available again, a stopped worker continues."""
         return self.cause in (Cause.PAYLOAD, Cause.TIMEOUT)
 
     @property
     def cure(self) -> str:
-        """What brings the task to go on as it is."""
+        """What lets the task continue."""
         match self.cause:
             case Cause.PAYLOAD:
                 return f"it goes on by itself{SOON} when the store is back, or a worker runs on the store that has it"
@@ -163,7 +163,7 @@ class FailingTask(BaseModel):
 
     @property
     def _else(self) -> str:
-        """What else there is; a rollback is begun anew instead of set back."""
+        """The other remedies; a rollback is started again instead of reset."""
         ends = printable(f"`temporal workflow terminate -w {shlex.quote(self.workflow_id)}`") + " ends it"
         if self.task_id != self.workflow_id:
             return f"{ends}, and `{starter('undo', self.task_id)}` begins anew"

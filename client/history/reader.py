@@ -17,6 +17,7 @@ from temporalio.exceptions import TimeoutError as TemporalTimeout
 from client import workflow_task
 from client.history.records import (
     CONVERSING,
+    RESULTS,
     AttemptFailure,
     Call,
     CallEnd,
@@ -28,7 +29,6 @@ from client.history.records import (
     Timer,
     Unreadable,
 )
-from workflows import routing
 from workflows.agent import OUTCOME_MEMO, AgentWorkflow
 from workflows.catalogue import Catalogue, Effect, ToolSpec
 from workflows.faults import Code, Fault, Quadrant, earlier_faults, from_activity_error, parse_faults
@@ -62,7 +62,7 @@ class Payloads:
             return None
         try:
             value: JsonValue = (await self._converter.decode(payloads[:1]))[0]
-        except Exception:  # codecs and storage drivers are anybody's code, and a history is told without them
+        except Exception:  # codecs and storage drivers may raise anything; the rest of the history is readable
             self._note(event, what, _why(payloads[0]))
             return None
         return None if isinstance(value, bytes) else value
@@ -356,11 +356,12 @@ class Reading:
         of = event.activity_task_completed_event_attributes
         call = self._close(of.scheduled_event_id, event, CallEnd.COMPLETED)
         id, payloads = event.event_id, of.result.payloads
-        if call.kind in CONVERSING:
-            call.proposed = await self._payloads.model(id, "result", payloads, Proposed)
-        elif call.kind == routing.CATALOGUE.kind:
-            self.history.catalogue = await self._payloads.model(id, "result", payloads, Catalogue)
-        elif back := await self._payloads.model(id, "result", payloads, StepReturn):
+        back = await self._payloads.model(id, "result", payloads, RESULTS.get(call.kind, StepReturn))
+        if isinstance(back, Proposed):
+            call.proposed = back
+        elif isinstance(back, Catalogue):
+            self.history.catalogue = back
+        elif isinstance(back, StepReturn):
             call.result, call.replayed, call.earlier = back.result, back.replayed, parse_faults(back.earlier)
 
     async def _call_failed(self, event: HistoryEvent) -> None:

@@ -1,11 +1,12 @@
-"""A task's history as records of ours: which events belong to which call, what it was given, and how it ended."""
+"""The records that a task's history is read into: calls with their events, timers, resets, the end."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from enum import StrEnum
 from typing import NamedTuple
 
-from pydantic import JsonValue
+from pydantic import BaseModel, JsonValue
 from temporalio.exceptions import RetryState
 
 from client.workflow_task import FailingTask
@@ -20,13 +21,20 @@ from workflows.task import Task
 
 PLANNING = (routing.PLAN.kind, routing.REPLAN.kind)
 CONVERSING = (*PLANNING, routing.COMPACT.kind)
-"""What a planner is asked; the last one only shortens the conversation."""
+"""Requests to the planner; the last one only shortens the conversation."""
+RESULTS: Mapping[str, type[BaseModel]] = {
+    routing.CATALOGUE.kind: Catalogue,
+    routing.PLAN.kind: Proposed,
+    routing.REPLAN.kind: Proposed,
+    routing.COMPACT.kind: Proposed,
+}
+"""The models of what our own activities return; a tool's activity returns a StepReturn."""
 SPECS = {spec.kind: spec for spec in routing.INTERNAL}
 INTERNAL_KINDS = frozenset({*CONVERSING, routing.CATALOGUE.kind, routing.INSPECT.kind})
 
 
 class Event(NamedTuple):
-    """Where something is written: the run of the task, from 1, and the event's id in it."""
+    """The number of the run of the task, from 1, and the id of an event in it."""
 
     run: int
     id: int
@@ -42,7 +50,7 @@ class CallEnd(StrEnum):
 
 @dataclass(frozen=True)
 class AttemptFailure:
-    """A fault as far as the history tells."""
+    """Why an attempt failed, as far as the history has it."""
 
     reason: str
     quadrant: Quadrant | None = None
@@ -61,7 +69,7 @@ class AttemptFailure:
 
 @dataclass
 class Call:
-    """One scheduling of an activity, with all its attempts."""
+    """One activity execution, with all its attempts."""
 
     id: str
     kind: str
@@ -71,18 +79,18 @@ class Call:
     """The event of the workflow task that scheduled it."""
     args: JsonValue = None
     allowed: int = 1
-    """Attempts that it was granted; 0 means no limit."""
+    """The maximum of attempts; 0 means no limit."""
     situation: Situation | None = None
-    """What a planner was told."""
+    """The input of a request to the planner."""
     started: Event | None = None
     started_at: datetime | None = None
     """When its last attempt began."""
     attempt: int = 0
-    """The number of its last attempt, as far as it is written down."""
+    """The number of its last attempt, as far as the history has it."""
     last: AttemptFailure | None = None
     """What ended the attempt before the last one."""
     earlier: tuple[Fault, ...] = ()
-    """The faults of the attempts before the last one, as far as a worker lived to tell."""
+    """The faults of the attempts before the last one, as far as workers reported them."""
     ended: Event | None = None
     ended_at: datetime | None = None
     closed: CallEnd | None = None
@@ -93,11 +101,11 @@ class Call:
     """What a planner returned."""
     failing: AttemptFailure | None = None
     retry_state: RetryState | None = None
-    """Why no attempt followed the last one, where the server ended that."""
+    """Why the server made no further attempt."""
 
     @property
     def events(self) -> tuple[Event, ...]:
-        """All that is written about it."""
+        """Its events, in order."""
         return tuple(one for one in (self.scheduled, self.started, self.ended) if one)
 
     @property
@@ -107,7 +115,7 @@ class Call:
 
     @property
     def owner(self) -> str:
-        """The id of the call for which it was made: its own, unless it looked or found out something."""
+        """The id of the call for which it was made: its own, unless it observed or reconciled."""
         return ids.of_undo(self.step) if self.id.startswith(ids.UNDO) else self.step
 
     @property
@@ -118,17 +126,17 @@ class Call:
 
     @property
     def is_observation(self) -> bool:
-        """Whether it looked at the world again after a refusal."""
+        """Whether it observed after a rejection."""
         return self.id.endswith(ids.OBSERVATION)
 
     @property
     def is_reconcile(self) -> bool:
-        """Whether it found out if a call had happened."""
+        """Whether it looked for the effect of a call."""
         return self.id.endswith(ids.RECONCILIATION)
 
     @property
     def is_undo(self) -> bool:
-        """Whether it took back what a step had done."""
+        """Whether it undid a step."""
         return self.id.startswith(ids.UNDO) and not self.is_reconcile
 
     @property
@@ -138,7 +146,7 @@ class Call:
 
     @property
     def is_own(self) -> bool:
-        """Whether it was made for the task itself and for no step."""
+        """Whether it is an internal activity of the task, not of a step."""
         return self.kind in INTERNAL_KINDS
 
     @property
@@ -189,7 +197,7 @@ class End:
 
 @dataclass(frozen=True)
 class Pending:
-    """What the server says of a call that has not ended, and that no event tells yet."""
+    """The state of a call that has not ended, from the server; no event has it yet."""
 
     attempt: int
     last: AttemptFailure | None = None
@@ -207,7 +215,7 @@ class Reset:
 
 @dataclass(frozen=True)
 class Unreadable:
-    """A part of an event that this console cannot read, and why."""
+    """A part of an event that cannot be decoded, and why."""
 
     run: int
     event: int
@@ -217,7 +225,7 @@ class Unreadable:
 
 @dataclass
 class History:
-    """Everything that is written about one task, in the order in which it was written."""
+    """The history of one task, in the order of its events."""
 
     task_id: str
     runs: int = 1
@@ -254,7 +262,7 @@ class History:
     """By activity id."""
     unreadable: list[Unreadable] = field(default_factory=list)
     earlier_effects: list[StepRecord] = field(default_factory=list)
-    """Effects of earlier runs that `reset` told it of."""
+    """Effects of earlier runs, which `reset` sent by signal."""
     run_ids: list[str] = field(default_factory=list)
     """The runs that it was read from, the oldest first."""
     related: set[str] = field(default_factory=set)
@@ -291,7 +299,7 @@ class History:
         return [call for call in self.calls if call.id == id and not call.is_own]
 
     def reconciles(self, id: str) -> list[Call]:
-        """The reads that found out whether a call had happened, in order."""
+        """The reads that looked for the effect of a call, in order."""
         return [call for call in self.calls if call.is_reconcile and call.owner == id]
 
     def observations(self, id: str) -> list[Call]:

@@ -1,4 +1,4 @@
-"""What a new plan changed: steps kept, changed, added, dropped, with the arguments that are different."""
+"""Turns, plans and their differences, derived from a history."""
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
@@ -28,7 +28,7 @@ class Verdict(StrEnum):
     UNREADABLE = "unreadable"
     FAILED = "failed"
     TOO_LONG = "too_long"
-    """The conversation had to be shortened first, so nobody was asked."""
+    """The conversation had to be shortened first, so no proposal was made."""
 
 
 @dataclass(frozen=True)
@@ -74,10 +74,10 @@ class Plan:
 
 
 class Story:
-    """A history, and what follows from it."""
+    """A history with the turns and plans derived from it."""
 
     def __init__(self, history: History) -> None:
-        """Tell what this history tells."""
+        """Derive turns and plans from a history."""
         self.history = history
         self.turns = _turns(history)
         self.plans = _plans(history, self.turns)
