@@ -71,7 +71,7 @@ class Fate(StrEnum):
     """They stay, and the planner is told of them."""
 
 
-class Reset(NamedTuple):
+class ResetResult(NamedTuple):
     """A reset that was done."""
 
     run_id: str
@@ -107,7 +107,7 @@ async def reset(
     fate: Fate | None = None,
     view: View | None = None,
     is_attended: bool = True,
-) -> Reset:
+) -> ResetResult:
     """Begin a new run of a task that keeps what happened before `to` was first scheduled, and its keys.
 
     `view` sees how effects are undone.
@@ -139,7 +139,7 @@ async def reset(
     run_id = await _begin(client, handle.id, base, prepared.point.task, reason)
     if seen.status is WorkflowExecutionStatus.RUNNING:
         _refuse_overtaken(story, Story(await fetch_run(client, handle.id, seen.run_id)), prepared.point)
-    return Reset(run_id, prepared.point, step, prepared.kept, prepared.undone, story.history.deleted)
+    return ResetResult(run_id, prepared.point, step, prepared.kept, prepared.undone, story.history.deleted)
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ OF_TURN = re.compile(r"t(\d+)\.c\d+(\.b\d+)?")
 """The id of a step that a model called for by itself: `t7.c0`."""
 
 
-class Verdict(StrEnum):
+class ProposalVerdict(StrEnum):
     """What became of a request for a proposal."""
 
     ACCEPTED = "accepted"
@@ -36,7 +36,7 @@ class Turn:
     """One request for a proposal, and what became of it."""
 
     call: Call
-    verdict: Verdict
+    verdict: ProposalVerdict
     reasons: tuple[str, ...] = ()
     """Why the proposal was rejected."""
 
@@ -155,18 +155,18 @@ def _turns(history: History) -> list[Turn]:
 
 def _turn(history: History, call: Call, after: Call | None) -> Turn:
     if call.closed is not CallEnd.COMPLETED:
-        return Turn(call, Verdict.FAILED if call.closed else Verdict.UNDECIDED)
+        return Turn(call, ProposalVerdict.FAILED if call.closed else ProposalVerdict.UNDECIDED)
     if call.proposed and call.proposed.compact:
-        return Turn(call, Verdict.TOO_LONG)
+        return Turn(call, ProposalVerdict.TOO_LONG)
     own = call.proposed.rejected if call.proposed else ()
     if after is not None:
         reasons = after.situation.rejected if after.situation and not after.situation.is_last else own
         return _judged(call, reasons)
     outcome = history.outcome
     if outcome is not None and outcome.code in REFUSED_AT_THE_END:
-        return Turn(call, Verdict.REJECTED, outcome.reasons or (_last_reason(outcome),))
+        return Turn(call, ProposalVerdict.REJECTED, outcome.reasons or (_last_reason(outcome),))
     if history.end is None and not own and not _anything_after(history, call):
-        return Turn(call, Verdict.UNDECIDED)
+        return Turn(call, ProposalVerdict.UNDECIDED)
     return _judged(call, own)
 
 
@@ -177,8 +177,8 @@ def _last_reason(outcome: Outcome) -> str:
 
 def _judged(call: Call, reasons: Sequence[str]) -> Turn:
     if reasons:
-        return Turn(call, Verdict.REJECTED, tuple(reasons))
-    return Turn(call, Verdict.ACCEPTED if call.proposed else Verdict.UNREADABLE)
+        return Turn(call, ProposalVerdict.REJECTED, tuple(reasons))
+    return Turn(call, ProposalVerdict.ACCEPTED if call.proposed else ProposalVerdict.UNREADABLE)
 
 
 def _anything_after(history: History, call: Call) -> bool:
@@ -190,10 +190,10 @@ def _plans(history: History, turns: Sequence[Turn]) -> list[Plan]:
     plans = list[Plan]()
     for turn in turns:
         proposal = turn.proposal
-        if turn.verdict is Verdict.ACCEPTED and isinstance(proposal, NewSteps):
+        if turn.verdict is ProposalVerdict.ACCEPTED and isinstance(proposal, NewSteps):
             move = turn_of(step.id for step in proposal.steps)
             plans.append(Plan(len(plans) + 1, turn, proposal.steps, proposal.because, move))
-        elif turn.verdict is Verdict.UNREADABLE and (steps := _called_after(history, turn)):
+        elif turn.verdict is ProposalVerdict.UNREADABLE and (steps := _called_after(history, turn)):
             plans.append(Plan(len(plans) + 1, turn, steps))
     revisions = history.outcome.revisions if history.outcome else ()
     accepted = revisions[-1].number if revisions else 0  # a long task keeps only its last revisions

@@ -4,7 +4,7 @@ from temporalio.client import Client
 
 from client import reset as resetting
 from client.connection import ui_url
-from client.reset import Fate, Reset, named
+from client.reset import Fate, ResetResult, named
 from client.tasks import Handle
 from client.text import printable, starter
 from console.commands import show
@@ -30,7 +30,7 @@ async def reset(
     return Exit.COMPLETED
 
 
-def _print(client: Client, id: str, done: Reset, common: Common) -> None:
+def _print(client: Client, id: str, done: ResetResult, common: Common) -> None:
     kept, undone, point = [one.step for one in done.kept], [one.step for one in done.undone], done.point
     if common.json:
         place = ui_url(client.service_client.config.target_host, client.namespace, id)

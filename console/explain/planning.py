@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from client.effects import next_call
 from client.history.records import Call, CallEnd
-from client.history.story import Story, Turn, Verdict
+from client.history.story import ProposalVerdict, Story, Turn
 from console.explain import faults, words
 from console.explain import faults as attempts
 from console.explain import faults as following
@@ -44,7 +44,7 @@ def _failover(tries: list[tuple[Call, PassedOver]]) -> Item:
 def compactions(story: Story) -> Iterator[Sentence]:
     """Each time that the oldest turns of the conversation were summarised, where it happened."""
     for turn in story.turns:
-        if turn.verdict is not Verdict.TOO_LONG or turn.call.proposed is None:
+        if turn.verdict is not ProposalVerdict.TOO_LONG or turn.call.proposed is None:
             continue
         done = next((call for call in story.history.compactions if call.scheduled > turn.call.scheduled), None)
         number, is_done = turn.call.proposed.compact, done is not None and done.closed is CallEnd.COMPLETED
@@ -62,9 +62,9 @@ def proposal_items(story: Story) -> Iterator[Item]:
         if call.is_own:
             yield from _troubles(story, call)
     for turn in story.turns:
-        if turn.verdict is Verdict.REJECTED:
+        if turn.verdict is ProposalVerdict.REJECTED:
             yield _rejected(story, turn)
-        if turn.verdict is Verdict.ACCEPTED and isinstance(turn.proposal, Question | GiveUp):
+        if turn.verdict is ProposalVerdict.ACCEPTED and isinstance(turn.proposal, Question | GiveUp):
             yield _no_plan(story, turn, turn.proposal)
 
 
@@ -101,19 +101,19 @@ def _rejected(story: Story, turn: Turn) -> Item:
 def _next(story: Story, turn: Turn) -> Turn | None:
     """The next request that was answered; where the conversation had to be shortened first, the one after that."""
     later = (one for one in story.turns if one.call.scheduled > turn.call.scheduled)
-    return next((one for one in later if one.verdict is not Verdict.TOO_LONG), None)
+    return next((one for one in later if one.verdict is not ProposalVerdict.TOO_LONG), None)
 
 
 def _sent_back(story: Story, after: Turn | None) -> Sentence:
     if after is None:
         return Sentence(text="It is not decided yet what follows.")
     answer = {
-        Verdict.ACCEPTED: "was accepted",
-        Verdict.REJECTED: "was rejected too",
-        Verdict.UNDECIDED: "is not decided yet",
-        Verdict.UNREADABLE: "cannot be read here",
-        Verdict.FAILED: "never came: the planner could not be asked",
-        Verdict.TOO_LONG: "had to wait until the conversation was shortened",
+        ProposalVerdict.ACCEPTED: "was accepted",
+        ProposalVerdict.REJECTED: "was rejected too",
+        ProposalVerdict.UNDECIDED: "is not decided yet",
+        ProposalVerdict.UNREADABLE: "cannot be read here",
+        ProposalVerdict.FAILED: "never came: the planner could not be asked",
+        ProposalVerdict.TOO_LONG: "had to wait until the conversation was shortened",
     }[after.verdict]
     plan = next((plan for plan in story.plans if plan.turn.call is after.call), None)
     became = f" as {plan.name}" if plan and not story.in_turns else ""

@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 import pytest
 
 from client.history.records import Call, CallEnd, Event, History
-from client.history.story import Diff, Plan, Story, Turn, Verdict, diff
+from client.history.story import Diff, Plan, ProposalVerdict, Story, Turn, diff
 from console.explain.page import difference_lines
 from tests.harness import step
 from workflows.plan import Step
@@ -16,7 +16,7 @@ NOON = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 def planned(number: int, steps: list[Step]) -> Plan:
     """A plan that was asked for at the tenth event for each number."""
     call = Call(f"plan:{number}", "replan", NOON, Event(1, number * 10), ended=Event(1, number * 10 + 1))
-    return Plan(number, Turn(call, Verdict.ACCEPTED), tuple(steps))
+    return Plan(number, Turn(call, ProposalVerdict.ACCEPTED), tuple(steps))
 
 
 def changed(before: list[Step], after: list[Step], *done: str) -> Diff:
