@@ -23,11 +23,11 @@ TOOLS: tuple[Tool[..., Any], ...] = (
     http_request,
     write_file,
 )
-"""The built-in tools of a worker without a model, in the order in which people see them."""
+"""The built-in tools of a worker without a model, in the order of `--check`."""
 
 
 def tools(*, has_model: bool) -> tuple[Tool[..., Any], ...]:
-    """The built-in tools; with a model those that reason take the places of their plain twins."""
+    """The built-in tools; with a model, tools that use it replace those of the same name."""
     if not has_model:
         return TOOLS
     taken = {one.__name__ for one in model_tools.TOOLS}

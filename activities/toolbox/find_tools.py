@@ -1,4 +1,4 @@
-"""The kind `find_tools`, which a worker with many kinds has: a model is shown the likely ones, and finds the others."""
+"""The kind `find_tools` of a worker with many kinds: a model is shown the likely ones and can search for others."""
 
 import re
 import sqlite3
@@ -13,7 +13,7 @@ from activities.toolbox.declare.tool import Tool, tool
 from activities.toolbox.documents.search import FILLER
 
 MAX_SHOWN = 30
-"""Kinds that a model is shown at once: with more it chooses badly, and pays for all of them in each request."""
+"""Kinds that a model is shown at once: with more it chooses badly, and each request costs more."""
 MAX_FOUND = 8
 MAX_TERMS = 100
 NAME = "find_tools"
@@ -26,7 +26,7 @@ _FIND = "SELECT name FROM kinds WHERE kinds MATCH ? ORDER BY bm25(kinds, 6, 3, 1
 
 
 class Sought(BaseModel):
-    """What to look for."""
+    """What the tool should do."""
 
     query: str = Field(description="What the tool should do, in a few words, e.g. refund an order", max_length=300)
 
@@ -47,7 +47,7 @@ class Cards(BaseModel):
 
 
 def find_tools_among(kinds: Mapping[str, Kind]) -> Tool[..., Cards]:
-    """The tool that finds these kinds, as far as they are known when it is called."""
+    """Make the tool `find_tools`; it searches in `kinds` as they are when it is called."""
 
     @tool.read
     def find_tools(args: Sought) -> Cards:
@@ -59,7 +59,7 @@ def find_tools_among(kinds: Mapping[str, Kind]) -> Tool[..., Cards]:
 
 
 def ranked(kinds: Mapping[str, Kind], text: str, limit: int) -> list[str]:
-    """The kinds whose names, descriptions or arguments share words with a text, the best first; always the same."""
+    """The kinds whose name, description or arguments share words with a text, the best first; deterministic."""
     terms = _terms(text)
     if not terms:
         return []

@@ -29,7 +29,7 @@ __all__ = [
 
 
 class Key(str):
-    """The idempotency key of the call, to be sent downstream: the same over retry, crash, replay and reset."""
+    """The idempotency key of the call: the same over retry, crash, replay and reset. Send it downstream."""
 
     __slots__ = ()
 
@@ -78,10 +78,10 @@ INJECTABLE: Mapping[type, str] = {
     Workspace: "Workspace",
     LanguageModel: "LanguageModel",
 }
-"""The types that a parameter may have, with the name that messages use."""
+"""The supported types, with their names in messages."""
 
 ASYNC_ONLY = (Transaction, httpx2.AsyncClient, Web, Services, LanguageModel)
-"""The types that a plain `def`, which runs in a thread, cannot use."""
+"""Types that only an `async def` can use, since a plain `def` runs in a thread."""
 
 
 def folder(root: Path | None, below: str | None) -> Path:

@@ -1,4 +1,4 @@
-"""A JSON schema that somebody wrote into the arguments of a call: what a value lacks to keep it, in bounded time."""
+"""A JSON schema that a user or a model wrote: checked, and values are validated against it in bounded time."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -20,30 +20,30 @@ from workflows.plan import canonical
 MAX_SCHEMA = 32 * 1024
 """Bytes."""
 MAX_REFERENCES = 20_000
-"""References that are followed for one value: a few definitions that double each other would never come to an end."""
+"""References that are followed for one value: a few definitions that double each other would take for ever."""
 MAX_NAMED, MAX_WORDS = 5, 200
-"""Misfits that are named at once, and characters of each."""
+"""Errors that are reported at once, and characters of each."""
 NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
-"""A property that every provider of models takes."""
+"""Names of properties that every model provider takes."""
 UNBOUNDED = ("patternProperties", "$dynamicRef", "$recursiveRef")
-"""What is not taken: Python's expressions can run for ever, and such references lead elsewhere each time."""
+"""Keywords that are not supported: Python's regular expressions may take for ever, dynamic references, too."""
 OUTER = ("$schema", "$id")
 COMBINED = ("anyOf", "oneOf", "allOf", "not", "enum", "const", "$ref")
 VALUE = "value"
 
 
 class BadSchema(ValueError):
-    """It cannot be used; the message says what is wrong with it, as the middle of a sentence."""
+    """A schema cannot be used; the message says why, as the middle of a sentence."""
 
 
 class JsonSchema:
-    """A schema that was checked."""
+    """A schema that was checked, and can validate values."""
 
     def __init__(self, schema: Mapping[str, JsonValue]) -> None:
-        """Check it against the rules for schemas, and against those of the providers of models.
+        """Check it against the JSON Schema standard and the rules of model providers.
 
         Raises:
-            BadSchema: it breaks one of them.
+            BadSchema: it violates one of them.
         """
         self._schema: dict[str, Any] = {name: part for name, part in schema.items() if name not in OUTER}
         if len(canonical(self._schema).encode()) > MAX_SCHEMA:
@@ -60,23 +60,23 @@ class JsonSchema:
 
     @cached_property
     def is_object(self) -> bool:
-        """Whether it is that of a plain object, as the arguments of a call are."""
+        """Whether its values are plain objects, as the arguments of a call are."""
         return self._schema.get("type") == "object" and not any(name in self._schema for name in COMBINED)
 
     @property
     def arguments(self) -> dict[str, Any]:
-        """The schema of a call that carries such a value: the same, or one with the value as its only argument."""
+        """The schema of a call whose arguments are such a value, or which has it as its only argument."""
         if self.is_object:
             return self._schema
         inner = _moved(self._schema, f"#/properties/{VALUE}")
         return {"type": "object", "properties": {VALUE: inner}, "required": [VALUE], "additionalProperties": False}
 
     def value(self, args: dict[str, JsonValue]) -> JsonValue:
-        """The value that such a call carries; the arguments themselves where it has none."""
+        """The value in the arguments of such a call."""
         return args if self.is_object else args.get(VALUE, args)
 
     def misfits(self, value: JsonValue) -> list[str]:
-        """Where a value breaks it; the first few.
+        """The first errors of a value, with their places.
 
         Raises:
             BadSchema: it refers to itself without end.
@@ -89,7 +89,7 @@ class JsonSchema:
 
 
 def _parts(value: Any) -> Iterator[tuple[str, Any]]:
-    """Everything that has a name, wherever it stands."""
+    """All named parts, at any depth."""
     if isinstance(value, dict):
         yield from value.items()
     for item in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
@@ -117,7 +117,7 @@ def _leads(reference: str, resolver: Any) -> bool:
 
 
 def _pattern(written: str) -> SchemaValidator | None:
-    """What holds a text against an expression in a time that grows with the text alone."""
+    """A validator that matches a regular expression in linear time; None if it is not supported."""
     try:
         return SchemaValidator(core_schema.str_schema(pattern=written, regex_engine="rust-regex"))
     except PatternError:
@@ -125,7 +125,7 @@ def _pattern(written: str) -> SchemaValidator | None:
 
 
 def _moved(value: Any, below: str) -> Any:
-    """The schema with its references as they are where it stands below another."""
+    """The schema with its references adjusted to a place below another schema."""
     if isinstance(value, list):
         return [_moved(item, below) for item in value]
     if not isinstance(value, dict):

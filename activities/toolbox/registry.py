@@ -18,10 +18,9 @@ from workflows.plan import nearest
 
 
 class ToolMistakes(Exception):
-    """The tools cannot be used as they are; `mistakes` has one sentence each, with its remedy."""
+    """Some tools cannot be used; `mistakes` has one sentence for each mistake, with its remedy."""
 
     def __init__(self, mistakes: list[str]) -> None:
-        """Keep all of them, so that a user mends them in one go."""
         super().__init__("\n".join(mistakes))
         self.mistakes = mistakes
 
@@ -37,16 +36,16 @@ class Registry(Mapping[str, Kind]):
         demo: Iterable[Tool[..., Any]] = (),
         has_model: bool = True,
     ) -> None:
-        """Check every tool; one of the `demo` world gives way to a user's, and takes the place of a built-in one.
+        """Check every tool. One of `tools` replaces a `demo` tool of its name, which replaces a built-in one.
 
-        Without a model those that ask one are left out. Among many kinds there is one more, which finds the others.
+        Without a model, tools that take one are left out. With more than `MAX_SHOWN` kinds there is also `find_tools`.
 
         Raises:
             ToolMistakes: some of them cannot be used.
         """
         self._kinds: dict[str, Kind] = {}
         self.left_out: list[str] = []
-        """The kinds that ask a model, in a worker that has none."""
+        """Kinds that take a model, in a worker that has none."""
         mistakes, names, own = list[str](), set[str](), list(tools)
         world = _without(demo, own)
         for tool in [*_without(builtin, world), *own, *world]:
@@ -79,37 +78,29 @@ class Registry(Mapping[str, Kind]):
         return "\n".join([*map(_lines, self._kinds.values()), *lacks, *filter(None, [extra.missing()])])
 
     def _add_finder(self, taken: Collection[str]) -> list[str]:
-        """Add what finds kinds where they are too many to be shown at once; a mistake where its name is taken."""
+        """Add `find_tools` if there are many kinds; a mistake if a tool has its name."""
         if FIND_TOOLS in taken:
-            return [f"{FIND_TOOLS}: is the tool that finds kinds where there are many: rename the function."]
+            return [f"{FIND_TOOLS}: this is the name of a built-in tool: rename the function."]
         if len(self._kinds) <= MAX_SHOWN:
             return []
         finder, wrong = describe(find_tools_among(self._kinds))
         self._kinds |= {FIND_TOOLS: finder} if finder else {}
         return wrong
 
-    def _missing_companions(self) -> list[str]:
-        """Companions that are tools, but not of this worker."""
-        mistakes = []
-        for kind in self._kinds.values():
-            companions = [one.kind for one in (kind.spec.observe, kind.spec.reconcile, kind.spec.undo) if one]
-            named = [*companions, kind.spec.fallback]
-            for other in filter(None, named):
+    def _missing_companions(self) -> Iterator[str]:
+        """Mistakes for companions that this worker does not have."""
+        for spec in (kind.spec for kind in self._kinds.values()):
+            companions = [one.kind for one in (spec.observe, spec.reconcile, spec.undo) if one]
+            for other in filter(None, [*companions, spec.fallback]):
+                names = f"{spec.kind}: names {other!r}, which"
                 if other in self.left_out:
-                    mistakes.append(
-                        f"{kind.spec.kind}: names {other!r}, which asks a model, and this worker has none: set a key or"
-                        " --planner, or leave it out."
-                    )
+                    yield f"{names} takes a model, and this worker has none: set a key or --planner, or leave it out."
                 elif other not in self._kinds:
-                    near = nearest(other, self._kinds)
-                    mistakes.append(
-                        f"{kind.spec.kind}: names {other!r}, which no tools file defines{near}: load it too."
-                    )
-        return mistakes
+                    yield f"{names} no tools file defines{nearest(other, self._kinds)}: load it too."
 
 
 def _without(tools: Iterable[Tool[..., Any]], others: Iterable[Tool[..., Any]]) -> list[Tool[..., Any]]:
-    """The tools whose names the others leave free."""
+    """The tools without those whose name one of the others has."""
     taken = {tool.__name__ for tool in others}
     return [tool for tool in tools if tool.__name__ not in taken]
 
@@ -134,10 +125,10 @@ def _type(schema: Mapping[str, Any]) -> str:
 
 
 def load_all(paths: Iterable[Path]) -> list[Tool[..., Any]]:
-    """The tools of several files.
+    """Load the tools of several files.
 
     Raises:
-        ToolMistakes: some of the files cannot be used; all of them are named.
+        ToolMistakes: some files cannot be used; it names all of them.
     """
     tools, mistakes = list[Tool[..., Any]](), list[str]()
     for path in paths:
@@ -153,7 +144,7 @@ def load_all(paths: Iterable[Path]) -> list[Tool[..., Any]]:
 def load(path: Path) -> list[Tool[..., Any]]:
     """Import a user's tools file and return the tools that it defines.
 
-    Its folder is appended to `sys.path`, so that it can import its neighbours but never shadows ours.
+    Its folder is appended to `sys.path`: the file can import its neighbours, and they cannot shadow our modules.
 
     Raises:
         ToolMistakes: it does not exist, cannot be imported, or defines no tool.
@@ -170,7 +161,7 @@ def load(path: Path) -> list[Tool[..., Any]]:
     sys.modules[name] = module
     try:
         spec.loader.exec_module(module)
-    except (Exception, SystemExit) as error:  # whatever a user's file raises at import is its author's to mend
+    except (Exception, SystemExit) as error:  # total: it is a mistake of the file, whatever it raises
         raise ToolMistakes([f"{path}{_line(error, spec.origin)} cannot be imported: {_what(error)}."]) from error
     tools = tools_in(module)
     if not tools:
@@ -179,7 +170,7 @@ def load(path: Path) -> list[Tool[..., Any]]:
 
 
 def _line(error: BaseException, file: str | None) -> str:
-    """`:LINE` of a file in which an exception was raised or passed through; nothing when it never came there."""
+    """`:LINE` of the file where an exception passed through it; empty if it did not."""
     if isinstance(error, SyntaxError) and error.filename == file:
         return f":{error.lineno}"
     lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == file]

@@ -1,4 +1,4 @@
-"""What one worker gives to the parameters of its tools."""
+"""Fills the parameters of a tool for one call."""
 
 from collections.abc import AsyncIterator, Iterable
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -23,7 +23,7 @@ from workflows.header import CallHeader
 
 
 class Resources:
-    """What this worker has to give; opened by `worker.py`, closed with it."""
+    """What one worker can give to its tools; `worker.py` opens and closes it."""
 
     def __init__(
         self,
@@ -37,15 +37,14 @@ class Resources:
         model: LanguageModel | None = None,
         price: Price | None = None,
     ) -> None:
-        """Share one engine and one HTTP client among all calls; `documents` is the root that `--documents` named.
+        """Share one engine and one HTTP client among all calls.
 
-        `workspace` is the root below which each task gets a folder to write in, named by `--workspace`.
-        `allow_hosts` are the names, addresses and networks that `Web` may reach although they are not public;
-        `services` are those that may be sent to, by default none. `model` is for tools that ask one, and
-        `price` what its tokens cost.
+        `documents` and `workspace` are the roots of the tasks' folders. `allow_hosts` are names, addresses and networks
+        that `Web` may reach although they are not public. `services` may be sent to, by default none. `model` is for
+        tools that take a LanguageModel, and `price` is what its tokens cost.
 
         Raises:
-            ValueError: one of them is none of these.
+            BadReach: one of `allow_hosts` is no name, address or network.
         """
         self.engine = engine
         self._http = http
@@ -59,10 +58,9 @@ class Resources:
 
     @asynccontextmanager
     async def given(self, kind: Kind, call: CallHeader, model: LanguageModel | None) -> AsyncIterator[dict[str, Any]]:
-        """Provide the parameters of one call, which may ask `model`.
+        """Yield the values of the kind's parameters for one call.
 
-        A transaction, which is one of the kind's datasource or else of the store, commits when the block ends without
-        an exception.
+        A transaction is on the kind's datasource, else on the store. It commits if the block ends without an exception.
         """
         async with AsyncExitStack() as stack:
             yield {name: await self._give(type, kind, call, model, stack) for name, type in kind.injected.items()}
@@ -71,7 +69,7 @@ class Resources:
         self, wanted: type, kind: Kind, call: CallHeader, model: LanguageModel | None, stack: AsyncExitStack
     ) -> Any:
         if wanted is Transaction:
-            engine = _meant_for(kind, kind.datasource or self.engine)
+            engine = _limited(kind, kind.datasource or self.engine)
             return await stack.enter_async_context(begun(engine))
         if wanted is Key:
             return Key(call.key)
@@ -85,7 +83,7 @@ class Resources:
         if wanted is Services:
             return self._services
         if wanted is LanguageModel:
-            return _there(model)
+            return _required(model)
         return self._http
 
     def _workspace_of(self, task: str) -> Workspace:
@@ -94,18 +92,18 @@ class Resources:
         return Workspace(self._workspace / folder_of(task))
 
 
-def _there(model: LanguageModel | None) -> LanguageModel:
+def _required(model: LanguageModel | None) -> LanguageModel:
     if model is None:
         raise NeedsPerson("This worker has no model: set a key in its environment, or name one with --planner.")
     return model
 
 
-def _meant_for(kind: Kind, engine: AsyncEngine) -> AsyncEngine:
-    """The same engine for transactions that may do no more than the effect of their tool."""
+def _limited(kind: Kind, engine: AsyncEngine) -> AsyncEngine:
+    """The same engine, limited to what the effect of the tool allows."""
     match kind.spec.effect:
         case Effect.READ:
             return reading(engine)
-        case Effect.UNKEYED if kind.datasource is None:  # the row of its claim would wait there for the tool
+        case Effect.UNKEYED if kind.datasource is None:  # its write would wait for the row of its own ledger entry
             return reading(engine)
         case Effect.TRANSACTIONAL:
             return writing(engine)

@@ -1,4 +1,4 @@
-"""The folder that a task may write in, and nothing beyond it."""
+"""The folder that a task may write in. No name and no link leads out of it."""
 
 import errno
 import functools
@@ -17,16 +17,16 @@ from pathlib import Path
 from activities.errors import Refused
 
 MAX_BYTES, MAX_FILES = 50_000_000, 1_000
-"""What one task may keep."""
+"""Limits of one task."""
 MAX_DEPTH, MAX_PART, MAX_ID = 8, 120, 120
 _FOREIGN = re.compile(r'[\\:*?"<>|]')
-"""Characters that some system does not take in a name; with a colon a name could be a drive, a stream or an address."""
+"""Characters that some systems do not allow in a name; a colon could make it a drive, a stream or a URL."""
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 def folder_of(task: str) -> str:
-    """Name a task's folder: its id, in which whatever is more than a letter, digit or `-_.` is written as %XX."""
+    """The name of a task's folder: its id, percent-encoded; a long one is cut and gets a digest."""
     name = re.sub(r"^\.", "%2E", urllib.parse.quote(task, safe="", errors="replace"))
     if len(name) <= MAX_ID:
         return name
@@ -35,15 +35,15 @@ def folder_of(task: str) -> str:
 
 @dataclass(frozen=True)
 class Workspace:
-    """The task's own folder, below the worker's root; made when something is first written."""
+    """The task's own folder below `--workspace`; the first write makes it."""
 
     root: Path
 
     def write(self, name: str, content: str | bytes) -> str:
-        """Put a file there, whole or not at all, a text as UTF-8, and return its name as it is kept.
+        """Write a file completely or not at all, a text as UTF-8; returns its normalised name.
 
         Raises:
-            Refused: the name leads elsewhere or is taken by something that is no file, or the folder is full.
+            Refused: the name is invalid or names a folder or link, or the folder is full.
         """
         *folders, last = parts = _parts(name)
         data = content.encode() if isinstance(content, str) else bytes(memoryview(content))
@@ -55,7 +55,7 @@ class Workspace:
 
     @contextmanager
     def _made(self) -> Iterator[None]:
-        """Make the folder, and take it away again when it is still empty after a failure."""
+        """Make the folder; after a failure remove it, if it is new and empty."""
         is_new = not self.root.exists()
         self.root.mkdir(parents=True, exist_ok=True)
         try:
@@ -81,7 +81,7 @@ def _size(path: Path) -> int:
 
 
 def _parts(name: str) -> Sequence[str]:
-    """The folders and the file that a relative name names."""
+    """The parts of a relative name: folders, then the file."""
     parts = unicodedata.normalize("NFC", name).split("/")
     if len(parts) > MAX_DEPTH or not all(map(_is_plain, parts)):
         reason = (
@@ -99,9 +99,9 @@ def _is_plain(part: str) -> bool:
 
 @contextmanager
 def _opened(root: Path, folders: Sequence[str]) -> Iterator[int]:
-    """Descend, making folders that are missing; each step is relative to the folder before it and follows no link.
+    """Open the innermost folder and make missing ones; each step is relative to the folder before and follows no link.
 
-    After a failure the new folders are taken away again, from the innermost, as far as they are empty.
+    After a failure the new folders are removed, if they are empty.
     """
     with ExitStack() as way:
         folder = _entered(root, None, way)
@@ -142,7 +142,7 @@ def _check_place(folder: int, name: str) -> None:
 
 
 def _replace(folder: int, name: str, content: bytes) -> None:
-    """Write beside the old file and rename, so that a reader and a crash see the old one or the new one."""
+    """Write a temporary file and rename it, so that a reader and a crash see either the old or the new content."""
     beside = f".{secrets.token_hex(8)}.part"
     try:
         with os.fdopen(os.open(beside, _NEW_FILE, 0o644, dir_fd=folder), "wb") as file:

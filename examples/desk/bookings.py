@@ -1,6 +1,6 @@
-"""The calendar that all share: the kinds `list_slots`, `book_slot`, `list_bookings` and `cancel_booking`.
+"""The shared calendar: `list_slots`, `book_slot`, `list_bookings` and `cancel_booking`.
 
-To move a booking is to cancel it and to book another slot.
+To move a booking, book another slot and cancel it.
 """
 
 from datetime import UTC, date, datetime, time
@@ -35,7 +35,7 @@ SLOTS = Table(
     Column("name", String(80)),
     UniqueConstraint("day", "at"),
 )
-"""One row a slot; it is free while it has no name."""
+"""The slots; one without a name is free."""
 
 BOOKINGS = Table(
     "bookings",
@@ -46,10 +46,10 @@ BOOKINGS = Table(
     Column("cancelled", Moment),
     sqlite_autoincrement=True,
 )
-"""One row a booking, for ever: who cancels the first booking of a slot must not hit the second."""
+"""The bookings. No row is deleted, so that the id of a cancelled booking never means a later one."""
 
 MAX_DAYS = 3
-"""Other days that are named when a day has nothing free."""
+"""Other days that are suggested when a day has no free slot."""
 MAX_LISTED = 20
 
 
@@ -74,12 +74,12 @@ class Day(BaseModel):
 
 
 class Slots(BaseModel):
-    """What is free on a day."""
+    """The free slots of a day."""
 
     day: date
     free: list[Clock]
     days: list[date] = Field(default_factory=list)
-    """The next days with free slots, when this one has none."""
+    """The next days with free slots, if this one has none."""
 
 
 class Book(BaseModel):
@@ -91,7 +91,7 @@ class Book(BaseModel):
 
 
 class Booking(BaseModel):
-    """A slot that is taken now."""
+    """A slot that was booked."""
 
     id: int
     day: date
@@ -117,7 +117,7 @@ class Entry(Booking):
 
 
 class Entries(BaseModel):
-    """Those in force first, of these the latest."""
+    """Bookings that are not cancelled first, the latest of them first."""
 
     bookings: list[Entry]
 
@@ -180,7 +180,7 @@ async def book_slot(args: Book, tx: Transaction) -> Booking:
 
 
 async def _later_days(day: date, tx: Transaction) -> list[date]:
-    """The next days with free slots: who cannot come on a day is rarely helped by an earlier one."""
+    """The next days with free slots."""
     days = select(SLOTS.c.day).where(SLOTS.c.name.is_(None), SLOTS.c.day > day).distinct()
     return list(await tx.scalars(days.order_by(SLOTS.c.day).limit(MAX_DAYS)))
 

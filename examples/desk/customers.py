@@ -1,4 +1,4 @@
-"""The customers: the kinds `find_customer` and `update_customer`, which never overwrites what somebody else wrote."""
+"""The customers: `find_customer`, and `update_customer`, which never overwrites a change of somebody else."""
 
 import re
 from typing import Annotated
@@ -18,7 +18,7 @@ CUSTOMERS = Table(
     Column("phone", String(40), nullable=False),
     Column("version", Integer, nullable=False, server_default="1"),
 )
-"""One row a customer; `version` counts its changes."""
+"""`version` counts the changes of a customer."""
 
 MAX_FOUND = 10
 
@@ -41,19 +41,19 @@ class Customer(BaseModel):
     email: str
     phone: str
     version: int
-    """Grows whenever something of the customer is changed."""
+    """Grows with each change of the customer."""
 
 
 class Customers(BaseModel):
-    """The best fits first."""
+    """The best matches first."""
 
     customers: list[Customer]
     more: bool = False
-    """Whether more customers fit than are named."""
+    """Whether more customers match than are returned."""
 
 
 class Changes(BaseModel):
-    """What to change; what is left out stays."""
+    """The new values; fields that are left out stay as they are."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -96,10 +96,10 @@ async def update_customer(args: Update, tx: Transaction) -> Customer:
 
 
 async def require(id: str | None, tx: Transaction) -> None:
-    """Make sure that there is this customer, where one is named: customers are never deleted.
+    """Check that the customer exists, if one is given; customers are never deleted.
 
     Raises:
-        Refused: there is none.
+        Refused: it does not exist.
     """
     if id is not None and not await tx.scalar(select(exists().where(CUSTOMERS.c.id == id))):
         raise await _unknown(id, tx)
@@ -123,14 +123,14 @@ _RULES = {
     "email": (re.compile(r"[^@\s]+@[^@\s.]+(?:\.[^@\s.]+)+"), "an address such as ada@mail.example"),
     "phone": (re.compile(r"\+?[0-9][0-9 ()/-]*"), "digits, with + before the country, e.g. +49 30 1234567"),
 }
-"""What the customers' desk takes, which is less than the schema lets through."""
+"""Rules of the fields that are stricter than the schema."""
 
 
 def _checked(changes: Changes) -> dict[str, str]:
     """The fields to write.
 
     Raises:
-        Refused: one of them cannot be stored as it is, or there is none.
+        Refused: one of them violates its rule, or there is none.
     """
     given: dict[str, str] = changes.model_dump(exclude_none=True)
     for field, (pattern, expected) in _RULES.items():

@@ -1,4 +1,4 @@
-"""What was probably meant by a name that nothing has."""
+"""Names that are spelled like an unknown one."""
 
 import difflib
 import unicodedata
@@ -11,9 +11,9 @@ from sqlalchemy import Select
 from replan import Transaction
 
 MAX_NEAR, MAX_COMPARED = 3, 1000
-"""Things that are named, and rows that are compared at the most."""
+"""Maximum number of suggestions, and of rows to compare."""
 CUTOFF = 0.6
-"""How alike two spellings must be, from 0 to 1: difflib's ratio."""
+"""The ratio of difflib, from 0 to 1, from which two spellings count as similar."""
 
 
 def folded(text: str) -> str:
@@ -23,7 +23,7 @@ def folded(text: str) -> str:
 
 
 def nearest(asked: str, named: Mapping[str, str]) -> dict[str, str]:
-    """Those of `named` (key to words) that are spelt most like `asked` in their key, their words, or one of them."""
+    """The entries of `named` (key to words) whose key, words, or one word is spelled most like `asked`."""
     keys = defaultdict[str, list[str]](list)
     for key, words in named.items():
         for spelling in dict.fromkeys((folded(key), folded(words), *folded(words).split())):
@@ -34,6 +34,6 @@ def nearest(asked: str, named: Mapping[str, str]) -> dict[str, str]:
 
 
 async def near(asked: str, known: Select[Any, Any], tx: Transaction) -> dict[str, str]:
-    """The nearest of the rows that `known` selects, each a key and its words."""
+    """The `nearest` of the rows that `known` selects; each row is a key and its words."""
     rows = (await tx.execute(known.limit(MAX_COMPARED))).all()
     return nearest(asked, {row[0]: row[1] for row in rows})

@@ -1,4 +1,4 @@
-"""The documents that are kept as rows: the kinds `list_documents`, `read_document` and `delete_document`."""
+"""Documents in a table: `list_documents`, `read_document` and `delete_document`."""
 
 import asyncio
 from datetime import UTC, datetime
@@ -17,7 +17,7 @@ PAPERS = Table(
     Column("text", Text, nullable=False),
     Column("deleted", Moment),
 )
-"""One row a document; what is deleted stays, marked, so that it is known to have been there."""
+"""A deleted document stays as a row with `deleted`, so that a tool can say when it was deleted."""
 
 MAX_LISTED = 50
 
@@ -47,11 +47,11 @@ class Paper(BaseModel):
 
 
 class Listing(BaseModel):
-    """Documents in the order of their names."""
+    """Documents, by name."""
 
     documents: list[Paper]
     more: bool = False
-    """Whether more documents fit than are named."""
+    """Whether more documents match than are returned."""
 
 
 class Delete(BaseModel):
@@ -61,11 +61,11 @@ class Delete(BaseModel):
 
 
 class Row(Paper):
-    """A document with all that is stored of it."""
+    """A document with all its columns."""
 
     text: str
     deleted: datetime | None
-    """When it was deleted; its text must not be shown any more."""
+    """When it was deleted; then its text must not be returned."""
 
 
 @tool.read(untrusted=True)
@@ -101,13 +101,13 @@ async def delete_document(args: Delete, tx: Transaction) -> Paper:
 
 
 async def read_row(name: str, tx: Transaction) -> Row | None:
-    """Find a document by its name, also one that was deleted; None where there never was one."""
+    """The document of this name, also a deleted one."""
     row = (await tx.execute(select(PAPERS).where(PAPERS.c.name == name))).one_or_none()
     return None if row is None else Row.model_validate(row)
 
 
 async def missing(name: str, tx: Transaction) -> Refused:
-    """Say why a document cannot be had: it was deleted, or there never was one of this name."""
+    """The rejection for a document that was deleted, or that never existed."""
     row = await read_row(name, tx)
     if row is None:
         kept = select(PAPERS.c.name, PAPERS.c.title).where(PAPERS.c.deleted.is_(None)).order_by(PAPERS.c.name)

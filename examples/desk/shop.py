@@ -1,4 +1,4 @@
-"""The shop: the kinds `get_price`, `purchase`, `list_orders` and `refund`, over stock and prices."""
+"""The shop: `get_price`, `purchase`, `list_orders` and `refund`."""
 
 from datetime import UTC, datetime
 from decimal import Decimal
@@ -16,7 +16,7 @@ PLACES = 2
 
 
 class Cents(TypeDecorator[Decimal]):
-    """An exact amount of money, kept as whole cents: SQLite would make a float of a NUMERIC."""
+    """An exact amount of money, stored as whole cents: SQLite would store a NUMERIC as a float."""
 
     impl = BigInteger
     cache_ok = True
@@ -25,7 +25,7 @@ class Cents(TypeDecorator[Decimal]):
         """Write an amount.
 
         Raises:
-            ValueError: it has a part of a cent.
+            ValueError: it is no whole number of cents.
         """
         if value is None:
             return None
@@ -48,7 +48,7 @@ ARTICLES = Table(
     Column("stock", Integer, nullable=False),
     Column("version", Integer, nullable=False, server_default="1"),
 )
-"""One row an article; `version` counts its prices."""
+"""`version` counts the price changes of an article."""
 
 ORDERS = Table(
     "orders",
@@ -62,7 +62,7 @@ ORDERS = Table(
     Column("refunded", Moment),
     sqlite_autoincrement=True,
 )
-"""One row a purchase, for ever, with the price of that moment."""
+"""The purchases, each with its price. No row is deleted."""
 
 MAX_LISTED = 20
 MAX_QUANTITY = 10_000
@@ -72,7 +72,7 @@ Amount = Annotated[
     Field(max_digits=12, decimal_places=PLACES, ge=0),
     WithJsonSchema({"anyOf": [{"type": "string", "pattern": r"^[0-9]{1,10}(\.[0-9]{1,2})?$"}, {"type": "number"}]}),
 ]
-"""Money in EUR; as text in JSON, so that nothing makes a float of it on the way."""
+"""Money in EUR; a string in JSON, so that no reader makes a float of it."""
 Sku = Annotated[str, Field(description="Stock code, e.g. A-17", max_length=80)]
 CustomerId = Annotated[str | None, Field(description="The id of the customer who buys, e.g. C-0001", max_length=20)]
 
@@ -84,17 +84,17 @@ class PriceOf(BaseModel):
 
 
 class Price(BaseModel):
-    """An article as it is sold now."""
+    """An article with its current price and stock."""
 
     model_config = ConfigDict(from_attributes=True)
 
     sku: str
     name: str
     price: Amount
-    """Of one piece, in EUR."""
+    """For one piece, in EUR."""
     stock: int
     version: int
-    """Grows whenever the price moves."""
+    """Grows with each change of the price."""
 
 
 class Purchase(BaseModel):
@@ -127,7 +127,7 @@ class Order(BaseModel):
     sku: str
     quantity: int
     price: Amount
-    """Of one piece, in EUR."""
+    """For one piece, in EUR."""
     customer: str | None
     bought: datetime
     refunded: datetime | None
@@ -135,7 +135,7 @@ class Order(BaseModel):
     @computed_field  # type: ignore[prop-decorator]  # https://github.com/python/mypy/issues/1362
     @property
     def total(self) -> Decimal:
-        """What was paid, in EUR."""
+        """The price of all pieces, in EUR."""
         return self.price * self.quantity
 
 

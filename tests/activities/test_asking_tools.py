@@ -58,7 +58,7 @@ def test_with_a_model_nothing_is_left_out() -> None:
 
 def test_a_tool_that_needs_one_which_is_left_out_is_a_mistake() -> None:
     """It would be offered with a promise that nobody can keep."""
-    with pytest.raises(ToolMistakes, match="guess: names 'judge', which asks a model, and this worker has none"):
+    with pytest.raises(ToolMistakes, match="guess: names 'judge', which takes a model, and this worker has none"):
         Registry([judge, guess], has_model=False)
 
 

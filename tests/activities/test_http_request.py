@@ -454,7 +454,7 @@ async def test_a_get_follows_no_redirect_to_a_host_that_nobody_named(tmp_path: P
         fault, _ = await calls.fails(http_request, method="GET", url=f"http://site.example:{port}/")
 
     assert (fault.code, fault.applied) == (Code.UNEXPECTED_RESULT, Applied.NONE)
-    assert "redirects to where this worker sends nothing" in fault.reason
+    assert "redirects to a host that this worker may not send to" in fault.reason
 
 
 async def test_a_get_ends_after_some_redirects(calls: Bench) -> None:

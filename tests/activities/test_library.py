@@ -198,7 +198,7 @@ def test_no_hit_in_a_half_read_folder_is_no_answer(root: Path) -> None:
     """Before everything was read, nothing can be said not to be there."""
     documents = Documents(root, Libraries(seconds=0))
 
-    with pytest.raises(Busy, match="3 documents are still to be read"):
+    with pytest.raises(Busy, match="3 documents are not read yet"):
         search(Query(query="zebra"), documents)
 
 

@@ -45,8 +45,8 @@ MISTAKES = {
     "another host": ("other.example=Authorization:SHOP", "give --allow-request other.example, too"),
     "not set": ("api.example=Authorization:SHOPP", "the environment has no SHOPP: set it"),
     "empty": ("api.example=Authorization:EMPTY", "the environment has no EMPTY: set it"),
-    "two lines": ("api.example=Authorization:LINES", "LINES has what no header can"),
-    "an end of line": ("api.example=Authorization:ENDED", "ENDED has what no header can"),
+    "two lines": ("api.example=Authorization:LINES", "LINES is no header value"),
+    "an end of line": ("api.example=Authorization:ENDED", "ENDED is no header value"),
 }
 ENVIRONMENT = {"SHOP": "hunter2", "EMPTY": "", "LINES": "hunter2\r\nx: y", "ENDED": "hunter2\n"}
 

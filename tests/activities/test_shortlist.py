@@ -51,7 +51,7 @@ def test_a_worker_with_many_kinds_can_find_them() -> None:
 
 def test_the_name_of_the_kind_that_finds_is_taken() -> None:
     """Among few kinds, too: there may be more one day, and planners know the name."""
-    with pytest.raises(ToolMistakes, match="find_tools: is the tool that finds kinds where there are many"):
+    with pytest.raises(ToolMistakes, match="find_tools: this is the name of a built-in tool"):
         Registry([made(NAME, "Find hammers.")])
 
 

@@ -6,7 +6,7 @@ import zlib
 
 import pytest
 
-from activities.toolbox.http.fetch_page import KEPT_FROM_US, MAX_TEXT, PageAddress, fetch_page
+from activities.toolbox.http.fetch_page import MAX_TEXT, RESTRICTED, PageAddress, fetch_page
 from activities.toolbox.http.network import MAX_URL, Reach, Web
 from replan.testing.http_server import reply, streaming
 from runtime.dev_server import free_port
@@ -159,7 +159,7 @@ async def test_a_page_that_lies_is_refused(answer: bytes) -> None:
         (302, Code.UNEXPECTED_RESULT),
         (500, Code.SERVER_ERROR),
         (503, Code.SERVER_ERROR),
-        *((status, Code.REFUSED) for status in sorted(KEPT_FROM_US)),
+        *((status, Code.REFUSED) for status in sorted(RESTRICTED)),
     ],
 )
 async def test_a_status_means_what_it_means_for_pages(status: int, code: Code) -> None:

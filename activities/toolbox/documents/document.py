@@ -1,4 +1,4 @@
-"""The documents that stand in a folder: their names, and reading one of them."""
+"""The documents in a folder: their names, and reading one of them. Each is read as untrusted content."""
 
 import json
 import os
@@ -16,18 +16,18 @@ from activities.toolbox.documents.extra import MissingPackage
 from activities.toolbox.documents.html import text_of
 
 PAGE = 8_000
-"""Characters of a page of a text that has no pages of its own."""
+"""Characters of a page where a document has no pages of its own."""
 MAX_TITLE = 200
 MAX_LINE = 8_000
 """Characters of a line; a longer one is broken."""
 
 
 class Unreadable(Exception):
-    """A document cannot be read; says why in a few words: "it is encrypted"."""
+    """A document cannot be read; the message says why: "it is encrypted"."""
 
 
 class Page(NamedTuple):
-    """One page: of a PDF its own, of other documents a piece of convenient length."""
+    """One page: a page of a PDF, or about `PAGE` characters of another document."""
 
     number: int
     """From 1."""
@@ -37,29 +37,29 @@ class Page(NamedTuple):
 
 
 class Document(NamedTuple):
-    """What was read of a document."""
+    """The pages that were read of a document."""
 
     title: str
-    """Its own title, or nothing."""
+    """Empty if it has none."""
     pages: Sequence[Page]
     last: int
-    """The number of the last page that was looked at."""
+    """The number of the last page that was read."""
     of: int
-    """How many pages there are."""
+    """Number of all pages."""
     has_headings: bool
     """Whether lines that begin with # are headings."""
     notes: Sequence[str] = ()
-    """What could not be read of it."""
+    """What could not be read, and why."""
 
 
 def of_text(text: str, *, title: str = "", has_headings: bool, notes: Sequence[str] = ()) -> Document:
-    """Make a document of a text that has no pages of its own."""
+    """Cut a text into the pages of a document."""
     pages = list(paged(clean(text)))
     return Document(title[:MAX_TITLE], pages, len(pages), len(pages), has_headings, notes)
 
 
 def clean(text: str) -> str:
-    """Text of one spelling, without control characters and halves of characters, in lines of bounded length."""
+    """Normalise a text: NFC, no control characters, no lone surrogates, lines of at most `MAX_LINE` characters."""
     text = unicodedata.normalize("NFC", text.encode(errors="replace").decode())
     text = re.sub(r"[\x00-\x09\x0b-\x1f\x7f]", " ", "\n".join(text.splitlines()))
     return "\n".join(piece for line in text.split("\n") for piece in _pieces(line))
@@ -83,11 +83,9 @@ def _pieces(line: str) -> Iterator[str]:
 
 CHILD = Path(__file__).with_name("pdf_child.py")
 SECONDS = 5
-"""Of the processor, after which no further page of a file is begun; twice that ends the process, as does four times
-that by the clock.
-"""
+"""CPU seconds until the last page is begun. The process ends after twice as many, or four times by the clock."""
 MEGABYTES = 512
-"""Memory that the process may ask for."""
+"""Memory limit of the process."""
 NO_PYPDF = 3
 """The exit code of the process where pypdf is not installed."""
 _SLOW = "it takes too long to read"
@@ -100,7 +98,7 @@ def read_pdf(
     """Read the pages from number `first` on, until there are `max_text` characters or time is up.
 
     Raises:
-        Unreadable: it is broken, encrypted, or made so that reading it takes too much.
+        Unreadable: it is broken, encrypted, or takes too much time or memory.
         MissingPackage: pypdf is not installed.
     """
     numbers = map(str, (first, max_text, seconds, megabytes))
@@ -138,17 +136,14 @@ def _document(found: dict[str, Any], first: int) -> Document:
 
 
 MAX_FILE, MAX_PDF = 2_000_000, 50_000_000
-"""Bytes of a text and of a PDF, most of which are pictures."""
+"""Bytes of a text, and of a PDF with its pictures."""
 MAX_FILES = 10_000
 TEXT, MARKDOWN, HTML, PDF = (".txt",), (".md", ".markdown"), (".html", ".htm"), (".pdf",)
 SUFFIXES = TEXT + MARKDOWN + HTML + PDF
 
 
 def documents(root: Path) -> dict[str, Path]:
-    """Find the documents below `root`, the first `MAX_FILES` in order, by their names relative to it.
-
-    What a link leads to is one of them if it stands below `root`, too.
-    """
+    """Find the first `MAX_FILES` documents below `root`, by name relative to it; links may not lead out of it."""
     root = root.resolve()
     found = dict[str, Path]()
     for name, path in _files(root):
@@ -188,7 +183,7 @@ def _files(root: Path) -> Iterator[tuple[str, Path]]:
 
 
 def _shown(path: Path) -> str:
-    name = path.as_posix().encode(errors="replace").decode()  # it may have bytes that are no characters
+    name = path.as_posix().encode(errors="replace").decode()  # it may have bytes that are not UTF-8
     return unicodedata.normalize("NFC", name)
 
 
@@ -200,7 +195,7 @@ def _opened(path: Path) -> BinaryIO:
         raise Unreadable("the worker cannot open it") from None
     if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
         file.close()
-        raise Unreadable("it is no file")
+        raise Unreadable("it is not a file")
     return file
 
 

@@ -1,4 +1,4 @@
-"""HTML as the text that a person would read: headings, paragraphs and lists as lines of Markdown."""
+"""HTML to the text that a browser shows: headings, paragraphs and lists as lines of Markdown."""
 
 import re
 from collections.abc import Mapping
@@ -9,27 +9,27 @@ from activities.toolbox.documents.extra import MissingPackage
 MAX_TEXT = 2_000_000
 """Characters of text that one page gives."""
 MAX_DEPTH = 1_000
-"""Elements within each other; beyond them the parser needs quadratic time."""
+"""Nested elements; with more of them the parser needs quadratic time."""
 CHUNK = 16_384
-"""Bytes between two looks at how long and how deep it has become."""
+"""Bytes between two checks of length and depth."""
 
 
 class Page(NamedTuple):
-    """What stands on a page."""
+    """The text of a page."""
 
     title: str
     """The page's title, else its first heading, else nothing."""
     text: str
     """Lines of Markdown: `## Heading`, `- item`, `cell | cell`; no control characters but the ends of lines."""
     is_cut: bool
-    """Whether the page goes on after this text: it is longer than was asked for, or nested too deep."""
+    """Whether the text is not the whole page: it is too long, or nested too deep."""
 
 
 def text_of(html: str | bytes, *, charset: str | None = None, max_text: int = MAX_TEXT) -> Page:
-    """Read a page, whole or broken, in time and memory that grow with its length.
+    """Read a page, also broken HTML, in time and memory linear in its length.
 
-    `charset` is what an HTTP header says of bytes; without one, a byte order mark or a `<meta charset>` decides, else
-    it is UTF-8. Scripts, styles, drawings and what the page itself marks as hidden are left out.
+    `charset` is the HTTP header's; else a byte order mark or `<meta charset>` decides, else it is UTF-8. Scripts,
+    styles, drawings and elements that are marked as hidden are left out.
 
     Raises:
         MissingPackage: lxml is not installed.
@@ -48,7 +48,7 @@ def text_of(html: str | bytes, *, charset: str | None = None, max_text: int = MA
         if lines.is_cut:
             break
     else:
-        parser.feed(b" ")  # the parser minds a page of no bytes
+        parser.feed(b" ")  # the parser rejects a page of no bytes
         parser.close()
     return lines.page()
 
@@ -60,13 +60,13 @@ _KNOWN = re.compile(
     r"|gb2312|gbk|gb18030|big5(?:-hkscs)?|shift[-_]jis|euc-(?:jp|kr)|iso-2022-jp)",
     re.IGNORECASE | re.ASCII,
 )
-"""Encodings of text on the web (https://encoding.spec.whatwg.org); of Python's others some take quadratic time."""
+"""Encodings of the web (https://encoding.spec.whatwg.org); some of Python's others take quadratic time."""
 _LATIN = re.compile(r"(?:us-?)?ascii|iso-?8859-1|latin-?1", re.IGNORECASE | re.ASCII)
-"""Names that mean windows-1252 on the web."""
+"""Names that the web reads as windows-1252."""
 
 
 def encoding_of(content: bytes, said: str | None) -> str:
-    """Name the encoding of a text from the web: its byte order mark, the header's `said`, its own word, or UTF-8."""
+    """The encoding of a text: by its byte order mark, else the header's `said`, else its `<meta>`, else UTF-8."""
     for mark, encoding in _MARKS.items():
         if content.startswith(mark):
             return encoding
@@ -89,12 +89,12 @@ _LINE = re.compile("body|br|caption|center|dd|details|dir|div|dt|figcaption|hr|h
 _CELL = re.compile("t[dh]")
 _PREFIX: Mapping[str, str] = {"li": "- ", **{f"h{level}": "#" * level + " " for level in range(1, 7)}}
 _MARKUP = re.compile(r"#{1,6}\s|```|~~~")
-"""What would begin a heading or code if it stood at the beginning of a line."""
+"""Text that would begin a heading or code at the start of a line."""
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 
 class _Lines:
-    """Collects lines from the parser's events."""
+    """The parser's target: collects lines from its events."""
 
     def __init__(self, max_text: int) -> None:
         self._left = max_text
@@ -104,7 +104,6 @@ class _Lines:
         self._is_full = False
 
     def start(self, tag: str, attributes: Mapping[str, str]) -> None:
-        """Begin an element."""
         self._depth += 1
         if self._hidden or _HIDDEN.fullmatch(tag) or _is_hidden(tag, attributes):
             self._hidden += 1
@@ -118,7 +117,6 @@ class _Lines:
             self._prefix = _PREFIX.get(tag, self._prefix)
 
     def end(self, tag: str) -> None:
-        """End an element."""
         self._depth -= 1
         if self._hidden:
             self._hidden -= 1
@@ -130,7 +128,6 @@ class _Lines:
             self._prefix = "" if tag in _PREFIX else self._prefix
 
     def data(self, text: str) -> None:
-        """Take a piece of text."""
         if self._hidden or self._is_full:
             return
         if self._titles:
@@ -142,18 +139,17 @@ class _Lines:
             self._left = max(self._left - len(text), 0)
 
     def comment(self, text: str) -> None:
-        """Leave a comment out."""
+        """Ignore a comment; the parser calls this."""
 
     @property
     def is_cut(self) -> bool:
-        """Whether to stop here."""
+        """Whether the limit of length or depth is reached."""
         return self._is_full or self._depth > MAX_DEPTH
 
     def close(self) -> None:
-        """Be told that the page has ended."""
+        """Do nothing at the end of the page; the parser calls this."""
 
     def page(self) -> Page:
-        """Return what was collected."""
         self._flush()
         title = " ".join(_CONTROL.sub(" ", "".join(self._title)).split())[:300]
         text = "\n".join(self._lines).strip("\n")

@@ -1,4 +1,4 @@
-"""The index of a folder of documents; it lives as long as the worker and reads again only what has changed."""
+"""The full-text index of a folder of documents; it reads a file again only if it changed."""
 
 import math
 import re
@@ -19,20 +19,20 @@ from activities.toolbox.documents.extra import MissingPackage
 
 
 class Passage(NamedTuple):
-    """What stands below one heading on one page."""
+    """The text below one heading on one page."""
 
     page: int | None
-    """The page's number; None where there is only one."""
+    """Its number; None if the document has one page."""
     line: int
     """The line on which `body` begins, counted as `Page.line` is."""
     above: str
-    """The headings above its own, from the document's on."""
+    """The headings above its own, the outermost first."""
     heading: str
     body: str
 
 
 def passages(name: str, document: Document) -> list[Passage]:
-    """Cut a document; pieces without words are left out."""
+    """Cut a document into passages at its headings and pages."""
     title = title_of(name, document)
     cut = _by_headings(document.pages, title) if document.has_headings else _as_one(document.pages, title)
     alone = document.of == 1
@@ -40,7 +40,7 @@ def passages(name: str, document: Document) -> list[Passage]:
 
 
 def title_of(name: str, document: Document) -> str:
-    """A document's own title, else its first heading or, where it has none, its first line, else the file's name."""
+    """A document's title, else its first heading (or first line, if it has no headings), else the file's name."""
     title = document.title
     if not title and document.has_headings:
         title = next((mark.heading for mark in _marks(document.pages) if mark.heading), "")
@@ -57,7 +57,7 @@ def _as_one(pages: Sequence[Page], title: str) -> Iterator[Passage]:
 
 
 def _first_line(page: Page) -> str:
-    """The first line with words, when it can be a title and is not all that there is."""
+    """The first line with words, if it is short enough for a title and not the only one."""
     lines = [line.strip() for line in page.text.split("\n") if line.strip()]
     return lines[0] if len(lines) > 1 and len(lines[0]) <= MAX_TITLE else ""
 
@@ -101,16 +101,16 @@ def _passage(page: Page, lines: list[str], start: int, end: int, trail: list[str
 MAX_TOTAL = 16_000_000
 """Characters of all documents of a folder."""
 SECONDS, PATIENCE = 12.0, 20.0
-"""How long one call goes on reading new files, and how long it waits for another that does."""
+"""Seconds that one call reads new files, and that it waits while another call does."""
 FORGIVE = 600.0
-"""Seconds after which a document that could not be read is tried again: the machine may just have been busy."""
+"""Seconds after which an unreadable document is read again: the machine may have been overloaded."""
 MAX_LIBRARIES, MAX_NOTES = 16, 30
 TICK = 20_000_000
-"""Nanoseconds in which a file may change twice without another time of change."""
+"""Nanoseconds in which a file may change twice with the same modification time."""
 SNIPPET = 40
-"""Words of a passage that are shown."""
+"""Words of a passage in a hit."""
 FIRST, END, CUT = "\x02", "\x03", "\x04"
-"""Marks around a found word and at a cut: documents hold no control characters once they are read."""
+"""Marks around a found word and at a cut; `clean` removed such characters from the documents."""
 
 
 _CREATE = (
@@ -126,7 +126,7 @@ _FIND = (
 
 
 class Match(NamedTuple):
-    """A passage that holds all terms."""
+    """A passage with all terms."""
 
     name: str
     page: int | None
@@ -135,7 +135,7 @@ class Match(NamedTuple):
     heading: str
     body: str
     marked: str
-    """The part of the body to show, with marks."""
+    """The part of the body around the terms, with marks."""
 
 
 class _Entry(NamedTuple):
@@ -143,28 +143,28 @@ class _Entry(NamedTuple):
     notes: Sequence[str]
     characters: int = 0
     rows: range = range(0)
-    """Where its passages stand in the index."""
+    """The rows of its passages in the index."""
     expires: float = math.inf
-    """When to read it again although it has not changed."""
+    """The monotonic time at which it is read again, although it has not changed."""
 
 
 class Library:
-    """The documents of one folder, cut into passages and indexed; for any number of threads."""
+    """The passages of the documents of one folder, with a full-text index; safe for any number of threads."""
 
     def __init__(
         self, root: Path, *, seconds: float = SECONDS, patience: float = PATIENCE, forgive: float = FORGIVE
     ) -> None:
-        """Begin empty; one call reads new files for about `seconds` and waits for others for `patience` seconds."""
+        """Begin empty; for the times see `SECONDS`, `PATIENCE` and `FORGIVE`."""
         self._root = root
         self._seconds = seconds
         self._patience = patience
         self._forgive = forgive
         self.reads = 0
-        """How many times a file was read so far."""
+        """Number of files read so far."""
         self.unread = 0
-        """Documents that are new or changed and that there was no time for."""
+        """Number of new or changed documents that there was no time to read."""
         self.skipped: list[str] = []
-        """What was not read, and why."""
+        """Documents that were not read, and why."""
         self._entries = dict[str, _Entry]()
         self._words: list[str] | None = None
         self._next_row = 1
@@ -175,13 +175,13 @@ class Library:
 
     @contextmanager
     def fresh(self) -> Iterator[None]:
-        """Bring it up to date and keep it, against other threads, until the block ends.
+        """Bring the index up to date and lock it until the block ends.
 
         Raises:
-            Busy: other calls have been reading for too long.
+            Busy: another call held the lock for more than `patience` seconds.
         """
         if not self._lock.acquire(timeout=self._patience):
-            raise Busy("The documents are being read by another call: try again.", retry_after=1)
+            raise Busy("Another call is reading the documents: retry.", retry_after=1)
         try:
             self._refresh()
             yield
@@ -189,7 +189,7 @@ class Library:
             self._lock.release()
 
     def find(self, terms: Sequence[str], limit: int) -> list[Match]:
-        """The best passages that hold all terms, which are letters, digits and `-.'` only."""
+        """The best passages with all terms; a term has only letters, digits and `-.'`."""
         if not terms:
             return []
         match = " AND ".join(f'"{term}"' for term in terms)  # quoted, so that none is read as an operator
@@ -198,12 +198,11 @@ class Library:
 
     @property
     def is_empty(self) -> bool:
-        """Whether there is no passage at all."""
         return self._index.execute("SELECT 1 FROM passages LIMIT 1").fetchone() is None
 
     @property
     def words(self) -> list[str]:
-        """The words of all passages in small letters, sorted."""
+        """All words of the passages, in small letters, sorted."""
         if self._words is None:
             rows = self._index.execute("SELECT above || ' ' || heading || ' ' || body FROM passages")
             self._words = sorted({word for (text,) in rows for word in re.findall(r"[^\W_]{3,}", text.lower())})
@@ -220,7 +219,9 @@ class Library:
                 dropped.append(name)
             elif not self._is_known(name, path):
                 self._forget(name)
-                if self.reads == before or time.monotonic() < until:  # one at least, so that it comes to an end
+                if (
+                    self.reads == before or time.monotonic() < until
+                ):  # at least one file for each call, so that indexing ends
                     self._read(name, path)
                 else:
                     self.unread += 1
@@ -242,7 +243,7 @@ class Library:
         self.reads += 1
         signature = _signature(path)
         if any(abs(time.time_ns() - at) < TICK for at in signature[1:]):
-            signature = ()  # not to be trusted
+            signature = ()  # it may change again within the resolution of the clock
         try:
             document = read(path)
         except (Unreadable, MissingPackage) as why:
@@ -270,7 +271,7 @@ class Library:
 
 
 def _signature(path: Path) -> tuple[int, ...]:
-    """What changes with a file: its size and times; the second time also when the first is set back."""
+    """Size, mtime and ctime of a file; ctime also changes if somebody sets mtime back."""
     try:
         found = path.stat()
     except OSError:
@@ -279,16 +280,16 @@ def _signature(path: Path) -> tuple[int, ...]:
 
 
 class Libraries:
-    """The libraries of the folders that were asked for last, shared by all calls of a worker."""
+    """The last `MAX_LIBRARIES` libraries by folder, shared by all calls of a worker."""
 
     def __init__(self, *, seconds: float = SECONDS) -> None:
-        """Begin without any; each of them reads for about `seconds` in one call."""
+        """Pass `seconds` to each library."""
         self._seconds = seconds
         self._lock = threading.Lock()
         self._by_root = OrderedDict[Path, Library]()
 
     def of(self, root: Path) -> Library:
-        """The library of a folder, made when it is asked for first."""
+        """The library of a folder, made at its first use."""
         with self._lock:
             library = self._by_root.get(root) or Library(root, seconds=self._seconds)
             self._by_root[root] = library

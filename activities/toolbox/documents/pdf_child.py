@@ -1,8 +1,8 @@
 """The process that reads one PDF: the file on standard input, its text as JSON on standard output.
 
-A PDF is a program of sorts, and may be one against its reader. So it is read where there is nothing to reach: without
-the worker's environment, under limits of memory and time that the kernel holds. Run by its path and with `-I`, since
-the names of this folder would hide modules of the standard library.
+A malicious PDF may use endless time or memory. So it is read in a process without the worker's environment, whose
+limits of memory and time the kernel enforces. It runs by its path and with `-I`, because module names of this folder
+would hide those of the standard library.
 """
 
 import io
@@ -23,14 +23,14 @@ except ImportError:  # the extra `documents` is not installed
     sys.exit(3)
 
 STREAM = 10_000_000
-"""Bytes that one compressed stream may unpack to; what text is made of rarely has a hundredth."""
+"""Bytes of one decompressed stream; streams of text rarely have a hundredth."""
 MAX_PAGES = 20_000
 MAX_PAGE = 200_000
-"""Characters of a page; one with more is none that a person wrote."""
+"""Characters of a page; no real page has more."""
 
 
 def main() -> None:
-    """Read the pages from `first` on until there are `max_text` characters or `seconds` of the processor are used."""
+    """Print the pages from `first` on, until there are `max_text` characters or `seconds` of CPU time are used."""
     first, max_text, seconds, megabytes = map(int, sys.argv[1:])
     _limit(seconds, megabytes * 1_000_000)
     logging.disable()
@@ -78,7 +78,7 @@ def _texts(reader: pypdf.PdfReader, first: int, of: int) -> Iterator[str | None]
     for number in range(first, of + 1):
         try:
             text = reader.pages[number - 1].extract_text()
-        except Exception:  # whatever it is, the other pages may be whole
+        except Exception:  # total: the other pages may be readable
             yield None
         else:
             yield text if len(text) <= MAX_PAGE else None

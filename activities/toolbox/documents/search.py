@@ -20,21 +20,21 @@ MAX_TEXT = 600
 
 
 class Query(BaseModel):
-    """What to look for."""
+    """The words to search for."""
 
     query: str = Field(description="A few words; a passage must hold all of them, e.g. refund policy", max_length=300)
     limit: int = Field(default=5, ge=1, le=20, description="How many passages at the most")
 
 
 class Hit(BaseModel):
-    """One passage."""
+    """A passage with all words of the query."""
 
     path: str
     """The file, relative to the folder of documents: the name that `read_document` takes."""
     page: int | None = None
-    """The page, as `read_document` counts them; None where there is only one."""
+    """Its page, as `read_document` counts them; None if the document has one page."""
     line: int
-    """The line on which the first of the words stands: of its page in a PDF, else of the whole text."""
+    """The line of the first word: counted in its page for a PDF, else in the whole text."""
     title: str
     """The headings above it."""
     text: str
@@ -46,7 +46,7 @@ class Found(BaseModel):
     query: str
     hits: list[Hit]
     skipped: list[str] = Field(default_factory=list)
-    """Files that were not read, and why."""
+    """Files that were not searched, and why."""
 
 
 @tool.read(timeout=60, untrusted=True)
@@ -68,7 +68,7 @@ FILLER = re.compile(
 
 
 def _terms(query: str) -> list[str]:
-    """The words that count; whatever else a query holds has no meaning to the index."""
+    """The words of a query without filler words."""
     words = list(dict.fromkeys(_TERM.findall(unicodedata.normalize("NFC", query).lower())))
     return ([word for word in words if not FILLER.fullmatch(word)] or words)[:MAX_TERMS]
 
@@ -85,7 +85,7 @@ def _hit(found: Match) -> Hit:
 
 def _no_results(query: str, terms: Sequence[str], library: Library) -> Refused | Busy:
     if library.unread:
-        reason = f"Nothing yet: {library.unread} documents are still to be read, and the next call goes on with them."
+        reason = f"No hit so far: {library.unread} documents are not read yet; the next call continues with them."
         return Busy(reason, retry_after=0)
     candidates = dict.fromkeys(filter(None, (" ".join(some) for some in _fewer(terms, library))))
     wider = list(itertools.islice((some for some in candidates if library.find(some.split(" "), 1)), MAX_WIDER))
@@ -100,7 +100,7 @@ def _no_results(query: str, terms: Sequence[str], library: Library) -> Refused |
 
 
 def _fewer(terms: Sequence[str], library: Library) -> Iterator[Sequence[str]]:
-    """Queries that may have hits: spelt as the documents do, without unknown terms, one term fewer, one term."""
+    """Queries that may have hits: corrected spelling, without unknown terms, one term fewer, one term."""
     known = [term for term in terms if library.find([term], 1)]
     unknown = [term for term in terms if term not in known]
     nearest = {term: _nearest(term, library) for term in unknown[:3]}
@@ -112,6 +112,6 @@ def _fewer(terms: Sequence[str], library: Library) -> Iterator[Sequence[str]]:
 
 
 def _nearest(term: str, library: Library) -> str | None:
-    """The word of the documents that was probably meant: a typing error rarely changes the first letter."""
+    """The most similar word of the documents with the same first letter, which typing errors rarely change."""
     alike = [word for word in library.words if word[0] == term[0] and abs(len(word) - len(term)) < 3]
     return next(iter(difflib.get_close_matches(term, alike, n=1, cutoff=0.7)), None)

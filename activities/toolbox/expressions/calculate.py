@@ -13,7 +13,7 @@ from activities.toolbox.expressions.expression import Reader, Unreadable
 
 
 def plain(value: Decimal) -> str:
-    """Write a number without an exponent, unless it is longer than what is computed with."""
+    """Write a number without an exponent, unless it has more than `DIGITS` digits."""
     return format(value, "f") if -SHOWN <= value.adjusted() < DIGITS else str(value)
 
 

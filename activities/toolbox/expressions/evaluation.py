@@ -1,6 +1,6 @@
-"""What may be compared with what: the types of values in a condition, and the operators with their rules.
+"""Evaluates expressions: exact decimal arithmetic, and for conditions the types that each operator takes.
 
-A number and a text are neither equal nor unequal: comparing them is a mistake, which a plain `False` would hide.
+Comparing a number with a text is an error, since a plain `False` would hide a mistake.
 """
 
 import ast
@@ -28,19 +28,19 @@ from simpleeval import SimpleEval  # type: ignore[import-untyped]  # it ships no
 from activities.toolbox.expressions.expression import Unreadable
 
 DIGITS = 50
-"""Digits that are computed with."""
+"""Digits of intermediate results."""
 SHOWN = 28
-"""Digits of a result that was rounded on the way."""
+"""Digits of a result that was rounded."""
 LARGEST = 999
 """The largest power of ten."""
 
 
 @contextmanager
 def bounded() -> Iterator[None]:
-    """Let decimal arithmetic stay small in this block, and say what has no value.
+    """Limit the precision and size of decimals in this block.
 
     Raises:
-        Unreadable: a result is no number, or too large or too small.
+        Unreadable: a result has no value, or is too large or too small.
     """
     traps = [DivisionByZero, InvalidOperation, Overflow, Underflow]
     with localcontext(Context(prec=DIGITS, rounding=ROUND_HALF_UP, Emin=-LARGEST, Emax=LARGEST, traps=traps)):
@@ -61,7 +61,7 @@ def evaluate(
     functions: Mapping[str, Callable[..., Any]],
     nodes: tuple[type[ast.expr], ...],
 ) -> Any:
-    """The value of a tree that holds nothing but `nodes`; `names` are looked up as they are needed.
+    """The value of a tree that has only `nodes`; `names` are looked up on use.
 
     Raises:
         Unreadable: it has none.
@@ -75,13 +75,13 @@ def evaluate(
 
 
 def settled(value: Decimal) -> Decimal:
-    """Drop what rounding left over since the bounded block began."""
+    """Round a value to `SHOWN` digits, if anything was rounded since the bounded block began."""
     inexact = getcontext().flags[Inexact]
     return Context(prec=SHOWN, rounding=ROUND_HALF_UP).plus(value) if inexact else value
 
 
 def _modulo(left: Decimal, right: Decimal) -> Decimal:
-    """The remainder with the sign of the divisor, as in Python."""
+    """The remainder with the sign of the divisor, as Python's %."""
     rest = left % right
     return rest + right if rest and (rest < 0) != (right < 0) else rest
 
@@ -92,7 +92,7 @@ def _floor_divide(left: Decimal, right: Decimal) -> Decimal:
 
 def _power(base: Decimal, exponent: Decimal) -> Decimal:
     if not base and exponent < 0:
-        raise DivisionByZero  # decimal itself would give infinity, without a signal
+        raise DivisionByZero  # decimal would return infinity without a signal
     return base**exponent
 
 
@@ -129,7 +129,7 @@ Value: TypeAlias = "Decimal | str | bool | list[Value] | dict[str, Value] | None
 
 
 class Type(StrEnum):
-    """What a value is, in the words of messages."""
+    """The type of a value; messages use its words."""
 
     NUMBER = "a number"
     TEXT = "a text"
@@ -150,16 +150,15 @@ _TYPES: Mapping[type, Type] = {
 
 
 def type_of(value: Value) -> Type:
-    """The type of a value."""
     return _TYPES[type(value)]
 
 
 @dataclass(frozen=True)
 class Operation:
-    """An operator or a function; called with values, it refuses those that it is not made for."""
+    """An operator or a function that checks the types of its operands."""
 
     rule: Callable[..., None]
-    """Takes the types of the values, None for one that is not known yet; raises Unreadable."""
+    """Checks the types of the operands, None for an unknown one; raises Unreadable."""
     function: Callable[..., Any]
     gives: Type
 
@@ -167,7 +166,7 @@ class Operation:
         """Apply it.
 
         Raises:
-            Unreadable: it is not made for such values.
+            Unreadable: it does not take values of these types.
         """
         self.rule(*map(type_of, values))
         result: Value = self.function(*values)

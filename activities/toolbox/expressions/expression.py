@@ -1,8 +1,8 @@
-"""The language of expressions: what people and planners write as arithmetic, read sign by sign.
+"""Reads arithmetic as people and planners write it: `18% of 2450`, `2450 + 18%`, `3 x 4`.
 
-Reading makes an expression of our own, in which every number is a name, so that nothing a caller wrote reaches an
-evaluator but operators, brackets and known functions. `18%` is written `n0[p]` there, the one postfix that Python's
-grammar has, and then becomes plain arithmetic. `condition.py` reads more signs and words in the same way.
+The reader writes a Python expression in which every number is a name, so that nothing but operators, brackets and
+known functions reaches the evaluator. `18%` becomes `n0[p]` there, Python's only postfix, and then plain arithmetic.
+`declare/conditions.py` extends the reader with comparisons and names.
 """
 
 import ast
@@ -13,40 +13,40 @@ from typing import ClassVar, NamedTuple, TypeVar
 
 MAX_SIGNS, MAX_NESTING = 250, 30
 FUNCTIONS: Mapping[str, int] = {"sqrt": 1, "round": 2, "min": MAX_SIGNS, "max": MAX_SIGNS, "abs": 1}
-"""The functions, and how many numbers each takes at most; all take at least one."""
+"""Function to its maximum number of arguments; all take at least one."""
 
 T = TypeVar("T")
 
 
 class Unreadable(ValueError):
-    """It is no expression, or has no value; the message says what to change."""
+    """The text is no expression, or it has no value; the message says what to change."""
 
 
 def unknown_words(expression: str) -> list[str]:
-    """The words of a text that no arithmetic can hold."""
+    """The words of a text that are not part of the language."""
     words = re.findall(r"[^\W\d_]+", _SPELLED.sub(_respelled, expression.lower()))
     return [word for word in words if word not in {*_WORDS, *FUNCTIONS, "x", "e", "it"}]
 
 
 class Sign(NamedTuple):
-    """A number, a word, an operator or a bracket."""
+    """One token: a number, a word, an operator or a bracket."""
 
     text: str
     what: str
-    """The group of the language's pattern that found it."""
+    """The group of `Reader.signs` that matched it."""
     glued: bool
-    """Whether nothing stands between it and the sign before."""
+    """Whether there is no space before it."""
 
 
 _PASTED = {"\u00d7": "*", "\u00b7": "*", "\u00f7": "/", "\u2212": "-", "\u2013": "-"}
 _SPELLED = re.compile(rf"'[^']*'|\"[^\"]*\"|\bdivided\s+by\b|[{''.join(_PASTED)}]", re.IGNORECASE)
-"""What has another spelling, and the quoted texts, in which it is left alone."""
+"""Signs to replace; quoted texts match, too, and are left as they are."""
 _MISPLACED = "A comma, star or bracket stands where none can: write 2 * (3), 0.5, 2450."
 _WORDS = {"plus": "+", "minus": "-", "times": "*", "percent": "%", "of": "@", "^": "**"}
 
 
 class Reader:
-    """Reads arithmetic; a language that has more signs and words is a subclass."""
+    """Reads arithmetic; a subclass may add signs and words."""
 
     signs: ClassVar = re.compile(
         r"(?P<space>\s+)|(?P<hex>0[xX][0-9a-fA-F]+)"
@@ -56,22 +56,22 @@ class Reader:
     )
     functions: ClassVar = FUNCTIONS
     nodes: ClassVar[tuple[type[ast.expr], ...]] = (ast.Name, ast.BinOp, ast.UnaryOp, ast.Call)
-    """All that a tree may hold."""
+    """The nodes that a tree may have."""
     after_percentage: ClassVar = frozenset({"", "+", "-", ")", ",", "@", "*", "**", "/", "//", "%"})
     usable: ClassVar = "numbers, operators, brackets and functions"
     joined: ClassVar = "numbers"
     example: ClassVar = "some arithmetic, e.g. 18% of 2450"
 
     def __init__(self, numbers: Mapping[str, Decimal]) -> None:
-        """Know some words that stand for numbers."""
+        """Begin with the values of some words, e.g. `it`."""
         self.numbers = dict(numbers)
         """The value of each number's name in the tree."""
 
     def read(self, expression: str) -> ast.expr:
-        """Make the tree of an expression.
+        """Parse an expression.
 
         Raises:
-            Unreadable: it is none, or has too many signs.
+            Unreadable: it is no expression, or too long.
         """
         signs = self._cut(expression)
         if not signs:
@@ -89,7 +89,7 @@ class Reader:
         return tree
 
     def write(self, sign: Sign, after: str) -> str:
-        """Write a sign for the parser."""
+        """The Python text of a sign; `after` is the sign behind it."""
         if sign.what in ("number", "grouped"):
             return named(self.numbers, "n", Decimal(sign.text.replace(",", "")))
         if sign.text == "%":
@@ -97,7 +97,7 @@ class Reader:
         return self.word(sign.text, after) if sign.what == "word" and sign.text[0].isalpha() else sign.text
 
     def word(self, word: str, after: str) -> str:
-        """Write a word for the parser."""
+        """The Python text of a word."""
         if word == "x":
             return "*"
         if word in self.numbers or (word in self.functions and after == "("):
@@ -107,13 +107,13 @@ class Reader:
         return self.unknown(word)
 
     def unknown(self, word: str) -> str:
-        """Write a word that is no operator and no function."""
+        """The Python text of a word that is no operator and no function."""
         if word == "it":
             raise Unreadable("It says `it`, but no number was given for that: set the argument `it`.")
         raise Unreadable(f"The word {word[:40]!r} is unknown: use numbers, operators, {', '.join(self.functions)}, of.")
 
     def _cut(self, expression: str) -> list[Sign]:
-        """Cut an expression into signs, in one spelling each."""
+        """Split an expression into signs, each in its standard spelling."""
         text = _SPELLED.sub(_respelled, expression)
         signs, calls, glued, position = list[Sign](), list[bool](), True, 0
         while position < len(text):
@@ -144,7 +144,7 @@ class Reader:
         return "[p]" if after in self.after_percentage else "%"
 
     def _check(self, tree: ast.expr) -> None:
-        """Let nothing pass but what an evaluator knows."""
+        """Raise Unreadable for nodes that are not in `nodes`, and for calls with too many arguments."""
         for node in ast.walk(tree):
             match node:
                 case ast.Call(func=ast.Name(id=name), args=values, keywords=[]) if name in self.functions:
@@ -157,7 +157,7 @@ class Reader:
 
 
 def named(values: dict[str, T], letter: str, value: T) -> str:
-    """Keep a value and return the name that stands for it in the tree."""
+    """Store a value under a new name, and return the name."""
     name = f"{letter}{len(values)}"
     values[name] = value
     return name
@@ -173,7 +173,7 @@ def _plain(sign: str, what: str) -> str:
 
 
 class _Percentages(ast.NodeTransformer):
-    """Puts plain arithmetic in the place of percentages: `a + p%` is `a * (1 + p / 100)`, as on a calculator."""
+    """Replaces percentages by arithmetic: `a + p%` is `a * (1 + p / 100)`, as on a calculator."""
 
     def visit_Subscript(self, node: ast.Subscript) -> ast.AST:
         return ast.BinOp(self.visit(node.value), ast.Div(), ast.Name("hundred"))
@@ -195,7 +195,7 @@ def _is_percentage(node: ast.AST) -> bool:
 
 
 def _is_share(node: ast.AST) -> bool:
-    """Whether it may stand before `of`: a percentage, a sum of percentages, or a percentage of one."""
+    """Whether it may precede `of`: a percentage, a sum of percentages, or a percentage of one."""
     while isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add | ast.Sub | ast.MatMult):
         node = node.left
     return _is_percentage(node)

@@ -2,8 +2,6 @@
 
 import asyncio
 import re
-from contextlib import aclosing
-from typing import NamedTuple
 
 import httpx2
 from pydantic import BaseModel, Field
@@ -11,15 +9,15 @@ from pydantic import BaseModel, Field
 from activities.errors import Refused
 from activities.toolbox.declare.tool import tool
 from activities.toolbox.documents import html
-from activities.toolbox.http.network import MAX_URL, Web
+from activities.toolbox.http.network import MAX_URL, Body, Web, read_body
 
 MAX_BODY = 5_000_000
 """Bytes of a page, unpacked, that are read."""
 MAX_TEXT, MAX_TITLE = 30_000, 300
 """Characters of the text and of the title that are returned."""
 
-KEPT_FROM_US = frozenset({401, 402, 403, 405, 406, 407, 411, 415, 426, 451, 501, 505})
-"""Statuses of pages that are not for everybody; no key of ours is wrong, so there is nothing for a person to mend."""
+RESTRICTED = frozenset({401, 402, 403, 405, 406, 407, 411, 415, 426, 451, 501, 505})
+"""Statuses of pages that are not public. They are no configuration error, since the worker has no login there."""
 
 _HTML = re.compile(r"text/html|application/xhtml\+xml")
 _TEXT = re.compile(
@@ -31,16 +29,16 @@ _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 
 class PageAddress(BaseModel):
-    """Which page."""
+    """Which page to fetch."""
 
     url: str = Field(description="The whole address, e.g. https://example.org/prices", max_length=MAX_URL)
 
 
 class Page(BaseModel):
-    """What the page says."""
+    """The text of a page."""
 
     url: str
-    """Where it stood in the end, after redirects."""
+    """Its address after redirects."""
     status: int
     content_type: str
     """Its media type, e.g. text/html; empty when the server named none."""
@@ -53,20 +51,15 @@ class Page(BaseModel):
     """Bytes of the page, unpacked, that were read."""
 
 
-class _Body(NamedTuple):
-    content: bytes
-    cut: str
-
-
 @tool.read(untrusted=True)
 async def fetch_page(args: PageAddress, web: Web) -> Page:
     """Fetch one web page or text file by its http(s) address; returns its title and its text, cut when it is long."""
     async with web.get(args.url) as answer:
         media = _media_type(answer)
-        body = await _read(answer, web.patience.reading)
+        body = await read_body(answer, MAX_BODY, web.patience.reading)
     encoding = html.encoding_of(body.content, answer.charset_encoding)
     if b"\x00" in body.content[:1024] and not encoding.startswith("utf-16"):
-        raise Refused("The page is no text, whatever its server says: use another one.", code="unexpected_result")
+        raise Refused("The page is declared as text but is binary: use another one.", code="unexpected_result")
     if _HTML.fullmatch(media) or (not media and body.content.lstrip().startswith(b"<")):
         words = await asyncio.to_thread(html.text_of, body.content, charset=encoding)
     else:
@@ -83,14 +76,14 @@ async def fetch_page(args: PageAddress, web: Web) -> Page:
 
 
 def _media_type(answer: httpx2.Response) -> str:
-    """What kind of text the page is.
+    """The media type of the page.
 
     Raises:
-        Refused: there is no page for us, or it is no text.
-        httpx2.HTTPStatusError: there is none for another reason, see `borders/http.py`.
+        Refused: it is not public, or no text.
+        httpx2.HTTPStatusError: there is none; see `borders/http.py`.
     """
-    if answer.status_code in KEPT_FROM_US:
-        reason = f"{answer.url.host} does not show this page to everybody ({answer.status_code}): use another one."
+    if answer.status_code in RESTRICTED:
+        reason = f"{answer.url.host} returned {answer.status_code}, so the page is not public: use another one."
         raise Refused(reason)
     answer.raise_for_status()
     media = answer.headers.get("content-type", "").partition(";")[0].strip().lower()
@@ -99,31 +92,17 @@ def _media_type(answer: httpx2.Response) -> str:
         raise Refused(f"The page is {what}, not text: use another one.", code="unexpected_result")
     packed = answer.headers.get("content-encoding", "identity").lower()
     if not {part.strip() for part in packed.split(",")} <= {"identity", "gzip", "deflate"}:
-        raise Refused("The page is packed in a way that nobody asked for: use another one.", code="unexpected_result")
+        raise Refused("The page has an unsupported content encoding: use another one.", code="unexpected_result")
     return media
 
 
-async def _read(answer: httpx2.Response, seconds: float) -> _Body:
-    """Read as much as is wanted of a page that may never end."""
-    content = bytearray()
-    try:
-        async with asyncio.timeout(seconds), aclosing(answer.aiter_bytes()) as parts:
-            async for part in parts:
-                content += part
-                if len(content) > MAX_BODY:
-                    return _Body(bytes(content[:MAX_BODY]), f"cut after {MAX_BODY:,} bytes")
-    except TimeoutError:
-        return _Body(bytes(content), f"cut after {seconds:g} s, when more was still to come")
-    return _Body(bytes(content), "")
-
-
 def _plain(content: bytes, encoding: str) -> html.Page:
-    """A text without markup: as much of it as is wanted, as no encoding of the web takes more than four bytes."""
+    """The beginning of a text without markup; no encoding takes more than four bytes a character."""
     text = content[: 4 * (MAX_TEXT + 1)].decode(encoding, errors="replace")
     return html.Page("", _CONTROL.sub(" ", "\n".join(text.splitlines())), is_cut=False)
 
 
-def _cut(body: _Body, words: html.Page) -> str:
+def _cut(body: Body, words: html.Page) -> str:
     if len(words.text) > MAX_TEXT:
         return f"cut after {MAX_TEXT:,} characters"
     return body.cut or ("cut where its text became too long" if words.is_cut else "")

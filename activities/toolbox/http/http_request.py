@@ -1,9 +1,7 @@
-"""The kind `http_request`: one request to a service that this worker may use, with the idempotency key of the step."""
+"""The kind `http_request`: one request to a service of `--allow-request`, with the idempotency key of the step."""
 
-import asyncio
 import re
 from collections.abc import Mapping
-from contextlib import aclosing
 from typing import Annotated, Literal
 
 import httpcore2
@@ -15,7 +13,7 @@ from activities.borders import classify
 from activities.errors import Refused, ToolError
 from activities.toolbox.declare.tool import tool
 from activities.toolbox.documents import html
-from activities.toolbox.http.network import MAX_URL
+from activities.toolbox.http.network import MAX_URL, read_body
 from activities.toolbox.http.services import HEADER_NAME, HEADER_VALUE, Services
 from activities.toolbox.injection import Key
 from workflows import routing
@@ -24,13 +22,13 @@ from workflows.plan import MAX_DEPTH, canonical, depth
 MAX_READ = 256 * 1024
 """Bytes of an answer, unpacked, that are read."""
 MAX_JSON = 36 * 1024
-"""Bytes of an answer's JSON that are returned as such: it must fit into what an effect may return."""
+"""Bytes of an answer that is returned as JSON: it must fit into the result of an effect."""
 MAX_TEXT = 9_000
 """Characters of an answer that are returned as text, of four bytes each at the most."""
 MAX_HEADER = 300
 """Characters of one of its headers."""
 
-TOLD = ("content-type", "etag", "last-modified", "link", "location", "request-id", "retry-after", "x-request-id")
+RETURNED = ("content-type", "etag", "last-modified", "link", "location", "request-id", "retry-after", "x-request-id")
 """The headers of an answer that are returned."""
 
 _OURS = frozenset(
@@ -39,9 +37,9 @@ _OURS = frozenset(
         *("connection", "keep-alive", "te", "trailer", "transfer-encoding", "upgrade", "via"),  # of one hop
     }
 )
-"""Headers that only we write."""
+"""Headers that only Replan writes."""
 _SECRET = re.compile(r"auth|cookie|credential|password|passwd|secret|session|token|api-?key|^proxy-")
-"""In the names of headers that carry secrets."""
+"""Parts of the names of headers that may carry secrets."""
 _JSON = re.compile(r"application/(?:[\w.-]{1,80}\+)?json")
 _CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
 
@@ -61,7 +59,7 @@ class HttpRequest(BaseModel):
 
 
 class HttpReply(BaseModel):
-    """What was answered; a refusal is a fault instead."""
+    """The answer of the service; a rejection is a fault instead."""
 
     status: int
     headers: dict[str, str]
@@ -106,7 +104,7 @@ def _headers(args: HttpRequest, key: Key) -> Mapping[str, str]:
 
 
 def _without_effect(error: Exception) -> Exception:
-    """The same failure as one that proves that nothing happened, since a GET changes nothing."""
+    """The same failure as an error that had no effect, since a GET changes nothing."""
     fault = classify(error)
     for chosen in ToolError.__subclasses__():
         if fault.code in chosen.codes():
@@ -117,38 +115,23 @@ def _without_effect(error: Exception) -> Exception:
 
 
 async def _read(answer: httpx2.Response) -> HttpReply:
-    """Read what was answered.
+    """Read the answer.
 
     Raises:
-        httpx2.HTTPStatusError: it is a refusal; see `borders/http.py`.
+        httpx2.HTTPStatusError: the service rejected the request; see `borders/http.py`.
     """
-    content, cut = await _content(answer)
+    # The request may have been applied: a body that cannot be decompressed must not hide its status.
+    content, cut = await read_body(answer, MAX_READ, routing.HTTP_READ_DEADLINE, keeps_undecodable=True)
     if not (answer.is_success or answer.status_code == httpx2.codes.SEE_OTHER):
-        plain = {name: value for name, value in answer.headers.items() if name in TOLD}
+        plain = {name: value for name, value in answer.headers.items() if name in RETURNED}
         httpx2.Response(answer.status_code, headers=plain, content=content, request=answer.request).raise_for_status()
     body, shortened = _body(answer, content)
-    told = {name: answer.headers[name][:MAX_HEADER] for name in TOLD if name in answer.headers}
-    return HttpReply(status=answer.status_code, headers=told, body=body, cut=cut or shortened)
-
-
-async def _content(answer: httpx2.Response) -> tuple[bytes, str]:
-    """As much of the body as is wanted, and why it is not all."""
-    content = bytearray()
-    try:
-        async with asyncio.timeout(routing.HTTP_READ_DEADLINE), aclosing(answer.aiter_bytes()) as parts:
-            async for part in parts:
-                content += part
-                if len(content) > MAX_READ:
-                    return bytes(content[:MAX_READ]), f"cut after {MAX_READ:,} bytes"
-    except TimeoutError:
-        return bytes(content), f"cut after {routing.HTTP_READ_DEADLINE:g} s, when more was still to come"
-    except httpx2.DecodingError:  # what happened has happened, however it was told
-        return bytes(content), "cut where its encoding was broken"
-    return bytes(content), ""
+    kept = {name: answer.headers[name][:MAX_HEADER] for name in RETURNED if name in answer.headers}
+    return HttpReply(status=answer.status_code, headers=kept, body=body, cut=cut or shortened)
 
 
 def _body(answer: httpx2.Response, content: bytes) -> tuple[JsonValue, str]:
-    """The body as JSON or as text, and why it is not all of it."""
+    """The body as JSON or as text, and why it is cut."""
     if not content:
         return None, ""
     media = answer.headers.get("content-type", "").partition(";")[0].strip().lower()
@@ -158,7 +141,7 @@ def _body(answer: httpx2.Response, content: bytes) -> tuple[JsonValue, str]:
             if depth(read) <= MAX_DEPTH and len(canonical(read).encode()) <= MAX_JSON:
                 return read, ""
         except ValueError:
-            pass  # it is told as text
+            pass  # it is returned as text
     encoding = html.encoding_of(content, answer.charset_encoding)
     text = _CONTROL.sub(" ", content[: 4 * (MAX_TEXT + 1)].decode(encoding, errors="replace"))
     return text[:MAX_TEXT], f"cut after {MAX_TEXT:,} characters" if len(text) > MAX_TEXT else ""

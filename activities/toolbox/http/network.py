@@ -1,4 +1,4 @@
-"""The network: gets what stands at an address that somebody else chose, and does not let it lead inside."""
+"""HTTP to addresses that the author of the tool did not choose: public ones only, unless the operator allows more."""
 
 import asyncio
 import re
@@ -9,7 +9,7 @@ from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
-from typing import Any
+from typing import Any, NamedTuple
 
 import httpcore2
 import httpx2
@@ -19,22 +19,22 @@ from activities.errors import Refused, Unreachable, unsent
 from workflows import routing
 
 MAX_URL = 2000
-"""Characters of an address, which is what browsers and servers agree on."""
+"""Characters of a URL; browsers and servers take as many."""
 
 
 def joined(here: httpx2.URL, location: str) -> httpx2.URL:
-    """Where a redirect leads, which is often said as seen from `here`."""
+    """The absolute URL of a redirect's Location header."""
     try:
         return here.join(location)
     except ValueError:  # the standard library's, on brackets
-        raise Refused("The address redirects to none: use another one.", code="unexpected_result") from None
+        raise Refused("The address redirects to an invalid one: use another one.", code="unexpected_result") from None
 
 
 def checked(url: httpx2.URL) -> httpx2.URL:
-    """An address that can be asked at all.
+    """Return the URL if it can be requested.
 
     Raises:
-        Refused: it is none of the web, is too long, or carries a name and password.
+        Refused: it is no http(s) URL, is too long, or has a user name and password.
     """
     if url.scheme not in ("http", "https") or not url.raw_host:
         reason = "The address must begin with http:// or https:// and name a host."
@@ -50,12 +50,12 @@ def checked(url: httpx2.URL) -> httpx2.URL:
 
 
 _NAME = re.compile(r"(?:[a-z0-9_][a-z0-9_-]*\.)*(?![0-9]+$)[a-z0-9_][a-z0-9_-]*")
-"""A host name in small letters whose last part is no number, so that a mistyped address is none."""
+"""A host name in small letters. Its last part is no number, so a mistyped IP address does not match."""
 
 _UNICAST = IPv6Network("2000::/3")
-"""All of IPv6 that is given out for use between networks (IANA, IPv6 Global Unicast Address Assignments)."""
+"""The public part of IPv6 (IANA, IPv6 Global Unicast Address Assignments)."""
 _NAT64 = IPv6Network("64:ff9b::/96")
-"""IPv6 addresses that a translator turns into the IPv4 address in their last 32 bits (RFC 6052)."""
+"""IPv6 addresses that stand for the IPv4 address in their last 32 bits (RFC 6052)."""
 _CLOSED = (
     ip_network("168.63.129.16/32"),  # Azure's services for its own machines, at an address that looks public
     ip_network("192.0.0.0/24"),  # for protocols (RFC 6890), of which some clouds use parts
@@ -70,17 +70,17 @@ class BadReach(ValueError):
 
 @dataclass(frozen=True)
 class Reach:
-    """Public addresses, and what the person who started the worker allowed besides."""
+    """The addresses that may be reached: public ones, and those of `--allow-host`."""
 
     names: frozenset[str] = frozenset()
     networks: tuple[IPv4Network | IPv6Network, ...] = ()
 
     @classmethod
     def of(cls, allowed: Iterable[str]) -> "Reach":
-        """Read what is allowed: names, addresses and networks.
+        """Read the values of `--allow-host`: names, addresses and networks.
 
         Raises:
-            ValueError: one of them is none of these; its message is for the person who wrote it.
+            BadReach: one of them is none of these; the message names it.
         """
         names, networks = set[str](), list[IPv4Network | IPv6Network]()
         for entry in allowed:
@@ -97,7 +97,7 @@ class Reach:
         return cls(frozenset(names), tuple(networks))
 
     def allows(self, host: str, address: str) -> bool:
-        """Whether a call of `host` may connect to `address`, one of those that the name stands for."""
+        """Whether a request to `host` may connect to `address`, which the name resolves to."""
         if plain(host) in self.names:
             return True
         found = _reached(ip_address(address))
@@ -105,7 +105,7 @@ class Reach:
 
 
 def read_host(text: str) -> str | None:
-    """The name or the address of one host, as it is compared; None when it is neither."""
+    """The normalised name or address of one host; None if the text is neither."""
     name = plain(text)
     try:
         return str(ip_address(name[1:-1] if name.startswith("[") and name.endswith("]") else name))
@@ -114,7 +114,7 @@ def read_host(text: str) -> str | None:
 
 
 def is_public(address: IPv4Address | IPv6Address) -> bool:
-    """Whether an address belongs to the public internet: nobody's own network, machine, group or cloud metadata."""
+    """Whether an address is on the public internet: no private network, loopback, multicast or cloud metadata."""
     found = _reached(address)
     if found.version == 6 and found not in _UNICAST:
         return False
@@ -122,7 +122,7 @@ def is_public(address: IPv4Address | IPv6Address) -> bool:
 
 
 def _reached(address: IPv4Address | IPv6Address) -> IPv4Address | IPv6Address:
-    """The IPv4 address that an IPv6 address is only a wrapping of: mapped, 6to4, NAT64; else the address itself."""
+    """The IPv4 address inside a mapped, 6to4 or NAT64 IPv6 address; else the address itself."""
     if isinstance(address, IPv4Address):
         return address
     if address in _NAT64:
@@ -131,13 +131,13 @@ def _reached(address: IPv4Address | IPv6Address) -> IPv4Address | IPv6Address:
 
 
 def plain(name: str) -> str:
-    """A host's name as it is compared."""
+    """A host name, normalised for comparison."""
     return name.strip().lower().removesuffix(".")
 
 
 MAX_REDIRECTS = 5
 MAX_ADDRESSES = 4
-"""Addresses of one name that are tried one after the other."""
+"""Addresses of one name that are tried in turn."""
 MAX_TRAFFIC = 6_000_000
 """Bytes that one connection may send, headers included, before anything is unpacked."""
 
@@ -148,32 +148,31 @@ HEADERS: Mapping[str, str] = {
 }
 
 Resolve = Callable[[str, int], Awaitable[Sequence[str]]]
-"""Looks a name up: host and port to addresses, the best first; raises `socket.gaierror` like the system's resolver."""
+"""Resolves a host and port to addresses, the best first; raises `socket.gaierror`."""
 
 
 async def resolve(host: str, port: int) -> Sequence[str]:
-    """Look a name up as the system does; also reads the numbers that are an address in disguise, e.g. 0x7f.1."""
+    """Resolve a name with the system's resolver, which also reads addresses such as 0x7f.1."""
     found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
     return list(dict.fromkeys(str(address[0]) for *_, address in found))
 
 
 @dataclass(frozen=True)
 class Patience:
-    """How long a page is waited for, in seconds."""
+    """Time limits of a request, in seconds."""
 
     silence: float = routing.HTTP_CONNECT_TIMEOUT
-    """To connect, and to say the next word."""
+    """For connecting, and between two pieces of the answer."""
     reading: float = routing.HTTP_READ_DEADLINE
-    """After which a page that is still arriving is cut."""
+    """For reading the body; then it is cut."""
 
 
 class Web:
-    """A way to public addresses only, for tools whose address is not their author's choice.
+    """An HTTP client for addresses that a planner or a page chose; it reaches public addresses only.
 
-    A name is looked up once for each connection, all its addresses are checked, and the connection goes to one of
-    these: a second look-up, which could lead elsewhere, never happens. Redirects pass the same check. Settings of
-    the environment for proxies do not count, since a proxy would look the name up again; nothing is kept between
-    two calls, neither cookies nor connections.
+    It resolves a name once for each connection, checks all its addresses, and connects to one of them, so that a
+    second look-up cannot lead elsewhere. Redirects pass the same check. It ignores the proxy settings of the
+    environment, because a proxy would resolve the name again, and keeps neither cookies nor connections.
     """
 
     def __init__(
@@ -183,7 +182,7 @@ class Web:
         tls: ssl.SSLContext | None = None,
         patience: Patience | None = None,
     ) -> None:
-        """Go as far as `reach`, by default to public addresses; `tls` says whose certificates are believed."""
+        """Reach what `reach` allows, by default public addresses; `tls` has the trusted certificates."""
         self.patience = patience or Patience()
         self._network = _CheckedNetwork(reach or Reach(), resolve, self.patience)
         self._given_tls = tls
@@ -192,11 +191,11 @@ class Web:
     async def get(self, url: str) -> AsyncIterator[httpx2.Response]:
         """Get `url`, following redirects; the body is read from the response, as a stream, inside the block.
 
-        Whoever reads it counts what is unpacked: only what arrives is limited here.
+        Only the bytes on the wire are limited here: the reader must limit what they unpack to.
 
         Raises:
-            Refused: the address, or one that it redirects to, is none, or leads where it may not.
-            Unreachable: nobody answers there.
+            Refused: the address, or one that it redirects to, is invalid or not allowed.
+            Unreachable: its name cannot be resolved at the moment.
             httpx2.InvalidURL, httpcore2.*: see `borders/http.py`.
         """
         here = checked(httpx2.URL(url))
@@ -213,10 +212,12 @@ class Web:
     async def exchange(
         self, url: httpx2.URL, method: str, headers: Mapping[str, str], content: bytes | None
     ) -> AsyncIterator[httpx2.Response]:
-        """Send one request to a `checked` address, and get its answer as it is, whatever it redirects to."""
+        """Send one request to a `checked` address; redirects are not followed."""
         target = httpcore2.URL(scheme=url.raw_scheme, host=url.raw_host, port=url.port, target=url.raw_path)
         silence = self.patience.silence
-        until = httpx2.Timeout(silence, read=silence if method == "GET" else None)  # work takes as long as it takes
+        until = httpx2.Timeout(
+            silence, read=silence if method == "GET" else None
+        )  # a request that does work may take longer
         extensions = {"timeout": until.as_dict(), "trace": Guard()}
         said: list[tuple[str | bytes, str | bytes]] = list(headers.items())
         tls = self._tls if url.scheme == "https" else None
@@ -225,15 +226,47 @@ class Web:
             connections.stream(method, target, headers=said, content=content, extensions=extensions) as answer,
         ):
             request = httpx2.Request(method, url)
-            yield httpx2.Response(answer.status, headers=answer.headers, stream=_Body(answer), request=request)
+            yield httpx2.Response(answer.status, headers=answer.headers, stream=_Stream(answer), request=request)
 
     @cached_property
     def _tls(self) -> ssl.SSLContext:
         return self._given_tls or httpx2.create_ssl_context()
 
 
-class _Body(httpx2.AsyncByteStream):
-    """The body of httpcore2's answer as httpx2, which unpacks it, wants it."""
+class Body(NamedTuple):
+    """What was read of an answer's body."""
+
+    content: bytes
+    cut: str
+    """Why it is not the whole body; empty if it is."""
+
+
+async def read_body(
+    answer: httpx2.Response, max_bytes: int, seconds: float, *, keeps_undecodable: bool = False
+) -> Body:
+    """Read and decompress a body that may never end, up to `max_bytes` or for `seconds`.
+
+    Raises:
+        httpx2.DecodingError: it cannot be decompressed; with `keeps_undecodable` it is cut there.
+    """
+    content = bytearray()
+    try:
+        async with asyncio.timeout(seconds), aclosing(answer.aiter_bytes()) as parts:
+            async for part in parts:
+                content += part
+                if len(content) > max_bytes:
+                    return Body(bytes(content[:max_bytes]), f"cut after {max_bytes:,} bytes")
+    except TimeoutError:
+        return Body(bytes(content), f"cut after {seconds:g} s, when more was still to come")
+    except httpx2.DecodingError:
+        if not keeps_undecodable:
+            raise
+        return Body(bytes(content), "cut where its encoding was broken")
+    return Body(bytes(content), "")
+
+
+class _Stream(httpx2.AsyncByteStream):
+    """Adapts the body of an httpcore2 response to httpx2, which decompresses it."""
 
     def __init__(self, answer: httpcore2.Response) -> None:
         self._answer = answer
@@ -245,7 +278,7 @@ class _Body(httpx2.AsyncByteStream):
 
 
 class _CheckedNetwork(httpcore2.AsyncNetworkBackend):
-    """Connects to checked addresses only; httpcore2 goes on using the name for TLS and the Host header."""
+    """Connects to checked addresses only; httpcore2 uses the name for TLS and the Host header."""
 
     def __init__(self, reach: Reach, resolve: Resolve, patience: Patience) -> None:
         self._reach = reach
@@ -290,7 +323,7 @@ class _CheckedNetwork(httpcore2.AsyncNetworkBackend):
 
 
 def _unknown(host: str, error: socket.gaierror) -> Refused | Unreachable:
-    """What a failed look-up means: there is no such name, or nobody could be asked."""
+    """The fault of a failed look-up: no such name, or no resolver answered."""
     if error.errno in (socket.EAI_NONAME, socket.EAI_FAIL, getattr(socket, "EAI_NODATA", socket.EAI_NONAME)):
         return Refused(f"There is no host {_name(host)}: check the spelling, or use another.", code="not_found")
     return Unreachable(f"The name {_name(host)} could not be looked up at the moment; nothing was sent.")
@@ -301,11 +334,11 @@ def _name(host: str) -> str:
 
 
 class TooMuch(Refused):
-    """A server did not stop sending. What was asked of it may have happened."""
+    """A server sent more than `MAX_TRAFFIC` bytes. Its request may have been applied."""
 
 
 class _Metered(httpcore2.AsyncNetworkStream):
-    """A connection that ends before a server can send without end."""
+    """A connection that fails after `MAX_TRAFFIC` bytes."""
 
     def __init__(self, stream: httpcore2.AsyncNetworkStream, host: str) -> None:
         self._stream = stream

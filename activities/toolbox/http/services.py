@@ -1,6 +1,6 @@
-"""Services: the hosts that a worker may send requests to, and what it says there of itself.
+"""Services: the hosts that a worker may send requests to, and the headers that it adds there.
 
-A page can be read wherever it is public; what changes something goes only to hosts that a person has named.
+Any public page may be read. A request that may change something goes only to hosts that the operator named.
 """
 
 import re
@@ -17,21 +17,21 @@ from activities.toolbox.http.network import MAX_REDIRECTS, BadReach, TooMuch, We
 
 HEADER_NAME = r"^[!#$%&'*+.^_`|~0-9A-Za-z-]{1,100}$"
 HEADER_VALUE = r"^[\t\x20-\x7e]{0,2000}$"
-"""What a header may be made of (RFC 9110, section 5), in ASCII: no line can end in one and begin another."""
+"""A header's name and value (RFC 9110, section 5), in ASCII; a line break would begin another header."""
 
 OURS: Mapping[str, str] = {
     "user-agent": "Replan",
     "accept": "application/json, */*;q=0.5",
     "accept-encoding": "gzip, deflate",
 }
-"""What every request says."""
+"""Headers of every request."""
 _PASSED_ON = frozenset({301, 307, 308})
-"""The service did nothing but say where the thing is now; 302 often answers what was done."""
+"""Redirects of a service that did nothing else; a 302 may follow an effect."""
 _LOOPBACK = "localhost"
 
 
 class Place(NamedTuple):
-    """A host, and a port where only one of its ports is meant."""
+    """A host, and a port if only that port is meant."""
 
     host: str
     port: int | None
@@ -39,12 +39,12 @@ class Place(NamedTuple):
 
 @dataclass(frozen=True)
 class Services:
-    """The hosts that `--allow-request` names, reached by the rules of `Web`; what no rule allows is never sent."""
+    """The hosts of `--allow-request`, reached with the checks of `Web`; nothing is sent to any other host."""
 
     web: Web = field(default_factory=Web)
     places: frozenset[Place] = frozenset()
     headers: Mapping[str, Mapping[str, str]] = field(default_factory=dict, repr=False)
-    """What is said to each host besides, by host: mostly credentials, which no argument and no history has."""
+    """More headers by host: mostly credentials, which stay out of arguments and history."""
 
     @classmethod
     def of(
@@ -60,7 +60,7 @@ class Services:
         for text in headers:
             host, name, value = _header(text, environment)
             if host not in {place.host for place in places}:
-                raise BadReach(f"--http-header {text}: nothing is sent to {host}: give --allow-request {host}, too.")
+                raise BadReach(f"--http-header {text}: {host} is not allowed: give --allow-request {host}, too.")
             said.setdefault(host, {})[name] = value
         return cls(web or Web(), places, said)
 
@@ -74,9 +74,9 @@ class Services:
 
         Raises:
             NeedsPerson: the host is not one that may be sent to.
-            Refused: the address is none, or the answer leads elsewhere.
-            Unreachable, httpx2.*, httpcore2.*: as `Web.get`; but a service that never stops sending is a
-            RemoteProtocolError, since what was asked of it may have happened.
+            Refused: the address is invalid, or the answer redirects elsewhere.
+            Unreachable, httpx2.*, httpcore2.*: as `Web.get`; but a service that sends too much is a
+            RemoteProtocolError, since the request may have been applied.
         """
         try:
             async with self._send(method, self._allowed(checked(httpx2.URL(url))), headers, content) as answer:
@@ -98,7 +98,7 @@ class Services:
                     return
                 there = checked(joined(here, answer.headers["location"]))
             if method != "GET":
-                reason = f"{here.host} says that this is somewhere else ({answer.status_code}): use that address."
+                reason = f"{here.host} returned {answer.status_code}, a redirect: use the address in `location`."
                 raise answered(Refused(reason, code="unexpected_result", observed={"location": str(there)}))
             here, headers = self._follows(here, there), headers if _origin(here) == _origin(there) else {}
         reason = f"The address redirects more than {MAX_REDIRECTS} times: use another one."
@@ -110,8 +110,8 @@ class Services:
             at = host if len(host) <= 100 else f"{host[:100]}…"
             reason = f"This worker may send nothing to {at}: start it with --allow-request {at}, if it should."
             raise unsent(NeedsPerson(reason, code="forbidden"))
-        if url.scheme != "https" and host in self.headers and not _is_here(host):
-            reason = f"{host} is told who we are, so it needs an address with https://."
+        if url.scheme != "https" and host in self.headers and not _is_loopback(host):
+            reason = f"The worker sends its own headers to {host}, so the address must begin with https://."
             raise unsent(Refused(reason, code="invalid_input"))
         return url
 
@@ -121,7 +121,7 @@ class Services:
 
     def _follows(self, here: httpx2.URL, there: httpx2.URL) -> httpx2.URL:
         if not self._names(there) or (here.scheme, there.scheme) == ("https", "http"):
-            reason = f"{here.host} redirects to where this worker sends nothing: use another address."
+            reason = f"{here.host} redirects to a host that this worker may not send to: use another address."
             raise Refused(reason, code="unexpected_result")
         return self._allowed(there)
 
@@ -146,9 +146,9 @@ def _header(text: str, environment: Mapping[str, str]) -> tuple[str, str, str]:
         raise BadReach(f"--http-header: {text!r} is not HOST=NAME:VARIABLE, such as {example}.")
     value = environment.get(variable, "")
     if not value:
-        raise BadReach(f"--http-header {text}: the environment has no {variable}: set it to what the header says.")
+        raise BadReach(f"--http-header {text}: the environment has no {variable}: set it to the value of the header.")
     if not re.fullmatch(HEADER_VALUE, value) or value != value.strip():
-        raise BadReach(f"--http-header {text}: {variable} has what no header can: one line of plain ASCII is wanted.")
+        raise BadReach(f"--http-header {text}: {variable} is no header value: it must be one line of ASCII.")
     return read, name.lower(), value
 
 
@@ -160,8 +160,8 @@ def _origin(url: httpx2.URL) -> tuple[str, str, int | None]:
     return url.scheme, _host(url), url.port
 
 
-def _is_here(host: str) -> bool:
-    """Whether it is this machine, so that what is said there passes no network."""
+def _is_loopback(host: str) -> bool:
+    """Whether it is this machine, to which nothing passes a network."""
     try:
         return ip_address(host).is_loopback
     except ValueError:

@@ -16,7 +16,7 @@ INDENT = "  "
 
 
 class Materials(BaseModel):
-    """What to write, and what it is made of."""
+    """Which text to write, and the results to write it from."""
 
     what: str = Field(
         description="Which text is wanted: subject, reader, language, form, length",
@@ -41,10 +41,10 @@ def compose(args: Materials) -> Composition:
 
 
 def checked(results: JsonValue) -> JsonValue:
-    """The results, where they are not too long.
+    """Return the results if they are not too long.
 
     Raises:
-        Refused: they are, or there are none.
+        Refused: they are too long, or there are none.
     """
     if results in (None, "", [], {}):
         raise Refused("There are no results to write from: refer to those of other steps.", code="invalid_input")
@@ -56,7 +56,7 @@ def checked(results: JsonValue) -> JsonValue:
 
 
 def _lines(value: JsonValue) -> Iterator[str]:
-    """The value as a list in a list; the lines of a text stay together."""
+    """The lines of a value as nested lists; the lines of a text stay together."""
     if isinstance(value, dict):
         for name, item in value.items():
             yield from _entry(f"{name}:", item)

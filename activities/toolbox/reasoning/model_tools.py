@@ -1,4 +1,4 @@
-"""The tools that let a model read and write: in a worker with a model they take the places of their plain twins."""
+"""The tools that use a model: in a worker with a model they replace the plain tools of the same name."""
 
 import asyncio
 import sys
@@ -48,30 +48,30 @@ EXTRACTED = "Give the values that were found in the text."
 
 
 MAX_ASKED = 75_000
-"""Bytes of what a model is given to read in one step, with the form that its answer is to have."""
+"""Bytes that a model reads in one step, with the schema of its answer."""
 AROUND = 1_000
-"""Tokens of the instructions, and of what a provider adds."""
+"""Tokens of the instructions and of the provider's own additions."""
 MAX_SAID = 500
-"""Characters of words in place of a call that the planner is shown."""
+"""Characters that the planner sees of words that a model wrote instead of a call."""
 
 
 def most(max_output: int) -> int:
-    """Tokens that one question may use, for the decorator's `tokens=`."""
+    """Tokens of one request, for `tokens=`."""
     return MAX_ASKED // BYTES_PER_TOKEN + overhead(max_output)
 
 
 def overhead(max_output: int) -> int:
-    """Tokens of these that are not for reading the arguments."""
+    """Those that are not for reading the arguments, for `tokens_overhead=`."""
     return AROUND + max_output
 
 
 def whole(label: str, value: JsonValue) -> str:
-    """A value as a model is told it, fenced and not cut: whether it is too long is seen when it is asked."""
+    """A value as untrusted content, not cut; `_ask` rejects what is too long."""
     return fenced(label, value, sys.maxsize)
 
 
 async def text(model: LanguageModel, system: str, told: str, max_output: int) -> str:
-    """What the model writes.
+    """The text that the model writes.
 
     Raises:
         Refused: it declined, wrote nothing, or was cut off; or what it was told is too long for it.
@@ -86,7 +86,7 @@ async def text(model: LanguageModel, system: str, told: str, max_output: int) ->
 async def arguments(
     model: LanguageModel, system: str, told: str, definition: ToolDefinition, max_output: int
 ) -> dict[str, JsonValue]:
-    """What the model calls the one tool with that it is offered.
+    """The arguments of the model's call of the one tool that it is offered.
 
     Raises:
         Refused: it declined, was cut off, called nothing or something else; or what it was told is too long for it.
@@ -111,7 +111,7 @@ async def _ask(model: LanguageModel, system: str, told: str, tools: Sequence[Too
         raise Refused(reason, code="invalid_input")
     try:
         reply = await model.reply(Request(system, tools, [UserTurn(told)], max_output, skip_cache=True))
-    except Exception as error:  # total: whatever the borders call too long
+    except Exception as error:  # total: the borders classify it
         if classify(error).code is not Code.TOO_LARGE:
             raise
         reason = "What the model is to read is longer than it can hold at once: give it a part."
@@ -176,14 +176,14 @@ async def extract(args: Wanted, model: LanguageModel) -> JsonValue:
 
 
 MAX_SUMMARY = 4_000
-"""Tokens: twenty sentences, and what the model thinks before."""
+"""Tokens: twenty sentences, and thinking."""
 
 
 class Told(extractive.Summary):
-    """A summary, and who made it."""
+    """A summary, and how it was made."""
 
     method: Literal["model", "key_sentences"]
-    """A model in its own words, or the text's most telling sentences word for word."""
+    """By a model in its own words, or the most telling sentences word for word."""
 
 
 @tool.read
@@ -206,4 +206,4 @@ async def summarise(args: extractive.Lengthy, model: LanguageModel) -> Told:
 __all__ = ["TOOLS", "compose", "extract", "key_sentences", "summarise"]
 
 TOOLS: tuple[Tool[..., Any], ...] = (summarise, key_sentences, extract, compose)
-"""In the order in which people see them."""
+"""In the order of `--check`."""

@@ -1,7 +1,7 @@
 """The kind `summarise`: the most telling sentences of a text, chosen by H. P. Luhn's method (1958).
 
-A sentence tells the more, the denser the words stand in it that the text as a whole repeats. Of the methods that `sumy`
-has, this is the one whose time grows with the text and not with its square.
+A sentence scores higher if the words that the text repeats are dense in it. Of the methods of `sumy`, this one takes
+linear time; others take quadratic time.
 """
 
 import re
@@ -16,11 +16,11 @@ from activities.toolbox.documents.extra import MissingPackage
 MAX_TEXT = 100_000
 """Characters."""
 MAX_SENTENCE = 600
-"""Characters of a sentence; what is longer is no sentence and is broken."""
+"""Characters of a sentence; a longer one is broken."""
 MAX_HEADING = 6
-"""Words of a line without a full stop that is taken for a heading."""
+"""Words of a line without a full stop that counts as a heading."""
 SIGNIFICANT = 0.05
-"""The part of a text's words that can be significant, if they are repeated."""
+"""The share of a text's words that can be significant."""
 NOTHING = "There is nothing to summarise: give the text itself."
 
 
@@ -52,7 +52,7 @@ def summarise(args: Lengthy) -> Summary:
 
 
 def sentences(text: str) -> list[str]:
-    """The sentences of a text, each once, without headings, tables and code where it has anything else."""
+    """The sentences of a text, each once, without headings, tables and code, unless it has nothing else."""
     return list(dict.fromkeys(_sentences(_prose(text)) or _sentences(text.split("\n"))))
 
 
@@ -73,7 +73,7 @@ def _chosen(sentences: Sequence[str], count: int) -> list[str]:
 
 
 class _Words:
-    """A tokeniser for sumy, whose own would need a download."""
+    """A tokeniser for sumy; its own needs a download."""
 
     def to_words(self, sentence: str) -> tuple[str, ...]:
         return tuple(re.findall(r"[^\W\d_]+", sentence))
@@ -84,7 +84,7 @@ _END = re.compile(
     r"(?<![.!?\u2026])[.!?\u2026]++[\"'\u201d\u2019)\]]*+ (?=[\"'\u201c\u2018(\[]{0,3}[^\W_a-z])|[\u3002\uff01\uff1f]"
 )
 _ABBREVIATION = re.compile(r"(?:^|[\s(])(?:[a-z]|approx|cf|dr|e\.g|fig|i\.e|mrs?|ms|nos?|prof|st|vs)\.$", re.IGNORECASE)
-"""What ends in a full stop without ending a sentence, like the initial of a name."""
+"""Abbreviations and initials, whose full stop ends no sentence."""
 
 
 def _prose(text: str) -> Iterator[str]:
