@@ -1,4 +1,8 @@
-"""What a finished call of a known kind returned, in one sentence each."""
+"""The result of a completed step as one sentence, for kinds that Replan knows.
+
+`{"expression": "1 + 1", "value": 2}` of `calculate` becomes "1 + 1 = 2.". Each function takes the result and today's
+date. A result of another shape is no error: the planner then lists its fields.
+"""
 
 from collections.abc import Callable, Iterable, Mapping
 from datetime import date, datetime, time, timedelta
@@ -6,7 +10,7 @@ from decimal import Decimal
 
 from pydantic import BaseModel, JsonValue
 
-from activities.offline.form import clock
+from activities.offline.grammar import clock
 from activities.toolbox.documents.excerpt import DocumentText
 from activities.toolbox.documents.search import Found
 from activities.toolbox.expressions.calculate import Calculation, plain
@@ -16,7 +20,7 @@ from activities.toolbox.reasoning.summarise import Summary
 from activities.toolbox.write_file import Written
 
 MAX_LISTED, MAX_TEXT = 8, 400
-"""Things of a list and characters of a text that a sentence shows."""
+"""Items of a list, and characters of a text, that a sentence shows."""
 
 
 class Booking(BaseModel):
@@ -203,7 +207,7 @@ PHRASES: Mapping[str, Callable[[JsonValue, date], str]] = {
     "list_documents": _documents,
     "delete_document": _deleted,
 }
-"""By kind, from its result and today's date; a result of another shape raises a ValidationError."""
+"""By kind; a result of another shape raises a ValidationError."""
 
 
 def _day(day: date, today: date) -> str:
@@ -226,13 +230,13 @@ def _goods(order: Order) -> str:
 
 
 def _several(words: Iterable[str], joint: str = ", ") -> str:
-    """As many of the things as are wanted in one sentence, and how many there are beyond."""
+    """The first items, and how many more there are."""
     every = list(words)
     more = len(every) - MAX_LISTED
     return joint.join(every[:MAX_LISTED]) + (f" and {more} more" if more > 0 else "")
 
 
 def _short(text: str) -> str:
-    """The beginning of a text on one line."""
+    """The beginning of a text, on one line."""
     line = " ".join(text[: 2 * MAX_TEXT].split())
     return line if len(line) <= MAX_TEXT else f"{line[:MAX_TEXT].rsplit(' ', 1)[0]} …"

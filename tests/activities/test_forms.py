@@ -5,8 +5,8 @@ import re
 import pytest
 from pydantic import JsonValue
 
-from activities.offline.form import Form
 from activities.offline.forms import FORMS
+from activities.offline.grammar import Form
 from activities.planning.checks import find_mistakes
 from tests import documentation
 from tests.activities import test_repair, test_repair_desk

@@ -7,7 +7,7 @@ import pytest
 from pydantic import BaseModel, JsonValue
 
 from activities.offline.planner import OfflinePlanner
-from activities.offline.repair import same_purpose
+from activities.offline.repair import interchangeable_kinds
 from activities.toolbox.registry import Registry
 from replan import tool
 from tests.activities.situations import KINDS, asked, fault, gives_up, propose, record, refused, seen, step
@@ -256,14 +256,14 @@ def test_only_a_read_of_the_same_fields_serves_the_same_purpose(
     kind: str, down: tuple[str, ...], others: list[str]
 ) -> None:
     """It takes what was given, needs nothing more, and later steps find their fields."""
-    assert list(same_purpose(step("one", kind, {"city": "Ulm"}), WEATHERS, down)) == others
+    assert list(interchangeable_kinds(step("one", kind, {"city": "Ulm"}), WEATHERS, down)) == others
 
 
 def test_no_two_shipped_kinds_serve_the_same_purpose() -> None:
     """Two that do would be a find of chance: see what a plan would then replace."""
     steps = [step("one", kind, dict.fromkeys(KINDS[kind].args_schema.get("required", ()))) for kind in KINDS]
 
-    assert {one.kind: list(same_purpose(one, KINDS, ())) for one in steps} == {kind: [] for kind in KINDS}
+    assert {one.kind: list(interchangeable_kinds(one, KINDS, ())) for one in steps} == {kind: [] for kind in KINDS}
 
 
 async def test_a_tool_of_the_same_purpose_takes_over_what_is_down() -> None:

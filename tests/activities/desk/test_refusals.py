@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import pytest
 from pydantic import BaseModel, JsonValue
 
-from activities.offline.offers import offers
+from activities.offline.alternatives import find_alternatives
 from activities.toolbox.registry import Registry
 from examples.desk import TOOLS
 from examples.desk.bookings import Book, Cancel, book_slot, cancel_booking
@@ -158,7 +158,7 @@ async def test_nor_is_it_when_one_looks_again(desk: Desk, case: Case) -> None:
 
 def arguments_offered(case: Case, seen: JsonValue) -> set[str]:
     """The arguments for which a rule-based planner finds another value in what was seen."""
-    return {offer.argument for offer in offers(case.args.model_dump(mode="json"), seen)}
+    return {one.argument for one in find_alternatives(case.args.model_dump(mode="json"), seen)}
 
 
 async def look(desk: Desk, case: Case) -> JsonValue:

@@ -1,4 +1,9 @@
-"""A form: one way to ask for something, and the calls that are meant by it."""
+"""The grammar of tasks that the planner without a model understands: clauses, dates, pronouns, and forms.
+
+A text is split into clauses, and each clause must match a form, a regular expression with a function that reads the
+match as calls. A pronoun stands for the result of an earlier clause: in "book a slot at 14:00 then cancel it" the
+second call gets `{"$from": "book", "path": "id"}`.
+"""
 
 import re
 from collections.abc import Callable, Mapping
@@ -13,7 +18,7 @@ from pydantic import JsonValue
 from workflows.plan import Step
 
 LOOK_AHEAD = 300
-"""Characters after a joint that decide whether a clause begins there."""
+"""Characters after a joint that are enough to see whether a clause begins there."""
 _QUOTED = r"\"[^\"]*\"|\u201c[^\u201d]*\u201d|\u00ab[^\u00bb]*\u00bb|(?<!\w)'[^']*'(?!\w)"
 _URL = r"https?://\S+?(?=[.,;:?!)]*(?:\s|$))"
 _JOINT = re.compile(
@@ -26,36 +31,36 @@ _POLITE = re.compile(
 
 
 class Clause(NamedTuple):
-    """One thing that is asked for."""
+    """One part of a task, without the words that join it to others."""
 
     text: str
     is_after: bool
-    """Whether `then` stands before it, which means: after what was asked before."""
+    """Whether `then` stands before it, so that the clauses before it must be finished first."""
 
 
-def cut(text: str, begins: Callable[[str], bool]) -> list[Clause]:
-    """Cut a text at `then` and `;`, and at `and`, commas and sentence ends where `begins` sees a clause behind them."""
+def split_clauses(text: str, is_clause_start: Callable[[str], bool]) -> list[Clause]:
+    """Split a text at `then` and `;`, and at `and`, commas and sentence ends if a clause starts after them."""
     text = re.sub(r"\s+", lambda run: "\n" if "\n" in run.group() else " ", text.strip())
     clauses, start, is_after = list[Clause](), 0, False
     for found in _JOINT.finditer(text):
         joint = (found["joint"] or "").lower()
-        rest = bare(text[found.end() : found.end() + LOOK_AHEAD])
-        if not joint or not (";" in joint or "then" in joint or begins(rest)):
+        rest = strip_politeness(text[found.end() : found.end() + LOOK_AHEAD])
+        if not joint or not (";" in joint or "then" in joint or is_clause_start(rest)):
             continue
-        clauses.append(Clause(bare(text[start : found.start()]), is_after))
+        clauses.append(Clause(strip_politeness(text[start : found.start()]), is_after))
         start, is_after = found.end(), "then" in joint or (is_after and not clauses[-1].text)
-    clauses.append(Clause(bare(text[start:]), is_after))
+    clauses.append(Clause(strip_politeness(text[start:]), is_after))
     return [clause for clause in clauses if clause.text]
 
 
-def bare(text: str) -> str:
-    """A clause without words of politeness before it and signs after it."""
+def strip_politeness(text: str) -> str:
+    """A clause without `please` and the like before it and punctuation around it."""
     text = text.strip()
     polite = _POLITE.match(text)
     return (text[polite.end() :] if polite else text).rstrip(" .,;:?!").lstrip(" ,;.")
 
 
-def unquoted(text: str) -> str:
+def unquote(text: str) -> str:
     """A text without the quotation marks around it."""
     text = text.strip(" ,")
     return text[1:-1].strip() if re.fullmatch(_QUOTED, text) else text
@@ -74,10 +79,10 @@ _DATE = re.compile(
 )
 _TIME = re.compile(r"[0-9]{1,2}[:.][0-9]{2}(?:\s*[ap]\.?m\.?)?|[0-9]{1,2}\s*[ap]\.?m\.?", re.IGNORECASE)
 _HOURS = {"noon": time(12), "midday": time(12), "midnight": time(0)} | {str(hour): time(hour) for hour in range(13, 24)}
-"""Words and bare hours that mean one time only."""
+"""Words, and hours without minutes, that mean exactly one time."""
 
 
-def read_day(text: str, today: date) -> date | None:
+def parse_day(text: str, today: date) -> date | None:
     """Read `tomorrow`, `Friday`, `21 November`, `2025-11-21`; a day without a year is the next one of that name."""
     text = text.strip(" ,.").lower().removeprefix("the ")
     ahead = {"today": 0, "tomorrow": 1, "day after tomorrow": 2}.get(text)
@@ -87,10 +92,10 @@ def read_day(text: str, today: date) -> date | None:
     if weekday is not None and weekday.end() == len(text):
         first = today + timedelta(days=1 if weekday["next"] == "next" else 0)
         return first + relativedelta.relativedelta(weekday=WEEKDAYS.index(weekday["day"]))
-    return _read_date(text[weekday.end() :].strip(" ,") if weekday else text, today)
+    return _parse_date(text[weekday.end() :].strip(" ,") if weekday else text, today)
 
 
-def _read_date(text: str, today: date) -> date | None:
+def _parse_date(text: str, today: date) -> date | None:
     found = _DATE.fullmatch(text)
     if found is None:
         return None
@@ -102,8 +107,8 @@ def _read_date(text: str, today: date) -> date | None:
     return day + relativedelta.relativedelta(years=1) if is_open and day < today else day
 
 
-def read_time(text: str) -> time | None:
-    """Read `14:00`, `14.30`, `2 pm`, `noon`, `15`; not `2`, which may be in the night or in the afternoon."""
+def parse_time(text: str) -> time | None:
+    """Read `14:00`, `14.30`, `2 pm`, `noon`, `15`; not `2`, which may mean 02:00 or 14:00."""
     text = text.strip(" ,").lower().removesuffix(" o'clock")
     if text in _HOURS:
         return _HOURS[text]
@@ -123,72 +128,73 @@ def clock(at: time) -> str:
 
 
 @dataclass(frozen=True)
-class Noun:
-    """One sort of thing that a later clause may need."""
+class Referent:
+    """A sort of thing that a pronoun may stand for."""
 
-    what: str
+    description: str
     """For people: `it` must be ..."""
-    instead: str
-    """What to write where nothing of the sort stands before."""
+    remedy: str
+    """What to write if no earlier clause has such a thing."""
     paths: Mapping[str, str]
-    """Where the result of a kind holds it."""
+    """Where the result of a kind has it."""
 
     def path(self, step: Step) -> str | None:
-        """Where the result of this step will hold it."""
+        """Where the result of this step has it; None if it has none."""
         is_named = step.kind != "find_customer" or re.fullmatch(CUSTOMER, str(step.args.get("query")))
         return self.paths.get(step.kind) if is_named else None
 
 
 CUSTOMER = r"[A-Z]{1,4}-[0-9]{1,12}"
-"""How the id of a customer looks; by a name several may be found, and a change must not hit just any of them."""
+"""The id of a customer; a name may find several customers, and a change must not hit the wrong one."""
 
-NUMBER = Noun(
+NUMBER = Referent(
     "the number of an earlier calculation, price or order",
     "Write the number instead",
     {"calculate": "value", "get_price": "price", "purchase": "total", "refund": "total"},
 )
 _TEXTS = {"search": "hits.0.text", "read_document": "text", "fetch_page": "text"}
-TEXT = Noun("a text that was found, read or fetched before", "Name the document or the URL instead", _TEXTS)
-CONTENT = Noun(
+TEXT = Referent("a text that was found, read or fetched before", "Name the document or the URL instead", _TEXTS)
+CONTENT = Referent(
     "a text or a number that an earlier clause brings",
     "Write the text in quotation marks instead",
     {**_TEXTS, "summarise": "summary", "calculate": "value"},
 )
-SUMMARY = Noun(
+SUMMARY = Referent(
     "the summary that an earlier clause makes", "Ask for it first: summarise document NAME", {"summarise": "summary"}
 )
-PAGE = Noun("the page that an earlier clause fetches", "Ask for it first: fetch URL", {"fetch_page": "text"})
-DOCUMENT = Noun("a document that was searched for before", "Name the document instead", {"search": "hits.0.path"})
-BOOKING = Noun("a booking that was made before", "Write its number instead, as in booking 12", {"book_slot": "id"})
-BOOKED_DAY = Noun(BOOKING.what, BOOKING.instead, {"book_slot": "day", "list_bookings": "bookings.0.day"})
-BOOKED_NAME = Noun(BOOKING.what, BOOKING.instead, {"book_slot": "name", "list_bookings": "bookings.0.name"})
-ORDER = Noun("an order that was made before", "Write its number instead, as in order 12", {"purchase": "id"})
+PAGE = Referent("the page that an earlier clause fetches", "Ask for it first: fetch URL", {"fetch_page": "text"})
+DOCUMENT = Referent("a document that was searched for before", "Name the document instead", {"search": "hits.0.path"})
+BOOKING = Referent("a booking that was made before", "Write its number instead, as in booking 12", {"book_slot": "id"})
+BOOKED_DAY = Referent(BOOKING.description, BOOKING.remedy, {"book_slot": "day", "list_bookings": "bookings.0.day"})
+BOOKED_NAME = Referent(BOOKING.description, BOOKING.remedy, {"book_slot": "name", "list_bookings": "bookings.0.name"})
+ORDER = Referent("an order that was made before", "Write its number instead, as in order 12", {"purchase": "id"})
 _FOUND = "a customer that was found by its id before (by a name several may be found)"
 _FIND = "Write the id instead, as in customer C-0001"
-CUSTOMER_ID = Noun(_FOUND, _FIND, {"find_customer": "customers.0.id", "update_customer": "id"})
-CUSTOMER_VERSION = Noun(_FOUND, _FIND, {"find_customer": "customers.0.version", "update_customer": "version"})
+CUSTOMER_ID = Referent(_FOUND, _FIND, {"find_customer": "customers.0.id", "update_customer": "id"})
+CUSTOMER_VERSION = Referent(_FOUND, _FIND, {"find_customer": "customers.0.version", "update_customer": "version"})
 
 
 @dataclass(frozen=True)
-class It:
-    """What an earlier clause brought; with `is_each` the call is made for each of those that did."""
+class Pronoun:
+    """The newest result of earlier clauses that has the referent; if plural, one call is made for each such result."""
 
-    noun: Noun
-    is_each: bool = False
+    referent: Referent
+    is_plural: bool = False
 
 
 @dataclass(frozen=True)
-class Own:
-    """What an earlier call of the same clause brings."""
+class CallResult:
+    """The result of an earlier call of the same clause."""
 
     call: int
-    noun: Noun
+    """The call's position in the clause."""
+    referent: Referent
 
 
-Value = JsonValue | It | Own
+Value = JsonValue | Pronoun | CallResult
 
 
-class Wanted(NamedTuple):
+class PlannedCall(NamedTuple):
     """One call that a clause asks for."""
 
     kind: str
@@ -196,36 +202,37 @@ class Wanted(NamedTuple):
     """The id of its first step."""
     args: Mapping[str, Value]
     title: str
-    """May say `{it}` for the title of the step that `it` refers to."""
+    """`{it}` in it becomes the title of the step that the pronoun stands for."""
     is_last: bool = False
-    """Whether it waits for the calls of the clause before it."""
+    """Whether it waits for the other calls of its clause."""
 
 
-Read = Callable[[re.Match[str], date], tuple[Wanted, ...] | None]
+Calls = tuple[PlannedCall, ...]
+Read = Callable[[re.Match[str], date], Calls | None]
 
 
 @dataclass(frozen=True)
 class Form:
-    """One way to ask."""
+    """One way to ask for something."""
 
     kinds: tuple[str, ...]
-    """What it calls, the kind that it is about last."""
+    """The kinds that it calls; the last one is the kind that it is about."""
     spelling: str
-    """How it is written, for people."""
+    """How to write it, for people."""
     example: str
-    """A whole task that uses it, with what must stand before it."""
+    """A whole task that uses it, with the clauses that it needs before it."""
     pattern: re.Pattern[str]
     read: Read
-    """The calls of a clause that the pattern fits; None when something in it cannot be read in one way only."""
+    """The calls of a clause that matches the pattern; None if a part of it is ambiguous."""
 
     @cached_property
     def beginning(self) -> re.Pattern[str]:
-        """What fits a text that begins with such a clause and goes on with others."""
+        """Matches a text that begins with such a clause and continues with others."""
         return re.compile(rf"(?:{self.pattern.pattern})(?=\s*(?:[,;.?!\n]|$)|\s+(?:and|then)\b)", self.pattern.flags)
 
 
-def form(kinds: str, spelling: str, example: str, pattern: str, read: Read) -> Form:
-    """Put a form together; `kinds` are names with spaces between them."""
+def make_form(kinds: str, spelling: str, example: str, pattern: str, read: Read) -> Form:
+    """A form; `kinds` are names with spaces between them."""
     return Form(tuple(kinds.split()), spelling, example, re.compile(pattern, re.IGNORECASE | re.DOTALL), read)
 
 
@@ -236,22 +243,24 @@ _WORD = r"[^\s\"'\u201c\u201d,;]+"
 NAME = rf"(?:{QUOTED}|{_WORD})"
 """One word, or several in quotation marks."""
 FILE = rf"(?:{QUOTED}|(?=\S*[^\s.,;][.\-_/][^\s.,;]){_WORD})"
-"""A name that no other word of a sentence looks like: with a dot, a dash, or in quotation marks."""
+"""A name that cannot be another word of the sentence: with a dot or a dash, or in quotation marks."""
 
 
-def it(said: str, noun: Noun) -> It | None:
-    """What a pronoun stands for; None when `said` is no pronoun."""
+def pronoun(said: str, referent: Referent) -> Pronoun | None:
+    """The pronoun that `said` is; None if it is none."""
     if re.fullmatch(IT, said, re.IGNORECASE):
-        return It(noun)
-    return It(noun, is_each=True) if re.fullmatch(THEM, said, re.IGNORECASE) else None
+        return Pronoun(referent)
+    return Pronoun(referent, is_plural=True) if re.fullmatch(THEM, said, re.IGNORECASE) else None
 
 
-def name_or_it(said: str, noun: Noun) -> JsonValue | It:
-    """A name as it was written, or what a pronoun stands for."""
-    return it(said, noun) or unquoted(said)
+def name_or_pronoun(said: str, referent: Referent) -> JsonValue | Pronoun:
+    """A name as it was written, or a pronoun."""
+    return pronoun(said, referent) or unquote(said)
 
 
-def number_or_it(said: str, noun: Noun) -> JsonValue | It:
-    """The number in what was written, or what a pronoun stands for."""
+def number_or_pronoun(said: str, referent: Referent) -> JsonValue | Pronoun:
+    """The number in `said`, or a pronoun."""
     digits = re.search(r"[0-9]+", said)
-    return int(digits.group()) if digits else It(noun, is_each=bool(re.fullmatch(THEM, said, re.IGNORECASE)))
+    if digits:
+        return int(digits.group())
+    return Pronoun(referent, is_plural=bool(re.fullmatch(THEM, said, re.IGNORECASE)))

@@ -1,0 +1,233 @@
+"""What an observation or an earlier result has to offer in place of a rejected call; the rules know no kind.
+
+Three rules find it. An observation lists values for an argument: `{"free": ["14:30", "15:00"]}` for `at: "14:00"`. A
+search that a step refers to found more than one item. A number that broke a limit keeps it now: `price` is 24.00 again,
+within `at_most` 24.50.
+"""
+
+import re
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from datetime import UTC, date, datetime, time
+from decimal import Decimal, InvalidOperation
+from typing import NamedTuple
+
+from pydantic import JsonValue
+
+from workflows.plan import Unresolved, resolve
+
+OFFERING = ("", "free", "available", "open", "wider", "alternatives", "options", "choices", "suggestions")
+"""Names of lists whose items can be had; an observation that is itself a list has no name."""
+NOT_OFFERED = ("taken", "busy", "booked", "unavailable", "blocked", "closed", "skipped")
+UPPER, LOWER = ("at_most", "max"), ("at_least", "min")
+"""How the names of arguments begin that set a limit."""
+MAX_NUMBER = 10**30
+MAX_ITEMS = 100
+
+
+class Alternative(NamedTuple):
+    """One value for one argument."""
+
+    argument: str
+    value: JsonValue
+    words: str
+    """What it is, for people: `nearest free alternative 14:30`."""
+
+
+class LaterItem(NamedTuple):
+    """A later item of the list that an argument refers to."""
+
+    argument: str
+    reference: dict[str, JsonValue]
+    value: JsonValue
+    source: str
+    """The step that found it."""
+
+
+def find_alternatives(args: Mapping[str, JsonValue], observed: JsonValue) -> Iterator[Alternative]:
+    """Yield what `observed` offers for one of `args`, the best first.
+
+    A list offers values for the argument whose value has the same shape as its items; the nearest comes first, the
+    later before the earlier. All texts look alike, and all numbers: a list of them must have the name of an offer.
+    """
+    lists = [(name, items) for name, items in _lists(observed) if name.lower() not in NOT_OFFERED]
+    for name, items in sorted(lists, key=lambda named: _rank(named[0], args)):
+        argument = _replaceable_argument(name, items, args)
+        if argument is None:
+            continue
+        old, shape = args[argument], shape_of(items[0])
+        label = f"{name} " if name and name.lower() in OFFERING else ""
+        if shape == "text":
+            yield from (Alternative(argument, item, f"{label}alternative {str(item)[:80]!r}") for item in items)
+        else:
+            by_distance = sorted(items, key=lambda item: _distance(old, item))
+            yield from (Alternative(argument, item, f"nearest {label}alternative {item}") for item in by_distance)
+
+
+def find_later_items(args: Mapping[str, JsonValue], results: Mapping[str, JsonValue]) -> Iterator[LaterItem]:
+    """Yield the later items of the lists that planned `args` refer to, in their order."""
+    for name, value in args.items():
+        if not (isinstance(value, dict) and set(value) == {"$from", "path"}):
+            continue
+        index = re.fullmatch(r"(.*?)(\d+)(\D*)", str(value["path"]))
+        source = str(value["$from"])
+        if not index or source not in results:
+            continue
+        with suppress(Unresolved):  # the list has no such item
+            for number in range(int(index[2]) + 1, MAX_ITEMS):
+                reference: dict[str, JsonValue] = {"$from": source, "path": f"{index[1]}{number}{index[3]}"}
+                yield LaterItem(name, reference, resolve(reference, results), source)
+
+
+def limit_kept_now(args: Mapping[str, JsonValue], at_rejection: JsonValue, now: JsonValue) -> str | None:
+    """Say which number broke a limit of `args` at the rejection and keeps it now; None if none does."""
+    if not (isinstance(at_rejection, dict) and isinstance(now, dict)):
+        return None
+    for name, limit in args.items():
+        for field in at_rejection.keys() & now.keys():
+            if _breaks(name, limit, at_rejection[field]) and _keeps(name, limit, now[field]):
+                return f"{field} is {now[field]} now, within {name} {limit}"
+    return None
+
+
+def fields_changed_meanwhile(
+    args: Mapping[str, JsonValue], alternative: Alternative, now: JsonValue, before: Iterable[JsonValue]
+) -> list[str]:
+    """Name the fields that the call would write and that have changed since they were read.
+
+    `now` contains the object that the alternative is from; of the results `before`, the last with that object counts.
+    Empty if the object was never read, or the call writes no fields by name.
+    """
+    wanted = {field: value for part in args.values() if isinstance(part, dict) for field, value in part.items()}
+    objects = _objects_with(now, alternative.argument)
+    new = next((one for one in objects if one[alternative.argument] == alternative.value), {})
+    if new.get("id") is None or new["id"] not in args.values():
+        return []
+    old = dict[str, JsonValue]()
+    for result in before:
+        objects = _objects_with(result, alternative.argument)
+        old = next((one for one in objects if one.get("id") == new["id"]), old)
+    fields = [field for field in wanted if field in old and field in new]
+    return [field for field in fields if old[field] != new[field] and new[field] != wanted[field]]
+
+
+def _rank(name: str, args: Mapping[str, JsonValue]) -> int:
+    if _namesake(name, args):
+        return 0
+    return 1 if name.lower() in OFFERING else 2
+
+
+def _replaceable_argument(name: str, items: Sequence[JsonValue], args: Mapping[str, JsonValue]) -> str | None:
+    """The argument that an item of the list could replace."""
+    shape = shape_of(items[0])
+    if shape is None or any(shape_of(item) != shape for item in items):
+        return None
+    alike = [argument for argument, value in args.items() if shape_of(value) == shape]
+    namesake = _namesake(name, args)
+    if namesake in alike:
+        return namesake
+    is_offer = shape not in ("text", "number") or name.lower() in OFFERING
+    return alike[0] if alike and is_offer else None
+
+
+def _namesake(name: str, args: Mapping[str, JsonValue]) -> str | None:
+    """The argument with this name, or with its singular."""
+    return next((argument for argument in args if argument.lower() in (name.lower(), name.lower().rstrip("s"))), None)
+
+
+def _lists(value: JsonValue) -> Iterator[tuple[str, list[JsonValue]]]:
+    """All lists with their names, the outer before the inner; a list of objects becomes one list per field."""
+    waiting = deque[tuple[str, JsonValue]]([("", value)])
+    while waiting:
+        name, one = waiting.popleft()
+        if isinstance(one, dict):
+            waiting.extend(one.items())
+        elif isinstance(one, list) and one:
+            objects = [item for item in one if isinstance(item, dict)]
+            for field in objects[0] if len(objects) == len(one) else ():
+                waiting.append((field, [item[field] for item in objects if field in item]))
+            if not objects:
+                yield name, one
+
+
+def _objects_with(value: JsonValue, field: str) -> Iterator[dict[str, JsonValue]]:
+    """All objects with this field."""
+    waiting = [value]
+    while waiting:
+        one = waiting.pop(0)
+        if isinstance(one, dict):
+            if field in one:
+                yield one
+            waiting.extend(one.values())
+        elif isinstance(one, list):
+            waiting.extend(one)
+
+
+_SHAPES = {
+    "time": re.compile(r"[0-9]{2}:[0-9]{2}(?::[0-9]{2})?"),
+    "date": re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}"),
+    "moment": re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}[T ][0-9]{2}:[0-9]{2}.*"),
+    "number": re.compile(r"-?[0-9]{1,30}(?:\.[0-9]{1,30})?"),
+    "text": re.compile(r".+", re.DOTALL),
+}
+
+
+def shape_of(value: JsonValue) -> str | None:
+    """`time`, `date`, `moment`, `number` or `text`; None for everything else."""
+    if isinstance(value, bool) or not isinstance(value, str | int | float):
+        return None
+    if not isinstance(value, str):
+        return "number" if abs(value) < MAX_NUMBER else None
+    for shape, pattern in _SHAPES.items():
+        if pattern.fullmatch(value) and (shape == "text" or _position(value, shape) is not None):
+            return shape
+    return None
+
+
+def _position(value: JsonValue, shape: str | None) -> Decimal | None:
+    """Where a value lies on the line of its shape."""
+    try:
+        match shape:
+            case "time":
+                at = time.fromisoformat(str(value))
+                return Decimal(at.hour * 3600 + at.minute * 60 + at.second)
+            case "date":
+                return Decimal(date.fromisoformat(str(value)).toordinal())
+            case "moment":
+                moment = datetime.fromisoformat(str(value))
+                return Decimal((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp())
+            case _:
+                return Decimal(str(value))
+    except (ValueError, ArithmeticError):
+        return None
+
+
+def _distance(old: JsonValue, item: JsonValue) -> tuple[Decimal, bool]:
+    """How far an item is from the rejected value; at the same distance the later one comes first."""
+    here, there = _position(old, shape_of(old)), _position(item, shape_of(item))
+    if here is None or there is None:
+        return Decimal("Infinity"), False
+    return abs(there - here), there < here
+
+
+def _breaks(name: str, limit: JsonValue, value: JsonValue) -> bool:
+    bound, number = _number(limit), _number(value)
+    if bound is None or number is None:
+        return False
+    return (name.startswith(UPPER) and number > bound) or (name.startswith(LOWER) and number < bound)
+
+
+def _keeps(name: str, limit: JsonValue, value: JsonValue) -> bool:
+    return _number(value) is not None and not _breaks(name, limit, value)
+
+
+def _number(value: JsonValue) -> Decimal | None:
+    """A number, also one that is written as text."""
+    if isinstance(value, bool) or not isinstance(value, str | int | float):
+        return None
+    try:
+        number = Decimal(str(value))
+    except InvalidOperation:
+        return None
+    return number if number.is_finite() else None
