@@ -194,48 +194,20 @@ def refusal(reasons: Sequence[str], id: str | None, *, is_first: bool) -> str:
     return "Not carried out, since another call of the same turn cannot be used."
 
 
-def many(number: int) -> str:
-    """The reply has several calls, but one is allowed."""
-    return f"you made {number} calls at once: make exactly one"
-
-
-def alone(name: str) -> str:
-    """An ending was called together with other calls."""
-    return f"you called {name} together with other calls: call it alone, when they have come back"
-
-
-def unknown(name: str, near: str, kinds: Mapping[str, Kind]) -> str:
+def unknown_tool(name: str, near: str, kinds: Mapping[str, Kind]) -> str:
     """The model called a tool that was not offered."""
     if name in kinds:
         return f"{name} is a kind of step, which you cannot call: call propose_plan with a step of this kind"
     return f"there is no tool {name[:60]!r}{near or ': call propose_plan, finish, ask or give_up'}"
 
 
-def too_many(number: int, most: int) -> str:
-    """The reply has more calls than steps are allowed."""
-    return f"you made {number} calls at once, more than {most}: make the first of them"
-
-
-def broken(name: str, why: str) -> str:
-    """The arguments are no JSON object."""
-    return f"the arguments of {name} cannot be read: {why}: send one JSON object"
-
-
-def missing(name: str, field: str) -> str:
-    """A call has no value for its argument."""
-    return f"{name} needs {field!r}, which is missing or empty"
-
-
-def misfit(name: str, found: str) -> str:
-    """The arguments do not fit the tool."""
-    return f"the arguments of {name} do not fit: {found}"
-
-
-def unlike(found: str) -> str:
-    """The answer does not fit the user's schema."""
-    return f"the answer does not fit its schema: {found}"
-
-
+SEVERAL_CALLS = "you made {number} calls at once: make exactly one"
+ENDING_NOT_ALONE = "you called {name} together with other calls: call it alone, when they have come back"
+TOO_MANY_CALLS = "you made {number} calls at once, more than {most}: make the first of them"
+UNREADABLE_ARGS = "the arguments of {name} cannot be read: {why}: send one JSON object"
+MISSING_ARG = "{name} needs {field!r}, which is missing or empty"
+WRONG_ARGS = "the arguments of {name} do not fit: {found}"
+WRONG_ANSWER = "the answer does not fit its schema: {found}"
 TEXT = "you answered with text where a call was wanted: call propose_plan, finish, ask or give_up"
 UNFINISHED = "you answered with text where an answer by its schema is wanted: call finish with it"
 EMPTY = "your answer was empty: call propose_plan, finish, ask or give_up"

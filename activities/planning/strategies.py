@@ -79,7 +79,7 @@ class ReactStrategy:
             return _text_answer(reply, situation)
         endings = [call for call in calls if _is_ending(call, situation)]
         if endings and len(calls) > 1:
-            raise UnusableReply(prompts.alone(endings[0].name))
+            raise UnusableReply(prompts.ENDING_NOT_ALONE.format(name=endings[0].name))
         if endings:
             return _ending(calls[0], situation.result_schema)
         return _called_steps(calls, situation, branch, because=reply.turn.text)
@@ -105,14 +105,14 @@ class PlanStrategy:
         if not calls:
             raise UnusableReply(prompts.TEXT if reply.turn.text.strip() else prompts.EMPTY)
         if len(calls) > 1:
-            raise UnusableReply(prompts.many(len(calls)))
+            raise UnusableReply(prompts.SEVERAL_CALLS.format(number=len(calls)))
         call = calls[0]
         if call.name in ENDINGS:
             return _ending(call, situation.result_schema)
         if call.name == FIND_TOOLS and FIND_TOOLS in kinds:
             return _called_steps([call], situation, branch)
         if call.name != PROPOSE:
-            raise UnusableReply(prompts.unknown(call.name, nearest(call.name, [PROPOSE, *ENDINGS]), kinds))
+            raise UnusableReply(prompts.unknown_tool(call.name, nearest(call.name, [PROPOSE, *ENDINGS]), kinds))
         return _plan(call)
 
 
@@ -135,11 +135,11 @@ def _called_steps(calls: Sequence[ToolCall], situation: Situation, branch: int, 
     Raises:
         UnusableReply: there are too many, or the arguments of one cannot be read.
     """
-    broken = [prompts.broken(call.name, call.broken) for call in calls if call.broken]
+    broken = [prompts.UNREADABLE_ARGS.format(name=call.name, why=call.broken) for call in calls if call.broken]
     if broken:
         raise UnusableReply("; ".join(broken))
     if len(calls) > MAX_STEPS:
-        raise UnusableReply(prompts.too_many(len(calls), MAX_STEPS))
+        raise UnusableReply(prompts.TOO_MANY_CALLS.format(number=len(calls), most=MAX_STEPS))
     suffix = f".b{branch}" if branch else ""  # after a reset that led to another turn, the ids must differ
     steps = (
         Step(
@@ -155,7 +155,7 @@ def _called_steps(calls: Sequence[ToolCall], situation: Situation, branch: int, 
 
 def _plan(call: ToolCall) -> NewSteps:
     if call.broken:
-        raise UnusableReply(prompts.broken(call.name, call.broken))
+        raise UnusableReply(prompts.UNREADABLE_ARGS.format(name=call.name, why=call.broken))
     plan = _parsed(NewSteps, PROPOSE, call.args)
     if not plan.steps:
         raise UnusableReply(prompts.NO_STEPS)
@@ -170,11 +170,11 @@ def _ending(call: ToolCall, result_schema: Mapping[str, JsonValue] | None) -> An
     """
     proposal, argument, field = ENDINGS[call.name]
     if call.broken:
-        raise UnusableReply(prompts.broken(call.name, call.broken))
+        raise UnusableReply(prompts.UNREADABLE_ARGS.format(name=call.name, why=call.broken))
     if proposal is Answer and result_schema is not None:
         return Answer(result=_fitting_answer(call.args, result_schema))
     if not call.args.get(argument):
-        raise UnusableReply(prompts.missing(call.name, argument))
+        raise UnusableReply(prompts.MISSING_ARG.format(name=call.name, field=argument))
     found: Answer | Question | GiveUp = _parsed(proposal, call.name, {field: call.args[argument]})
     return found
 
@@ -183,7 +183,7 @@ def _fitting_answer(args: dict[str, JsonValue], result_schema: Mapping[str, Json
     schema = JsonSchema(result_schema)
     answer = schema.value(args)
     if misfits := schema.misfits(answer):
-        raise UnusableReply(prompts.unlike("; ".join(misfits)))
+        raise UnusableReply(prompts.WRONG_ANSWER.format(found="; ".join(misfits)))
     return answer
 
 
@@ -192,7 +192,7 @@ def _parsed(model: type[Arguments], name: str, args: Mapping[str, JsonValue]) ->
         return model.model_validate(args)
     except ValidationError as error:
         found = validation.fields(error.errors(include_url=False, include_context=False, include_input=False))
-        raise UnusableReply(prompts.misfit(name, found)) from None
+        raise UnusableReply(prompts.WRONG_ARGS.format(name=name, found=found)) from None
 
 
 def _finish(result_schema: Mapping[str, JsonValue] | None) -> ToolDefinition:

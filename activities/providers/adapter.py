@@ -60,6 +60,8 @@ class ModelAdapter(ABC):
 
     sdk: ClassVar[str]
     """The SDK's package, which is also the provider's name."""
+    client: ClassVar[str]
+    """The SDK's class of asynchronous clients."""
     api: ClassVar[str]
     """The provider's API, as messages name it."""
 
@@ -78,15 +80,11 @@ class ModelAdapter(ABC):
         """
         # In a thread: the first import takes a second.
         sdk = await asyncio.to_thread(importlib.import_module, self.sdk)
-        async with self._client(sdk, self._endpoint.client_options(routing.PLAN.timeout)) as client:
+        async with getattr(sdk, self.client)(**self._endpoint.client_options(routing.PLAN.timeout)) as client:
             with self._bad_response(NOT_JSON):
                 response = await self._send(client, request)
         with self._bad_response(WRONG_SHAPE):
             return self._translate(response)
-
-    @abstractmethod
-    def _client(self, sdk: Any, options: dict[str, Any]) -> Any:
-        """The SDK's asynchronous client, as a context manager."""
 
     @abstractmethod
     async def _send(self, client: Any, request: Request) -> Any:

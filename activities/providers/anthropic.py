@@ -18,6 +18,7 @@ from activities.providers.messages import (
 
 if TYPE_CHECKING:  # to import the SDK takes a second; the adapter does it at the first request
     from anthropic.types import ContentBlock, Message
+    from anthropic.types import Usage as MessageUsage
 
 DEFAULT = "claude-sonnet-5-5"
 CACHED: Mapping[str, Any] = {"cache_control": {"type": "ephemeral"}}
@@ -38,10 +39,8 @@ class AnthropicModel(ModelAdapter):
     """One of Anthropic's models."""
 
     sdk = "anthropic"
+    client = "AsyncAnthropic"
     api = "Anthropic's API"
-
-    def _client(self, sdk: Any, options: dict[str, Any]) -> Any:
-        return sdk.AsyncAnthropic(**options)
 
     async def _send(self, client: Any, request: Request) -> "Message":
         message: Message = await client.messages.create(
@@ -54,7 +53,12 @@ class AnthropicModel(ModelAdapter):
         return message
 
     def _translate(self, response: "Message") -> Reply:
-        return _reply(response, self.name)
+        text = "\n".join(block.text for block in response.content if block.type == "text")
+        uses = (block for block in response.content if block.type == "tool_use")
+        calls = tuple(ToolCall(use.id, use.name, _object(use.input)) for use in uses)
+        turn = AssistantTurn(text, calls, _signed(response.content), self.name)
+        stop = STOP_REASONS.get(response.stop_reason, StopReason.DONE)
+        return Reply(replace_surrogates(turn), _usage(response.usage), stop)
 
 
 def _tools(request: Request) -> dict[str, Any]:
@@ -98,19 +102,13 @@ def _tool_result(result: ToolResult) -> dict[str, Any]:
     return {**plain, "is_error": True} if result.is_error else plain
 
 
-def _reply(message: "Message", model: str) -> Reply:
-    blocks = list(message.content)
-    text = "\n".join(block.text for block in blocks if block.type == "text")
-    calls = tuple(ToolCall(block.id, block.name, _object(block.input)) for block in blocks if block.type == "tool_use")
-    used = message.usage
-    usage = Usage(
+def _usage(used: "MessageUsage") -> Usage:
+    return Usage(
         input=int(used.input_tokens),
         output=int(used.output_tokens),
         cache_read=used.cache_read_input_tokens or 0,
         cache_write=used.cache_creation_input_tokens or 0,
     )
-    turn = AssistantTurn(text, calls, _signed(blocks), model)
-    return Reply(replace_surrogates(turn), usage, STOP_REASONS.get(message.stop_reason, StopReason.DONE))
 
 
 def _signed(blocks: Sequence["ContentBlock"]) -> tuple[dict[str, Any], ...]:

@@ -36,10 +36,8 @@ class OpenAIModel(ModelAdapter):
     """One of OpenAI's models, or one behind a compatible server."""
 
     sdk = "openai"
+    client = "AsyncOpenAI"
     api = "OpenAI's API"
-
-    def _client(self, sdk: Any, options: dict[str, Any]) -> Any:
-        return sdk.AsyncOpenAI(**options)
 
     async def _send(self, client: Any, request: Request) -> "ChatCompletion":
         completion: ChatCompletion = await client.chat.completions.create(
@@ -51,7 +49,14 @@ class OpenAIModel(ModelAdapter):
         return completion
 
     def _translate(self, response: "ChatCompletion") -> Reply:
-        return _reply(response, self.name)
+        choice = response.choices[0]
+        message = choice.message
+        functions = [(call.id or "", getattr(call, "function", None)) for call in message.tool_calls or ()]
+        # Only functions were offered, so a call of another type is dropped.
+        calls = tuple(parse_call(id, one.name or "", one.arguments) for id, one in functions if one)
+        stop = StopReason.REFUSED if message.refusal else STOP_REASONS.get(choice.finish_reason, StopReason.DONE)
+        turn = AssistantTurn(message.content or "", calls, by=self.name)
+        return Reply(replace_surrogates(turn), _usage(response.usage), stop)
 
     def _limit(self, request: Request) -> dict[str, int]:
         # The user's own server may have a smaller window, and rejects a longer reply than that, even our default.
@@ -91,17 +96,6 @@ def _turn_messages(turn: Turn) -> Iterator[dict[str, Any]]:
 
 def _tool_call(call: ToolCall) -> dict[str, Any]:
     return {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": canonical(call.args)}}
-
-
-def _reply(completion: "ChatCompletion", model: str) -> Reply:
-    choice = completion.choices[0]
-    message = choice.message
-    functions = [(call.id or "", getattr(call, "function", None)) for call in message.tool_calls or ()]
-    # Only functions were offered, so a call of another type is dropped.
-    calls = tuple(parse_call(id, one.name or "", one.arguments) for id, one in functions if one)
-    stop = StopReason.REFUSED if message.refusal else STOP_REASONS.get(choice.finish_reason, StopReason.DONE)
-    turn = AssistantTurn(message.content or "", calls, by=model)
-    return Reply(replace_surrogates(turn), _usage(completion.usage), stop)
 
 
 def _usage(used: "CompletionUsage | None") -> Usage:
