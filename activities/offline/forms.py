@@ -36,7 +36,7 @@ from activities.offline.grammar import (
     PlannedCall,
     Pronoun,
     Value,
-    clock,
+    format_time,
     make_form,
     name_or_pronoun,
     number_or_pronoun,
@@ -78,11 +78,11 @@ def _book(found: re.Match[str], today: date) -> Calls | None:
     name = _name(parts.get("for", "me"))
     if day is None or at is None or not name:
         return None
-    title = f"{name} {clock(at)}" if day == today else f"{name} {day} {clock(at)}"
-    return (PlannedCall("book_slot", "book", {"day": day.isoformat(), "at": clock(at), "name": name}, title),)
+    title = f"{name} {format_time(at)}" if day == today else f"{name} {day} {format_time(at)}"
+    return (PlannedCall("book_slot", "book", {"day": day.isoformat(), "at": format_time(at), "name": name}, title),)
 
 
-def _list(found: re.Match[str], today: date) -> Calls | None:
+def _list_slots(found: re.Match[str], today: date) -> Calls | None:
     parts = _parts(found["rest"])
     if parts is None or "at" in parts or len(parts) > 1:
         return None
@@ -106,8 +106,8 @@ def _move(found: re.Match[str], today: date) -> Calls | None:
     name, its_day = (
         CallResult(0, referent) if is_looked_up else Pronoun(referent) for referent in (BOOKED_NAME, BOOKED_DAY)
     )
-    args = {"day": day.isoformat() if day else its_day, "at": clock(at), "name": name}
-    book = PlannedCall("book_slot", "move", args, f"{what} to {f'{day} ' if day else ''}{clock(at)}")
+    args = {"day": day.isoformat() if day else its_day, "at": format_time(at), "name": name}
+    book = PlannedCall("book_slot", "move", args, f"{what} to {f'{day} ' if day else ''}{format_time(at)}")
     return (*look, book, PlannedCall("cancel_booking", "cancel", {"booking": booking}, f"cancel {what}", is_last=True))
 
 
@@ -164,7 +164,7 @@ CALENDAR = (
         "list the free slots [on DATE]",
         "list the free slots on 24 November",
         r"(?:list|show)(?:\s+(?:me|us))?(?:\s+(?:all|the|any))*(?:\s+(?:free|open|available))?\s+slots\b(?P<rest>.*)",
-        _list,
+        _list_slots,
     ),
     make_form(
         "list_bookings",

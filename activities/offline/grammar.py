@@ -122,8 +122,8 @@ def parse_time(text: str) -> time | None:
         return None
 
 
-def clock(at: time) -> str:
-    """Write a time as 14:00."""
+def format_time(at: time) -> str:
+    """A time as `14:00`."""
     return f"{at:%H:%M}"
 
 

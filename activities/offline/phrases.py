@@ -10,7 +10,7 @@ from decimal import Decimal
 
 from pydantic import BaseModel, JsonValue
 
-from activities.offline.grammar import clock
+from activities.offline.grammar import format_time
 from activities.toolbox.documents.excerpt import DocumentText
 from activities.toolbox.documents.search import Found
 from activities.toolbox.expressions.calculate import Calculation, plain
@@ -84,18 +84,18 @@ class Papers(BaseModel):
 
 def _booked(result: JsonValue, today: date) -> str:
     booking = Booking.model_validate(result)
-    return f"Booked {clock(booking.at)} {_day(booking.day, today)}{_whom(booking)}."
+    return f"Booked {format_time(booking.at)} {_day(booking.day, today)}{_whom(booking)}."
 
 
 def _cancelled(result: JsonValue, today: date) -> str:
     booking = Booking.model_validate(result)
-    return f"Cancelled booking {booking.id}: {clock(booking.at)} {_day(booking.day, today)}{_whom(booking)}."
+    return f"Cancelled booking {booking.id}: {format_time(booking.at)} {_day(booking.day, today)}{_whom(booking)}."
 
 
 def _bookings(result: JsonValue, today: date) -> str:
     found = Bookings.model_validate(result).bookings
     words = (
-        f"{one.id} {_day(one.day, today)} {clock(one.at)} {one.name}{' (cancelled)' if one.cancelled else ''}"
+        f"{one.id} {_day(one.day, today)} {format_time(one.at)} {one.name}{' (cancelled)' if one.cancelled else ''}"
         for one in found
     )
     return f"Bookings: {_several(words)}." if found else "There are no such bookings."
@@ -104,7 +104,7 @@ def _bookings(result: JsonValue, today: date) -> str:
 def _slots(result: JsonValue, today: date) -> str:
     slots = Slots.model_validate(result)
     day = _day(slots.day, today)
-    return f"Free {day}: {_several(map(clock, slots.free))}." if slots.free else f"Nothing is free {day}."
+    return f"Free {day}: {_several(map(format_time, slots.free))}." if slots.free else f"Nothing is free {day}."
 
 
 def _searched(result: JsonValue, _today: date) -> str:

@@ -142,6 +142,7 @@ def _understand(clause: Clause, today: date, kinds: Collection[str]) -> Calls:
 
 def _not_understood(clause: Clause, kinds: Collection[str]) -> NotUnderstood:
     usable = _usable(kinds)
+    # A form whose pattern matches, but whose function could not read the clause, is the nearest one.
     begun = [form for form in usable if form.pattern.fullmatch(clause.text)]
     near = begun or sorted(usable, key=lambda form: _likeness(clause.text, form), reverse=True)[:1]
     is_near = begun or (near and _likeness(clause.text, near[0]) >= MIN_LIKENESS)

@@ -62,6 +62,7 @@ def repair(situation: Situation, kinds: Mapping[str, Kind]) -> NewSteps | GiveUp
         plan = first.plan()
         if not situation.rejected:
             return plan
+        # The workflow names rejected steps by their quoted ids, in sentences; nothing else is read from these.
         named = {id for id in first.calls if any(repr(id) in reason for reason in situation.rejected)}
         changed = _Repair(situation, kinds, rejected=frozenset(first.calls[id] for id in named)).plan()
         return changed if changed != plan else GiveUp(reason=rejection_reason(situation.rejected))
@@ -248,6 +249,7 @@ def effects_already_applied(
     Raises:
         UnclearEffect: its outcome is unknown, or a numbered id has other arguments.
     """
+    # Each record is used for one step only, and first for the step with the same id.
     free = [record for record in earlier if record.status is not StepStatus.UNDONE]
     found = dict[str, StepRecord]()
     effects = [step for step in steps if step.kind in kinds and kinds[step.kind].spec.effect is not Effect.READ]

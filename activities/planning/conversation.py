@@ -55,7 +55,7 @@ def turns_to_summarise(past: Sequence[RecordedTurn]) -> int:
 
 def text_to_summarise(past: Sequence[RecordedTurn], oldest: int) -> str:
     """The `oldest` turns and their results as one text, for the model that summarises them."""
-    closings = {prompts.closing(turn.situation) for turn in past[: oldest + 1]}
+    closings = {prompts.closing_lines(turn.situation) for turn in past[: oldest + 1]}
     turns = [*_earlier_turns(past[:oldest]), _told(past, oldest)]
     return "\n\n".join(line for turn in turns for line in _lines(_without_closing(turn, closings)))
 
@@ -105,19 +105,19 @@ def split_situation(situation: Situation) -> tuple[list[RecordedTurn], Situation
 
 def user_turn(before: RecordedTurn | None, situation: Situation) -> UserTurn:
     """The turn that tells a model `situation`, after its turn `before`."""
-    goal = [remove_hidden(prompts.goal(situation, is_next=before is not None))] if situation.text else []
+    goal = [remove_hidden(prompts.task_text(situation, is_next=before is not None))] if situation.text else []
     results = tuple(_results(before, situation)) if before else ()
-    rejected = prompts.rejected(situation.rejected) if situation.rejected and not results else []
+    rejected = prompts.rejected_reply(situation.rejected) if situation.rejected and not results else []
     undone = [record.step.id for record in situation.planned if record.status is StepStatus.UNDONE]
-    facts = [*prompts.undone(undone), *goal, *_earlier_effects(situation), *_observed(situation.observations)]
-    return UserTurn("\n".join([*rejected, *facts, prompts.closing(situation)]), results)
+    facts = [*prompts.undone_steps(undone), *goal, *_earlier_effects(situation), *_observed(situation.observations)]
+    return UserTurn("\n".join([*rejected, *facts, prompts.closing_lines(situation)]), results)
 
 
 def assistant_turn(past: RecordedTurn) -> AssistantTurn:
     """What a planner said; a proposal without a model is written as a model would have made it."""
     if past.exchange is not None:
         turn = past.exchange.said
-        return turn if turn.text.strip() or turn.calls else AssistantTurn(prompts.SILENCE)
+        return turn if turn.text.strip() or turn.calls else AssistantTurn(prompts.NO_WORDS)
     proposal = past.proposed.proposal
     if not isinstance(proposal, NewSteps):
         # The offline planner quotes text that it found: untrusted content.
@@ -147,7 +147,7 @@ def _observed(observations: Sequence[Observation]) -> Iterator[str]:
 def _earlier_effects(situation: Situation) -> Iterator[str]:
     """The effects of earlier runs of the task, which a reset kept or undid."""
     if situation.earlier:
-        yield prompts.EARLIER
+        yield prompts.EARLIER_EFFECTS
     for record in situation.earlier:
         args = fenced("arguments", record.args or record.step.args, MAX_ARGS)
         match record.status:
@@ -156,7 +156,7 @@ def _earlier_effects(situation: Situation) -> Iterator[str]:
             case StepStatus.UNDONE:
                 outcome = "was applied and has been undone; its id is taken."
             case _:
-                outcome = prompts.DOUBT["unknown"]
+                outcome = prompts.EFFECT_NOTES["unknown"]
         yield f"{record.step.id} ({record.kind} with {args}) {outcome}"
 
 
@@ -168,20 +168,22 @@ def _results(before: RecordedTurn, situation: Situation) -> Iterator[ToolResult]
     for index, call in enumerate(calls):
         if situation.rejected:
             step_id = ids[index] if len(ids) == len(calls) and call.name != PROPOSE else None
-            yield ToolResult(call.id, prompts.refusal(situation.rejected, step_id, is_first=not index), is_error=True)
+            yield ToolResult(
+                call.id, prompts.rejected_call(situation.rejected, step_id, is_first=not index), is_error=True
+            )
         elif call.name == PROPOSE:
             yield _call_result(call.id, situation.planned, situation)
         elif index < len(ids):
             yield _call_result(call.id, [one for one in situation.records if one.step.id == ids[index]], situation)
         else:
-            yield ToolResult(call.id, prompts.ENDED)
+            yield ToolResult(call.id, prompts.TASK_ENDED)
 
 
 def _call_result(call_id: str, records: Sequence[StepRecord], situation: Situation) -> ToolResult:
     faults = {fault.step_id: fault for fault in situation.faults}
     text = "\n".join(_step_outcome(record, faults.get(record.step.id)) for record in records)
     is_error = any(record.status is not StepStatus.COMPLETED for record in records)
-    return ToolResult(call_id, text or prompts.UNDONE, is_error)
+    return ToolResult(call_id, text or prompts.NOT_CARRIED_OUT, is_error)
 
 
 def _step_outcome(record: StepRecord, fault: FaultRecord | None) -> str:
@@ -193,7 +195,7 @@ def _step_outcome(record: StepRecord, fault: FaultRecord | None) -> str:
         return _rejection(id, fault)
     state = f"{id} {STATES.get(record.status, 'is not finished')}."
     is_unknown = record.status is StepStatus.CANCELLED and record.attempts and record.effect is not Effect.READ
-    return f"{state} {prompts.DOUBT['unknown']}" if is_unknown else state
+    return f"{state} {prompts.EFFECT_NOTES['unknown']}" if is_unknown else state
 
 
 def _result(record: StepRecord) -> str:
@@ -209,7 +211,7 @@ def _rejection(id: str, fault: FaultRecord) -> str:
     if fault.observed is not None:
         told += f"\nWhat it saw:\n{fenced(id, fault.observed)}"
     if fault.applied is not Applied.NONE:
-        return f"{told}\n{prompts.DOUBT[fault.applied]}"
+        return f"{told}\n{prompts.EFFECT_NOTES[fault.applied]}"
     if fault.quadrant.is_transient:
         return f"{told}\nIts retries are used up: use another kind, or do without it."
     if fault.by_id:
@@ -257,9 +259,9 @@ def _with_summary(told: UserTurn, summary: RecordedTurn, goal: Situation | None)
     words = summary.exchange.said.text if summary.exchange else ""
     errors = [result.text for result in told.results if result.is_error]
     parts = [
-        *([remove_hidden(prompts.goal(goal))] if goal else []),
+        *([remove_hidden(prompts.task_text(goal))] if goal else []),
         f"{prompts.SUMMARISED}\n{fenced('summary', words, NEVER_CUT)}",
-        *([prompts.STILL_OPEN, *errors] if errors else []),
+        *([prompts.OPEN_ERRORS, *errors] if errors else []),
         told.text,
     ]
     return UserTurn("\n".join(filter(None, parts)))

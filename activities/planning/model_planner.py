@@ -88,7 +88,7 @@ class ModelPlanner:
             if oldest and classify(error).code is Code.TOO_LARGE:
                 return self._too_long(oldest)
             raise
-        told = turns[-1]
+        told = turns[-1]  # always the user's; the type says only that it is a turn
         exchange = Exchange(told if isinstance(told, UserTurn) else UserTurn(), reply.turn, reply.stop, reply.usage)
         try:
             proposed = self._proposed(_read(strategy, reply, situation, kinds, branch), reply)
@@ -194,6 +194,7 @@ def _read(strategy: Strategy, reply: Reply, situation: Situation, kinds: Mapping
     Raises:
         UnusableReply: there is none. A reply that was cut off is never read, even if it looks complete.
     """
+    # Before the other checks: there is no budget to ask again, so any text is better than none.
     if situation.is_last:
         return _last_words(reply)
     if reply.stop is StopReason.REFUSED:
@@ -206,5 +207,5 @@ def _read(strategy: Strategy, reply: Reply, situation: Situation, kinds: Mapping
 def _last_words(reply: Reply) -> Answer:
     """The text that ends a task whose budget is used up, even if the reply was cut off."""
     if not reply.turn.text.strip():
-        raise UnusableReply(prompts.LAST)
+        raise UnusableReply(prompts.BUDGET_USED_UP)
     return Answer(result=reply.turn.text.strip())

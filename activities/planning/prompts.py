@@ -133,12 +133,12 @@ def _kind(kind: Kind) -> str:
     )
 
 
-def goal(situation: Situation, *, is_next: bool = False) -> str:
+def task_text(situation: Situation, *, is_next: bool = False) -> str:
     """The text of the task."""
     return f"The next task:\n{situation.text}" if is_next else f"The task:\n{situation.text}"
 
 
-def closing(situation: Situation) -> str:
+def closing_lines(situation: Situation) -> str:
     """What is true only now (time, calls left, kinds that may not be used), and what the model shall do next."""
     lines = [f"It is {situation.now:%A, %Y-%m-%d %H:%M %Z}. {_calls(situation.calls_left)} left."]
     if situation.omitted:
@@ -160,7 +160,7 @@ def _calls(number: int) -> str:
 
 def _wanted(situation: Situation) -> str:
     if situation.is_last:
-        return LAST
+        return BUDGET_USED_UP
     if situation.rejected:
         return "Answer again, with all of this put right."
     if situation.strategy == "react":
@@ -168,29 +168,29 @@ def _wanted(situation: Situation) -> str:
     return "What comes next: another plan, or the end?" if situation.planned else "Propose a plan."
 
 
-def rejected(reasons: Sequence[str]) -> list[str]:
+def rejected_reply(reasons: Sequence[str]) -> list[str]:
     """That the last reply cannot be used, and why; reasons may quote results, so they are fenced."""
     told = "Your last answer could not be used, and nothing of it was carried out. What is wrong with it:"
     return [told, fenced("check", [*reasons])]
 
 
-EARLIER = (
+EARLIER_EFFECTS = (
     "This task was carried out before and then set back to this point. What it did to the world then, which counts:"
     " do not do again what stands, and give no new step one of these ids."
 )
 
 
-def undone(ids: Sequence[str]) -> list[str]:
+def undone_steps(ids: Sequence[str]) -> list[str]:
     """That completed steps, about which the model was told, have been undone."""
     return [f"Since then these finished steps were undone, and what they did is gone: {', '.join(ids)}."] if ids else []
 
 
-def refusal(reasons: Sequence[str], id: str | None, *, is_first: bool) -> str:
+def rejected_call(reasons: Sequence[str], id: str | None, *, is_first: bool) -> str:
     """The result of a call in a reply that cannot be used; `id` is the step that the call would have become."""
     mine = [reason for reason in reasons if id and f"step {id!r}" in reason]
     others = [reason for reason in reasons if "step '" not in reason] if is_first or not id else []
     if mine or others or (is_first and not id):
-        return "\n".join(rejected([*others, *mine] or reasons))
+        return "\n".join(rejected_reply([*others, *mine] or reasons))
     return "Not carried out, since another call of the same turn cannot be used."
 
 
@@ -208,22 +208,22 @@ UNREADABLE_ARGS = "the arguments of {name} cannot be read: {why}: send one JSON 
 MISSING_ARG = "{name} needs {field!r}, which is missing or empty"
 WRONG_ARGS = "the arguments of {name} do not fit: {found}"
 WRONG_ANSWER = "the answer does not fit its schema: {found}"
-TEXT = "you answered with text where a call was wanted: call propose_plan, finish, ask or give_up"
-UNFINISHED = "you answered with text where an answer by its schema is wanted: call finish with it"
-EMPTY = "your answer was empty: call propose_plan, finish, ask or give_up"
-NOTHING = "your answer was empty: call a tool, or answer with text"
-CUT = "your answer was cut off before its end, so nothing of it was used: propose fewer steps at once"
-CUT_TURN = "your answer was cut off before its end, so nothing of it was used: say and call less at once"
+TEXT_WITHOUT_CALL = "you answered with text where a call was wanted: call propose_plan, finish, ask or give_up"
+TEXT_WITHOUT_FINISH = "you answered with text where an answer by its schema is wanted: call finish with it"
+EMPTY_REPLY = "your answer was empty: call propose_plan, finish, ask or give_up"
+EMPTY_TURN = "your answer was empty: call a tool, or answer with text"
+PLAN_CUT_OFF = "your answer was cut off before its end, so nothing of it was used: propose fewer steps at once"
+TURN_CUT_OFF = "your answer was cut off before its end, so nothing of it was used: say and call less at once"
 DECLINED = "you declined to answer: do the part of the task that you can do, or call give_up and say why"
 NO_STEPS = "the plan has no steps: propose at least one, or call finish with the answer"
-LAST = "The budget of this task is used up. Call nothing any more: answer now with text, from what is there."
-SILENCE = "(no words)"
+BUDGET_USED_UP = "The budget of this task is used up. Call nothing any more: answer now with text, from what is there."
+NO_WORDS = "(no words)"
 """Replaces a turn without text and calls, because no provider accepts an empty one."""
 SUMMARISED = "What happened before, summarised:"
-STILL_OPEN = "Of that, word for word:"
-ENDED = "The task ended with this."
-UNDONE = "Not carried out."
-DOUBT: Mapping[str, str] = {
+OPEN_ERRORS = "Of that, word for word:"
+TASK_ENDED = "The task ended with this."
+NOT_CARRIED_OUT = "Not carried out."
+EFFECT_NOTES: Mapping[str, str] = {
     "unknown": "Nobody knows whether it happened: find out before you do it again.",
     "applied": "It happened all the same: do not do it again.",
 }

@@ -13,7 +13,7 @@ from workflows.faults import Code, Fault
 from workflows.plan import NewSteps, Proposed
 from workflows.situation import Situation
 
-LOST = (
+CONVERSATION_LOST = (
     "The conversation of this task is not in this worker's store: start a worker on the store that has it, or start"
     " the task anew."
 )
@@ -70,7 +70,7 @@ class TurnRecorder:
         turns = await self._transcript.load(task, situation.continues)
         is_first = bool(situation.text) and not situation.continues
         if not is_first and not turns.before(situation.turn, situation.branch):
-            raise FaultRaised(Fault.of(Code.WRONG_STORE, LOST))
+            raise FaultRaised(Fault.of(Code.WRONG_STORE, CONVERSATION_LOST))
         return turns
 
     async def _record(self, situation: Situation, turns: TaskTurns, reply: PlannerReply) -> Proposed:

@@ -61,7 +61,7 @@ class Strategy(Protocol):
 class ReactStrategy:
     """The model calls the kinds themselves, and ends with text."""
 
-    cut_off = prompts.CUT_TURN
+    cut_off = prompts.TURN_CUT_OFF
 
     def system(self, situation: Situation, kinds: Mapping[str, Kind]) -> str:
         """The system prompt."""
@@ -88,7 +88,7 @@ class ReactStrategy:
 class PlanStrategy:
     """The model makes one call at a time: `propose_plan` with whole steps, or an ending."""
 
-    cut_off = prompts.CUT
+    cut_off = prompts.PLAN_CUT_OFF
 
     def system(self, situation: Situation, kinds: Mapping[str, Kind]) -> str:
         """The system prompt."""
@@ -103,7 +103,7 @@ class PlanStrategy:
         """The plan, or the ending."""
         calls = reply.turn.calls
         if not calls:
-            raise UnusableReply(prompts.TEXT if reply.turn.text.strip() else prompts.EMPTY)
+            raise UnusableReply(prompts.TEXT_WITHOUT_CALL if reply.turn.text.strip() else prompts.EMPTY_REPLY)
         if len(calls) > 1:
             raise UnusableReply(prompts.SEVERAL_CALLS.format(number=len(calls)))
         call = calls[0]
@@ -123,9 +123,9 @@ def _is_ending(call: ToolCall, situation: Situation) -> bool:
 def _text_answer(reply: Reply, situation: Situation) -> Answer:
     words = reply.turn.text.strip()
     if not words:
-        raise UnusableReply(prompts.NOTHING)
+        raise UnusableReply(prompts.EMPTY_TURN)
     if situation.result_schema is not None:
-        raise UnusableReply(prompts.UNFINISHED)
+        raise UnusableReply(prompts.TEXT_WITHOUT_FINISH)
     return Answer(result=words)
 
 
@@ -135,6 +135,7 @@ def _called_steps(calls: Sequence[ToolCall], situation: Situation, branch: int, 
     Raises:
         UnusableReply: there are too many, or the arguments of one cannot be read.
     """
+    # One unreadable call makes the whole turn unusable: its calls are made together or not at all.
     broken = [prompts.UNREADABLE_ARGS.format(name=call.name, why=call.broken) for call in calls if call.broken]
     if broken:
         raise UnusableReply("; ".join(broken))

@@ -92,6 +92,7 @@ class Transcript:
             "workflow": workflow,
         }
         async with begun(writing(self._engine)) as tx:
+            # Two workers may have asked at the same time: the first row wins, the other reply is discarded.
             if await insert_new(tx, TURNS, row):
                 return turn
             key = (TURNS.c.task == turn.task, TURNS.c.branch == turn.branch, TURNS.c.turn == turn.turn)
@@ -127,6 +128,7 @@ class Transcript:
             if not candidates:
                 return 0
             new = {*carried, *await _continued(tx, select(TURNS.c.task).where(TURNS.c.task.not_in(candidates)))}
+            # What a kept conversation continues is kept as well, and so on.
             kept = set(new)
             while new := await _continued(tx, list(new)) - kept:
                 kept |= new

@@ -20,7 +20,7 @@ if TYPE_CHECKING:  # to import the SDK takes a second; the adapter does it at th
     from anthropic.types import ContentBlock, Message
     from anthropic.types import Usage as MessageUsage
 
-DEFAULT = "claude-sonnet-5-5"
+DEFAULT_MODEL = "claude-sonnet-5-5"
 CACHED: Mapping[str, Any] = {"cache_control": {"type": "ephemeral"}}
 """Marks the end of a prefix that the provider caches for the next request."""
 THOUGHTS = ("thinking", "redacted_thinking")
@@ -62,7 +62,7 @@ class AnthropicModel(ModelAdapter):
 
 
 def _tools(request: Request) -> dict[str, Any]:
-    """The tools; a call is never forced, because newer models reject that."""
+    # A call is never forced (`tool_choice: any`), because newer models reject that.
     if not request.tools:
         return {}
     tools = [_tool(tool) for tool in request.tools]

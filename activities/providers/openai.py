@@ -21,7 +21,7 @@ if TYPE_CHECKING:  # to import the SDK takes a second; the adapter does it at th
     from openai.types import CompletionUsage
     from openai.types.chat import ChatCompletion
 
-DEFAULT = "gpt-5.4-mini"
+DEFAULT_MODEL = "gpt-5.4-mini"
 """A model that may call functions in Chat Completions, which not all newer models may."""
 STOP_REASONS: Mapping[str | None, StopReason] = {
     "stop": StopReason.DONE,
@@ -103,6 +103,7 @@ def _usage(used: "CompletionUsage | None") -> Usage:
     if used is None:
         return Usage()
     details = used.prompt_tokens_details
+    # `prompt_tokens` contains the tokens of the cache, our `input` does not.
     read = (details.cached_tokens if details else 0) or 0
     written = (details.cache_write_tokens if details else 0) or 0
     whole = used.prompt_tokens - read - written

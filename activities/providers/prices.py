@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from activities.providers.messages import Usage
 from workflows.catalogue import Price
 
-FILE = Path(__file__).with_name("prices.toml")
+PRICES_FILE = Path(__file__).with_name("prices.toml")
 MILLION = 1_000_000
 SNAPSHOT = re.compile(r"-\d{4}-?\d{2}-?\d{2}$")
 """The date by which a provider names a snapshot of a model; it costs what the model costs."""
@@ -58,7 +58,7 @@ class PublishedModel(BaseModel):
 
 def published_models() -> dict[str, PublishedModel]:
     """The models of `prices.toml`, by name."""
-    entries = tomllib.loads(FILE.read_text(encoding="utf-8"))
+    entries = tomllib.loads(PRICES_FILE.read_text(encoding="utf-8"))
     return {name: PublishedModel.model_validate(entry) for name, entry in entries.items()}
 
 

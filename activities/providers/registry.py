@@ -27,8 +27,8 @@ class Provider:
 
 
 PROVIDERS: Mapping[str, Provider] = {
-    "anthropic": Provider(anthropic.AnthropicModel, anthropic.DEFAULT, "ANTHROPIC_API_KEY", "ANTHROPIC_BASE_URL"),
-    "openai": Provider(openai.OpenAIModel, openai.DEFAULT, "OPENAI_API_KEY", "OPENAI_BASE_URL"),
+    "anthropic": Provider(anthropic.AnthropicModel, anthropic.DEFAULT_MODEL, "ANTHROPIC_API_KEY", "ANTHROPIC_BASE_URL"),
+    "openai": Provider(openai.OpenAIModel, openai.DEFAULT_MODEL, "OPENAI_API_KEY", "OPENAI_BASE_URL"),
 }
 """By name; without `--planner`, the first one whose key is set plans."""
 NO_KEY = "none"

@@ -31,6 +31,7 @@ _NOT_IN_LABEL = re.compile(r"[^\w.:-]", re.ASCII)
 def fenced(label: str, value: JsonValue, limit: int = MAX_SHOWN) -> str:
     """A value as JSON, at most `limit` characters, between marks that nothing inside can open or close."""
     text = to_json(_cleaned(value), inf_nan_mode="null").decode(errors="replace")
+    # A JSON escape is the same string for the model, but no mark for the server's chat template.
     inside = _OPENING.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
     cut = f"\n(cut: the first {limit} of {len(inside)} characters)" if len(inside) > limit else ""
     return f'<data from="{_NOT_IN_LABEL.sub("_", label)[:MAX_LABEL]}">\n{inside[:limit]}{cut}\n</data>'

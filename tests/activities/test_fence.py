@@ -142,7 +142,7 @@ def turn(number: int, *, exchange: Exchange | None = None) -> RecordedTurn:
 
 def test_a_reason_may_quote_the_world() -> None:
     """A reference to nothing is answered with the fields that there are, and a service names its fields itself."""
-    told = "\n".join(prompts.rejected([f"step 'b': the result of 'a' has nothing at 'x': it has [{ORDER!r}]"]))
+    told = "\n".join(prompts.rejected_reply([f"step 'b': the result of 'a' has nothing at 'x': it has [{ORDER!r}]"]))
 
     assert told.count("</data>") == 1 and told.endswith("</data>") and ORDER not in told
 

@@ -31,7 +31,7 @@ def test_no_price_is_out_of_proportion(name: str, row: PublishedModel) -> None:
     assert 100_000 <= row.window <= 2_000_000
 
 
-@pytest.mark.parametrize("name", [f"anthropic:{anthropic.DEFAULT}", f"openai:{openai.DEFAULT}"])
+@pytest.mark.parametrize("name", [f"anthropic:{anthropic.DEFAULT_MODEL}", f"openai:{openai.DEFAULT_MODEL}"])
 def test_the_models_that_are_taken_by_default_have_a_price_and_a_window(name: str) -> None:
     """Whoever only sets a key can set a limit of money, too."""
     assert PriceList().price_of(name) is not None

@@ -30,7 +30,7 @@ from workflows.situation import MAX_SHOWN
 from workflows.spending import MAX_OUTPUT
 
 PROMPT = "planted-prompt-1f0e"
-DEFAULTS = {"anthropic": anthropic_adapter.DEFAULT, "openai": openai_adapter.DEFAULT}
+DEFAULTS = {"anthropic": anthropic_adapter.DEFAULT_MODEL, "openai": openai_adapter.DEFAULT_MODEL}
 SUM = proposes(step("sum", "calculate", expression="18% of 2450"), step("page", "calculate", expression="1 + 1"))
 
 
