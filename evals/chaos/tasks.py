@@ -35,6 +35,7 @@ from workflows import routing
 from workflows.agent import OUTCOME_MEMO, AgentWorkflow
 from workflows.budget import Limits
 from workflows.faults import Quadrant
+from workflows.ids import RECONCILIATION
 from workflows.outcome import Outcome
 from workflows.plan import Step
 from workflows.task import Task
@@ -186,10 +187,6 @@ def single(id: str, kind: str) -> Job:
     return job
 
 
-RECONCILE = ":reconcile"
-"""The end of the activity id of a reconciliation."""
-
-
 @dataclass
 class Steps:
     """The activities of one run."""
@@ -210,15 +207,15 @@ class Steps:
                 case "activity_task_scheduled_event_attributes":
                     id = event.activity_task_scheduled_event_attributes.activity_id
                     ids[event.event_id] = id
-                    if id in steps.completed and not id.endswith(RECONCILE):
+                    if id in steps.completed and not id.endswith(RECONCILIATION):
                         steps.again.add(id)
                 case "activity_task_completed_event_attributes":
                     id = ids[event.activity_task_completed_event_attributes.scheduled_event_id]
                     steps.completed[id] = event.event_time.ToDatetime(UTC)
-                    steps.reconciled += ["found"] * id.endswith(RECONCILE)
+                    steps.reconciled += ["found"] * id.endswith(RECONCILIATION)
                 case "activity_task_failed_event_attributes":
                     failed = event.activity_task_failed_event_attributes
-                    is_reconciliation = ids[failed.scheduled_event_id].endswith(RECONCILE)
+                    is_reconciliation = ids[failed.scheduled_event_id].endswith(RECONCILIATION)
                     is_answer = failed.failure.application_failure_info.type == Quadrant.PERSISTENT_SEMANTIC
                     steps.reconciled += ["not found" if is_answer else "failed"] * is_reconciliation
         return steps
@@ -237,7 +234,7 @@ def ran_again(steps: Mapping[str, Steps], notes: Sequence[Note]) -> Iterator[str
         yield from (f"{task} {id}" for id in sorted(activities.again))
     for note in notes:
         completed = steps[note.task].completed.get(note.step) if note.task in steps else None
-        if completed is not None and note.scheduled > completed and not note.step.endswith(RECONCILE):
+        if completed is not None and note.scheduled > completed and not note.step.endswith(RECONCILIATION):
             yield f"{note.task} {note.step}, attempt {note.attempt}"
 
 
