@@ -72,6 +72,7 @@ class AgentWorkflow:
             reason = f"Cancelled on request; what was finished {stays}."
             ending = Ending(status=TaskStatus.CANCELLED, reason=reason, code="cancelled")
         work.cancel()
+        # Until its steps have ended, even if another cancel arrives: their outcomes belong into the Outcome.
         while not work.done():
             with suppress(asyncio.CancelledError):
                 await workflow.wait([work])
@@ -154,6 +155,7 @@ class AgentWorkflow:
         return workflow.patched(f"{CONTINUE}:{progress.turn}")
 
     async def _undo(self) -> None:
+        # Cancelled before the catalogue was read in this run, after effects in an earlier one.
         if not self._catalogue.specs and self._progress.records:
             await self._read_catalogue()
         await roll_back(self._progress, self._catalogue, self._show)
@@ -197,7 +199,7 @@ class AgentWorkflow:
 
     def _accept(self, proposal: NewSteps) -> None:
         progress, specs = self._progress, self._catalogue.specs
-        seen = progress.observations if progress.replanning else []
+        seen = progress.observations if progress.replanning else []  # else they are of an earlier replan
         revision = Revision(
             number=progress.revision + 1,
             because=proposal.because,

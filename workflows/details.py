@@ -69,7 +69,7 @@ def details(progress: Progress) -> str:
     if planning := _planning(progress):
         head += [*planning, ""]
     current = [record for record in progress.records if _is_current(progress, record)]
-    if len(current) > MANY:
+    if len(current) > MANY:  # the last lines are cut
         current.sort(key=lambda record: -record.revision)
     faults = [fault for fault in progress.faults if fault.decision != "retry"]
     steps = (_step_line(progress, record) for record in current)

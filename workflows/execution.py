@@ -68,7 +68,7 @@ class Execution:
         for step in steps[: routing.MAX_PARALLEL - running]:
             sent += _size(step, results)
             if records and sent > MAX_SENT:
-                break
+                break  # the others start when one of these has ended
             records.append(pending[step.id])
         for record in records:
             record.status, record.started = StepStatus.RUNNING, workflow.now()
@@ -89,6 +89,7 @@ class Execution:
             record.was_waiting = record.status is StepStatus.WAITING
             record.status = StepStatus.CANCELLED
         record.ended = workflow.now()
+        # The order of ends, because their times may be equal, and differ on replay.
         record.place = 1 + max(one.place for one in self._progress.records)
 
     async def _run_to_end(self, record: StepRecord) -> None:
@@ -142,7 +143,7 @@ class Execution:
             args = resolve(record.step.args, self._progress.results)
         except Unresolved as missing:
             return self._uncalled(record, Code.INVALID_INPUT, f"The step's arguments cannot be made: {missing}.")
-        size = len(canonical(args).encode())
+        size = len(canonical(args).encode())  # references may have made them large
         if size > MAX_ARGS:
             reason = f"The step's arguments would have {size} bytes, more than {MAX_ARGS}: refer to parts of results."
             return self._uncalled(record, Code.INVALID_INPUT, reason)
@@ -253,7 +254,7 @@ class Execution:
         record.waits += 1
         if fault.code is Code.MISSING_TOOL:
             record.waited += seconds
-        if seconds > 0:
+        if seconds > 0:  # after a worker's shutdown another one can take the call at once
             record.status = StepStatus.WAITING
             self._changed()
             await workflow.sleep(seconds, summary=summary(ids.retry_timer(record.step.id, fault.code)))
@@ -296,6 +297,7 @@ class Execution:
         if finding is None:
             self._progress.faults.append(note)
         else:
+            # The newest record of the step is the one of this fault: nothing else of the step ran meanwhile.
             mine = (number for number, one in enumerate(self._progress.faults) if one.step_id == record.step.id)
             self._progress.faults[max(mine)] = note
         workflow.logger.info(

@@ -48,7 +48,7 @@ async def _observe(
 def _read_of(progress: Progress, catalogue: Catalogue, record: StepRecord) -> tuple[str, dict[str, JsonValue]] | None:
     """The read that observes for a step, and its arguments."""
     companion = catalogue.specs[record.kind].observe
-    usable = catalogue.specs.keys() - set(progress.down)
+    usable = catalogue.specs.keys() - set(progress.down)  # a kind that is down would use up its waits again
     if companion is None or companion.kind not in usable:
         return None
     return companion.kind, record.args_for(companion)

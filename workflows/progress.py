@@ -279,6 +279,7 @@ def fold(progress: Progress) -> None:
     folded.faults += faults - len(progress.faults)
     folded.revisions += revisions - len(progress.revisions)
     _fold_oldest(progress, len(progress.records) - MAX_RECORDS)
+    # By halves, because to measure the size costs most.
     while _foldable(progress) and len(progress.model_dump_json()) > MAX_PROGRESS:
         _fold_oldest(progress, max(1, len(_foldable(progress)) // 2))
 

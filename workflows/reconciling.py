@@ -59,6 +59,7 @@ async def reconcile(
     reads = {**catalogue.specs, routing.FIND_EFFECT.kind: routing.FIND_EFFECT}
     may_run_on = thread_may_run_on(progress, record, fault)
     still = f"{record.kind} was still running when its attempt ended" if may_run_on else ""
+    # A worker of another version may not have the companion any more.
     if companion is None or companion.kind not in reads:
         none = "has no read that finds out (reconcile)"
         return Finding(Verdict.CANNOT_TELL, because=f"{still}, and {none}" if still else f"{record.kind} {none}")
@@ -93,7 +94,7 @@ async def reconcile(
         record.status = StepStatus.WAITING
         changed()
         await workflow.sleep(running - slept, summary=summary(ids.reconcile_timer(record.step.id)))
-        slept = running
+        slept = running  # an effect may have become visible meanwhile, so it is read once more
         record.status = StepStatus.RUNNING
         changed()
 

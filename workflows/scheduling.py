@@ -77,6 +77,7 @@ class ToolCall:
 
     async def reserve_after_siblings(self) -> int:
         """Like `reserve`, but wait while running steps hold what is missing and may give it back."""
+        # Several steps may wake up for the same attempt: only the reservation decides which of them gets it.
         while not (granted := self.reserve()) and spending.should_wait_for_siblings(*self._account):
             await workflow.wait_condition(lambda: spending.is_open(*self._account, self.used))
         return granted
@@ -138,7 +139,7 @@ async def read(
             return Fault.of(Code.QUOTA_EXHAUSTED, reason, source=spec.kind, attempt=0)
         progress.grants.begin(spec)
         result = (await call.run(granted)).result
-        losses += 1
+        losses += 1  # they use no attempt, so they have a limit of their own
         if not isinstance(result, Fault) or not result.uncounted or losses > routing.MAX_LOSSES:
             return result
         await workflow.sleep(routing.loss_wait(losses), summary=summary(ids.retry_timer(id, result.code)))
@@ -222,9 +223,9 @@ async def run_internal_activity(
         replans=False,
     )
     while True:
-        granted = max(1, remaining.attempts)
+        granted = max(1, remaining.attempts)  # a wait for an uncounted fault may come when no attempt is left
         result, _ = await _run(spec, granted, payload, returns, id=id, title=title, header=header)
-        raise_if_cancelled()
+        raise_if_cancelled()  # the activity may have ended normally although it was cancelled
         if not isinstance(result, Fault):
             return result
         used += result.taken

@@ -79,6 +79,7 @@ def reserve_turn(
 
     `new_bytes` is the size of what the planner was not told before. Only the last request may use what is kept back.
     """
+    # A hand-written plan needs no model, and the offline planner uses no tokens.
     is_by_hand = progress.turn == 1 and progress.task.plan is not None
     if is_by_hand or not catalogue.converses:
         return Allowance(None, 0, 0.0, is_priced=False)

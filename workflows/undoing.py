@@ -88,6 +88,7 @@ async def roll_back(progress: Progress, catalogue: Catalogue, changed: Callable[
     for record in progress.with_status(StepStatus.PENDING):
         record.status = StepStatus.SKIPPED
     effects = [record for record in progress.records if record.effect is not Effect.READ and not record.undoes]
+    # A rollback must not stop because the task has used up its tool calls.
     progress.budget.allow(CALLS_PER_UNDO * len(effects))
     for record in effects:
         if record.started is not None and record.status in UNFINISHED:
@@ -178,6 +179,7 @@ async def _undo(
     if undo.status is not StepStatus.COMPLETED:
         reason = _last_fault(progress, undo).reason if undo.started else "it could not be tried"
         return UndoRecord(step_id=record.step.id, kind=companion.kind, reason=reason)
+    # That attempt may have applied the effect after the undo; a ledger or a key would have prevented it.
     if record.effect is Effect.IDEMPOTENT and left_thread_behind(progress, record):
         reason = f"{companion.kind} was called, but an earlier attempt of {record.kind} was still running when it ended"
         return UndoRecord(
