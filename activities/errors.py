@@ -1,13 +1,13 @@
-"""What a tool may raise, named by what happens next.
+"""The exceptions of tools, named by what follows, and those of databases.
 
     ToolError
-    ├── Refused       the world says no             -> a new plan
-    ├── Busy          not now                       -> later, after `retry_after` seconds
-    ├── Unreachable   the way to the world is cut   -> retried with backoff
-    └── NeedsPerson   the deployment is at fault    -> a person
+    ├── Refused       the call is rejected              -> a new plan
+    ├── Busy          not now                           -> retried after `retry_after` seconds
+    ├── Unreachable   the call did not get through      -> retried with backoff
+    └── NeedsPerson   the deployment has to be fixed    -> an operator
 
-Most tools raise none of them: the HTTP, SQL, pydantic and OS tables know what their exceptions mean, and whatever no
-table knows is `bug`, which goes to a person.
+Most tools raise none of them: `activities.borders` knows the exceptions of HTTP, SQL, pydantic and the operating
+system, and an exception that it does not know is a `bug`, which an operator has to fix.
 """
 
 from typing import Any, ClassVar, TypeVar
@@ -29,31 +29,31 @@ RESERVED_CODES = frozenset(
         Code.WRONG_STORE,
     }
 )
-"""Codes for what happens around a call; the workflow trusts them to be true, so no tool may raise them."""
+"""Codes for what happens around a call; the workflow relies on them, so no tool may raise them."""
 
 
 class ToolError(Exception):
-    """Base of the four; raise one of them."""
+    """The base of the four classes that a tool raises."""
 
     quadrant: ClassVar[Quadrant]
     default: ClassVar[Code]
     is_harmless = False
-    """Whether no attempt of the call can have changed anything, whatever its tool may do with other arguments."""
+    """Whether no attempt of the call, with its arguments, can have changed anything."""
     requests: int | None = None
-    """How many sent requests it speaks of, where it is not the author's word on the whole call."""
+    """How many of the last requests it is about; None if it is about the whole call."""
 
     def __init__(
         self, reason: str, *, code: str | None = None, observed: Any = None, retry_after: float | None = None
     ) -> None:
-        """Say what happened in one instructive sentence.
+        """`reason` is one sentence about what happened, for the planner and for people.
 
-        `code` is one of the closed list that belongs to this class; `observed` is what the planner will see of the
-        world (a model, or anything that JSON can carry); `retry_after` is in seconds.
+        `code` is one of `codes()`; `observed` is the state that the planner will see, a model or any JSON value;
+        `retry_after` is in seconds.
 
         Raises:
             ValueError: `code` does not belong to this class.
         """
-        plain = reason.encode(errors="replace").decode()  # a file's name may have bytes that are no characters
+        plain = reason.encode(errors="replace").decode()  # a file's name may contain lone surrogates
         super().__init__(plain)
         self.fault = Fault.of(self._code(code), plain, observed=to_jsonable_python(observed), retry_after=retry_after)
 
@@ -66,7 +66,7 @@ class ToolError(Exception):
 
     @classmethod
     def codes(cls) -> list[str]:
-        """The codes that belong to this class, by name."""
+        """The codes that this class may have."""
         own = {code for code, quadrant in QUADRANT.items() if quadrant is cls.quadrant}
         return sorted(code.value for code in own - RESERVED_CODES)
 
@@ -75,40 +75,40 @@ E = TypeVar("E", bound=ToolError)
 
 
 def unsent(error: E) -> E:
-    """The same error, said of one request, which was not sent; of those before it that says nothing."""
+    """The same error, about a request that was not sent; those before it may have had an effect."""
     error.requests = 0
     return error
 
 
 def answered(error: E) -> E:
-    """The same error, said of the last request, which did nothing; of those before it that says nothing."""
+    """The same error, about the last request, which had no effect; those before it may have had one."""
     error.requests = 1
     return error
 
 
 class Refused(ToolError):
-    """The world says no, and will say it again: plan anew from `observed`."""
+    """The call is rejected, now and later: make a new plan from `observed`."""
 
     quadrant = Quadrant.PERSISTENT_SEMANTIC
     default = Code.REFUSED
 
 
 class Busy(ToolError):
-    """The world says not now: try again after `retry_after` seconds, or after a backoff."""
+    """The call is rejected for now: retry it after `retry_after` seconds, or after a backoff."""
 
     quadrant = Quadrant.TRANSIENT_SEMANTIC
     default = Code.BUSY
 
 
 class Unreachable(ToolError):
-    """The call did not get through and had no effect: try again after a backoff."""
+    """The call did not get through and had no effect: retry it after a backoff."""
 
     quadrant = Quadrant.TRANSIENT_INFRASTRUCTURAL
     default = Code.UNREACHABLE
 
 
 class NeedsPerson(ToolError):
-    """Neither time nor another plan can help: a person has to mend something first."""
+    """Neither a retry nor another plan can succeed: an operator has to fix something first."""
 
     quadrant = Quadrant.PERSISTENT_INFRASTRUCTURAL
     default = Code.NEEDS_PERSON

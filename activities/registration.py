@@ -12,7 +12,7 @@ from activities import deadline
 from activities.boundary.boundary import Boundary
 from activities.boundary.effects import EffectFinder
 from activities.boundary.failpoints import FaultInjection
-from activities.inspection import Host, Inspecting
+from activities.inspection import Host, Inspector
 from activities.planning.activities import Planning
 from activities.planning.planner import ConversationalPlanner
 from activities.planning.selection import PlannerSelection
@@ -83,25 +83,25 @@ class Abilities:
 
     selection: PlannerSelection
     registry: Registry
-    breaks: FaultInjection
+    faults: FaultInjection
     environment: Mapping[str, str]
 
     @classmethod
     def of(
-        cls, options: Options, environment: Mapping[str, str], rates: PriceList, demo: Iterable[Tool[..., Any]]
+        cls, options: Options, environment: Mapping[str, str], prices: PriceList, demo: Iterable[Tool[..., Any]]
     ) -> "Abilities":
         """Find the planner, and load the tools: built-in ones, those of the files, and the `demo` ones.
 
         Raises:
             UnknownPlanner, ToolMistakes, BadBreak: an option cannot be used.
         """
-        selection = PlannerSelection(options.planner, environment, options.base_url, rates)
+        selection = PlannerSelection(options.planner, environment, options.base_url, prices)
         has_model = selection.step_model is not None
         registry = Registry(
             load_all(options.tools), builtin=builtin.tools(has_model=has_model), demo=demo, has_model=has_model
         )
-        breaks = FaultInjection(options.breaks, {name: kind.spec for name, kind in registry.items()})
-        return cls(selection, registry, breaks, environment)
+        faults = FaultInjection(options.breaks, {name: kind.spec for name, kind in registry.items()})
+        return cls(selection, registry, faults, environment)
 
 
 @dataclass(frozen=True)
@@ -128,7 +128,7 @@ class WorkerParts:
 
     def activities(self) -> list[Callable[..., Any]]:
         """One activity for each kind, the planner's, and those that read the ledgers or answer the console."""
-        selection, registry, breaks = self.abilities.selection, self.abilities.registry, self.abilities.breaks
+        selection, registry, faults = self.abilities.selection, self.abilities.registry, self.abilities.faults
         transcript = Transcript(self.databases.store, self.namespace)
         planning = Planning(
             selection.planner,
@@ -138,11 +138,11 @@ class WorkerParts:
             store=self.store_id,
             transcript=transcript,
             planner_for_task=selection.for_task,
-            breaks=breaks,
+            breaks=faults,
             step_prices=selection.prices,
         )
         conversing = selection.planner if isinstance(selection.planner, ConversationalPlanner) else None
-        inspecting = Inspecting(
+        inspector = Inspector(
             registry,
             selection.planner.name,
             self.host,
@@ -154,11 +154,11 @@ class WorkerParts:
             converses=conversing is not None,
             price=highest_price(conversing.prices.values()) if conversing else None,
         )
-        boundary = Boundary(self.resources, breaks, store=self.store_id, ledgers=self.databases)
+        boundary = Boundary(self.resources, faults, store=self.store_id, ledgers=self.databases)
         return [
             *planning.activities(),
             *EffectFinder(self.databases, self.store_id).activities(),
-            *inspecting.activities(),
+            *inspector.activities(),
             *boundary.activities(registry),
         ]
 

@@ -1,4 +1,4 @@
-"""Child processes that do not outlive the process which started them."""
+"""Child processes, which on Linux end with the process that started them."""
 
 import asyncio
 import os
@@ -16,7 +16,7 @@ POLL_SECONDS = 0.05
 
 # Set in a launcher rather than in preexec_fn: the SDK's runtime has threads, and Python code between fork and exec may
 # deadlock on a lock that one of them held. The kernel keeps the setting over exec, so the launcher becomes the command.
-# The parent may be dead before the setting counts: then getppid() already names somebody else.
+# The parent may have ended before the setting counts: then getppid() already returns another process.
 _LAUNCHER = """
 import ctypes, os, signal, sys
 PR_SET_PDEATHSIG = 1
@@ -58,7 +58,7 @@ def _tie() -> list[str]:
 
 
 async def exited(process: subprocess.Popen[bytes], seconds: float) -> bool:
-    """Has the process ended, waiting at most `seconds` for it?"""
+    """Wait at most `seconds` for the process; returns whether it has ended."""
     deadline = time.monotonic() + seconds
     while process.poll() is None and time.monotonic() < deadline:  # noqa: ASYNC110 - no event tells
         await asyncio.sleep(POLL_SECONDS)
@@ -66,7 +66,7 @@ async def exited(process: subprocess.Popen[bytes], seconds: float) -> bool:
 
 
 async def end(process: subprocess.Popen[bytes], grace: float = GRACE_SECONDS) -> None:
-    """Stop the process and its children: a request first, the kernel's way after `grace` seconds."""
+    """Stop the process and its children: with SIGTERM, and after `grace` seconds with SIGKILL."""
     for number, seconds in ((signal.SIGTERM, grace), (signal.SIGKILL, GRACE_SECONDS)):
         if process.poll() is not None:
             return
@@ -76,6 +76,6 @@ async def end(process: subprocess.Popen[bytes], grace: float = GRACE_SECONDS) ->
 
 
 def last_line(log: Path) -> str:
-    """The last line with text in a log file, or a sentence that there is none."""
+    """The last line with text in a log file, or `it printed nothing`."""
     lines = [line.strip() for line in log.read_text(errors="replace").splitlines() if line.strip()]
     return lines[-1] if lines else "it printed nothing"

@@ -1,7 +1,7 @@
-"""The client: one way to reach a Temporal server, and a sentence instead of a trace when it is not there.
+"""Connecting to a Temporal server; what goes wrong is said in one sentence.
 
 NotConnected
-├── Unreachable     no server answers, or it lets us in nowhere
+├── Unreachable     no server answers, or it rejects the client
 │   └── NoNamespace a server answers, and has no such namespace
 └── Misconfigured   an address, the environment, a profile or a config file cannot be used
 """
@@ -52,7 +52,7 @@ REFUSALS = frozenset(
 
 
 class NotConnected(RuntimeError):
-    """There is no client: `reason` is what happened, `remedy` what to do about it."""
+    """There is no client: `reason` says why, `remedy` what to do."""
 
     def __init__(self, reason: str, remedy: str) -> None:
         super().__init__(f"{reason}: {remedy}.")
@@ -61,7 +61,7 @@ class NotConnected(RuntimeError):
 
 
 class Unreachable(NotConnected):
-    """No Temporal server answers at the address, or it does not serve us this namespace."""
+    """No Temporal server answers at the address, or it rejects the client."""
 
 
 class NoNamespace(Unreachable):
@@ -81,9 +81,9 @@ async def connect(
     interceptors: Sequence[Interceptor] = (),
     runtime: Runtime | None = None,
 ) -> Client:
-    """A client for a namespace that is there, from the arguments, then TEMPORAL_*, then the Temporal config file.
+    """A client, configured by the arguments, then TEMPORAL_*, then the Temporal config file; its namespace exists.
 
-    `plain` leaves environment and file alone: a server that `--dev` started knows neither TLS nor keys.
+    `plain` ignores environment and file: a server that `--dev` started has neither TLS nor keys.
     Raises Unreachable within about five seconds, Misconfigured.
     """
     settings = ClientConnectConfig() if plain else _settings(profile)
@@ -95,7 +95,7 @@ async def connect(
 
 
 async def namespace_id(client: Client) -> str:
-    """The id of a client's namespace: two servers may each have a namespace of the same name, and none of the same id.
+    """The id of a client's namespace, which is unique; namespaces of two servers may have the same name.
 
     Raises RPCError when the server cannot be reached.
     """
@@ -104,7 +104,7 @@ async def namespace_id(client: Client) -> str:
 
 
 async def answers(address: str) -> bool:
-    """Is there a Temporal server without TLS at `host:port`?"""
+    """Whether a Temporal server without TLS answers at `host:port`."""
     try:
         await _dial(ClientConnectConfig(target_host=address))
     except NotConnected:
@@ -114,7 +114,7 @@ async def answers(address: str) -> bool:
 
 def _settings(profile: str | None) -> ClientConnectConfig:
     file = os.environ.get("TEMPORAL_CONFIG_FILE")
-    if file and not Path(file).exists():  # the SDK would go on without it
+    if file and not Path(file).exists():  # the SDK would ignore that
         raise Misconfigured(f"TEMPORAL_CONFIG_FILE names {file!r}, which does not exist", "correct or unset it")
     try:
         return ClientConfig.load_client_connect_config(profile)
@@ -143,7 +143,7 @@ async def _dial(
 
 
 def _translated(text: str, address: str) -> NotConnected:
-    """The first mark that the core's text contains decides."""
+    """What the text of the SDK's core says, by the first mark in it."""
     for mark, failure in _failures(address).items():
         if mark in text:
             return failure
@@ -181,14 +181,14 @@ def _refused(status: RPCStatusCode, namespace: str, address: str) -> Unreachable
         remedy = f"create it with `temporal operator namespace create -n {namespace}`, or set TEMPORAL_NAMESPACE"
         return NoNamespace(f"The server at {address} has no namespace {namespace!r}", remedy)
     if status in REFUSALS:
-        return Unreachable(f"The server at {address} refuses us the namespace {namespace!r}", CHECK_CREDENTIALS)
+        return Unreachable(f"The server at {address} rejects this client in namespace {namespace!r}", CHECK_CREDENTIALS)
     return Unreachable(f"The server at {address} does not answer for namespace {namespace!r}", "try again in a moment")
 
 
 async def register_search_attributes(client: Client, attributes: Mapping[str, str]) -> bool:
-    """Are all attributes (name to type, as in `{"ReplanStatus": "Keyword"}`) there, once the missing ones are added?
+    """Add missing search attributes, given as name to type (`{"ReplanStatus": "Keyword"}`); returns whether all exist.
 
-    False where the server refuses, as Temporal Cloud does. Raises RPCError when it cannot be reached.
+    False if the server does not permit it, as Temporal Cloud. Raises RPCError if it cannot be reached.
     """
     wanted = {name: VALUE_TYPES[kind] for name, kind in attributes.items()}
     try:

@@ -1,6 +1,6 @@
-"""A Temporal server on this machine: ours while we run, or somebody's that already answers.
+"""A Temporal server on this machine: one that runs already, or one that is started here and stopped at the end.
 
-`python -m runtime.dev_server [PREFIX]` only makes sure that the program is there, each line of its output after PREFIX.
+`python -m runtime.dev_server [PREFIX]` only makes sure that the program is there; its output begins with PREFIX.
 """
 
 import asyncio
@@ -50,15 +50,15 @@ FAST_AND_DURABLE = (
     *("--dynamic-config-value", "matching.numTaskqueueReadPartitions=1"),
     *("--dynamic-config-value", "matching.numTaskqueueWritePartitions=1"),
 )
-"""Five times the speed of the server's defaults, which are meant for many shards, and no less durable."""
+"""Five times as fast as the server's defaults, which are meant for many shards, and as durable."""
 
 
 @dataclass(frozen=True)
 class ServerSpec:
-    """What to start: where it listens, where it keeps its state, what it knows from the start."""
+    """A development server: where it listens, where it keeps its state, and its namespace."""
 
     folder: Path
-    """Holds the database, which outlives the server, and the log, which starts anew with it."""
+    """Of the database, which is kept, and of the log, which each start replaces."""
     host: str = "localhost"
     port: int = 7233
     ui_port: int = 8233
@@ -97,7 +97,7 @@ class ServerSpec:
 
 
 class DevServer:
-    """One server process, up inside `async with`; on Linux it also dies with us, whatever kills us.
+    """One server process, which runs inside `async with`; on Linux it also ends when this process is killed.
 
     Start it from the main thread. After a kill, `start` brings it up again on the same database.
     """
@@ -117,7 +117,7 @@ class DevServer:
 
     @property
     def pid(self) -> int | None:
-        """The server's process, None before `start` and after `stop`."""
+        """The id of the server's process; None before `start` and after `stop`."""
         return self._process.pid if self._process else None
 
     async def __aenter__(self) -> "DevServer":
@@ -139,7 +139,7 @@ class DevServer:
             undo.pop_all()
 
     async def stop(self) -> None:
-        """Stop it, gently if it lets us; nothing to do when it is gone."""
+        """Stop it, with a signal first and then by force."""
         if self._process:
             await end(self._process)
             self._process = None
@@ -179,7 +179,7 @@ def _require_free(ip: str, port: int) -> None:
 
 
 def _locked(spec: ServerSpec) -> IO[bytes]:
-    """A lock on the database, which the server inherits and so holds as long as it lives, with or without us."""
+    """A lock on the database; the server inherits it and holds it as long as it runs, even after this process."""
     lock = spec.folder.joinpath("temporal.lock").open("wb")
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -211,9 +211,9 @@ def _listen(ip: str, port: int) -> socket.socket:
 
 
 def free_port() -> int:
-    """A port that nobody uses, nor that of its web UI, and that no other process gets from here for a minute.
+    """A port that is free for a server, as is that of its web UI; no other caller gets it for a minute.
 
-    It is none of those that the system gives to clients: one of them may connect from it before a server listens.
+    It is outside the range that the system gives to clients, one of which could take it before the server listens.
     """
     while True:
         port = FREE_PORTS.start + secrets.randbelow(len(FREE_PORTS))
@@ -227,7 +227,7 @@ def free_port() -> int:
 
 def _reserve(port: int) -> None:
     with socket.socket() as listener:
-        listener.bind(("127.0.0.1", port))  # without SO_REUSEADDR it fails where somebody reserved the port
+        listener.bind(("127.0.0.1", port))  # without SO_REUSEADDR it fails if the port is reserved
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # with it, a server can bind in spite of that
         listener.listen()
         with socket.create_connection(listener.getsockname()):
@@ -242,7 +242,7 @@ class LocalServer:
     address: str
     ui_url: str
     ours: bool
-    """False for one that answered before we came, and goes on when we end."""
+    """False for one that ran before, and is not stopped at the end."""
 
 
 @asynccontextmanager
@@ -254,7 +254,7 @@ async def dev_server(
     namespace: str = DEFAULT_NAMESPACE,
     attributes: Mapping[str, str] | None = None,
 ) -> AsyncIterator[LocalServer]:
-    """The server at `address`, else TEMPORAL_ADDRESS, else localhost:7233: reused if it answers, else ours in `folder`.
+    """The server at `address`, else TEMPORAL_ADDRESS, else localhost:7233; if none answers, one is started in `folder`.
 
     Raises ServerUnavailable, also for an address that is not on this machine, and NotConnected.
     """

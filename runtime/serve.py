@@ -27,9 +27,9 @@ from workflows.undoing import UndoWorkflow
 
 WORKFLOWS = (AgentWorkflow, InspectWorkflow, UndoWorkflow)
 GRACE = timedelta(seconds=8)
-"""How long running calls may finish after SIGTERM before they are cancelled, to be done again elsewhere."""
+"""How long running calls may continue after SIGTERM before they are cancelled; another worker repeats them."""
 STICKY = timedelta(seconds=1)
-"""How long a workflow task waits for the worker that has it in memory: what a killed worker costs."""
+"""How long a workflow task waits for the worker that has its workflow in memory, which may have been killed."""
 POLLERS = 10
 
 
@@ -69,11 +69,10 @@ def build(
     interceptors: Sequence[Interceptor],
     is_watched: bool = False,
 ) -> Worker:
-    """A worker with our settings.
+    """A worker with Replan's limits.
 
-    One that `is_watched` runs workflow code in the SDK's sandbox, as the workers that tests build do. A user's worker
-    runs none but ours, which `workflows/ruff.toml` and those tests hold to be the same on replay: there it would cost
-    1.6 ms a step.
+    One that `is_watched` runs workflow code in the SDK's sandbox, as the workers of tests do. A user's worker runs only
+    Replan's workflows, which `workflows/ruff.toml` and the tests keep deterministic; the sandbox costs 1.6 ms a step.
     """
     return Worker(
         client,
@@ -93,22 +92,22 @@ def build(
 
 
 def sandbox() -> SandboxedWorkflowRunner:
-    """The sandbox with every module passed through: one that is not runs again for each workflow, 8 ms and more."""
+    """The sandbox with every module passed through: importing others for each workflow takes 8 ms or more."""
     return SandboxedWorkflowRunner(restrictions=SandboxRestrictions.default.with_passthrough_all_modules())
 
 
 class Stop:
-    """What SIGTERM and Ctrl-C mean: the first one stops in order, a second one ends the process at once."""
+    """Handles SIGTERM and Ctrl-C: the first one stops the worker in order, a second one ends the process at once."""
 
     def __init__(self) -> None:
-        """Listen from now on; until `wait` is called, a signal cancels the task that is starting everything."""
+        """Until `wait` is called, a signal cancels the current task, which starts the worker."""
         self._asked = asyncio.Event()
         self._starting = asyncio.current_task()
         for number in (signal.SIGINT, signal.SIGTERM):
             asyncio.get_running_loop().add_signal_handler(number, self._ask)
 
     async def wait(self) -> None:
-        """Return when somebody asked to stop."""
+        """Return after the first signal."""
         self._starting = None
         await self._asked.wait()
 
@@ -121,14 +120,12 @@ class Stop:
 
 
 async def serve(worker: Worker, stop: Stop) -> None:
-    """Run `worker` until somebody asks to stop, then let running calls finish.
-
-    From then on the process has a limit, since nothing can stop a thread: other workers rely on it that what such a
-    thread does is over when the process had to be gone (`routing.EXIT_WITHIN` after its calls were cancelled).
-    """
+    """Run `worker` until the first signal, then let running calls finish, within a limit."""
     try:
         async with worker:
             await stop.wait()
+            # Nothing can stop a thread. Other workers rely on it that the threads of this one have ended
+            # `routing.EXIT_WITHIN` after its calls were cancelled.
             _end_in(GRACE + routing.EXIT_WITHIN, code=0)
     except BaseException:
         _end_in(routing.EXIT_WITHIN, code=1)
@@ -137,7 +134,7 @@ async def serve(worker: Worker, stop: Stop) -> None:
 
 def _end_in(limit: timedelta, code: int) -> None:
     timer = threading.Timer(limit.total_seconds(), os._exit, [code])
-    timer.daemon = True  # it keeps nothing alive
+    timer.daemon = True  # it must not keep the process alive
     timer.start()
 
 
@@ -159,7 +156,7 @@ def ready_line(server: Server, settings: Settings, planner: str, *, tools: int) 
 
 
 async def goodbye(client: Client, queue: str) -> str:
-    """How many tasks of this queue go on when a worker starts again."""
+    """The last line of a worker: how many tasks of its queue continue when a worker starts again."""
     query = f'TaskQueue = "{queue}" AND ExecutionStatus = "Running"'
     try:
         count = (await client.count_workflows(query, rpc_timeout=timedelta(seconds=2))).count

@@ -1,4 +1,4 @@
-"""The settings file, `replan.toml`: what tasks may spend, for the starter, and what models cost, for the worker."""
+"""The settings file, `replan.toml`: budgets of tasks, for the starter, and prices of models, for the worker."""
 
 import tomllib
 from collections.abc import Mapping, Sequence
@@ -15,7 +15,7 @@ from workflows.plan import nearest
 DEFAULT = Path("replan.toml")
 VARIABLE = "REPLAN_SETTINGS"
 UNLIMITED = "unlimited"
-"""What stands for no limit, since TOML has no word for nothing."""
+"""The value for no limit, since TOML has no null."""
 MAX_VALUE = 80
 """Characters of a value that are quoted."""
 CHECK = f"check --settings and {VARIABLE}"
@@ -23,14 +23,14 @@ CORRECT = "correct it, docs/models.md#budgets shows one"
 
 Profile = Literal["interactive", "background"]
 Model = Annotated[str, Field(pattern=r"^[a-z]+:\S+$")]
-"""As `--planner` names it: `provider:MODEL`, or with the host of a server of one's own `provider:MODEL@HOST`."""
+"""As `--planner` takes it: `provider:MODEL`, or `provider:MODEL@HOST` on an own server."""
 
 
 class BadSettings(ValueError):
-    """The settings file cannot be used: which, and what in it, in `reason`; what to do in `remedy`."""
+    """The settings file cannot be used: `reason` says why, `remedy` what to do."""
 
     def __init__(self, reason: str, remedy: str) -> None:
-        """Reason and remedy are one sentence together."""
+        """Reason and remedy form one sentence."""
         super().__init__(f"{reason}: {remedy}.")
         self.reason, self.remedy = reason, remedy
 
@@ -46,7 +46,7 @@ def _or_unlimited(value: object) -> object:
 
 
 class Budget(_Frozen):
-    """What a task may spend, where its command line does not say it; None for no limit."""
+    """The default limits of a task; None for no limit."""
 
     tool_calls: int = Field(default=0, ge=1)
     replans: int = Field(default=0, ge=0)
@@ -57,13 +57,13 @@ class Budget(_Frozen):
     """Seconds."""
 
     @property
-    def said(self) -> dict[str, Any]:
-        """What somebody said, by the names of a task's limits."""
+    def given(self) -> dict[str, Any]:
+        """The limits that are in the file, by name."""
         return self.model_dump(exclude_unset=True)
 
 
 class Budgets(_Frozen):
-    """By who waits for the task: somebody at a terminal, or nobody."""
+    """The budgets of tasks for which a person waits at a terminal, and of all others."""
 
     interactive: Budget = Budget()
     background: Budget = Budget()
@@ -76,48 +76,48 @@ USUAL: Mapping[Profile, Budget] = {
 
 
 class ModelPrice(_Frozen):
-    """What a model's tokens cost, in US dollars for a million."""
+    """The price of a model's tokens, in US dollars for a million."""
 
     input: float = Field(ge=0)
     output: float = Field(ge=0)
     cache_read: float | None = Field(default=None, ge=0)
-    """As much as input, where nobody said."""
+    """By default the price of input."""
     cache_write: float | None = Field(default=None, ge=0)
 
     @property
     def price(self) -> Price:
-        """With what follows from the rest."""
+        """With the defaults."""
         usual = {"cache_read": self.input, "cache_write": self.input}
         return Price.model_validate(usual | self.model_dump(exclude_none=True))
 
 
 class Models(_Frozen):
-    """What whoever runs the worker knows of its models."""
+    """Prices and limits of models, which take precedence over Replan's own table."""
 
     compact_at: float = Field(default=0.8, gt=0, le=1)
-    """The part of a model's window that a conversation may fill before it is summarised."""
+    """The share of a model's window that a conversation may fill before it is compacted."""
     prices: dict[Model, ModelPrice] = Field(default_factory=dict)
     windows: dict[Model, Annotated[int, Field(ge=1)]] = Field(default_factory=dict)
     """Tokens of input that a request may have."""
 
     @property
     def known_prices(self) -> dict[str, Price]:
-        """What the tokens of each model cost."""
+        """The prices by model."""
         return {name: one.price for name, one in self.prices.items()}
 
 
 class SettingsFile(_Frozen):
-    """Everything that a settings file may say."""
+    """The content of a settings file."""
 
     budgets: Budgets = Budgets()
     models: Models = Models()
 
     @classmethod
     def read(cls, path: Path | None) -> "SettingsFile":
-        """Read the file at `path`; without one `replan.toml` of this folder, which need not be there.
+        """Read the file at `path`, by default `replan.toml` in the current folder, which may be missing.
 
         Raises:
-            BadSettings: it cannot be read, or says something that is no setting.
+            BadSettings: it cannot be read, or a value cannot be used.
         """
         named = path or DEFAULT
         which = f"The settings file {str(named)!r}"
@@ -135,13 +135,13 @@ class SettingsFile(_Frozen):
             raise BadSettings(f"{which} is no TOML ({error})", CORRECT) from error
 
     def limits(self, profile: Profile, given: Mapping[str, Any]) -> dict[str, Any]:
-        """The limits of a task: as its command line says, else as this file says, else the usual ones."""
+        """The limits of a task: from its command line, else from this file, else the usual ones."""
         own: Budget = getattr(self.budgets, profile)
-        return {**USUAL[profile].said, **own.said, **{name: one for name, one in given.items() if one is not None}}
+        return {**USUAL[profile].given, **own.given, **{name: one for name, one in given.items() if one is not None}}
 
 
 def _first_mistake(error: ValidationError, form: Mapping[str, Any]) -> str:
-    """The first mistake with its place; `form` is the schema of what the file may say."""
+    """The first mistake with its place; `form` is the JSON schema of the file."""
     first = error.errors(include_url=False, include_context=False)[0]
     loc = [str(part) for part in first["loc"] if part != "[key]"]
     place = ".".join(loc)
@@ -160,7 +160,7 @@ def _first_mistake(error: ValidationError, form: Mapping[str, Any]) -> str:
 
 
 def _names_at(schema: Mapping[str, Any], place: Sequence[str]) -> list[str]:
-    """What may stand at a place."""
+    """The names that are allowed at a place."""
     at: Any = schema
     for part in place:
         others = [*at.get("patternProperties", {}).values(), {}]

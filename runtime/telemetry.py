@@ -48,7 +48,7 @@ def configure(style: LogStyle | None = None) -> None:
 
 
 def _quiet() -> None:
-    """What others say on every call, or what the boundary says better and without values."""
+    """Silence lines of every call, and those of which the boundary logs a better one without values."""
     workflow.logger.workflow_info_on_message = False
     activity.logger.activity_info_on_message = False
     for name in ("temporalio.activity", "httpx", "httpx2", "aiosqlite", "alembic"):
@@ -60,7 +60,7 @@ def _console() -> Processor:
 
 
 def _name_task(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
-    """Call the workflow id what it is here: the task."""
+    """Log the workflow id as `task`."""
     workflow_info = event.pop("temporal_workflow", None)
     if isinstance(workflow_info, dict):
         event["task"] = workflow_info.get("workflow_id")

@@ -1,4 +1,4 @@
-"""The Temporal CLI, which holds the development server: one binary, found, downloaded or built once."""
+"""The Temporal CLI, which contains the development server: it is found, downloaded or built once."""
 
 import os
 import shutil
@@ -36,13 +36,13 @@ asyncio.run(main())
 
 
 class ServerUnavailable(RuntimeError):
-    """No Temporal server can be had or started here; the message says why and what to do."""
+    """No Temporal server can be started here; the message says why and what to do."""
 
 
 async def find_cli(say: Say) -> Path:
-    """The binary: named by TEMPORAL_CLI, on PATH, cached, downloaded by the SDK, or built with Go, in this order.
+    """The path of the program: in TEMPORAL_CLI, on PATH, in the cache, downloaded by the SDK, or else built with Go.
 
-    `say` gets a line about everything that takes longer than a moment. Raises ServerUnavailable.
+    `say` is called with a line about each slow step. Raises ServerUnavailable.
     """
     return _named() or _on_path() or _cached() or await _fetched(say)
 
@@ -127,7 +127,7 @@ async def _run(
     limit: float,
     environment: Mapping[str, str] | None = None,
 ) -> str | None:
-    """What went wrong, or None."""
+    """Run a command; returns what went wrong, or None."""
     log = folder / "log"
     began = time.monotonic()
     process = spawn(command, log, environment=environment)
@@ -144,6 +144,6 @@ async def _run(
 
 
 def spoken(seconds: float) -> str:
-    """A duration as people say it: `40 s`, `1 min 20 s`."""
+    """A duration for people: `40 s`, `1 min 20 s`."""
     minutes, rest = divmod(round(seconds), 60)
     return f"{minutes} min {rest} s" if minutes else f"{rest} s"

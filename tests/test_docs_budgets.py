@@ -52,14 +52,14 @@ def test_the_table_has_the_usual_limits_of_both_profiles(column: int, profile: P
     """What the page promises is what a task gets."""
     told = {name: row[column].replace(",", "") for name, row in ROWS.items()}
 
-    assert {name: int(told[name]) for name in ("tool_calls", "tokens")} == USUAL[profile].said
+    assert {name: int(told[name]) for name in ("tool_calls", "tokens")} == USUAL[profile].given
     assert (told["usd"], told["deadline"]) == ("no limit", "no limit")
 
 
 @pytest.mark.parametrize("limit", ["tool_calls", "tokens"])
 def test_the_options_have_the_usual_limits(limit: str) -> None:
     """As docs/console.md says."""
-    usual = f"{USUAL['interactive'].said[limit]} at a terminal, else {USUAL['background'].said[limit]}."
+    usual = f"{USUAL['interactive'].given[limit]} at a terminal, else {USUAL['background'].given[limit]}."
 
     assert OPTIONS[f"--{limit.replace('_', '-')} N"].endswith(f": {usual}")
     assert OPTIONS["--replans N"].endswith(f": {REPLANS['plan']}, with `react` {REPLANS['react']}.")

@@ -1,7 +1,6 @@
-"""Where foreign exceptions become Faults: one table per library, the most specific class wins.
+"""Where exceptions of other libraries become Faults: one table for each library, the most specific class wins.
 
-A table maps an exception class to what makes a Fault of it. Reasons are written here, never copied from a foreign
-message, which may carry secrets or instructions.
+Reasons are written here and never copied from an exception's message, which may contain secrets or instructions.
 """
 
 import importlib
@@ -16,14 +15,14 @@ from workflows.faults import Code, Fault
 TABLES: Mapping[str, Table] = {"http": http.TABLE, "sql": sql.TABLE, "validation": validation.TABLE, "os": os.TABLE}
 
 MODEL_SDKS = ("anthropic", "openai")
-"""Libraries whose tables are read when one of them raises: loading them takes a worker without models seconds."""
+"""Libraries whose tables are imported when one of them raises: that takes seconds, also in a worker without models."""
 
 _ALL: Table = {name: entry for table in TABLES.values() for name, entry in table.items()}
 
 
 def classify(error: BaseException) -> Fault:
-    """Turn any exception of a tool into a Fault; total, and what no table knows is `bug`."""
-    while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:  # what a TaskGroup makes of it
+    """The Fault of any exception of a tool; one that is in no table is a `bug`."""
+    while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:  # as a TaskGroup wraps it
         error = error.exceptions[0]
     if isinstance(error, ToolError):
         return error.fault
@@ -31,7 +30,7 @@ def classify(error: BaseException) -> Fault:
         entry = _ALL.get(parent) or _of_model_sdk(parent)
         if entry is not None:
             return entry(error)
-    return Fault.of(Code.BUG, f"The tool raised {type(error).__name__}, which no table knows: mend the tool.")
+    return Fault.of(Code.BUG, f"The tool raised {type(error).__name__}, which no table knows: fix the tool.")
 
 
 def _of_model_sdk(raised: type) -> Entry | None:

@@ -1,4 +1,4 @@
-"""Anthropic's SDK (`anthropic`): what was refused is told by `error_code` and `type`; class and status are coarser.
+"""Anthropic's SDK (`anthropic`): `error_code` and `type` say what was rejected, more exactly than class and status.
 
 Spend limits are children of RateLimitError and an organisation on hold one of BadRequestError, so neither class says
 whether time helps.
@@ -54,7 +54,7 @@ BY_WORDS: Mapping[str, Row] = {
     "prompt is too long": model_api.TOO_LONG,
     "exceed context limit": model_api.TOO_LONG,
 }
-"""What a 400 that has no code says in its message, which is compared and never repeated."""
+"""A part of the message of a 400 without a code, which is compared and never quoted."""
 
 
 def _status(error: anthropic.APIStatusError) -> Fault:

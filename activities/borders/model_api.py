@@ -1,7 +1,7 @@
-"""What model providers have in common: what a status means where it is a model that was asked, and how long to wait.
+"""The Faults that model providers have in common, and how long to wait before a retry.
 
-The same status means something else than to a tool: nothing in the world refused anything, so 404 is a wrong name of a
-model and 409 is worth another try.
+A status of a model's API means something else than that of a tool's service: 404 is a wrong name of a model, and 409 is
+transient.
 """
 
 from collections.abc import Mapping
@@ -15,7 +15,7 @@ Row = tuple[Code, str]
 
 QUOTA: Row = (Code.QUOTA_EXHAUSTED, "has no credit left for us: pay or raise the limit in its console")
 SPENT: Row = (Code.QUOTA_EXHAUSTED, "has reached the limit that was set for spending: raise it in its console")
-KEY: Row = (Code.UNAUTHORIZED, "does not accept the worker's key: mend the key in its environment and restart it")
+KEY: Row = (Code.UNAUTHORIZED, "does not accept the worker's key: fix the key in its environment and restart it")
 FORBIDDEN: Row = (
     Code.FORBIDDEN,
     "does not permit this to the worker's key: ask for the permission, or use another key",
@@ -23,7 +23,7 @@ FORBIDDEN: Row = (
 HOLD: Row = (Code.FORBIDDEN, "has put the organisation of the key on hold: settle it in its console")
 NO_MODEL: Row = (
     Code.NEEDS_PERSON,
-    "knows no such model, or has nothing at this address: check the worker's --planner and where it sends requests",
+    "has no such model, or the address is wrong: check the worker's --planner and where it sends requests",
 )
 NO_TOOLS: Row = (
     Code.NEEDS_PERSON,
@@ -32,15 +32,15 @@ NO_TOOLS: Row = (
 OURS: Row = (Code.MALFORMED_SCHEMA, "says that Replan's request is malformed: report it, or use another model")
 TOO_LONG: Row = (Code.TOO_LARGE, "finds the conversation too long for this model: split the task, or use a larger one")
 SLOW_DOWN: Row = (Code.RATE_LIMITED, "wants fewer requests")
-BUSY: Row = (Code.BUSY, "was busy with a request that stood in the way of this one")
+BUSY: Row = (Code.BUSY, "was busy with a conflicting request")
 OVERLOADED: Row = (Code.OVERLOADED, "is overloaded")
-BROKEN: Row = (Code.SERVER_ERROR, "had an error of its own")
-LATE: Row = (Code.TIMEOUT, "gave up on the request")
-FILTERED: Row = (Code.REFUSED, "holds the request against its rules: say the task in other words")
+BROKEN: Row = (Code.SERVER_ERROR, "failed")
+LATE: Row = (Code.TIMEOUT, "ended the request after a timeout")
+FILTERED: Row = (Code.REFUSED, "rejected the request as against its rules: write the task in other words")
 CUT: Row = (Code.UNREACHABLE, "could not be reached, or the connection broke")
-SILENT: Row = (Code.TIMEOUT, "gave no answer in time")
-GARBLED: Row = (Code.SERVER_ERROR, "answered what is no reply; a proxy may have answered in its place")
-MISUSED: Row = (Code.BUG, "is asked in a way that its client does not permit: report it")
+SILENT: Row = (Code.TIMEOUT, "did not answer in time")
+GARBLED: Row = (Code.SERVER_ERROR, "sent an invalid reply, perhaps from a proxy")
+MISUSED: Row = (Code.BUG, "is called wrongly by Replan: report it")
 
 OWN_HOSTS: Mapping[str, str] = {"Anthropic's API": "api.anthropic.com", "OpenAI's API": "api.openai.com"}
 
@@ -62,16 +62,16 @@ STATUS: Mapping[int, Row] = {
     504: LATE,
     529: OVERLOADED,
 }
-"""What a status means; other 5xx are `server_error`, and everything else is a request that we should not have made."""
+"""Other 5xx are `server_error`; every other status is a mistake of Replan's request."""
 
 
 def by_status(status: int) -> Row:
-    """What a status alone says."""
+    """The row of a status, if nothing else is known."""
     return STATUS.get(status) or (BROKEN if status >= 500 else OURS)
 
 
 def fault(provider: str, row: Row, error: Exception) -> Fault:
-    """The fault of a row, with what the provider asked us to wait; its own words may quote keys and prompts."""
+    """The fault of a row, with the wait that the provider asks for; its message may quote keys and prompts."""
     code, says = row
     response = getattr(error, "response", None) if QUADRANT[code].is_transient else None
     wait = _wait(response) if isinstance(response, httpx2.Response) else None
@@ -79,14 +79,14 @@ def fault(provider: str, row: Row, error: Exception) -> Fault:
 
 
 def _who(provider: str, error: Exception) -> str:
-    """The provider, or the server that stands in its place."""
+    """The provider, or the server that is configured instead."""
     request = getattr(error, "request", None)
     host = request.url.host if isinstance(request, httpx2.Request) else OWN_HOSTS[provider]
     return provider if host == OWN_HOSTS[provider] else f"The model server at {host}"
 
 
 def _wait(response: httpx2.Response) -> float | None:
-    """Seconds that an answer asks for: to the millisecond where the provider says so."""
+    """Seconds that a response asks to wait; from `retry-after-ms` if there is one."""
     exact = response.headers.get("retry-after-ms", "")
     if exact.strip().isdecimal():
         return min(float(exact) / 1000, 86_400.0)

@@ -1,4 +1,4 @@
-"""OpenAI's SDK (`openai`): what was refused is told by `code` and `type`; class and status are coarser.
+"""OpenAI's SDK (`openai`): `code` and `type` say what was rejected, more exactly than class and status.
 
 A used-up quota is a RateLimitError, and a conversation that is too long a BadRequestError.
 """
@@ -41,7 +41,7 @@ BY_WORDS: Mapping[str, Row] = {
     "use /v1/responses": model_api.NO_TOOLS,
     "maximum context length": model_api.TOO_LONG,
 }
-"""What a 400 says in its message where its code does not tell, which is compared and never repeated."""
+"""A part of the message of a 400 whose code says too little, which is compared and never quoted."""
 
 
 def _status(error: openai.APIStatusError) -> Fault:

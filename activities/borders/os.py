@@ -12,25 +12,25 @@ _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE}
 
 def _by_number(error: OSError) -> Fault:
     if error.errno in _FULL:
-        return Fault.of(Code.QUOTA_EXHAUSTED, "The worker's disk or its open files are used up: make room.")
+        return Fault.of(Code.QUOTA_EXHAUSTED, "The worker's disk is full, or it has too many open files: make room.")
     if error.errno in (errno.ENETUNREACH, errno.EHOSTUNREACH, errno.ENETDOWN):
         return _CUT(error)
     if error.errno == errno.ENAMETOOLONG:
         return Fault.of(Code.INVALID_INPUT, "The name is too long: choose a shorter one.")
-    return Fault.of(Code.BUG, "The operating system refused what the tool wanted: mend the tool or the machine.")
+    return Fault.of(Code.BUG, "The operating system rejected a call of the tool: fix the tool or the machine.")
 
 
 TABLE: Table = {
     OSError: _by_number,
-    TimeoutError: always(Code.TIMEOUT, "The tool gave no answer in time."),
+    TimeoutError: always(Code.TIMEOUT, "The tool did not answer in time."),
     ConnectionError: _CUT,
     socket.gaierror: _CUT,
     BlockingIOError: always(Code.BUSY, "The resource is in use at the moment."),
     InterruptedError: always(Code.BUSY, "The call was interrupted."),
-    ChildProcessError: always(Code.BUG, "A process that the tool started is gone: mend the tool."),
-    ProcessLookupError: always(Code.BUG, "A process that the tool needs is gone: mend the tool."),
+    ChildProcessError: always(Code.BUG, "A process that the tool started is gone: fix the tool."),
+    ProcessLookupError: always(Code.BUG, "A process that the tool needs is gone: fix the tool."),
     FileNotFoundError: always(Code.NOT_FOUND, "There is no such file or folder: look for it under another name."),
-    FileExistsError: always(Code.CONFLICT, "Something with this name is there already: choose another name."),
+    FileExistsError: always(Code.CONFLICT, "A file with this name exists already: choose another name."),
     IsADirectoryError: always(Code.INVALID_INPUT, "This is a folder, not a file: choose a file."),
     NotADirectoryError: always(Code.INVALID_INPUT, "This is a file, not a folder: choose a folder."),
     PermissionError: always(Code.FORBIDDEN, "The worker may not touch this file: give it the permission."),

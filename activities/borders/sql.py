@@ -15,10 +15,12 @@ from activities.errors import DatabaseFileGone, DatabaseUnavailable, WriteInRead
 from workflows.faults import Code
 
 _LOCKED = always(Code.BUSY, "The database is locked by another writer.")
-_AWAY = always(Code.UNREACHABLE, "The database cannot be reached.")
-_CONSTRAINT = always(Code.CONFLICT, "The database refused it: it contradicts what is stored. Look again, choose anew.")
+_UNREACHABLE = always(Code.UNREACHABLE, "The database cannot be reached.")
+_CONSTRAINT = always(
+    Code.CONFLICT, "The database rejected it, since it contradicts what is stored: observe that and choose again."
+)
 _VALUE = always(Code.INVALID_INPUT, "The database cannot store such a value: change the arguments.")
-_BUG = always(Code.BUG, "The tool uses its database wrongly: mend the tool.")
+_BUG = always(Code.BUG, "The tool uses its database wrongly: fix the tool.")
 _NO_TABLE = always(
     Code.BUG,
     "The tool uses a table that does not exist: declare it as Table(..., metadata), with `from replan import metadata`,"
@@ -34,8 +36,8 @@ _WROTE = always(
     "The tool writes to a database where it may only read, as a @tool.read everywhere and a @tool.unkeyed in the store:"
     " declare it @tool.transactional.",
 )
-_FULL = always(Code.QUOTA_EXHAUSTED, "The disk of the database is full: make room.")
-_CLOSED = always(Code.FORBIDDEN, "The database may not be written by us: give the worker the permission.")
+_FULL = always(Code.QUOTA_EXHAUSTED, "The disk of the database is full: free some space.")
+_CLOSED = always(Code.FORBIDDEN, "The database may not be written by the worker: give it the permission.")
 _DAMAGED = always(Code.NEEDS_PERSON, "The database is damaged, or is none: restore it from a backup.")
 
 _BY_CODE: Mapping[str, Entry] = {
@@ -57,8 +59,8 @@ _BY_CODE: Mapping[str, Entry] = {
     "25006": _CLOSED,  # the server or the database is read-only
     "42501": _CLOSED,  # insufficient privilege
     "42P01": _NO_TABLE,
-    "57P": _AWAY,  # shutdown, crash, not started yet
-    "08": _AWAY,  # connection exceptions
+    "57P": _UNREACHABLE,  # shutdown, crash, not started yet
+    "08": _UNREACHABLE,  # connection exceptions
     "22": _VALUE,  # data exceptions
     "XX001": _DAMAGED,
     "XX002": _DAMAGED,  # an index
@@ -75,7 +77,7 @@ _OURS = re.compile(r"\breplan_(ledger|store|payloads)\b")
 def _dbapi(otherwise: Entry) -> Entry:
     """An entry for SQLAlchemy's wrapped errors: what the driver's code says, else `otherwise`."""
     return lambda error: (
-        _AWAY if error.connection_invalidated else _by_code(error.orig, otherwise, error.statement or "")
+        _UNREACHABLE if error.connection_invalidated else _by_code(error.orig, otherwise, error.statement or "")
     )(error)
 
 
@@ -91,13 +93,13 @@ def _by_code(error: BaseException | None, otherwise: Entry, statement: str = "")
 TABLE: Table = {
     exc.SQLAlchemyError: _BUG,
     exc.DBAPIError: _dbapi(otherwise=_BUG),
-    exc.OperationalError: _dbapi(otherwise=_AWAY),
-    exc.InterfaceError: _AWAY,
-    exc.DisconnectionError: _AWAY,
+    exc.OperationalError: _dbapi(otherwise=_UNREACHABLE),
+    exc.InterfaceError: _UNREACHABLE,
+    exc.DisconnectionError: _UNREACHABLE,
     exc.IntegrityError: _CONSTRAINT,
     exc.DataError: _VALUE,
     exc.NoResultFound: always(Code.NOT_FOUND, "There is no such row: look for it under another name."),
-    exc.MultipleResultsFound: always(Code.CONFLICT, "Several rows fit: say more exactly which one."),
+    exc.MultipleResultsFound: always(Code.CONFLICT, "Several rows match: choose one of them."),
     WriteInReadTransaction: _WROTE,
     DatabaseFileGone: always(
         Code.UNREACHABLE, "The file of the database was deleted or replaced: put it back, or start the worker again."
@@ -110,13 +112,13 @@ TABLE: Table = {
     exc.EmulatedDBAPIException: _BUG,
     sqlite3.Error: lambda error: _by_code(error, _BUG)(error),
     sqlite3.Warning: _BUG,
-    sqlite3.OperationalError: lambda error: _by_code(error, _AWAY)(error),
+    sqlite3.OperationalError: lambda error: _by_code(error, _UNREACHABLE)(error),
     sqlite3.IntegrityError: _CONSTRAINT,
     sqlite3.DataError: _VALUE,
 }
 
 DATABASE_ERRORS = (exc.SQLAlchemyError, sqlite3.Error, OSError, DatabaseFileGone, DatabaseUnavailable)
-"""What the use of a database raises."""
+"""What the use of a database can raise."""
 
 _UNAVAILABLE = (
     "SQLITE_BUSY",
@@ -139,7 +141,7 @@ _CAUSES: Mapping[str, str] = {
     "SQLITE_CORRUPT": "it is damaged",
     "SQLITE_NOTADB": "it is no database",
     "25006": "it may not be written",
-    "28": "user or password are refused",
+    "28": "user or password are rejected",
     "3D000": "the server has no such database",
     "42501": "this user may not make tables there",
     "53100": "its disk is full",
@@ -147,24 +149,24 @@ _CAUSES: Mapping[str, str] = {
     "55P03": "another process has it locked",
     "57P": "the server is starting or stopping",
 }
-"""In words, by the same beginnings."""
+"""Why a database cannot be used, by the same beginnings."""
 
-_SAID: Mapping[str, str] = {
-    "authentication failed": "user or password are refused",
+_BY_MESSAGE: Mapping[str, str] = {
+    "authentication failed": "user or password are rejected",
     'database "': "the server has no such database",
     "Connection refused": "nothing listens there",
     "failed to resolve host": "its host is not known",
     "timeout expired": "it gave no answer",
     "too many clients": "the server has no connection left",
 }
-"""In words, by a part of what libpq says of a connection that it did not get: there is no code for that."""
+"""The same, by a part of libpq's message about a failed connection, which has no code."""
 
-_MEANT: Mapping[type[BaseException], str] = {
+_BY_CLASS: Mapping[type[BaseException], str] = {
     exc.ArgumentError: "it is no URL of a database",
     exc.NoSuchModuleError: "there is no such driver: write sqlite+aiosqlite:// or postgresql+psycopg://",
     exc.InvalidRequestError: "its driver is not asynchronous: write sqlite+aiosqlite:// or postgresql+psycopg://",
 }
-"""In words, what SQLAlchemy says of a URL by the class alone."""
+"""The same, by SQLAlchemy's exceptions about a URL."""
 
 
 def is_unavailable(error: BaseException) -> bool:
@@ -178,11 +180,11 @@ def is_unavailable(error: BaseException) -> bool:
 
 
 def cause(error: BaseException) -> str:
-    """Why a database cannot be used, in a few words of ours; where we have none, the class of the exception."""
-    code, said = _code(error), str(getattr(error, "orig", None) or "")
-    known = (words for start, words in _CAUSES.items() if code.startswith(start))
-    heard = (words for part, words in _SAID.items() if not code and part in said)
-    return next(known, None) or next(heard, None) or _MEANT.get(type(error)) or type(error).__name__
+    """Why a database cannot be used, in a few words; the class of the exception if that is unknown."""
+    code, message = _code(error), str(getattr(error, "orig", None) or "")
+    by_code = (words for start, words in _CAUSES.items() if code.startswith(start))
+    by_message = (words for part, words in _BY_MESSAGE.items() if not code and part in message)
+    return next(by_code, None) or next(by_message, None) or _BY_CLASS.get(type(error)) or type(error).__name__
 
 
 def _code(error: BaseException | None) -> str:

@@ -1,4 +1,4 @@
-"""pydantic: what was given or answered does not have the promised shape; names the fields, never their values."""
+"""pydantic: arguments or a result have the wrong type; the reason names the fields, never their values."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -13,13 +13,13 @@ from workflows.faults import Code, Fault
 
 MAX_NAMED = 5
 MAX_NAME = 40
-"""Characters of a field's name: one that nobody declared comes from the world."""
+"""Characters of a field's name, which is untrusted content if no model declares it."""
 _QUOTING = {"value_error", "assertion_error", "union_tag_invalid", "get_attribute_error"}
 _PLAIN = frozenset(get_args(ErrorType)) - _QUOTING
-"""Types whose message, up to its first comma, quotes no value; a validator's own types may."""
+"""Types of mistakes whose message quotes no value before its first comma; those of custom validators may."""
 _RULE = r"[a-z_]{1,40}"
 _WHOLE = {"literal_error", "enum", "string_pattern_mismatch", "url_scheme"}
-"""Types whose message has commas of the schema's own."""
+"""Types whose message may contain commas from the schema."""
 
 
 def fields(errors: Iterable[Mapping[str, Any]]) -> str:
@@ -42,13 +42,13 @@ def _expected(error: Mapping[str, Any]) -> str:
 
 
 def _named(rule: str) -> str:
-    """The type of a mistake, which is the name of a rule unless its author has put a value into it."""
+    """The type of a mistake, if it looks like a rule's name; a custom one may contain a value."""
     return f" ({rule})" if re.fullmatch(_RULE, rule) else ""
 
 
 def _broken(error: ValidationError) -> Fault:
     found = fields(error.errors(include_url=False, include_context=False, include_input=False))
-    return Fault.of(Code.UNEXPECTED_RESULT, f"What came back does not have the promised shape: {found}.")
+    return Fault.of(Code.UNEXPECTED_RESULT, f"The result does not have the declared type: {found}.")
 
 
 TABLE: Table = {

@@ -16,7 +16,7 @@ from sqlalchemy import Column, ColumnElement, Integer, String, Table, Text, dele
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from activities.borders.sql import DATABASE_ERRORS
-from activities.storage.store import REPLAN_TABLES, Moment, begun, insert_new, reached, reading, writing
+from activities.storage.store import REPLAN_TABLES, Moment, insert_new, reading, transaction, translated_outage, writing
 
 log = structlog.get_logger("replan.ledger")
 
@@ -115,7 +115,7 @@ async def apply_at_most_once(
         EffectUndone: the effect was undone.
         DatabaseUnavailable: the store cannot be reached; nothing was done.
     """
-    async with begun(writing(engine)) as tx:
+    async with transaction(writing(engine)) as tx:
         while not await _claim(tx, entry):
             if recorded := await _recorded(tx, entry):
                 return recorded
@@ -144,7 +144,7 @@ async def apply_claimed(
 async def undone_by(ledgers: Sequence[AsyncEngine], key: str) -> str | None:
     """The key of the call that undid the effect of `key`; None if none did."""
     for engine in ledgers:
-        async with begun(reading(engine)) as tx:
+        async with transaction(reading(engine)) as tx:
             by = await tx.scalar(select(LEDGER.c.undone_by).where(LEDGER.c.key == key))
         if by is not None:
             return str(by)
@@ -158,7 +158,7 @@ async def find_result(engine: AsyncEngine, key: str) -> EffectResult | None:
         OutcomeUnknown: its row has no result.
     """
     recorded = select(LEDGER.c.result).where(LEDGER.c.key == key, LEDGER.c.undone_at.is_(None))
-    async with begun(reading(engine)) as tx:
+    async with transaction(reading(engine)) as tx:
         row = (await tx.execute(recorded)).first()
     if row is None:
         return None
@@ -194,7 +194,7 @@ async def _claim(tx: AsyncConnection, entry: LedgerEntry) -> bool:
         DatabaseUnavailable: it cannot be written.
     """
     row = {**entry.row, "at": datetime.now(UTC)}
-    with reached():
+    with translated_outage():
         if await insert_new(tx, LEDGER, row):
             return True
         older = (LEDGER.c.key == entry.key, LEDGER.c.digest == entry.digest, LEDGER.c.claim < entry.fencing_token)

@@ -13,7 +13,7 @@ from sqlalchemy import Column, Index, Integer, Row, Select, String, Table, Text,
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from activities.planning.planner import Exchange, RecordedTurn
-from activities.storage.store import REPLAN_TABLES, Moment, begun, insert_new, reading, writing
+from activities.storage.store import REPLAN_TABLES, Moment, insert_new, reading, transaction, writing
 from workflows.inspect import CallCard, ResultCard, TurnCard
 from workflows.plan import NewSteps, Proposed, digest
 from workflows.situation import Situation
@@ -66,7 +66,7 @@ class Transcript:
         Raises:
             DatabaseUnavailable: the store cannot be reached.
         """
-        async with begun(reading(self._engine)) as tx:
+        async with transaction(reading(self._engine)) as tx:
             return await _load(tx, task, continues)
 
     async def write(self, turn: RecordedTurn, before: int, workflow: str | None = None) -> RecordedTurn:
@@ -91,7 +91,7 @@ class Transcript:
             "namespace": self._namespace,
             "workflow": workflow,
         }
-        async with begun(writing(self._engine)) as tx:
+        async with transaction(writing(self._engine)) as tx:
             # Two workers may have asked at the same time: the first row wins, the other reply is discarded.
             if await insert_new(tx, TURNS, row):
                 return turn
@@ -100,7 +100,7 @@ class Transcript:
 
     async def cards(self, run: str) -> tuple[TurnCard, ...]:
         """The newest conversation of the task whose first run is `run`, for the console."""
-        async with begun(reading(self._engine)) as tx:
+        async with transaction(reading(self._engine)) as tx:
             turns = await _load(tx, run)
             rows = await _rows(tx, turns.tasks)
         times = {(row.task, row.branch, row.turn): row.at for row in rows}
@@ -110,7 +110,7 @@ class Transcript:
         """The next workflow ids after `after` of this namespace's tasks with turns older than `before`, sorted."""
         mine = (self._is_mine, TURNS.c.at < before, TURNS.c.workflow > after)
         wanted = select(TURNS.c.workflow).distinct().where(*mine).order_by(TURNS.c.workflow).limit(limit)
-        async with begun(reading(self._engine)) as tx:
+        async with transaction(reading(self._engine)) as tx:
             return list(await tx.scalars(wanted))
 
     async def prune(self, tasks: Collection[str], before: datetime, carried: Collection[str] = ()) -> int:
@@ -121,7 +121,7 @@ class Transcript:
         """
         old = func.max(TURNS.c.at) < before
         mine = (self._is_mine, TURNS.c.workflow.in_(tasks))
-        async with begun(writing(self._engine)) as tx:
+        async with transaction(writing(self._engine)) as tx:
             ended = select(TURNS.c.task).group_by(TURNS.c.task).having(old)
             wanted = select(TURNS.c.task).where(*mine, TURNS.c.task.in_(ended), TURNS.c.task.not_in(carried))
             candidates = set(await tx.scalars(wanted.distinct()))
@@ -137,7 +137,7 @@ class Transcript:
     async def ownerless(self, before: datetime) -> int:
         """How many turns before a moment have no workflow id or namespace."""
         old = (TURNS.c.workflow.is_(None) | TURNS.c.namespace.is_(None), TURNS.c.at < before)
-        async with begun(reading(self._engine)) as tx:
+        async with transaction(reading(self._engine)) as tx:
             return await tx.scalar(select(func.count()).select_from(TURNS).where(*old)) or 0
 
 

@@ -1,4 +1,4 @@
-"""The store: how it and other databases are opened, and what differs between SQLite and PostgreSQL; nothing else."""
+"""The store and the databases of tools: how they are opened, and the differences between SQLite and PostgreSQL."""
 
 import asyncio
 import os
@@ -22,14 +22,14 @@ from activities.errors import DatabaseFileGone, DatabaseUnavailable, WriteInRead
 from activities.storage.migrations import Newer, Stream, migrate
 
 BUSY_TIMEOUT = 5.0
-"""Seconds that a statement waits for somebody else's lock."""
+"""Seconds that a statement waits for a lock."""
 
-_NOT_NOW = ("SQLITE_READONLY", "25006")
-"""What SQLite and PostgreSQL say of a write in a transaction that only reads."""
+_READ_ONLY = ("SQLITE_READONLY", "25006")
+"""The codes of SQLite and PostgreSQL for a write in a transaction that only reads."""
 
 
 class _File(NamedTuple):
-    """A file as it was when it was opened: its name may come to mean another one."""
+    """The identity of an open file, whose name may be given to another file."""
 
     path: str
     device: int
@@ -37,7 +37,7 @@ class _File(NamedTuple):
 
     @classmethod
     def at(cls, path: str) -> "_File | None":
-        """The file that has this name now."""
+        """The file with this name now."""
         try:
             status = os.stat(path)  # noqa: PTH116  # on each transaction
         except OSError:
@@ -46,11 +46,11 @@ class _File(NamedTuple):
 
 
 def tune(engine: AsyncEngine) -> None:
-    """Make the engine do so; an engine that does already is left alone."""
+    """Configure an engine for Replan, once."""
     sync = engine.sync_engine
-    if event.contains(sync, "handle_error", _tell_read_from_read_only):
+    if event.contains(sync, "handle_error", _translate_write_in_read_transaction):
         return
-    event.listen(sync, "handle_error", _tell_read_from_read_only)
+    event.listen(sync, "handle_error", _translate_write_in_read_transaction)
     sync.hide_parameters = True  # messages go to the log
     if engine.dialect.name == "sqlite":
         event.listen(sync, "connect", _set_up_sqlite)
@@ -61,26 +61,25 @@ def tune(engine: AsyncEngine) -> None:
 
 
 def expect_file(engine: AsyncEngine) -> None:
-    """Take from now on no other file for the one of this SQLite database, and make none in its place.
+    """Let each transaction raise DatabaseFileGone while the file of this SQLite database is not the one of now.
 
-    What is written to a file that was deleted is lost with the process, and a new one knows nothing of what happened.
-    Each transaction raises DatabaseFileGone until the file is back.
+    Writes to a deleted file are lost with the process, and a new file does not have the effects that were applied.
     """
     path = file_of(engine)
     file = _File.at(str(path.absolute())) if path else None
     if file is None:
         return
 
-    def look(*_about: Any) -> None:
+    def check(*_event: Any) -> None:
         if _File.at(file.path) != file:
             raise DatabaseFileGone(file.path)
 
-    event.listen(engine.sync_engine, "do_connect", look)
-    event.listen(engine.sync_engine, "begin", look, insert=True)
+    event.listen(engine.sync_engine, "do_connect", check)
+    event.listen(engine.sync_engine, "begin", check, insert=True)
 
 
 def file_of(engine: AsyncEngine) -> Path | None:
-    """The file of a SQLite database that has one."""
+    """The file of a SQLite database; None for PostgreSQL, and for a database in memory."""
     return _named(engine.url.database or ":memory:") if engine.dialect.name == "sqlite" else None
 
 
@@ -95,17 +94,17 @@ def _named(database: str) -> Path | None:
     return Path(database.removeprefix("file:").partition("?")[0])
 
 
-def _tell_read_from_read_only(context: ExceptionContext) -> None:
-    """Tell a write in a transaction that only reads from a database that may not be written at all."""
+def _translate_write_in_read_transaction(context: ExceptionContext) -> None:
+    """Raise WriteInReadTransaction for such a write; the error of a database that is read-only has the same code."""
     error, connection = context.original_exception, context.connection
     code = getattr(error, "sqlite_errorname", None) or getattr(error, "sqlstate", None)
     reads = connection is not None and connection.get_execution_options().get("replan_reads")
-    if reads and code in _NOT_NOW:
+    if reads and code in _READ_ONLY:
         raise WriteInReadTransaction("a write in a transaction that only reads")
 
 
 def _set_up_sqlite(connection: Any, _record: Any) -> None:
-    """Write-ahead logging, full durability, foreign keys, and transactions that begin when we say."""
+    """Write-ahead logging, full durability, foreign keys, and transactions that only _begin_sqlite begins."""
     connection.isolation_level = None
     cursor = connection.cursor()
     try:
@@ -123,10 +122,8 @@ def _set_up_sqlite(connection: Any, _record: Any) -> None:
 
 
 def _roll_back(connection: Any, _record: Any, _error: BaseException | None) -> None:
-    """Free the lock of a connection that is given up, as after a cancel in the middle of a statement.
-
-    SQLite closes no connection, and so ends no transaction, as long as somebody holds the statement's cursor.
-    """
+    """Free the lock of an invalidated connection, as after a cancel in the middle of a statement."""
+    # SQLite keeps a connection open, and its transaction with it, as long as there is a reference to its cursor.
     if connection is not None:
         with suppress(sqlite3.Error, DBAPIError, ValueError):  # it is closed, or there is nothing to roll back
             connection.rollback()
@@ -135,14 +132,14 @@ def _roll_back(connection: Any, _record: Any, _error: BaseException | None) -> N
 def _begin_sqlite(connection: Connection) -> None:
     writes = connection.get_execution_options().get("replan_writes")
     reads = bool(connection.get_execution_options().get("replan_reads"))
-    if connection.info.get("replan_reads", False) is not reads:  # it stays with the pooled connection
+    if connection.info.get("replan_reads", False) is not reads:  # the pragma stays with the pooled connection
         connection.exec_driver_sql(f"PRAGMA query_only={int(reads)}")
         connection.info["replan_reads"] = reads
     connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
 
 
 def _set_up_postgresql(connection: Any, _record: Any) -> None:
-    """As long a wait for a lock as SQLite has, where the server or the URL sets none."""
+    """Wait for a lock as long as with SQLite, unless the server or the URL sets a limit."""
     cursor = connection.cursor()
     milliseconds = int(BUSY_TIMEOUT * 1000)
     cursor.execute(
@@ -153,16 +150,16 @@ def _set_up_postgresql(connection: Any, _record: Any) -> None:
 
 
 metadata = MetaData()
-"""The tables of the tools that keep theirs in the store; a worker makes those that are missing."""
+"""The tables of tools in the store; a worker creates those that are missing."""
 
 REPLAN_TABLES = MetaData()
-"""Replan's own tables, which migrations make and change."""
+"""Replan's own tables, which migrations create and change."""
 
 IDENTITY = Table("replan_store", REPLAN_TABLES, Column("id", String(36), primary_key=True))
-"""One row: which store this is, for as long as it exists, wherever it is copied to."""
+"""One row: the id of the store, which it keeps when it is moved or restored."""
 
 CONNECT_SECONDS, POOL_SECONDS = 5, 10
-"""How long a new connection to PostgreSQL, or a free one of the pool, is waited for."""
+"""Limits for a new connection to PostgreSQL, and for a free one of the pool."""
 
 
 def sqlite_url(state: Path) -> str:
@@ -171,11 +168,11 @@ def sqlite_url(state: Path) -> str:
 
 
 class StoreUnavailable(Exception):
-    """A database cannot be opened; the message says which and what to check, without its password."""
+    """A database cannot be opened; the message says which and what to check, and has no password."""
 
 
 async def open_store(url: str) -> AsyncEngine:
-    """Open the store at `url`, bring its tables to the newest revision, and make those of the tools that are missing.
+    """Open the store at `url`, migrate Replan's tables to the newest revision, and create missing ones of tools.
 
     Raises:
         StoreUnavailable: it cannot be opened, or is of a newer Replan.
@@ -187,18 +184,18 @@ async def open_store(url: str) -> AsyncEngine:
 
 
 async def store_id(engine: AsyncEngine) -> str:
-    """Which store this is: the same for all its workers, also when it is moved or restored."""
+    """The id of the store, the same for all its workers."""
     async with reading(engine).begin() as tx:
         return str((await tx.execute(select(IDENTITY.c.id))).scalar_one())
 
 
 async def _prepare(engine: AsyncEngine, *streams: Stream, tables: MetaData | None = None) -> None:
-    """Tune an engine, migrate its database, and make those of `tables` that are missing, all in one transaction."""
+    """Tune an engine, migrate its database, and create missing `tables`, in one transaction."""
     tune(engine)
     if is_lasting(engine):
-        await engine.dispose()  # connections that were opened before are not tuned
+        await engine.dispose()  # connections from before are not tuned
     if file_of(engine):
-        await asyncio.to_thread(_try, engine)
+        await asyncio.to_thread(_open_file, engine)
     try:
         async with writing(engine).begin() as connection:  # two workers may open a new store at the same moment
             await connection.run_sync(migrate, *streams)
@@ -254,7 +251,7 @@ def _identity(engine: AsyncEngine) -> object:
 
 @contextmanager
 def _opening(what: str, url: str | URL, check: str, newer: str) -> Iterator[None]:
-    """Say in one sentence that `what` cannot be opened, with `check` as the remedy, or `newer` where it is of one.
+    """Turn what fails inside into StoreUnavailable, with `check` as the remedy, or `newer` for a newer database.
 
     Raises:
         StoreUnavailable: it cannot.
@@ -263,7 +260,7 @@ def _opening(what: str, url: str | URL, check: str, newer: str) -> Iterator[None
     try:
         yield
     except Newer as error:
-        raise StoreUnavailable(f"{named} is of a newer Replan ({error}): {newer}.") from error
+        raise StoreUnavailable(f"{named} was migrated by a newer Replan ({error}): {newer}.") from error
     except ImportError as error:
         raise StoreUnavailable(
             f"{named} cannot be opened, since the package {error.name!r} is missing: for PostgreSQL use"
@@ -274,29 +271,29 @@ def _opening(what: str, url: str | URL, check: str, newer: str) -> Iterator[None
 
 
 class Moment(TypeDecorator[datetime]):
-    """A moment, kept in UTC: SQLite forgets the time zone."""
+    """A point in time, stored in UTC, since SQLite stores no time zone."""
 
     impl = DateTime
     cache_ok = True
 
     def process_bind_param(self, value: datetime | None, dialect: Any) -> datetime | None:
-        """Write a moment that knows its time zone."""
+        """Write an aware datetime."""
         return None if value is None else value.astimezone(UTC).replace(tzinfo=None)
 
     def process_result_value(self, value: datetime | None, dialect: Any) -> datetime | None:
-        """Read a moment in UTC."""
+        """Read an aware datetime in UTC."""
         return None if value is None else value.replace(tzinfo=UTC)
 
 
 async def insert_new(tx: AsyncConnection, table: Table, row: Mapping[str, Any]) -> bool:
-    """Insert a row, unless there is one with its key; whether it was inserted."""
+    """Insert a row unless its key exists; returns whether it was inserted."""
     insert: Any = {"sqlite": sqlite.insert, "postgresql": postgresql.insert}[tx.dialect.name]
     done = await tx.execute(insert(table).values(row).on_conflict_do_nothing().returning(*table.primary_key))
     return done.first() is not None
 
 
 def spoken(url: str | URL) -> str:
-    """A store's URL as it may be said: without its password and its query, where drivers take passwords, too."""
+    """A URL for messages: without password, and without query, since drivers take passwords there, too."""
     try:
         return make_url(url).set(query={}).render_as_string(hide_password=True)
     except (ArgumentError, ValueError):  # a port that is no number is a ValueError
@@ -304,22 +301,18 @@ def spoken(url: str | URL) -> str:
 
 
 def writing(engine: AsyncEngine) -> AsyncEngine:
-    """The same engine for transactions that will write: SQLite takes its write lock at once, so none can fail late."""
+    """The same engine for transactions that write: SQLite locks at their beginning, so they cannot fail late."""
     return engine.execution_options(replan_writes=True)
 
 
 def reading(engine: AsyncEngine) -> AsyncEngine:
-    """The same engine for transactions that only read: a write in one raises WriteInReadTransaction."""
+    """The same engine for transactions that only read: a write raises WriteInReadTransaction."""
     return engine.execution_options(replan_reads=True, postgresql_readonly=True)
 
 
 @contextmanager
-def reached() -> Iterator[None]:
-    """Say DatabaseUnavailable of what fails because a database is away.
-
-    Raises:
-        DatabaseUnavailable: it is.
-    """
+def translated_outage() -> Iterator[None]:
+    """Raise DatabaseUnavailable for every error of a database that cannot be reached or is locked."""
     try:
         yield
     except DATABASE_ERRORS as error:
@@ -329,20 +322,20 @@ def reached() -> Iterator[None]:
 
 
 @asynccontextmanager
-async def begun(engine: AsyncEngine) -> AsyncIterator[AsyncConnection]:
+async def transaction(engine: AsyncEngine) -> AsyncIterator[AsyncConnection]:
     """A transaction that commits when the block ends without an exception.
 
     Raises:
         DatabaseUnavailable: it cannot be begun.
     """
     async with AsyncExitStack() as stack:
-        with reached():
+        with translated_outage():
             connection = await stack.enter_async_context(engine.begin())
         yield connection
 
 
 def _engine(url: str) -> AsyncEngine:
-    """An engine that finds out before it uses a connection whether PostgreSQL has gone away and come back."""
+    """An engine; with PostgreSQL it tests a pooled connection before each use, since the server may have restarted."""
     engine = create_async_engine(url, hide_parameters=True)
     if engine.dialect.name == "sqlite":
         return engine
@@ -353,7 +346,7 @@ def _engine(url: str) -> AsyncEngine:
     )
 
 
-def _try(engine: AsyncEngine) -> None:
-    """Open the file without aiosqlite, whose thread outlives a failure and then misses the loop (its issue 241)."""
+def _open_file(engine: AsyncEngine) -> None:
+    """Fail here rather than in aiosqlite, whose thread outlives a failure and then misses the loop (its issue 241)."""
     args, more = engine.dialect.create_connect_args(engine.url)
     sqlite3.connect(*list[Any](args), **more).close()

@@ -1,6 +1,6 @@
-"""The vault: large payloads of tasks, kept in the store by task and digest, so that histories stay small.
+"""The vault: large payloads of tasks, stored by task and digest, so that histories stay small.
 
-A payload that `prune` deletes leaves its row, without the data: whoever asks for it is told what became of it.
+A payload that `prune` deletes leaves a row without data, which says when and by whom it was deleted.
 """
 
 import hashlib
@@ -39,7 +39,7 @@ from temporalio.exceptions import ApplicationError
 
 from activities.borders import classify
 from activities.borders.sql import DATABASE_ERRORS
-from activities.storage.store import REPLAN_TABLES, Moment, insert_new, reached, reading, writing
+from activities.storage.store import REPLAN_TABLES, Moment, insert_new, reading, translated_outage, writing
 from workflows.faults import Code, Fault
 from workflows.inspect import Pruned
 from workflows.plan import PRUNED_ENCODING
@@ -55,63 +55,63 @@ PAYLOADS = Table(
     Column("namespace", String(200)),
     Column("pruned", Moment),
     Column("pruned_by", String(200)),
-    Index("replan_payloads_owner", "namespace", "task", "stored"),  # what is asked for past the data is slow to read
+    Index("replan_payloads_owner", "namespace", "task", "stored"),  # without it, a query about owners reads all data
 )
-"""One row for each different payload of a task; `stored` is when it was written last.
+"""One row for each different payload of a task; `stored` is when it was last written.
 
-`namespace` is the id of the namespace whose task it is; null where that is not known, or two share it. `pruned` is when
-its data was deleted, and `pruned_by` who asked for that.
+`namespace` is the id of the task's namespace; null if it is unknown, or two namespaces share the payload. `pruned` is
+when its data was deleted, and `pruned_by` who asked for that.
 """
 
 
 class PayloadLost(ApplicationError):
-    """A payload cannot be kept, or is not there; it says so in the form in which a fault leaves an activity.
+    """A payload cannot be stored or fetched; raised in the form in which a fault leaves an activity.
 
-    One that cannot be fetched is retryable: the SDK fetches what a workflow task needs before workflow code runs, and
-    would close the workflow on an error that is not. So the workflow task fails, and the server repeats it until a
-    worker has the payload. What an activity cannot keep ends its attempts, and the workflow decides by the fault.
+    A fetch is retryable: the SDK fetches what a workflow task needs before workflow code runs, and a non-retryable
+    error there would close the workflow. So the workflow task fails, and the server repeats it until a worker has the
+    payload. An activity that cannot store its result ends, and the workflow decides by the fault.
     """
 
     def __init__(self, fault: Fault, *, non_retryable: bool = False) -> None:
-        """Say why."""
+        """`fault` says why."""
         super().__init__(fault.reason, fault, type=fault.quadrant.value, non_retryable=non_retryable)
 
     def __str__(self) -> str:
-        """Only the reason."""
+        """The reason alone, without the type."""
         return self.message
 
 
 @dataclass(frozen=True)
-class Over:
-    """Tasks of which no run is open, by their workflow ids."""
+class EndedTasks:
+    """Tasks without an open run, by their workflow ids."""
 
     closed: Sequence[str]
     """The server has their histories."""
     gone: Sequence[str]
-    """The server knows nothing of them any more."""
+    """The server has deleted them."""
 
 
 class Vault(StorageDriver):
-    """The driver of the SDK's external storage on the project's own store."""
+    """A driver of the SDK's external storage that uses Replan's store."""
 
     def __init__(self, engine: AsyncEngine, namespace: str | None = None) -> None:
-        """Keep payloads in this store, as those of the namespace with this id."""
+        """`namespace` is the id of the namespace to which the stored payloads belong."""
         self._engine = engine
         self._namespace = namespace
 
     def name(self) -> str:
-        """How histories refer to this driver."""
+        """The name of this driver in histories."""
         return "replan-store"
 
     def type(self) -> str:
-        """The same wherever it is written again."""
+        """The kind of driver."""
         return "replan.store"
 
     async def store(self, context: StorageDriverStoreContext, payloads: Sequence[Payload]) -> list[StorageDriverClaim]:
-        """Keep the payloads and return where they are; the same payload of a task is kept once.
+        """Store the payloads and return where they are; equal payloads of a task are stored once.
 
         Raises:
-            PayloadLost: they cannot be kept.
+            PayloadLost: they cannot be stored.
         """
         target = context.target
         task = "" if target is None or isinstance(target, StorageDriverActivityInfo) else target.id or ""
@@ -128,16 +128,16 @@ class Vault(StorageDriver):
     async def retrieve(
         self, context: StorageDriverRetrieveContext, claims: Sequence[StorageDriverClaim]
     ) -> list[Payload]:
-        """Return the payloads; for one that `prune` deleted, one that says so.
+        """Fetch the payloads; a deleted one is replaced by one that says so.
 
         Raises:
-            PayloadLost: one is not there, or does not have its digest, or the store cannot be used.
+            PayloadLost: one is missing or damaged, or the store cannot be used.
         """
         async with _transaction(self._engine) as tx:
             return [await _take(tx, claim.claim_data["task"], claim.claim_data["digest"]) for claim in claims]
 
     async def lacks(self, claims: Sequence[StorageDriverClaim]) -> str | None:
-        """Why the first of the claims cannot be fetched that is not here, or was pruned; None where all are here."""
+        """Why a payload cannot be fetched, for the first one that is missing or deleted; None if there is none."""
         async with _transaction(self._engine) as tx:
             for claim in claims:
                 task, digest = claim.claim_data["task"], claim.claim_data["digest"]
@@ -147,25 +147,25 @@ class Vault(StorageDriver):
         return None
 
     async def tasks(self, before: datetime, after: str, limit: int) -> list[str]:
-        """The tasks of this namespace that stored something before a moment, in the order of their ids."""
+        """The next `limit` tasks of this namespace with payloads from before a moment, in the order of their ids."""
         later = PAYLOADS.c.task > after
         wanted = select(PAYLOADS.c.task).distinct().where(self._old(before), later)
         async with reading(self._engine).begin() as tx:
             return list(await tx.scalars(wanted.order_by(PAYLOADS.c.task).limit(limit)))
 
-    async def prune(self, tasks: Over, before: datetime, by: str) -> Pruned:
-        """Delete what these tasks of this namespace stored before a moment; the caller knows that none of them is open.
+    async def prune(self, tasks: EndedTasks, before: datetime, by: str) -> Pruned:
+        """Delete the payloads of ended tasks of this namespace from before a moment.
 
-        What a task left that the server still knows says afterwards that it was deleted.
+        Those of closed tasks leave a row that says so, since their histories can still be read.
         """
         old = self._old(before)
         closed, gone = PAYLOADS.c.task.in_(tasks.closed), PAYLOADS.c.task.in_(tasks.gone)
-        whole = PAYLOADS.c.pruned.is_(None)
+        kept = PAYLOADS.c.pruned.is_(None)
         left = {"data": b"", "pruned": datetime.now(UTC), "pruned_by": by[:200]}
         async with writing(self._engine).begin() as tx:
-            sizes = select(func.count(), func.sum(PAYLOADS.c.size)).where(old, whole, closed | gone)
+            sizes = select(func.count(), func.sum(PAYLOADS.c.size)).where(old, kept, closed | gone)
             count, size = (await tx.execute(sizes)).one()
-            await tx.execute(update(PAYLOADS).where(old, whole, closed).values(left))
+            await tx.execute(update(PAYLOADS).where(old, kept, closed).values(left))
             await tx.execute(delete(PAYLOADS).where(old, gone))
         return Pruned(payloads=count, size=size or 0)
 
@@ -173,7 +173,7 @@ class Vault(StorageDriver):
         return (PAYLOADS.c.namespace == (self._namespace or "")) & (PAYLOADS.c.stored < before)
 
     async def ownerless(self, before: datetime) -> int:
-        """How many payloads of a time before this moment are nobody's, or more than one namespace's."""
+        """The number of payloads from before a moment that belong to no namespace, or to several."""
         old = (PAYLOADS.c.namespace.is_(None), PAYLOADS.c.stored < before)
         async with reading(self._engine).begin() as tx:
             return await tx.scalar(select(func.count()).select_from(PAYLOADS).where(*old)) or 0
@@ -181,9 +181,9 @@ class Vault(StorageDriver):
 
 @asynccontextmanager
 async def _transaction(engine: AsyncEngine, *, non_retryable: bool = False) -> AsyncIterator[AsyncConnection]:
-    """A transaction of which no foreign word gets into a history."""
+    """A transaction whose errors become PayloadLost, without the driver's own words."""
     try:
-        with reached():
+        with translated_outage():
             async with engine.begin() as tx:
                 yield tx
     except DATABASE_ERRORS as error:
@@ -195,7 +195,7 @@ async def _keep(tx: AsyncConnection, task: str, digest: str, data: bytes, namesp
     if await insert_new(tx, PAYLOADS, {**row, "namespace": namespace}):
         return
     same = (PAYLOADS.c.task == task) & (PAYLOADS.c.digest == digest)
-    # A task of another namespace may have the same id: what both have, neither may delete.
+    # A task of another namespace may have the same id: a payload of both may be deleted by neither.
     owner = case((PAYLOADS.c.namespace == namespace, PAYLOADS.c.namespace))
     await tx.execute(update(PAYLOADS).where(same).values(stored=row["stored"], namespace=owner))
     again = update(PAYLOADS).where(same, PAYLOADS.c.pruned.is_not(None))
@@ -229,5 +229,5 @@ def _missing(task: str, digest: str) -> str:
 
 
 def _tombstone(task: str, digest: str, row: Row[Any]) -> str:
-    when = f"{row.pruned:%Y-%m-%d %H:%M} UTC, asked by {row.pruned_by or 'somebody'}"
+    when = f"{row.pruned:%Y-%m-%d %H:%M} UTC, asked by {row.pruned_by or 'an unknown person'}"
     return f"{_named(task, digest)} ({row.size} bytes) was deleted by `prune` ({when}): start the task anew."

@@ -11,7 +11,7 @@ from temporalio import activity
 
 from activities.errors import NeedsPerson
 from activities.providers.messages import LanguageModel
-from activities.storage.store import begun, reading, writing
+from activities.storage.store import reading, transaction, writing
 from activities.toolbox.declare.kind import Kind
 from activities.toolbox.documents.library import Libraries
 from activities.toolbox.http.network import Reach, Web
@@ -70,7 +70,7 @@ class Resources:
     ) -> Any:
         if wanted is Transaction:
             engine = _limited(kind, kind.datasource or self.engine)
-            return await stack.enter_async_context(begun(engine))
+            return await stack.enter_async_context(transaction(engine))
         if wanted is Key:
             return Key(call.key)
         if wanted is Documents:

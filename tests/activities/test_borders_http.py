@@ -74,7 +74,7 @@ async def test_a_status_means_what_the_table_says(status: int, code: Code) -> No
     fault = await answered(reply(status))
 
     assert fault.code is code
-    assert fault.reason.startswith("127.0.0.1 ") and str(status) in fault.reason and fault.reason.endswith(".")
+    assert fault.reason.startswith(f"GET 127.0.0.1 returned {status}: ") and fault.reason.endswith(".")
 
 
 @pytest.mark.parametrize(

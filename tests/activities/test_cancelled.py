@@ -5,7 +5,7 @@ import sqlite3
 from contextlib import closing, suppress
 from pathlib import Path
 
-from activities.storage.store import begun, open_store, sqlite_url, writing
+from activities.storage.store import open_store, sqlite_url, transaction, writing
 
 SLOW = "WITH RECURSIVE n(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM n WHERE x < 3000000) SELECT count(*) FROM n"
 
@@ -15,7 +15,7 @@ async def test_a_cancelled_statement_leaves_no_lock(tmp_path: Path) -> None:
     engine = await open_store(sqlite_url(tmp_path))
 
     async def write() -> None:
-        async with begun(writing(engine)) as tx:
+        async with transaction(writing(engine)) as tx:
             await tx.exec_driver_sql(SLOW)
 
     writer = asyncio.create_task(write())

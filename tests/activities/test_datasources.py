@@ -115,7 +115,7 @@ async def test_a_datasource_of_a_newer_replan_is_refused(bank: AsyncEngine) -> N
     async with bank.begin() as tx:
         await tx.execute(text("UPDATE replan_ledger_revision SET version_num = '9999'"))
 
-    with pytest.raises(StoreUnavailable, match=r"is of a newer Replan .*9999.*0001.*start a newer Replan"):
+    with pytest.raises(StoreUnavailable, match=r"was migrated by a newer Replan .*9999.*0001.*start a newer Replan"):
         await adopt(bank)
 
 

@@ -171,7 +171,7 @@ async def test_a_process_that_was_frozen_sends_nothing_when_it_wakes_up() -> Non
             os.kill(frozen.pid, signal.SIGCONT)
             said = await asyncio.to_thread(frozen.stdout.read)
 
-    assert "The time of this attempt was over before anything was sent" in said
+    assert "The deadline of this attempt passed before anything was sent" in said
     assert server.requests == []
 
 

@@ -12,7 +12,7 @@ from temporalio.exceptions import ApplicationError
 from temporalio.testing import ActivityEnvironment
 
 from activities.boundary.ledger import LedgerEntry, apply_in_transaction
-from activities.inspection import Host, Inspecting
+from activities.inspection import Host, Inspector
 from activities.planning.planner import Exchange, RecordedTurn
 from activities.planning.transcript import Transcript
 from activities.providers.messages import AssistantTurn, StopReason, Usage, UserTurn
@@ -152,13 +152,13 @@ async def test_a_password_never_leaves_the_worker(tmp_path: Path) -> None:
 async def asked(question: Inquiry[F], folder: Path) -> F:
     """The answer of a worker with the built-in tools."""
     async with store(folder) as engine:
-        inspecting = Inspecting(
+        inspecting = Inspector(
             Registry(builtin.TOOLS), "offline", Host(engine, {}, KEYS, "1.2.3"), Vault(engine), [engine]
         )
         return await answer(inspecting, question)
 
 
-async def answer(inspecting: Inspecting, question: Inquiry[F]) -> F:
+async def answer(inspecting: Inspector, question: Inquiry[F]) -> F:
     """What the activity returns."""
     found: Any = await ActivityEnvironment().run(inspecting.inspect, InquiryInput.model_validate(question))
     assert type(found) is question.findings
@@ -185,7 +185,7 @@ async def test_what_is_not_offered_is_named(tmp_path: Path) -> None:
     """An author who looks for a kind of his file finds out why it is not there."""
     async with store(tmp_path) as engine:
         host, vault = Host(engine, {}, KEYS, "1.2.3"), Vault(engine)
-        inspecting = Inspecting(Registry(builtin.TOOLS), "offline", host, vault, [], left_out=["judge"])
+        inspecting = Inspector(Registry(builtin.TOOLS), "offline", host, vault, [], left_out=["judge"])
         found = await answer(inspecting, ToolsInquiry())
 
     assert found.left_out == ("judge",)
@@ -193,7 +193,7 @@ async def test_what_is_not_offered_is_named(tmp_path: Path) -> None:
 
 async def test_a_console_that_prunes_by_time_alone_is_refused(tmp_path: Path) -> None:
     """It would have what open tasks need deleted."""
-    with pytest.raises(ApplicationError, match="This console does not say whose payloads may go: update it"):
+    with pytest.raises(ApplicationError, match="This console does not say which payloads to delete: update it"):
         await asked(PruneInquiry(), tmp_path)
 
 
@@ -219,7 +219,7 @@ async def test_a_transcript_is_told_page_by_page(tmp_path: Path) -> None:
         for turn, size in enumerate((400_000, 400_000, 1_200_000, 10), 1):
             await transcript.write(recorded(turn, "x" * size), before=0)
         host, vault = Host(engine, {}, KEYS, "1.2.3"), Vault(engine)
-        inspecting = Inspecting({}, "openai:x", host, vault, [engine], transcript=transcript)
+        inspecting = Inspector({}, "openai:x", host, vault, [engine], transcript=transcript)
         while not pages or pages[-1].more:
             skip = sum(len(page.transcript or ()) for page in pages)
             pages.append(await answer(inspecting, TranscriptInquiry(run="run", skip=skip)))
@@ -241,7 +241,7 @@ async def test_a_ledger_that_cannot_be_read_is_named_beside_what_the_others_know
         tx_entry = LedgerEntry("run/a", "task-1", "a", "write", "digest")
         async with engine.begin() as tx:
             await apply_in_transaction(tx, tx_entry, _nothing)
-        inspecting = Inspecting({}, "offline", Host(engine, {}, KEYS, "1.2.3"), Vault(engine), [engine, gone])
+        inspecting = Inspector({}, "offline", Host(engine, {}, KEYS, "1.2.3"), Vault(engine), [engine, gone])
         found = await answer(inspecting, EffectsInquiry(task_id="task-1"))
     await gone.dispose()
 

@@ -18,10 +18,10 @@ from activities.boundary.ledger import LedgerEntry, apply_in_transaction
 from activities.errors import DatabaseUnavailable
 from activities.storage.store import (
     StoreUnavailable,
-    begun,
     open_store,
     sqlite_url,
     store_id,
+    transaction,
     tune,
     writing,
 )
@@ -37,7 +37,7 @@ async def nothing() -> None:
 
 async def claim(engine: AsyncEngine) -> None:
     """Write to the ledger."""
-    async with begun(writing(engine)) as tx:
+    async with transaction(writing(engine)) as tx:
         await apply_in_transaction(tx, ENTRY, nothing)
 
 
@@ -263,7 +263,7 @@ async def test_tables_of_another_version_are_for_a_person(engine: AsyncEngine, c
 
 
 UNOPENED = {
-    "user or password are refused": {"password": "sk-wrong"},
+    "user or password are rejected": {"password": "sk-wrong"},
     "the server has no such database": {"database": "nowhere"},
     "nothing listens there": {"port": 1},
     "its host is not known": {"host": "nowhere.invalid"},

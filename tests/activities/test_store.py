@@ -17,7 +17,7 @@ from activities.boundary.ledger import LEDGER
 from activities.planning.transcript import TURNS
 from activities.storage.migrations import Stream
 from activities.storage.store import REPLAN_TABLES, StoreUnavailable, open_store, sqlite_url, store_id, writing
-from activities.storage.vault import PAYLOADS, Over, Vault
+from activities.storage.vault import PAYLOADS, EndedTasks, Vault
 
 
 async def change(url: str, *statements: str) -> None:
@@ -135,7 +135,7 @@ async def test_a_store_of_the_version_before_there_were_owners_is_brought_along(
     engine = await open_store(store_url)
     vault, claim = Vault(engine, "ours"), StorageDriverClaim({"task": "task", "digest": digest})
     [found] = await vault.retrieve(StorageDriverRetrieveContext(), [claim])
-    pruned = await vault.prune(Over(closed=["task"], gone=["task"]), datetime.now(UTC), "me")
+    pruned = await vault.prune(EndedTasks(closed=["task"], gone=["task"]), datetime.now(UTC), "me")
     await engine.dispose()
 
     assert (found, pruned.payloads) == (Payload(data=b"large"), 0)

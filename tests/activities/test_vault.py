@@ -17,7 +17,7 @@ from temporalio.converter import (
 )
 
 from activities.storage.store import open_store, sqlite_url, writing
-from activities.storage.vault import PAYLOADS, Over, PayloadLost, Vault
+from activities.storage.vault import PAYLOADS, EndedTasks, PayloadLost, Vault
 from runtime.payloads import PayloadConverter, PayloadPruned
 from workflows.faults import Code
 from workflows.plan import PRUNED, StepReturn
@@ -124,7 +124,7 @@ async def test_only_what_is_older_is_pruned(engine: AsyncEngine) -> None:
     await vault.store(of("old"), [payload("a" * 10)])
     between = datetime.now(UTC).astimezone()
     claims = await vault.store(of("new"), [payload("b")])
-    pruned = await vault.prune(Over(closed=["old", "new"], gone=[]), between, "me")
+    pruned = await vault.prune(EndedTasks(closed=["old", "new"], gone=[]), between, "me")
 
     assert (pruned.payloads, pruned.size > 10) == (1, True)
     assert await vault.retrieve(HERE, claims) == [payload("b")]
@@ -136,7 +136,7 @@ async def test_only_what_tasks_stored_that_are_over_is_pruned(engine: AsyncEngin
     for task in ("c", "a", "b"):
         await vault.store(of(task), [payload("x"), payload("y")])
     pages = [await vault.tasks(LATER, "", 2), await vault.tasks(LATER, "b", 2)]
-    pruned = await vault.prune(Over(closed=["a"], gone=["b"]), LATER, "me")
+    pruned = await vault.prune(EndedTasks(closed=["a"], gone=["b"]), LATER, "me")
 
     assert (pages, pruned.payloads) == ([["a", "b"], ["c"]], 4)
     assert len(await vault.retrieve(HERE, await vault.store(of("c"), [payload("x")]))) == 1
@@ -148,7 +148,7 @@ async def test_what_another_namespace_stored_is_not_pruned(engine: AsyncEngine) 
     alone = await theirs.store(of("alone"), [payload("x")])
     both = await theirs.store(of("both"), [payload("x")])
     await ours.store(of("both"), [payload("x")])
-    pruned = await ours.prune(Over(closed=["alone"], gone=["both"]), LATER, "me")
+    pruned = await ours.prune(EndedTasks(closed=["alone"], gone=["both"]), LATER, "me")
 
     assert (await ours.tasks(LATER, "", 9), pruned.payloads, await ours.ownerless(LATER)) == ([], 0, 1)
     assert await theirs.retrieve(HERE, alone + both) == [payload("x")] * 2
@@ -158,7 +158,7 @@ async def test_what_was_stored_before_there_were_owners_is_kept(engine: AsyncEng
     """And counted, so that a person can decide."""
     vault = Vault(engine, "ours")
     claims = await Vault(engine).store(of("task"), [payload("x")])
-    pruned = await vault.prune(Over(closed=["task"], gone=["task"]), LATER, "me")
+    pruned = await vault.prune(EndedTasks(closed=["task"], gone=["task"]), LATER, "me")
 
     assert (pruned.payloads, await vault.ownerless(LATER)) == (0, 1)
     assert await vault.retrieve(HERE, claims) == [payload("x")]
@@ -168,7 +168,7 @@ async def test_what_a_closed_task_left_says_that_it_was_pruned(engine: AsyncEngi
     """When, and by whom; a result is read as that sentence, anything else raises it."""
     vault = Vault(engine, "ours")
     claims = await vault.store(of("task"), [payload("x")])
-    await vault.prune(Over(closed=["task"], gone=[]), LATER, "me@host")
+    await vault.prune(EndedTasks(closed=["task"], gone=[]), LATER, "me@host")
     [left] = await vault.retrieve(HERE, claims)
     [read] = PayloadConverter().from_payloads([left], [StepReturn])
 
@@ -187,7 +187,7 @@ async def test_what_a_task_left_of_which_the_server_knows_nothing_is_deleted_wit
     vault = Vault(engine, "ours")
     for word in ("x", "y"):
         await vault.store(of("task"), [payload(word)])
-        pruned = await vault.prune(Over(closed=["task"] if word == "x" else [], gone=["task"]), LATER, "me")
+        pruned = await vault.prune(EndedTasks(closed=["task"] if word == "x" else [], gone=["task"]), LATER, "me")
 
     assert (pruned.payloads, await rows(engine)) == (1, 0)
 
@@ -196,7 +196,7 @@ async def test_what_was_pruned_and_is_stored_again_is_there(engine: AsyncEngine)
     """A closed task may be reset behind what was pruned, and come to the same."""
     vault = Vault(engine, "ours")
     await vault.store(of("task"), [payload("x")])
-    await vault.prune(Over(closed=["task"], gone=[]), LATER, "me")
+    await vault.prune(EndedTasks(closed=["task"], gone=[]), LATER, "me")
     claims = await vault.store(of("task"), [payload("x")])
 
     assert await vault.retrieve(HERE, claims) == [payload("x")]
@@ -206,7 +206,7 @@ async def test_what_is_lacking_is_named(engine: AsyncEngine) -> None:
     """Without fetching anything: what was pruned, and what was never here."""
     vault = Vault(engine, "ours")
     kept, pruned = await vault.store(of("kept"), [payload("x")]), await vault.store(of("closed"), [payload("x")])
-    await vault.prune(Over(closed=["closed"], gone=[]), LATER, "me")
+    await vault.prune(EndedTasks(closed=["closed"], gone=[]), LATER, "me")
     never = StorageDriverClaim({"task": "never", "digest": "0" * 64, "size": "9"})
     said = [str(await vault.lacks(claims)) for claims in (kept, [*kept, *pruned], [never])]
 
@@ -222,11 +222,11 @@ async def test_what_is_stored_again_is_young_again(engine: AsyncEngine) -> None:
     between = datetime.now(UTC)
     await vault.store(of("task"), [payload("a")])
 
-    assert (await vault.prune(Over(closed=["task"], gone=[]), between, "me")).payloads == 0
+    assert (await vault.prune(EndedTasks(closed=["task"], gone=[]), between, "me")).payloads == 0
 
 
 async def test_nothing_to_prune_is_nothing(engine: AsyncEngine) -> None:
     """An empty store has no bytes."""
-    pruned = await Vault(engine, "ours").prune(Over(closed=["task"], gone=[]), LATER, "me")
+    pruned = await Vault(engine, "ours").prune(EndedTasks(closed=["task"], gone=[]), LATER, "me")
 
     assert (pruned.payloads, pruned.size) == (0, 0)

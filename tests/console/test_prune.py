@@ -19,7 +19,7 @@ from temporalio.api.workflowservice.v1 import RegisterNamespaceRequest
 from temporalio.client import Client
 from temporalio.converter import StorageDriverStoreContext, StorageDriverWorkflowInfo
 
-from activities.inspection import MAX_TASKS, Host, Inspecting
+from activities.inspection import MAX_TASKS, Host, Inspector
 from activities.planning.planner import RecordedTurn
 from activities.planning.transcript import TURNS, Transcript
 from activities.storage.store import open_store, writing
@@ -91,7 +91,7 @@ async def pruning(client: Client, engine: AsyncEngine) -> AsyncIterator[Place]:
     namespace, queue = await namespace_id(client), new("prunes")
     vault, transcript = Vault(engine, namespace), Transcript(engine, namespace)
     host = Host(engine, {}, {}, "1.2.3")
-    inspecting = Inspecting({}, "offline", host, vault, [], transcript=transcript)
+    inspecting = Inspector({}, "offline", host, vault, [], transcript=transcript)
     worker = serve.build(
         client, queue, workflows=[InspectWorkflow], activities=inspecting.activities(), interceptors=[], is_watched=True
     )

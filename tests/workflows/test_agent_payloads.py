@@ -18,7 +18,7 @@ from temporalio.client import Client
 from temporalio.worker import Replayer
 
 from activities.storage.store import open_store, sqlite_url
-from activities.storage.vault import Over, Vault
+from activities.storage.vault import EndedTasks, Vault
 from replan import Busy, Tool, tool
 from replan.testing.postgresql import Cluster
 from runtime import serve
@@ -234,7 +234,7 @@ async def after_pruning(client: Client, tmp_path: Path, engine: AsyncEngine) -> 
     """A task whose large result was deleted while it ran, and how it ended."""
     gate, queue, vault = Gate(), f"pruned-{tmp_path.name}", Vault(engine, "here")
     handle = await stopped_at_the_gate(client, tmp_path / "tools", vault, gate, queue)
-    await vault.prune(Over(closed=[handle.id], gone=[]), datetime.now(UTC) + LATER, "me@host")
+    await vault.prune(EndedTasks(closed=[handle.id], gone=[]), datetime.now(UTC) + LATER, "me@host")
     async with working(client, tmp_path / "tools", vault, gate, queue, is_open=True):
         return handle, await outcome(handle)
 
@@ -260,7 +260,7 @@ async def test_a_task_that_was_reset_behind_a_prune_ends_with_a_sentence(
     async with working(client, tmp_path / "tools", vault, gate, queue, is_open=True) as stage:
         handle = await stage.start()
         await outcome(handle)
-        await vault.prune(Over(closed=[handle.id], gone=[]), datetime.now(UTC) + LATER, "me@host")
+        await vault.prune(EndedTasks(closed=[handle.id], gone=[]), datetime.now(UTC) + LATER, "me@host")
         again = await reset(client, handle, "look")
         ended = await outcome(again)
 
@@ -292,7 +292,7 @@ async def test_what_a_closed_task_did_is_told_when_its_payloads_were_pruned(
     async with working(client, tmp_path / "tools", vault, gate, queue, is_open=True) as stage:
         handle = await stage.start()
         await outcome(handle)
-    await vault.prune(Over(closed=[handle.id], gone=[]), datetime.now(UTC) + LATER, "me@host")
+    await vault.prune(EndedTasks(closed=[handle.id], gone=[]), datetime.now(UTC) + LATER, "me@host")
     async with working(client, tmp_path / "tools", vault, gate, queue, is_open=True):
         told = await handle.query(AgentWorkflow.progress)
 

@@ -242,7 +242,7 @@ async def test_a_planner_that_stays_away_goes_to_a_person(client: Client, tmp_pa
         (
             KeyError("x"),
             "bug",
-            "The planner: The tool raised KeyError, which no table knows: mend the tool. "
+            "The planner: The tool raised KeyError, which no table knows: fix the tool. "
             "The cause is in the worker's log, in its line 'bug' with step 'plan:1'.",
         ),
     ],
