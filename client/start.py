@@ -2,7 +2,8 @@
 
 import re
 import secrets
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
@@ -38,6 +39,23 @@ class Options(BaseModel):
     strategy: Literal["plan", "react"] | None = None
     planner: str | None = None
     result_schema: dict[str, JsonValue] | None = None
+
+
+@dataclass(frozen=True)
+class TaskOptions:
+    """What a new task is asked with; None where nothing is said."""
+
+    text: str | None = None
+    plan: Path | None = None
+    """The file of a hand-written plan."""
+    documents: str | None = None
+    strategy: Literal["plan", "react"] | None = None
+    planner: str | None = None
+    result_schema: dict[str, JsonValue] | None = None
+    on_escalation: Literal["end", "undo"] = "end"
+    allow: tuple[str, ...] = ()
+    limits: Mapping[str, Any] = field(default_factory=dict)
+    """Fields of `Limits`."""
 
 
 class PlanFile(BaseModel):
@@ -114,34 +132,36 @@ def kinds(given: Sequence[str] | None) -> tuple[str, ...]:
     return tuple(dict.fromkeys(filter(None, named)))
 
 
-def wanted(
-    text: str | None,
-    plan: Path | None,
-    documents: str | None,
-    limits: dict[str, Any],
-    **more: Any,
-) -> Task:
-    """What the options ask for; `more` are fields of a Task, None where nobody said anything.
+def build_task(options: TaskOptions) -> Task:
+    """The task that the options ask for.
 
     Raises:
         Problem: no task, a plan that cannot be used, a limit that makes no sense.
     """
-    written = read_plan(plan) if plan else None
-    said = (text or "").strip() or (written.task.strip() if written else "")
-    words = said or (f"the plan {plan.name}" if plan else "")
-    steps, folder = (written.steps, documents or written.documents) if written else (None, documents)
-    if not words:
+    written = read_plan(options.plan) if options.plan else PlanFile(steps=())
+    name = f"the plan {options.plan.name}" if options.plan else ""
+    text = (options.text or "").strip() or written.task.strip() or name
+    if not text:
         raise Problem("no_task", "There is nothing to do", 'give --task "..." or --plan FILE')
+    strategy = options.strategy or written.options.strategy or "plan"
+    schema = options.result_schema
     try:
-        kept = written.options.model_dump(exclude_none=True) if written else {}
-        said_more = {name: value for name, value in more.items() if value is not None}
-        chosen = {**kept, **said_more}
-        allowed = Limits(**{"replans": REPLANS[chosen.get("strategy", "plan")], **limits})
-        return Task(text=words, plan=steps, documents=folder, limits=allowed, **chosen)
+        return Task(
+            text=text,
+            plan=written.steps if options.plan else None,
+            documents=options.documents or written.documents,
+            strategy=strategy,
+            planner=options.planner if options.planner is not None else written.options.planner,
+            result_schema=schema if schema is not None else written.options.result_schema,
+            on_escalation=options.on_escalation,
+            allow=options.allow,
+            limits=Limits(**{"replans": REPLANS[strategy], **options.limits}),
+        )
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
-        field = {"text": "task"}.get(str(first["loc"][-1]), str(first["loc"][-1]).replace("_", "-"))
-        raise Problem("usage", f"--{field} cannot be used: {first['msg']}", f"give another --{field}") from error
+        name = str(first["loc"][-1]).replace("_", "-")
+        option = "--task" if name == "text" else f"--{name}"
+        raise Problem("usage", f"{option} cannot be used: {first['msg']}", f"give another {option}") from error
 
 
 async def start(client: Client, task: Task, *, id: str | None, queue: str, again: bool) -> Handle:

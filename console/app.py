@@ -1,12 +1,101 @@
 """The command line: the commands in their groups; `start` is also reached by a bare `--task`."""
 
+from importlib import import_module
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from console.commands import decide, look, operate, run
+from console.options import with_common
+
+
+class Entry(NamedTuple):
+    """A command in the list of all commands."""
+
+    group: str
+    help: str
+    example: str
+    module: str = ""
+    """The module in console/commands, where it is not called like the command."""
+
+
+COMMANDS = {
+    "start": Entry(
+        "Run",
+        "Start a task and follow it.",
+        'python starter.py start --task "search the documents for refund policy" --json',
+    ),
+    "call": Entry(
+        "Run",
+        "Run one step: the quickest way to try a tool.",
+        """python starter.py call get_price '{"sku": "A-17"}'""",
+    ),
+    "list": Entry(
+        "Look",
+        "List tasks, newest first, with what needs a person.",
+        "python starter.py list --status escalated",
+        "list_tasks",
+    ),
+    "show": Entry(
+        "Look",
+        "Show a task: plans, steps, faults, result.",
+        "python starter.py show book-a-slot --follow",
+    ),
+    "explain": Entry(
+        "Look",
+        "Say why a task did what it did, from its history.",
+        "python starter.py explain book-a-slot --step book",
+    ),
+    "effects": Entry(
+        "Look",
+        "List what a task did to the world, or may have, with keys; a worker looks into its ledgers.",
+        "python starter.py effects book-a-slot",
+    ),
+    "transcript": Entry(
+        "Look",
+        "Print what a task's model was told and what it said, turn by turn; a worker has it.",
+        "python starter.py transcript book-a-slot --full",
+    ),
+    "tools": Entry(
+        "Look",
+        "List what a live worker can do.",
+        "python starter.py tools book_slot",
+    ),
+    "cancel": Entry(
+        "Decide",
+        "Ask a task to stop; what is done stays done, unless it is to be undone.",
+        "python starter.py cancel book-a-slot",
+    ),
+    "undo": Entry(
+        "Decide",
+        "Take back what a closed task did, the newest first; as often as you like, nothing is undone twice.",
+        "python starter.py undo book-a-slot",
+    ),
+    "reset": Entry(
+        "Decide",
+        "Re-run from before STEP; refused if an effect could be applied twice.",
+        "python starter.py reset book-a-slot --to price",
+    ),
+    "doctor": Entry(
+        "Operate",
+        "Check server, worker, store and tools; each with its remedy.",
+        "python starter.py doctor --queue replan",
+    ),
+    "export": Entry(
+        "Operate",
+        "Write a task's history to a file that replays, with the explanation beside it.",
+        "python starter.py export book-a-slot report.json --redact",
+    ),
+    "prune": Entry(
+        "Operate",
+        "Delete large payloads and conversations that closed tasks left in the store; histories stay without them.",
+        "python starter.py prune --older-than 30",
+    ),
+}
+"""All commands, in the order of `--help`."""
+
+COMPLETION = Path(__file__).with_name("completion.bash")
 
 
 class _Switches:
@@ -26,7 +115,29 @@ class Command(_Switches, TyperCommand):
 
 
 class Group(_Switches, TyperGroup):
-    """All commands."""
+    """All commands; the module of a command is imported when the command is chosen."""
+
+    # The modules of the commands import the SDK, which takes half a second that `--help` does not have.
+    def resolve_command(self, context: Any, words: list[str]) -> Any:
+        """The command that the words begin with, loaded."""
+        name, command, rest = super().resolve_command(context, words)
+        return name, load(name) if name else command, rest
+
+
+def load(name: str) -> Any:
+    """Import the module of a command, and make the command from its function `NAME_command`."""
+    entry = COMMANDS[name]
+    module = import_module(f"console.commands.{entry.module or name}")
+    alone = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode="rich")
+    _register(alone, name, with_common(getattr(module, f"{name}_command")))
+    return typer.main.get_command(alone)
+
+
+def _register(typer_app: typer.Typer, name: str, function: Any) -> None:
+    entry = COMMANDS[name]
+    typer_app.command(
+        name, cls=Command, help=entry.help, rich_help_panel=entry.group, epilog=f"Example: {entry.example}"
+    )(function)
 
 
 app = typer.Typer(
@@ -39,9 +150,8 @@ app = typer.Typer(
     help="Give tasks to Replan's workers, and see what became of them and why.",
     epilog='Example: python starter.py --task "book a slot for the team at 14:00, then calculate 18% of 2450"',
 )
-GROUPS = {"Run": run.COMMANDS, "Look": look.COMMANDS, "Decide": decide.COMMANDS, "Operate": operate.COMMANDS}
-
-COMPLETION = Path(__file__).with_name("completion.bash")
+for command_name in COMMANDS:
+    _register(app, command_name, lambda: None)  # stands in `--help`; `load` makes the command that runs
 
 
 def show_completion(wanted: bool) -> None:
@@ -58,8 +168,3 @@ def whole(
     ] = False,
 ) -> None:
     """Take the options that belong to no command."""
-
-
-for group, commands in GROUPS.items():
-    for name, (command, example) in commands.items():
-        app.command(name, cls=Command, rich_help_panel=group, epilog=f"Example: {example}")(command)

@@ -57,7 +57,7 @@ class Common:
         return replace(self, queue=(await task.describe()).task_queue)
 
 
-def command(work: Callable[..., Coroutine[Any, Any, int]]) -> Callable[..., None]:
+def with_common(work: Callable[..., Coroutine[Any, Any, int]]) -> Callable[..., None]:
     """Make a command of a coroutine function whose last parameter is `common: Common`; it returns the exit code.
 
     Typer reads options from a signature; the fields of `Common` are added to the function's own.

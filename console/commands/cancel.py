@@ -1,15 +1,28 @@
 """`cancel`: ask a task to stop, and to undo what it has done where that is wanted."""
 
-from typing import Any
+from typing import Annotated, Any
 
+import typer
 from temporalio.client import Client
 
+from client import tasks
 from client import undo as undoing
 from client.tasks import Handle
 from client.text import printable, starter
 from console.exits import Exit
-from console.options import Common
+from console.options import Common, TaskId
 from console.render import document
+
+
+async def cancel_command(
+    *,
+    id: TaskId = None,
+    undo: Annotated[bool, typer.Option("--undo", help="And to take back what it has done.")] = False,
+    common: Common,
+) -> int:
+    """`cancel`, with its options."""
+    client = await common.connected()
+    return await cancel(client, await tasks.find_task(client, id), common, undo=undo)
 
 
 async def cancel(client: Client, handle: Handle, common: Common, *, undo: bool = False) -> int:

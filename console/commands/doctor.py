@@ -244,7 +244,7 @@ OF_NAMESPACE = ("web ui", "search attributes", "workflow tasks", "worker", *OF_W
 WIDEST_NAME = 22
 
 
-async def doctor(common: Common) -> int:
+async def doctor_command(*, common: Common) -> int:
     """Look, print, and return 0 when nothing failed, 6 without a server, 2 for settings that name none, else 1."""
     found, exit = await _examine(common)
     if common.json:

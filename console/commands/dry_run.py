@@ -151,7 +151,7 @@ def _sum(steps: Sequence[Step], specs: Mapping[str, ToolSpec]) -> str:
     return f"{counted}: {changes}, {undone}; {NOT_RUN}"
 
 
-async def dry_run(client: Client, task: Task, common: Common) -> int:
+async def show_plan(client: Client, task: Task, common: Common) -> int:
     """Ask for the plan, print it, and run nothing; the exit code is the one that the task would have ended with."""
     found = await _drafted(client, task, common)
     ending = ending_of(found)

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from temporalio.client import Client
 
+from client import tasks
 from client.effects import EffectState, TaskEffect
 from client.tasks import Handle
 from client.text import cut, one_line, printable
@@ -11,12 +12,19 @@ from client.workers import list_effects
 from console.commands import show
 from console.exits import Exit
 from console.explain import words
-from console.options import Common
+from console.options import Common, TaskId
 from console.render import document
 from workflows.plan import canonical
 
 MAX_RESULT = 400
 """Cells of a result in a line."""
+
+
+async def effects_command(*, id: TaskId = None, common: Common) -> int:
+    """`effects`, with its options."""
+    client = await common.connected()
+    handle = await tasks.find_task(client, id)
+    return await effects(client, handle, await common.at(handle))
 
 
 async def effects(client: Client, handle: Handle, common: Common) -> int:

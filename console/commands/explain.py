@@ -2,16 +2,30 @@
 
 import shutil
 import sys
+from typing import Annotated
 
+import typer
 from temporalio.client import Client
 
+from client import tasks
 from client.history import fetch
 from client.tasks import Handle
 from console.exits import Exit
 from console.explain import explanation, page
 from console.explain import page as one_step
-from console.options import Common
+from console.options import Common, TaskId
 from console.render import document
+
+
+async def explain_command(
+    *,
+    id: TaskId = None,
+    step: Annotated[str | None, typer.Option(metavar="STEP", help="Only what concerns this step.")] = None,
+    common: Common,
+) -> int:
+    """`explain`, with its options."""
+    client = await common.connected()
+    return await explain(client, await tasks.find_task(client, id), common, step)
 
 
 async def explain(client: Client, handle: Handle, common: Common, step: str | None) -> int:

@@ -3,19 +3,36 @@
 import sys
 import tempfile
 from pathlib import Path
+from typing import Annotated
 
+import typer
 from temporalio.client import Client, WorkflowHistory
 
 from client import export as exporting
+from client import tasks
 from client.export import Export
 from client.problem import Problem
 from client.tasks import Handle
 from console.exits import Exit
 from console.explain import explanation
-from console.options import Common
+from console.options import Common, TaskId
 from console.render import document
 
 STDOUT = "-"
+
+
+async def export_command(
+    *,
+    id: TaskId = None,
+    file: Annotated[str, typer.Argument(metavar="FILE", help="Where to; `-` is standard output.")] = "-",
+    redact: Annotated[bool, typer.Option("--redact", help="Placeholders for values: it can be given away.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Overwrite FILE if it exists.")] = False,
+    common: Common,
+) -> int:
+    """`export`, with its options."""
+    require_writable(file, force=force)
+    client = await common.connected()
+    return await export(client, await tasks.find_task(client, id), common, file, redact=redact, force=force)
 
 
 def require_writable(file: str, *, force: bool) -> None:

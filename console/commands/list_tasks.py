@@ -5,8 +5,9 @@ import shutil
 import sys
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
+import typer
 from pydantic import BaseModel, ConfigDict
 from rich.cells import cell_len, set_cell_size
 from temporalio.api.enums.v1 import EventType
@@ -35,6 +36,18 @@ MIN_ID = 20
 MIN_TEXT = 12
 MIN_FAULT = 10
 """Columns that a terminal keeps for an id, for the task's words and for its last fault."""
+
+
+async def list_command(
+    *,
+    status: Annotated[str | None, typer.Option(metavar="STATUS", help="Only those that stand so.")] = None,
+    query: Annotated[str | None, typer.Option(metavar="FILTER", help="Only those that this filter finds.")] = None,
+    limit: Annotated[int, typer.Option(min=1, help="How many at most.")] = 20,
+    common: Common,
+) -> int:
+    """`list`, with its options."""
+    wanted = status_named(status)
+    return await tasks(await common.connected(), common, status=wanted, query=query, limit=limit)
 
 
 class Listed(BaseModel):

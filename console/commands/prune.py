@@ -1,7 +1,9 @@
 """`prune`: delete what closed tasks left in the workers' store."""
 
 from datetime import UTC, datetime, timedelta
+from typing import Annotated
 
+import typer
 from temporalio.client import Client
 
 from client import workers
@@ -9,6 +11,17 @@ from console.exits import Exit
 from console.options import Common
 from console.render import document
 from workflows.inspect import Pruned
+
+
+async def prune_command(
+    *,
+    days: Annotated[
+        float, typer.Option("--older-than", metavar="DAYS", min=0, help="Only what is older; an hour at least.")
+    ] = 30,
+    common: Common,
+) -> int:
+    """`prune`, with its options."""
+    return await prune(await common.connected(), common, days)
 
 
 async def prune(client: Client, common: Common, days: float) -> int:

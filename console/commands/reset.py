@@ -1,17 +1,43 @@
 """`reset`: a task goes on from just before a step, in a new run of the same task."""
 
+from typing import Annotated
+
+import typer
 from temporalio.client import Client
 
 from client import reset as resetting
+from client import tasks
 from client.connection import ui_url
-from client.reset import Fate, ResetResult, named
+from client.problem import Problem
+from client.reset import Fate, Reset, named
 from client.tasks import Handle
 from client.text import printable, starter
 from console.commands import show
 from console.commands.undo import RollbackView
 from console.exits import Exit
-from console.options import Common
+from console.options import Common, TaskId
 from console.render import document
+
+
+async def reset_command(
+    *,
+    id: TaskId = None,
+    to: Annotated[str, typer.Option(metavar="STEP", help="The step that is to be done again; `plan:N` asks anew.")],
+    undo: Annotated[bool, typer.Option("--undo", help="First undo the effects after STEP that stand.")] = False,
+    keep: Annotated[bool, typer.Option("--keep", help="Let them stay, and tell the planner of them.")] = False,
+    reason: Annotated[str | None, typer.Option(metavar="TEXT", help="Why, for the history.")] = None,
+    common: Common,
+) -> int:
+    """`reset`, with its options.
+
+    Raises:
+        Problem: both --undo and --keep.
+    """
+    if undo and keep:
+        raise Problem("usage", "`--undo` and `--keep` do not go together", "give one of them")
+    fate = Fate.UNDO if undo else Fate.KEEP if keep else None
+    client = await common.connected()
+    return await reset(client, await tasks.find_task(client, id), common, to=to, why=reason, fate=fate)
 
 
 async def reset(

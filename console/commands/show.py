@@ -5,12 +5,15 @@ import json
 import os
 import sys
 from datetime import UTC, datetime
+from typing import Annotated
 
+import typer
 from pydantic import JsonValue
 from temporalio.api.common.v1 import Payload
 from temporalio.api.history.v1 import HistoryEvent
 from temporalio.client import Client
 
+from client import tasks
 from client.connection import ui_url
 from client.follow import Follower, Snapshot, View, fetch_state
 from client.history import fetch
@@ -23,7 +26,7 @@ from client.text import printable, starter
 from client.workers import ask
 from console.exits import Exit, exit_code
 from console.explain import words, world
-from console.options import Common
+from console.options import Common, Jsonl, TaskId
 from console.render import document, tree
 from console.render.live import Live
 from console.render.terminal import Paint, size
@@ -34,6 +37,25 @@ from workflows.inspect import PayloadInquiry
 from workflows.outcome import Outcome
 from workflows.plan import nearest
 from workflows.record import StepStatus
+
+
+async def show_command(
+    *,
+    id: TaskId = None,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Stay until the task ends.")] = False,
+    result: Annotated[str | None, typer.Option(metavar="STEP", help="Only what this step returned, whole.")] = None,
+    jsonl: Jsonl = False,
+    common: Common,
+) -> int:
+    """`show`, with its options."""
+    check(common, jsonl=jsonl, follows=follow)
+    client = await common.connected()
+    handle = await tasks.find_task(client, id)
+    if result is not None:
+        return await print_result(client, handle, await common.at(handle), result)
+    if follow:
+        return await follow_task(client, handle, common, jsonl=jsonl)
+    return await show(client, handle, common)
 
 
 async def print_result(client: Client, handle: Handle, common: Common, step: str) -> int:
@@ -87,7 +109,7 @@ def check(common: Common, *, jsonl: bool, follows: bool) -> None:
         raise Problem("usage", reason, "leave it out, or follow the task")
 
 
-async def follow(client: Client, handle: Handle, common: Common, *, jsonl: bool = False) -> int:
+async def follow_task(client: Client, handle: Handle, common: Common, *, jsonl: bool = False) -> int:
     """Show what happens until the task ends; Ctrl-C leaves it running and says how to come back."""
     view = await _view(client, handle, await common.at(handle), jsonl)
     outcome = await to_the_end(client, handle, view, is_attended=is_attended(common, jsonl=jsonl))

@@ -1,34 +1,34 @@
 """`tools` and `call`: what a worker can do, and one step of it."""
 
-import json
 import sys
-from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-from pydantic import JsonValue
+import typer
 from temporalio.client import Client
 
 from client.problem import Problem
-from client.start import new_id
-from client.text import one_line, printable
+from client.text import printable
 from client.workers import ask
 from console.commands import show
-from console.exits import Exit, exit_code
+from console.exits import Exit
 from console.options import Common
-from console.render import document, tree
+from console.render import document
 from console.render.terminal import size, wrapped
-from console.render.views import Aside
 from workflows import routing
-from workflows.agent import AgentWorkflow
-from workflows.budget import Limits
 from workflows.inspect import ToolCard, ToolsInquiry
-from workflows.plan import Step, nearest
-from workflows.record import StepStatus
-from workflows.task import Task
+from workflows.plan import nearest
 
-AN_OBJECT = """write an object, e.g. '{"query": "refund"}', or @FILE"""
 MIN_ROOM = 20
 """Cells below which a column is none."""
+
+
+async def tools_command(
+    *,
+    kind: Annotated[str | None, typer.Argument(metavar="KIND", help="One tool, with what it takes.")] = None,
+    common: Common,
+) -> int:
+    """`tools`, with its options."""
+    return await tools(await common.connected(), common, kind)
 
 
 async def tools(client: Client, common: Common, kind: str | None) -> int:
@@ -49,73 +49,6 @@ async def tools(client: Client, common: Common, kind: str | None) -> int:
         if found.left_out and kind is None:
             show.say(f"Not offered, since this worker has no model: {printable(', '.join(found.left_out))}")
     return Exit.COMPLETED
-
-
-async def call(client: Client, common: Common, kind: str, arguments: dict[str, JsonValue]) -> int:
-    """Run one step through the same boundary as every plan, and print what came back.
-
-    In a pipe stdout has the result alone, so that a program can read it; what became of the call is on stderr.
-    """
-    plan = (Step(id="call", kind=kind, args=arguments),)
-    task = Task(text=f"call {kind}", plan=plan, plan_only=True, limits=Limits(replans=0))
-    handle = await client.start_workflow(
-        AgentWorkflow.run, task, id=new_id(task.text), task_queue=common.queue, static_summary=f"call {kind}"
-    )
-    attended = show.is_attended(common)
-    outcome = await show.to_the_end(client, handle, Aside(common), is_attended=attended)
-    if common.json:
-        print(document.of_task(outcome, handle.result_run_id, None))
-        return exit_code(outcome)
-    told = sys.stdout if sys.stdout.isatty() else sys.stderr
-    for step in outcome.steps:
-        for line in tree.step_lines(outcome, step):
-            print(line, file=told)
-        if step.status is StepStatus.COMPLETED:
-            print(document.written(step.result))
-    if not outcome.steps:
-        print(one_line(outcome.reason), file=told)
-    return exit_code(outcome)
-
-
-def read_arguments(text: str) -> dict[str, JsonValue]:
-    """Read a tool's arguments: a JSON object, or @FILE that holds one.
-
-    Raises:
-        Problem: it is neither, or nothing that can be sent.
-    """
-    try:
-        read: Any = json.loads(_text_of(text[1:]) if text.startswith("@") else text)
-    except RecursionError as error:
-        raise _too_deep() from error
-    except ValueError as error:
-        raise Problem("bad_arguments", f"The arguments are no JSON ({error})", AN_OBJECT) from error
-    if not isinstance(read, dict):
-        raise Problem("bad_arguments", "The arguments must be a JSON object", AN_OBJECT)
-    _require_sendable(read)
-    return read
-
-
-def _require_sendable(read: dict[str, Any]) -> None:
-    try:
-        json.dumps(read, ensure_ascii=False).encode()
-        Step(id="call", kind="call", args=read).model_dump_json()
-    except UnicodeEncodeError as error:
-        half = ascii(error.object[error.start])
-        raise Problem("bad_arguments", f"The arguments hold half a letter ({half})", "write it whole") from error
-    except (RecursionError, ValueError) as error:  # pydantic's limit is lower than Python's
-        raise _too_deep() from error
-
-
-def _too_deep() -> Problem:
-    return Problem("bad_arguments", "The arguments are nested too deeply", "make them flatter")
-
-
-def _text_of(file: str) -> str:
-    try:
-        return Path(file).read_text(encoding="utf-8")
-    except OSError as error:
-        reason = f"The file {file!r} cannot be read ({error.strerror})"
-        raise Problem("bad_arguments", reason, "check what stands behind the @") from error
 
 
 def _head(card: ToolCard) -> None:

@@ -4,7 +4,9 @@ import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC
+from typing import Annotated
 
+import typer
 from pydantic import JsonValue
 from temporalio.client import Client
 
@@ -14,7 +16,7 @@ from client.text import cut, one_line, printable, starter
 from client.workers import ask, too_old
 from console.exits import Exit
 from console.explain.words import count, moment
-from console.options import Common
+from console.options import Common, TaskId
 from console.render import document
 from console.render.terminal import Paint, size, wrapped
 from workflows.inspect import CallCard, ResultCard, TranscriptInquiry, TurnCard
@@ -32,6 +34,18 @@ FENCE = re.compile(r'<data from="[^"\n]*">\n|\n</data>')
 """The marks around text from the world; a model cannot be told one that is not ours."""
 STOPPED = {"cut": "cut off at its limit, so nothing of it was used", "refused": "declined to answer"}
 """How a reply ended that did not end as usual."""
+
+
+async def transcript_command(
+    *,
+    id: TaskId = None,
+    full: Annotated[bool, typer.Option("--full", help="All of each turn, with the marks around foreign text.")] = False,
+    common: Common,
+) -> int:
+    """`transcript`, with its options."""
+    client = await common.connected()
+    handle = await tasks.find_task(client, id)
+    return await transcript(client, handle, await common.at(handle), full=full)
 
 
 def turn_lines(cards: Sequence[TurnCard], names: Mapping[str, str], *, full: bool) -> Iterator[str]:

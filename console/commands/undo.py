@@ -8,6 +8,7 @@ from typing import Any
 
 from temporalio.client import Client
 
+from client import tasks
 from client import undo as undoing
 from client.connection import ui_url
 from client.follow import Snapshot
@@ -16,13 +17,19 @@ from client.text import cut, one_line, printable, starter
 from client.undo import Rollback
 from console.commands import show
 from console.exits import Exit
-from console.options import Common
+from console.options import Common, TaskId
 from console.render import document
 from console.render.tree import MAX_REASON
 from console.render.views import Aside
 from workflows.details import SIGNS
 from workflows.outcome import Outcome
 from workflows.record import StepStatus, UndoRecord
+
+
+async def undo_command(*, id: TaskId = None, common: Common) -> int:
+    """`undo`, with its options."""
+    client = await common.connected()
+    return await undo(client, await tasks.find_task(client, id), common)
 
 
 class RollbackView(Aside):

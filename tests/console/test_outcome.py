@@ -13,7 +13,7 @@ from temporalio.worker import UnsandboxedWorkflowRunner, Worker
 
 from client import tasks
 from client.problem import Problem
-from client.start import start, wanted
+from client.start import TaskOptions, build_task, start
 from client.tasks import final_outcome, query_progress
 from console.exits import exit_code
 from replan import Refused, tool
@@ -21,7 +21,7 @@ from tests.harness import DONE, plan, staged, step
 from workflows.plan import GiveUp
 from workflows.task import TaskStatus
 
-LIMITS = {"tool_calls": 100, "replans": 0, "deadline": None}
+TASK = build_task(TaskOptions(text="do it", limits={"tool_calls": 100, "replans": 0, "deadline": None}))
 
 
 class Word(BaseModel):
@@ -50,7 +50,7 @@ async def test_the_outcome_is_read_however_a_task_ended(
 ) -> None:
     """From the result, or from the details of the failure."""
     async with staged(client, tmp_path, [refuse], proposals) as stage:
-        handle = await start(client, wanted("x", None, None, LIMITS), id=None, queue=stage.queue, again=False)
+        handle = await start(client, TASK, id=None, queue=stage.queue, again=False)
         outcome = await final_outcome(handle)
 
     assert (outcome.status, exit_code(outcome)) == (status, exit)
@@ -58,7 +58,7 @@ async def test_the_outcome_is_read_however_a_task_ended(
 
 async def test_a_terminated_task_is_told_by_the_server(client: Client) -> None:
     """Nobody wrote an outcome: its words come from the memo, its end from the server."""
-    handle = await start(client, wanted("do it", None, None, LIMITS), id=None, queue="nobody", again=False)
+    handle = await start(client, TASK, id=None, queue="nobody", again=False)
     await handle.terminate()
     outcome = await final_outcome(handle)
 
@@ -69,7 +69,7 @@ async def test_a_terminated_task_is_told_by_the_server(client: Client) -> None:
 
 async def test_a_task_without_a_worker_has_no_progress(client: Client) -> None:
     """A query that nobody answers is no error."""
-    handle = await start(client, wanted("do it", None, None, LIMITS), id=None, queue="nobody", again=False)
+    handle = await start(client, TASK, id=None, queue="nobody", again=False)
 
     assert await query_progress(handle) is None
     await handle.terminate()

@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from functools import cache
+from itertools import groupby
 from typing import Any, NamedTuple, get_args, get_type_hints
 
 import pytest
@@ -15,8 +16,9 @@ from typer.main import get_command
 import worker
 from client.follow import Silent
 from client.problem import ProblemKind
+from console import app as application
 from console import remedies
-from console.app import GROUPS, app
+from console.app import app
 from console.entry import UNREAD
 from console.exits import OF_PROBLEM, Exit, exit_code
 from console.render import document
@@ -312,13 +314,14 @@ def test_every_exit_code_is_explained() -> None:
 
 
 ROOT_COMMAND: Any = get_command(app)  # Typer keeps the classes of its commands private
-COMMANDS: dict[str, Any] = ROOT_COMMAND.commands
+COMMANDS: dict[str, Any] = {name: application.load(name) for name in application.COMMANDS}
 COMMON = {row[0].split()[0] for row in tables(CONSOLE["The console"])["option"]}
 
 
 def test_every_command_is_in_its_group() -> None:
     """In the order of `--help`."""
-    words = [word for group, members in GROUPS.items() for word in (group, *members)]
+    by_group = groupby(application.COMMANDS.items(), key=lambda one: one[1].group)
+    words = [word for group, members in by_group for word in (group, *(name for name, _ in members))]
 
     assert [heading for heading in CONSOLE if heading in words] == words
     assert set(CONSOLE) == {*words, "The console", "Exit codes", "The JSON document", "Completion"}

@@ -11,7 +11,7 @@ from temporalio.client import Client
 
 from client.connection import ui_url
 from client.problem import Problem
-from client.start import MAX_PLAN, kinds, new_id, read_plan, start, wanted
+from client.start import MAX_PLAN, TaskOptions, build_task, kinds, new_id, read_plan, start
 from console.exits import OF_PROBLEM
 from tests.harness import step
 from workflows.budget import Limits
@@ -85,7 +85,8 @@ def test_a_plan_file_is_read(tmp_path: Path) -> None:
 
 def given(text: str | None = "a task", plan: Path | None = None, **limits: Any) -> Task:
     """What the options ask for."""
-    return wanted(text, plan, None, {"tool_calls": 100, "replans": 2, "deadline": None, **limits})
+    all_limits = {"tool_calls": 100, "replans": 2, "deadline": None, **limits}
+    return build_task(TaskOptions(text=text, plan=plan, limits=all_limits))
 
 
 def test_options_become_a_task() -> None:
@@ -117,11 +118,9 @@ def test_a_plan_alone_names_the_task(tmp_path: Path) -> None:
 
 def test_what_nobody_said_is_left_to_the_task() -> None:
     """Strategy, planner and schema are the task's own where the command line names none."""
-    said = {"strategy": "react", "planner": None, "result_schema": {"type": "string"}}
+    options = TaskOptions(text="x", limits={"replans": 2}, strategy="react", result_schema={"type": "string"})
 
-    assert wanted("x", None, None, {"replans": 2}, **said) == Task(
-        text="x", strategy="react", result_schema={"type": "string"}
-    )
+    assert build_task(options) == Task(text="x", strategy="react", result_schema={"type": "string"})
 
 
 @pytest.mark.parametrize(
@@ -131,7 +130,7 @@ def test_a_plan_file_keeps_what_the_task_was_asked_with(tmp_path: Path, said: di
     """What `--dry-run --json` printed is run as it was shown, but for what the command line says."""
     file = tmp_path / "plan.json"
     file.write_text(json.dumps({"steps": [], "options": {"strategy": "react", "planner": "offline"}}))
-    read = wanted("x", file, None, {}, **said)
+    read = build_task(TaskOptions(text="x", plan=file, **said))
 
     assert (read.strategy, read.planner) == ("react", planner)
 
