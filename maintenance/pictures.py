@@ -19,7 +19,7 @@ from rich.text import Text
 
 from console.demo import ROOT, TASK, Playground, opened, starter
 from console.exits import Exit
-from console.render.terminal import DONE, wrapped
+from console.render.terminal import DONE, wrap
 
 if TYPE_CHECKING:  # of the extra `pictures`, which only the photographs need
     from playwright.sync_api import Locator, Page
@@ -130,7 +130,8 @@ def pictures(playground: Playground) -> Iterator[tuple[str, bytes]]:
 def _typed(*words: str) -> str:
     """A command line as a person types it, in bold."""
     line = f"$ python starter.py {' '.join(json.dumps(word) if ' ' in word else word for word in words)}"
-    return f"\x1b[1m{wrapped(line, COLUMNS)}\x1b[0m\n"
+    rows = "\n".join(wrap(line, COLUMNS))
+    return f"\x1b[1m{rows}\x1b[0m\n"
 
 
 def _page_of(playground: Playground, *words: str) -> str:

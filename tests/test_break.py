@@ -55,7 +55,7 @@ BROKEN = {
     "503:2": Broken(0, 3, ["server_error"] * 2, "retry", "server_error twice, waited "),
     "timeout:1": Broken(0, 2, ["timeout"], "retry", "timeout once, waited "),
     "lost:1": Broken(0, 2, ["unreachable"], "retry", "unreachable once, waited "),
-    "401": Broken(3, 1, ["unauthorized"], "escalate", "neither time nor another plan can help -> a person, no retry"),
+    "401": Broken(3, 1, ["unauthorized"], "escalate", "neither a retry nor a new plan can help -> a person"),
 }
 """By FAULT; N is per worker, so that each test has a kind of its own."""
 

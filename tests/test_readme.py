@@ -83,7 +83,7 @@ def test_make_demo_shows_a_replan_and_leaves_nothing_behind(tmp_path: Path) -> N
     left = subprocess.run(["pgrep", "-f", "replan-demo-"], capture_output=True, text=True, check=False).stdout
 
     assert done.returncode == 0, done.stdout + done.stderr
-    assert all(words in done.stdout for words in ("Plan 1", "Plan 2  because book was refused", "Completed in"))
+    assert all(words in done.stdout for words in ("Plan 1", "Plan 2  because book was rejected", "Completed in"))
     assert left == ""
 
 

@@ -16,7 +16,7 @@ from console.commands import show
 from console.exits import exit_code
 from console.options import Common
 from console.render import document, tree
-from console.render.views import Aside
+from console.render.views import StderrView
 from workflows.agent import AgentWorkflow
 from workflows.budget import Limits
 from workflows.plan import Step
@@ -48,7 +48,7 @@ async def call(client: Client, common: Common, kind: str, arguments: dict[str, J
         AgentWorkflow.run, task, id=new_id(task.text), task_queue=common.queue, static_summary=f"call {kind}"
     )
     attended = show.is_attended(common)
-    outcome = await show.to_the_end(client, handle, Aside(common), is_attended=attended)
+    outcome = await show.to_the_end(client, handle, StderrView(common), is_attended=attended)
     if common.json:
         print(document.of_task(outcome, handle.result_run_id, None))
         return exit_code(outcome)

@@ -23,7 +23,7 @@ from client.workflow_task import ROLLBACK, FailingTask, failing
 from console.exits import Exit
 from console.options import Common
 from console.render import document
-from console.render.terminal import size, wrapped
+from console.render.terminal import terminal_size, wrap
 from runtime.client import VALUE_TYPES, Misconfigured, NoNamespace, NotConnected, connect
 from runtime.process import version
 from workflows.attributes import TYPES
@@ -373,7 +373,8 @@ def _line(check: Check, width: int) -> str:
     """One line, wrapped below its last column on a terminal."""
     head = f"{check.status[:4]:<4}  {one_line(check.name):<{width}}  "  # `skip`
     remedy = f" -> {check.remedy}" if check.remedy else ""
-    line = " " * len(head) + one_line(check.found + remedy)
-    if sys.stdout is not None and sys.stdout.isatty():
-        line = wrapped(line, size(sys.stdout)[0])
-    return head + line[len(head) :]
+    text = one_line(check.found + remedy)
+    if not sys.stdout.isatty():
+        return head + text
+    first, *rest = wrap(" " * len(head) + text, terminal_size(sys.stdout)[0])
+    return "\n".join([head + first[len(head) :], *rest])

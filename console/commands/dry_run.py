@@ -1,6 +1,5 @@
 """`start --dry-run`: the plan that a task would begin with, what it would change, and what of that can be undone."""
 
-import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -12,7 +11,7 @@ from client.workers import ask, too_old
 from console.exits import Exit
 from console.options import Common
 from console.render import document
-from console.render.terminal import size, wrapped
+from console.render.terminal import print_lines
 from workflows.catalogue import Effect, ToolSpec
 from workflows.inspect import Draft, PlanInquiry
 from workflows.outcome import Ending
@@ -158,9 +157,7 @@ async def show_plan(client: Client, task: Task, common: Common) -> int:
     if common.json:
         print(document.of_anything(draft_fields(task, found, ending)))
     else:
-        live = sys.stdout is not None and sys.stdout.isatty()
-        for line in draft_lines(task, found, ending):
-            print(wrapped(line, size(sys.stdout)[0]) if live else line)
+        print_lines(draft_lines(task, found, ending))
     if ending.code in ("plan_refused", "task_refused"):
         return Exit.BAD_USAGE
     return {TaskStatus.FAILED: Exit.FAILED, TaskStatus.ESCALATED: Exit.NEEDS_PERSON}.get(ending.status, Exit.COMPLETED)

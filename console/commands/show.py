@@ -28,10 +28,10 @@ from console.exits import Exit, exit_code
 from console.explain import words, world
 from console.options import Common, Jsonl, TaskId
 from console.render import document, tree
-from console.render.live import Live
-from console.render.terminal import Paint, size
+from console.render.live import LiveView
+from console.render.terminal import print_lines, terminal_size
 from console.render.tree import WIDTH
-from console.render.views import Aside, Events, Lines
+from console.render.views import EventsView, LinesView, StderrView
 from workflows.catalogue import Effect
 from workflows.inspect import PayloadInquiry
 from workflows.outcome import Outcome
@@ -113,7 +113,7 @@ async def follow_task(client: Client, handle: Handle, common: Common, *, jsonl: 
     """Show what happens until the task ends; Ctrl-C leaves it running and says how to come back."""
     view = await _view(client, handle, await common.at(handle), jsonl)
     outcome = await to_the_end(client, handle, view, is_attended=is_attended(common, jsonl=jsonl))
-    if isinstance(view, Events):
+    if isinstance(view, EventsView):
         view.close(json.loads(await _document(client, handle, outcome)))
     elif common.json:
         print(await _document(client, handle, outcome))
@@ -146,15 +146,12 @@ async def show(client: Client, handle: Handle, common: Common) -> int:
     if common.json:
         print(await _document(client, handle, outcome))
         return exit_code(outcome)
-    place, live = _place(client, handle), sys.stdout.isatty()
-    width = size(sys.stdout)[0] if live else WIDTH
-    now = tree.Now(datetime.now(UTC), snapshot.attempts) if snapshot else None
-    body, closing = tree.body(outcome, place, width, now), tree.closing(outcome)
-    body += [printable(f"  ● {what}") for what in snapshot.doing] if snapshot else []
-    closing += [printable(words.rolled_back(handle.id, rolled_back))] if rolled_back else []
-    closing += await _effects(client, handle, outcome, rolled_back)
-    for line in Paint.of(sys.stdout).whole(body, closing, width) if live else body + closing:
-        print(line)
+    live = tree.LiveState(datetime.now(UTC), sight.attempts) if sight else None
+    lines = tree.body(outcome, _place(client, handle), _width(), live)
+    lines += [tree.activity_line(what) for what in sight.doing] if sight else []
+    lines += tree.closing(outcome)
+    lines += [printable(words.rolled_back(handle.id, rolled_back))] if rolled_back else []
+    print_lines(lines + await _effects(client, handle, outcome, rolled_back))
     return exit_code(outcome)
 
 
@@ -186,12 +183,12 @@ async def detached(client: Client, handle: Handle, common: Common) -> int:
 async def _view(client: Client, handle: Handle, common: Common, jsonl: bool) -> View:
     place = _place(client, handle)
     if jsonl:
-        return Events(common, (await handle.describe()).run_id, place, sys.stdout)
+        return EventsView(common, (await handle.describe()).run_id, place, sys.stdout)
     if common.json:
-        return Aside(common)
+        return StderrView(common)
     if sys.stdout.isatty() and os.environ.get("TERM", "dumb") != "dumb":
-        return Live(common, handle.id, place, sys.stdout)
-    return Lines(common, place, say, size(sys.stdout)[0] if sys.stdout.isatty() else WIDTH)
+        return LiveView(common, handle.id, place, sys.stdout)
+    return LinesView(common, place, say, _width())
 
 
 async def _standing(client: Client, handle: Handle, common: Common) -> tuple[Outcome, Snapshot | None]:
@@ -226,9 +223,10 @@ def _place(client: Client, handle: Handle) -> str | None:
     return ui_url(client.service_client.config.target_host, client.namespace, handle.id)
 
 
+def _width() -> int:
+    return terminal_size(sys.stdout)[0] if sys.stdout.isatty() else WIDTH
+
+
 def say(line: str) -> None:
     """Print a line, wrapped on a terminal and whole in a file."""
-    if sys.stdout.isatty():
-        width, _ = size(sys.stdout)
-        line = "\n".join(tree.wrapped(part, width) for part in line.split("\n"))
-    print(line, flush=True)
+    print_lines([line])

@@ -13,7 +13,7 @@ from console.commands import show
 from console.exits import Exit
 from console.options import Common
 from console.render import document
-from console.render.terminal import size, wrapped
+from console.render.terminal import terminal_size, wrap
 from workflows import routing
 from workflows.inspect import ToolCard, ToolsInquiry
 from workflows.plan import nearest
@@ -54,8 +54,8 @@ async def tools(client: Client, common: Common, kind: str | None) -> int:
 def _head(card: ToolCard) -> None:
     """Print what a tool changes and what it does, on a terminal in two columns."""
     name, does = printable(f"{card.spec.kind:<16} {card.spec.effect:<14} "), printable(card.description.splitlines()[0])
-    room = size(sys.stdout)[0] - len(name) if sys.stdout.isatty() else 0
-    rows = wrapped(does, room).split("\n") if room >= MIN_ROOM else [does]
+    room = terminal_size(sys.stdout)[0] - len(name) if sys.stdout.isatty() else 0
+    rows = wrap(does, room) if room >= MIN_ROOM else [does]
     print("\n".join([name + rows[0], *(" " * len(name) + row for row in rows[1:])]))
 
 

@@ -1,7 +1,6 @@
 """`transcript`: what a task's model was told and what it said, turn by turn, as a worker's store has it."""
 
 import re
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC
 from typing import Annotated
@@ -15,10 +14,11 @@ from client.tasks import Handle
 from client.text import cut, one_line, printable, starter
 from client.workers import ask, too_old
 from console.exits import Exit
-from console.explain.words import count, moment
+from console.explain.words import moment
 from console.options import Common, TaskId
 from console.render import document
-from console.render.terminal import Paint, size, wrapped
+from console.render.terminal import Line, print_lines
+from console.render.tree import count
 from workflows.inspect import CallCard, ResultCard, TranscriptInquiry, TurnCard
 from workflows.plan import canonical
 
@@ -32,6 +32,7 @@ MAX_INLINE = 100
 INDENT = " " * 6
 FENCE = re.compile(r'<data from="[^"\n]*">\n|\n</data>')
 """The marks around text from the world; a model cannot be told one that is not ours."""
+SIGN_COLOURS = {">": "cyan", "←": "cyan", "<": "green", "→": "green", "✗": "red", "≡": "yellow", "·": "yellow"}
 STOPPED = {"cut": "cut off at its limit, so nothing of it was used", "refused": "declined to answer"}
 """How a reply ended that did not end as usual."""
 
@@ -53,7 +54,7 @@ def turn_lines(cards: Sequence[TurnCard], names: Mapping[str, str], *, full: boo
     before: TurnCard | None = None
     for index, card in enumerate(cards):
         if before is not None and card.task != before.task:
-            yield f"Carried on by {printable(names.get(card.task, card.task))}"
+            yield Line(f"Carried on by {printable(names.get(card.task, card.task))}", "bold")
         yield _heading(card, before)
         yield from _turn(card, cards[:index], full=full)
         before = card
@@ -85,30 +86,35 @@ def _heading(card: TurnCard, before: TurnCard | None) -> str:
     when = moment(card.at)
     if before is not None and card.at.astimezone(UTC).date() == before.at.astimezone(UTC).date():
         when = when.rpartition(" ")[2]
-    return printable("  ".join(filter(None, [what, card.planner, when, tokens])))
+    return Line(printable("  ".join(filter(None, [what, card.planner, when, tokens]))), "bold", 0, len(what))
 
 
 def _turn(card: TurnCard, earlier: Sequence[TurnCard], *, full: bool) -> Iterator[str]:
     if not is_conversation([card]):
-        yield "  · no model was asked"
+        yield _said("·", "no model was asked")
     calls = _answered(card, earlier)
     for result in card.results:
         yield _result(result, calls, full=full)
         yield from _text(result.text, full=full)
     if card.told:
-        yield "  > asked to summarise" if card.upto else "  > told"
+        yield _said(">", "asked to summarise" if card.upto else "told")
         yield from _text(card.told, full=full)
     if card.said:
-        yield "  ≡ in their place" if card.upto else "  < said"
+        yield _said("≡", "in their place") if card.upto else _said("<", "said")
         yield from _text(card.said, full=full, most=MAX_SAID, rows=len(card.said))
     for call in card.calls:
-        yield f"  → {_name(call, card.calls, full=full)}"
+        yield _said("→", _name(call, card.calls, full=full))
         yield from _args(call, full=full)
     if card.stop in STOPPED:
-        yield f"  ✗ {STOPPED[card.stop]}"
+        yield _said("✗", STOPPED[card.stop])
     for reason in card.rejected:
-        yield "  ✗ could not be used"
+        yield _said("✗", "could not be used")
         yield from _text(reason, full=full)
+
+
+def _said(sign: str, text: str) -> Line:
+    """`  > told`: who speaks, in the colour of the sign."""
+    return Line(f"  {sign} {text}", SIGN_COLOURS[sign], start=2)
 
 
 def _answered(card: TurnCard, earlier: Sequence[TurnCard]) -> tuple[CallCard, ...]:
@@ -123,7 +129,7 @@ def _answered(card: TurnCard, earlier: Sequence[TurnCard]) -> tuple[CallCard, ..
 def _result(result: ResultCard, calls: Sequence[CallCard], *, full: bool) -> str:
     call = next((call for call in calls if call.id == result.call_id), None)
     name = _name(call, calls, full=full) if call else cut(one_line(result.call_id), MAX_NAME)
-    return f"  ✗ {name} failed" if result.is_error else f"  ← {name}"
+    return _said("✗", f"{name} failed") if result.is_error else _said("←", name)
 
 
 def _name(call: CallCard, calls: Sequence[CallCard], *, full: bool) -> str:
@@ -187,7 +193,7 @@ async def transcript(client: Client, handle: Handle, common: Common, *, full: bo
         told = [card.model_dump(mode="json") for card in cards]
         print(document.of_anything({"task_id": handle.id, "run": run, "tasks": names, "turns": told}))
         return Exit.COMPLETED
-    _print(_lines(handle.id, cards, names, full=full))
+    print_lines(_lines(handle.id, cards, names, full=full))
     return Exit.COMPLETED
 
 
@@ -219,11 +225,3 @@ def _lines(id: str, cards: Sequence[TurnCard], names: dict[str, str], *, full: b
     first = names.get(cards[0].task, cards[0].task)
     carried = f"; it carries on {first}" if first != id else ""
     return [printable(f"{id}  {tally(cards)}{carried}"), *turn_lines(cards, names, full=full)]
-
-
-def _print(lines: Sequence[str]) -> None:
-    """On a terminal wrapped and in colours, elsewhere as they are."""
-    paint, live = Paint.of(sys.stdout), sys.stdout.isatty()
-    width = size(sys.stdout)[0]
-    for line in lines:
-        print(paint.turn(wrapped(line, width) if live else line))

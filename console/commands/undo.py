@@ -20,7 +20,7 @@ from console.exits import Exit
 from console.options import Common, TaskId
 from console.render import document
 from console.render.tree import MAX_REASON
-from console.render.views import Aside
+from console.render.views import StderrView
 from workflows.details import SIGNS
 from workflows.outcome import Outcome
 from workflows.record import StepStatus, UndoRecord
@@ -32,7 +32,7 @@ async def undo_command(*, id: TaskId = None, common: Common) -> int:
     return await undo(client, await tasks.find_task(client, id), common)
 
 
-class RollbackView(Aside):
+class RollbackView(StderrView):
     """Prints what became of each effect, as soon as that is known."""
 
     def __init__(self, common: Common, task_id: str) -> None:

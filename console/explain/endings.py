@@ -9,6 +9,7 @@ from client.text import starter
 from console.explain import faults, words
 from console.explain.words import Item, Sentence
 from console.remedies import ENDINGS, FAULTS
+from console.render.tree import count
 from workflows import ids
 from workflows.budget import Limits
 from workflows.faults import Applied, Code
@@ -120,9 +121,7 @@ def _why(story: Story, end: End) -> Sentence | None:
     if code in ("tokens", "usd"):
         return Sentence(text="What a call may use is reserved before it is made, and there was no room for the next.")
     if code == "tool_calls":
-        return Sentence(
-            text=f"It may make {words.count(limits.tool_calls, 'tool call')}, and the next step needed one."
-        )
+        return Sentence(text=f"It may make {count(limits.tool_calls, 'tool call')}, and the next step needed one.")
     if end.status == "cancelled" and story.history.undo_asked:
         return Sentence(text="What may have happened is found out first; what happened is undone, the newest first.")
     if end.status == "cancelled":

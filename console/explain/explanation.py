@@ -12,7 +12,7 @@ from console.explain import endings as remedies
 from console.explain import endings as unattended
 from console.explain import faults as attempts
 from console.explain.words import Cost, Item, Sentence
-from console.render.tree import spent_on_models
+from console.render.tree import count, spent_on_models
 from workflows.task import TaskStatus
 
 COUNTED = {
@@ -112,10 +112,10 @@ def _summary(story: Story, items: Sequence[Item]) -> str:
         how = status(history).replace("_", " ")
         took = f"{how} after {words.seconds((end.at - (history.started_at or end.at)).total_seconds())}"
     done = len({call.step for call in story.done})
-    plans = words.count(len(story.plans), "turn" if story.in_turns else "plan") if story.plans else "no plan in force"
-    steps = f", {done} of {words.count(len(story.step_ids), 'step')} finished" if story.step_ids else ""
+    plans = count(len(story.plans), "turn" if story.in_turns else "plan") if story.plans else "no plan in force"
+    steps = f", {done} of {count(len(story.step_ids), 'step')} finished" if story.step_ids else ""
     spent = spent_on_models(history.outcome.spent) if history.outcome else []
-    calls = ", ".join([words.count(tool_calls(story), "tool call"), *spent])
+    calls = ", ".join([count(tool_calls(story), "tool call"), *spent])
     began = f"Started {words.moment(history.started_at)}." if history.started_at else ""
     return " ".join(
         filter(None, [f"{history.task_id} {took}: {plans}{steps}, {calls}.", _deviations(story, items), began])
@@ -127,9 +127,7 @@ def _deviations(story: Story, items: Sequence[Item]) -> str:
         return "No faults."
     named = {**COUNTED, "replan": ANSWERED_BY_A_TURN} if story.in_turns else COUNTED
     decisions = [item.decision for item in items]
-    counts = [
-        words.count(decisions.count(decision), *names) for decision, names in named.items() if decision in decisions
-    ]
+    counts = [count(decisions.count(decision), *names) for decision, names in named.items() if decision in decisions]
     return f"Not as planned: {words.listed(counts)}." if counts else ""
 
 

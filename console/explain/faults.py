@@ -7,6 +7,7 @@ from client.history.records import AttemptFailure, Call, CallEnd, Event, Timer
 from client.history.story import Change, Plan, Story, Turn, diff
 from console.explain import words
 from console.explain.words import Cost, Decision, Item, Sentence
+from console.render.tree import times
 from workflows import ids, routing
 from workflows.faults import Code, Fault
 from workflows.reconciling import Verdict
@@ -90,8 +91,8 @@ def retry_item(call: Call) -> Item:
 
 def _what(call: Call, failings: Sequence[AttemptFailure]) -> str:
     if not words.same(failings):
-        return f"{call_name(call)} failed {words.times(len(failings))}: {words.counted(failings)}."
-    return f"{call_name(call)} {words.failed_as(failings[0], words.times(len(failings)))}"
+        return f"{call_name(call)} failed {times(len(failings))}: {words.counted(failings)}."
+    return f"{call_name(call)} {words.failed_as(failings[0], times(len(failings)))}"
 
 
 def after_attempts(call: Call) -> str:
@@ -350,7 +351,7 @@ def _what_failed(call: Call, failing: AttemptFailure) -> Sentence:
     elif words.same(failings):
         said = f"{words.failed_as(failing, f'at all {len(failings)} attempts')} {_tried(call)}"
     else:
-        said = f"failed {words.times(len(failings))}: {words.counted(failings)}. {_tried(call)}"
+        said = f"failed {times(len(failings))}: {words.counted(failings)}. {_tried(call)}"
     proof = tuple(event for event in (call.ended,) if event)
     return Sentence(text=f"{call_name(call)} {said}{words.observed(failing)}", events=proof)
 

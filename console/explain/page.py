@@ -15,8 +15,8 @@ from client.text import one_line
 from console.explain import explanation, words, world
 from console.explain.explanation import Explanation
 from console.explain.words import Cost, Item, Sentence
-from console.render import terminal
-from console.render.tree import MANY_TURNS
+from console.render.terminal import wrap
+from console.render.tree import MANY_TURNS, count
 from workflows.plan import nearest
 
 FEW = 3
@@ -57,7 +57,7 @@ def _together(row: Sequence[Block], plans: Sequence[Plan]) -> Block:
     """`Turns 3-40: 45 calls, of get_price (30) and search (15).`"""
     kinds = Counter(step.kind for plan in plans for step in plan.steps)
     counted = words.listed(f"{kind} ({number})" for kind, number in kinds.most_common())
-    calls = words.count(kinds.total(), "call")
+    calls = count(kinds.total(), "call")
     first, last = plans[0].turn.call.scheduled, row[-1].at
     proof = tuple(Event(first.run, id) for id in range(first.id, last.id + 1))
     text = f"Turns {plans[0].move}-{plans[-1].move}: {calls}, of {counted}."
@@ -121,9 +121,7 @@ def _heading(one: OneStep) -> Sentence:
         [*([story.steps[one.id].kind] if one.id in story.steps else []), *(call.kind for call in calls)]
     )
     standing = explanation.standing(story, one.id)
-    tried = (
-        f" after {words.count(sum(call.attempt for call in calls), 'attempt')}" if calls and calls[-1].closed else ""
-    )
+    tried = f" after {count(sum(call.attempt for call in calls), 'attempt')}" if calls and calls[-1].closed else ""
     done = [call for call in story.done if call.step == one.id]
     got = f" It returned: {words.stop(words.value(done[-1].result))}" if done else ""
     text = f"{one.id} ({', then '.join(kinds)}) of {story.history.task_id}: {standing}{tried}.{got}"
@@ -313,9 +311,9 @@ def _closing(explained: Explanation) -> Iterator[Row]:
 
 def _costs(cost: Cost) -> list[Sentence]:
     parts = [
-        words.count(cost.failed_attempts, "failed attempt") if cost.failed_attempts else "",
-        words.count(cost.observations, "observation") if cost.observations else "",
-        words.count(cost.planning_calls, "planning call") if cost.planning_calls else "",
+        count(cost.failed_attempts, "failed attempt") if cost.failed_attempts else "",
+        count(cost.observations, "observation") if cost.observations else "",
+        count(cost.planning_calls, "planning call") if cost.planning_calls else "",
         f"{words.seconds(cost.waited)} of waiting" if cost.waited else "",
         f"{words.seconds(cost.lost)} in attempts that left no word" if cost.lost else "",
         f"{words.seconds(cost.unattended)} without a worker" if cost.unattended else "",
@@ -338,8 +336,7 @@ def set_sentence(lead: str, text: str, cited: str, width: int | None) -> list[st
     if width is None:
         return ["  ".join(filter(None, [lead + text, cited]))]
     wide = max(NARROWEST, width)
-    wrapped = terminal.wrapped(text, wide - len(lead)).split("\n")
-    first, *others = wrapped
+    first, *others = wrap(text, wide - len(lead))
     *rows, last = [lead + first, *(" " * min(len(lead), max(0, wide - cell_len(row))) + row for row in others)]
     if not cited:
         return [*rows, last]

@@ -9,6 +9,7 @@ from console.explain import faults, words
 from console.explain import faults as attempts
 from console.explain import faults as following
 from console.explain.words import Cost, Decision, Item, Sentence
+from console.render.tree import count
 from workflows import ids
 from workflows.plan import GiveUp, PassedOver, Question
 
@@ -28,7 +29,7 @@ def _failover(tries: list[tuple[Call, PassedOver]]) -> Item:
     took_over = call.proposed.planner if call.proposed else ""
     then = [Sentence(text=f"So {took_over} was asked in its place.", events=call.events)]
     if later:
-        again = f"It was tried first again at {words.count(len(later), 'later request')}, and could not be used either."
+        again = f"It was tried first again at {count(len(later), 'later request')}, and could not be used either."
         then.append(Sentence(text=again, events=tuple(event for call, _ in later for event in call.events[-1:])))
     return Item(
         what=Sentence(

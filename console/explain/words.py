@@ -9,6 +9,7 @@ from pydantic import BaseModel, ConfigDict, JsonValue
 from client.history.records import ONE_RUN, AttemptFailure, Event
 from client.history.story import Change
 from client.text import one_line, starter
+from console.render.tree import times
 from workflows import routing
 from workflows.details import shorten
 from workflows.faults import Applied, Code, Quadrant
@@ -288,16 +289,6 @@ def counted(failings: Sequence[AttemptFailure]) -> str:
     for failing in failings:
         groups.setdefault(code(failing), []).append(failing)
     return ", ".join(f"{name} {times(len(group))} ({reason(group[-1])})" for name, group in groups.items())
-
-
-def times(number: int) -> str:
-    """`once`, `twice`, `3 times`."""
-    return {1: "once", 2: "twice"}.get(number, f"{number} times")
-
-
-def count(number: int, one: str, many: str | None = None) -> str:
-    """`1 plan`, `2 plans`."""
-    return f"{number} {one if number == 1 else many or one + 's'}"
 
 
 def listed(words: Iterable[str], limit: int = 12) -> str:

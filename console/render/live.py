@@ -10,101 +10,239 @@ from datetime import UTC, datetime
 from types import FrameType, TracebackType
 from typing import Any, Self, TextIO
 
-from client.follow import Silent, Snapshot, View
-from client.text import cut, one_line, printable, starter
+from client.follow import Sight, Silent, View
+from client.text import printable, starter
 from client.workflow_task import FailingTask
 from console.options import Common
 from console.render import tree
-from console.render import tree as closing
-from console.render.terminal import Keys, Paint, Screen, size, wrapped
-from console.render.tree import Block, Columns, duration
-from console.render.views import words, words_failing
+from console.render.terminal import Screen, TerminalEcho, cut_line, terminal_size, wrap
+from console.render.tree import LineGroup, LiveState, RowLayout
+from console.render.views import no_answer, workflow_task_state
 from workflows.outcome import Outcome
 from workflows.record import StepStatus
 
 GIVE_UP = 6
-"""Blocks in a row that find no room, after which no further one is tried."""
+"""Groups in a row that found no room, after which no further group is tried."""
 WORDS = {StepStatus.COMPLETED: "finished"}
-FIRST = (StepStatus.RUNNING, StepStatus.WAITING)
+MOST_IMPORTANT = (StepStatus.RUNNING, StepStatus.WAITING)
+MAX_STEPS = 100
+"""A longer task is not shown whole at its end."""
+ENDING_SIGNALS = (signal.SIGTERM, signal.SIGHUP)
 
 
-def fitted(blocks: Sequence[Block], room: int) -> list[str]:
-    """The lines of `blocks`, in order and at most `room` of them, with `... 143 finished above` for what is left out.
+class LiveView(View):
+    """Draws a task in place whenever something changes or the clock ticks."""
 
-    Every block that is shown stands below its plan's line; one that finds no room for all its lines shows the first.
+    def __init__(self, common: Common, id: str, ui_url: str | None, out: TextIO) -> None:
+        """Draw the task `id` on the terminal `out`."""
+        self._common, self._id, self._ui_url, self._out = common, id, ui_url, out
+        self._screen, self._echo = Screen(out), TerminalEcho()
+        self._sight: Sight | None = None
+        self._silent: Silent | None = None
+        self._failing: FailingTask | None = None
+        self._before: Any = signal.SIG_DFL
+
+    def __enter__(self) -> Self:
+        """Turn the echo off and draw the first frame."""
+        self._echo.turn_off()
+        self._before = signal.signal(signal.SIGCONT, self._resume)  # the loop would call it later
+        loop = asyncio.get_running_loop()
+        for number in ENDING_SIGNALS:
+            loop.add_signal_handler(number, self._die, number)
+        self._draw()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Turn the echo on again."""
+        loop = asyncio.get_running_loop()
+        for number in ENDING_SIGNALS:
+            loop.remove_signal_handler(number)
+        signal.signal(signal.SIGCONT, self._before)
+        self._echo.restore()
+
+    def see(self, sight: Sight) -> None:
+        """Draw it."""
+        self._sight = sight
+        self._draw()
+
+    def silence(self, who: Silent) -> None:
+        """Show below the tree who does not answer."""
+        self._silent = who
+        self._draw()
+
+    def answers(self, who: Silent) -> None:
+        """Remove that line."""
+        self._silent = None
+        self._draw()
+
+    def failing(self, task: FailingTask | None) -> None:
+        """Show below the tree why the task cannot go on; None when it goes on."""
+        self._failing = task
+        self._draw()
+
+    def tick(self) -> None:
+        """Draw the frame again, since durations have changed."""
+        self._draw()
+
+    def end(self, outcome: Outcome) -> None:
+        """Replace the frame by the complete tree, which stays."""
+        width, _ = terminal_size(self._out)
+        lines = [*final_lines(outcome, self._ui_url, width), *tree.closing(outcome)]
+        self._screen.replace(row for line in lines for row in wrap(line, width))
+
+    def _draw(self) -> None:
+        columns, rows = terminal_size(self._out)
+        width, height = columns - 1, rows - 1  # the cursor stays below the frame and never in the last column
+        self._screen.draw(fit_frame(self._frame(width, height), width, height))
+
+    def _frame(self, width: int, height: int) -> list[str]:
+        common = self._common
+        notes = [f"  {no_answer(self._silent, common.queue)}"] if self._silent else []
+        notes += [f"  {workflow_task_state(self._failing)}"] if self._failing else []
+        if self._sight is None:
+            for_what = "a worker that can go on" if self._failing else "a worker"
+            return waiting_frame(self._id, for_what, self._ui_url, notes, width)
+        return running_frame(self._sight, self._ui_url, notes, width, height)
+
+    def _resume(self, number: int, frame: FrameType | None) -> None:
+        # The shell had the terminal: what it shows stays, and the next frame is drawn below.
+        self._echo.turn_off()
+        self._screen.leave_frame()
+
+    def _die(self, number: signal.Signals) -> None:
+        """Restore the echo and end by the signal, also where the terminal is gone."""
+        try:
+            self._echo.restore()
+        finally:
+            signal.signal(number, signal.SIG_DFL)
+            os.kill(os.getpid(), number)
+
+
+def waiting_frame(id: str, for_what: str, ui_url: str | None, notes: Sequence[str], width: int) -> list[str]:
+    """The frame of a task that no worker has taken up yet."""
+    head = printable("  ".join(filter(None, [id, f"waiting for {for_what}", ui_url])))
+    return _wrapped([head, *notes], width)
+
+
+def running_frame(sight: Sight, ui_url: str | None, notes: Sequence[str], width: int, height: int) -> list[str]:
+    """At most `height` lines: the heading, the most important part of the tree, the state, `notes`."""
+    outcome, live = sight.outcome, LiveState(datetime.now(UTC), sight.attempts)
+    head = wrap(tree.heading(outcome, ui_url), width)
+    doing = [tree.activity_line(what) for what in sight.doing]
+    foot = [*doing, *_wrapped([_state_line(outcome, live.at), *notes], width)]
+    groups = tree.line_groups(outcome, RowLayout(outcome, width + 1), live)
+    groups = [replace(group, lines=_wrapped(group.lines, width)) for group in groups]
+    return head + fit_groups(groups, height - len(head) - len(foot)) + foot
+
+
+def final_lines(outcome: Outcome, ui_url: str | None, width: int) -> list[str]:
+    """The heading and the tree, as they stay above the closing lines."""
+    groups = tree.line_groups(outcome, RowLayout(outcome, width))
+    steps = sum(group.step is not None for group in groups)
+    if steps <= MAX_STEPS:
+        return tree.body(outcome, ui_url, width)
+    rest = f"All {steps} steps: {starter('show', outcome.task_id)}"
+    return [tree.heading(outcome, ui_url), *fit_groups(groups, MAX_STEPS), rest]
+
+
+def fit_frame(lines: Sequence[str], width: int, height: int) -> list[str]:
+    """The last `height` lines, cut to `width` cells; the last ones say how the task stands."""
+    return [cut_line(line, width) for line in lines[max(0, len(lines) - height) :]]
+
+
+def _state_line(outcome: Outcome, at: datetime) -> str:
+    steps = [step for step in outcome.steps if step.status is not StepStatus.SKIPPED and not tree.is_undo(step)]
+    done = sum(tree.has_ended(step) for step in steps)
+    counts = f"{done} of {tree.count(len(steps), 'step')}, " if steps else ""
+    counts += tree.count(outcome.spent.tool_calls, "tool call")
+    counts += f", {outcome.spent.tokens:,} tokens" if outcome.spent.model_calls else ""
+    time = tree.duration((at - outcome.started_at).total_seconds(), digits=1)
+    return tree.status_line(outcome.status, f"for {time}: {counts}  (Ctrl-C detaches)")
+
+
+def _wrapped(lines: Sequence[str], width: int) -> list[str]:
+    return [row for line in lines for row in wrap(line, width)]
+
+
+def fit_groups(groups: Sequence[LineGroup], room: int) -> list[str]:
+    """At most `room` lines of the groups, in order, with `... 143 finished above` for what is left out.
+
+    A group is shown together with the heading of its plan. A group without room for all its lines shows the first.
     """
-    if sum(len(block.lines) for block in blocks) <= room:
-        return [line for block in blocks for line in block.lines]
+    if sum(len(group.lines) for group in groups) <= room:
+        return [line for group in groups for line in group.lines]
     chosen, misses = dict[int, int](), 0
-    for index in _ranked(blocks):
-        taken = _try(blocks, chosen, index, room)
+    for index in _ranked(groups):
+        taken = _try(groups, chosen, index, room)
         misses = 0 if taken else misses + 1
         if misses > GIVE_UP:
             break
-    return _lines(blocks, chosen)[: max(room, 0)]
+    return _lines(groups, chosen)[: max(room, 0)]
 
 
-def _try(blocks: Sequence[Block], chosen: dict[int, int], index: int, room: int) -> bool:
-    header = max(at for at in range(index + 1) if blocks[at].step is None)
-    count = len(blocks[index].lines)
+def _try(groups: Sequence[LineGroup], chosen: dict[int, int], index: int, room: int) -> bool:
+    header = max(at for at in range(index + 1) if groups[at].step is None)
+    count = len(groups[index].lines)
     ways = [{header: 1, **chosen, index: max(lines, chosen.get(index, 0))} for lines in (count, 1)]
     ways += [] if chosen else [{index: 1}]  # a tiny terminal shows at least one step that runs
     for way in ways:
-        if _height(blocks, way) <= room:
+        if _height(groups, way) <= room:
             chosen.update(way)
             return True
     return False
 
 
-def _height(blocks: Sequence[Block], chosen: dict[int, int]) -> int:
-    gaps = sum(1 for at in range(len(blocks)) if at not in chosen and (at == 0 or at - 1 in chosen))
+def _height(groups: Sequence[LineGroup], chosen: dict[int, int]) -> int:
+    gaps = sum(1 for at in range(len(groups)) if at not in chosen and (at == 0 or at - 1 in chosen))
     return sum(chosen.values()) + gaps
 
 
-def _ranked(blocks: Sequence[Block]) -> list[int]:
+def _ranked(groups: Sequence[LineGroup]) -> list[int]:
     """Indices, the most important first: what runs, the newest plan, failures, the last finished, the next pending."""
-    newest = max((block.revision for block in blocks), default=0)
-    ended = [at for at in range(len(blocks)) if _status(blocks[at]) is StepStatus.COMPLETED]
-    ended.sort(key=lambda at: _ended(blocks[at]), reverse=True)
+    newest = max((group.revision for group in groups), default=0)
+    ended = [at for at in range(len(groups)) if _status(groups[at]) is StepStatus.COMPLETED]
+    ended.sort(key=lambda at: _ended(groups[at]), reverse=True)
     age = {at: place for place, at in enumerate(ended)}
-    pending = [at for at in range(len(blocks)) if _status(blocks[at]) is StepStatus.PENDING]
+    pending = [at for at in range(len(groups)) if _status(groups[at]) is StepStatus.PENDING]
     turn = {at: place for place, at in enumerate(pending)}
 
     def rank(at: int) -> float:
-        block, status = blocks[at], _status(blocks[at])
-        if status in FIRST:
+        group, status = groups[at], _status(groups[at])
+        if status in MOST_IMPORTANT:
             return 0
         if status is None:
-            return 1 if block.revision == newest else len(blocks) + 1
+            return 1 if group.revision == newest else len(groups) + 1
         if status is StepStatus.COMPLETED:
-            return 3 + age[at] - (2 if len(block.lines) > 1 and block.revision == newest else 0)
-        return 4 + 2 * turn[at] if status is StepStatus.PENDING else 2 + newest - block.revision
+            return 3 + age[at] - (2 if len(group.lines) > 1 and group.revision == newest else 0)
+        return 4 + 2 * turn[at] if status is StepStatus.PENDING else 2 + newest - group.revision
 
-    return sorted(range(len(blocks)), key=rank)
-
-
-def _ended(block: Block) -> float:
-    return block.step.ended.timestamp() if block.step and block.step.ended else 0.0
+    return sorted(range(len(groups)), key=rank)
 
 
-def _status(block: Block) -> StepStatus | None:
-    return block.step.status if block.step else None
+def _ended(group: LineGroup) -> float:
+    return group.step.ended.timestamp() if group.step and group.step.ended else 0.0
 
 
-def _lines(blocks: Sequence[Block], chosen: dict[int, int]) -> list[str]:
+def _status(group: LineGroup) -> StepStatus | None:
+    return group.step.status if group.step else None
+
+
+def _lines(groups: Sequence[LineGroup], chosen: dict[int, int]) -> list[str]:
     lines, hidden = list[str](), list[int]()
-    steps = [at for at in chosen if blocks[at].step]
-    for at in range(len(blocks) + 1):
-        if at < len(blocks) and at not in chosen:
+    steps = [at for at in chosen if groups[at].step]
+    for at in range(len(groups) + 1):
+        if at < len(groups) and at not in chosen:
             hidden.append(at)
             continue
         if len(hidden) == 1:
-            lines.append(blocks[hidden[0]].lines[0])  # a line that says what is hidden would be as long
+            lines.append(groups[hidden[0]].lines[0])  # a line that says what is hidden would be as long
         elif hidden:
-            lines.append(_gap([blocks[one] for one in hidden], _where(hidden, steps)))
+            lines.append(_gap([groups[one] for one in hidden], _where(hidden, steps)))
         hidden = []
-        if at < len(blocks):
-            lines += blocks[at].lines[: chosen[at]]
+        if at < len(groups):
+            lines += groups[at].lines[: chosen[at]]
     return lines
 
 
@@ -114,159 +252,9 @@ def _where(hidden: Sequence[int], shown: Sequence[int]) -> str:
     return " below" if hidden[0] > max(shown, default=0) else ""
 
 
-def _gap(hidden: Sequence[Block], where: str) -> str:
-    counts = Counter(block.step.status for block in hidden if block.step)
-    plans = sum(block.step is None and block.lines[0].startswith("Plan") for block in hidden)
+def _gap(hidden: Sequence[LineGroup], where: str) -> str:
+    counts = Counter(group.step.status for group in hidden if group.step)
+    plans = sum(group.step is None and group.lines[0].startswith("Plan") for group in hidden)
     said = [f"{plans} plan{'' if plans == 1 else 's'}"] if plans else []
     said += [f"{number} {WORDS.get(one, one.value)}" for one, number in counts.items()]
     return f"  ... {', '.join(said) or 'more'}{where}"
-
-
-MAX_WHOLE = 100
-"""Steps of which the last picture shows all; of more it shows what matters and says where the rest is."""
-
-
-def waiting_picture(id: str, for_what: str, ui_url: str | None, notes: Sequence[str], width: int) -> list[str]:
-    """A task of which nobody has told anything yet."""
-    head = printable("  ".join(filter(None, [id, f"waiting for {for_what}", ui_url])))
-    return [*wrapped(head, width).split("\n"), *_wrapped(notes, width)]
-
-
-def running_picture(snapshot: Snapshot, ui_url: str | None, notes: Sequence[str], width: int, height: int) -> list[str]:
-    """At most `height` lines: heading, the part of the tree that matters, how it stands, `notes`."""
-    outcome, now = snapshot.outcome, tree.Now(datetime.now(UTC), snapshot.attempts)
-    head = wrapped(tree.heading(outcome, ui_url), width).split("\n")
-    doing = [f"  ● {one_line(what)}" for what in snapshot.doing]
-    foot = [*doing, *_wrapped([_standing(outcome, now.at), *notes], width)]
-    told = tree.blocks(outcome, Columns(outcome, width + 1), now)
-    told = [replace(block, lines=_wrapped(block.lines, width)) for block in told]
-    return head + fitted(told, height - len(head) - len(foot)) + foot
-
-
-def final_picture(outcome: Outcome, ui_url: str | None, width: int) -> list[str]:
-    """Heading and tree as they stay above the closing lines."""
-    lines = [tree.heading(outcome, ui_url)]
-    blocks = tree.blocks(outcome, Columns(outcome, width))
-    steps = sum(block.step is not None for block in blocks)
-    lines += fitted(blocks, MAX_WHOLE if steps > MAX_WHOLE else sum(len(block.lines) for block in blocks))
-    if steps > MAX_WHOLE:
-        lines.append(f"All {steps} steps: {starter('show', outcome.task_id)}")
-    return lines
-
-
-def fit(lines: Sequence[str], width: int, height: int) -> list[str]:
-    """At most `height` lines of at most `width` cells; the last ones, which say how it stands, stay."""
-    return [cut(line, width) for line in lines[max(0, len(lines) - height) :]]
-
-
-def _standing(outcome: Outcome, at: datetime) -> str:
-    steps = [step for step in outcome.steps if step.status is not StepStatus.SKIPPED and not tree.is_undo(step)]
-    done = sum(tree.has_ended(step) for step in steps)
-    counts = f"{done} of {closing.count(len(steps), 'step')}, " if steps else ""
-    counts += closing.count(outcome.spent.tool_calls, "tool call")
-    counts += f", {outcome.spent.tokens:,} tokens" if outcome.spent.model_calls else ""
-    status = outcome.status.capitalize()
-    time = duration((at - outcome.started_at).total_seconds(), digits=1)
-    return f"{status} for {time}: {counts}  (Ctrl-C detaches)"
-
-
-def _wrapped(lines: Sequence[str], width: int) -> list[str]:
-    return [row for line in lines for row in wrapped(printable(line), width).split("\n")]
-
-
-WAYS_TO_DIE = (signal.SIGTERM, signal.SIGHUP)
-
-
-class Live(View):
-    """Draws a task again whenever something changed or the clock ticked."""
-
-    def __init__(self, common: Common, id: str, ui_url: str | None, out: TextIO) -> None:
-        """Draw the task `id` on the terminal `out`."""
-        self._common, self._id, self._ui_url, self._out = common, id, ui_url, out
-        self._screen, self._keys, self._paint = Screen(out), Keys(), Paint.of(out)
-        self._snapshot: Snapshot | None = None
-        self._silent: Silent | None = None
-        self._failing: FailingTask | None = None
-        self._before: Any = signal.SIG_DFL
-
-    def __enter__(self) -> Self:
-        """Take the keys, and the first picture: a task that nobody has begun."""
-        self._keys.hide()
-        self._before = signal.signal(signal.SIGCONT, self._resume)  # not the loop's, which may draw once before
-        loop = asyncio.get_running_loop()
-        for number in WAYS_TO_DIE:
-            loop.add_signal_handler(number, self._die, number)
-        self._draw()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """Give the keys back."""
-        loop = asyncio.get_running_loop()
-        for number in WAYS_TO_DIE:
-            loop.remove_signal_handler(number)
-        signal.signal(signal.SIGCONT, self._before)
-        self._keys.show()
-
-    def see(self, snapshot: Snapshot) -> None:
-        """Draw it."""
-        self._snapshot = snapshot
-        self._draw()
-
-    def silence(self, who: Silent) -> None:
-        """Say so below the tree for as long as it lasts."""
-        self._silent = who
-        self._draw()
-
-    def answers(self, who: Silent) -> None:
-        """Take that away again."""
-        self._silent = None
-        self._draw()
-
-    def failing(self, task: FailingTask | None) -> None:
-        """Say why it cannot go on for as long as it cannot."""
-        self._failing = task
-        self._draw()
-
-    def tick(self) -> None:
-        """Let the clocks go on."""
-        self._draw()
-
-    def end(self, outcome: Outcome) -> None:
-        """Replace the picture by the complete tree, which stays."""
-        width, _ = size(self._out)
-        self._screen.clear()
-        lines = final_picture(outcome, self._ui_url, width)
-        self._out.write("".join(f"{line}\n" for line in self._paint.whole(lines, tree.closing_lines(outcome), width)))
-        self._out.flush()
-
-    def _draw(self) -> None:
-        columns, rows = size(self._out)
-        width, height = columns - 1, rows - 1  # the cursor stays below the picture and never in the last column
-        self._screen.draw(fit(self._picture(width, height), width, height), self._painted)
-
-    def _painted(self, line: str) -> str:
-        return self._paint.headline(self._paint.body(line))
-
-    def _picture(self, width: int, height: int) -> list[str]:
-        common = self._common
-        notes = [f"  {words(self._silent, common.queue, common.at_queue)}"] if self._silent else []
-        notes += [f"  {words_failing(self._failing)}"] if self._failing else []
-        if self._snapshot is None:
-            for_what = "a worker that can go on" if self._failing else "a worker"
-            return waiting_picture(self._id, for_what, self._ui_url, notes, width)
-        return running_picture(self._snapshot, self._ui_url, notes, width, height)
-
-    def _resume(self, number: int, frame: FrameType | None) -> None:
-        """The shell had the terminal: leave what it shows, and draw below."""
-        self._keys.hide()
-        self._screen.forget()
-
-    def _die(self, number: signal.Signals) -> None:
-        """End as the signal asks, with the keys given back; a terminal that is gone takes nothing."""
-        try:
-            self._keys.show()
-        finally:
-            signal.signal(number, signal.SIG_DFL)
-            os.kill(os.getpid(), number)

@@ -10,8 +10,7 @@ from rich.cells import cell_len
 from client.follow import Attempt
 from client.history.story import OF_TURN, turn_of
 from client.text import cut, one_line, printable, starter
-from console.render.terminal import pad
-from console.render.terminal import wrapped as wrapped
+from console.render.terminal import Line, pad, signed
 from workflows import ids
 from workflows.budget import Spent
 from workflows.details import SIGNS
@@ -24,7 +23,187 @@ from workflows.task import TaskStatus
 MAX_BECAUSE = 400
 """Cells of a planner's reason."""
 MANY_TURNS = 12
-"""Turns beyond which one that only goes on has no heading: the ids of its steps begin with its number."""
+"""In a longer task, a turn that only goes on has no heading; the ids of its steps begin with its number."""
+MAX_NOTE = 400
+"""Cells of the reason why a planner or a proposal could not be used."""
+PLAN_REFUSED = "plan_refused"
+"""The code of a task whose hand-written plan was rejected; the reason of its end has the details."""
+_OF_CALL = re.compile(rf"step '{OF_TURN.pattern}': ")
+"""The call of a turn that a reason is about; it was never made, so its id is not shown."""
+FOLLOWS = {
+    "replan": "the same call would fail again -> a new plan, no retry",
+    "end": "the same call would fail again: no retry",
+    "wait": "waiting, then the same step again",
+    "fallback": "another kind takes over",
+    "reconcile": "unknown outcome -> finding out whether it was applied",
+    "escalate": "neither a retry nor a new plan can help -> a person",
+}
+FOUND = {
+    "replan": "it was not applied -> a new plan",
+    "end": "it was not applied",
+    "wait": "it was not applied -> the same step again",
+    "fallback": "it was not applied -> another kind takes over",
+    "reconcile": "it was applied: its result was found, nothing was repeated",
+    "escalate": "it was not applied, but neither a retry nor a new plan can help -> a person",
+}
+"""What followed where Replan first found out whether the call was applied."""
+NEW_PLAN, NEXT_TURN = "a new plan", "the model's next turn"
+"""What follows a rejection, with the strategy `plan` and with `react`."""
+TO_A_PERSON = {
+    Applied.APPLIED: "it was applied, so it is not repeated -> a person",
+    Applied.UNKNOWN: "nobody knows whether it was applied -> a person, no second call",
+}
+"""Why a person has to act, by what is known of the effect."""
+WIDTH = 80
+"""Columns where stdout is no terminal."""
+MAX_REASON = 400
+"""Cells of a fault's reason; `explain` and `--json` have the rest."""
+USUAL_NAMES, MIN_NAMES = 52, 12
+"""Cells for id, kind and title: as many as fit WIDTH, and what is left of them on a narrow terminal."""
+TAIL = 21
+"""Cells for attempts and time."""
+MAX_ID, MAX_KIND = 14, 20
+MAX_RESULT = 4000
+"""Characters of a result that a terminal shows."""
+MAX_ROWS = 60
+"""Lines of it."""
+MAX_CLOSING_REASON = 600
+"""Cells of the reason for an end."""
+PARTIAL_ANSWER = "The answer from what was finished by then:"
+LEAST_USD = 0.0001
+CLOSED = "closed"
+"""The code of a task that was closed from outside."""
+NEEDS_EXPLANATION = (TaskStatus.ESCALATED, TaskStatus.OVER_BUDGET)
+"""Ends of a task that `explain` says more about, even where no step met a fault."""
+HELPED = (StepStatus.COMPLETED, StepStatus.UNDONE)
+LOST = (StepStatus.FAILED, StepStatus.SKIPPED, StepStatus.CANCELLED)
+UNDO_HEADING = "Undo  the newest first"
+EARLIER_HEADING = "Before a reset  by an earlier run"
+STATUS_COLOURS = {
+    StepStatus.COMPLETED: "green",
+    StepStatus.FAILED: "red",
+    StepStatus.RUNNING: "cyan",
+    StepStatus.WAITING: "yellow",
+    StepStatus.CANCELLED: "yellow",
+    StepStatus.UNDONE: "yellow",
+}
+TASK_COLOURS = {
+    TaskStatus.COMPLETED: "green",
+    TaskStatus.RUNNING: "cyan",
+    TaskStatus.WAITING: "yellow",
+    TaskStatus.CANCELLED: "yellow",
+}
+"""All others are red."""
+
+
+@dataclass(frozen=True)
+class LiveState:
+    """What is known of a running task beside its Outcome."""
+
+    at: datetime
+    attempts: Mapping[str, Attempt] = field(default_factory=dict)
+    """By step id."""
+
+
+@dataclass(frozen=True)
+class LineGroup:
+    """Lines that belong together: those of one step, or those above the steps of a plan."""
+
+    lines: list[str]
+    revision: int
+    step: OutcomeStep | None = None
+
+
+class RowLayout:
+    """The widths of the columns in the rows of a task's steps."""
+
+    def __init__(self, outcome: Outcome, width: int = WIDTH) -> None:
+        """Lay out all steps for a terminal of `width` columns; a wide one shows longer titles."""
+        self._ids = _widest(outcome, lambda step: step.id, MAX_ID)
+        self._kinds = _widest(outcome, kind, MAX_KIND)
+        longest = max((cell_len(self._what(step)) for step in outcome.steps), default=0)
+        self._room = max(MIN_NAMES, min(width - WIDTH + USUAL_NAMES, max(USUAL_NAMES, longest)))
+
+    def row(self, step: OutcomeStep, state: str, time: str) -> Line:
+        """Sign, id, kind and title, then the state and the time at the right."""
+        tail = f"{state:>11} {time:>9}"
+        room = self._room - (len(tail) - TAIL)
+        text = f"{pad(cut(self._what(step), room), room)} {tail}".rstrip()
+        return signed(SIGNS[step.status], text, STATUS_COLOURS.get(step.status, ""))
+
+    def _what(self, step: OutcomeStep) -> str:
+        names = f"{pad(step.id, self._ids[step.revision])} {pad(kind(step), self._kinds[step.revision])}"
+        return f"{printable(names)} {one_line(step.title)}"
+
+
+def whole(outcome: Outcome, ui_url: str | None, width: int = WIDTH, live: LiveState | None = None) -> list[str]:
+    """All lines of a task."""
+    return body(outcome, ui_url, width, live) + closing(outcome)
+
+
+def body(outcome: Outcome, ui_url: str | None, width: int = WIDTH, live: LiveState | None = None) -> list[str]:
+    """The heading, and all plans with their steps."""
+    groups = line_groups(outcome, RowLayout(outcome, width), live)
+    return [heading(outcome, ui_url), *(line for group in groups for line in group.lines)]
+
+
+def heading(outcome: Outcome, ui_url: str | None) -> str:
+    """The first line: task id, planner, web UI."""
+    nobody = "planner unknown" if outcome.ended_at else "waiting for a worker"
+    planner = f"{outcome.planner} planner" if outcome.planner else nobody
+    return printable("  ".join(filter(None, [outcome.task_id, planner, ui_url])))
+
+
+def line_groups(outcome: Outcome, layout: RowLayout, live: LiveState | None = None) -> list[LineGroup]:
+    """All plans with their steps, in order, without the steps that were skipped."""
+    groups = [LineGroup(lines, 0) for lines in failovers(outcome).values()]
+    if outcome.omitted:
+        omitted = f"  … {outcome.omitted} earlier steps of this long task: `explain` tells of them"
+        groups.insert(0, LineGroup([omitted], 0))
+    shown = [step for step in outcome.steps if step.status is not StepStatus.SKIPPED and not is_undo(step)]
+    earlier = [step for step in outcome.steps if not step.revision and not is_undo(step)]
+    if earlier:
+        groups.append(LineGroup([EARLIER_HEADING], 0))
+        groups += [LineGroup(step_lines(outcome, step, layout, live), 0, step) for step in earlier]
+    for revision in outcome.revisions:
+        number = revision.number
+        groups.append(LineGroup([line for _, line in notes_above(outcome, revision)], number))
+        groups.append(LineGroup(plan_heading(outcome, revision), number))
+        steps = [step for step in shown if step.revision == number]
+        groups += [LineGroup(step_lines(outcome, step, layout, live), number, step) for step in steps]
+    last = outcome.revisions[-1].number if outcome.revisions else 0
+    groups.append(LineGroup([line for _, line in notes_above(outcome, None)], last))
+    undo_steps, stays = [step for step in outcome.steps if is_undo(step)], not_tried(outcome)
+    if undo_steps or stays:
+        groups.append(LineGroup([UNDO_HEADING, *map(stays_line, stays)], last))
+    groups += [LineGroup(step_lines(outcome, step, layout, live), last, step) for step in undo_steps]
+    return [group for group in groups if group.lines]
+
+
+def activity_line(what: str) -> Line:
+    """`  ● asking the planner`."""
+    return signed(SIGNS[StepStatus.RUNNING], one_line(what), STATUS_COLOURS[StepStatus.RUNNING])
+
+
+def is_undo(step: OutcomeStep) -> bool:
+    """Whether a step undoes another one."""
+    return step.id.startswith(ids.UNDO)
+
+
+def not_tried(outcome: Outcome) -> list[UndoRecord]:
+    """Effects that were to be undone and for which no call was made."""
+    tried = {step.id for step in outcome.steps}
+    return [one for one in outcome.undo if not one.done and ids.of_undo(one.step_id) not in tried]
+
+
+def stays_line(stays: UndoRecord) -> str:
+    """The line of an effect that stays."""
+    return f"    {printable(stays.step_id)} stays: {cut(one_line(stays.reason), MAX_REASON)}"
+
+
+def has_ended(step: OutcomeStep) -> bool:
+    """Whether a step was started and has ended."""
+    return step.status in (StepStatus.COMPLETED, StepStatus.FAILED, StepStatus.CANCELLED, StepStatus.UNDONE)
 
 
 def turn_number(outcome: Outcome, revision: Revision) -> int | None:
@@ -40,27 +219,28 @@ def revision_name(outcome: Outcome, revision: Revision) -> str:
     return f"Plan {revision.number}" if number is None else f"Turn {number}"
 
 
-def heading_lines(outcome: Outcome, revision: Revision) -> list[str]:
-    """The lines above its steps; none above one of many turns that went on as the ones before."""
-    said = one_line(revision.because)
+def plan_heading(outcome: Outcome, revision: Revision) -> list[str]:
+    """The lines above the steps of a plan or turn; see MANY_TURNS."""
+    name, because = revision_name(outcome, revision), one_line(revision.because)
     facts = _facts(outcome, revision)
     if turn_number(outcome, revision) is not None and not facts:
-        is_shown = revision is outcome.revisions[0] or len(outcome.revisions) <= MANY_TURNS
-        return [cut("  ".join(filter(None, [revision_name(outcome, revision), said])), MAX_BECAUSE)] if is_shown else []
-    because = [f"    {cut(said, MAX_BECAUSE)}"] if said else []
-    return [printable("  ".join(filter(None, [revision_name(outcome, revision), "; ".join(facts)]))), *because]
+        if revision is not outcome.revisions[0] and len(outcome.revisions) > MANY_TURNS:
+            return []
+        return [Line(cut("  ".join(filter(None, [name, because])), MAX_BECAUSE), "bold", 0, len(name))]
+    head: str = Line(printable("  ".join(filter(None, [name, "; ".join(facts)]))), "bold", 0, len(name))
+    return [head, f"    {cut(because, MAX_BECAUSE)}"] if because else [head]
 
 
 def _facts(outcome: Outcome, revision: Revision) -> list[str]:
-    """Whose it is where that is another than before, why it came, and what was kept."""
+    """A changed planner, the rejected steps that the plan replaces, kept steps and observations."""
     before = next((one.planner for one in reversed(outcome.revisions) if one.number < revision.number), "")
     is_new = bool(before and revision.planner) and revision.planner not in before.split(", ")
     facts = [f"by {revision.planner}"] if is_new else []
     if revision.refused:
-        refused = ", ".join(revision.refused)
-        facts.append(f"because {refused} {'was' if len(revision.refused) == 1 else 'were'} refused")
+        rejected = ", ".join(revision.refused)
+        facts.append(f"because {rejected} {'was' if len(revision.refused) == 1 else 'were'} rejected")
         facts += [f"{_kept(revision.kept)} kept"] if revision.kept else []
-        facts += [f"looked again with {', '.join(revision.looked)}"] if revision.looked else []
+        facts += [f"observed with {', '.join(revision.looked)}"] if revision.looked else []
     return facts
 
 
@@ -68,152 +248,81 @@ def _kept(ids: tuple[str, ...]) -> str:
     return ", ".join(ids) if len(ids) <= 8 else f"{len(ids)} steps"
 
 
-MAX_NOTE = 400
-"""Cells of the reason why a planner, or what it proposed, could not be used."""
-PLAN_REFUSED = "plan_refused"
-"""The code of a task whose hand-written plan was rejected: the reason of its end says it all."""
-_OF_CALL = re.compile(rf"step '{OF_TURN.pattern}': ")
-"""Which call of a turn a reason is about: nobody has seen the id of a call that was never made."""
-
-
 def failovers(outcome: Outcome) -> dict[tuple[str, str], list[str]]:
-    """What is said of each planner that could not be used, once for each reason, however often it was tried."""
+    """The lines of each planner that could not be used, once by planner and code."""
     told = dict[tuple[str, str], list[str]]()
     for one in outcome.failovers:
         took_over = f"; {one_line(outcome.planner)} took over" if outcome.planner not in ("", one.planner) else ""
         reason = cut(one_line(one.reason), MAX_NOTE).rstrip(".")
-        head = f"  ! {one_line(one.planner)} could not be used ({one_line(one.code)})"
+        head = signed("!", f"{one_line(one.planner)} could not be used ({one_line(one.code)})", "yellow")
         told.setdefault((one.planner, one.code), [head, f"    {reason}{took_over}"])
     return told
 
 
-def compaction(one: Compaction) -> str:
-    """That the oldest turns of a conversation were summarised."""
+def _compaction(one: Compaction) -> Line:
+    """The line of a summary of the oldest turns."""
     oldest = "the oldest turn" if one.turns == 1 else f"the oldest {one.turns} turns"
-    return f"  ≡ {oldest} summarised at turn {one.turn}: the conversation had {one.tokens:,} tokens"
+    return signed("≡", f"{oldest} summarised at turn {one.turn}: the conversation had {one.tokens:,} tokens", "yellow")
 
 
 def rejections(outcome: Outcome) -> Sequence[Rejection]:
-    """The proposals that were not used and of which the end of the task does not tell."""
+    """The rejected proposals, unless the reason of the end names them."""
     return () if outcome.code == PLAN_REFUSED else outcome.rejections
 
 
-def rejection(outcome: Outcome, one: Rejection) -> str:
-    """That nothing of a proposal was carried out, and why."""
+def _rejection(outcome: Outcome, one: Rejection) -> Line:
+    """The line of a rejected proposal."""
     what = "Turn" if outcome.strategy == "react" else "Proposal"
     reasons = "; ".join(_OF_CALL.sub("", one_line(reason)) for reason in one.reasons)
-    return f"  ! {what} {one.turn} not used: {cut(reasons, MAX_NOTE)}"
+    return signed("!", f"{what} {one.turn} not used: {cut(reasons, MAX_NOTE)}", "yellow")
 
 
 def notes_above(outcome: Outcome, revision: Revision | None) -> Iterator[tuple[Compaction | Rejection, str]]:
-    """What stands above a revision and below the one before, with its line; for None, below all."""
+    """Summaries and rejections before a plan, each with its line; with None, those after the last plan."""
     below = [one for one in outcome.revisions if revision is None or one.number < revision.number]
     since = _turn(outcome, below[-1]) if below else 0
     until = _turn(outcome, revision) if revision else float("inf")
     found: list[Compaction | Rejection] = [*outcome.compactions, *rejections(outcome)]
     for one in sorted(found, key=lambda one: one.turn):
         if since < one.turn <= until:
-            yield one, rejection(outcome, one) if isinstance(one, Rejection) else compaction(one)
+            yield one, _rejection(outcome, one) if isinstance(one, Rejection) else _compaction(one)
 
 
 def _turn(outcome: Outcome, revision: Revision) -> int:
-    """At which turn it was proposed: a plan does not say it, but what else the other turns were is known."""
+    """The turn that proposed a plan: the number of the plan, plus the turns before that proposed none."""
     number = turn_number(outcome, revision)
     if number is not None:
         return number
     others = {one.turn for one in outcome.rejections}
-    others |= {at for one in outcome.compactions for at in (one.turn - 1, one.turn)}  # that it is needed, and itself
+    others |= {
+        at for one in outcome.compactions for at in (one.turn - 1, one.turn)
+    }  # the turn that was too long, and the summary
     number = revision.number
     for other in sorted(others):
         number += other <= number
     return number
 
 
-FOLLOWS = {
-    "replan": "the same call would fail again -> a new plan, no retry",
-    "end": "the same call would fail again: no retry",
-    "wait": "waiting, then the same step again",
-    "fallback": "another kind takes over",
-    "reconcile": "it may have happened -> finding that out before anything else",
-    "escalate": "neither time nor another plan can help -> a person, no retry",
-}
-FOUND = {
-    "replan": "it had not happened -> a new plan",
-    "end": "it had not happened",
-    "wait": "it had not happened -> the same step again",
-    "fallback": "it had not happened -> another kind takes over",
-    "reconcile": "it had happened: its result was found, nothing was done again",
-    "escalate": "it had not happened, but neither time nor another plan can help -> a person",
-}
-"""What followed where it was found out first whether the call had happened."""
-NEW_PLAN, NEXT_TURN = "a new plan", "the model's next turn"
-"""What answers a refusal; where a model makes one move at a time, it has no plan."""
-TO_A_PERSON = {
-    Applied.APPLIED: "it happened, so it is not done once more -> a person",
-    Applied.UNKNOWN: "nobody knows whether it happened -> a person, no second call",
-}
-"""Why a person has to act on a call that changed the world, or may have."""
-WIDTH = 80
-"""Columns of a terminal that nobody asked for its size."""
-MAX_REASON = 400
-"""Cells of a fault's reason; `explain` and `--json` have the rest."""
-USUAL, LEAST = 52, 12
-"""Cells for id, kind and title: as many as fit WIDTH, and what is left of them on a narrow terminal."""
-TAIL = 21
-"""Cells for attempts and time."""
-MAX_ID, MAX_KIND = 14, 20
-
-
-@dataclass(frozen=True)
-class Now:
-    """What is known of a running task beside its Outcome."""
-
-    at: datetime
-    attempts: Mapping[str, Attempt] = field(default_factory=dict)
-    """By step id."""
-
-
-class Columns:
-    """How wide the parts of a task's rows are, so that they stand below each other."""
-
-    def __init__(self, outcome: Outcome, width: int = WIDTH) -> None:
-        """Measure all steps for a terminal of `width` columns; a wide one shows longer titles."""
-        self.width = width
-        self._ids = _widest(outcome, lambda step: step.id, MAX_ID)
-        self._kinds = _widest(outcome, kind, MAX_KIND)
-        longest = max((cell_len(self._what(step)) for step in outcome.steps), default=0)
-        self._room = max(LEAST, min(width - WIDTH + USUAL, max(USUAL, longest)))
-
-    def row(self, step: OutcomeStep, state: str, time: str) -> str:
-        """Sign, id, kind and title, then the state and the time at the right."""
-        tail = f"{state:>11} {time:>9}"
-        room = self._room - (len(tail) - TAIL)
-        return f"  {SIGNS[step.status]} {pad(cut(self._what(step), room), room)} {tail}".rstrip()
-
-    def _what(self, step: OutcomeStep) -> str:
-        names = f"{pad(step.id, self._ids[step.revision])} {pad(kind(step), self._kinds[step.revision])}"
-        return f"{printable(names)} {one_line(step.title)}"
-
-
-def lines_of_step(outcome: Outcome, step: OutcomeStep, columns: Columns, now: Now | None = None) -> list[str]:
+def step_lines(
+    outcome: Outcome, step: OutcomeStep, layout: RowLayout | None = None, live: LiveState | None = None
+) -> list[str]:
     """The row of a step, and below it what went wrong and what followed."""
-    attempt = now.attempts.get(step.id) if now and step.status is StepStatus.RUNNING else None
-    said = [columns.row(step, _state(step, attempt), _time(step, now))]
+    attempt = live.attempts.get(step.id) if live and step.status is StepStatus.RUNNING else None
+    said: list[str] = [(layout or RowLayout(outcome)).row(step, _state(step, attempt), _time(step, live))]
     faults = [fault for fault in outcome.faults if fault.step_id == step.id and fault.revision == step.revision]
     retried = [fault for fault in faults if fault.decision == "retry"]
     if retried:
         said.append("    " + _retries(retried))
-    if silent := without_word(outcome, step):
-        left = f"{silent} attempt{'' if silent == 1 else 's'} left no word"
-        said.append(f"    {left} (worker lost or timed out)")
+    if silent := silent_attempts(outcome, step):
+        said.append(f"    {count(silent, 'attempt')} ended without a response (worker lost or timeout)")
     for fault in faults:
         if fault.decision != "retry":
             said += [f"    {fault.code}: {cut(one_line(fault.reason), MAX_REASON)}", f"    {_follows(outcome, fault)}"]
-    return said + (_again(attempt, now) if attempt and now else [])
+    return said + (_earlier_fault(attempt, live) if attempt and live else [])
 
 
-def without_word(outcome: Outcome, step: OutcomeStep) -> int:
-    """How many attempts before its last one ended without a fault that anybody could record."""
+def silent_attempts(outcome: Outcome, step: OutcomeStep) -> int:
+    """How many attempts before the last one ended without a recorded fault."""
     told = [
         fault
         for fault in outcome.faults
@@ -227,7 +336,7 @@ def without_word(outcome: Outcome, step: OutcomeStep) -> int:
 
 
 def _follows(outcome: Outcome, fault: FaultRecord) -> str:
-    """What followed a fault; a task that ended before a new plan came had none."""
+    """What followed a fault."""
     replanned = any(revision.number > fault.revision for revision in outcome.revisions)
     if fault.decision == "escalate" and fault.applied in TO_A_PERSON:
         return TO_A_PERSON[fault.applied]
@@ -236,28 +345,6 @@ def _follows(outcome: Outcome, fault: FaultRecord) -> str:
         return known["end"]
     said = known[fault.decision]
     return said.replace(NEW_PLAN, NEXT_TURN) if outcome.strategy == "react" and fault.decision == "replan" else said
-
-
-def kind(step: OutcomeStep) -> str:
-    """The kind that a step uses, marked where it is not the planned one."""
-    return f"{step.kind} (fallback)" if step.is_fallback else step.kind
-
-
-def duration(seconds: float, digits: int = 2) -> str:
-    """`0.66 s`, `2 min 05 s`, `1 h 02 min`."""
-    whole = max(0, int(seconds))
-    if whole < 60:
-        return f"{max(0.0, seconds):.{digits}f} s"
-    if whole < 3600:
-        return f"{whole // 60} min {whole % 60:02} s"
-    return f"{whole // 3600} h {whole % 3600 // 60:02} min"
-
-
-def _widest(outcome: Outcome, name: Callable[[OutcomeStep], str], most: int) -> dict[int, int]:
-    widths = dict[int, int]()
-    for step in outcome.steps:
-        widths[step.revision] = max(widths.get(step.revision, 0), min(cell_len(name(step)), most))
-    return widths
 
 
 def _state(step: OutcomeStep, attempt: Attempt | None) -> str:
@@ -269,73 +356,76 @@ def _state(step: OutcomeStep, attempt: Attempt | None) -> str:
     return f"{step.attempts} attempt{'' if step.attempts == 1 else 's'}"
 
 
-def _time(step: OutcomeStep, now: Now | None) -> str:
+def _time(step: OutcomeStep, live: LiveState | None) -> str:
     if step.started is None:
         return ""
     if step.ended is not None:
         return duration((step.ended - step.started).total_seconds())
-    return duration((now.at - step.started).total_seconds(), digits=1) if now else ""
+    return duration((live.at - step.started).total_seconds(), digits=1) if live else ""
 
 
-def _again(attempt: Attempt, now: Now) -> list[str]:
-    """Why it is not the first attempt, and when it comes."""
+def _earlier_fault(attempt: Attempt, live: LiveState) -> list[str]:
+    """Why the attempt before failed, and when this one begins."""
     if attempt.code is None:
         return []
-    wait = (attempt.due - now.at).total_seconds() if attempt.due else 0
-    return [f"    {attempt.code}, again in {duration(wait, 1)}" if wait > 0 else f"    after {attempt.code}"]
+    wait = (attempt.due - live.at).total_seconds() if attempt.due else 0
+    code = one_line(attempt.code)
+    return [f"    {code}, again in {duration(wait, 1)}" if wait > 0 else f"    after {code}"]
 
 
 def _retries(faults: Sequence[FaultRecord]) -> str:
     codes = dict.fromkeys(fault.code for fault in faults)
-    counted = [f"{code} {_times(sum(fault.code is code for fault in faults))}" for code in codes]
+    counted = [f"{code} {times(sum(fault.code is code for fault in faults))}" for code in codes]
     waits = [f"{fault.waited:.2f} s" for fault in faults if fault.waited is not None]
     return f"{', '.join(counted)}, waited {' and '.join(waits)}" if waits else ", ".join(counted)
 
 
-def _times(number: int) -> str:
+def times(number: int) -> str:
+    """`once`, `twice`, `3 times`."""
     return {1: "once", 2: "twice"}.get(number, f"{number} times")
 
 
-MAX_RESULT = 4000
-"""Characters of a result that a terminal shows."""
-MAX_ROWS = 60
-"""Lines of it."""
-MAX_CLOSING_REASON = 600
-"""Cells of the reason for an end."""
-FROM_WHAT_IS_THERE = "The answer from what was finished by then:"
-LEAST_USD = 0.0001
-CLOSED = "closed"
-"""The code of a task that was closed from outside."""
-CALLS_FOR_WHY = (TaskStatus.ESCALATED, TaskStatus.OVER_BUDGET)
-"""How a task ends for a reason that one sentence does not tell, even where no step met a fault."""
-HELPED = (StepStatus.COMPLETED, StepStatus.UNDONE)
-LOST = (StepStatus.FAILED, StepStatus.SKIPPED, StepStatus.CANCELLED)
+def kind(step: OutcomeStep) -> str:
+    """The kind that a step uses, marked where it is the fallback."""
+    return f"{step.kind} (fallback)" if step.is_fallback else step.kind
 
 
-def closing_lines(outcome: Outcome) -> list[str]:
+def _widest(outcome: Outcome, name: Callable[[OutcomeStep], str], most: int) -> dict[int, int]:
+    widths = dict[int, int]()
+    for step in outcome.steps:
+        widths[step.revision] = max(widths.get(step.revision, 0), min(cell_len(name(step)), most))
+    return widths
+
+
+def closing(outcome: Outcome) -> list[str]:
     """Status, time and counts; the reason; the result; the command that explains what went wrong."""
-    said = [headline(outcome)]
+    said: list[str] = [headline(outcome)]
     if outcome.reason:
         said.append(cut(one_line(outcome.reason), MAX_CLOSING_REASON))
     if outcome.result is not None:
-        said += [FROM_WHAT_IS_THERE] if outcome.status is TaskStatus.OVER_BUDGET else []
+        said += [PARTIAL_ANSWER] if outcome.status is TaskStatus.OVER_BUDGET else []
         said += _result(outcome)
-    if outcome.faults or rejections(outcome) or outcome.status in CALLS_FOR_WHY:
+    if outcome.faults or rejections(outcome) or outcome.status in NEEDS_EXPLANATION:
         said.append(f"Why: {starter('explain', outcome.task_id)}")
     return said
 
 
-def headline(outcome: Outcome) -> str:
+def headline(outcome: Outcome) -> Line:
     """`Completed in 2.3 s: 1 replan, 2 retries (both helped), 0 wasted, 7 tool calls`.
 
-    A task that was closed from outside left no account, so nothing is counted.
+    Without counts for a task that was closed from outside, since it wrote no outcome.
     """
     counts = [count(outcome.replans, "replan"), *_retry_count(outcome), count(outcome.spent.tool_calls, "tool call")]
     counts += spent_on_models(outcome.spent)
-    status = outcome.status.replace("_", " ").capitalize()
     took = "in" if outcome.ended_at else "for"
-    said = f"{status} {took} {duration(outcome.spent.seconds, digits=1)}"
-    return said if outcome.code == CLOSED else f"{said}: {', '.join(counts)}"
+    said = f"{took} {duration(outcome.spent.seconds, digits=1)}"
+    return status_line(outcome.status, said if outcome.code == CLOSED else f"{said}: {', '.join(counts)}")
+
+
+def status_line(status: TaskStatus, text: str) -> Line:
+    """`Completed in 2.3 s`: a status, coloured, and what is said of it."""
+    name = status.replace("_", " ").capitalize()
+    return Line(f"{name} {text}", f"bold {TASK_COLOURS.get(status, 'red')}", 0, len(name))
 
 
 def spent_on_models(spent: Spent) -> list[str]:
@@ -352,11 +442,11 @@ def _price(spent: Spent) -> str:
 
 
 def _retry_count(outcome: Outcome) -> list[str]:
-    """How many retries there were, for how many the step got through, and how many were for nothing."""
+    """How many retries there were, how many helped and how many were wasted."""
     steps = {(step.id, step.revision): step for step in outcome.steps}
     retried = [fault for fault in outcome.faults if fault.decision == "retry"]
     of = [_became(steps.get((fault.step_id, fault.revision)), fault) for fault in retried]
-    of += [_became(step) for step in outcome.steps for _ in range(without_word(outcome, step))]
+    of += [_became(step) for step in outcome.steps for _ in range(silent_attempts(outcome, step))]
     counted = count(len(of), "retry", "retries")
     if not of:
         return [counted]
@@ -365,7 +455,7 @@ def _retry_count(outcome: Outcome) -> list[str]:
 
 
 def _became(step: OutcomeStep | None, fault: FaultRecord | None = None) -> StepStatus | None:
-    """What a retry came to: those of a kind whose fallback took over came to nothing, whatever that did."""
+    """The status that a retry led to; FAILED where the fallback took over, whatever it did."""
     if step is None:
         return None
     by_own = not step.is_fallback or (fault is not None and fault.source == step.kind)
@@ -391,102 +481,16 @@ def _result(outcome: Outcome) -> list[str]:
     return said
 
 
+def duration(seconds: float, digits: int = 2) -> str:
+    """`0.66 s`, `2 min 05 s`, `1 h 02 min`."""
+    whole = max(0, int(seconds))
+    if whole < 60:
+        return f"{max(0.0, seconds):.{digits}f} s"
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60:02} s"
+    return f"{whole // 3600} h {whole % 3600 // 60:02} min"
+
+
 def count(number: int, one: str, many: str | None = None) -> str:
     """`1 retry`, `2 retries`; without `many` the word gets an s."""
     return f"{number} {one if number == 1 else many or one + 's'}"
-
-
-UNDO_HEADING = "Undo  the newest first"
-EARLIER_HEADING = "Before a reset  by an earlier run"
-
-
-@dataclass(frozen=True)
-class Block:
-    """Lines that belong together: those of a step, or those above the steps of a plan."""
-
-    lines: list[str]
-    revision: int
-    step: OutcomeStep | None = None
-
-
-def heading(outcome: Outcome, ui_url: str | None) -> str:
-    """The first line: which task, whose plan, where to read it."""
-    nobody = "planner unknown" if outcome.ended_at else "waiting for a worker"
-    planner = f"{outcome.planner} planner" if outcome.planner else nobody
-    return printable("  ".join(filter(None, [outcome.task_id, planner, ui_url])))
-
-
-def step_lines(outcome: Outcome, step: OutcomeStep, columns: Columns | None = None) -> list[str]:
-    """A step, and below it what went wrong and what followed."""
-    return lines_of_step(outcome, step, columns or Columns(outcome))
-
-
-def blocks(outcome: Outcome, columns: Columns, now: Now | None = None) -> list[Block]:
-    """All plans with their steps, in order, without those that never had their turn."""
-    found = list[Block]()
-    if outcome.omitted:
-        found.append(Block([f"  … {outcome.omitted} earlier steps of this long task: `explain` tells of them"], 0))
-    found += [Block(told, 0) for told in failovers(outcome).values()]
-    earlier = [step for step in outcome.steps if not step.revision and not is_undo(step)]
-    found += _blocks_of([EARLIER_HEADING] if earlier else [], 0)
-    found += [Block(lines_of_step(outcome, step, columns, now), 0, step) for step in earlier]
-    for revision in outcome.revisions:
-        found += _blocks_of([line for _, line in notes_above(outcome, revision)], revision.number)
-        found += _blocks_of(heading_lines(outcome, revision), revision.number)
-        for step in outcome.steps:
-            if step.revision == revision.number and step.status is not StepStatus.SKIPPED and not is_undo(step):
-                found.append(Block(lines_of_step(outcome, step, columns, now), revision.number, step))
-    last = outcome.revisions[-1].number if outcome.revisions else 0
-    found += _blocks_of([line for _, line in notes_above(outcome, None)], last)
-    return found + _undo(outcome, columns, now)
-
-
-def _blocks_of(lines: list[str], revision: int) -> list[Block]:
-    return [Block(lines, revision)] if lines else []
-
-
-def _undo(outcome: Outcome, columns: Columns, now: Now | None) -> list[Block]:
-    """What was taken back, the newest first, and what stays, below all plans."""
-    undos, stays = [step for step in outcome.steps if is_undo(step)], not_tried(outcome)
-    if not undos and not stays:
-        return []
-    last = outcome.revisions[-1].number if outcome.revisions else 0
-    found = [Block([UNDO_HEADING, *map(stays_line, stays)], last)]
-    return found + [Block(lines_of_step(outcome, step, columns, now), last, step) for step in undos]
-
-
-def is_undo(step: OutcomeStep) -> bool:
-    """Whether a step is none of a plan but takes one back."""
-    return step.id.startswith(ids.UNDO)
-
-
-def not_tried(outcome: Outcome) -> list[UndoRecord]:
-    """What was to be undone and has no call that could have done it."""
-    tried = {step.id for step in outcome.steps}
-    return [one for one in outcome.undo if not one.done and ids.of_undo(one.step_id) not in tried]
-
-
-def stays_line(stays: UndoRecord) -> str:
-    """A step that nothing takes back."""
-    return f"    {printable(stays.step_id)} stays: {cut(one_line(stays.reason), MAX_REASON)}"
-
-
-def body(outcome: Outcome, ui_url: str | None, width: int = WIDTH, now: Now | None = None) -> list[str]:
-    """Heading, and all plans with their steps."""
-    told = blocks(outcome, Columns(outcome, width), now)
-    return [heading(outcome, ui_url), *(line for block in told for line in block.lines)]
-
-
-def closing(outcome: Outcome) -> list[str]:
-    """The last lines: how it ended, what it cost, and the result."""
-    return closing_lines(outcome)
-
-
-def whole(outcome: Outcome, ui_url: str | None, width: int = WIDTH, now: Now | None = None) -> list[str]:
-    """Everything at once: heading, plans with their steps, closing."""
-    return body(outcome, ui_url, width, now) + closing(outcome)
-
-
-def has_ended(step: OutcomeStep) -> bool:
-    """Whether a step will not change any more, and did something."""
-    return step.status in (StepStatus.COMPLETED, StepStatus.FAILED, StepStatus.CANCELLED, StepStatus.UNDONE)

@@ -10,73 +10,46 @@ was asked ends with `error`.
 
 import sys
 from collections.abc import Callable, Hashable, Sequence
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import Any, TextIO
 
 from client.follow import Silent, Snapshot, View
 from client.problem import Problem
-from client.text import printable
+from client.text import printable, worker
 from client.workflow_task import FailingTask
 from console.options import Common
 from console.render import document, tree
-from console.render import tree as closing
-from console.render import tree as headings
-from console.render import tree as notes
-from console.render.tree import WIDTH, Columns
+from console.render.tree import WIDTH, RowLayout
 from workflows.outcome import Outcome
 from workflows.record import Revision
 
-if TYPE_CHECKING:  # they take half a second, which a mistake in the usage need not wait for
-    from client.workflow_task import FailingTask
-    from console.options import Common
-if TYPE_CHECKING:
-    from client.follow import Snapshot
-    from client.workflow_task import FailingTask
-    from console.options import Common
-    from workflows.outcome import Outcome
+SCHEMA = 1
 
 
-class Aside(View):
-    """Says only who is silent, and not on stdout: for what prints one document, or one result, at the end."""
+class StderrView(View):
+    """Prints on stderr who does not answer; for a command that prints one document on stdout at the end."""
 
-    def __init__(self, common: "Common") -> None:
+    def __init__(self, common: Common) -> None:
         """Name the queue of `common`."""
         self._common = common
 
     def silence(self, who: Silent) -> None:
         """Say who does not answer."""
-        print(printable(words(who, self._common.queue, self._common.at_queue)), file=sys.stderr, flush=True)
+        print(no_answer(who, self._common.queue), file=sys.stderr, flush=True)
 
     def answers(self, who: Silent) -> None:
-        """Say who is back."""
-        print(words_again(who), file=sys.stderr, flush=True)
+        """Say who answers again."""
+        print(answers_again(who), file=sys.stderr, flush=True)
 
-    def failing(self, task: "FailingTask | None") -> None:
-        """Say why it cannot go on, and the way out."""
-        print(words_failing(task), file=sys.stderr, flush=True)
-
-
-def words(who: Silent, queue: str, at_queue: str) -> str:
-    """What is said of somebody's silence."""
-    if who is Silent.SERVER:
-        return "the server does not answer, still trying"
-    return f"no worker answers on queue {queue}: python worker.py{at_queue}  (still waiting)"
+    def failing(self, task: FailingTask | None) -> None:
+        """Say why the task cannot go on and what to do."""
+        print(workflow_task_state(task), file=sys.stderr, flush=True)
 
 
-def words_again(who: Silent) -> str:
-    """What is said when it is over."""
-    return "the server answers again" if who is Silent.SERVER else "a worker answers again"
-
-
-def words_failing(task: "FailingTask | None") -> str:
-    """What is said of a task whose workflow task fails, and when it goes on."""
-    return printable(f"{task.problem()} (still waiting)") if task else "the task goes on again"
-
-
-class Lines(View):
-    """Says what is new about one task."""
+class LinesView(View):
+    """Prints a task line by line: each step when it has ended."""
 
     def __init__(self, common: Common, ui_url: str | None, say: Callable[[str], None], width: int = WIDTH) -> None:
-        """Say each line through `say`; rows of steps are made for `width` columns."""
+        """Print each line with `say`; rows of steps are laid out for `width` columns."""
         self._common = common
         self._ui_url = ui_url
         self._say = say
@@ -93,20 +66,20 @@ class Lines(View):
 
     def silence(self, who: Silent) -> None:
         """Say who does not answer."""
-        self._say(f"  {printable(words(who, self._common.queue, self._common.at_queue))}")
+        self._say(f"  {no_answer(who, self._common.queue)}")
 
     def answers(self, who: Silent) -> None:
-        """Say who is back."""
-        self._say(f"  {words_again(who)}")
+        """Say who answers again."""
+        self._say(f"  {answers_again(who)}")
 
     def failing(self, task: FailingTask | None) -> None:
-        """Say why it cannot go on, and the way out."""
-        self._say(f"  {words_failing(task)}")
+        """Say why the task cannot go on and what to do."""
+        self._say(f"  {workflow_task_state(task)}")
 
     def end(self, outcome: Outcome) -> None:
         """Tell the rest, and how it ended."""
         self._tell(outcome)
-        for line in closing.closing_lines(outcome):
+        for line in tree.closing(outcome):
             self._say(line)
 
     def _tell(self, outcome: Outcome) -> None:
@@ -115,30 +88,30 @@ class Lines(View):
         if not self._began:
             self._began = True
             self._say(tree.heading(outcome, self._ui_url))
-        columns = Columns(outcome, self._width)
-        for what, told in notes.failovers(outcome).items():
+        layout = RowLayout(outcome, self._width)
+        for what, told in tree.failovers(outcome).items():
             self._tell_once(what, told)
         for revision in [one for one in outcome.revisions if one.number > self._plans]:
-            self._tell_steps(outcome, columns, before=revision.number)
+            self._tell_steps(outcome, layout, before=revision.number)
             self._tell_notes(outcome, revision)
-            for line in headings.heading_lines(outcome, revision):
+            for line in tree.plan_heading(outcome, revision):
                 self._say(line)
             self._plans = revision.number
-        self._tell_steps(outcome, columns, before=self._plans + 1)
+        self._tell_steps(outcome, layout, before=self._plans + 1)
         self._tell_notes(outcome, None)
         self._tell_stays(outcome)
 
-    def _tell_steps(self, outcome: Outcome, columns: Columns, before: int) -> None:
+    def _tell_steps(self, outcome: Outcome, layout: RowLayout, before: int) -> None:
         for step in outcome.steps:
             told = (step.id, step.revision)
             if tree.has_ended(step) and step.revision < before and told not in self._steps:
                 self._steps.add(told)
                 self._begin_undo(wanted=tree.is_undo(step))
-                for line in tree.step_lines(outcome, step, columns):
+                for line in tree.step_lines(outcome, step, layout):
                     self._say(line)
 
     def _tell_notes(self, outcome: Outcome, before: Revision | None) -> None:
-        for one, line in notes.notes_above(outcome, before):
+        for one, line in tree.notes_above(outcome, before):
             self._tell_once(one, [line])
 
     def _tell_once(self, what: Hashable, lines: Sequence[str]) -> None:
@@ -159,9 +132,6 @@ class Lines(View):
             self._say(tree.UNDO_HEADING)
 
 
-SCHEMA = 1
-
-
 def line(event: str, **fields: Any) -> str:
     """An event on one line; the letters of all languages stay, line breaks do not."""
     return document.written({"schema": SCHEMA, "event": event, **fields}, indent=None)
@@ -172,10 +142,10 @@ def of_problem(problem: Problem) -> str:
     return line("error", error={"code": problem.code, "reason": problem.reason, "remedy": problem.remedy})
 
 
-class Events(View):
+class EventsView(View):
     """Writes one line for each thing that happens."""
 
-    def __init__(self, common: "Common", run_id: str | None, ui_url: str | None, out: TextIO) -> None:
+    def __init__(self, common: Common, run_id: str | None, ui_url: str | None, out: TextIO) -> None:
         """Write to `out`; `run_id` and `ui_url` are told with the task."""
         self._common = common
         self._place = {"run_id": run_id, "ui_url": ui_url}
@@ -186,7 +156,7 @@ class Events(View):
         self._faults = set[tuple[Any, ...]]()
         self._steps = dict[tuple[str, int], tuple[Any, ...]]()
 
-    def see(self, snapshot: "Snapshot") -> None:
+    def see(self, sight: Sight) -> None:
         """Tell what is new."""
         attempts = {id: attempt.number for id, attempt in snapshot.attempts.items()}
         if snapshot.outcome.planner:
@@ -197,14 +167,14 @@ class Events(View):
         self._write(who, answers=False, queue=self._common.queue)
 
     def answers(self, who: Silent) -> None:
-        """Say who is back."""
+        """Say who answers again."""
         self._write(who, answers=True, queue=self._common.queue)
 
-    def failing(self, task: "FailingTask | None") -> None:
-        """Say why it cannot go on, and the way out."""
+    def failing(self, task: FailingTask | None) -> None:
+        """Say why the task cannot go on and what to do."""
         self._write("workflow_task", fails=task is not None, **(task.document() if task else {}))
 
-    def end(self, outcome: "Outcome") -> None:
+    def end(self, outcome: Outcome) -> None:
         """Tell the rest; the event `end` follows with the document, whose fields only the server knows."""
         self._tell(outcome, {})
 
@@ -212,7 +182,7 @@ class Events(View):
         """The last event, with the document of `--json`."""
         self._write("end", document=whole)
 
-    def _tell(self, outcome: "Outcome", attempts: dict[str, int]) -> None:
+    def _tell(self, outcome: Outcome, attempts: dict[str, int]) -> None:
         if not self._began:
             self._began = True
             chosen = {"task_id", "task", "planner", "strategy", "started_at"}
@@ -247,3 +217,20 @@ class Events(View):
     def _write(self, event: str, **fields: Any) -> None:
         self._out.write(line(event, **fields) + "\n")
         self._out.flush()
+
+
+def no_answer(who: Silent, queue: str) -> str:
+    """The sentence for a server or a worker that does not answer."""
+    if who is Silent.SERVER:
+        return "the server does not answer, still trying"
+    return printable(f"no worker answers on queue {queue}: {worker(queue)}  (still waiting)")
+
+
+def answers_again(who: Silent) -> str:
+    """The sentence for a server or a worker that answers again."""
+    return "the server answers again" if who is Silent.SERVER else "a worker answers again"
+
+
+def workflow_task_state(task: FailingTask | None) -> str:
+    """The sentence for a task whose workflow task fails, or that goes on again."""
+    return printable(f"{task.problem()} (still waiting)") if task else "the task goes on again"

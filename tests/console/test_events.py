@@ -10,7 +10,7 @@ from client.follow import Attempt, Silent, Snapshot
 from console.app import app
 from console.entry import main
 from console.options import Common
-from console.render.views import Events
+from console.render.views import EventsView
 from tests.console.outcomes import fault, outcome, step
 from workflows.faults import Code
 from workflows.outcome import Outcome
@@ -24,7 +24,7 @@ class Told:
     def __init__(self) -> None:
         """Nothing yet."""
         self.out = io.StringIO()
-        self.view = Events(Common(), "a-run", "http://x", self.out)
+        self.view = EventsView(Common(), "a-run", "http://x", self.out)
 
     @property
     def events(self) -> list[dict[str, Any]]:

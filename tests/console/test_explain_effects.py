@@ -99,7 +99,7 @@ async def test_the_tree_says_what_was_found_out(client: Client, tmp_path: Path) 
     """Below the step's row, in the place of what followed."""
     _, ended = await told(client, tmp_path, World(["lost"]), ONE)
 
-    assert "    it had happened: its result was found, nothing was done again" in tree.body(ended, None)
+    assert "    it was applied: its result was found, nothing was repeated" in tree.body(ended, None)
 
 
 def test_asking_the_ledger_is_told_as_that() -> None:

@@ -8,7 +8,8 @@ from rich.cells import cell_len
 
 from client.follow import Attempt
 from console.render import tree
-from console.render.tree import Now
+from console.render.terminal import wrap
+from console.render.tree import LiveState
 from tests.console.outcomes import BEGAN, fault, outcome, step
 from workflows.budget import Spent
 from workflows.faults import Code
@@ -51,7 +52,7 @@ def test_a_task_with_a_retry_and_a_replan_reads_like_a_story() -> None:
         "    the same call would fail again -> a new plan, no retry",
         "  ✓ price get_price A-17                                  3 attempts    0.66 s",
         "    server_error twice, waited 0.19 s and 0.42 s",
-        "Plan 2  because book was refused; price kept; looked again with list_slots",
+        "Plan 2  because book was rejected; price kept; observed with list_slots",
         "    14:30 is free",
         "  ✓ book-2 book_slot team 14:30                            1 attempt    0.02 s",
         "Completed in 2.3 s: 1 replan, 2 retries (both helped), 0 wasted, 7 tool calls",
@@ -66,7 +67,7 @@ def test_a_task_with_a_retry_and_a_replan_reads_like_a_story() -> None:
         ("replan", "the same call would fail again: no retry"),
         ("wait", "waiting, then the same step again"),
         ("fallback", "another kind takes over"),
-        ("escalate", "neither time nor another plan can help -> a person, no retry"),
+        ("escalate", "neither a retry nor a new plan can help -> a person"),
     ],
 )
 def test_what_followed_a_fault_stands_below_it(decision: str, follows: str) -> None:
@@ -98,11 +99,11 @@ def test_a_new_plan_is_named_only_where_one_can_follow(more: dict[str, Any], fol
 @pytest.mark.parametrize(
     ("more", "faults", "below"),
     [
-        ({"attempts": 3}, [], ["    2 attempts left no word (worker lost or timed out)"]),
+        ({"attempts": 3}, [], ["    2 attempts ended without a response (worker lost or timeout)"]),
         (
             {"attempts": 3},
             [fault(Code.BUSY, "retry")],
-            ["    busy once", "    1 attempt left no word (worker lost or timed out)"],
+            ["    busy once", "    1 attempt ended without a response (worker lost or timeout)"],
         ),
         ({"attempts": 2}, [fault(Code.BUSY, "retry")], ["    busy once"]),
         (
@@ -170,7 +171,7 @@ def test_a_step_that_has_not_ended_says_how_it_stands(status: StepStatus, sign: 
     whole = outcome(steps=(step(status=status, attempts=0, started=begun, ended=None),), ended_at=None)
 
     row = f"  {sign} {'book book_slot team 14:00':<52} {status:>11} {time:>9}"
-    assert tree.body(whole, None, now=Now(BEGAN + timedelta(seconds=1.5)))[2] == row.rstrip()
+    assert tree.body(whole, None, live=LiveState(BEGAN + timedelta(seconds=1.5)))[2] == row.rstrip()
 
 
 @pytest.mark.parametrize(
@@ -189,7 +190,7 @@ def test_a_step_that_has_not_ended_says_how_it_stands(status: StepStatus, sign: 
 def test_a_running_step_names_its_attempt(attempt: Attempt, tail: str, below: list[str]) -> None:
     """Which of how many, what the one before met, and when the next begins."""
     whole = outcome(steps=(step(status=StepStatus.RUNNING, attempts=0, ended=None),), ended_at=None)
-    row, *rest = tree.body(whole, None, now=Now(BEGAN + timedelta(seconds=1.5), {"book": attempt}))[2:]
+    row, *rest = tree.body(whole, None, live=LiveState(BEGAN + timedelta(seconds=1.5), {"book": attempt}))[2:]
 
     assert row.endswith(tail) and cell_len(row) <= 80
     assert rest == below
@@ -262,4 +263,4 @@ def test_ordinary_lines_fit_a_terminal() -> None:
 )
 def test_a_long_line_goes_on_below_its_beginning(line: str, rows: list[str]) -> None:
     """Rows are cut between words, keep the indent, and never break an address."""
-    assert tree.wrapped(line, 14).split("\n") == rows
+    assert wrap(line, 14) == rows

@@ -8,10 +8,10 @@ import pytest
 from client.follow import Snapshot
 from console.options import Common
 from console.render import tree
-from console.render.live import fitted
-from console.render.terminal import Paint
-from console.render.tree import Columns
-from console.render.views import Lines
+from console.render.live import fit_groups
+from console.render.terminal import painted, wrap
+from console.render.tree import RowLayout
+from console.render.views import LinesView
 from tests.console.outcomes import BEGAN, fault, outcome, step
 from workflows.budget import Spent
 from workflows.outcome import Outcome, OutcomeStep
@@ -69,7 +69,7 @@ def test_many_turns_are_one_list() -> None:
 
     assert heads(tree.body(reacting(40, revisions=revisions), None))[1:] == [
         "Turn 1",
-        "Turn 20  because t19.c0 was refused; t1.c0 kept; looked again with list_prices",
+        "Turn 20  because t19.c0 was rejected; t1.c0 kept; observed with list_prices",
         "    Try B.",
     ]
 
@@ -77,7 +77,7 @@ def test_many_turns_are_one_list() -> None:
 def test_many_turns_fit_a_terminal() -> None:
     """The newest stay, and what is left out is counted."""
     whole = reacting(100)
-    shown = fitted(tree.blocks(whole, Columns(whole)), 10)
+    shown = fit_groups(tree.line_groups(whole, RowLayout(whole)), 10)
 
     assert len(shown) <= 10 and shown[0] == "Turn 1" and "t100.c0" in shown[-1]
     assert shown[1] == "  ... 92 finished above"
@@ -172,7 +172,7 @@ def test_the_lines_tell_each_thing_once() -> None:
     """However often a task is looked at."""
     told = list[str]()
     short = Compaction(turn=2, turns=1, planner="openai:b", tokens=9)
-    lines = Lines(Common(), None, told.append)
+    lines = LinesView(Common(), None, told.append)
     for turns in (1, 2, 2):
         more: dict[str, Any] = {"compactions": (short,) if turns > 1 else (), "failovers": (FAILED,), "ended_at": None}
         unused = (Rejection(turn=3, reasons=("No.",)),) if turns > 1 else ()
@@ -210,13 +210,15 @@ def test_what_models_used_is_counted(spent: Spent, said: str) -> None:
 
 
 def test_turns_and_summaries_are_coloured() -> None:
-    """The sign and the number alone, by their colour."""
-    paint = Paint(on=True)
+    """The sign and the number alone, by their colour; not a row of a reason that begins like a heading."""
+    revision = Revision(number=1, because="  Plan 3 is old.\n  ✓ done")
+    short = Compaction(turn=1, turns=1, planner="openai:x", tokens=9)
+    whole = reacting(1, compactions=(short,), revisions=(revision,), reason="  ✗ no")
+    shown = [painted(row) for line in tree.whole(whole, None) for row in wrap(line, 40)]
 
-    assert paint.body("Turn 7  x") == "\x1b[1mTurn 7\x1b[0m  x"
-    assert paint.body("  ≡ the oldest") == "  \x1b[33m≡\x1b[0m the oldest"
-    assert paint.turn("  > told") == "  \x1b[36m> told\x1b[0m"
-    assert paint.turn("      > told") == "      > told"
+    assert "  \x1b[33m≡\x1b[0m the oldest turn summarised at turn" in shown
+    assert "\x1b[1mTurn 1\x1b[0m  Plan 3 is old. ✓ done" in shown
+    assert sum("\x1b" in row for row in shown) == 4
 
 
 def test_a_turn_that_was_never_carried_out_has_no_steps() -> None:

@@ -8,8 +8,7 @@ from client.follow import Snapshot
 from console.explain import words
 from console.options import Common
 from console.render import tree
-from console.render import tree as step_lines
-from console.render.views import Lines
+from console.render.views import LinesView
 from tests.console.outcomes import fault, outcome, step
 from workflows.faults import DEFERRED, Applied, Code
 from workflows.outcome import Outcome
@@ -54,7 +53,7 @@ def test_a_rollback_has_a_heading_of_its_own_below_the_plans() -> None:
 def test_a_rollback_is_told_line_by_line_once() -> None:
     """The plain view says the heading before the first of it, and each line once however often it looks."""
     said = list[str]()
-    view = Lines(Common(), None, said.append)
+    view = LinesView(Common(), None, said.append)
     for _ in range(2):
         view.see(Snapshot(rolled_back()))
     view.end(rolled_back())
@@ -65,12 +64,12 @@ def test_a_rollback_is_told_line_by_line_once() -> None:
 
 
 FOLLOWED = [
-    ({"decision": "reconcile"}, "it may have happened -> finding that out before anything else"),
-    ({"decision": "reconcile", "reconciled": "applied"}, "it had happened: its result was found"),
-    ({"decision": "wait", "reconciled": "not_applied"}, "it had not happened -> the same step again"),
-    ({"decision": "escalate", "effect": Applied.UNKNOWN}, "nobody knows whether it happened -> a person"),
-    ({"decision": "escalate", "effect": Applied.APPLIED}, "it happened, so it is not done once more -> a person"),
-    ({"decision": "escalate"}, "neither time nor another plan can help -> a person"),
+    ({"decision": "reconcile"}, "unknown outcome -> finding out whether it was applied"),
+    ({"decision": "reconcile", "reconciled": "applied"}, "it was applied: its result was found"),
+    ({"decision": "wait", "reconciled": "not_applied"}, "it was not applied -> the same step again"),
+    ({"decision": "escalate", "effect": Applied.UNKNOWN}, "nobody knows whether it was applied -> a person"),
+    ({"decision": "escalate", "effect": Applied.APPLIED}, "it was applied, so it is not repeated -> a person"),
+    ({"decision": "escalate"}, "neither a retry nor a new plan can help -> a person"),
 ]
 
 
@@ -80,7 +79,7 @@ def test_what_was_found_out_stands_below_the_step(given: dict[str, Any], expecte
     met = fault(Code.UNREACHABLE, **given)
     failed = step(status=StepStatus.FAILED)
     whole = outcome(faults=(met,), steps=(failed,))
-    told = step_lines.lines_of_step(whole, failed, step_lines.Columns(whole))
+    told = tree.step_lines(whole, failed)
 
     assert told[-1].strip().startswith(expected)
 
@@ -89,12 +88,12 @@ def test_attempts_that_left_no_word_are_counted_where_the_call_was_found() -> No
     """Three attempts, of which the last told a fault: two left no word although the step is completed."""
     found = fault(Code.WORKER_LOST, "reconcile", reconciled="applied", effect=Applied.APPLIED, attempt=3)
 
-    assert step_lines.without_word(outcome(faults=(found,)), step(attempts=3)) == 2
+    assert tree.silent_attempts(outcome(faults=(found,)), step(attempts=3)) == 2
 
 
 def test_every_decision_has_its_words() -> None:
     """A new one cannot be forgotten; `end` is a new plan that never came."""
-    assert set(step_lines.FOLLOWS) == set(step_lines.FOUND) == {*DECISIONS, "end"}
+    assert set(tree.FOLLOWS) == set(tree.FOUND) == {*DECISIONS, "end"}
 
 
 def test_what_costs_no_attempt_is_explained() -> None:

@@ -8,8 +8,8 @@ from rich.cells import cell_len
 
 from client.follow import Snapshot
 from console.render import live, tree
-from console.render.live import fitted
-from console.render.tree import Columns
+from console.render.live import fit_groups
+from console.render.tree import RowLayout
 from tests.console.outcomes import BEGAN, fault, outcome, step
 from workflows.faults import Code
 from workflows.outcome import Outcome, OutcomeStep
@@ -40,15 +40,15 @@ def task(steps: Sequence[OutcomeStep], **more: object) -> Outcome:
 
 def window(whole: Outcome, room: int) -> list[str]:
     """What is shown of a task in so many lines."""
-    return fitted(tree.blocks(whole, Columns(whole)), room)
+    return fit_groups(tree.line_groups(whole, RowLayout(whole)), room)
 
 
 @pytest.mark.parametrize("done", [0, 1, 49, 50, 143, 199])
 @pytest.mark.parametrize(("width", "height"), [(79, 23), (199, 49), (39, 9), (79, 3)])
 def test_two_hundred_steps_fit_the_terminal(done: int, width: int, height: int) -> None:
     """Never a line too many or too wide, and the step that runs is there."""
-    sight = Snapshot(task(chain(done)), doing=("asking the planner",))
-    lines = live.fit(live.running_picture(sight, "http://localhost:8233/x", [], width, height), width, height)
+    sight = Sight(task(chain(done)), doing=("asking the planner",))
+    lines = live.fit_frame(live.running_frame(sight, "http://localhost:8233/x", [], width, height), width, height)
 
     assert len(lines) <= height and max(map(cell_len, lines)) <= width
     assert height < 9 or any(f"● s{done} " in line for line in lines)
@@ -78,7 +78,7 @@ def test_notes_that_are_left_out_are_not_counted_as_nothing() -> None:
 def test_how_a_task_stands_counts_what_there_is(steps: tuple[OutcomeStep, ...], said: str) -> None:
     """Not 0 of 0 steps, and one of a thing is one."""
     whole = outcome(steps=steps, status=TaskStatus.RUNNING, started_at=datetime.now(UTC), ended_at=None)
-    last = live.running_picture(Snapshot(whole), None, [], 80, 24)[-1]
+    last = live.running_frame(Sight(whole), None, [], 80, 24)[-1]
 
     assert last.partition(": ")[2].startswith(said)
 
@@ -120,7 +120,7 @@ def test_the_last_picture_of_a_long_task_says_where_the_rest_is(count: int, cut:
     """Up to a hundred steps all stay in the scrollback; of more, what matters and the command that shows all."""
     steps = [one.model_copy(update={"revision": 1}) for one in chain(count, running=0, count=count)]
     whole = outcome(steps=tuple(steps))
-    lines = live.final_picture(whole, None, 80)
+    lines = live.final_lines(whole, None, 80)
 
     assert (f"All {count} steps: python starter.py show book-a-slot-7f3a" in lines) is cut
     assert (sum("✓" in line for line in lines) == count) is not cut

@@ -119,7 +119,7 @@ def test_the_drawings_are_made_without_a_browser(tmp_path: Path) -> None:
     assert (done.returncode, done.stderr.count("\n"), set(drawn)) == (2, 1, {"terminal.svg", "explain.svg"}), (
         done.stderr
     )
-    assert "Plan 2 because book was refused" in drawn["terminal.svg"] and "[event 1]" in drawn["explain.svg"]
+    assert "Plan 2 because book was rejected" in drawn["terminal.svg"] and "[event 1]" in drawn["explain.svg"]
 
 
 def test_the_pictures_are_there_and_small() -> None:
