@@ -1,5 +1,6 @@
 """`start --dry-run`: the plan that a task would begin with, what it would change, and what of that can be undone."""
 
+import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 

@@ -12,7 +12,6 @@ from client.history import fetch
 from client.tasks import Handle
 from console.exits import Exit
 from console.explain import explanation, page
-from console.explain import page as one_step
 from console.options import Common, TaskId
 from console.render import document
 
@@ -34,16 +33,16 @@ async def explain(client: Client, handle: Handle, common: Common, step: str | No
     Raises:
         Problem: the task never planned such a step.
     """
-    explained = explanation.of(await fetch.fetch_history(client, handle))
-    chosen = one_step.explain_step(explained, step) if step is not None else None
+    explained = explanation.explain_task(await fetch.fetch_history(client, handle))
+    chosen = page.explain_step(explained, step) if step is not None else None
     width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
     if common.json:
-        print(document.of_anything(one_step.step_document(chosen) if chosen else explanation.document(explained)))
+        print(document.of_anything(page.step_document(chosen) if chosen else explanation.document(explained)))
     else:
         print(
             "\n".join(
-                page.set_rows(
-                    one_step.step_rows(chosen) if chosen else page.page_rows(explained), explained.story, width
+                page.lay_out_rows(
+                    page.step_rows(chosen) if chosen else page.page_rows(explained), explained.story, width
                 )
             )
         )

@@ -60,7 +60,7 @@ async def export(client: Client, handle: Handle, common: Common, file: str, *, r
     """
     done = await exporting.export(client, handle, redact=redact)
     fields = {"task_id": done.task_id, "run_id": done.run_id, "redacted": redact}
-    fields["explain"] = explanation.document(explanation.of(done.history))
+    fields["explain"] = explanation.document(explanation.explain_task(done.history))
     fields |= WorkflowHistory(done.task_id, done.events).to_json_dict()
     _write(document.of_anything(fields), file, force=force)
     _print_notes(done)

@@ -3,77 +3,19 @@
 from collections.abc import Iterator
 
 from client.effects import EffectState, effect_of, reconciliation_of
-from client.history.records import Call, CallEnd, End, Event, History, Reset
+from client.history.records import Call, Closed, End, Event, Reset
 from client.history.story import Story
-from client.text import starter
 from console.explain import faults, words
 from console.explain.words import Item, Sentence
-from console.remedies import ENDINGS, FAULTS
 from console.render.tree import count
-from workflows import ids
 from workflows.budget import Limits
-from workflows.faults import Applied, Code
-from workflows.task import TaskStatus
-
-SHORTEST = 2.0
-"""Seconds; a worker that is there takes what it is given sooner."""
-
-
-def seconds_without_worker(history: History) -> float:
-    """The seconds of all longer gaps; those that overlap count once."""
-    total, until = 0.0, None
-    for begin, end in sorted(history.gaps):
-        if (end - begin).total_seconds() < SHORTEST:
-            continue
-        begin = max(begin, until) if until else begin
-        total += max(0.0, (end - begin).total_seconds())
-        until = max(until, end) if until else end
-    return total
-
-
-LOOK = "See whether it happened ({effects} has its key), then start a new task for what is left."
-RIGHT = "It happened: see whether it may stay, then start a new task for what is left."
-BACK = " Or take back what was done: {undo}."
-STAYS = "What stays can be tried again ({undo}), or is to be put right by hand."
-ENDED_BADLY = (TaskStatus.ESCALATED, TaskStatus.OVER_BUDGET, TaskStatus.FAILED)
-
-
-def remedies(story: Story) -> Iterator[Sentence]:
-    """The remedy of the code that ended the task, and where it can go on from then."""
-    outcome, failing = story.history.outcome, story.history.failing
-    if failing is not None and story.history.end is None:
-        yield Sentence(text=f"{failing.remedy[:1].upper()}{failing.remedy[1:]}.")
-    if outcome is None or outcome.status not in ENDED_BADLY or outcome.code is None:
-        return
-    last = [
-        fault for fault in outcome.faults if fault.decision == "escalate" and not fault.step_id.startswith(ids.UNDO)
-    ]
-    named = {name: f"`{starter(name, outcome.task_id)}`" for name in ("effects", "undo")}
-    if any(not one.done for one in outcome.undo):
-        yield Sentence(text=STAYS.format(**named))
-    if last and last[-1].applied is not Applied.NONE:
-        text = (LOOK if last[-1].applied is Applied.UNKNOWN else RIGHT) + (
-            "" if outcome.undo or story.history.rollback else BACK
-        )
-        yield Sentence(text=text.format(**named))
-    elif outcome.code in ENDINGS:
-        yield Sentence(text=ENDINGS[outcome.code])
-    elif outcome.code in set(Code):
-        do = FAULTS[Code(outcome.code)]
-        if outcome.status is TaskStatus.ESCALATED:
-            asked = [call for call in story.history.calls if call.is_step or call.is_own]
-            failed = [call.id for call in asked if call.closed is CallEnd.FAILED]
-            step = last[-1].step_id if last else failed[-1] if failed else "STEP"
-            do += f" Then `{starter('reset', outcome.task_id, '--to', step)}` goes on from there."
-        yield Sentence(text=do)
-
 
 TOLD_ELSEWHERE = ("plan_refused", "proposals_rejected", "question", "gave_up", "replans", "no_progress")
 """How a task ends whose end another item explains."""
 OUTSIDE = {
-    "terminated": "The task was terminated from outside, so nothing was tidied up and no outcome was written",
-    "timed out": "The server's own time limit for the task passed, so no outcome was written",
-    "continued": "The task went on in another run, which cannot be read here",
+    "terminated": "The task was terminated from outside, so it could neither clean up nor write an outcome",
+    "timed out": "The execution timeout of the task passed at the server, so no outcome was written",
+    "continued": "The task continued in another run, which cannot be read here",
 }
 
 
@@ -100,12 +42,12 @@ def _escalated_by_fault(story: Story, end: End) -> bool:
 
 
 def _what(story: Story, end: End) -> Sentence:
-    reason = words.sentence(end.outcome.reason if end.outcome else end.reason or "no reason is written down")
+    reason = words.sentence(end.outcome.reason if end.outcome else end.reason or "no reason is recorded")
     match (end.status, end.outcome.code if end.outcome else None):
         case ("cancelled", _):
             proof = (*story.history.undo_asked, *story.history.cancels, end.event)
-            what = "to stop and to undo what it had done" if story.history.undo_asked else "to stop"
-            return Sentence(text=f"Somebody asked the task {what}, and it was cancelled.", events=proof)
+            what = "to stop and to undo its effects" if story.history.undo_asked else "to stop"
+            return Sentence(text=f"The task was asked {what}, and it was cancelled.", events=proof)
         case (_, "deadline"):
             fired = [timer.ended for timer in story.history.timers if timer.fired and timer.is_deadline]
             return Sentence(text=reason, events=tuple(event for event in (*fired, end.event) if event))
@@ -117,15 +59,16 @@ def _why(story: Story, end: End) -> Sentence | None:
     code = end.outcome.code if end.outcome else None
     limits = story.history.task.limits if story.history.task else Limits()
     if code == "deadline":
-        return Sentence(text="A task ends at its deadline whatever it is doing; what was finished stays.")
+        return Sentence(text="A task ends at its deadline, whatever is running; finished steps stay.")
     if code in ("tokens", "usd"):
-        return Sentence(text="What a call may use is reserved before it is made, and there was no room for the next.")
+        return Sentence(text="The budget of a call is reserved before it, and too little was left for the next one.")
     if code == "tool_calls":
-        return Sentence(text=f"It may make {count(limits.tool_calls, 'tool call')}, and the next step needed one.")
+        limit = count(limits.tool_calls, "tool call")
+        return Sentence(text=f"The limit is {limit}, and the next step needed another one.")
     if end.status == "cancelled" and story.history.undo_asked:
-        return Sentence(text="What may have happened is found out first; what happened is undone, the newest first.")
+        return Sentence(text="Unknown outcomes are found out first; then all effects are undone, the newest first.")
     if end.status == "cancelled":
-        return Sentence(text="What was finished stays; nothing is undone.")
+        return Sentence(text="Finished steps stay; nothing is undone.")
     return None
 
 
@@ -176,14 +119,14 @@ def state_now(story: Story) -> list[Sentence]:
     elif history.waits_for_worker:
         how = "The task waits for a worker" if history.began else "No worker has taken the task up yet"
         said.append(Sentence(text=f"{how}.", events=(history.waits_for_worker,)))
-    said += [Sentence(text="Somebody has asked the task to stop.", events=(event,)) for event in history.cancels[-1:]]
+    said += [Sentence(text="The task was asked to stop.", events=(event,)) for event in history.cancels[-1:]]
     return said
 
 
 def _running(story: Story, call: Call) -> Sentence:
     """A call that has not ended; the server knows of its attempts what no event tells yet."""
     what = "The planner" if call.is_planning else f"{call.id} ({call.kind})"
-    what = f"The look whether {call.owner} happened ({call.kind})" if call.is_reconcile else what
+    what = f"The check whether {call.owner} was applied ({call.kind})" if call.is_reconcile else what
     pending = story.history.pending.get(call.id)
     if pending is None:
         return Sentence(text=f"{what} has been called and has not answered yet.", events=(call.scheduled,))

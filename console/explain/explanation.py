@@ -8,9 +8,7 @@ from pydantic import BaseModel, ConfigDict
 from client.history.records import Call, History
 from client.history.story import Diff, Story, diffs
 from console.explain import endings, faults, planning, words, world
-from console.explain import endings as remedies
-from console.explain import endings as unattended
-from console.explain import faults as attempts
+from console.explain.remedies import remedies
 from console.explain.words import Cost, Item, Sentence
 from console.render.tree import count, spent_on_models
 from workflows.task import TaskStatus
@@ -19,20 +17,24 @@ COUNTED = {
     "retry": ("retried call", "retried calls"),
     "wait": ("wait", "waits"),
     "fallback": ("fallback", "fallbacks"),
-    "reconcile": ("call that was looked for", "calls that were looked for"),
-    "replan": ("fault that called for a new plan", "faults that called for a new plan"),
+    "reconcile": ("unknown outcome", "unknown outcomes"),
+    "replan": ("fault that led to a new plan", "faults that led to a new plan"),
     "send_back": ("rejected proposal", "rejected proposals"),
     "failover": ("planner that could not be used", "planners that could not be used"),
     "escalate": ("escalation", "escalations"),
     "undecided": ("fault not decided yet", "faults not decided yet"),
 }
 """What is counted in the summary, by decision."""
-ANSWERED_BY_A_TURN = ("fault that called for another move", "faults that called for another move")
+ANSWERED_BY_A_TURN = ("fault that led to another turn", "faults that led to another turn")
 """The same of a new plan, where a model makes one move at a time."""
 
 
+SHORTEST_GAP = 2.0
+"""Seconds; a worker that runs takes a task sooner."""
+
+
 class Explanation(BaseModel):
-    """What is said of a task; `of` makes one."""
+    """What `explain` says about a task."""
 
     model_config = ConfigDict(frozen=True, arbitrary_types_allowed=True)
 
@@ -57,11 +59,11 @@ class Explanation(BaseModel):
         return self.status == "completed" and not told
 
 
-def of(history: History) -> Explanation:
-    """Explain a task from its history alone."""
+def explain_task(history: History) -> Explanation:
+    """Explain a task from its history; no worker is asked."""
     story = Story(history)
-    found = [item for id in (*story.step_ids, *story.undo_ids) for item in faults.of_step(story, id)]
-    found += [*planning.proposal_items(story), *planning.failovers(story), *endings.ending_items(story)]
+    found = [item for id in (*story.step_ids, *story.undo_ids) for item in faults.step_items(story, id)]
+    found += [*planning.proposal_items(story), *planning.failover_items(story), *endings.ending_items(story)]
     items = tuple(sorted(found, key=lambda item: item.at))
     return Explanation(
         story=story,
@@ -72,9 +74,9 @@ def of(history: History) -> Explanation:
         now=tuple(endings.state_now(story)),
         resets=tuple(endings.resets(story)),
         compactions=tuple(planning.compactions(story)),
-        todo=tuple(remedies.remedies(story)),
+        todo=tuple(remedies(story)),
         notes=tuple(unreadable(history)),
-        cost=sum((item.cost for item in items), Cost(unattended=unattended.seconds_without_worker(history))),
+        cost=sum((item.cost for item in items), Cost(unattended=seconds_without_worker(history))),
     )
 
 
@@ -175,13 +177,13 @@ def _step(story: Story, id: str) -> dict[str, Any]:
     return {
         "id": id,
         "kind": last.kind if last else story.steps[id].kind,
-        "status": standing(story, id),
+        "status": step_state(story, id),
         "attempts": sum(call.attempt for call in calls),
         "events": [event.id for call in calls for event in call.events],
     }
 
 
-def standing(story: Story, id: str) -> str:
+def step_state(story: Story, id: str) -> str:
     """How a step stands."""
     calls = story.history.of_step(id)
     if id in (call.step for call in story.undone):
@@ -193,18 +195,30 @@ def standing(story: Story, id: str) -> str:
     return calls[-1].closed.value if calls[-1].closed else "running"
 
 
-def finished(story: Story, call: Call) -> Sentence:
+def finished_sentence(story: Story, call: Call) -> Sentence:
     """That a step finished, and what it returned."""
     if call.is_reconcile:
-        text = words.stop(f"{call.step} had happened, as {call.kind} found: {words.value(call.result)}")
+        text = words.stop(f"{call.step} was applied, as {call.kind} found: {words.value(call.result)}")
         return Sentence(text=text, events=call.events)
-    again = " (it had been done before; this is its first result)" if call.replayed else ""
+    again = " (a replayed result: it was applied before)" if call.replayed else ""
     at = "at its first attempt" if call.attempt <= 1 else f"at attempt {call.attempt}"
-    text = words.stop(f"{attempts.call_name(call)} finished {at}{again} and returned: {words.value(call.result)}")
+    text = words.stop(f"{faults.call_name(call)} finished {at}{again} and returned: {words.value(call.result)}")
     return Sentence(text=text, events=tuple(event for event in (call.ended,) if event))
 
 
-def undone(call: Call) -> Sentence:
+def undone_sentence(call: Call) -> Sentence:
     """That a step was taken back."""
-    again = " (that had happened before)" if call.replayed else ""
+    again = " (a replayed result)" if call.replayed else ""
     return Sentence(text=f"{call.step} was undone with {call.kind}{again}.", events=call.events)
+
+
+def seconds_without_worker(history: History) -> float:
+    """The seconds of all longer gaps; those that overlap count once."""
+    total, until = 0.0, None
+    for begin, end in sorted(history.gaps):
+        if (end - begin).total_seconds() < SHORTEST_GAP:
+            continue
+        begin = max(begin, until) if until else begin
+        total += max(0.0, (end - begin).total_seconds())
+        until = max(until, end) if until else end
+    return total

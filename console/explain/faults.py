@@ -13,301 +13,16 @@ from workflows.faults import Code, Fault
 from workflows.reconciling import Verdict
 from workflows.record import FaultRecord
 
-LOST = AttemptFailure.of(Fault.of(Code.WORKER_LOST, "The worker that ran it left no word: it was probably killed."))
+LOST = Failing.of(Fault.of(Code.WORKER_LOST, "The attempt ended without a response: its worker was probably killed."))
 SILENT = (Code.WORKER_LOST, Code.TIMEOUT)
-"""What the server says of an attempt that no worker told of."""
-
-
-def failed_before(call: Call) -> list[AttemptFailure]:
-    """What ended each attempt before the last one."""
-    known = {fault.attempt: AttemptFailure.of(fault) for fault in call.earlier}
-    last = {call.attempt - 1: call.last} if call.last else {}
-    silent = call.last if call.last and call.last.code in SILENT else LOST
-    return [known.get(number) or last.get(number) or silent for number in range(1, call.attempt)]
-
-
-def retry_waits(call: Call) -> list[float]:
-    """Seconds of backoff before each attempt but the first, as far as they are known."""
-    return [fault.waited for fault in call.earlier if fault.waited is not None and fault.attempt < call.attempt]
-
-
-def seconds_waited(call: Call) -> float:
-    """Seconds of backoff that its retries cost, as far as they are known."""
-    return sum(retry_waits(call))
-
-
-def seconds_lost(call: Call) -> float:
-    """Seconds of attempts that ended without reporting, the last one included where its worker went silent."""
-    return _lost_before(call) + _lost_last(call)
-
-
-def _lost_last(call: Call) -> float:
-    fault = call.failing.fault if call.failing else None
-    if fault is None or not fault.uncounted or call.started_at is None or call.ended_at is None:
-        return 0.0
-    return (call.ended_at - call.started_at).total_seconds()
-
-
-def _lost_before(call: Call) -> float:
-    """Until the last attempt began, without the known backoffs."""
-    if len(retry_waits(call)) == max(0, call.attempt - 1) or call.started_at is None:
-        return 0.0
-    return max(0.0, (call.started_at - call.at).total_seconds() - seconds_waited(call))
-
-
-def call_name(call: Call) -> str:
-    """Whom a call concerns, at the beginning of a sentence."""
-    if call.is_planning:
-        return f"The planner (request {call.id.removeprefix(ids.PLAN)})"
-    if call.kind == routing.CATALOGUE.kind:
-        return "The catalogue"
-    if call.is_undo:
-        return f"Undoing {call.step} ({call.kind})"
-    return f"{call.step} ({call.kind})"
-
-
-def step_ids(call: Call) -> tuple[str, ...]:
-    """The steps that a call concerns."""
-    return () if call.is_own else (call.step,)
-
-
-def retry_item(call: Call) -> Item:
-    """Why a call that succeeded in the end took more than one attempt."""
-    failings = failed_before(call)
-    first = failings[0]
-    because = words.ASKED_AGAIN_BECAUSE if call.is_own else words.RETRY_BECAUSE
-    why = because.get(first.quadrant, words.RETRY_ANYWAY)
-    proof = tuple(event for event in (call.started, call.ended) if event)
-    result = f" It returned: {words.stop(words.value(call.result))}" if call.is_step and call.result is not None else ""
-    return Item(
-        steps=step_ids(call),
-        what=Sentence(text=_what(call, failings), events=proof),
-        why=Sentence(text=f"{why}: {after_attempts(call)}."),
-        decision="retry",
-        then=(Sentence(text=f"Attempt {call.attempt} succeeded.{result}", events=proof[-1:]),),
-        cost=Cost(failed_attempts=len(failings), waited=seconds_waited(call), lost=seconds_lost(call)),
-    )
-
-
-def _what(call: Call, failings: Sequence[AttemptFailure]) -> str:
-    if not words.same(failings):
-        return f"{call_name(call)} failed {times(len(failings))}: {words.counted(failings)}."
-    return f"{call_name(call)} {words.failed_as(failings[0], times(len(failings)))}"
-
-
-def after_attempts(call: Call) -> str:
-    """Which attempts followed, and after which waits."""
-    numbers = words.listed(str(number) for number in range(2, call.attempt + 1))
-    attempts = f"attempt{'s' if call.attempt > 2 else ''} {numbers} followed"
-    if len(retry_waits(call)) == call.attempt - 1:
-        return f"{attempts} after {words.listed(map(words.seconds, retry_waits(call)))}"
-    last = "" if call.attempt == 2 else ", the last one"
-    if call.started_at is None:
-        return attempts
-    return (
-        f"{attempts}{last} {words.seconds((call.started_at - call.at).total_seconds())} after the first was scheduled"
-    )
+"""The code that the server records for an attempt that ended without a response."""
 
 
 LIMITS = ("replans", "no_progress")
-"""How a task ends that may not replan any more."""
+"""Codes of a task that may not replan any more."""
 
 
-def what_followed(
-    story: Story, id: str, call: Call | None, after: Event, decision: Decision
-) -> tuple[tuple[Sentence, ...], Cost]:
-    """What followed, and what it cost."""
-    if decision == "wait" and call is not None:
-        return _waited(story, call)
-    if decision == "fallback" and call is not None:
-        return (_fallen_back(next_call(story, call)),), Cost()
-    if decision == "replan":
-        return _replanned(story, id, after)
-    if decision == "escalate" and call is not None and call.is_undo:
-        return (Sentence(text=f"So {call.step} stays as it is, and what is left is undone all the same."),), Cost()
-    if decision == "escalate":
-        return _escalated(story), Cost()
-    return (), Cost()
-
-
-def _waited(story: Story, call: Call) -> tuple[tuple[Sentence, ...], Cost]:
-    timer, following = timer_of(story, call), next_call(story, call)
-    proof = tuple(event for event in (timer and timer.started, timer and timer.ended) if event)
-    again = "the same call was made again" if following else "the same call is to be made again"
-    if timer is None:
-        return (Sentence(text=f"So {again} at once.", events=(following.scheduled,) if following else ()),), Cost()
-    state = "" if timer.fired else " (the timer was stopped)" if timer.ended else " (it is still waiting)"
-    text = f"It waited {words.seconds(timer.seconds)} on a timer{state}, then {again}."
-    proof += (following.scheduled,) if following else ()
-    return (Sentence(text=text, events=proof),), Cost(waited=timer.seconds if timer.fired else 0.0)
-
-
-def _fallen_back(following: Call | None) -> Sentence:
-    if following is None:
-        return Sentence(text="The fallback has not been called yet.")
-    match following.closed:
-        case CallEnd.COMPLETED:
-            end = f"did the step instead and returned: {words.value(following.result)}"
-        case CallEnd.FAILED:
-            end = "was called instead, and failed too"
-        case CallEnd.CANCELLED:
-            end = "was called instead, and was stopped"
-        case None:
-            end = "was called instead, and has not ended yet"
-    return Sentence(text=f"The fallback {following.kind} {words.stop(end)}", events=following.events)
-
-
-def _replanned(story: Story, id: str, after: Event) -> tuple[tuple[Sentence, ...], Cost]:
-    """The look at the world, the request for a new plan, and what that plan put in the step's place."""
-    looks = [look for look in story.history.observations(id) if look.scheduled > after]
-    seen = [_look(look) for look in looks]
-    observations = sum(max(1, look.attempt) for look in looks)
-    turn = replan_after(story, after)
-    if turn is None:
-        return (*seen, _no_plan(story)), Cost(observations=observations)
-    plan = story.plan_from(turn)
-    first = _first_refused(story, turn) in (id, None)
-    asked = "The model was asked what comes next" if story.in_turns else "The planner was asked for a new plan"
-    text = f"{asked}{'' if first else ' (once for all the faults)'}: {_put(story, id, plan)}"
-    events = plan.events if plan else turn.call.events
-    return (*seen, Sentence(text=text, events=events)), Cost(observations=observations, planning_calls=int(first))
-
-
-def _first_refused(story: Story, turn: Turn) -> str | None:
-    """The step whose item bears the cost of a request that several faults share."""
-    previous = [one.call.scheduled for one in story.turns if one.call.scheduled < turn.call.scheduled]
-    since = max(previous, default=Event(0, 0))
-    failed = [call for call in story.history.calls if call.is_step and call.closed is CallEnd.FAILED]
-    led = [call for call in failed if call.ended and since < call.ended < turn.call.scheduled]
-    last = {call.id: call for call in led}
-    done = {one.step for one in story.done}
-    alone = [call for call in last.values() if next_call(story, call) is None and call.step not in done]
-    return min(alone, key=lambda call: call.ended or call.scheduled).id if alone else None
-
-
-def _look(look: Call) -> Sentence:
-    if look.closed is CallEnd.COMPLETED:
-        text = f"Looked at the world again with {look.kind}: {words.stop(words.value(look.result))}"
-    elif look.failing is not None:
-        text = f"Looking again with {look.kind} {words.failed_as(look.failing)} So the fault's own view was used."
-    else:
-        text = f"Looking again with {look.kind} {'was stopped' if look.closed else 'has not ended yet'}."
-    return Sentence(text=text, events=look.events)
-
-
-def _put(story: Story, id: str, plan: Plan | None) -> str:
-    """What a new plan has in the place of a step."""
-    if plan is None:
-        end = story.history.end
-        if story.in_turns:
-            return "no call came of it." if end else "it has not answered yet."
-        return "no plan came of it." if end else "it has not answered with a plan yet."
-    before = story.plans[plan.number - 2] if plan.number > 1 else None
-    changes = diff(story, before, plan).changed
-    for one in changes:
-        if one.before.id == id:
-            return f"{plan.name} has {one.after.id} in its place{_difference(one)}."
-    return f"{plan.name} does without it."
-
-
-def _difference(change: Change) -> str:
-    text = words.differences(change)
-    return f" ({text})" if text else ""
-
-
-def _no_plan(story: Story) -> Sentence:
-    outcome, end = story.history.outcome, story.history.end
-    if outcome and outcome.code in LIMITS and end:
-        nothing = "The model was not asked again" if story.in_turns else "No new plan was asked for"
-        return Sentence(text=f"{nothing}: {words.sentence(outcome.reason)}", events=(end.event,))
-    if end is None and story.in_turns:
-        return Sentence(text="The model has not been asked again yet.")
-    if end is None:
-        return Sentence(text="The planner has not been asked for a new plan yet.")
-    was_asked = "the model was asked again" if story.in_turns else "a new plan was asked for"
-    return Sentence(text=f"The task ended before {was_asked}.", events=(end.event,))
-
-
-def _escalated(story: Story) -> tuple[Sentence, ...]:
-    end = story.history.end
-    if end is None and any(call.is_undo for call in story.history.calls):
-        return (Sentence(text="Nobody can answer a task yet, so what it did is being undone; then it ends."),)
-    if end is None:
-        return (Sentence(text="Steps that run may still finish; then the task ends as escalated."),)
-    how = end.status.replace("_", " ")
-    return (Sentence(text=f"Nobody can answer a task yet, so it ended as {how}.", events=(end.event,)),)
-
-
-def timer_of(story: Story, call: Call) -> Timer | None:
-    """The timer on which a call waits to be made again."""
-    following, after = next_call(story, call), call.ended or call.scheduled
-    for timer in story.history.timers:
-        if timer.retries(call) and timer.started > after and (following is None or timer.started < following.scheduled):
-            return timer
-    return None
-
-
-def replan_after(story: Story, after: Event) -> Turn | None:
-    return next((turn for turn in story.turns if turn.is_replan and turn.call.scheduled > after), None)
-
-
-SO: dict[Decision, str] = {
-    "wait": ", so the call could be made again",
-    "fallback": ", so another kind could take over",
-    "replan": ", so a new plan could be made",
-}
-"""What follows from it that a call did not happen."""
-
-
-def _cost_of(found: Reconciliation) -> Cost:
-    """What it took to find out."""
-    waited = sum(timer.seconds for timer in found.timers if timer.fired)
-    return Cost(observations=sum(max(1, read.attempt) for read in found.reads), waited=waited)
-
-
-def reconciliation_sentences(found: Reconciliation, decision: Decision) -> tuple[Sentence, ...]:
-    """What was asked, and what came of it, in order."""
-    told = [(read.scheduled, _asked(read)) for read in found.reads]
-    told += [(timer.started, _settled(timer)) for timer in found.timers]
-    return (*(sentence for _, sentence in sorted(told, key=lambda one: one[0])), *_verdict(found, decision))
-
-
-def _verdict(found: Reconciliation, decision: Decision) -> Iterator[Sentence]:
-    match found.verdict:
-        case Verdict.APPLIED:
-            text = "It had happened: its result was found, nothing was done again."
-        case Verdict.NOT_APPLIED:
-            text = f"It had not happened{SO.get(decision, '')}."
-        case Verdict.CANNOT_TELL if decision == "escalate":
-            text = "It could not be found out: a person has to look."
-        case Verdict.CANNOT_TELL:
-            text = "It could not be found out, and a second time would do no harm."
-        case None:
-            return
-    yield Sentence(text=text, events=found.reads[-1].events if found.reads else ())
-
-
-def _asked(look: Call) -> Sentence:
-    who = "The ledger" if look.kind == routing.FIND_EFFECT.kind else look.kind
-    asked = f"{who} was asked whether it had happened, and"
-    if look.closed is CallEnd.COMPLETED:
-        text = f"{asked} had it: {words.stop(words.value(look.result))}"
-    elif look.failing is None:
-        text = f"{asked} {'was stopped' if look.closed else 'has not answered yet'}."
-    elif look.failing.code is Code.NOT_FOUND:
-        text = f"{asked} found nothing."
-    else:
-        text = f"{asked} {words.failed_as(look.failing)}"
-    return Sentence(text=text, events=look.events)
-
-
-def _settled(timer: Timer) -> Sentence:
-    state = "" if timer.fired else " (the timer was stopped)" if timer.ended else " (it is still waiting)"
-    text = f"It waited {words.seconds(timer.seconds)} on a timer{state}, until no attempt could be under way any more."
-    return Sentence(text=text, events=tuple(event for event in (timer.started, timer.ended) if event))
-
-
-def of_step(story: Story, id: str) -> Iterator[Item]:
+def step_items(story: Story, id: str) -> Iterator[Item]:
     """The items of one step, in order: each call that needed a retry or failed, and each call that was not made."""
     records = story.decisions(id)
     for call in story.history.of_step(id):
@@ -315,14 +30,14 @@ def of_step(story: Story, id: str) -> Iterator[Item]:
             yield retry_item(call)
         if call.closed is CallEnd.FAILED and call.failing is not None:
             record = _recorded(records, call.failing)
-            yield of_call(story, call, call.failing, _decision(story, call, record), record)
+            yield call_item(story, call, call.failing, _decision(story, call, record), record)
     for record in records:
         if record.attempt == 0:
             yield _uncalled(story, id, record)
 
 
-def of_call(
-    story: Story, call: Call, failing: AttemptFailure, decision: Decision, record: FaultRecord | None = None
+def call_item(
+    story: Story, call: Call, failing: Failing, decision: Decision, record: FaultRecord | None = None
 ) -> Item:
     """Why a call failed for good, and what followed."""
     after = call.ended or call.scheduled
@@ -357,7 +72,7 @@ def _what_failed(call: Call, failing: AttemptFailure) -> Sentence:
 
 
 def _tried(call: Call) -> str:
-    return f"Time could have cured it: {after_attempts(call)}."
+    return f"A retry could have succeeded: {after_attempts(call)}."
 
 
 def _recorded(records: list[FaultRecord], failing: AttemptFailure) -> FaultRecord | None:
@@ -405,11 +120,11 @@ def _why(story: Story, call: Call, failing: AttemptFailure, decision: Decision, 
         case "wait":
             return words.WAIT_BECAUSE.get(failing.code, words.WAIT_ANYWAY)
         case "fallback":
-            return f"The attempts of {call.kind} were used up, and it names another kind that takes over then"
+            return f"The attempts of {call.kind} were used up, and its fallback takes over then"
         case "replan":
             return words.why_replanned(failing, call.kind, planned=not is_over, in_turns=story.in_turns)
         case "escalate" if call.is_undo:
-            return "Nobody plans a rollback anew: what cannot be undone is left to a person"
+            return "A rollback is not re-planned: what cannot be undone is left to a person"
         case "escalate":
             return words.why_escalated(failing, is_own=call.is_own)
         case _:
@@ -441,3 +156,289 @@ def _told(story: Story, record: FaultRecord) -> tuple[Event, ...]:
 def _before(story: Story, where: tuple[Event, ...]) -> Event:
     """Just before an event, so that what is written in it counts as following."""
     return Event(where[0].run, where[0].id - 1) if where else Event(1, 1)
+
+
+def failed_before(call: Call) -> list[Failing]:
+    """The fault of each attempt before the last one."""
+    known = {fault.attempt: Failing.of(fault) for fault in call.earlier}
+    last = {call.attempt - 1: call.last} if call.last else {}
+    silent = call.last if call.last and call.last.code in SILENT else LOST
+    return [known.get(number) or last.get(number) or silent for number in range(1, call.attempt)]
+
+
+def retry_waits(call: Call) -> list[float]:
+    """Seconds of backoff before each attempt but the first, as far as they are known."""
+    return [fault.waited for fault in call.earlier if fault.waited is not None and fault.attempt < call.attempt]
+
+
+def seconds_waited(call: Call) -> float:
+    """Seconds of backoff that its retries cost, as far as they are known."""
+    return sum(retry_waits(call))
+
+
+def seconds_lost(call: Call) -> float:
+    """Seconds of attempts that ended without reporting, the last one included where its worker went silent."""
+    return _lost_before(call) + _lost_last(call)
+
+
+def _lost_last(call: Call) -> float:
+    fault = call.failing.fault if call.failing else None
+    if fault is None or not fault.uncounted or call.started_at is None or call.ended_at is None:
+        return 0.0
+    return (call.ended_at - call.started_at).total_seconds()
+
+
+def _lost_before(call: Call) -> float:
+    """Until the last attempt began, without the known backoffs."""
+    if len(retry_waits(call)) == max(0, call.attempt - 1) or call.started_at is None:
+        return 0.0
+    return max(0.0, (call.started_at - call.at).total_seconds() - seconds_waited(call))
+
+
+def call_name(call: Call) -> str:
+    """The name of a call at the beginning of a sentence."""
+    if call.is_planning:
+        return f"The planner (request {call.id.removeprefix(ids.PLAN)})"
+    if call.kind == routing.CATALOGUE.kind:
+        return "The catalogue"
+    if call.is_undo:
+        return f"Undoing {call.step} ({call.kind})"
+    return f"{call.step} ({call.kind})"
+
+
+def step_ids(call: Call) -> tuple[str, ...]:
+    """The steps that a call concerns."""
+    return () if call.is_own else (call.step,)
+
+
+def retry_item(call: Call) -> Item:
+    """Why a call that succeeded in the end took more than one attempt."""
+    failings = failed_before(call)
+    first = failings[0]
+    because = words.REQUEST_AGAIN_BECAUSE if call.is_own else words.RETRY_BECAUSE
+    why = because.get(first.quadrant, words.RETRY_ANYWAY)
+    proof = tuple(event for event in (call.started, call.ended) if event)
+    result = f" It returned: {words.stop(words.value(call.result))}" if call.is_step and call.result is not None else ""
+    return Item(
+        steps=step_ids(call),
+        what=Sentence(text=_what(call, failings), events=proof),
+        why=Sentence(text=f"{why}: {after_attempts(call)}."),
+        decision="retry",
+        then=(Sentence(text=f"Attempt {call.attempt} succeeded.{result}", events=proof[-1:]),),
+        cost=Cost(failed_attempts=len(failings), waited=seconds_waited(call), lost=seconds_lost(call)),
+    )
+
+
+def _what(call: Call, failings: Sequence[Failing]) -> str:
+    if not words.same(failings):
+        return f"{call_name(call)} failed {times(len(failings))}: {words.counted(failings)}."
+    return f"{call_name(call)} {words.failed_as(failings[0], times(len(failings)))}"
+
+
+def after_attempts(call: Call) -> str:
+    """Which attempts followed, and after which waits."""
+    numbers = words.listed(str(number) for number in range(2, call.attempt + 1))
+    attempts = f"attempt{'s' if call.attempt > 2 else ''} {numbers} followed"
+    if len(retry_waits(call)) == call.attempt - 1:
+        return f"{attempts} after {words.listed(map(words.seconds, retry_waits(call)))}"
+    last = "" if call.attempt == 2 else ", the last one"
+    if call.started_at is None:
+        return attempts
+    return (
+        f"{attempts}{last} {words.seconds((call.started_at - call.at).total_seconds())} after the first was scheduled"
+    )
+
+
+def what_followed(
+    story: Story, id: str, call: Call | None, after: Event, decision: Decision
+) -> tuple[tuple[Sentence, ...], Cost]:
+    """What followed, and what it cost."""
+    if decision == "wait" and call is not None:
+        return _waited(story, call)
+    if decision == "fallback" and call is not None:
+        return (_fallen_back(next_call(story, call)),), Cost()
+    if decision == "replan":
+        return _replanned(story, id, after)
+    if decision == "escalate" and call is not None and call.is_undo:
+        return (Sentence(text=f"So the effect of {call.step} stays; the remaining effects are undone."),), Cost()
+    if decision == "escalate":
+        return _escalated(story), Cost()
+    return (), Cost()
+
+
+def _waited(story: Story, call: Call) -> tuple[tuple[Sentence, ...], Cost]:
+    timer, following = timer_of(story, call), next_call(story, call)
+    proof = tuple(event for event in (timer and timer.started, timer and timer.ended) if event)
+    again = "the same call was made again" if following else "the same call is to be made again"
+    if timer is None:
+        return (Sentence(text=f"So {again} at once.", events=(following.scheduled,) if following else ()),), Cost()
+    state = "" if timer.fired else " (the timer was stopped)" if timer.ended else " (it is still waiting)"
+    text = f"It waited {words.seconds(timer.seconds)} on a timer{state}, then {again}."
+    proof += (following.scheduled,) if following else ()
+    return (Sentence(text=text, events=proof),), Cost(waited=timer.seconds if timer.fired else 0.0)
+
+
+def _fallen_back(following: Call | None) -> Sentence:
+    if following is None:
+        return Sentence(text="The fallback has not been called yet.")
+    match following.closed:
+        case Closed.COMPLETED:
+            end = f"did the step instead and returned: {words.value(following.result)}"
+        case Closed.FAILED:
+            end = "was called instead, and failed too"
+        case Closed.CANCELLED:
+            end = "was called instead, and was stopped"
+        case None:
+            end = "was called instead, and has not ended yet"
+    return Sentence(text=f"The fallback {following.kind} {words.stop(end)}", events=following.events)
+
+
+def _replanned(story: Story, id: str, after: Event) -> tuple[tuple[Sentence, ...], Cost]:
+    """The observations, the request for a new plan, and the step that replaces this one in it."""
+    looks = [look for look in story.history.looks(id) if look.scheduled > after]
+    seen = [_look(look) for look in looks]
+    observations = sum(max(1, look.attempt) for look in looks)
+    turn = replan_after(story, after)
+    if turn is None:
+        return (*seen, _no_plan(story)), Cost(observations=observations)
+    plan = story.plan_from(turn)
+    first = _first_refused(story, turn) in (id, None)
+    asked = "The model was asked what comes next" if story.in_turns else "The planner was asked for a new plan"
+    text = f"{asked}{'' if first else ' (once for all the faults)'}: {_put(story, id, plan)}"
+    events = plan.events if plan else turn.call.events
+    return (*seen, Sentence(text=text, events=events)), Cost(observations=observations, planning_calls=int(first))
+
+
+def _first_refused(story: Story, turn: Turn) -> str | None:
+    """The first of the steps whose faults led to one request; its item has the cost of the request."""
+    previous = [one.call.scheduled for one in story.turns if one.call.scheduled < turn.call.scheduled]
+    since = max(previous, default=Event(0, 0))
+    failed = [call for call in story.history.calls if call.is_step and call.closed is Closed.FAILED]
+    led = [call for call in failed if call.ended and since < call.ended < turn.call.scheduled]
+    last = {call.id: call for call in led}
+    done = {one.step for one in story.done}
+    alone = [call for call in last.values() if next_call(story, call) is None and call.step not in done]
+    return min(alone, key=lambda call: call.ended or call.scheduled).id if alone else None
+
+
+def _look(look: Call) -> Sentence:
+    if look.closed is Closed.COMPLETED:
+        text = f"Observed again with {look.kind}: {words.stop(words.value(look.result))}"
+    elif look.failing is not None:
+        text = f"The observation with {look.kind} {words.failed_as(look.failing)} So that of the fault itself was used."
+    else:
+        text = f"The observation with {look.kind} {'was stopped' if look.closed else 'has not ended yet'}."
+    return Sentence(text=text, events=look.events)
+
+
+def _put(story: Story, id: str, plan: Plan | None) -> str:
+    """What a new plan has in the place of a step."""
+    if plan is None:
+        end = story.history.end
+        if story.in_turns:
+            return "no call came of it." if end else "it has not answered yet."
+        return "no plan came of it." if end else "it has not answered with a plan yet."
+    before = story.plans[plan.number - 2] if plan.number > 1 else None
+    changes = diff(story, before, plan).changed
+    for one in changes:
+        if one.before.id == id:
+            return f"{plan.name} has {one.after.id} in its place{_difference(one)}."
+    return f"{plan.name} does without it."
+
+
+def _difference(change: Change) -> str:
+    text = words.differences(change)
+    return f" ({text})" if text else ""
+
+
+def _no_plan(story: Story) -> Sentence:
+    outcome, end = story.history.outcome, story.history.end
+    if outcome and outcome.code in LIMITS and end:
+        nothing = "The model was not asked again" if story.in_turns else "No new plan was asked for"
+        return Sentence(text=f"{nothing}: {words.sentence(outcome.reason)}", events=(end.event,))
+    if end is None and story.in_turns:
+        return Sentence(text="The model has not been asked again yet.")
+    if end is None:
+        return Sentence(text="The planner has not been asked for a new plan yet.")
+    was_asked = "the model was asked again" if story.in_turns else "a new plan was asked for"
+    return Sentence(text=f"The task ended before {was_asked}.", events=(end.event,))
+
+
+def _escalated(story: Story) -> tuple[Sentence, ...]:
+    end = story.history.end
+    if end is None and any(call.is_undo for call in story.history.calls):
+        text = "A person cannot answer a running task yet, so what it did is being undone; then it ends."
+        return (Sentence(text=text),)
+    if end is None:
+        return (Sentence(text="Steps that run may still finish; then the task ends as escalated."),)
+    how = end.status.replace("_", " ")
+    return (Sentence(text=f"A person cannot answer a running task yet, so it ended as {how}.", events=(end.event,)),)
+
+
+def timer_of(story: Story, call: Call) -> Timer | None:
+    """The timer on which a call waits to be made again."""
+    following, after = next_call(story, call), call.ended or call.scheduled
+    for timer in story.history.timers:
+        if timer.retries(call) and timer.started > after and (following is None or timer.started < following.scheduled):
+            return timer
+    return None
+
+
+def replan_after(story: Story, after: Event) -> Turn | None:
+    return next((turn for turn in story.turns if turn.is_replan and turn.call.scheduled > after), None)
+
+
+SO: dict[Decision, str] = {
+    "wait": ", so the call could be made again",
+    "fallback": ", so another kind could take over",
+    "replan": ", so a new plan could be made",
+}
+"""What was possible because a call was not applied."""
+
+
+def _cost_of(found: Reconciliation) -> Cost:
+    """What it took to find out."""
+    waited = sum(timer.seconds for timer in found.timers if timer.fired)
+    return Cost(observations=sum(max(1, read.attempt) for read in found.reads), waited=waited)
+
+
+def reconciliation_sentences(found: Reconciliation, decision: Decision) -> tuple[Sentence, ...]:
+    """What was asked, and what came of it, in order."""
+    told = [(read.scheduled, _asked(read)) for read in found.reads]
+    told += [(timer.started, _settled(timer)) for timer in found.timers]
+    return (*(sentence for _, sentence in sorted(told, key=lambda one: one[0])), *_verdict(found, decision))
+
+
+def _verdict(found: Reconciliation, decision: Decision) -> Iterator[Sentence]:
+    match found.verdict:
+        case Verdict.APPLIED:
+            text = "It was applied: its result was found, nothing was repeated."
+        case Verdict.NOT_APPLIED:
+            text = f"It was not applied{SO.get(decision, '')}."
+        case Verdict.CANNOT_TELL if decision == "escalate":
+            text = "Whether it was applied could not be found out: a person has to look."
+        case Verdict.CANNOT_TELL:
+            text = "Whether it was applied could not be found out, and a repetition does no harm."
+        case None:
+            return
+    yield Sentence(text=text, events=found.reads[-1].events if found.reads else ())
+
+
+def _asked(look: Call) -> Sentence:
+    who = "The ledger" if look.kind == routing.FIND_EFFECT.kind else look.kind
+    asked = f"{who} was asked whether it was applied, and"
+    if look.closed is Closed.COMPLETED:
+        text = f"{asked} found it: {words.stop(words.value(look.result))}"
+    elif look.failing is None:
+        text = f"{asked} {'was stopped' if look.closed else 'has not answered yet'}."
+    elif look.failing.code is Code.NOT_FOUND:
+        text = f"{asked} found nothing."
+    else:
+        text = f"{asked} {words.failed_as(look.failing)}"
+    return Sentence(text=text, events=look.events)
+
+
+def _settled(timer: Timer) -> Sentence:
+    state = "" if timer.fired else " (the timer was stopped)" if timer.ended else " (it is still waiting)"
+    text = f"It waited {words.seconds(timer.seconds)} on a timer{state}, until no attempt could still be running."
+    return Sentence(text=text, events=tuple(event for event in (timer.started, timer.ended) if event))

@@ -1,4 +1,4 @@
-"""An explanation as lines: numbered, wrapped below their beginning, each sentence with its events at the end."""
+"""The page that `explain` prints: numbered items, each sentence with its events at the end."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
@@ -21,12 +21,17 @@ from workflows.plan import nearest
 
 FEW = 3
 """Turns in a row that are told one by one."""
+MAX_SPANS = 6
+"""Groups of events that one citation names."""
+NARROWEST = 40
+"""Columns below which a sentence is not cut any more."""
+INDENT = " " * 5
 Row = tuple[str, Sentence]
 """What stands before a sentence, and the sentence."""
 
 
 @dataclass(frozen=True)
-class Block:
+class RowGroup:
     """Rows that belong to an event; of those at the same event the lower rank is first."""
 
     at: Event
@@ -41,142 +46,9 @@ class Block:
         return self.rank == 2 or (self.plan is not None and self.plan.move is not None)
 
 
-def folded(story: Story, blocks: Sequence[Block]) -> Iterator[Block]:
-    """The same in the same order; where there are many turns, those in a row that only went on are one sentence."""
-    many = len([plan for plan in story.plans if plan.move is not None]) > MANY_TURNS
-    for (is_routine, _), group in groupby(blocks, key=lambda block: (block.is_routine, block.at.run)):
-        row = list(group)
-        plans = [block.plan for block in row if block.plan is not None]
-        if many and is_routine and len(plans) > FEW:
-            yield _together(row, plans)
-        else:
-            yield from row
-
-
-def _together(row: Sequence[Block], plans: Sequence[Plan]) -> Block:
-    """`Turns 3-40: 45 calls, of get_price (30) and search (15).`"""
-    kinds = Counter(step.kind for plan in plans for step in plan.steps)
-    counted = words.listed(f"{kind} ({number})" for kind, number in kinds.most_common())
-    calls = count(kinds.total(), "call")
-    first, last = plans[0].turn.call.scheduled, row[-1].at
-    proof = tuple(Event(first.run, id) for id in range(first.id, last.id + 1))
-    text = f"Turns {plans[0].move}-{plans[-1].move}: {calls}, of {counted}."
-    return Block(row[0].at, row[0].rank, [("", Sentence(text=text, events=proof))])
-
-
-@dataclass(frozen=True)
-class OneStep:
-    """A step, and what is said of it."""
-
-    id: str
-    whole: Explanation
-
-    @property
-    def items(self) -> list[Item]:
-        """The items that name it."""
-        named = f"step {self.id!r}"
-        return [item for item in self.whole.items if self.id in item.steps or named in item.what.text]
-
-    @property
-    def revisions(self) -> list[Diff]:
-        """The plans that plan, change, drop or keep it, with nothing but that."""
-        return [narrowed for diff in self.whole.plans if (narrowed := _narrowed(diff, self.id))]
-
-
-def explain_step(whole: Explanation, id: str) -> OneStep:
-    """The step with this id.
-
-    Raises:
-        Problem: the task never planned such a step.
-    """
-    ids = whole.story.step_ids
-    if id not in ids:
-        task = whole.story.history.task_id
-        remedy = f"it has {words.listed(ids)}" if ids else "it has no step at all yet"
-        raise Problem("unknown_step", f"Task {task!r} has no step {id!r}{nearest(id, ids)}", remedy)
-    return OneStep(id, whole)
-
-
-def step_rows(one: OneStep) -> Iterator[Row]:
-    """What is said of the step, row by row."""
-    yield "", _heading(one)
-    for diff in one.revisions:
-        for text in difference_lines(diff):
-            yield (
-                INDENT,
-                Sentence(
-                    text=f"{diff.name.capitalize()}: {text}", events=one.whole.story.plans[diff.number - 1].events
-                ),
-            )
-    for number, item in enumerate(one.items, 1):
-        yield from item_rows(number, item)
-    if not one.items:
-        yield "", Sentence(text=_nothing(one))
-
-
-def _heading(one: OneStep) -> Sentence:
-    story = one.whole.story
-    calls = story.history.of_step(one.id)
-    kinds = dict.fromkeys(
-        [*([story.steps[one.id].kind] if one.id in story.steps else []), *(call.kind for call in calls)]
-    )
-    standing = explanation.standing(story, one.id)
-    tried = f" after {count(sum(call.attempt for call in calls), 'attempt')}" if calls and calls[-1].closed else ""
-    done = [call for call in story.done if call.step == one.id]
-    got = f" It returned: {words.stop(words.value(done[-1].result))}" if done else ""
-    text = f"{one.id} ({', then '.join(kinds)}) of {story.history.task_id}: {standing}{tried}.{got}"
-    return Sentence(text=text, events=tuple(event for call in calls for event in call.events))
-
-
-def _nothing(one: OneStep) -> str:
-    calls = one.whole.story.history.of_step(one.id)
-    if calls:
-        return "It met no fault: nothing to explain."
-    return "It was never called: a plan ended, or the task did, before its turn came."
-
-
-def step_document(one: OneStep) -> dict[str, Any]:
-    """The same as JSON: the task's document with nothing but what concerns the step."""
-    whole = explanation.document(one.whole)
-    return {
-        "task_id": whole["task_id"],
-        "status": whole["status"],
-        "step": next(step for step in whole["steps"] if step["id"] == one.id),
-        "summary": _heading(one).text,
-        "items": [item.document() for item in one.items],
-        "revisions": [diff.model_dump(mode="json") for diff in one.revisions],
-        "kept": {number: ids for number, ids in whole["kept"].items() if one.id in ids},
-        "changed": [change for change in whole["changed"] if change["step_id"] == one.id],
-        "cost": sum((item.cost for item in one.items), Cost()).model_dump(),
-        "notes": whole["notes"],
-    }
-
-
-def _narrowed(diff: Diff, id: str) -> Diff | None:
-    """A plan's differences as far as they concern a step; None where they do not."""
-    narrowed = diff.model_copy(
-        update={
-            "kept": tuple(one for one in diff.kept if one == id),
-            "unchanged": tuple(one for one in diff.unchanged if one == id),
-            "changed": tuple(one for one in diff.changed if id in (one.before.id, one.after.id)),
-            "added": tuple(one for one in diff.added if one.id == id),
-            "dropped": tuple(one for one in diff.dropped if one.id == id),
-        }
-    )
-    parts = (narrowed.kept, narrowed.unchanged, narrowed.changed, narrowed.added, narrowed.dropped)
-    return narrowed if any(parts) else None
-
-
-MAX_SPANS = 6
-"""Groups of events that one citation names."""
-NARROWEST = 40
-"""Columns below which a sentence is not cut any more."""
-INDENT = " " * 5
-
-
 def page_lines(explained: Explanation, width: int | None) -> list[str]:
     """The whole, in `width` columns; None leaves every sentence whole."""
-    return list(set_rows(page_rows(explained), explained.story, width))
+    return list(lay_out_rows(page_rows(explained), explained.story, width))
 
 
 def page_rows(explained: Explanation) -> Iterator[Row]:
@@ -191,8 +63,8 @@ def _plain(explained: Explanation) -> Iterator[Row]:
     """A task that went as planned, in short: what it did step by step is what it planned."""
     story = explained.story
     yield from _head(explained)
-    for block in folded(story, [_plan_block(story, diff) for diff in explained.plans]):
-        yield from block.rows
+    for group in folded(story, [_plan_group(story, diff) for diff in explained.plans]):
+        yield from group.rows
     yield from _closing(explained)
     yield from (("", one) for one in (*_costs(explained.cost), *world.left(story)))
 
@@ -217,20 +89,43 @@ def _story(explained: Explanation) -> Iterator[Row]:
 
 def _course(explained: Explanation) -> Iterator[Row]:
     """Plans, deviations, finished steps and resets, in the order of their events."""
-    story, blocks = explained.story, list[Block]()
-    blocks += [_plan_block(story, diff) for diff in explained.plans]
+    story, groups = explained.story, list[RowGroup]()
+    groups += [_plan_group(story, diff) for diff in explained.plans]
     for number, item in enumerate(explained.items, 1):
         rank = -1 if item.decision == "failover" else 1  # who was asked comes before what they said
-        blocks.append(Block(item.at, rank, item_rows(number, item)))
-    blocks += [Block(event, 2, [row]) for event, row in _finished(explained)]
-    blocks += [Block(one.events[0], 3, [("", one)]) for one in (*explained.resets, *explained.compactions)]
-    for block in folded(story, sorted(blocks, key=lambda block: (block.at, block.rank))):
-        yield from block.rows
+        groups.append(RowGroup(item.at, rank, item_rows(number, item)))
+    groups += [RowGroup(event, 2, [row]) for event, row in _finished(explained)]
+    groups += [RowGroup(one.events[0], 3, [("", one)]) for one in (*explained.resets, *explained.compactions)]
+    for group in folded(story, sorted(groups, key=lambda group: (group.at, group.rank))):
+        yield from group.rows
 
 
-def _plan_block(story: Story, diff: Diff) -> Block:
+def _plan_group(story: Story, diff: Diff) -> RowGroup:
     plan = story.plans[diff.number - 1]
-    return Block(plan.turn.call.ended or plan.turn.call.scheduled, 0, plan_rows(story, diff), plan)
+    return RowGroup(plan.turn.call.ended or plan.turn.call.scheduled, 0, plan_rows(story, diff), plan)
+
+
+def folded(story: Story, groups: Sequence[RowGroup]) -> Iterator[RowGroup]:
+    """The same in the same order; where there are many turns, those in a row that only went on are one sentence."""
+    many = len([plan for plan in story.plans if plan.move is not None]) > MANY_TURNS
+    for (is_routine, _), group in groupby(groups, key=lambda group: (group.is_routine, group.at.run)):
+        row = list(group)
+        plans = [group.plan for group in row if group.plan is not None]
+        if many and is_routine and len(plans) > FEW:
+            yield _together(row, plans)
+        else:
+            yield from row
+
+
+def _together(row: Sequence[RowGroup], plans: Sequence[Plan]) -> RowGroup:
+    """`Turns 3-40: 45 calls, of get_price (30) and search (15).`"""
+    kinds = Counter(step.kind for plan in plans for step in plan.steps)
+    counted = words.listed(f"{kind} ({number})" for kind, number in kinds.most_common())
+    calls = count(kinds.total(), "call")
+    first, last = plans[0].turn.call.scheduled, row[-1].at
+    proof = tuple(Event(first.run, id) for id in range(first.id, last.id + 1))
+    text = f"Turns {plans[0].move}-{plans[-1].move}: {calls}, of {counted}."
+    return RowGroup(row[0].at, row[0].rank, [("", Sentence(text=text, events=proof))])
 
 
 def item_rows(number: int, item: Item) -> list[Row]:
@@ -289,10 +184,10 @@ def _finished(explained: Explanation) -> Iterator[tuple[Event, Row]]:
     told = {event for item in explained.items for event in item.events}
     for call in story.done:
         if call.ended and call.ended not in told:
-            yield call.ended, ("  +  ", explanation.finished(story, call))
+            yield call.ended, ("  +  ", explanation.finished_sentence(story, call))
     for call in story.undone:
         if call.ended and call.ended not in told:
-            yield call.ended, ("  -  ", explanation.undone(call))
+            yield call.ended, ("  -  ", explanation.undone_sentence(call))
 
 
 def _closing(explained: Explanation) -> Iterator[Row]:
@@ -305,7 +200,7 @@ def _closing(explained: Explanation) -> Iterator[Row]:
     if outcome is not None and outcome.result is not None:
         yield "", Sentence(text=f"Result: {words.value(outcome.result, 300)}", events=(end.event,))
     elif end.status != "completed":
-        reason = words.sentence((outcome.reason if outcome else end.reason) or "no reason is written down")
+        reason = words.sentence((outcome.reason if outcome else end.reason) or "no reason is recorded")
         yield "", Sentence(text=f"It ended as {end.status.replace('_', ' ')}: {reason}", events=(end.event,))
 
 
@@ -315,20 +210,123 @@ def _costs(cost: Cost) -> list[Sentence]:
         count(cost.observations, "observation") if cost.observations else "",
         count(cost.planning_calls, "planning call") if cost.planning_calls else "",
         f"{words.seconds(cost.waited)} of waiting" if cost.waited else "",
-        f"{words.seconds(cost.lost)} in attempts that left no word" if cost.lost else "",
+        f"{words.seconds(cost.lost)} in attempts that ended without a response" if cost.lost else "",
         f"{words.seconds(cost.unattended)} without a worker" if cost.unattended else "",
     ]
     return [Sentence(text=f"Beyond the plan this cost {words.listed(filter(None, parts))}.")] if any(parts) else []
 
 
-def set_rows(rows: Iterable[Row], story: Story, width: int | None) -> Iterator[str]:
+@dataclass(frozen=True)
+class OneStep:
+    """A step, and what is said of it."""
+
+    id: str
+    whole: Explanation
+
+    @property
+    def items(self) -> list[Item]:
+        """The items that name it."""
+        named = f"step {self.id!r}"
+        return [item for item in self.whole.items if self.id in item.steps or named in item.what.text]
+
+    @property
+    def revisions(self) -> list[Diff]:
+        """The plans that plan, change, drop or keep it, with nothing but that."""
+        return [narrowed for diff in self.whole.plans if (narrowed := _narrowed(diff, self.id))]
+
+
+def explain_step(whole: Explanation, id: str) -> OneStep:
+    """The step with this id.
+
+    Raises:
+        Problem: the task never planned such a step.
+    """
+    ids = whole.story.step_ids
+    if id not in ids:
+        task = whole.story.history.task_id
+        remedy = f"it has {words.listed(ids)}" if ids else "it has no step at all yet"
+        raise Problem("unknown_step", f"Task {task!r} has no step {id!r}{nearest(id, ids)}", remedy)
+    return OneStep(id, whole)
+
+
+def step_rows(one: OneStep) -> Iterator[Row]:
+    """What is said of the step, row by row."""
+    yield "", _heading(one)
+    for diff in one.revisions:
+        for text in difference_lines(diff):
+            yield (
+                INDENT,
+                Sentence(
+                    text=f"{diff.name.capitalize()}: {text}", events=one.whole.story.plans[diff.number - 1].events
+                ),
+            )
+    for number, item in enumerate(one.items, 1):
+        yield from item_rows(number, item)
+    if not one.items:
+        yield "", Sentence(text=_nothing(one))
+
+
+def _heading(one: OneStep) -> Sentence:
+    story = one.whole.story
+    calls = story.history.of_step(one.id)
+    kinds = dict.fromkeys(
+        [*([story.steps[one.id].kind] if one.id in story.steps else []), *(call.kind for call in calls)]
+    )
+    standing = explanation.step_state(story, one.id)
+    tried = f" after {count(sum(call.attempt for call in calls), 'attempt')}" if calls and calls[-1].closed else ""
+    done = [call for call in story.done if call.step == one.id]
+    got = f" It returned: {words.stop(words.value(done[-1].result))}" if done else ""
+    text = f"{one.id} ({', then '.join(kinds)}) of {story.history.task_id}: {standing}{tried}.{got}"
+    return Sentence(text=text, events=tuple(event for call in calls for event in call.events))
+
+
+def _nothing(one: OneStep) -> str:
+    calls = one.whole.story.history.of_step(one.id)
+    if calls:
+        return "It met no fault: nothing to explain."
+    return "It was never called: a plan ended, or the task did, before its turn came."
+
+
+def step_document(one: OneStep) -> dict[str, Any]:
+    """The same as JSON: the task's document with nothing but what concerns the step."""
+    whole = explanation.document(one.whole)
+    return {
+        "task_id": whole["task_id"],
+        "status": whole["status"],
+        "step": next(step for step in whole["steps"] if step["id"] == one.id),
+        "summary": _heading(one).text,
+        "items": [item.document() for item in one.items],
+        "revisions": [diff.model_dump(mode="json") for diff in one.revisions],
+        "kept": {number: ids for number, ids in whole["kept"].items() if one.id in ids},
+        "changed": [change for change in whole["changed"] if change["step_id"] == one.id],
+        "cost": sum((item.cost for item in one.items), Cost()).model_dump(),
+        "notes": whole["notes"],
+    }
+
+
+def _narrowed(diff: Diff, id: str) -> Diff | None:
+    """A plan's differences as far as they concern a step; None where they do not."""
+    narrowed = diff.model_copy(
+        update={
+            "kept": tuple(one for one in diff.kept if one == id),
+            "unchanged": tuple(one for one in diff.unchanged if one == id),
+            "changed": tuple(one for one in diff.changed if id in (one.before.id, one.after.id)),
+            "added": tuple(one for one in diff.added if one.id == id),
+            "dropped": tuple(one for one in diff.dropped if one.id == id),
+        }
+    )
+    parts = (narrowed.kept, narrowed.unchanged, narrowed.changed, narrowed.added, narrowed.dropped)
+    return narrowed if any(parts) else None
+
+
+def lay_out_rows(rows: Iterable[Row], story: Story, width: int | None) -> Iterator[str]:
     """Lines of rows, in `width` columns; None leaves every sentence whole."""
     many = story.history.runs > 1
     for lead, one in rows:
-        yield from set_sentence(lead, one_line(one.text), cite(one.events, many=many), width)
+        yield from lay_out_sentence(lead, one_line(one.text), citation(one.events, many=many), width)
 
 
-def set_sentence(lead: str, text: str, cited: str, width: int | None) -> list[str]:
+def lay_out_sentence(lead: str, text: str, cited: str, width: int | None) -> list[str]:
     """A sentence below its own beginning, its events at the right end of the last line or, without room, below.
 
     A word that is too long to stand there, such as an address, begins as far to the left as it must.
@@ -344,7 +342,7 @@ def set_sentence(lead: str, text: str, cited: str, width: int | None) -> list[st
     return [*rows, last + cited.rjust(room)] if len(cited) + 2 <= room else [*rows, last, cited.rjust(wide)]
 
 
-def cite(events: Sequence[Event], *, many: bool = False) -> str:
+def citation(events: Sequence[Event], *, many: bool = False) -> str:
     """`[event 11]`, `[events 13-15, 22]`; with the run where a task has several."""
     ids = sorted({event.id for event in events})
     if not ids:

@@ -6,15 +6,13 @@ from client.effects import next_call
 from client.history.records import Call, CallEnd
 from client.history.story import ProposalVerdict, Story, Turn
 from console.explain import faults, words
-from console.explain import faults as attempts
-from console.explain import faults as following
 from console.explain.words import Cost, Decision, Item, Sentence
 from console.render.tree import count
 from workflows import ids
 from workflows.plan import GiveUp, PassedOver, Question
 
 
-def failovers(story: Story) -> Iterator[Item]:
+def failover_items(story: Story) -> Iterator[Item]:
     """Each planner that could not be used, once for each reason, however often it was tried."""
     found = dict[tuple[str, str], list[tuple[Call, PassedOver]]]()
     for call in story.history.planning:
@@ -36,7 +34,7 @@ def _failover(tries: list[tuple[Call, PassedOver]]) -> Item:
             text=f"The planner {one.planner} could not be used ({one.code}): {words.sentence(one.reason)}",
             events=call.events[-1:],
         ),
-        why=Sentence(text="Time does not cure this, and the list of planners names another."),
+        why=Sentence(text="A retry cannot help, and the list of planners names another one."),
         decision="failover",
         then=tuple(then),
     )
@@ -71,12 +69,12 @@ def proposal_items(story: Story) -> Iterator[Item]:
 
 def _troubles(story: Story, call: Call) -> Iterator[Item]:
     """An activity of ours that was retried, or that failed."""
-    if call.closed is CallEnd.COMPLETED and call.attempt > 1:
-        yield attempts.retry_item(call)
-    if call.closed is CallEnd.FAILED and call.failing is not None:
-        waits = next_call(story, call) or following.timer_of(story, call)
+    if call.closed is Closed.COMPLETED and call.attempt > 1:
+        yield faults.retry_item(call)
+    if call.closed is Closed.FAILED and call.failing is not None:
+        waits = next_call(story, call) or faults.timer_of(story, call)
         decision: Decision = "wait" if waits else "escalate" if story.history.end else "undecided"
-        yield faults.of_call(story, call, call.failing, decision)
+        yield faults.call_item(story, call, call.failing, decision)
 
 
 def _rejected(story: Story, turn: Turn) -> Item:
@@ -135,7 +133,7 @@ def _no_plan(story: Story, turn: Turn, said: Question | GiveUp) -> Item:
     proof = (end.event,) if end else ()
     if isinstance(said, Question):
         what, decision = f"The planner asked: {words.sentence(said.text)}", "escalate"
-        then = "Nobody can answer a task yet, so it ended as escalated."
+        then = "A person cannot answer a running task yet, so it ended as escalated."
     else:
         what, decision = f"The planner gave up: {words.sentence(said.reason)}", "end"
         then = "Without a plan there is nothing to run, so the task ended as failed."

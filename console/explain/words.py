@@ -33,20 +33,20 @@ class Sentence(_Frozen):
 
 
 class Cost(_Frozen):
-    """What a fault cost."""
+    """The cost of a fault."""
 
     failed_attempts: int = 0
     """Attempts of calls that ended in a fault."""
     observations: int = 0
-    """Attempts of looking at the world again, or for an effect that may have happened."""
+    """Attempts of calls that observe, or that find out whether a call was applied."""
     planning_calls: int = 0
     """Requests for a proposal that were needed in addition."""
     waited: float = 0.0
     """Seconds of backoffs and timers."""
     lost: float = 0.0
-    """Seconds in attempts that left no word, until the one that did began."""
+    """Seconds in attempts that ended without a response."""
     unattended: float = 0.0
-    """Seconds in which something was to be done and no worker took it."""
+    """Seconds in which no worker took a scheduled workflow task or activity."""
 
     def __add__(self, other: "Cost") -> "Cost":
         """Both together."""
@@ -102,37 +102,37 @@ class Item(_Frozen):
 
 
 MAX_VALUE = 90
-"""Characters of a value from the world."""
+"""Characters of a result or an observation."""
 MAX_REASON = 300
 """Characters of a reason."""
 
 RETRY_BECAUSE: Mapping[Quadrant | None, str] = {
-    Quadrant.TRANSIENT_INFRASTRUCTURAL: "The way to the tool failed and not the call: time can cure that, so the same "
-    "call was made again",
-    Quadrant.TRANSIENT_SEMANTIC: "The tool said not now: time can cure that, so the same call was made again",
+    Quadrant.TRANSIENT_INFRASTRUCTURAL: "The connection to the tool failed, not the call itself, so a retry could "
+    "succeed",
+    Quadrant.TRANSIENT_SEMANTIC: "The tool was busy, so a retry could succeed",
 }
-ASKED_AGAIN_BECAUSE: Mapping[Quadrant | None, str] = {
-    Quadrant.TRANSIENT_INFRASTRUCTURAL: "No answer came back: time can cure that, so the same request was made again",
-    Quadrant.TRANSIENT_SEMANTIC: "It was told not now: time can cure that, so the same request was made again",
+REQUEST_AGAIN_BECAUSE: Mapping[Quadrant | None, str] = {
+    Quadrant.TRANSIENT_INFRASTRUCTURAL: "No answer came back, so a retry could succeed",
+    Quadrant.TRANSIENT_SEMANTIC: "The answer was to try later, so a retry could succeed",
 }
 """The same of a request to the planner or to the catalogue."""
-RETRY_ANYWAY = "This counts as curable by time, so the same call was made again"
+RETRY_ANYWAY = "The fault counts as transient, so a retry could succeed"
 
 WAIT_BECAUSE: Mapping[Code | None, str] = {
-    Code.CIRCUIT_OPEN: "The breaker of the tool is open: a call now would only burn an attempt",
-    Code.MISSING_TOOL: "No worker knew the kind; one that does may be on its way, as in a deploy",
-    Code.WORKER_SHUTDOWN: "The worker was stopped during the call, which says nothing about the call: it does not "
+    Code.CIRCUIT_OPEN: "The circuit breaker of the tool is open, so a call now would only use up an attempt",
+    Code.MISSING_TOOL: "No worker knew the kind; a worker that knows it may be starting, as in a deploy",
+    Code.WORKER_SHUTDOWN: "The worker was stopped during the call, which is no fault of the call, so it does not "
     "count as an attempt",
-    Code.RATE_LIMITED: "The tool said later, and for longer than a retry waits",
-    Code.BUSY: "The tool said later, and for longer than a retry waits",
-    Code.STORE_UNAVAILABLE: "The store was away before anything was done, which says nothing about the call: it does "
-    "not count as an attempt",
+    Code.RATE_LIMITED: "The tool asked for a longer wait than a retry makes",
+    Code.BUSY: "The tool asked for a longer wait than a retry makes",
+    Code.STORE_UNAVAILABLE: "The store was not available before anything was done, which is no fault of the call, so "
+    "it does not count as an attempt",
 }
 WAIT_BECAUSE_LOST = (
-    "An attempt that went with its worker says nothing about the tool: it does not count as an attempt, and up to "
-    f"{routing.MAX_LOSSES} of them are repeated"
+    "The worker died during the call, which is no fault of the tool, so it does not count as an attempt; up to "
+    f"{routing.MAX_LOSSES} such calls are repeated"
 )
-WAIT_ANYWAY = "Time can cure this, and the step had attempts left"
+WAIT_ANYWAY = "The fault is transient, and the step had attempts left"
 
 UNCALLED_BECAUSE: Mapping[Code | None, str] = {
     Code.REPEATED_CALL: "The same call had failed before and nothing had changed since, so it was not made",
@@ -141,17 +141,17 @@ UNCALLED_BECAUSE: Mapping[Code | None, str] = {
 UNCALLED_ANYWAY = "Nothing was called"
 
 
-def failed_as(failing: AttemptFailure, often: str = "") -> str:
-    """How it failed, with code and reason: `was refused (conflict): 14:00 is taken.`"""
+def failed_as(failing: Failing, often: str = "") -> str:
+    """How it failed, with code and reason: `was rejected (conflict): 14:00 is taken.`"""
     verb = {
-        Quadrant.PERSISTENT_SEMANTIC: "was refused",
-        Quadrant.TRANSIENT_SEMANTIC: "was put off",
+        Quadrant.PERSISTENT_SEMANTIC: "was rejected",
+        Quadrant.TRANSIENT_SEMANTIC: "was told to wait",
     }.get(failing.quadrant or Quadrant.TRANSIENT_INFRASTRUCTURAL, "failed")
     return f"{verb}{often and ' ' + often} ({code(failing)}): {reason(failing)}"
 
 
-def code(failing: AttemptFailure) -> str:
-    """The fault's code, or the cell of the taxonomy where only that can be read."""
+def code(failing: Failing) -> str:
+    """The fault's code, or its quadrant where only that can be read."""
     if failing.code:
         return failing.code.value
     return failing.quadrant.value.replace("_", " ") if failing.quadrant else "unknown"
@@ -159,79 +159,79 @@ def code(failing: AttemptFailure) -> str:
 
 def reason(failing: AttemptFailure) -> str:
     """The fault's sentence."""
-    return sentence(failing.reason or "no reason is written down")
+    return sentence(failing.reason or "no reason is recorded")
 
 
-def observed(failing: AttemptFailure) -> str:
-    """What the world looked like at the fault: ` Seen then: free 14:30, 15:00.`, or nothing."""
+def observed(failing: Failing) -> str:
+    """What was observed at the fault: ` Observed: free: 14:30, 15:00.`, or nothing."""
     seen = failing.fault.observed if failing.fault else None
-    return "" if seen is None else f" Seen then: {stop(value(seen))}"
+    return "" if seen is None else f" Observed: {stop(value(seen))}"
 
 
 def why_escalated(failing: AttemptFailure, *, is_own: bool = False) -> str:
     """Why a person has to act; `is_own` of a request to the planner or to the catalogue."""
     if failing.fault and failing.fault.applied is Applied.APPLIED:
-        return "The call changed the world and what it returned is not right: a new plan would do it once more"
+        return "The call was applied, but its result is wrong: a new plan would apply it again"
     if failing.fault and failing.fault.uncounted:
-        return f"More than {routing.MAX_LOSSES} workers went silent during the call: it may be what kills them"
+        return f"More than {routing.MAX_LOSSES} workers died during the call: the call may be what kills them"
     if failing.fault and failing.fault.applied is Applied.UNKNOWN:
-        return "Nobody knows whether the call changed the world; such a call is neither repeated nor planned around"
+        return "The outcome of the call is unknown; such a call is neither repeated nor replaced by a new plan"
     if failing.code is Code.MISSING_TOOL:
-        return "No worker knew the kind for as long as it is waited for"
+        return "No worker knew the kind within the time that Replan waits for one"
     if failing.quadrant in (Quadrant.TRANSIENT_INFRASTRUCTURAL, Quadrant.TRANSIENT_SEMANTIC):
         if is_own:
             return "Its attempts were used up, and without its answer the task cannot go on"
         return "Its attempts were used up, it has no fallback, and no new plan was allowed any more"
-    return "Neither time nor another plan can cure this, so there was no retry and no new plan: a person must act"
+    return "Neither a retry nor a new plan can help, so a person must act"
 
 
-def why_doubted(failing: AttemptFailure, *, is_over: bool) -> str:
-    """Why it had to be found out, or has to be, whether a call had happened."""
+def why_doubted(failing: Failing, *, is_over: bool) -> str:
+    """Why Replan finds out whether a call was applied."""
     that = "that was found out" if is_over else "that has to be found out"
     if failing.quadrant in (Quadrant.PERSISTENT_SEMANTIC, Quadrant.PERSISTENT_INFRASTRUCTURAL) and not (
         failing.fault and failing.fault.code is Code.BUG
     ):
-        return f"An earlier attempt may have happened, and this be its echo: {that} before the refusal is believed"
-    return f"Nobody could know whether the call had happened: {that} before anything else"
+        return f"An earlier attempt may have been applied and have caused this: {that} before the rejection counts"
+    return f"The outcome of the call was unknown: {that} before anything else"
 
 
-def why_replanned(failing: AttemptFailure, kind: str, *, planned: bool, in_turns: bool = False) -> str:
-    """Why a new plan or, where a model makes one move at a time, its next turn was the answer, or would have been."""
+def why_replanned(failing: Failing, kind: str, *, planned: bool, in_turns: bool = False) -> str:
+    """Why a new plan, or the model's next turn, followed or would have followed."""
     new = "the model's next turn" if in_turns else "a new plan"
     if failing.quadrant in (Quadrant.TRANSIENT_INFRASTRUCTURAL, Quadrant.TRANSIENT_SEMANTIC):
-        return f"Its attempts were used up and it has no fallback: {kind} counts as down, and {new} must do without"
+        return f"Its attempts were used up and it has no fallback: {kind} counts as down, and {new} must do without it"
     answer = f"no retry, but {new}" if planned else "no retry"
-    return f"The world said no, and the same call would be refused again: {answer}"
+    return f"The call was rejected, and the same call would be rejected again: {answer}"
 
 
 def rolled_back(task: str, stands: str) -> str:
-    """That a workflow of its own undid, or undoes, what a task did.
+    """The sentence about a rollback, a workflow that undoes what a closed task did.
 
     `stands` is the server's word for its status, or ONE_RUN.
     """
     how = {
         "running": "is being undone",
-        "completed": "was undone after its end, all of it",
-        ONE_RUN: "was undone after its end, as far as its last run did it",
-        "failed": "was undone after its end, and something stays",
+        "completed": "was undone completely after its end",
+        ONE_RUN: "was undone after its end, but only the effects of its last run",
+        "failed": "was undone after its end, but some effects stay",
     }.get(stands, f"was to be undone after its end, but that was {stands.replace('_', ' ')}")
     return f"What it did {how} (workflow {rollback_id(task)}): `{starter('effects', task)}` says what stands."
 
 
 def sentence(text: str) -> str:
-    """Foreign text as one sentence: one line, cut, with a full stop."""
-    line = shorten(one_line(text), MAX_REASON)
+    """Untrusted text as one sentence: one line, cut, with a full stop."""
+    line = brief(one_line(text), MAX_REASON)
     return line if line.endswith((".", "!", "?", "…")) else line + "."
 
 
 def sentences(texts: Iterable[str]) -> str:
-    """Several foreign texts in one sentence, each cut for itself, so that none hides the others."""
-    joined = "; ".join(shorten(one_line(text), MAX_REASON) for text in texts)
+    """Several untrusted texts in one sentence, each cut by itself."""
+    joined = "; ".join(brief(one_line(text), MAX_REASON) for text in texts)
     return joined if joined.endswith((".", "!", "?", "…")) else joined + "."
 
 
 def value(seen: JsonValue, width: int = MAX_VALUE) -> str:
-    """A value from the world in a few words: `free: 14:30, 15:00`."""
+    """A result or an observation in a few words: `free: 14:30, 15:00`."""
     match seen:
         case [_, *_]:
             text = ", ".join(map(_plain, seen))

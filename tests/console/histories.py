@@ -36,7 +36,7 @@ async def history(of: Iterable[HistoryEvent], converter: DataConverter = DATA_CO
 
 async def explained(name: str, until: int | None = None) -> Explanation:
     """A saved history explained; with `until` as it was after that event."""
-    return explanation.of(await history(events(name)[:until]))
+    return explanation.explain_task(await history(events(name)[:until]))
 
 
 async def text(name: str, until: int | None = None) -> str:

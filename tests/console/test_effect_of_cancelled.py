@@ -62,7 +62,7 @@ async def test_it_may_have_changed_the_world_for_all(
     async with cancelled(client, tmp_path) as task:
         story = Story(await fetch_history(client, task))
         listed = await fetch_effects(client, story, ())
-        lines = page.page_lines(explanation.of(story.history), None)
+        lines = page.page_lines(explanation.explain_task(story.history), None)
         await show(client, task, Common())
         shown = capsys.readouterr().out
         with pytest.raises(Problem, match=r"'one' \(charge\) may have been applied after 'plan:1' and stands"):

@@ -27,7 +27,7 @@ EVERYTHING: Proposals = [
 
 async def told(client: Client, handle: Handle) -> Explanation:
     """What is said of a task now."""
-    return explanation.of(await fetch.fetch_history(client, handle))
+    return explanation.explain_task(await fetch.fetch_history(client, handle))
 
 
 def said(explained: Explanation) -> list[str]:
@@ -95,9 +95,9 @@ async def test_the_text_tells_causes_and_results(client: Client, everything: Han
 
     for words in (
         "3 plans, 3 of 6 steps finished",
-        "a (pick) was refused (conflict): This word is taken. Seen then: free: free.",
+        "a (pick) was rejected (conflict): This word is taken. Observed: free: free.",
         "plan 2 has a-2 in its place (word: taken -> free).",
-        "b (flaky) was put off twice (busy): The line is busy.",
+        "b (flaky) was told to wait twice (busy): The line is busy.",
         "Proposal 2 of the planner was rejected: step 'a-2': there is no kind 'prick'",
         "proposal 3 was accepted as plan 2.",
         "d (down) failed at all 4 attempts (unreachable): The line is cut.",

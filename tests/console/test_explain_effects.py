@@ -7,7 +7,6 @@ from temporalio.client import Client
 
 from client.history.fetch import fetch_history
 from console.explain import explanation, page, world
-from console.explain import page as one_step
 from console.explain.explanation import Explanation
 from console.render import tree
 from tests.console.deeds import World, bank
@@ -29,7 +28,7 @@ async def told(
     async with bank(client, folder, world, proposals) as stage:
         handle = await stage.start(task or "a task")
         ended = await outcome(handle)
-        return explanation.of(await fetch_history(client, handle)), ended
+        return explanation.explain_task(await fetch_history(client, handle)), ended
 
 
 def said(explained: Explanation) -> str:
@@ -38,9 +37,9 @@ def said(explained: Explanation) -> str:
 
 
 FOUND_OUT = [
-    (["lost"], ONE, "It had happened: its result was found, nothing was done again.", "reconcile"),
-    (["dead", "paid"], ONE, "It had not happened, so the call could be made again.", "wait"),
-    (["dead", "refused"], KEYED, "It had not happened, so a new plan could be made.", "replan"),
+    (["lost"], ONE, "It was applied: its result was found, nothing was repeated.", "reconcile"),
+    (["dead", "paid"], ONE, "It was not applied, so the call could be made again.", "wait"),
+    (["dead", "refused"], KEYED, "It was not applied, so a new plan could be made.", "replan"),
 ]
 
 
@@ -61,7 +60,7 @@ async def test_the_wait_until_nothing_can_be_under_way_is_told_with_its_events(c
     explained, _ = await told(client, tmp_path, World(["late"]), ONE)
     then = explained.items[0].then
 
-    assert [one.text.partition(" was asked")[0][:9] for one in then] == ["find", "It waited", "find", "It had ha"]
+    assert [one.text.partition(" was asked")[0][:9] for one in then] == ["find", "It waited", "find", "It was ap"]
     assert [len(one.events) for one in then] == [3, 2, 3, 3]
 
 
@@ -70,7 +69,7 @@ async def test_a_step_that_was_found_is_completed_and_changed_the_world(client: 
     explained, _ = await told(client, tmp_path, World(["lost"]), ONE)
     text, step_text = (
         said(explained),
-        "\n".join(row.text for _, row in one_step.step_rows(one_step.explain_step(explained, "one"))),
+        "\n".join(row.text for _, row in page.step_rows(page.explain_step(explained, "one"))),
     )
 
     assert "1 of 1 step finished" in text and "Changed in the world: one (pay)." in text
@@ -82,7 +81,7 @@ async def test_nobody_can_tell(client: Client, tmp_path: Path) -> None:
     explained, _ = await told(client, tmp_path, World(["lost"], is_closed=True), ONE)
     text = said(explained)
 
-    assert "It could not be found out: a person has to look." in text
+    assert "Whether it was applied could not be found out: a person has to look." in text
     assert "May have changed the world, nobody knows: one (pay)." in text
     assert "starter.py effects" in text and "goes on from there" not in text
 
@@ -105,19 +104,19 @@ async def test_the_tree_says_what_was_found_out(client: Client, tmp_path: Path) 
 def test_asking_the_ledger_is_told_as_that() -> None:
     """A transactional call that may have committed: not a step, nor a tool of anybody's, but the ledger."""
     told = story(call(1, "a", "transactional", lost()), call(2, "a:reconcile", "find_effect"))
-    [item] = explanation.of(told.history).items
+    [item] = explanation.explain_task(told.history).items
 
-    assert item.then[0].text.startswith("The ledger was asked whether it had happened, and had it")
+    assert item.then[0].text.startswith("The ledger was asked whether it was applied, and found it")
     assert (item.decision, told.step_ids, [one.step_id for one in world.changes(told)]) == ("reconcile", ["a"], ["a"])
 
 
 def test_what_is_being_found_out_is_told_as_it_stands() -> None:
     """While the read runs, and nothing is decided yet."""
     told = story(call(1, "a", "unkeyed", lost()), call(2, "a:reconcile", "read", closed=None))
-    explained = explanation.of(told.history)
+    explained = explanation.explain_task(told.history)
 
     assert [one.text for one in explained.now] == [
-        "The look whether a happened (read) has been called and has not answered yet."
+        "The check whether a was applied (read) has been called and has not answered yet."
     ]
     assert "that has to be found out before anything else" in said(explained)
 
@@ -145,8 +144,8 @@ async def test_an_undo_that_fails_is_explained(client: Client, tmp_path: Path) -
     explained, _ = await told(client, tmp_path, world, PAID_TWICE, task=task)
     [item] = [one for one in explained.items if one.steps == ("c",)]
 
-    assert item.what.text.startswith("Undoing c (refund) was refused (conflict): It was paid already.")
-    assert [one.text for one in item.then] == ["So c stays as it is, and what is left is undone all the same."]
+    assert item.what.text.startswith("Undoing c (refund) was rejected (conflict): It was paid already.")
+    assert [one.text for one in item.then] == ["So the effect of c stays; the remaining effects are undone."]
     assert "a was undone with refund." in said(explained)
 
 

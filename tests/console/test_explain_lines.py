@@ -5,7 +5,7 @@ from rich.cells import cell_len
 
 from client.history.records import Event
 from console.explain import explanation, page
-from console.explain.page import cite, set_sentence
+from console.explain.page import citation, lay_out_sentence
 from tests.console import histories
 from tests.console.histories import NAMES, explained
 
@@ -24,12 +24,12 @@ EVIL = "a\x1b[31m\x07\r\nb\x9b2J\u202ec\tdone"
 )
 def test_events_are_cited_as_spans(ids: list[int], said: str) -> None:
     """In order, each once, neighbours together; a long row is cut in the middle."""
-    assert cite([Event(1, id) for id in ids]) == said
+    assert citation([Event(1, id) for id in ids]) == said
 
 
 def test_a_task_of_several_runs_cites_the_run() -> None:
     """Event ids begin anew in each."""
-    assert cite([Event(2, 11)], many=True) == "[run 2, event 11]"
+    assert citation([Event(2, 11)], many=True) == "[run 2, event 11]"
 
 
 @pytest.mark.parametrize(
@@ -45,19 +45,19 @@ def test_a_task_of_several_runs_cites_the_run() -> None:
 )
 def test_a_citation_stands_at_the_right_end(text: str, rows: list[str]) -> None:
     """On the last line of its sentence or, without room, below; the sentence hangs below its beginning."""
-    assert set_sentence(" 1.  ", text, "[event 1]", 40) == rows
+    assert lay_out_sentence(" 1.  ", text, "[event 1]", 40) == rows
 
 
 def test_a_long_word_moves_to_the_left_before_it_leaves_the_terminal() -> None:
     """The name of a planner, or an address, that would fit a line of its own."""
-    rows = set_sentence(" 1.  ", f"It was {'x' * 38} that failed.", "", 40)
+    rows = lay_out_sentence(" 1.  ", f"It was {'x' * 38} that failed.", "", 40)
 
     assert rows == [" 1.  It was", f"  {'x' * 38}", "     that failed."]
 
 
 def test_a_line_in_a_file_is_whole() -> None:
     """Nothing is wrapped where nobody said how wide it is."""
-    assert set_sentence(" 1.  ", "x " * 100, "[event 1]", None) == [" 1.  " + "x " * 100 + "  [event 1]"]
+    assert lay_out_sentence(" 1.  ", "x " * 100, "[event 1]", None) == [" 1.  " + "x " * 100 + "  [event 1]"]
 
 
 @pytest.mark.parametrize("width", [40, 80, 200])
@@ -79,7 +79,7 @@ async def test_nothing_from_the_world_can_draw_on_the_terminal() -> None:
         if event.HasField("activity_task_scheduled_event_attributes"):
             event.activity_task_scheduled_event_attributes.activity_id += EVIL
             event.activity_task_scheduled_event_attributes.activity_type.name += EVIL
-    lines = page.page_lines(explanation.of(await histories.history(events)), 80)
+    lines = page.page_lines(explanation.explain_task(await histories.history(events)), 80)
 
     assert [char for line in lines for char in line if not char.isprintable()] == []
     assert [line for line in lines if "done" in line]

@@ -5,7 +5,6 @@ import pytest
 from client.problem import Problem
 from console.exits import OF_PROBLEM
 from console.explain import explanation, page
-from console.explain import page as one_step
 from console.explain.words import Item
 from tests.console import histories
 from tests.console.histories import NAMES, explained, text
@@ -51,17 +50,16 @@ async def test_what_a_person_can_do_comes_last(name: str, todo: list[str]) -> No
 
 SAID = {
     "retried": [
-        " 1.  a (flaky) was put off twice (busy): The line is busy.  [events 20-21]",
-        "     The tool said not now: time can cure that, so the same call was made again: attempts 2 and 3 followed "
-        "after 0.05 s and 0.30 s.",
+        " 1.  a (flaky) was told to wait twice (busy): The line is busy.  [events 20-21]",
+        "     The tool was busy, so a retry could succeed: attempts 2 and 3 followed after 0.05 s and 0.30 s.",
         "     Attempt 3 succeeded. It returned: said: x.  [event 21]",
         "Beyond the plan this cost 2 failed attempts and 0.35 s of waiting.",
     ],
     "replanned": [
         "Plan 1: a (pick word=taken), b (say word=kept) and c (say word=later; needs a).  [events 12-14]",
-        " 1.  a (pick) was refused (conflict): This word is taken. Seen then: free: free.  [event 22]",
-        "     The world said no, and the same call would be refused again: no retry, but a new plan.",
-        "     Looked at the world again with say: said: taken.  [events 28-30]",
+        " 1.  a (pick) was rejected (conflict): This word is taken. Observed: free: free.  [event 22]",
+        "     The call was rejected, and the same call would be rejected again: no retry, but a new plan.",
+        "     Observed again with say: said: taken.  [events 28-30]",
         "     The planner was asked for a new plan: plan 2 has a-2 in its place (word: taken -> free).  [events 34-36]",
         "  +  b (say) finished at its first attempt and returned: said: kept.  [event 25]",
         "Plan 2, instead of plan 1:  [events 34-36]",
@@ -72,9 +70,9 @@ SAID = {
         "Changed in the world: a-2 (pick).  [event 43]",
     ],
     "fallback": [
-        " 1.  a (down) failed at all 4 attempts (unreachable): The line is cut. Time could have cured it: attempts 2, "
-        "3 and 4 followed after 0.12 s, 0.42 s and 0.30 s.  [event 21]",
-        "     The attempts of down were used up, and it names another kind that takes over then.",
+        " 1.  a (down) failed at all 4 attempts (unreachable): The line is cut. A retry could have succeeded: "
+        "attempts 2, 3 and 4 followed after 0.12 s, 0.42 s and 0.30 s.  [event 21]",
+        "     The attempts of down were used up, and its fallback takes over then.",
         "     The fallback say did the step instead and returned: said: x.  [events 25-27]",
     ],
     "rejected": [
@@ -87,11 +85,11 @@ SAID = {
     ],
     "escalated": [
         " 1.  a (broken) failed (bug): The tool raised KeyError, which no table knows: mend the tool.  [event 22]",
-        "     Neither time nor another plan can cure this, so there was no retry and no new plan: a person must act.",
-        "     Nobody can answer a task yet, so it ended as escalated.  [event 29]",
+        "     Neither a retry nor a new plan can help, so a person must act.",
+        "     A person cannot answer a running task yet, so it ended as escalated.  [event 29]",
     ],
     "cancelled": [
-        " 1.  Somebody asked the task to stop, and it was cancelled.  [events 26, 38]",
+        " 1.  The task was asked to stop, and it was cancelled.  [events 26, 38]",
         "     b was stopped while running.  [events 20, 31-32]",
     ],
     "deadline": [
@@ -250,20 +248,20 @@ async def test_one_step_alone(name: str, step: str, lines: list[str]) -> None:
     """Only what concerns it: where it was planned, how it ended, and why."""
     story = await explained(name)
 
-    assert list(page.set_rows(one_step.step_rows(one_step.explain_step(story, step)), story.story, None)) == lines
+    assert list(page.lay_out_rows(page.step_rows(page.explain_step(story, step)), story.story, None)) == lines
 
 
 async def test_one_step_has_the_items_that_name_it() -> None:
     """The rejected proposals name it, too."""
-    one = one_step.explain_step(await explained("rejected"), "a")
+    one = page.explain_step(await explained("rejected"), "a")
 
     assert [item.decision for item in one.items] == ["send_back", "send_back"]
-    assert one_step.step_document(one)["step"]["status"] == "completed"
+    assert page.step_document(one)["step"]["status"] == "completed"
 
 
 async def test_an_unknown_step_names_the_nearest() -> None:
     """A sentence with exit code 2."""
     with pytest.raises(Problem, match="has no step 'a-3': did you mean a-2") as wrong:
-        one_step.explain_step(await explained("replanned"), "a-3")
+        page.explain_step(await explained("replanned"), "a-3")
 
     assert OF_PROBLEM[wrong.value.kind] == 2

@@ -26,7 +26,7 @@ from workflows.task import Task
 
 async def told(client: Client, handle: Handle) -> Explanation:
     """What is said of a task now."""
-    return explanation.of(await fetch.fetch_history(client, handle))
+    return explanation.explain_task(await fetch.fetch_history(client, handle))
 
 
 def said(explained: Explanation) -> list[str]:
@@ -107,7 +107,7 @@ async def test_a_terminated_task_says_that_it_was_ended_from_outside(client: Cli
 
     assert item.decision == "end"
     assert item.what.text == (
-        "The task was terminated from outside, so nothing was tidied up and no outcome was written "
+        "The task was terminated from outside, so it could neither clean up nor write an outcome "
         "(no longer [31m needed.)."
     )
 
@@ -128,7 +128,7 @@ async def test_a_cancel_before_anything_began_is_told(client: Client) -> None:
     explained = await told(client, handle)
     await handle.terminate()
 
-    assert "Somebody has asked the task to stop." in [one.text for one in explained.now]
+    assert "The task was asked to stop." in [one.text for one in explained.now]
 
 
 async def test_a_crash_is_told_as_a_lost_worker(server: DevServer, client: Client, tmp_path: Path) -> None:

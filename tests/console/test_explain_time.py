@@ -15,7 +15,7 @@ from tests.console.histories import change_payloads, event_type, explained
 
 async def told(events: Sequence[HistoryEvent]) -> Explanation:
     """What is said of these events."""
-    return explanation.of(await histories.history(events))
+    return explanation.explain_task(await histories.history(events))
 
 
 def lines(explained: Explanation) -> list[str]:
@@ -111,7 +111,7 @@ async def test_all_reasons_of_a_refused_plan_are_told() -> None:
     reasons = [f"step 's{number}': {'long ' * 50}reason {number}" for number in range(4)]
     outcome = end.outcome.model_copy(update={"reasons": tuple(reasons)})
     story.history.end = type(end)(end.status, end.event, end.at, outcome)
-    said = explanation.of(story.history).items[0].what.text
+    said = explanation.explain_task(story.history).items[0].what.text
 
     assert [reason for reason in reasons if reason not in said] == []
 

@@ -7,7 +7,6 @@ import pytest
 
 from client.history.records import AttemptFailure, Call, CallEnd, End, Event, History
 from console.explain import explanation, page
-from console.explain import page as one_step
 from console.explain.explanation import Explanation
 from tests.console import made, outcomes
 from tests.harness import plan, step
@@ -50,7 +49,7 @@ def told(*calls: Call, status: str = "completed", **more: Any) -> Explanation:
     history.task = Task(text="do it", strategy="react")
     history.started_at, ended = made.BEGAN, made.BEGAN + timedelta(seconds=99)
     history.end = End(status, LAST, ended, outcomes.outcome(strategy="react", status=status, **more))
-    return explanation.of(history)
+    return explanation.explain_task(history)
 
 
 def said(explained: Explanation) -> list[str]:
@@ -86,7 +85,7 @@ def test_what_happened_among_many_turns_stands_between_them() -> None:
     turns[15][0].kind = "replan"
     lines = said(told(*(call for calls in turns for call in calls)))
 
-    assert lines[0].startswith("Turns 1-15: 15 calls") and lines[1].startswith(" 1.  t15.c0 (read) was refused")
+    assert lines[0].startswith("Turns 1-15: 15 calls") and lines[1].startswith(" 1.  t15.c0 (read) was rejected")
     assert lines[2].endswith("no retry, but the model's next turn.")
     assert "The model was asked what comes next: turn 16 has t16.c0 in its place (at: 15 -> 16)" in lines[3]
     assert lines[4].startswith("Turns 16-30")
@@ -99,7 +98,7 @@ def test_a_planner_that_could_not_be_used_is_explained_once() -> None:
 
     assert [one.text for one in item.sentences] == [
         "The planner anthropic:a could not be used (unauthorized): The key is wrong.",
-        "Time does not cure this, and the list of planners names another.",
+        "A retry cannot help, and the list of planners names another one.",
         "So openai:b was asked in its place.",
         "It was tried first again at 2 later requests, and could not be used either.",
     ]
@@ -133,8 +132,6 @@ def test_the_last_answer_of_a_task_over_budget_is_explained() -> None:
 
 def test_one_step_is_planned_by_its_turn() -> None:
     """`--step t2.c0`."""
-    shown = "\n".join(
-        row[1].text for row in one_step.step_rows(one_step.explain_step(told(*move(1), *move(2)), "t2.c0"))
-    )
+    shown = "\n".join(row[1].text for row in page.step_rows(page.explain_step(told(*move(1), *move(2)), "t2.c0")))
 
     assert "Turn 2: planned: t2.c0 (read at=2)" in shown

@@ -65,7 +65,7 @@ async def test_any_event_that_cannot_be_read_is_a_sentence(
             continue
         events = histories.events(name)
         events[index] = event
-        lines = page.page_lines(explanation.of(await histories.history(events)), None)
+        lines = page.page_lines(explanation.explain_task(await histories.history(events)), None)
 
         assert [line for line in lines if f"vent {event.event_id}'s" in line and line.endswith(note)]
 
@@ -75,9 +75,9 @@ async def test_a_history_that_nobody_can_read_still_tells_the_order() -> None:
     events = histories.events("replanned")
     for event in events:
         histories.change_payloads(event, encrypt)
-    lines = page.page_lines(explanation.of(await histories.history(events)), None)
+    lines = page.page_lines(explanation.explain_task(await histories.history(events)), None)
 
-    assert " 1.  a (pick) was refused (persistent semantic): This word is taken.  [event 22]" in lines
+    assert " 1.  a (pick) was rejected (persistent semantic): This word is taken.  [event 22]" in lines
     assert [line for line in lines if line.startswith("Note") and "are encrypted; explained without them." in line]
     assert not [line for line in lines if "secret" in line]
 
@@ -90,7 +90,7 @@ async def test_a_call_whose_effect_cannot_be_told_may_have_changed_the_world() -
     spec = catalogue.specs["slow"].model_copy(update={"effect": Effect.UNKEYED})
     story.story.history.catalogue = catalogue.model_copy(update={"specs": {**catalogue.specs, "slow": spec}})
 
-    lines = page.page_lines(explanation.of(story.story.history), None)
+    lines = page.page_lines(explanation.explain_task(story.story.history), None)
 
     assert "     b was stopped while running; whether b changed the world is not known.  [events 20, 31-32]" in lines
     assert "May have changed the world, nobody knows: b (slow).  [event 32]" in lines
@@ -111,7 +111,7 @@ class Secret(PayloadCodec):
 
 async def said(client: Client, handle: Handle) -> list[str]:
     """What is said of a task, in whole lines."""
-    return page.page_lines(explanation.of(await fetch.fetch_history(client, handle)), None)
+    return page.page_lines(explanation.explain_task(await fetch.fetch_history(client, handle)), None)
 
 
 async def test_an_encrypted_task_is_explained_without_its_payloads(client: Client, tmp_path: Path) -> None:

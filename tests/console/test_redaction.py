@@ -113,10 +113,10 @@ async def test_a_rollback_and_what_was_found_out_replay_redacted(client: Client,
         events = Redaction().events((await handle.fetch_history()).events)
     file = tmp_path / "redacted.json"
     file.write_text(json.dumps(WorkflowHistory(handle.id, events).to_json_dict()))
-    told = "\n".join(page.page_lines(explanation.of(await history(events)), None))
+    told = "\n".join(page.page_lines(explanation.explain_task(await history(events)), None))
 
     assert replay(file).returncode == 0
-    assert "It had happened: its result was found" in told and "Changed and undone: a (pay)." in told
+    assert "It was applied: its result was found" in told and "Changed and undone: a (pay)." in told
     assert "Was to be undone and stays: b (" in told
     assert "47110815" not in told and "kestrel" not in file.read_text()
 

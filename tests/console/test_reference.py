@@ -17,10 +17,10 @@ import worker
 from client.follow import Silent
 from client.problem import ProblemKind
 from console import app as application
-from console import remedies
 from console.app import app
 from console.entry import UNREAD
 from console.exits import OF_PROBLEM, Exit, exit_code
+from console.explain import remedies
 from console.render import document
 from tests.console.outcomes import fault, outcome, step
 from tests.documentation import sections, tables
@@ -252,7 +252,7 @@ def test_a_limit_of_an_ending_is_the_one_on_the_page(code: str, number: int) -> 
     assert re.search(rf"\b{number} .* in a row", ENDINGS[code][1])
 
 
-@pytest.mark.parametrize(("code", "does"), [*remedies.FAULTS.items(), *remedies.ENDINGS.items()])
+@pytest.mark.parametrize(("code", "does"), [*remedies.OF_FAULT.items(), *remedies.OF_ENDING.items()])
 def test_explain_and_the_page_name_the_same_remedy(code: str, does: str) -> None:
     """The last column; `explain` leaves out its links."""
     assert unlinked((FAULTS | ENDINGS)[code][-1]) == does
@@ -260,7 +260,7 @@ def test_explain_and_the_page_name_the_same_remedy(code: str, does: str) -> None
 
 def test_every_code_of_a_task_has_a_remedy() -> None:
     """A new one cannot be forgotten."""
-    assert (set(remedies.FAULTS), set(remedies.ENDINGS)) == (set(Code), set(ENDINGS))
+    assert (set(remedies.OF_FAULT), set(remedies.OF_ENDING)) == (set(Code), set(ENDINGS))
 
 
 def test_every_problem_is_explained() -> None:

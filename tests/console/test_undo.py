@@ -160,7 +160,7 @@ def test_whoever_looks_at_an_undone_task_is_told(served: Rollbacks) -> None:
     task = served.run_task("note", "engrave")
     before = served.starter("explain", task).stdout
     served.starter("undo", task)
-    said = f"What it did was undone after its end, and something stays (workflow undo-{task})"
+    said = f"What it did was undone after its end, but some effects stay (workflow undo-{task})"
 
     assert said not in before
     assert said in served.starter("explain", task).stdout and said in served.starter("show", task).stdout

@@ -1,10 +1,16 @@
-"""What a person does about a task that did not complete, by its code; docs/errors.md says the same."""
+"""What a person does about a task that did not complete."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
-from workflows.faults import Code
+from client.history.records import Closed
+from client.history.story import Story
+from client.text import starter
+from console.explain.words import Sentence
+from workflows import ids
+from workflows.faults import Applied, Code
+from workflows.task import TaskStatus
 
-FAULTS: Mapping[Code, str] = {
+OF_FAULT: Mapping[Code, str] = {
     Code.TIMEOUT: "If it happens often, give the tool a longer `timeout=`, or ask it for less.",
     Code.UNREACHABLE: "Check that the service is up, and that the worker's machine can reach it.",
     Code.SERVER_ERROR: "Nothing, unless it stays; then ask the operator of the service.",
@@ -37,7 +43,8 @@ FAULTS: Mapping[Code, str] = {
     Code.REPEATED_CALL: "If no plan helps, ask for something else.",
     Code.REFUSED: "Read the reason.",
 }
-ENDINGS: Mapping[str, str] = {
+"""By the code of the fault; docs/errors.md has the same sentences."""
+OF_ENDING: Mapping[str, str] = {
     "gave_up": "Say it in other words, or ask for less.",
     "question": "Start the task again with the answer in its text.",
     "plan_refused": "Correct what the reason names.",
@@ -54,4 +61,40 @@ ENDINGS: Mapping[str, str] = {
     "cancelled": "Start it again if it is still needed.",
     "closed": "`temporal workflow show -w ID --detailed` shows who closed it.",
 }
-"""Codes of a task that are no fault's."""
+"""By the code of a task that is no fault's."""
+CHECK_EFFECT = "Check whether it was applied ({effects} has its key), then start a new task for what is left."
+JUDGE_EFFECT = "It was applied: decide whether it may stay, then start a new task for what is left."
+OR_UNDO = " Or undo what the task did: {undo}."
+UNDO_AGAIN = "Try to undo again what stays ({undo}), or correct it by hand."
+NOT_COMPLETED = (TaskStatus.ESCALATED, TaskStatus.OVER_BUDGET, TaskStatus.FAILED)
+
+
+def remedies(story: Story) -> Iterator[Sentence]:
+    """What to do about the end of a task, and the step that it can be reset to."""
+    outcome, failing = story.history.outcome, story.history.failing
+    if failing is not None and story.history.end is None:
+        yield Sentence(text=f"{failing.remedy[:1].upper()}{failing.remedy[1:]}.")
+    if outcome is None or outcome.status not in NOT_COMPLETED or outcome.code is None:
+        return
+    escalated = [fault for fault in outcome.faults if fault.decision == "escalate"]
+    last = next((fault for fault in reversed(escalated) if not fault.step_id.startswith(ids.UNDO)), None)
+    commands = {name: f"`{starter(name, outcome.task_id)}`" for name in ("effects", "undo")}
+    if any(not one.done for one in outcome.undo):
+        yield Sentence(text=UNDO_AGAIN.format(**commands))
+    if last and last.applied is not Applied.NONE:
+        text = CHECK_EFFECT if last.applied is Applied.UNKNOWN else JUDGE_EFFECT
+        text += "" if outcome.undo or story.history.rollback else OR_UNDO
+        yield Sentence(text=text.format(**commands))
+    elif outcome.code in OF_ENDING:
+        yield Sentence(text=OF_ENDING[outcome.code])
+    elif outcome.code in set(Code):
+        text = OF_FAULT[Code(outcome.code)]
+        if outcome.status is TaskStatus.ESCALATED:
+            step = last.step_id if last else _last_failed(story)
+            text += f" Then `{starter('reset', outcome.task_id, '--to', step)}` goes on from there."
+        yield Sentence(text=text)
+
+
+def _last_failed(story: Story) -> str:
+    calls = [call for call in story.history.calls if call.is_step or call.is_own]
+    return next((call.id for call in reversed(calls) if call.closed is Closed.FAILED), "STEP")
