@@ -28,7 +28,7 @@ COMMANDS = {
     ),
     "call": Entry(
         "Run",
-        "Run one step: the quickest way to try a tool.",
+        "Run one step. The quickest way to try a tool.",
         """python starter.py call get_price '{"sku": "A-17"}'""",
     ),
     "list": Entry(
@@ -39,7 +39,7 @@ COMMANDS = {
     ),
     "show": Entry(
         "Look",
-        "Show a task: plans, steps, faults, result.",
+        "Show plans, steps, faults and the result of a task.",
         "python starter.py show book-a-slot --follow",
     ),
     "explain": Entry(
@@ -49,27 +49,27 @@ COMMANDS = {
     ),
     "effects": Entry(
         "Look",
-        "List what a task did to the world, or may have, with keys; a worker looks into its ledgers.",
+        "List what a task changed, or may have changed, with keys. A worker reads its ledgers for it.",
         "python starter.py effects book-a-slot",
     ),
     "transcript": Entry(
         "Look",
-        "Print what a task's model was told and what it said, turn by turn; a worker has it.",
+        "Print the conversation of a task with its model, turn by turn. A worker reads it from its store.",
         "python starter.py transcript book-a-slot --full",
     ),
     "tools": Entry(
         "Look",
-        "List what a live worker can do.",
+        "List the tools of a running worker.",
         "python starter.py tools book_slot",
     ),
     "cancel": Entry(
         "Decide",
-        "Ask a task to stop; what is done stays done, unless it is to be undone.",
+        "Ask a task to stop. Finished steps stay, unless they are to be undone.",
         "python starter.py cancel book-a-slot",
     ),
     "undo": Entry(
         "Decide",
-        "Take back what a closed task did, the newest first; as often as you like, nothing is undone twice.",
+        "Undo the effects of a closed task, the newest first. It may be repeated: nothing is undone twice.",
         "python starter.py undo book-a-slot",
     ),
     "reset": Entry(
@@ -79,17 +79,17 @@ COMMANDS = {
     ),
     "doctor": Entry(
         "Operate",
-        "Check server, worker, store and tools; each with its remedy.",
+        "Check server, worker, store and tools. Each finding has its remedy.",
         "python starter.py doctor --queue replan",
     ),
     "export": Entry(
         "Operate",
-        "Write a task's history to a file that replays, with the explanation beside it.",
+        "Write a task's history to a file that can be replayed, with the explanation.",
         "python starter.py export book-a-slot report.json --redact",
     ),
     "prune": Entry(
         "Operate",
-        "Delete large payloads and conversations that closed tasks left in the store; histories stay without them.",
+        "Delete large payloads and conversations of closed tasks from the store. Their histories stay, without them.",
         "python starter.py prune --older-than 30",
     ),
 }
@@ -99,7 +99,7 @@ COMPLETION = Path(__file__).with_name("completion.bash")
 
 
 class _Switches:
-    """A switch takes no value, so that the help shows none: `--json`, not `--json <bool>`."""
+    """Shows a switch without a value in the help: `--json`, not `--json <bool>`."""
 
     def get_params(self, context: Any) -> Any:  # Typer keeps the class of a context private
         """All parameters, with `--help`."""
@@ -147,7 +147,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
     context_settings={"help_option_names": ["--help", "-h"]},
-    help="Give tasks to Replan's workers, and see what became of them and why.",
+    help="Give tasks to Replan's workers, and see their results and what happened.",
     epilog='Example: python starter.py --task "book a slot for the team at 14:00, then calculate 18% of 2450"',
 )
 for command_name in COMMANDS:

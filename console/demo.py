@@ -1,4 +1,4 @@
-"""`make demo`: a server and a worker on a fresh world, one task that meets a changed world, and a look at it."""
+"""`make demo`: run a server, a worker with fresh data, and one task that is re-planned after a rejected call."""
 
 import os
 import signal
@@ -13,31 +13,31 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 TASK = "book a slot for the team at 14:00, then search the documents for refund policy and calculate 18% of 2450"
-"""One that meets a changed world: in a fresh one 14:00 is taken."""
+"""In fresh data 14:00 is taken, so the first plan is rejected."""
 STOP_SECONDS = 20
 
 
 @dataclass(frozen=True)
 class Playground:
-    """What runs, for as long as `opened` is open."""
+    """A running server and worker."""
 
     ready: str
-    """The line in which the worker says where everything is."""
+    """The line that the worker prints when it is ready."""
     environment: Mapping[str, str]
-    """What our commands need to find it."""
+    """The environment for commands that use it."""
 
     @property
     def ui(self) -> str:
-        """Where its web UI is."""
+        """The address of the web UI."""
         return self.ready.split("ui ", 1)[-1].split()[0]
 
 
 @contextmanager
-def opened(*options: str) -> Iterator[Playground]:
-    """A worker with these options and a server of its own; everything that was started is stopped at the end.
+def open_playground(*options: str) -> Iterator[Playground]:
+    """A worker with these options and its own server; both are stopped at the end.
 
     Raises:
-        SystemExit: the worker did not start, with what it said.
+        SystemExit: the worker did not start; with its log.
     """
     with tempfile.TemporaryDirectory(prefix="replan-demo-") as state:
         environment = {**os.environ, "TEMPORAL_ADDRESS": f"localhost:{_free_port()}", "REPLAN_STATE": state}
@@ -46,7 +46,7 @@ def opened(*options: str) -> Iterator[Playground]:
 
 
 def starter(*words: str) -> list[str]:
-    """The command line of our console."""
+    """The command line of `python starter.py WORDS`."""
     return [sys.executable, str(ROOT / "starter.py"), *words]
 
 
@@ -72,7 +72,7 @@ def _worker(environment: Mapping[str, str], log: Path, options: tuple[str, ...])
 
 
 def _free_port() -> int:
-    """A port for the server whose neighbour 1000 above, the web UI's, is free as well."""
+    """A free port for the server; the port 1000 above it, for the web UI, is free as well."""
     while True:
         with socket.create_server(("127.0.0.1", 0)) as one:
             port = int(one.getsockname()[1])
@@ -84,8 +84,8 @@ def _free_port() -> int:
 
 
 def main() -> int:
-    """Show one task from its words to its result; everything that was started is stopped at the end."""
-    with opened() as playground:
+    """Run one task and show it; stop the server and the worker at the end."""
+    with open_playground() as playground:
         print(playground.ready)
         print(f'$ python starter.py --task "{TASK}"\n', flush=True)
         code = subprocess.run(starter("--task", TASK), env=playground.environment).returncode  # noqa: S603  # our own script
@@ -94,14 +94,14 @@ def main() -> int:
 
 
 def _wait_for_enter(ui: str) -> None:
-    """Keep server and worker up while a person looks at the web UI."""
+    """Keep server and worker running while a person uses the web UI."""
     if sys.stdin.isatty() and sys.stdout.isatty():
         try:
             input(f"Web UI {ui} stays up until you press Enter ")
         except (EOFError, KeyboardInterrupt):
             print()
     else:
-        print(f"Web UI {ui} is closed again, because this is no terminal")
+        print(f"Web UI {ui} is closed again, because this is not a terminal")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Running a command line: usage mistakes and problems become one sentence, or one JSON document, and an exit code."""
+"""Run a command line: a usage mistake or a problem becomes one sentence or one JSON document, and an exit code."""
 
 import asyncio
 import errno
@@ -17,19 +17,17 @@ from client.problem import Problem, ProblemKind
 from console.exits import OF_PROBLEM, Exit
 from console.render import document
 
-UNREAD = 128 + 13
-"""The exit code when nobody reads the output any more (`| head -1`, a closed terminal): that of SIGPIPE."""
+BROKEN_PIPE = 128 + 13
+"""The exit code when the reader of the output is gone (`| head -1`, a closed terminal), as after SIGPIPE."""
 
-ASKED_BY_SHELL = "_STARTER.PY_COMPLETE"
-"""The variable by which `completion.bash` asks what could follow."""
-
-
-FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-"""What a disk, a quota or a limit says that takes no more."""
+COMPLETION_VARIABLE = "_STARTER.PY_COMPLETE"
+"""The variable with which `completion.bash` asks for completions."""
+NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+"""A full disk, a used up quota, a file size limit."""
 
 
 def main(app: typer.Typer, arguments: list[str]) -> int:
-    """Run a command line and return its exit code; quietly 141 when nobody reads the output any more."""
+    """Run a command line and return its exit code; 141 without a message when the reader of the output is gone."""
     _open_closed()
     try:
         code = _run(app, arguments)
@@ -40,55 +38,55 @@ def main(app: typer.Typer, arguments: list[str]) -> int:
     except SystemExit as left:
         if left.code != 1:
             raise
-        return _unread()  # Typer's and rich's answer to a closed pipe; ours are returned, not raised
+        return _broken_pipe()  # Typer and rich raise this for a closed pipe; our exit codes are returned
     except OSError as error:
-        if error.errno in FULL:
-            return _full(error)
+        if error.errno in NO_SPACE:
+            return _no_space(error)
         if error.errno not in (errno.EPIPE, errno.EIO):
             raise
-        return _unread()
+        return _broken_pipe()
 
 
 def _open_closed() -> None:
-    """What is written to a stream that was closed before we began (`>&-`) goes nowhere."""
+    """Discard what is written to a stream that was closed at the start (`>&-`)."""
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:
             setattr(sys, name, Path(os.devnull).open("w"))  # noqa: SIM115  # as long as the process
 
 
-def _unread() -> int:
-    _drop(sys.__stdout__, sys.__stderr__)
-    return UNREAD
+def _broken_pipe() -> int:
+    _discard(sys.__stdout__, sys.__stderr__)
+    return BROKEN_PIPE
 
 
-def _full(error: OSError) -> int:
-    _drop(sys.__stdout__)
-    _complain(f"The output cannot be written ({error.strerror}): make room, or send it elsewhere.")
+def _no_space(error: OSError) -> int:
+    _discard(sys.__stdout__)
+    _print_error(f"The output cannot be written ({error.strerror}): make room, or send it elsewhere.")
     return Exit.FAILED
 
 
-def _drop(*streams: TextIO | None) -> None:
-    """Let what is still in the buffers go nowhere."""
-    nowhere = os.open(os.devnull, os.O_WRONLY)
+def _discard(*streams: TextIO | None) -> None:
+    """Discard what is still in the buffers."""
+    null = os.open(os.devnull, os.O_WRONLY)
     for stream in streams:
         if stream is not None:
-            os.dup2(nowhere, stream.fileno())
+            os.dup2(null, stream.fileno())
 
 
-def _complain(sentence: str) -> None:
-    """Say it where somebody can hear it; the exit code says the rest."""
+def _print_error(sentence: str) -> None:
+    """Print on stderr, or nothing where that is not possible; the exit code remains."""
     try:
         print(sentence, file=sys.stderr, flush=True)
     except OSError:
-        _drop(sys.__stderr__)
+        _discard(sys.__stderr__)
 
 
 def _run(app: typer.Typer, arguments: list[str]) -> int:
-    """`start` is meant where the first word is an option."""
+    """Run the command; `start` where the first word is an option."""
     if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors="replace")  # a terminal that knows no ✓ shows a question mark
-    if ASKED_BY_SHELL in os.environ:
-        get_completion_inspect_parameters()  # Typer teaches its protocol to Click only on the way to these
+        sys.stdout.reconfigure(errors="replace")  # a terminal without ✓ shows a question mark
+    if COMPLETION_VARIABLE in os.environ:
+        get_completion_inspect_parameters()  # has the side effect that Typer registers its completion with Click
     commands = [command.name or getattr(command.callback, "__name__", "") for command in app.registered_commands]
     named = not arguments or not arguments[0].startswith("-") or arguments[0] in ("--help", "-h", "--show-completion")
     try:
@@ -97,9 +95,9 @@ def _run(app: typer.Typer, arguments: list[str]) -> int:
     except typer.Abort:
         return Exit.DETACHED
     except typer.TyperException as error:
-        said = error.format_message()  # unlike str(), it names the option
+        said = error.format_message()  # unlike str(), with the option
         if not said:
-            return Exit.BAD_USAGE  # no arguments at all: the help was the answer
+            return Exit.BAD_USAGE  # no arguments at all: the help was printed
         command = "start" if not named else arguments[0] if arguments[0] in commands else ""
         remedy = f"python starter.py {command} --help shows what it takes".replace("  ", " ")
         late = next((word for word in arguments if word in commands), None)
@@ -112,12 +110,12 @@ def _run(app: typer.Typer, arguments: list[str]) -> int:
 
 
 def _require_text(arguments: list[str]) -> None:
-    """Raises Problem when something else than UTF-8 was typed, which a server does not take."""
+    """Raise Problem for an argument that is not UTF-8, which a server rejects."""
     for word in arguments:
         try:
             word.encode()
         except UnicodeEncodeError as error:
-            raise Problem("usage", f"The argument {word!r} is no UTF-8", "type it in another way") from error
+            raise Problem("usage", f"The argument {word!r} is not UTF-8", "type it in another way") from error
 
 
 def _report(problem: Problem, arguments: list[str]) -> int:
@@ -128,26 +126,26 @@ def _report(problem: Problem, arguments: list[str]) -> int:
 
         print(views.of_problem(problem))
     else:
-        _complain(str(problem))
+        _print_error(str(problem))
     return OF_PROBLEM[problem.kind]
 
 
 def run(work: Callable[[], Coroutine[Any, Any, int]]) -> int:
-    """Run a command; Ctrl-C detaches from the task and leaves it running."""
+    """Run a command to its exit code; Ctrl-C detaches from the task and leaves it running."""
     from temporalio.service import RPCError, RPCStatusCode
 
     begun = work()
     try:
-        signal.signal(signal.SIGINT, signal.default_int_handler)  # asyncio takes over no other
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # asyncio replaces only this handler
         return asyncio.run(begun)
     except KeyboardInterrupt:
         return Exit.DETACHED
     except RPCError as error:
         if error.status is RPCStatusCode.INVALID_ARGUMENT:
             remedy = "check the id, the queue and the size of what is sent"
-            raise Problem("refused", "The server does not take this (invalid_argument)", remedy) from error
+            raise Problem("refused", "The server rejects this (invalid_argument)", remedy) from error
         reason = f"The server did not answer ({error.status.name.lower()})"
-        remedy = "see whether it runs (`python starter.py doctor`), and try again; the task goes on meanwhile"
+        remedy = "see whether it runs (`python starter.py doctor`), and try again; the task continues meanwhile"
         raise Problem("unreachable", reason, remedy, ProblemKind.UNREACHABLE) from error
     finally:
-        begun.close()  # where Ctrl-C came before its first step
+        begun.close()  # Ctrl-C may come before its first step

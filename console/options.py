@@ -1,4 +1,4 @@
-"""The options that every command has: where the server is, whom to ask there, and how to answer."""
+"""The options that every command has: the server, the task queue, and the form of the output."""
 
 import functools
 import inspect
@@ -16,14 +16,14 @@ if TYPE_CHECKING:  # the SDK takes half a second, which --help does not have
     from client.tasks import Handle
 
 TaskId = Annotated[
-    str | None, typer.Argument(metavar="ID", help="The id of the task or its beginning; else the newest.")
+    str | None, typer.Argument(metavar="ID", help="The id of a task, or its beginning; else the newest task.")
 ]
-Jsonl = Annotated[bool, typer.Option("--jsonl", help="While following: one JSON event a line.")]
+Jsonl = Annotated[bool, typer.Option("--jsonl", help="While following: one JSON event per line.")]
 
 
 @dataclass(frozen=True)
 class Common:
-    """What every command was given."""
+    """The options of every command."""
 
     queue: Annotated[str, typer.Option(metavar="NAME", help="The task queue that the workers serve.")] = QUEUE
     json: Annotated[bool, typer.Option("--json", help="One JSON document instead of lines.")] = False
@@ -53,7 +53,7 @@ class Common:
         return at_queue(self.queue)
 
     async def at(self, task: "Handle") -> "Common":
-        """The same with the queue that a task is on, whose workers alone can answer for it."""
+        """The same options with the queue of a task, since only workers of that queue can answer for it."""
         return replace(self, queue=(await task.describe()).task_queue)
 
 

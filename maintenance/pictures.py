@@ -17,7 +17,7 @@ from rich.console import Console
 from rich.terminal_theme import TerminalTheme
 from rich.text import Text
 
-from console.demo import ROOT, TASK, Playground, opened, starter
+from console.demo import ROOT, TASK, Playground, open_playground, starter
 from console.exits import Exit
 from console.render.terminal import DONE, wrap
 
@@ -103,7 +103,7 @@ def main(words: Sequence[str]) -> int:
     parser.add_argument("folder", type=Path, nargs="?", default=FOLDER, help="where they go; else docs/pictures")
     folder: Path = parser.parse_args(words).folder
     folder.mkdir(parents=True, exist_ok=True)
-    with opened("--break", BROKEN) as playground:
+    with open_playground("--break", BROKEN) as playground:
         try:
             for name, picture in pictures(playground):
                 (folder / name).write_bytes(picture)

@@ -17,7 +17,7 @@ from console.render import document
 async def cancel_command(
     *,
     id: TaskId = None,
-    undo: Annotated[bool, typer.Option("--undo", help="And to take back what it has done.")] = False,
+    undo: Annotated[bool, typer.Option("--undo", help="Undo what it has done.")] = False,
     common: Common,
 ) -> int:
     """`cancel`, with its options."""

@@ -1,4 +1,4 @@
-"""`doctor`: look at everything that has to work, and say of each thing how it stands and what to do."""
+"""`doctor`: check everything that a task needs, and say what to do about each finding."""
 
 import asyncio
 import sys
@@ -32,9 +32,9 @@ from workflows.inspect import Place, ToolsFindings, WorkerCard, WorkerFindings, 
 
 MAX_NAMED = 5
 CLOCK_SECONDS = 5.0
-"""A larger difference between two clocks is worth a word; a slow answer is none."""
+"""A larger difference between two clocks is a warning."""
 KEY_OF = {"anthropic": "ANTHROPIC_API_KEY", "openai": "OPENAI_API_KEY"}
-"""The key that a planner needs, by the beginning of its name."""
+"""The API key that a planner needs, by the beginning of its name."""
 OPTION_OF = {
     "store": "check --store, REPLAN_STORE and --state of the worker",
     "state": "check --state of the worker",
@@ -46,31 +46,31 @@ WITHOUT = {
     "documents": "no tool can search or read documents: --documents of the worker names their folder",
     "workspace": "no tool can write files: --workspace of the worker names a folder for them",
 }
-"""What it means that a worker has no such place, and what gives it one."""
+"""What a worker cannot do without such a folder, and the option that sets it."""
 LACKING = {
-    "observe": "observe= names the read that looks again when it is refused",
-    "undo": "undo= names the tool that takes it back",
-    "reconcile": "reconcile= names the read that finds out whether it happened",
+    "observe": "observe= names the read tool that refreshes state after a rejection",
+    "undo": "undo= names the tool that undoes it",
+    "reconcile": "reconcile= names the read tool that finds out whether it was applied",
 }
-"""What an option of a tool that changes the world is for."""
+"""What the options of a tool with effects are for."""
 OF_WORKER = ("planner", "keys", "store", "state", "documents", "workspace", "clocks", "tools")
-"""What only a worker can say."""
+"""Checks that need a worker."""
 
 
 class Status(StrEnum):
-    """How a check ended."""
+    """The result of a check."""
 
     OK = "ok"
     WARN = "warn"
-    """It works, but not all of it, or not as well as it could."""
+    """It works, but not completely or not as well as it could."""
     FAIL = "fail"
     SKIPPED = "skipped"
-    """It could not be looked at, because of a check before it."""
+    """It was not checked, because a check before it failed."""
 
 
 @dataclass(frozen=True)
 class Check:
-    """One thing, how it stands, and what to do about it."""
+    """One check: its result, the finding and the remedy."""
 
     name: str
     status: Status
@@ -79,7 +79,7 @@ class Check:
 
 
 def skipped(names: Sequence[str], because: str) -> list[Check]:
-    """What could not be looked at."""
+    """Checks that could not be made."""
     return [Check(name, Status.SKIPPED, because) for name in names]
 
 
@@ -100,7 +100,7 @@ def of_attributes(wanted: Mapping[str, str], present: Mapping[str, str]) -> Chec
 
 
 def of_workflow_tasks(failing: Sequence[FailingTask], looked_at: int, running: int) -> Check:
-    """Whether the tasks that run can go on, of which only the newest were looked at where there are many."""
+    """Whether running tasks can go on; `looked_at` of `running` tasks were checked."""
     of = f"{looked_at} of {running} running tasks looked at" if looked_at < running else f"{looked_at} running"
     if not failing:
         return Check("workflow tasks", Status.OK, f"none fails ({of})")
@@ -112,7 +112,7 @@ def of_workflow_tasks(failing: Sequence[FailingTask], looked_at: int, running: i
 
 
 def of_worker(found: WorkerFindings, version: str, *, restart: str, asked: datetime, answered: datetime) -> list[Check]:
-    """What a worker said of itself.
+    """The checks of what a worker answered.
 
     `version` is the console's, `restart` the command that starts a worker; the worker was asked and answered at these
     times of our clock.
@@ -132,7 +132,7 @@ def of_worker(found: WorkerFindings, version: str, *, restart: str, asked: datet
 
 
 def of_tools(found: ToolsFindings) -> list[Check]:
-    """How many tools there are, and each that changes the world without all that belongs to it."""
+    """How many tools there are, and each tool with effects that lacks an option."""
     specs = [card.spec for card in found.tools]
     changing = sum(spec.effect is not Effect.READ for spec in specs)
     untrusted = sum(spec.untrusted for spec in specs)
@@ -140,12 +140,12 @@ def of_tools(found: ToolsFindings) -> list[Check]:
         return [Check("tools", Status.FAIL, "the worker has none", "give it some with --tools FILE")]
     lacking = list(_lacking_tools(specs))
     returns = "returns" if untrusted == 1 else "return"
-    told = f", {untrusted} {returns} text that anybody may have written" if untrusted else ""
+    told = f", {untrusted} {returns} untrusted content" if untrusted else ""
     return [Check("tools", Status.OK, f"{len(specs)}, of which {changing} change the world{told}"), *lacking]
 
 
 def lacks(spec: ToolSpec, undoing: Collection[str]) -> list[str]:
-    """The options that `spec` should have and has not; a kind that undoes another needs no `undo` itself."""
+    """The options that `spec` lacks; a kind that undoes another one needs no `undo`."""
     if spec.effect is Effect.READ:
         return []
     needed = ["observe"] if spec.kind in undoing else ["observe", "undo"]
@@ -172,7 +172,7 @@ def _version(card: WorkerCard, version: str, restart: str) -> Check:
 
 
 def _planner(found: WorkerFindings) -> Check:
-    """Who plans and, of a model, what its tokens cost; a server of one's own has no price that anybody could know."""
+    """The planner and, of a model, the price of its tokens; an own server in OpenAI's place has no known price."""
     if not found.converses:
         return Check("planner", Status.OK, found.planner)
     if found.price is not None:
@@ -185,7 +185,7 @@ def _planner(found: WorkerFindings) -> Check:
 
 
 def _needed(planner: str) -> str | None:
-    """The key that the first of several planners needs; one's own server in OpenAI's place, at a host, wants none."""
+    """The API key that the first of several planners needs; an own server in OpenAI's place needs none."""
     first = planner.partition(",")[0]
     if first.startswith("openai") and "@" in first:
         return None
@@ -221,31 +221,31 @@ def _clocks(card: WorkerCard, asked: datetime, answered: datetime) -> Check:
     if not told:
         return Check("clocks", Status.OK, "worker, server and this machine agree")
     found = f"measured by the server's, {' and '.join(told)}"
-    return Check("clocks", Status.WARN, found, "set them, e.g. with NTP: deadlines and times go by the server's")
+    return Check("clocks", Status.WARN, found, "set them, e.g. with NTP: deadlines and times follow the server's clock")
 
 
 def _outside(moment: datetime, first: datetime, last: datetime) -> float:
-    """Seconds by which our clock is ahead of the other, whose `moment` lay between our `first` and `last`."""
+    """Seconds by which our clock is ahead of another, whose `moment` was between our `first` and `last`."""
     if moment < first:
         return (first - moment).total_seconds()
     return min(0.0, (last - moment).total_seconds())
 
 
 PATIENCE_SECONDS = 8.5
-"""For everything together; starting Python takes another second."""
+"""For all checks together; starting Python takes another second."""
 UI_SECONDS = 2.0
 RPC_TIMEOUT = timedelta(seconds=4)
 AT_ONCE, MAX_LOOKED_AT = 20, 100
-"""Running tasks that are looked at, at the same time and in all."""
+"""Running tasks that are checked, at the same time and in all."""
 REPORTED = "TemporalReportedProblems IS NOT NULL"
-"""What a server from 1.30 on finds itself, though only after several failures."""
+"""A search attribute of servers from 1.30 on, set after several failures of a workflow task."""
 OF_NAMESPACE = ("web ui", "search attributes", "workflow tasks", "worker", *OF_WORKER)
-"""What can only be looked at in a namespace that is there."""
+"""Checks that need the namespace."""
 WIDEST_NAME = 22
 
 
 async def doctor_command(*, common: Common) -> int:
-    """Look, print, and return 0 when nothing failed, 6 without a server, 2 for settings that name none, else 1."""
+    """Check and print; return 0 when nothing failed, 6 without a server, 2 for unusable settings, else 1."""
     found, exit = await _examine(common)
     if common.json:
         print(document.of_anything({"checks": [asdict(check) for check in found]}))
@@ -276,7 +276,7 @@ async def _examine(common: Common) -> tuple[list[Check], Exit]:
 
 
 async def _within(until: float, name: str, look: Coroutine[Any, Any, list[Check]]) -> list[Check]:
-    """One look; a server that falls silent meanwhile is a failed check, and nobody waits for it any longer."""
+    """The results of one check; a failed one where the server does not answer in time."""
     try:
         async with asyncio.timeout_at(until):
             return await look
@@ -302,7 +302,7 @@ async def _attributes(client: Client) -> list[Check]:
 
 
 async def _workflow_tasks(client: Client, queue: str) -> list[Check]:
-    """Whether the tasks of the queue that run can go on: the newest, and those that the server itself complains of."""
+    """Whether running tasks of the queue can go on: the newest, and those that the server itself reports."""
     running = f'WorkflowType IN ("{TASK_TYPE}", "{ROLLBACK}") AND TaskQueue = "{queue}" AND ExecutionStatus = "Running"'
     newest = [row async for row in client.list_workflows(running, limit=MAX_LOOKED_AT)]
     try:
@@ -333,7 +333,7 @@ async def _web_ui(client: Client) -> list[Check]:
         return [Check("web ui", Status.WARN, f"not known for {_host(client)}", "set REPLAN_UI to its address")]
     if await _answers(base):
         return [Check("web ui", Status.OK, base)]
-    return [Check("web ui", Status.WARN, f"nobody answers at {base}", "set REPLAN_UI to its address")]
+    return [Check("web ui", Status.WARN, f"nothing answers at {base}", "set REPLAN_UI to its address")]
 
 
 async def _answers(url: str) -> bool:

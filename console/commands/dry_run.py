@@ -1,4 +1,4 @@
-"""`start --dry-run`: the plan that a task would begin with, what it would change, and what of that can be undone."""
+"""`start --dry-run`: the first plan of a task, what it would change, and what of that can be undone."""
 
 import sys
 from collections.abc import Mapping, Sequence
@@ -26,7 +26,7 @@ NOT_RUN = "nothing was run"
 
 
 def ending_of(draft: Draft) -> Ending:
-    """How the task would have ended with this proposal; running, where it has steps."""
+    """How the task would end with this proposal; RUNNING where the proposal has steps."""
     match draft.proposal:
         case Answer(result=result):
             return Ending(status=TaskStatus.COMPLETED, result=result)
@@ -41,7 +41,7 @@ def ending_of(draft: Draft) -> Ending:
 
 
 def draft_fields(task: Task, draft: Draft, ending: Ending) -> dict[str, Any]:
-    """The fields of the JSON document; a file with them is accepted by `--plan`."""
+    """The fields of the JSON document, which is also a file for `--plan`."""
     steps = proposed(draft)
     return {
         "dry_run": True,
@@ -58,10 +58,10 @@ def draft_fields(task: Task, draft: Draft, ending: Ending) -> dict[str, Any]:
 
 
 def draft_lines(task: Task, draft: Draft, ending: Ending) -> list[str]:
-    """The plan in the order of its needs, what each step may change, and the sum; or why there is no plan."""
+    """The steps in the order of their needs, what each may change, and a summary; or why there is no plan."""
     who = "The plan as it was written" if task.plan is not None else f"The plan of the {draft.planner} planner"
     if task.plan is None and task.strategy == "react":
-        who = f"The first turn of the {draft.planner} planner, which goes on from what comes back"
+        who = f"The first turn of the {draft.planner} planner, which continues with the results"
     match draft.proposal:
         case NewSteps(steps=steps, because=because):
             widths = [max(len(name) for name in names) for names in zip(*((s.id, s.kind) for s in steps), strict=True)]
@@ -78,7 +78,7 @@ def draft_lines(task: Task, draft: Draft, ending: Ending) -> list[str]:
 
 
 def proposed(draft: Draft) -> tuple[Step, ...]:
-    """The steps of the proposal, in its own order; none where it has none."""
+    """The steps of the proposal, in its order."""
     return draft.proposal.steps if isinstance(draft.proposal, NewSteps) else ()
 
 
@@ -104,7 +104,7 @@ def shown_value(value: JsonValue) -> str:
 
 
 def _promise(spec: ToolSpec) -> dict[str, JsonValue]:
-    """What a step of this kind may do, for programs."""
+    """What a step of this kind may do, as JSON."""
     return {
         "effect": spec.effect.value,
         "changes_world": spec.effect is not Effect.READ,
@@ -125,21 +125,21 @@ def _step(step: Step, spec: ToolSpec, of_ids: int, of_kinds: int) -> list[str]:
 
 
 def _told(spec: ToolSpec) -> list[str]:
-    """What a step of this kind may do, for people."""
+    """What a step of this kind may do, in words."""
     told = ["reads only"]
     if spec.effect is not Effect.READ:
         told = [
             f"changes the world ({spec.effect})",
             f"{spec.undo.kind} would undo it (by hand)" if spec.undo else "cannot be undone",
         ]
-    told += [f"{spec.observe.kind} looks again after a refusal"] if spec.observe else []
-    told += [f"{spec.fallback} takes over when it stays away"] if spec.fallback else []
+    told += [f"{spec.observe.kind} observes after a rejection"] if spec.observe else []
+    told += [f"{spec.fallback} takes over when the attempts are used up"] if spec.fallback else []
     attempts = PROFILES[spec.retry].attempts
     return [*told, "one attempt" if attempts == 1 else f"up to {attempts} attempts ({spec.retry})"]
 
 
 def _sum(steps: Sequence[Step], specs: Mapping[str, ToolSpec]) -> str:
-    """How many steps there are, which change the world, and for which of these there is no way back."""
+    """How many steps there are, which have effects, and which of these cannot be undone."""
     changing = [step for step in steps if specs[step.kind].effect is not Effect.READ]
     final = [step.id for step in changing if specs[step.kind].undo is None]
     counted = f"{len(steps)} step{'' if len(steps) == 1 else 's'}"
@@ -152,7 +152,7 @@ def _sum(steps: Sequence[Step], specs: Mapping[str, ToolSpec]) -> str:
 
 
 async def show_plan(client: Client, task: Task, common: Common) -> int:
-    """Ask for the plan, print it, and run nothing; the exit code is the one that the task would have ended with."""
+    """Ask for the plan and print it; the exit code is the one that the task would end with."""
     found = await _drafted(client, task, common)
     ending = ending_of(found)
     if common.json:

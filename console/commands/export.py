@@ -24,8 +24,10 @@ STDOUT = "-"
 async def export_command(
     *,
     id: TaskId = None,
-    file: Annotated[str, typer.Argument(metavar="FILE", help="Where to; `-` is standard output.")] = "-",
-    redact: Annotated[bool, typer.Option("--redact", help="Placeholders for values: it can be given away.")] = False,
+    file: Annotated[str, typer.Argument(metavar="FILE", help="The file; `-` is standard output.")] = "-",
+    redact: Annotated[
+        bool, typer.Option("--redact", help="Replace values by placeholders, so that the file can be given away.")
+    ] = False,
     force: Annotated[bool, typer.Option("--force", help="Overwrite FILE if it exists.")] = False,
     common: Common,
 ) -> int:

@@ -1,4 +1,4 @@
-"""`list`: the tasks there are, from what the server knows of each without asking a worker."""
+"""`list`: the tasks, as the server knows them; no worker is asked."""
 
 import asyncio
 import shutil
@@ -35,14 +35,16 @@ GAP = "  "
 MIN_ID = 20
 MIN_TEXT = 12
 MIN_FAULT = 10
-"""Columns that a terminal keeps for an id, for the task's words and for its last fault."""
+"""The least cells for an id, a task's text and its last fault."""
 
 
 async def list_command(
     *,
-    status: Annotated[str | None, typer.Option(metavar="STATUS", help="Only those that stand so.")] = None,
-    query: Annotated[str | None, typer.Option(metavar="FILTER", help="Only those that this filter finds.")] = None,
-    limit: Annotated[int, typer.Option(min=1, help="How many at most.")] = 20,
+    status: Annotated[str | None, typer.Option(metavar="STATUS", help="Only tasks with this status.")] = None,
+    query: Annotated[
+        str | None, typer.Option(metavar="FILTER", help="Only tasks that this Temporal list filter finds.")
+    ] = None,
+    limit: Annotated[int, typer.Option(min=1, help="At most so many.")] = 20,
     common: Common,
 ) -> int:
     """`list`, with its options."""
@@ -51,7 +53,7 @@ async def list_command(
 
 
 class Listed(BaseModel):
-    """A task in a list."""
+    """One task of the list."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -60,21 +62,21 @@ class Listed(BaseModel):
     task: str
     status: TaskStatus
     reason: str | None
-    """The question or the sentence of one that needed a person."""
+    """Why it needed a person: the planner's question, or the reason of its end."""
     started_at: datetime
     ended_at: datetime | None
     replans: int | None
-    """None, like the three below, where the namespace does not have our search attributes, or before it began."""
+    """None, like the three below, in a namespace without our search attributes, or before the task began."""
     last_fault: str | None
     planner: str | None
     strategy: str | None
     ui_url: str | None
     failing: FailingTask | None = None
-    """Why it runs and cannot go on."""
+    """Set where its workflow task fails."""
 
 
 def table(listed: Sequence[Listed], width: int | None, now: datetime) -> list[str]:
-    """A line for each task below a heading, cut to `width` columns; whole, with dates for ages, without one."""
+    """A heading and a line for each task, cut to `width` columns; with None, whole and with dates instead of ages."""
     cells = [
         HEADING if width is None else (HEADING[0], "AGE", *HEADING[2:]),
         *(_cells(one, None if width is None else now) for one in listed),
@@ -103,10 +105,8 @@ def age(then: datetime, now: datetime) -> str:
 
 
 def _fitted(widths: Sequence[int], width: int) -> list[int]:
-    """Widths that fit: the task's words are cut first, then the fault's code, then the id.
-
-    The beginning of an id is enough for every command.
-    """
+    """Widths that fit into `width`: first the text is cut, then the fault's code, then the id."""
+    # The beginning of an id is enough for every command.
     status, when, id, replans, fault, text = widths
     free = width - status - when - replans - len(GAP) * (len(widths) - 1)
     fault = min(fault, max(MIN_FAULT, free - id - min(text, MIN_TEXT)))
@@ -131,7 +131,7 @@ def _cut(text: str, width: int) -> str:
 
 
 AT_ONCE = 20
-"""Tasks that are looked at more closely at the same time."""
+"""Requests to the server at the same time."""
 STATUS = attributes.STATUS.name
 
 CLOSED = {
@@ -140,7 +140,7 @@ CLOSED = {
     WorkflowExecutionStatus.TERMINATED: TaskStatus.FAILED,
     WorkflowExecutionStatus.TIMED_OUT: TaskStatus.FAILED,
 }
-"""What Temporal's own status says for sure."""
+"""Temporal statuses that stand for one status of ours."""
 
 PLAIN: Mapping[TaskStatus, str] = {
     TaskStatus.RUNNING: "ExecutionStatus = 'Running'",
@@ -151,7 +151,7 @@ PLAIN: Mapping[TaskStatus, str] = {
     TaskStatus.CANCELLED: "ExecutionStatus = 'Canceled'",
     TaskStatus.FAILED: "ExecutionStatus IN ('Failed', 'Terminated', 'TimedOut')",
 }
-"""What a server is asked that does not have our search attributes."""
+"""The list filter by status, in a namespace without our search attributes."""
 
 EXACT: Mapping[TaskStatus, str] = {
     **PLAIN,
@@ -169,11 +169,11 @@ class Why(NamedTuple):
 
     reason: str
     fault: str | None
-    """The code of the fault that it ended with, which may be the planner's and then no step's."""
+    """The code of the fault that it ended with, of a step or of the planner."""
 
 
 def status_named(name: str | None) -> TaskStatus | None:
-    """The status that a person means: ours in any case, or Temporal's `Canceled`.
+    """The status of this name, in upper or lower case; also Temporal's `Canceled`.
 
     Raises:
         Problem: there is none of this name.
@@ -189,16 +189,18 @@ def status_named(name: str | None) -> TaskStatus | None:
 
 
 async def tasks(client: Client, common: Common, *, status: TaskStatus | None, query: str | None, limit: int) -> int:
-    """Print the tasks that were started last, the newest first.
+    """Print the newest tasks.
 
     Raises:
-        Problem: the server does not take the query.
+        Problem: the server rejects the query.
     """
     found, note = await _found(client, status, query, limit)
-    look = asyncio.Semaphore(AT_ONCE)
+    limit_requests = asyncio.Semaphore(AT_ONCE)
     listed = [
         one
-        for one in await asyncio.gather(*(_listed(client, row, look, narrowed=bool(status or query)) for row in found))
+        for one in await asyncio.gather(
+            *(_listed(client, row, limit_requests, narrowed=bool(status or query)) for row in found)
+        )
         if one is not None and status in (None, one.status)
     ]
     if note:
@@ -222,7 +224,7 @@ def _nothing(status: TaskStatus | None, query: str | None) -> str:
 async def _found(
     client: Client, status: TaskStatus | None, query: str | None, limit: int
 ) -> tuple[list[WorkflowExecution], str]:
-    """The rows of the server, and what has to be said about them."""
+    """The rows of the server, and a note to print with them."""
     asked = finding.TASKS + (f" AND ({query})" if query else "")
     try:
         return await finding.newest_tasks(client, asked + (f" AND {EXACT[status]}" if status else ""), limit), ""
@@ -232,17 +234,19 @@ async def _found(
         if status is None or STATUS not in error.message or STATUS in (query or ""):
             said = one_line(error.message.removeprefix("invalid query: "))
             remedy = "write it as in `ReplanReplans > 0 AND StartTime > '2026-01-01T00:00:00Z'`"
-            raise Problem("bad_query", f"The server does not take this --query ({said})", remedy) from error
+            raise Problem("bad_query", f"The server rejects this --query ({said})", remedy) from error
     note = (
-        f"this namespace has no search attribute {STATUS}, so the newest were looked at that Temporal lists with "
+        f"this namespace has no search attribute {STATUS}, so these are of the newest that Temporal lists with "
         f"{PLAIN[status]}; `temporal operator search-attribute create --name {STATUS} --type Keyword` adds it"
     )
     return await finding.newest_tasks(client, f"{asked} AND {PLAIN[status]}", limit), note
 
 
-async def _listed(client: Client, row: WorkflowExecution, look: asyncio.Semaphore, *, narrowed: bool) -> Listed | None:
-    """A row as people and programs read it; None for an earlier run of a task that was reset or run again since."""
-    async with look:
+async def _listed(
+    client: Client, row: WorkflowExecution, limit_requests: asyncio.Semaphore, *, narrowed: bool
+) -> Listed | None:
+    """A row with its details; None for an earlier run of a task that has a newer one."""
+    async with limit_requests:
         closed = row.status is not WorkflowExecutionStatus.RUNNING
         try:
             if narrowed and closed and (await client.get_workflow_handle(row.id).describe()).run_id != row.run_id:
@@ -273,10 +277,8 @@ async def _listed(client: Client, row: WorkflowExecution, look: asyncio.Semaphor
 
 
 async def _status(client: Client, row: WorkflowExecution, published: str) -> tuple[TaskStatus, Why | None]:
-    """How the task stands, and for one that needed a person why.
-
-    Temporal's status decides: a task that was ended from outside published nothing any more.
-    """
+    """The status of a task and, if it needed a person, why."""
+    # Temporal's status decides: a task that was ended from outside could publish no status.
     if row.status in CLOSED:
         return CLOSED[row.status], None
     if row.status is WorkflowExecutionStatus.RUNNING:
@@ -290,7 +292,7 @@ async def _status(client: Client, row: WorkflowExecution, published: str) -> tup
 
 
 async def _failure(client: Client, row: WorkflowExecution) -> Failure:
-    """What the closing event of a task says."""
+    """The failure in the closing event of a task."""
     handle = client.get_workflow_handle(row.id, run_id=row.run_id)
     only = WorkflowHistoryEventFilterType.CLOSE_EVENT
     async for event in handle.fetch_history_events(event_filter_type=only):
@@ -299,17 +301,17 @@ async def _failure(client: Client, row: WorkflowExecution) -> Failure:
 
 
 async def _why(client: Client, failure: Failure) -> Why:
-    """The planner's question, else the sentence in which the task says why it needs a person."""
+    """The planner's question, else the reason of the end."""
     details = failure.application_failure_info.details.payloads
     try:
         outcome = (await client.data_converter.decode(details[:1], [Outcome]))[0]
-    except UNREADABLE:  # a codec that is not here, or a task of another kind
+    except UNREADABLE:  # a missing codec, or another workflow type
         return Why(failure.message, None)
     return Why(str(outcome.question or outcome.reason), outcome.code if outcome.code in set(Code) else None)
 
 
 async def _text(client: Client, row: WorkflowExecution) -> str:
-    """What was asked, from the beginning of the history: a task started by other means has no memo."""
+    """The text of a task from its input, since a task that another client started has no memo."""
     handle = client.get_workflow_handle(row.id, run_id=row.run_id)
     async for event in handle.fetch_history_events(page_size=1):
         if event.event_type != EventType.EVENT_TYPE_WORKFLOW_EXECUTION_STARTED:
@@ -317,6 +319,6 @@ async def _text(client: Client, row: WorkflowExecution) -> str:
         sent = event.workflow_execution_started_event_attributes.input.payloads
         try:
             return str((await client.data_converter.decode(sent[:1], [Task]))[0].text)
-        except UNREADABLE:  # a codec that is not here, or another client's input
+        except UNREADABLE:  # a missing codec, or the input of another client
             break
     return ""

@@ -22,9 +22,9 @@ from console.render import document
 async def reset_command(
     *,
     id: TaskId = None,
-    to: Annotated[str, typer.Option(metavar="STEP", help="The step that is to be done again; `plan:N` asks anew.")],
-    undo: Annotated[bool, typer.Option("--undo", help="First undo the effects after STEP that stand.")] = False,
-    keep: Annotated[bool, typer.Option("--keep", help="Let them stay, and tell the planner of them.")] = False,
+    to: Annotated[str, typer.Option(metavar="STEP", help="The step to run again; `plan:N` asks the planner again.")],
+    undo: Annotated[bool, typer.Option("--undo", help="First undo the effects after STEP that are applied.")] = False,
+    keep: Annotated[bool, typer.Option("--keep", help="Keep them, and tell the planner about them.")] = False,
     reason: Annotated[str | None, typer.Option(metavar="TEXT", help="Why, for the history.")] = None,
     common: Common,
 ) -> int:

@@ -1,4 +1,4 @@
-"""What `start` and `show` do with a task: follow it, show it, leave it alone."""
+"""`show`, and what `start` does with its task: follow it, show it, detach from it."""
 
 import asyncio
 import json
@@ -43,7 +43,7 @@ async def show_command(
     *,
     id: TaskId = None,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Stay until the task ends.")] = False,
-    result: Annotated[str | None, typer.Option(metavar="STEP", help="Only what this step returned, whole.")] = None,
+    result: Annotated[str | None, typer.Option(metavar="STEP", help="Only the whole result of this step.")] = None,
     jsonl: Jsonl = False,
     common: Common,
 ) -> int:
@@ -59,7 +59,7 @@ async def show_command(
 
 
 async def print_result(client: Client, handle: Handle, common: Common, step: str) -> int:
-    """Print the result as JSON; what the history only refers to is asked of a worker.
+    """Print the result of a step as JSON; a worker reads it from its store where the history has only a reference.
 
     Raises:
         Problem: no such step has finished, or no worker has what it returned.
@@ -79,7 +79,7 @@ async def print_result(client: Client, handle: Handle, common: Common, step: str
 
 
 def _returned(events: list[HistoryEvent], step: str) -> Payload:
-    """What the last finished call of the step returned."""
+    """The result of the last completed call of the step."""
     scheduled = {
         event.event_id: event.activity_task_scheduled_event_attributes.activity_id
         for event in events
@@ -97,20 +97,20 @@ def _returned(events: list[HistoryEvent], step: str) -> Payload:
 
 
 def check(common: Common, *, jsonl: bool, follows: bool) -> None:
-    """Before anything is connected: whether these options go together.
+    """Check, before connecting, that these options go together.
 
     Raises:
         Problem: --jsonl beside --json, or where nothing is followed.
     """
     if jsonl and common.json:
-        raise Problem("usage", "--json is one document and --jsonl one event a line", "give one of them")
+        raise Problem("usage", "--json is one document and --jsonl one event per line", "give one of them")
     if jsonl and not follows:
-        reason = "--jsonl says what happens while a task is followed, and nothing is followed here"
+        reason = "--jsonl prints what happens while a task is followed, and nothing is followed here"
         raise Problem("usage", reason, "leave it out, or follow the task")
 
 
 async def follow_task(client: Client, handle: Handle, common: Common, *, jsonl: bool = False) -> int:
-    """Show what happens until the task ends; Ctrl-C leaves it running and says how to come back."""
+    """Show what happens until the task ends; Ctrl-C leaves it running and prints how to follow it again."""
     view = await _view(client, handle, await common.at(handle), jsonl)
     outcome = await to_the_end(client, handle, view, is_attended=is_attended(common, jsonl=jsonl))
     if isinstance(view, EventsView):
@@ -121,12 +121,12 @@ async def follow_task(client: Client, handle: Handle, common: Common, *, jsonl: 
 
 
 def is_attended(common: Common, *, jsonl: bool = False) -> bool:
-    """Whether a person watches who can do something about a task that cannot go on by itself."""
+    """Whether a person is watching, who can act on a task that cannot go on."""
     return sys.stdout.isatty() and not (common.json or jsonl)
 
 
 async def to_the_end(client: Client, handle: Handle, view: View, *, is_attended: bool) -> Outcome:
-    """Tell a view what happens until the task ends; Ctrl-C leaves it running and says how to come back."""
+    """Feed a view until the task ends; Ctrl-C leaves it running and prints how to follow it again."""
     try:
         with view:
             return await Follower(client, handle, view, is_attended=is_attended).to_the_end()
@@ -136,7 +136,7 @@ async def to_the_end(client: Client, handle: Handle, view: View, *, is_attended:
 
 
 async def show(client: Client, handle: Handle, common: Common) -> int:
-    """Show how a task stands or ended, once.
+    """Show the state of a task once.
 
     Raises:
         Problem: it runs and its workflow task fails, or no worker answers, or the server does not.
@@ -170,7 +170,7 @@ async def _effects(client: Client, handle: Handle, outcome: Outcome, rolled_back
 
 
 async def detached(client: Client, handle: Handle, common: Common) -> int:
-    """Say where a task is that was started and is left alone."""
+    """Print how to follow a task that was started with --detach."""
     place = _place(client, handle)
     if common.json:
         print(document.of_start(handle.id, handle.result_run_id, place))
@@ -228,5 +228,5 @@ def _width() -> int:
 
 
 def say(line: str) -> None:
-    """Print a line, wrapped on a terminal and whole in a file."""
+    """Print a line, wrapped on a terminal."""
     print_lines([line])

@@ -30,57 +30,69 @@ from workflows.task import Remains, Task, TaskStatus
 async def start_command(
     *,
     task: Annotated[str | None, typer.Option(help="What to do, in words.")] = None,
-    plan: Annotated[Path | None, typer.Option(help="A hand-written plan: JSON, used instead of the planner's.")] = None,
-    id: Annotated[str | None, typer.Option("--id", help="The id of the task; else made from its words.")] = None,
-    again: Annotated[bool, typer.Option("--again", help="Start anew under the id of a task that has ended.")] = False,
+    plan: Annotated[
+        Path | None, typer.Option(help="A hand-written plan (JSON), used instead of the planner's.")
+    ] = None,
+    id: Annotated[str | None, typer.Option("--id", help="The id of the task; else made from its text.")] = None,
+    again: Annotated[
+        bool, typer.Option("--again", help="Start a new task under the id of one that has ended.")
+    ] = False,
     documents: Annotated[str | None, typer.Option(help="A folder below the worker's --documents.")] = None,
     strategy: Annotated[
         Literal["plan", "react"] | None,
-        typer.Option(help="A whole plan at a time (plan, the default), or one move of a model (react)."),
+        typer.Option(help="plan: the model proposes whole plans (default). react: it makes one move at a time."),
     ] = None,
     planner: Annotated[
-        str | None, typer.Option(metavar="NAMES", help="Who plans, as the worker's --planner; else the worker's own.")
+        str | None, typer.Option(metavar="NAMES", help="Planners in the order to try; else the worker's own.")
     ] = None,
     result_schema: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="A JSON schema that the answer keeps; else it is a text.")
+        Path | None, typer.Option(metavar="FILE", help="A JSON schema for the answer; else the answer is text.")
     ] = None,
     continues: Annotated[
         str | None,
-        typer.Option("--continue", metavar="ID", help="Carry on the conversation of an ended task; or `newest`."),
+        typer.Option("--continue", metavar="ID", help="Continue the conversation of an ended task; or of `newest`."),
     ] = None,
     tool_calls: Annotated[
         int | None,
-        typer.Option(min=1, metavar="N", help="Calls of tools that it may make: 25 at a terminal, else 200."),
+        typer.Option(min=1, metavar="N", help="Limit of tool calls: 25 at a terminal, else 200."),
     ] = None,
     replans: Annotated[
         int | None,
-        typer.Option(min=0, metavar="N", help="New plans that it may make after a refusal: 2, with react 20."),
+        typer.Option(min=0, metavar="N", help="Limit of new plans after a rejection: 2, with react 20."),
     ] = None,
     tokens: Annotated[
         int | None,
-        typer.Option(min=1, metavar="N", help="Tokens of models that it may use: 50000 at a terminal, else 500000."),
+        typer.Option(min=1, metavar="N", help="Limit of model tokens: 50000 at a terminal, else 500000."),
     ] = None,
     usd: Annotated[
-        float | None, typer.Option(metavar="USD", help="US dollars that models may cost; else no limit.")
+        float | None, typer.Option(metavar="USD", help="Limit of model costs in US dollars; else none.")
     ] = None,
     deadline: Annotated[
-        float | None, typer.Option(metavar="SECONDS", help="When it ends at the latest; else no limit.")
+        float | None,
+        typer.Option(metavar="SECONDS", help="The task ends at the latest after this time; else no limit."),
     ] = None,
     settings: Annotated[
         Path | None,
-        typer.Option(envvar="REPLAN_SETTINGS", metavar="FILE", help="Other limits than these; else replan.toml."),
+        typer.Option(
+            envvar="REPLAN_SETTINGS", metavar="FILE", help="The settings file with other limits; else replan.toml."
+        ),
     ] = None,
     on_escalation: Annotated[
         Literal["end", "undo"],
-        typer.Option(help="What becomes of its effects when it needs a person: stay, or undone."),
+        typer.Option(help="When the task needs a person: keep its effects (end) or undo them."),
     ] = "end",
     allow: Annotated[
         list[str] | None,
-        typer.Option(metavar="KINDS", help="Kinds that may change the world even after foreign text was read."),
+        typer.Option(
+            metavar="KINDS", help="Kinds that may have effects even after the task has read untrusted content."
+        ),
     ] = None,
-    detach: Annotated[bool, typer.Option("--detach", help="Start it and return at once.")] = False,
+    detach: Annotated[bool, typer.Option("--detach", help="Start the task and return at once.")] = False,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Show the plan and what it would change, run nothing; JSON for --plan.")
+        bool,
+        typer.Option(
+            "--dry-run", help="Show the plan and what it would change; run nothing. Its JSON works for --plan."
+        ),
     ] = False,
     jsonl: Jsonl = False,
     common: Common,
@@ -113,7 +125,7 @@ async def start_command(
 
 
 def limits_for(path: Path | None, profile: Profile, given: Mapping[str, Any]) -> dict[str, Any]:
-    """The limits of a task; `given` is what its command line says, None for what it does not.
+    """The limits of a task; `given` has those of the command line, None where it has none.
 
     Raises:
         Problem: the settings file cannot be used.
@@ -125,28 +137,28 @@ def limits_for(path: Path | None, profile: Profile, given: Mapping[str, Any]) ->
 
 
 def profile_name(common: Common, *, detach: bool, jsonl: bool) -> Profile:
-    """`interactive` where somebody sits at a terminal and waits for the task."""
+    """`interactive` where a person waits for the task at a terminal, else `background`."""
     waits = not (common.json or jsonl or detach)
     at_terminal = all(stream is not None and stream.isatty() for stream in (sys.stdin, sys.stdout))
     return "interactive" if waits and at_terminal else "background"
 
 
 MAX_SCHEMA = 32 * 1024
-"""Bytes of a schema file: the model is shown it in every request."""
+"""Bytes of a schema file; each request to the model contains it."""
 MAX_WORDS = 200
-"""Cells of what is wrong with a schema."""
+"""Cells of the reason why a schema cannot be used."""
 AN_EXAMPLE = """write a JSON schema, e.g. {"type": "object", "properties": {"total": {"type": "number"}}}"""
 
 
 def read_schema(path: Path) -> dict[str, JsonValue]:
-    """Read the JSON schema of an answer, of an object or of anything else.
+    """Read the JSON schema of an answer.
 
     Raises:
-        Problem: the file cannot be read, is too large, or holds no schema that an answer can be held against.
+        Problem: the file cannot be read, is too large, or is not a usable schema.
     """
     schema = _parsed(path, _bytes_of(path))
     if not isinstance(schema, dict):
-        raise _unusable(path, "it is no JSON object", AN_EXAMPLE)
+        raise _unusable(path, "it is not a JSON object", AN_EXAMPLE)
     try:
         _check(path, schema)
     except RecursionError as error:
@@ -169,30 +181,30 @@ def _bytes_of(path: Path) -> bytes:
 def _parsed(path: Path, read: bytes) -> Any:
     try:
         parsed = json.loads(read, parse_constant=_no_constant)
-        json.dumps(parsed, ensure_ascii=False, allow_nan=False).encode()  # half a letter, or 1e999, cannot be sent
+        json.dumps(parsed, ensure_ascii=False, allow_nan=False).encode()  # a lone surrogate, or 1e999, cannot be sent
     except RecursionError as error:
         raise _unusable(path, "it is nested too deeply", "make it flatter") from error
     except ValueError as error:
-        raise _unusable(path, f"it is no JSON ({error})", AN_EXAMPLE) from error
+        raise _unusable(path, f"it is not JSON ({error})", AN_EXAMPLE) from error
     return parsed
 
 
 def _no_constant(name: str) -> None:
-    raise ValueError(f"{name} is no number of JSON")
+    raise ValueError(f"{name} is not a number in JSON")
 
 
 def _check(path: Path, schema: dict[str, Any]) -> None:
-    """Hold it against the schema of schemas, follow its references, and hold one value against it."""
+    """Validate the schema, resolve its references, and validate one value with it."""
     from jsonschema import Draft202012Validator, SchemaError  # type: ignore[import-untyped]  # ships no types
     from referencing import Registry
     from referencing.exceptions import Unresolvable
     from referencing.jsonschema import DRAFT202012
 
     try:
-        Draft202012Validator.check_schema(schema)  # the dialect by which the worker checks the answer
+        Draft202012Validator.check_schema(schema)  # the dialect with which the worker validates the answer
     except SchemaError as error:
         where = ".".join(map(str, error.absolute_path)) or "the whole"
-        raise _unusable(path, f"{where}: {error.message}", "mend it; --result-schema takes a JSON schema") from error
+        raise _unusable(path, f"{where}: {error.message}", "fix it; --result-schema takes a JSON schema") from error
     root = DRAFT202012.create_resource(schema)
     resolver = Registry().with_resource("", root).crawl().resolver()
     for reference in _references(schema):
@@ -200,7 +212,7 @@ def _check(path: Path, schema: dict[str, Any]) -> None:
             resolver.lookup(reference)
         except Unresolvable as error:
             remedy = "refer only to what is in the file, as in #/$defs/NAME"
-            raise _unusable(path, f"$ref {reference!r} leads nowhere", remedy) from error
+            raise _unusable(path, f"$ref {reference!r} refers to nothing", remedy) from error
     Draft202012Validator(schema).is_valid(None)
 
 
@@ -220,18 +232,18 @@ def _unusable(path: Path, wrong: str, remedy: str) -> Problem:
 
 
 NEWEST = "newest"
-"""What stands for the task that was started last, since an option cannot be left empty."""
+"""The value of --continue for the newest task, since an option cannot be left empty."""
 MAX_REMAINS = 256 * 1024
-"""Bytes; the task is a workflow's input, of which the server takes 2 MB."""
-SAID_LAST = ("question", "gave_up", "proposals_rejected")
-"""How a task ends, beside completing it, whose planner was told everything before."""
+"""Bytes; the task is the input of a workflow, and the server takes at most 2 MB."""
+PLANNER_WAS_LAST = ("question", "gave_up", "proposals_rejected")
+"""Codes of a task that ended with a turn of its planner, which had seen everything by then."""
 
 
 async def continued(client: Client, task: Task, id: str) -> Task:
-    """The task with the conversation of another, given by its id or the beginning of it, that it carries on.
+    """The task as the continuation of the conversation of another, which `id` or its beginning names.
 
     Raises:
-        Problem: there is no such task, or it runs.
+        Problem: there is no such task, or it is running.
     """
     earlier = await tasks.find_task(client, None if id == NEWEST else id)
     seen = await earlier.describe()
@@ -243,28 +255,28 @@ async def continued(client: Client, task: Task, id: str) -> Task:
 
 
 def remains(outcome: Outcome) -> Remains | None:
-    """What the planner of an ended task does not know of it yet; None where nobody does."""
+    """What the planner of an ended task has not seen yet; None where no worker wrote an outcome."""
     if outcome.code == CLOSED:
         return None
     last = outcome.revisions[-1].number if outcome.revisions else 0
-    untold = last if not _knows_all(outcome) else None
-    steps = [step for step in outcome.steps if _is_untold(step, untold)]
+    unseen = last if not _has_seen_all(outcome) else None
+    steps = [step for step in outcome.steps if _is_unseen(step, unseen)]
     ids = {step.id for step in steps}
     faults = tuple(fault for fault in outcome.faults if fault.revision == last and fault.step_id in ids)
     whole = Remains(records=tuple(map(_record, steps)), faults=faults, is_tainted=outcome.is_tainted)
     return _fitting(whole)
 
 
-def _is_untold(step: OutcomeStep, revision: int | None) -> bool:
-    """Whether the planner does not know how a step stands: of the plan `revision`, or taken back at the end."""
+def _is_unseen(step: OutcomeStep, revision: int | None) -> bool:
+    """Whether the planner has not seen the result of a step: one of the plan `revision`, or undone at the end."""
     return not is_undo(step) and (step.revision == revision or step.status is StepStatus.UNDONE)
 
 
-def _knows_all(outcome: Outcome) -> bool:
-    """Whether the planner spoke last."""
+def _has_seen_all(outcome: Outcome) -> bool:
+    """Whether the task ended with a turn of its planner."""
     if outcome.status is TaskStatus.OVER_BUDGET:
         return outcome.result is not None
-    return outcome.status is TaskStatus.COMPLETED or outcome.code in SAID_LAST
+    return outcome.status is TaskStatus.COMPLETED or outcome.code in PLANNER_WAS_LAST
 
 
 def _record(step: OutcomeStep) -> StepRecord:
@@ -281,7 +293,7 @@ def _record(step: OutcomeStep) -> StepRecord:
 
 
 def _fitting(whole: Remains) -> Remains:
-    """The same without its largest results, as far as it would be too large."""
+    """The same without its largest results, until it is small enough."""
     sizes = {record.step.id: len(canonical(record.result).encode()) for record in whole.records}
     over, dropped = len(whole.model_dump_json().encode()) - MAX_REMAINS, dict[str, int]()
     for id in sorted(sizes, key=sizes.__getitem__, reverse=True):

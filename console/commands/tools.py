@@ -24,7 +24,7 @@ MIN_ROOM = 20
 
 async def tools_command(
     *,
-    kind: Annotated[str | None, typer.Argument(metavar="KIND", help="One tool, with what it takes.")] = None,
+    kind: Annotated[str | None, typer.Argument(metavar="KIND", help="Only this tool, with its arguments.")] = None,
     common: Common,
 ) -> int:
     """`tools`, with its options."""

@@ -1,4 +1,4 @@
-"""`transcript`: what a task's model was told and what it said, turn by turn, as a worker's store has it."""
+"""`transcript`: the conversation of a task with its model, turn by turn, from the store of a worker."""
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -23,24 +23,26 @@ from workflows.inspect import CallCard, ResultCard, TranscriptInquiry, TurnCard
 from workflows.plan import canonical
 
 MAX_TEXT, MAX_ROWS = 600, 8
-"""Characters and lines of what a model was told, or called with, that are shown of each without `--full`."""
+"""Characters and lines of each text to the model, and of each call, that are shown without `--full`."""
 MAX_SAID = 4_000
-"""Characters of what it said itself."""
+"""Characters of a text of the model."""
 MAX_NAME = 60
 MAX_INLINE = 100
 """Characters of arguments that fit in one line."""
 INDENT = " " * 6
 FENCE = re.compile(r'<data from="[^"\n]*">\n|\n</data>')
-"""The marks around text from the world; a model cannot be told one that is not ours."""
+"""The marks around untrusted content; they are escaped in the content itself."""
 SIGN_COLOURS = {">": "cyan", "←": "cyan", "<": "green", "→": "green", "✗": "red", "≡": "yellow", "·": "yellow"}
 STOPPED = {"cut": "cut off at its limit, so nothing of it was used", "refused": "declined to answer"}
-"""How a reply ended that did not end as usual."""
+"""Replies that did not end as usual."""
 
 
 async def transcript_command(
     *,
     id: TaskId = None,
-    full: Annotated[bool, typer.Option("--full", help="All of each turn, with the marks around foreign text.")] = False,
+    full: Annotated[
+        bool, typer.Option("--full", help="Long texts unfolded, with the marks around untrusted content.")
+    ] = False,
     common: Common,
 ) -> int:
     """`transcript`, with its options."""
@@ -50,18 +52,18 @@ async def transcript_command(
 
 
 def turn_lines(cards: Sequence[TurnCard], names: Mapping[str, str], *, full: bool) -> Iterator[str]:
-    """All turns, the oldest first; `names` says by its first run how a task is called, `full` shows all of it."""
+    """The lines of all turns, the oldest first; `names` has the id of each task by its first run."""
     before: TurnCard | None = None
     for index, card in enumerate(cards):
         if before is not None and card.task != before.task:
-            yield Line(f"Carried on by {printable(names.get(card.task, card.task))}", "bold")
+            yield Line(f"Continued by {printable(names.get(card.task, card.task))}", "bold")
         yield _heading(card, before)
         yield from _turn(card, cards[:index], full=full)
         before = card
 
 
 def is_conversation(cards: Sequence[TurnCard]) -> bool:
-    """Whether a model was told or said anything."""
+    """Whether a model was asked at all."""
     return any(card.told or card.said or card.calls or card.results for card in cards)
 
 
@@ -118,7 +120,7 @@ def _said(sign: str, text: str) -> Line:
 
 
 def _answered(card: TurnCard, earlier: Sequence[TurnCard]) -> tuple[CallCard, ...]:
-    """The calls that the results of a turn are for: the newest ones with these ids, which may come back."""
+    """The calls whose results a turn has: the newest with these ids, since a provider may reuse ids."""
     wanted = {result.call_id for result in card.results}
     for one in reversed(earlier):
         if wanted & {call.id for call in one.calls}:
@@ -133,14 +135,14 @@ def _result(result: ResultCard, calls: Sequence[CallCard], *, full: bool) -> str
 
 
 def _name(call: CallCard, calls: Sequence[CallCard], *, full: bool) -> str:
-    """What was called; with the provider's id where that tells calls apart, or everything is wanted."""
+    """The called tool; with the provider's id of the call if it is called twice, or with `--full`."""
     name = cut(one_line(call.name), MAX_NAME)
     alike = sum(other.name == call.name for other in calls) > 1
     return f"{name}  {cut(one_line(call.id), MAX_NAME)}" if alike or full else name
 
 
 def _args(call: CallCard, *, full: bool) -> Iterator[str]:
-    """Arguments in one line or, where they are long, a line for each, and for each element of a list."""
+    """Arguments in one line or, if they are long, one line for each argument and list element."""
     inline = _inline(call.args)
     if len(inline) <= MAX_INLINE:
         yield from _text(inline, full=full)
@@ -155,7 +157,7 @@ def _args(call: CallCard, *, full: bool) -> Iterator[str]:
 
 
 def _item(item: JsonValue) -> str:
-    """An element of a list; a step as people read it: `book-2  book_slot at=14:30, needs=["price"]`."""
+    """An element of a list; a step as `book-2  book_slot at=14:30, needs=["price"]`."""
     args = item.get("args") if isinstance(item, dict) else None
     if not isinstance(item, dict) or not isinstance(args, dict) or "id" not in item or "kind" not in item:
         return canonical(item)
@@ -172,7 +174,7 @@ def _plain(value: JsonValue) -> str:
 
 
 def _text(text: str, *, full: bool, most: int = MAX_TEXT, rows: int = MAX_ROWS) -> Iterator[str]:
-    """Foreign text below its sign; without `full` its beginning, without the fences, and how much there is."""
+    """Untrusted text below its sign; without `full` only its beginning, without the marks, and its size."""
     whole = text if full else FENCE.sub("", text).strip("\n")
     shown = whole if full else "\n".join(whole[:most].splitlines()[:rows])
     yield from (f"{INDENT}{printable(row)}".rstrip() for row in shown.splitlines())
@@ -181,7 +183,7 @@ def _text(text: str, *, full: bool, most: int = MAX_TEXT, rows: int = MAX_ROWS) 
 
 
 async def transcript(client: Client, handle: Handle, common: Common, *, full: bool) -> int:
-    """Print the newest conversation of a task, with those of earlier tasks that it carries on.
+    """Print the newest conversation of a task, with those of the tasks that it continues.
 
     Raises:
         Problem: no worker answers, or it is too old to keep conversations.
@@ -210,7 +212,7 @@ async def _cards(client: Client, common: Common, run: str) -> list[TurnCard]:
 
 
 async def _names(client: Client, runs: set[str]) -> dict[str, str]:
-    """The ids of tasks by their first runs, as far as the server has not forgotten them."""
+    """The ids of tasks by their first runs, as far as the server still has them."""
     if not runs:
         return {}
     query = f"{tasks.TASKS} AND RunId IN ({', '.join(repr(run) for run in sorted(runs))})"
@@ -223,5 +225,5 @@ def _lines(id: str, cards: Sequence[TurnCard], names: dict[str, str], *, full: b
         where = "has no conversation in the store of its worker"
         return [printable(f"{id} {where}: {why}. `{starter('show', id)}` has its plans.")]
     first = names.get(cards[0].task, cards[0].task)
-    carried = f"; it carries on {first}" if first != id else ""
-    return [printable(f"{id}  {tally(cards)}{carried}"), *turn_lines(cards, names, full=full)]
+    continued = f"; it continues {first}" if first != id else ""
+    return [printable(f"{id}  {tally(cards)}{continued}"), *turn_lines(cards, names, full=full)]

@@ -19,15 +19,17 @@ from console.render.terminal import wrap
 from console.render.tree import MANY_TURNS, count
 from workflows.plan import nearest
 
-FEW = 3
-"""Turns in a row that are told one by one."""
+MAX_ROUTINE = 3
+"""More routine turns in a row than these become one sentence."""
 MAX_SPANS = 6
 """Groups of events that one citation names."""
-NARROWEST = 40
-"""Columns below which a sentence is not cut any more."""
+MIN_COLUMNS = 40
+"""Columns that a sentence has at least."""
 INDENT = " " * 5
+FINISHED = 2
+"""The rank of a row that says that a step finished."""
 Row = tuple[str, Sentence]
-"""What stands before a sentence, and the sentence."""
+"""A lead such as ` 1.  `, and a sentence."""
 
 
 @dataclass(frozen=True)
@@ -38,51 +40,29 @@ class RowGroup:
     rank: int
     rows: list[Row]
     plan: Plan | None = None
-    """The plan that they tell of."""
+    """The plan that the rows are about."""
 
     @property
     def is_routine(self) -> bool:
-        """Whether it says that a turn called for steps, or that a step finished."""
-        return self.rank == 2 or (self.plan is not None and self.plan.move is not None)
+        """Whether the rows say only that a turn made calls, or that a step finished."""
+        return self.rank == FINISHED or (self.plan is not None and self.plan.move is not None)
 
 
 def page_lines(explained: Explanation, width: int | None) -> list[str]:
-    """The whole, in `width` columns; None leaves every sentence whole."""
+    """All lines about a task, in `width` columns; None leaves every sentence on one line."""
     return list(lay_out_rows(page_rows(explained), explained.story, width))
 
 
 def page_rows(explained: Explanation) -> Iterator[Row]:
-    """What is said of a task, row by row."""
-    if explained.is_plain:
-        yield from _plain(explained)
-    else:
-        yield from _story(explained)
-
-
-def _plain(explained: Explanation) -> Iterator[Row]:
-    """A task that went as planned, in short: what it did step by step is what it planned."""
-    story = explained.story
-    yield from _head(explained)
-    for group in folded(story, [_plan_group(story, diff) for diff in explained.plans]):
-        yield from group.rows
-    yield from _closing(explained)
-    yield from (("", one) for one in (*_costs(explained.cost), *world.left(story)))
-
-
-def _head(explained: Explanation) -> Iterator[Row]:
+    """The rows about a whole task."""
     task = explained.story.history.task
     yield "", Sentence(text=explained.summary)
     if task:
         yield "", Sentence(text=f"Asked: {words.sentence(task.text)}", events=(Event(1, 1),))
-
-
-def _story(explained: Explanation) -> Iterator[Row]:
-    story = explained.story
-    yield from _head(explained)
     yield from _course(explained)
     yield from (("Now  ", one) for one in explained.now)
     yield from _closing(explained)
-    yield from (("", one) for one in (*_costs(explained.cost), *world.left(story)))
+    yield from (("", one) for one in (*_costs(explained.cost), *world.left(explained.story)))
     yield from (("To do  ", one) for one in explained.todo)
     yield from (("Note  ", one) for one in explained.notes)
 
@@ -94,9 +74,10 @@ def _course(explained: Explanation) -> Iterator[Row]:
     for number, item in enumerate(explained.items, 1):
         rank = -1 if item.decision == "failover" else 1  # who was asked comes before what they said
         groups.append(RowGroup(item.at, rank, item_rows(number, item)))
-    groups += [RowGroup(event, 2, [row]) for event, row in _finished(explained)]
+    if not explained.is_plain:  # otherwise each step did what its plan says
+        groups += [RowGroup(event, FINISHED, [row]) for event, row in _finished(explained)]
     groups += [RowGroup(one.events[0], 3, [("", one)]) for one in (*explained.resets, *explained.compactions)]
-    for group in folded(story, sorted(groups, key=lambda group: (group.at, group.rank))):
+    for group in fold_routine(story, sorted(groups, key=lambda group: (group.at, group.rank))):
         yield from group.rows
 
 
@@ -105,13 +86,13 @@ def _plan_group(story: Story, diff: Diff) -> RowGroup:
     return RowGroup(plan.turn.call.ended or plan.turn.call.scheduled, 0, plan_rows(story, diff), plan)
 
 
-def folded(story: Story, groups: Sequence[RowGroup]) -> Iterator[RowGroup]:
-    """The same in the same order; where there are many turns, those in a row that only went on are one sentence."""
+def fold_routine(story: Story, groups: Sequence[RowGroup]) -> Iterator[RowGroup]:
+    """The groups in order; of many turns, routine ones in a row become one sentence."""
     many = len([plan for plan in story.plans if plan.move is not None]) > MANY_TURNS
     for (is_routine, _), group in groupby(groups, key=lambda group: (group.is_routine, group.at.run)):
         row = list(group)
         plans = [group.plan for group in row if group.plan is not None]
-        if many and is_routine and len(plans) > FEW:
+        if many and is_routine and len(plans) > MAX_ROUTINE:
             yield _together(row, plans)
         else:
             yield from row
@@ -250,7 +231,7 @@ def explain_step(whole: Explanation, id: str) -> OneStep:
 
 
 def step_rows(one: OneStep) -> Iterator[Row]:
-    """What is said of the step, row by row."""
+    """The rows about one step."""
     yield "", _heading(one)
     for diff in one.revisions:
         for text in difference_lines(diff):
@@ -288,7 +269,7 @@ def _nothing(one: OneStep) -> str:
 
 
 def step_document(one: OneStep) -> dict[str, Any]:
-    """The same as JSON: the task's document with nothing but what concerns the step."""
+    """The JSON document of one step."""
     whole = explanation.document(one.whole)
     return {
         "task_id": whole["task_id"],
@@ -305,7 +286,7 @@ def step_document(one: OneStep) -> dict[str, Any]:
 
 
 def _narrowed(diff: Diff, id: str) -> Diff | None:
-    """A plan's differences as far as they concern a step; None where they do not."""
+    """The differences of a plan that concern a step; None where none does."""
     narrowed = diff.model_copy(
         update={
             "kept": tuple(one for one in diff.kept if one == id),
@@ -320,7 +301,7 @@ def _narrowed(diff: Diff, id: str) -> Diff | None:
 
 
 def lay_out_rows(rows: Iterable[Row], story: Story, width: int | None) -> Iterator[str]:
-    """Lines of rows, in `width` columns; None leaves every sentence whole."""
+    """The lines of rows, in `width` columns; None leaves every sentence on one line."""
     many = story.history.runs > 1
     for lead, one in rows:
         yield from lay_out_sentence(lead, one_line(one.text), citation(one.events, many=many), width)
@@ -333,7 +314,7 @@ def lay_out_sentence(lead: str, text: str, cited: str, width: int | None) -> lis
     """
     if width is None:
         return ["  ".join(filter(None, [lead + text, cited]))]
-    wide = max(NARROWEST, width)
+    wide = max(MIN_COLUMNS, width)
     first, *others = wrap(text, wide - len(lead))
     *rows, last = [lead + first, *(" " * min(len(lead), max(0, wide - cell_len(row))) + row for row in others)]
     if not cited:

@@ -62,7 +62,7 @@ def test_the_tools_that_return_foreign_text_are_counted() -> None:
     page = ToolSpec(kind="page", effect=Effect.READ, untrusted=True)
     [counted] = of_tools(findings(None, "offline", page, ToolSpec(kind="add", effect=Effect.READ)))
 
-    assert counted.found == "2, of which 0 change the world, 1 returns text that anybody may have written"
+    assert counted.found == "2, of which 0 change the world, 1 returns untrusted content"
 
 
 def test_a_worker_without_tools_is_a_failure() -> None:

@@ -64,7 +64,7 @@ def test_a_step_says_what_it_may_do() -> None:
     """Its effect, the way back, the look after a refusal, what takes over, how often it is tried, what it needs."""
     told = lines(drafted(step("b", "book"), step("m", "mail", "b", to="x"), step("l", "look")))
 
-    effect = "changes the world (transactional); back would undo it (by hand); look looks again after a refusal"
+    effect = "changes the world (transactional); back would undo it (by hand); look observes after a rejection"
     assert effect in "\n".join(told)
     assert any("after b; changes the world (unkeyed); cannot be undone; letter takes over" in line for line in told)
     assert any("reads only; one attempt" in line for line in told) and any(

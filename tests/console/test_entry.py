@@ -44,7 +44,7 @@ MISTAKES = {
     "blanks around an id": (["--task", "x", "--id", "x "], "--id 'x ' cannot be an id"),
     "an id that rings": (["--task", "x", "--id", "x\a"], r"--id 'x\x07' cannot be an id"),
     "a long id": (["--task", "x", "--id", "x" * 201], "cannot be an id: give 1 to 200 printable characters"),
-    "no UTF-8": (["show", "\udcff"], r"The argument '\udcff' is no UTF-8"),
+    "no UTF-8": (["show", "\udcff"], r"The argument '\udcff' is not UTF-8"),
     "words without --task": (["book a slot"], "No such command 'book a slot'"),
 }
 

@@ -207,7 +207,7 @@ async def test_a_task_that_was_reset_stands_as_its_newest_run(shop: Shop, client
 @pytest.mark.parametrize("query", ["nonsense", "X = 1", "TaskQueue = 'x' ORDER BY StartTime", "(", ") OR ("])
 async def test_a_bad_query_is_a_sentence(client: Client, query: str) -> None:
     """With the server's reason."""
-    with pytest.raises(Problem, match=r"^The server does not take this --query \(.+\): write it as in ") as wrong:
+    with pytest.raises(Problem, match=r"^The server rejects this --query \(.+\): write it as in ") as wrong:
         await tasks(client, Common(), status=None, query=query, limit=1)
 
     assert (wrong.value.code, OF_PROBLEM[wrong.value.kind]) == ("bad_query", 2)

@@ -18,7 +18,7 @@ from client.follow import Silent
 from client.problem import ProblemKind
 from console import app as application
 from console.app import app
-from console.entry import UNREAD
+from console.entry import BROKEN_PIPE
 from console.exits import OF_PROBLEM, Exit, exit_code
 from console.explain import remedies
 from console.render import document
@@ -310,7 +310,7 @@ def test_whatever_keeps_a_worker_from_starting_is_named() -> None:
 
 def test_every_exit_code_is_explained() -> None:
     """With that of a closed pipe."""
-    assert [int(code) for code, _ in tables(CONSOLE["Exit codes"])["code"]] == [*Exit, UNREAD]
+    assert [int(code) for code, _ in tables(CONSOLE["Exit codes"])["code"]] == [*Exit, BROKEN_PIPE]
 
 
 ROOT_COMMAND: Any = get_command(app)  # Typer keeps the classes of its commands private

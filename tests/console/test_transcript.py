@@ -95,8 +95,8 @@ async def test_a_conversation_that_is_carried_on_begins_with_the_earlier_task(de
     later = await task(desk, api, finishes("still 441"), options=("--continue", earlier))
     said = (await done(desk, "transcript", later)).stdout.splitlines()
 
-    assert said[0].startswith(f"{later}  3 turns, ") and said[0].endswith(f"; it carries on {earlier}")
-    assert said.index(f"Carried on by {later}") > said.index("      result=441")
+    assert said[0].startswith(f"{later}  3 turns, ") and said[0].endswith(f"; it continues {earlier}")
+    assert said.index(f"Continued by {later}") > said.index("      result=441")
     assert "18% of 2450" in json.dumps(api.bodies[-1])
 
 

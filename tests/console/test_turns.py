@@ -167,7 +167,7 @@ def test_an_earlier_task_s_turns_come_first() -> None:
     """And it is said who carried them on."""
     shown = lines(card(said="x"), card(task="run-2", said="y"))
 
-    assert shown[3:5] == ["Carried on by go-on", "Turn 1  openai:x  12:04:11Z"]
+    assert shown[3:5] == ["Continued by go-on", "Turn 1  openai:x  12:04:11Z"]
 
 
 def test_a_turn_without_a_model_says_so() -> None:
