@@ -41,7 +41,7 @@ class Common:
         """A client of the server that options, environment and profile name.
 
         Raises:
-            Problem: nobody answers there, or the settings cannot be used.
+            Problem: no server answers, or the settings cannot be used.
         """
         from client.connection import connected
 

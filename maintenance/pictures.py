@@ -1,4 +1,4 @@
-"""`make pictures`: drawings and photographs for README.md, of a real run on a fresh world."""
+"""`make pictures`: drawings and screenshots for README.md, of a real run with fresh data."""
 
 import argparse
 import io
@@ -92,7 +92,7 @@ SETTLING_MS = 1500
 
 
 class NoBrowser(Exception):
-    """No photograph can be taken here; the message has the remedy."""
+    """No browser for screenshots; the message has the remedy."""
 
 
 def main(words: Sequence[str]) -> int:

@@ -38,9 +38,9 @@ async def call_command(
 
 
 async def call(client: Client, common: Common, kind: str, arguments: dict[str, JsonValue]) -> int:
-    """Run one step through the same boundary as every plan, and print what came back.
+    """Run one step like a step of a plan, and print its result.
 
-    In a pipe stdout has the result alone, so that a program can read it; what became of the call is on stderr.
+    Where stdout is no terminal, it has only the result; the row of the step goes to stderr.
     """
     plan = (Step(id="call", kind=kind, args=arguments),)
     task = Task(text=f"call {kind}", plan=plan, plan_only=True, limits=Limits(replans=0))
@@ -67,14 +67,14 @@ def read_arguments(text: str) -> dict[str, JsonValue]:
     """Read a tool's arguments: a JSON object, or @FILE that holds one.
 
     Raises:
-        Problem: it is neither, or nothing that can be sent.
+        Problem: it is neither, or cannot be sent.
     """
     try:
         read: Any = json.loads(_text_of(text[1:]) if text.startswith("@") else text)
     except RecursionError as error:
         raise _too_deep() from error
     except ValueError as error:
-        raise Problem("bad_arguments", f"The arguments are no JSON ({error})", AN_OBJECT) from error
+        raise Problem("bad_arguments", f"The arguments are not JSON ({error})", AN_OBJECT) from error
     if not isinstance(read, dict):
         raise Problem("bad_arguments", "The arguments must be a JSON object", AN_OBJECT)
     _require_sendable(read)
@@ -87,7 +87,9 @@ def _require_sendable(read: dict[str, Any]) -> None:
         Step(id="call", kind="call", args=read).model_dump_json()
     except UnicodeEncodeError as error:
         half = ascii(error.object[error.start])
-        raise Problem("bad_arguments", f"The arguments hold half a letter ({half})", "write it whole") from error
+        raise Problem(
+            "bad_arguments", f"The arguments contain a lone surrogate ({half})", "write the whole character"
+        ) from error
     except (RecursionError, ValueError) as error:  # pydantic's limit is lower than Python's
         raise _too_deep() from error
 
@@ -101,4 +103,4 @@ def _text_of(file: str) -> str:
         return Path(file).read_text(encoding="utf-8")
     except OSError as error:
         reason = f"The file {file!r} cannot be read ({error.strerror})"
-        raise Problem("bad_arguments", reason, "check what stands behind the @") from error
+        raise Problem("bad_arguments", reason, "check the path after the @") from error

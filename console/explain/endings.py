@@ -1,4 +1,4 @@
-"""Why a task ended other than completed, and where it stands while it runs."""
+"""Why a task ended without being completed, and the state of a running task."""
 
 from collections.abc import Iterator
 
@@ -11,7 +11,7 @@ from console.render.tree import count
 from workflows.budget import Limits
 
 TOLD_ELSEWHERE = ("plan_refused", "proposals_rejected", "question", "gave_up", "replans", "no_progress")
-"""How a task ends whose end another item explains."""
+"""Codes of a task whose end another item explains."""
 OUTSIDE = {
     "terminated": "The task was terminated from outside, so it could neither clean up nor write an outcome",
     "timed out": "The execution timeout of the task passed at the server, so no outcome was written",
@@ -20,7 +20,7 @@ OUTSIDE = {
 
 
 def ending_items(story: Story) -> Iterator[Item]:
-    """The item of the end, unless another one tells it."""
+    """The item of the end, unless another item explains it."""
     end = story.history.end
     if end is None or end.status == "completed":
         return
@@ -34,7 +34,7 @@ def ending_items(story: Story) -> Iterator[Item]:
 
 
 def _escalated_by_fault(story: Story, end: End) -> bool:
-    """Whether a fault is what the task escalated for."""
+    """Whether the task escalated because of a fault, which has its own item."""
     if end.status != "escalated":
         return False
     asked = [call for call in story.history.calls if call.is_step or call.is_own]
@@ -73,8 +73,8 @@ def _why(story: Story, end: End) -> Sentence | None:
 
 
 def _interrupted(story: Story) -> tuple[Sentence, ...]:
-    """The steps that ran when the end came."""
-    cut = [call for call in story.history.calls if call.is_step and call.closed in (None, CallEnd.CANCELLED)]
+    """The steps that were running at the end."""
+    cut = [call for call in story.history.calls if call.is_step and call.closed in (None, Closed.CANCELLED)]
     if not cut:
         return ()
     found = [reconciliation_of(story, call) for call in cut]
@@ -91,17 +91,17 @@ def _interrupted(story: Story) -> tuple[Sentence, ...]:
 
 
 def _last_turn(story: Story) -> Iterator[Sentence]:
-    """That the planner was asked for an answer from what was there, and what came of it."""
+    """The last request to the planner, for an answer without further calls."""
     for call in story.history.planning:
         if call.situation and call.situation.is_last:
             has_said = story.history.outcome is not None and story.history.outcome.result is not None
             became = "its answer is the result" if has_said else "no answer came"
-            text = f"The planner was asked once more, without tools, for an answer from what was there: {became}."
+            text = f"The planner was asked once more, without tools, for an answer from the results so far: {became}."
             yield Sentence(text=text, events=call.events)
 
 
 def state_now(story: Story) -> list[Sentence]:
-    """Where a task stands that has not ended."""
+    """The state of a task that has not ended: calls, timers, missing workers, requests to stop."""
     history = story.history
     if history.end is not None:
         return []
@@ -124,7 +124,7 @@ def state_now(story: Story) -> list[Sentence]:
 
 
 def _running(story: Story, call: Call) -> Sentence:
-    """A call that has not ended; the server knows of its attempts what no event tells yet."""
+    """A call that has not ended; its attempts are known from the server, since no event has them yet."""
     what = "The planner" if call.is_planning else f"{call.id} ({call.kind})"
     what = f"The check whether {call.owner} was applied ({call.kind})" if call.is_reconcile else what
     pending = story.history.pending.get(call.id)
@@ -137,7 +137,7 @@ def _running(story: Story, call: Call) -> Sentence:
 
 
 def resets(story: Story) -> list[Sentence]:
-    """Where the task was set back, when, and why."""
+    """Each reset of the task."""
     return [Sentence(text=_reset(one), events=(one.event,)) for one in story.history.resets]
 
 

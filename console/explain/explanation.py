@@ -1,4 +1,4 @@
-"""A task explained: the summary, the plans, each deviation, what it cost, what was kept and what changed."""
+"""A task explained, as data: summary, plans, each deviation with its cost, what was kept and what changed."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -24,13 +24,13 @@ COUNTED = {
     "escalate": ("escalation", "escalations"),
     "undecided": ("fault not decided yet", "faults not decided yet"),
 }
-"""What is counted in the summary, by decision."""
+"""What the summary counts, by decision, in singular and plural."""
 ANSWERED_BY_A_TURN = ("fault that led to another turn", "faults that led to another turn")
-"""The same of a new plan, where a model makes one move at a time."""
+"""`replan` with the strategy `react`."""
 
 
 SHORTEST_GAP = 2.0
-"""Seconds; a worker that runs takes a task sooner."""
+"""Seconds; a running worker takes a task sooner."""
 
 
 class Explanation(BaseModel):
@@ -47,7 +47,7 @@ class Explanation(BaseModel):
     resets: tuple[Sentence, ...]
     compactions: tuple[Sentence, ...]
     todo: tuple[Sentence, ...]
-    """What a person can do about its end."""
+    """What a person can do."""
     notes: tuple[Sentence, ...]
     """What could not be read."""
     cost: Cost
@@ -81,7 +81,7 @@ def explain_task(history: History) -> Explanation:
 
 
 def status(history: History) -> TaskStatus:
-    """How the task stands: its own word or, where it could not say it, ours for Temporal's."""
+    """The status that the task wrote or, without one, that of the workflow execution."""
     if history.outcome is not None:
         return history.outcome.status
     if history.end is None or history.end.status == "continued":
@@ -90,7 +90,7 @@ def status(history: History) -> TaskStatus:
 
 
 def unreadable(history: History) -> list[Sentence]:
-    """What was explained without, one sentence for each cause; never a value."""
+    """What could not be read, one sentence for each cause; it contains no value."""
     causes = dict[str, list[str]]()
     for one in history.unreadable:
         where = (
@@ -134,21 +134,21 @@ def _deviations(story: Story, items: Sequence[Item]) -> str:
 
 
 def tool_calls(story: Story) -> int:
-    """Attempts of tools, observations included: as the task counted them or, while it runs, as they are written."""
+    """Attempts of tools, with observations: as the task counted them or, while it runs, from its history."""
     if story.history.outcome is not None:
         return story.history.outcome.spent.tool_calls
     return sum(_taken(call) for call in story.history.calls if not call.is_own)
 
 
 def _taken(call: Call) -> int:
-    """What the task counts of a call: nothing until it has ended, and no attempt that a shutdown took."""
+    """The attempts of an ended call that count; those that a worker's shutdown ended do not."""
     if call.closed is None:
         return 0
     return call.failing.fault.taken if call.failing and call.failing.fault else max(1, call.attempt)
 
 
 def document(explanation: Explanation) -> dict[str, Any]:
-    """The same as JSON."""
+    """The JSON document of `explain --json`."""
     story = explanation.story
     outcome, end = story.history.outcome, story.history.end
     return {
@@ -184,7 +184,7 @@ def _step(story: Story, id: str) -> dict[str, Any]:
 
 
 def step_state(story: Story, id: str) -> str:
-    """How a step stands."""
+    """The state of a step, in a word or two."""
     calls = story.history.of_step(id)
     if id in (call.step for call in story.undone):
         return "undone"
@@ -196,7 +196,7 @@ def step_state(story: Story, id: str) -> str:
 
 
 def finished_sentence(story: Story, call: Call) -> Sentence:
-    """That a step finished, and what it returned."""
+    """The sentence of a finished step, with its result."""
     if call.is_reconcile:
         text = words.stop(f"{call.step} was applied, as {call.kind} found: {words.value(call.result)}")
         return Sentence(text=text, events=call.events)
@@ -207,13 +207,13 @@ def finished_sentence(story: Story, call: Call) -> Sentence:
 
 
 def undone_sentence(call: Call) -> Sentence:
-    """That a step was taken back."""
+    """The sentence of a step that was undone."""
     again = " (a replayed result)" if call.replayed else ""
     return Sentence(text=f"{call.step} was undone with {call.kind}{again}.", events=call.events)
 
 
 def seconds_without_worker(history: History) -> float:
-    """The seconds of all longer gaps; those that overlap count once."""
+    """Seconds in which no worker took a task; overlapping gaps count once."""
     total, until = 0.0, None
     for begin, end in sorted(history.gaps):
         if (end - begin).total_seconds() < SHORTEST_GAP:

@@ -1,4 +1,4 @@
-"""Why a step's fault was followed by what followed it: a wait, a fallback, a new plan, a person."""
+"""The faults of steps: why each was answered by a retry, a wait, a fallback, a new plan or a person."""
 
 from collections.abc import Iterator, Sequence
 
@@ -39,7 +39,7 @@ def step_items(story: Story, id: str) -> Iterator[Item]:
 def call_item(
     story: Story, call: Call, failing: Failing, decision: Decision, record: FaultRecord | None = None
 ) -> Item:
-    """Why a call failed for good, and what followed."""
+    """The item of a call that failed, with what followed."""
     after = call.ended or call.scheduled
     spent = Cost(failed_attempts=max(1, call.attempt), waited=seconds_waited(call), lost=seconds_lost(call))
     then, cost = what_followed(story, call.id, call, after, decision)
@@ -75,8 +75,8 @@ def _tried(call: Call) -> str:
     return f"A retry could have succeeded: {after_attempts(call)}."
 
 
-def _recorded(records: list[FaultRecord], failing: AttemptFailure) -> FaultRecord | None:
-    """The record of a fault that came back from a call; each record is used once."""
+def _recorded(records: list[FaultRecord], failing: Failing) -> FaultRecord | None:
+    """The record of a fault that a call returned; it is removed from `records`."""
     same = [one for one in records if one.attempt and failing.code in (None, one.code)]
     if same:
         records.remove(same[0])
@@ -84,7 +84,7 @@ def _recorded(records: list[FaultRecord], failing: AttemptFailure) -> FaultRecor
 
 
 def _decision(story: Story, call: Call, record: FaultRecord | None) -> Decision:
-    """What was decided: as the Outcome says or, before there is one, as what followed shows."""
+    """The decision that the Outcome recorded or, before there is one, that what followed shows."""
     if record is not None and story.history.outcome is not None:
         return record.decision
     derived = _derived(story, call)
@@ -132,7 +132,7 @@ def _why(story: Story, call: Call, failing: AttemptFailure, decision: Decision, 
 
 
 def _uncalled(story: Story, id: str, record: FaultRecord) -> Item:
-    """A fault that was found before anything was called; it is written where it was told first."""
+    """The item of a fault that was found before a call was made."""
     where = _told(story, record)
     failing = AttemptFailure.of(record)
     why = words.UNCALLED_BECAUSE.get(record.code, words.UNCALLED_ANYWAY)
@@ -154,7 +154,7 @@ def _told(story: Story, record: FaultRecord) -> tuple[Event, ...]:
 
 
 def _before(story: Story, where: tuple[Event, ...]) -> Event:
-    """Just before an event, so that what is written in it counts as following."""
+    """The place just before an event, so that the event itself counts as following."""
     return Event(where[0].run, where[0].id - 1) if where else Event(1, 1)
 
 
@@ -177,7 +177,7 @@ def seconds_waited(call: Call) -> float:
 
 
 def seconds_lost(call: Call) -> float:
-    """Seconds of attempts that ended without reporting, the last one included where its worker went silent."""
+    """Seconds of attempts that ended without a response."""
     return _lost_before(call) + _lost_last(call)
 
 
@@ -189,7 +189,7 @@ def _lost_last(call: Call) -> float:
 
 
 def _lost_before(call: Call) -> float:
-    """Until the last attempt began, without the known backoffs."""
+    """Seconds until the last attempt began, without the known backoffs."""
     if len(retry_waits(call)) == max(0, call.attempt - 1) or call.started_at is None:
         return 0.0
     return max(0.0, (call.started_at - call.at).total_seconds() - seconds_waited(call))
@@ -212,7 +212,7 @@ def step_ids(call: Call) -> tuple[str, ...]:
 
 
 def retry_item(call: Call) -> Item:
-    """Why a call that succeeded in the end took more than one attempt."""
+    """The item of a call that succeeded after several attempts."""
     failings = failed_before(call)
     first = failings[0]
     because = words.REQUEST_AGAIN_BECAUSE if call.is_own else words.RETRY_BECAUSE
@@ -236,7 +236,7 @@ def _what(call: Call, failings: Sequence[Failing]) -> str:
 
 
 def after_attempts(call: Call) -> str:
-    """Which attempts followed, and after which waits."""
+    """`attempts 2 and 3 followed after 0.2 s and 0.4 s`."""
     numbers = words.listed(str(number) for number in range(2, call.attempt + 1))
     attempts = f"attempt{'s' if call.attempt > 2 else ''} {numbers} followed"
     if len(retry_waits(call)) == call.attempt - 1:
@@ -252,7 +252,7 @@ def after_attempts(call: Call) -> str:
 def what_followed(
     story: Story, id: str, call: Call | None, after: Event, decision: Decision
 ) -> tuple[tuple[Sentence, ...], Cost]:
-    """What followed, and what it cost."""
+    """The sentences about what followed, and its cost."""
     if decision == "wait" and call is not None:
         return _waited(story, call)
     if decision == "fallback" and call is not None:
@@ -332,7 +332,7 @@ def _look(look: Call) -> Sentence:
 
 
 def _put(story: Story, id: str, plan: Plan | None) -> str:
-    """What a new plan has in the place of a step."""
+    """The step that replaces `id` in a new plan, as a clause."""
     if plan is None:
         end = story.history.end
         if story.in_turns:
@@ -376,7 +376,7 @@ def _escalated(story: Story) -> tuple[Sentence, ...]:
 
 
 def timer_of(story: Story, call: Call) -> Timer | None:
-    """The timer on which a call waits to be made again."""
+    """The timer before a call is made again."""
     following, after = next_call(story, call), call.ended or call.scheduled
     for timer in story.history.timers:
         if timer.retries(call) and timer.started > after and (following is None or timer.started < following.scheduled):
@@ -397,13 +397,13 @@ SO: dict[Decision, str] = {
 
 
 def _cost_of(found: Reconciliation) -> Cost:
-    """What it took to find out."""
+    """The cost of finding out whether a call was applied."""
     waited = sum(timer.seconds for timer in found.timers if timer.fired)
     return Cost(observations=sum(max(1, read.attempt) for read in found.reads), waited=waited)
 
 
 def reconciliation_sentences(found: Reconciliation, decision: Decision) -> tuple[Sentence, ...]:
-    """What was asked, and what came of it, in order."""
+    """The reads and timers in order, and what was found out."""
     told = [(read.scheduled, _asked(read)) for read in found.reads]
     told += [(timer.started, _settled(timer)) for timer in found.timers]
     return (*(sentence for _, sentence in sorted(told, key=lambda one: one[0])), *_verdict(found, decision))

@@ -34,7 +34,7 @@ Row = tuple[str, Sentence]
 
 @dataclass(frozen=True)
 class RowGroup:
-    """Rows that belong to an event; of those at the same event the lower rank is first."""
+    """Rows that belong to an event; at the same event, the lower rank comes first."""
 
     at: Event
     rank: int
@@ -110,7 +110,7 @@ def _together(row: Sequence[RowGroup], plans: Sequence[Plan]) -> RowGroup:
 
 
 def item_rows(number: int, item: Item) -> list[Row]:
-    """A numbered item, its sentences below each other."""
+    """The rows of a numbered item."""
     lead = f"{number:>2}.  "
     leads = [lead, *[" " * len(lead)] * (len(item.sentences) - 1)]
     return list(zip(leads, item.sentences, strict=True))
@@ -160,7 +160,7 @@ def _renamed(before: str, after: str) -> str:
 
 
 def _finished(explained: Explanation) -> Iterator[tuple[Event, Row]]:
-    """The steps that were finished or undone and that no item tells of."""
+    """The finished and the undone steps that no item mentions."""
     story = explained.story
     told = {event for item in explained.items for event in item.events}
     for call in story.done:
@@ -199,20 +199,20 @@ def _costs(cost: Cost) -> list[Sentence]:
 
 @dataclass(frozen=True)
 class OneStep:
-    """A step, and what is said of it."""
+    """What `explain --step` says about one step."""
 
     id: str
     whole: Explanation
 
     @property
     def items(self) -> list[Item]:
-        """The items that name it."""
+        """The items that concern it."""
         named = f"step {self.id!r}"
         return [item for item in self.whole.items if self.id in item.steps or named in item.what.text]
 
     @property
     def revisions(self) -> list[Diff]:
-        """The plans that plan, change, drop or keep it, with nothing but that."""
+        """The differences of plans that concern it."""
         return [narrowed for diff in self.whole.plans if (narrowed := _narrowed(diff, self.id))]
 
 
@@ -308,7 +308,7 @@ def lay_out_rows(rows: Iterable[Row], story: Story, width: int | None) -> Iterat
 
 
 def lay_out_sentence(lead: str, text: str, cited: str, width: int | None) -> list[str]:
-    """A sentence below its own beginning, its events at the right end of the last line or, without room, below.
+    """A wrapped sentence, with its events at the right end of the last line or, without room, below it.
 
     A word that is too long to stand there, such as an address, begins as far to the left as it must.
     """

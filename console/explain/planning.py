@@ -1,4 +1,4 @@
-"""Why a proposal was sent back, why the planner could not be asked, and what it said instead of a plan."""
+"""Rejected proposals, planners that could not be used, questions and summaries."""
 
 from collections.abc import Iterator
 
@@ -13,7 +13,7 @@ from workflows.plan import GiveUp, PassedOver, Question
 
 
 def failover_items(story: Story) -> Iterator[Item]:
-    """Each planner that could not be used, once for each reason, however often it was tried."""
+    """The item of each planner that could not be used, one for each code."""
     found = dict[tuple[str, str], list[tuple[Call, PassedOver]]]()
     for call in story.history.planning:
         for one in call.proposed.passed_over if call.proposed else ():
@@ -41,7 +41,7 @@ def _failover(tries: list[tuple[Call, PassedOver]]) -> Item:
 
 
 def compactions(story: Story) -> Iterator[Sentence]:
-    """Each time that the oldest turns of the conversation were summarised, where it happened."""
+    """The sentence of each summary of the oldest turns."""
     for turn in story.turns:
         if turn.verdict is not ProposalVerdict.TOO_LONG or turn.call.proposed is None:
             continue
@@ -68,7 +68,7 @@ def proposal_items(story: Story) -> Iterator[Item]:
 
 
 def _troubles(story: Story, call: Call) -> Iterator[Item]:
-    """An activity of ours that was retried, or that failed."""
+    """The item of a request to the planner or the catalogue that was retried or failed."""
     if call.closed is Closed.COMPLETED and call.attempt > 1:
         yield faults.retry_item(call)
     if call.closed is Closed.FAILED and call.failing is not None:
@@ -78,7 +78,7 @@ def _troubles(story: Story, call: Call) -> Iterator[Item]:
 
 
 def _rejected(story: Story, turn: Turn) -> Item:
-    """Why nothing of a proposal was run, and what came of sending it back."""
+    """The item of a rejected proposal, with what followed."""
     by_hand = _is_by_hand(story, turn)
     who = "The hand-written plan" if by_hand else _named(story, turn).capitalize() + f" of the {_planner(story)}"
     why = "A proposal is checked before anything is scheduled, so nothing of it was run"
@@ -98,7 +98,7 @@ def _rejected(story: Story, turn: Turn) -> Item:
 
 
 def _next(story: Story, turn: Turn) -> Turn | None:
-    """The next request that was answered; where the conversation had to be shortened first, the one after that."""
+    """The next request with an answer; one that was too long for the model has none."""
     later = (one for one in story.turns if one.call.scheduled > turn.call.scheduled)
     return next((one for one in later if one.verdict is not ProposalVerdict.TOO_LONG), None)
 

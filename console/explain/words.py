@@ -1,4 +1,4 @@
-"""The words of an explanation: causes, decisions, values and numbers for people."""
+"""The parts of an explanation (Item, Sentence, Cost), and causes, values and numbers in words."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
@@ -73,7 +73,7 @@ class Item(_Frozen):
 
     @property
     def sentences(self) -> tuple[Sentence, ...]:
-        """All that is said, in order."""
+        """All sentences in order."""
         return (self.what, *((self.why,) if self.why else ()), *self.then)
 
     @property

@@ -7,22 +7,22 @@ from unicodedata import category
 
 from client.problem import Problem
 
-if TYPE_CHECKING:  # it takes half a second, which a mistake in the usage need not wait for
+if TYPE_CHECKING:  # it imports the SDK, half a second that a usage mistake does not need
     from workflows.outcome import Outcome
 
 SCHEMA = 1
 NOT_ASCII = re.compile(r"[^\n -~]")
-UNSEEN = {"Cc", "Cf", "Cs", "Zl", "Zp"}
-"""Unicode's categories of what draws on a terminal, turns text round or breaks lines, and of halves of letters."""
+UNSAFE = {"Cc", "Cf", "Cs", "Zl", "Zp"}
+"""Unicode categories of control and format characters, line breaks and lone surrogates."""
 
 
 def written(value: Any, indent: int | None = 2) -> str:
-    """JSON that may be shown on a terminal: all letters stay, what is no letter and no sign is escaped."""
+    """JSON that is safe on a terminal: letters of all languages stay, control and format characters are escaped."""
     return NOT_ASCII.sub(_escaped, json.dumps(value, ensure_ascii=False, indent=indent))
 
 
 def _escaped(found: re.Match[str]) -> str:
-    return json.dumps(found[0])[1:-1].replace("\x7f", r"\u007f") if category(found[0]) in UNSEEN else found[0]
+    return json.dumps(found[0])[1:-1].replace("\x7f", r"\u007f") if category(found[0]) in UNSAFE else found[0]
 
 
 def of_task(outcome: "Outcome", run_id: str | None, ui_url: str | None) -> str:
@@ -39,7 +39,7 @@ def of_task(outcome: "Outcome", run_id: str | None, ui_url: str | None) -> str:
 
 
 def of_start(task_id: str, run_id: str | None, ui_url: str | None) -> str:
-    """The document of a task that was started and left alone."""
+    """The document of a task that was started with --detach."""
     started = {"schema": SCHEMA, "task_id": task_id, "run_id": run_id, "status": "running", "ui_url": ui_url}
     return written(started)
 
@@ -50,6 +50,6 @@ def of_anything(fields: dict[str, Any]) -> str:
 
 
 def of_problem(problem: Problem) -> str:
-    """The document of a command that could not do what was asked."""
+    """The document of a command that failed."""
     error = {"code": problem.code, "reason": problem.reason, "remedy": problem.remedy}
     return written({"schema": SCHEMA, "error": error})

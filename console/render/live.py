@@ -1,4 +1,4 @@
-"""The live view: a task as a tree at the end of a terminal, replaced by the complete tree when the task ends."""
+"""The live view: the tree of a running task, drawn in place on a terminal; the complete tree when the task ends."""
 
 import asyncio
 import os

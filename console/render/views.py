@@ -1,11 +1,11 @@
-"""The view for programs: one JSON object a line for each thing that happens, `--jsonl`.
+"""How a followed task is printed: as lines (`LinesView`), as JSON events (`EventsView`), or only warnings on stderr.
 
-`task` once a worker knows it; `plan` for each revision; `step` whenever a step's status, attempts or kind is another
-than before; `fault` with what followed it; `failover` for a planner that could not be used, `compaction` for older
-turns that were summarised, `rejection` for a proposal of which nothing was carried out; `worker` and `server` when one
-falls silent or answers again; `workflow_task` when it fails and when the task goes on; `end` with the whole document of
-`--json`. Between two looks at a task (a quarter of a second) a status may be passed over. A command that cannot do what
-was asked ends with `error`.
+The events of `--jsonl`, one JSON object per line: `task` once a worker has taken it up; `plan` for each revision;
+`step` whenever the status, the attempts or the kind of a step has changed; `fault` with the decision; `failover` for a
+planner that could not be used, `compaction` for a summary of older turns, `rejection` for a rejected proposal; `worker`
+and `server` when one stops or starts answering; `workflow_task` when it fails and when the task goes on; `end` with the
+document of `--json`. A task is read every quarter of a second, so a short status may be missed. A command that fails
+ends with `error`.
 """
 
 import sys
@@ -29,7 +29,7 @@ class StderrView(View):
     """Prints on stderr who does not answer; for a command that prints one document on stdout at the end."""
 
     def __init__(self, common: Common) -> None:
-        """Name the queue of `common`."""
+        """Warnings name the queue of `common`."""
         self._common = common
 
     def silence(self, who: Silent) -> None:
@@ -60,9 +60,9 @@ class LinesView(View):
         self._stays = 0
         self._began = self._undoing = False
 
-    def see(self, snapshot: Snapshot) -> None:
-        """Tell what is new."""
-        self._tell(snapshot.outcome)
+    def see(self, sight: Sight) -> None:
+        """Print what is new."""
+        self._report(sight.outcome)
 
     def silence(self, who: Silent) -> None:
         """Say who does not answer."""
@@ -77,12 +77,12 @@ class LinesView(View):
         self._say(f"  {workflow_task_state(task)}")
 
     def end(self, outcome: Outcome) -> None:
-        """Tell the rest, and how it ended."""
-        self._tell(outcome)
+        """Print the rest and the closing lines."""
+        self._report(outcome)
         for line in tree.closing(outcome):
             self._say(line)
 
-    def _tell(self, outcome: Outcome) -> None:
+    def _report(self, outcome: Outcome) -> None:
         if not outcome.planner and not outcome.ended_at:
             return
         if not self._began:
@@ -90,18 +90,18 @@ class LinesView(View):
             self._say(tree.heading(outcome, self._ui_url))
         layout = RowLayout(outcome, self._width)
         for what, told in tree.failovers(outcome).items():
-            self._tell_once(what, told)
+            self._print_once(what, told)
         for revision in [one for one in outcome.revisions if one.number > self._plans]:
-            self._tell_steps(outcome, layout, before=revision.number)
-            self._tell_notes(outcome, revision)
+            self._print_steps(outcome, layout, before=revision.number)
+            self._print_notes(outcome, revision)
             for line in tree.plan_heading(outcome, revision):
                 self._say(line)
             self._plans = revision.number
-        self._tell_steps(outcome, layout, before=self._plans + 1)
-        self._tell_notes(outcome, None)
-        self._tell_stays(outcome)
+        self._print_steps(outcome, layout, before=self._plans + 1)
+        self._print_notes(outcome, None)
+        self._print_stays(outcome)
 
-    def _tell_steps(self, outcome: Outcome, layout: RowLayout, before: int) -> None:
+    def _print_steps(self, outcome: Outcome, layout: RowLayout, before: int) -> None:
         for step in outcome.steps:
             told = (step.id, step.revision)
             if tree.has_ended(step) and step.revision < before and told not in self._steps:
@@ -110,17 +110,17 @@ class LinesView(View):
                 for line in tree.step_lines(outcome, step, layout):
                     self._say(line)
 
-    def _tell_notes(self, outcome: Outcome, before: Revision | None) -> None:
+    def _print_notes(self, outcome: Outcome, before: Revision | None) -> None:
         for one, line in tree.notes_above(outcome, before):
-            self._tell_once(one, [line])
+            self._print_once(one, [line])
 
-    def _tell_once(self, what: Hashable, lines: Sequence[str]) -> None:
+    def _print_once(self, what: Hashable, lines: Sequence[str]) -> None:
         if what not in self._notes:
             self._notes.add(what)
             for line in lines:
                 self._say(line)
 
-    def _tell_stays(self, outcome: Outcome) -> None:
+    def _print_stays(self, outcome: Outcome) -> None:
         for one in tree.not_tried(outcome)[self._stays :]:
             self._begin_undo(wanted=True)
             self._stays += 1
@@ -138,29 +138,29 @@ def line(event: str, **fields: Any) -> str:
 
 
 def of_problem(problem: Problem) -> str:
-    """The event of a command that could not do what was asked."""
+    """The event of a command that failed."""
     return line("error", error={"code": problem.code, "reason": problem.reason, "remedy": problem.remedy})
 
 
 class EventsView(View):
-    """Writes one line for each thing that happens."""
+    """Writes one JSON line for each event."""
 
     def __init__(self, common: Common, run_id: str | None, ui_url: str | None, out: TextIO) -> None:
-        """Write to `out`; `run_id` and `ui_url` are told with the task."""
+        """Write to `out`; `run_id` and `ui_url` are fields of the event `task`."""
         self._common = common
         self._place = {"run_id": run_id, "ui_url": ui_url}
         self._out = out
         self._began = False
         self._plans = 0
-        self._told = set[tuple[str, object]]()
+        self._written = set[tuple[str, object]]()
         self._faults = set[tuple[Any, ...]]()
         self._steps = dict[tuple[str, int], tuple[Any, ...]]()
 
     def see(self, sight: Sight) -> None:
-        """Tell what is new."""
-        attempts = {id: attempt.number for id, attempt in snapshot.attempts.items()}
-        if snapshot.outcome.planner:
-            self._tell(snapshot.outcome, attempts)
+        """Print what is new."""
+        attempts = {id: attempt.number for id, attempt in sight.attempts.items()}
+        if sight.outcome.planner:
+            self._report(sight.outcome, attempts)
 
     def silence(self, who: Silent) -> None:
         """Say who does not answer."""
@@ -175,14 +175,14 @@ class EventsView(View):
         self._write("workflow_task", fails=task is not None, **(task.document() if task else {}))
 
     def end(self, outcome: Outcome) -> None:
-        """Tell the rest; the event `end` follows with the document, whose fields only the server knows."""
-        self._tell(outcome, {})
+        """Write the rest; `close` writes the event `end`."""
+        self._report(outcome, {})
 
     def close(self, whole: dict[str, Any]) -> None:
-        """The last event, with the document of `--json`."""
+        """Write the last event, with the document of `--json`."""
         self._write("end", document=whole)
 
-    def _tell(self, outcome: Outcome, attempts: dict[str, int]) -> None:
+    def _report(self, outcome: Outcome, attempts: dict[str, int]) -> None:
         if not self._began:
             self._began = True
             chosen = {"task_id", "task", "planner", "strategy", "started_at"}
@@ -210,8 +210,8 @@ class EventsView(View):
                 self._write("step", **shown, attempts=count)
 
     def _once(self, event: str, which: object, fields: dict[str, Any]) -> None:
-        if (event, which) not in self._told:
-            self._told.add((event, which))
+        if (event, which) not in self._written:
+            self._written.add((event, which))
             self._write(event, **fields)
 
     def _write(self, event: str, **fields: Any) -> None:

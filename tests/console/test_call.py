@@ -36,12 +36,12 @@ async def echo(args: Words) -> Words:
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("{", "The arguments are no JSON ("),
+        ("{", "The arguments are not JSON ("),
         ("[]", "The arguments must be a JSON object: write an object"),
-        (r'{"text": "\ud800"}', r"The arguments hold half a letter ('\ud800'): write it whole."),
+        (r'{"text": "\ud800"}', r"The arguments contain a lone surrogate ('\ud800'): write the whole character."),
         ("[" * 50_000, "The arguments are nested too deeply: make them flatter."),
         ('{"a": ' + "[" * 600 + "]" * 600 + "}", "The arguments are nested too deeply: make them flatter."),
-        ("@/nope", "The file '/nope' cannot be read (No such file or directory): check what stands behind the @."),
+        ("@/nope", "The file '/nope' cannot be read (No such file or directory): check the path after the @."),
         ("@/", "The file '/' cannot be read (Is a directory)"),
     ],
     ids=["no JSON", "no object", "half a letter", "open", "deep", "no file", "a folder"],

@@ -126,7 +126,7 @@ def test_line_breaks_of_the_world_break_no_line(told: Told) -> None:
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["--task", "x", "--json", "--jsonl"], "--json is one document and --jsonl one event a line"),
+        (["--task", "x", "--json", "--jsonl"], "--json is one document and --jsonl one event per line"),
         (["--task", "x", "--detach", "--jsonl"], "nothing is followed here"),
         (["show", "x", "--jsonl"], "nothing is followed here"),
     ],

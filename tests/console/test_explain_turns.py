@@ -122,9 +122,8 @@ def test_the_last_answer_of_a_task_over_budget_is_explained() -> None:
     """Who was asked for it, and the answer itself."""
     last = asked(4, 2, Answer(result="42"), is_last=True)
     lines = said(told(*move(1), last, status="over_budget", code="tool_calls", reason="All are used up."))
-    what = (
-        "The planner was asked once more, without tools, for an answer from what was there: its answer is the result."
-    )
+    asked_once_more = "The planner was asked once more, without tools, for an answer from the results so far"
+    what = f"{asked_once_more}: its answer is the result."
 
     assert f"     {what}  [events 40-42]" in lines
     assert "Result: 42  [event 9999]" in lines
