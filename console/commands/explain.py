@@ -39,11 +39,6 @@ async def explain(client: Client, handle: Handle, common: Common, step: str | No
     if common.json:
         print(document.of_anything(page.step_document(chosen) if chosen else explanation.document(explained)))
     else:
-        print(
-            "\n".join(
-                page.lay_out_rows(
-                    page.step_rows(chosen) if chosen else page.page_rows(explained), explained.story, width
-                )
-            )
-        )
+        lines = page.step_lines(chosen, width) if chosen else page.page_lines(explained, width)
+        print("\n".join(lines))
     return Exit.COMPLETED

@@ -230,6 +230,11 @@ def explain_step(whole: Explanation, id: str) -> OneStep:
     return OneStep(id, whole)
 
 
+def step_lines(one: OneStep, width: int | None) -> list[str]:
+    """All lines about one step."""
+    return list(lay_out_rows(step_rows(one), one.whole.story, width))
+
+
 def step_rows(one: OneStep) -> Iterator[Row]:
     """The rows about one step."""
     yield "", _heading(one)
