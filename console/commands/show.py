@@ -146,9 +146,9 @@ async def show(client: Client, handle: Handle, common: Common) -> int:
     if common.json:
         print(await _document(client, handle, outcome))
         return exit_code(outcome)
-    live = tree.LiveState(datetime.now(UTC), sight.attempts) if sight else None
+    live = tree.LiveState(datetime.now(UTC), snapshot.attempts) if snapshot else None
     lines = tree.body(outcome, _place(client, handle), _width(), live)
-    lines += [tree.activity_line(what) for what in sight.doing] if sight else []
+    lines += [tree.activity_line(what) for what in snapshot.doing] if snapshot else []
     lines += tree.closing(outcome)
     lines += [printable(words.rolled_back(handle.id, rolled_back))] if rolled_back else []
     print_lines(lines + await _effects(client, handle, outcome, rolled_back))

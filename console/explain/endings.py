@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from client.effects import EffectState, effect_of, reconciliation_of
-from client.history.records import Call, Closed, End, Event, Reset
+from client.history.records import Call, CallEnd, End, Event, Reset
 from client.history.story import Story
 from console.explain import faults, words
 from console.explain.words import Item, Sentence
@@ -74,7 +74,7 @@ def _why(story: Story, end: End) -> Sentence | None:
 
 def _interrupted(story: Story) -> tuple[Sentence, ...]:
     """The steps that were running at the end."""
-    cut = [call for call in story.history.calls if call.is_step and call.closed in (None, Closed.CANCELLED)]
+    cut = [call for call in story.history.calls if call.is_step and call.closed in (None, CallEnd.CANCELLED)]
     if not cut:
         return ()
     found = [reconciliation_of(story, call) for call in cut]

@@ -13,7 +13,9 @@ from workflows.faults import Code, Fault
 from workflows.reconciling import Verdict
 from workflows.record import FaultRecord
 
-LOST = Failing.of(Fault.of(Code.WORKER_LOST, "The attempt ended without a response: its worker was probably killed."))
+LOST = AttemptFailure.of(
+    Fault.of(Code.WORKER_LOST, "The attempt ended without a response: its worker was probably killed.")
+)
 SILENT = (Code.WORKER_LOST, Code.TIMEOUT)
 """The code that the server records for an attempt that ended without a response."""
 
@@ -37,7 +39,7 @@ def step_items(story: Story, id: str) -> Iterator[Item]:
 
 
 def call_item(
-    story: Story, call: Call, failing: Failing, decision: Decision, record: FaultRecord | None = None
+    story: Story, call: Call, failing: AttemptFailure, decision: Decision, record: FaultRecord | None = None
 ) -> Item:
     """The item of a call that failed, with what followed."""
     after = call.ended or call.scheduled
@@ -75,7 +77,7 @@ def _tried(call: Call) -> str:
     return f"A retry could have succeeded: {after_attempts(call)}."
 
 
-def _recorded(records: list[FaultRecord], failing: Failing) -> FaultRecord | None:
+def _recorded(records: list[FaultRecord], failing: AttemptFailure) -> FaultRecord | None:
     """The record of a fault that a call returned; it is removed from `records`."""
     same = [one for one in records if one.attempt and failing.code in (None, one.code)]
     if same:
@@ -158,9 +160,9 @@ def _before(story: Story, where: tuple[Event, ...]) -> Event:
     return Event(where[0].run, where[0].id - 1) if where else Event(1, 1)
 
 
-def failed_before(call: Call) -> list[Failing]:
+def failed_before(call: Call) -> list[AttemptFailure]:
     """The fault of each attempt before the last one."""
-    known = {fault.attempt: Failing.of(fault) for fault in call.earlier}
+    known = {fault.attempt: AttemptFailure.of(fault) for fault in call.earlier}
     last = {call.attempt - 1: call.last} if call.last else {}
     silent = call.last if call.last and call.last.code in SILENT else LOST
     return [known.get(number) or last.get(number) or silent for number in range(1, call.attempt)]
@@ -229,7 +231,7 @@ def retry_item(call: Call) -> Item:
     )
 
 
-def _what(call: Call, failings: Sequence[Failing]) -> str:
+def _what(call: Call, failings: Sequence[AttemptFailure]) -> str:
     if not words.same(failings):
         return f"{call_name(call)} failed {times(len(failings))}: {words.counted(failings)}."
     return f"{call_name(call)} {words.failed_as(failings[0], times(len(failings)))}"
@@ -282,11 +284,11 @@ def _fallen_back(following: Call | None) -> Sentence:
     if following is None:
         return Sentence(text="The fallback has not been called yet.")
     match following.closed:
-        case Closed.COMPLETED:
+        case CallEnd.COMPLETED:
             end = f"did the step instead and returned: {words.value(following.result)}"
-        case Closed.FAILED:
+        case CallEnd.FAILED:
             end = "was called instead, and failed too"
-        case Closed.CANCELLED:
+        case CallEnd.CANCELLED:
             end = "was called instead, and was stopped"
         case None:
             end = "was called instead, and has not ended yet"
@@ -295,7 +297,7 @@ def _fallen_back(following: Call | None) -> Sentence:
 
 def _replanned(story: Story, id: str, after: Event) -> tuple[tuple[Sentence, ...], Cost]:
     """The observations, the request for a new plan, and the step that replaces this one in it."""
-    looks = [look for look in story.history.looks(id) if look.scheduled > after]
+    looks = [look for look in story.history.observations(id) if look.scheduled > after]
     seen = [_look(look) for look in looks]
     observations = sum(max(1, look.attempt) for look in looks)
     turn = replan_after(story, after)
@@ -313,7 +315,7 @@ def _first_refused(story: Story, turn: Turn) -> str | None:
     """The first of the steps whose faults led to one request; its item has the cost of the request."""
     previous = [one.call.scheduled for one in story.turns if one.call.scheduled < turn.call.scheduled]
     since = max(previous, default=Event(0, 0))
-    failed = [call for call in story.history.calls if call.is_step and call.closed is Closed.FAILED]
+    failed = [call for call in story.history.calls if call.is_step and call.closed is CallEnd.FAILED]
     led = [call for call in failed if call.ended and since < call.ended < turn.call.scheduled]
     last = {call.id: call for call in led}
     done = {one.step for one in story.done}
@@ -322,7 +324,7 @@ def _first_refused(story: Story, turn: Turn) -> str | None:
 
 
 def _look(look: Call) -> Sentence:
-    if look.closed is Closed.COMPLETED:
+    if look.closed is CallEnd.COMPLETED:
         text = f"Observed again with {look.kind}: {words.stop(words.value(look.result))}"
     elif look.failing is not None:
         text = f"The observation with {look.kind} {words.failed_as(look.failing)} So that of the fault itself was used."
@@ -427,7 +429,7 @@ def _verdict(found: Reconciliation, decision: Decision) -> Iterator[Sentence]:
 def _asked(look: Call) -> Sentence:
     who = "The ledger" if look.kind == routing.FIND_EFFECT.kind else look.kind
     asked = f"{who} was asked whether it was applied, and"
-    if look.closed is Closed.COMPLETED:
+    if look.closed is CallEnd.COMPLETED:
         text = f"{asked} found it: {words.stop(words.value(look.result))}"
     elif look.failing is None:
         text = f"{asked} {'was stopped' if look.closed else 'has not answered yet'}."

@@ -69,9 +69,9 @@ def proposal_items(story: Story) -> Iterator[Item]:
 
 def _troubles(story: Story, call: Call) -> Iterator[Item]:
     """The item of a request to the planner or the catalogue that was retried or failed."""
-    if call.closed is Closed.COMPLETED and call.attempt > 1:
+    if call.closed is CallEnd.COMPLETED and call.attempt > 1:
         yield faults.retry_item(call)
-    if call.closed is Closed.FAILED and call.failing is not None:
+    if call.closed is CallEnd.FAILED and call.failing is not None:
         waits = next_call(story, call) or faults.timer_of(story, call)
         decision: Decision = "wait" if waits else "escalate" if story.history.end else "undecided"
         yield faults.call_item(story, call, call.failing, decision)

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 
-from client.history.records import Closed
+from client.history.records import CallEnd
 from client.history.story import Story
 from client.text import starter
 from console.explain.words import Sentence
@@ -97,4 +97,4 @@ def remedies(story: Story) -> Iterator[Sentence]:
 
 def _last_failed(story: Story) -> str:
     calls = [call for call in story.history.calls if call.is_step or call.is_own]
-    return next((call.id for call in reversed(calls) if call.closed is Closed.FAILED), "STEP")
+    return next((call.id for call in reversed(calls) if call.closed is CallEnd.FAILED), "STEP")

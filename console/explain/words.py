@@ -141,7 +141,7 @@ UNCALLED_BECAUSE: Mapping[Code | None, str] = {
 UNCALLED_ANYWAY = "Nothing was called"
 
 
-def failed_as(failing: Failing, often: str = "") -> str:
+def failed_as(failing: AttemptFailure, often: str = "") -> str:
     """How it failed, with code and reason: `was rejected (conflict): 14:00 is taken.`"""
     verb = {
         Quadrant.PERSISTENT_SEMANTIC: "was rejected",
@@ -150,7 +150,7 @@ def failed_as(failing: Failing, often: str = "") -> str:
     return f"{verb}{often and ' ' + often} ({code(failing)}): {reason(failing)}"
 
 
-def code(failing: Failing) -> str:
+def code(failing: AttemptFailure) -> str:
     """The fault's code, or its quadrant where only that can be read."""
     if failing.code:
         return failing.code.value
@@ -162,7 +162,7 @@ def reason(failing: AttemptFailure) -> str:
     return sentence(failing.reason or "no reason is recorded")
 
 
-def observed(failing: Failing) -> str:
+def observed(failing: AttemptFailure) -> str:
     """What was observed at the fault: ` Observed: free: 14:30, 15:00.`, or nothing."""
     seen = failing.fault.observed if failing.fault else None
     return "" if seen is None else f" Observed: {stop(value(seen))}"
@@ -185,7 +185,7 @@ def why_escalated(failing: AttemptFailure, *, is_own: bool = False) -> str:
     return "Neither a retry nor a new plan can help, so a person must act"
 
 
-def why_doubted(failing: Failing, *, is_over: bool) -> str:
+def why_doubted(failing: AttemptFailure, *, is_over: bool) -> str:
     """Why Replan finds out whether a call was applied."""
     that = "that was found out" if is_over else "that has to be found out"
     if failing.quadrant in (Quadrant.PERSISTENT_SEMANTIC, Quadrant.PERSISTENT_INFRASTRUCTURAL) and not (
@@ -195,7 +195,7 @@ def why_doubted(failing: Failing, *, is_over: bool) -> str:
     return f"The outcome of the call was unknown: {that} before anything else"
 
 
-def why_replanned(failing: Failing, kind: str, *, planned: bool, in_turns: bool = False) -> str:
+def why_replanned(failing: AttemptFailure, kind: str, *, planned: bool, in_turns: bool = False) -> str:
     """Why a new plan, or the model's next turn, followed or would have followed."""
     new = "the model's next turn" if in_turns else "a new plan"
     if failing.quadrant in (Quadrant.TRANSIENT_INFRASTRUCTURAL, Quadrant.TRANSIENT_SEMANTIC):
@@ -220,13 +220,13 @@ def rolled_back(task: str, stands: str) -> str:
 
 def sentence(text: str) -> str:
     """Untrusted text as one sentence: one line, cut, with a full stop."""
-    line = brief(one_line(text), MAX_REASON)
+    line = shorten(one_line(text), MAX_REASON)
     return line if line.endswith((".", "!", "?", "…")) else line + "."
 
 
 def sentences(texts: Iterable[str]) -> str:
     """Several untrusted texts in one sentence, each cut by itself."""
-    joined = "; ".join(brief(one_line(text), MAX_REASON) for text in texts)
+    joined = "; ".join(shorten(one_line(text), MAX_REASON) for text in texts)
     return joined if joined.endswith((".", "!", "?", "…")) else joined + "."
 
 

@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from types import FrameType, TracebackType
 from typing import Any, Self, TextIO
 
-from client.follow import Sight, Silent, View
+from client.follow import Silent, Snapshot, View
 from client.text import printable, starter
 from client.workflow_task import FailingTask
 from console.options import Common
@@ -37,7 +37,7 @@ class LiveView(View):
         """Draw the task `id` on the terminal `out`."""
         self._common, self._id, self._ui_url, self._out = common, id, ui_url, out
         self._screen, self._echo = Screen(out), TerminalEcho()
-        self._sight: Sight | None = None
+        self._snapshot: Snapshot | None = None
         self._silent: Silent | None = None
         self._failing: FailingTask | None = None
         self._before: Any = signal.SIG_DFL
@@ -62,9 +62,9 @@ class LiveView(View):
         signal.signal(signal.SIGCONT, self._before)
         self._echo.restore()
 
-    def see(self, sight: Sight) -> None:
+    def see(self, snapshot: Snapshot) -> None:
         """Draw it."""
-        self._sight = sight
+        self._snapshot = snapshot
         self._draw()
 
     def silence(self, who: Silent) -> None:
@@ -101,10 +101,10 @@ class LiveView(View):
         common = self._common
         notes = [f"  {no_answer(self._silent, common.queue)}"] if self._silent else []
         notes += [f"  {workflow_task_state(self._failing)}"] if self._failing else []
-        if self._sight is None:
+        if self._snapshot is None:
             for_what = "a worker that can go on" if self._failing else "a worker"
             return waiting_frame(self._id, for_what, self._ui_url, notes, width)
-        return running_frame(self._sight, self._ui_url, notes, width, height)
+        return running_frame(self._snapshot, self._ui_url, notes, width, height)
 
     def _resume(self, number: int, frame: FrameType | None) -> None:
         # The shell had the terminal: what it shows stays, and the next frame is drawn below.
@@ -126,11 +126,11 @@ def waiting_frame(id: str, for_what: str, ui_url: str | None, notes: Sequence[st
     return _wrapped([head, *notes], width)
 
 
-def running_frame(sight: Sight, ui_url: str | None, notes: Sequence[str], width: int, height: int) -> list[str]:
+def running_frame(snapshot: Snapshot, ui_url: str | None, notes: Sequence[str], width: int, height: int) -> list[str]:
     """At most `height` lines: the heading, the most important part of the tree, the state, `notes`."""
-    outcome, live = sight.outcome, LiveState(datetime.now(UTC), sight.attempts)
+    outcome, live = snapshot.outcome, LiveState(datetime.now(UTC), snapshot.attempts)
     head = wrap(tree.heading(outcome, ui_url), width)
-    doing = [tree.activity_line(what) for what in sight.doing]
+    doing = [tree.activity_line(what) for what in snapshot.doing]
     foot = [*doing, *_wrapped([_state_line(outcome, live.at), *notes], width)]
     groups = tree.line_groups(outcome, RowLayout(outcome, width + 1), live)
     groups = [replace(group, lines=_wrapped(group.lines, width)) for group in groups]

@@ -60,9 +60,9 @@ class LinesView(View):
         self._stays = 0
         self._began = self._undoing = False
 
-    def see(self, sight: Sight) -> None:
+    def see(self, snapshot: Snapshot) -> None:
         """Print what is new."""
-        self._report(sight.outcome)
+        self._report(snapshot.outcome)
 
     def silence(self, who: Silent) -> None:
         """Say who does not answer."""
@@ -156,11 +156,11 @@ class EventsView(View):
         self._faults = set[tuple[Any, ...]]()
         self._steps = dict[tuple[str, int], tuple[Any, ...]]()
 
-    def see(self, sight: Sight) -> None:
+    def see(self, snapshot: Snapshot) -> None:
         """Print what is new."""
-        attempts = {id: attempt.number for id, attempt in sight.attempts.items()}
-        if sight.outcome.planner:
-            self._report(sight.outcome, attempts)
+        attempts = {id: attempt.number for id, attempt in snapshot.attempts.items()}
+        if snapshot.outcome.planner:
+            self._report(snapshot.outcome, attempts)
 
     def silence(self, who: Silent) -> None:
         """Say who does not answer."""

@@ -47,8 +47,8 @@ def window(whole: Outcome, room: int) -> list[str]:
 @pytest.mark.parametrize(("width", "height"), [(79, 23), (199, 49), (39, 9), (79, 3)])
 def test_two_hundred_steps_fit_the_terminal(done: int, width: int, height: int) -> None:
     """Never a line too many or too wide, and the step that runs is there."""
-    sight = Sight(task(chain(done)), doing=("asking the planner",))
-    lines = live.fit_frame(live.running_frame(sight, "http://localhost:8233/x", [], width, height), width, height)
+    snapshot = Snapshot(task(chain(done)), doing=("asking the planner",))
+    lines = live.fit_frame(live.running_frame(snapshot, "http://localhost:8233/x", [], width, height), width, height)
 
     assert len(lines) <= height and max(map(cell_len, lines)) <= width
     assert height < 9 or any(f"● s{done} " in line for line in lines)
@@ -78,7 +78,7 @@ def test_notes_that_are_left_out_are_not_counted_as_nothing() -> None:
 def test_how_a_task_stands_counts_what_there_is(steps: tuple[OutcomeStep, ...], said: str) -> None:
     """Not 0 of 0 steps, and one of a thing is one."""
     whole = outcome(steps=steps, status=TaskStatus.RUNNING, started_at=datetime.now(UTC), ended_at=None)
-    last = live.running_frame(Sight(whole), None, [], 80, 24)[-1]
+    last = live.running_frame(Snapshot(whole), None, [], 80, 24)[-1]
 
     assert last.partition(": ")[2].startswith(said)
 
