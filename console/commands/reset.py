@@ -9,7 +9,7 @@ from client import reset as resetting
 from client import tasks
 from client.connection import ui_url
 from client.problem import Problem
-from client.reset import Fate, Reset, named
+from client.reset import Fate, ResetResult, named
 from client.tasks import Handle
 from client.text import printable, starter
 from console.commands import show
