@@ -200,7 +200,7 @@ class _Call:
 
     def arguments_seen(self) -> Any:
         """The arguments as the `ensure` condition sees them; None without a condition."""
-        return conditions.seen(self.args.model_dump) if self.kind.ensure else None
+        return conditions.condition_value(self.args.model_dump) if self.kind.ensure else None
 
 
 def _unknown_kind() -> Callable[..., Any]:
@@ -253,8 +253,8 @@ def _encode(kind: Kind, args: Any, value: Any) -> JsonValue:
 
 def _ensure(kind: Kind, condition: Condition, args: Any, returned: Any, result: JsonValue) -> None:
     """Reject a result that violates the condition: the tool did something, but nobody can say what."""
-    values = {"args": args, "result": conditions.seen(functools.partial(kind.result.dump_python, returned))}
-    reason = conditions.broken(kind.spec.kind, condition, values)
+    values = {"args": args, "result": conditions.condition_value(functools.partial(kind.result.dump_python, returned))}
+    reason = conditions.violation(kind.spec.kind, condition, values)
     if reason is not None:
         raise FaultRaised(Fault.of(Code.UNEXPECTED_RESULT, reason, observed=result, applied=Applied.UNKNOWN))
 

@@ -14,7 +14,7 @@ from activities.offline.grammar import format_time
 from activities.toolbox.documents.excerpt import DocumentText
 from activities.toolbox.documents.search import Found
 from activities.toolbox.expressions.calculate import Calculation, plain
-from activities.toolbox.http.fetch_page import Page
+from activities.toolbox.http.fetch_page import WebPage
 from activities.toolbox.reasoning.compose import Composition
 from activities.toolbox.reasoning.summarise import Summary
 from activities.toolbox.write_file import Written
@@ -127,7 +127,7 @@ def _read(result: JsonValue, _today: date) -> str:
 
 
 def _fetched(result: JsonValue, _today: date) -> str:
-    page = Page.model_validate(result)
+    page = WebPage.model_validate(result)
     return f"{page.title or 'The page says'}: {_short(page.text)} ({page.url})"
 
 

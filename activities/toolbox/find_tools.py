@@ -25,7 +25,7 @@ _CREATE = (
 _FIND = "SELECT name FROM kinds WHERE kinds MATCH ? ORDER BY bm25(kinds, 6, 3, 1), rowid LIMIT ?"
 
 
-class Sought(BaseModel):
+class ToolQuery(BaseModel):
     """What the tool should do."""
 
     query: str = Field(description="What the tool should do, in a few words, e.g. refund an order", max_length=300)
@@ -50,7 +50,7 @@ def find_tools_among(kinds: Mapping[str, Kind]) -> Tool[..., Cards]:
     """Make the tool `find_tools`; it searches in `kinds` as they are when it is called."""
 
     @tool.read
-    def find_tools(args: Sought) -> Cards:
+    def find_tools(args: ToolQuery) -> Cards:
         """Find more tools by what they do; those that are found can be used from then on."""
         found = [kinds[name] for name in ranked(kinds, args.query, MAX_FOUND + 1) if name != NAME]
         return Cards(tools=[_card(kind) for kind in found[:MAX_FOUND]])

@@ -30,7 +30,7 @@ class DocumentsOf(BaseModel):
     query: str = Field(default="", description="Part of the name or title", max_length=80)
 
 
-class Wanted(BaseModel):
+class DocumentName(BaseModel):
     """Which document, and from where on."""
 
     name: str = Field(description="The file, as search names it, e.g. refund-policy.md", min_length=1, max_length=400)
@@ -78,7 +78,7 @@ async def list_documents(args: DocumentsOf, tx: Transaction) -> Listing:
 
 
 @tool.read(timeout=60, untrusted=True)
-async def read_document(args: Wanted, tx: Transaction, documents: Documents) -> DocumentText:
+async def read_document(args: DocumentName, tx: Transaction, documents: Documents) -> DocumentText:
     """Read a document by its name: one that is kept, or one of the task's (Markdown, text, HTML, PDF), page by page."""
     row = await read_row(args.name.strip(), tx)
     if row is not None and row.deleted is None:

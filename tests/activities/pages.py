@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from activities.borders import classify
-from activities.toolbox.http.fetch_page import Page, PageAddress, fetch_page
+from activities.toolbox.http.fetch_page import PageAddress, WebPage, fetch_page
 from activities.toolbox.http.network import Reach, Resolve, Web
 from replan.testing.http_server import serving
 from workflows.faults import Fault
@@ -20,7 +20,7 @@ HTML = b"HTTP/1.1 200 OK\r\ncontent-type: text/html\r\n"
 """How an answer begins that a test goes on with."""
 
 
-async def fetch(url: str, allowed: Iterable[str] = HERE, **web: Any) -> Page:
+async def fetch(url: str, allowed: Iterable[str] = HERE, **web: Any) -> WebPage:
     """Fetch a page with a worker that allows these hosts."""
     return await fetch_page(PageAddress(url=url), Web(Reach.of(allowed), **web))
 
@@ -34,7 +34,7 @@ async def fault_of(url: str, allowed: Iterable[str] = HERE, **web: Any) -> Fault
     pytest.fail(f"{url} was fetched: {page}")
 
 
-async def served(*answers: bytes | None, **web: Any) -> Page:
+async def served(*answers: bytes | None, **web: Any) -> WebPage:
     """The page that a server answers with."""
     async with serving(*answers) as url:
         return await fetch(url, **web)

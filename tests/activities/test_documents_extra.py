@@ -17,9 +17,9 @@ CALLS = """
 import asyncio, json, sys
 from pathlib import Path
 from activities.toolbox.documents import html
-from activities.toolbox.documents.read_document import Wanted, read_document
+from activities.toolbox.documents.read_document import DocumentName, read_document
 from activities.toolbox.documents.search import Query, search
-from activities.toolbox.reasoning.summarise import Lengthy, summarise
+from activities.toolbox.reasoning.summarise import LongText, summarise
 from replan import Documents, NeedsPerson
 
 documents = Documents(Path(sys.argv[1]))
@@ -31,12 +31,12 @@ def said(call):
         return [error.fault.code, error.fault.reason]
 
 print(json.dumps({
-    "text": said(lambda: read_document(Wanted(name="care.md"), documents).text),
+    "text": said(lambda: read_document(DocumentName(name="care.md"), documents).text),
     "search": said(lambda: search(Query(query="wax"), documents).skipped),
-    "pdf": said(lambda: read_document(Wanted(name="menu.pdf"), documents).text),
-    "html": said(lambda: read_document(Wanted(name="page.html"), documents).text),
+    "pdf": said(lambda: read_document(DocumentName(name="menu.pdf"), documents).text),
+    "html": said(lambda: read_document(DocumentName(name="page.html"), documents).text),
     "page": said(lambda: html.text_of("<p>Wax it.").text),
-    "summary": said(lambda: summarise(Lengthy(text="Oak is hard. Wax is soft. Oil is thin.", sentences=1)).summary),
+    "summary": said(lambda: summarise(LongText(text="Oak is hard. Wax is soft. Oil is thin.", sentences=1)).summary),
 }))
 """
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from activities.toolbox.documents.document import MEGABYTES, SECONDS, Document, Page, Unreadable, read_pdf
+from activities.toolbox.documents.document import MEGABYTES, SECONDS, Document, Page, UnreadableDocument, read_pdf
 from tests.activities.pdfs import BOMBS, BROKEN, FLATE, packed, pdf, raw, zeros
 
 ROOT = Path(__file__).parents[2]
@@ -17,13 +17,13 @@ PAGES = [f"Page {number} of the book." for number in range(1, 31)]
 MEASURE = """
 import json, resource, sys, tracemalloc
 from pathlib import Path
-from activities.toolbox.documents.document import Unreadable, read_pdf
+from activities.toolbox.documents.document import UnreadableDocument, read_pdf
 tracemalloc.start()
 for path in sys.argv[1:]:
     with Path(path).open("rb") as file:
         try:
             read_pdf(file, first=1, max_text=2_000_000)
-        except Unreadable:
+        except UnreadableDocument:
             pass
 readers = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss // 1024
 print(json.dumps([tracemalloc.get_traced_memory()[1] // 1_000_000, readers]))
@@ -41,7 +41,7 @@ def read(folder: Path, content: bytes, *, first: int = 1, max_text: int = 2_000_
 
 def why(folder: Path, content: bytes, **limits: int) -> str:
     """Why a file cannot be read."""
-    with pytest.raises(Unreadable) as caught:
+    with pytest.raises(UnreadableDocument) as caught:
         read(folder, content, **limits)
     return str(caught.value)
 
@@ -97,7 +97,7 @@ def test_no_file_takes_long(tmp_path: Path, kind: str) -> None:
     content, began = BOMBS[kind](), time.perf_counter()
     try:
         assert read(tmp_path, content).of < 1_000
-    except Unreadable as unreadable:
+    except UnreadableDocument as unreadable:
         assert str(unreadable)
 
     assert time.perf_counter() - began < 4 * SECONDS + 10

@@ -11,7 +11,7 @@ from pydantic import JsonValue
 from activities.errors import Refused
 from activities.toolbox.documents.document import MAX_FILE
 from activities.toolbox.documents.excerpt import MAX_TEXT, DocumentText
-from activities.toolbox.documents.read_document import Wanted, read_document
+from activities.toolbox.documents.read_document import DocumentName, read_document
 from activities.toolbox.documents.search import Query, search
 from activities.toolbox.injection import Documents
 from tests.activities.bench import Bench
@@ -41,7 +41,7 @@ def documents(tmp_path: Path) -> Documents:
 
 def read(documents: Documents, name: str, page: int = 1) -> DocumentText:
     """Read."""
-    return read_document(Wanted(name=name, page=page), documents)
+    return read_document(DocumentName(name=name, page=page), documents)
 
 
 def refusal(documents: Documents, name: str, page: int = 1) -> Fault:

@@ -11,7 +11,7 @@ from pydantic import JsonValue
 
 from activities.errors import Refused
 from activities.toolbox.documents.document import MAX_FILE
-from activities.toolbox.documents.read_document import Wanted, read_document
+from activities.toolbox.documents.read_document import DocumentName, read_document
 from activities.toolbox.documents.search import Found, Query, search
 from activities.toolbox.injection import Documents
 from tests.activities.pdfs import BROKEN, pdf
@@ -102,7 +102,7 @@ def test_the_page_of_a_long_text_is_the_one_that_read_document_counts(documents:
     """A hit far down in a long text can be read without all that stands before it."""
     (documents.root / "long.txt").write_text("Diary\n" + "Nothing happened today.\n" * 2_000 + "A zebra came.\n")
     hit = found(documents, "zebra").hits[0]
-    page = read_document(Wanted(name=hit.path, page=hit.page or 0), documents)
+    page = read_document(DocumentName(name=hit.path, page=hit.page or 0), documents)
 
     assert "A zebra came." in page.text
     assert hit.line == 2002

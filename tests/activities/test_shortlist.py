@@ -7,7 +7,7 @@ from pydantic import BaseModel
 
 from activities.planning.model_planner import kinds_found, shortlist
 from activities.toolbox import builtin
-from activities.toolbox.find_tools import MAX_FOUND, MAX_SHOWN, NAME, Sought
+from activities.toolbox.find_tools import MAX_FOUND, MAX_SHOWN, NAME, ToolQuery
 from activities.toolbox.registry import Registry, ToolMistakes
 from examples import desk
 from replan import Tool, tool
@@ -39,8 +39,8 @@ FEW = Registry(others(MAX_SHOWN))
 
 def looked_for(query: str) -> list[str]:
     """The kinds that are found."""
-    finder: Callable[[Sought], object] = MANY[NAME].function
-    return list(kinds_found([MANY[NAME].result.dump_python(finder(Sought(query=query)), mode="json")]))
+    finder: Callable[[ToolQuery], object] = MANY[NAME].function
+    return list(kinds_found([MANY[NAME].result.dump_python(finder(ToolQuery(query=query)), mode="json")]))
 
 
 def test_a_worker_with_many_kinds_can_find_them() -> None:

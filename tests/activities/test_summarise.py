@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from activities.errors import Refused
-from activities.toolbox.reasoning.summarise import MAX_SENTENCE, MAX_TEXT, Lengthy, Summary, summarise
+from activities.toolbox.reasoning.summarise import MAX_SENTENCE, MAX_TEXT, LongText, Summary, summarise
 from tests.activities.bench import Bench
 from workflows.faults import Code
 
@@ -26,15 +26,15 @@ def refuse(event, _):
         raise SystemExit(event)
 
 sys.addaudithook(refuse)
-from activities.toolbox.reasoning.summarise import Lengthy, summarise
-print(summarise(Lengthy(text=Path(sys.argv[1]).read_text())).summary)
+from activities.toolbox.reasoning.summarise import LongText, summarise
+print(summarise(LongText(text=Path(sys.argv[1]).read_text())).summary)
 """
 """Summarises a file, and ends at the first thing that would use the network."""
 
 
 def summary(text: str, sentences: int = 3) -> Summary:
     """Summarise."""
-    return summarise(Lengthy(text=text, sentences=sentences))
+    return summarise(LongText(text=text, sentences=sentences))
 
 
 def test_the_telling_sentences_are_chosen() -> None:

@@ -135,7 +135,7 @@ def _root(dotted: str) -> str:
     return dotted.partition(".")[0]
 
 
-def broken(kind: str, condition: Condition, values: Mapping[str, Any]) -> str | None:
+def violation(kind: str, condition: Condition, values: Mapping[str, Any]) -> str | None:
     """Why a result is rejected, as a sentence for the planner; None where the condition holds."""
     try:
         if condition.holds(values):
@@ -145,7 +145,7 @@ def broken(kind: str, condition: Condition, values: Mapping[str, Any]) -> str | 
     return f"The result of {kind} violates {condition.source!r}: do not use it, make a new plan from what was observed."
 
 
-def seen(dump: Callable[..., Any]) -> Any:
+def condition_value(dump: Callable[..., Any]) -> Any:
     """The value that pydantic's `dump` writes, for a condition: JSON by field names, but decimals stay numbers."""
     # As texts, 24.5 and 24.50 would differ.
     return _exact(dump(mode="json", by_alias=False, warnings=False), dump(by_alias=False, warnings=False))

@@ -22,7 +22,7 @@ MAX_LINE = 8_000
 """Characters of a line; a longer one is broken."""
 
 
-class Unreadable(Exception):
+class UnreadableDocument(Exception):
     """A document cannot be read; the message says why: "it is encrypted"."""
 
 
@@ -98,7 +98,7 @@ def read_pdf(
     """Read the pages from number `first` on, until there are `max_text` characters or time is up.
 
     Raises:
-        Unreadable: it is broken, encrypted, or takes too much time or memory.
+        UnreadableDocument: it is broken, encrypted, or takes too much time or memory.
         MissingPackage: pypdf is not installed.
     """
     numbers = map(str, (first, max_text, seconds, megabytes))
@@ -114,17 +114,17 @@ def read_pdf(
             check=False,
         )
     except subprocess.TimeoutExpired:
-        raise Unreadable(_SLOW) from None
+        raise UnreadableDocument(_SLOW) from None
     if child.returncode == NO_PYPDF:
         raise MissingPackage("pypdf")
     if child.returncode:
-        raise Unreadable(_SLOW if child.returncode in _KILLED else "it is no PDF, or a broken one")
+        raise UnreadableDocument(_SLOW if child.returncode in _KILLED else "it is no PDF, or a broken one")
     return _document(json.loads(child.stdout), first)
 
 
 def _document(found: dict[str, Any], first: int) -> Document:
     if "why" in found:
-        raise Unreadable(found["why"])
+        raise UnreadableDocument(found["why"])
     texts: list[str | None] = found["pages"]
     pages = [Page(number, 1, clean(text)) for number, text in enumerate(texts, first) if text is not None]
     bad = [str(number) for number, text in enumerate(texts, first) if text is None]
@@ -157,13 +157,13 @@ def read(path: Path, *, first: int = 1, max_text: int = MAX_FILE) -> Document:
     """Read one of the documents that `documents` found: a PDF from page `first` on, others as a whole.
 
     Raises:
-        Unreadable: it is gone, too large, or not what its name says.
+        UnreadableDocument: it is gone, too large, or not what its name says.
         MissingPackage: what reads this kind of document is not installed.
     """
     limit = MAX_PDF if path.suffix.lower() in PDF else MAX_FILE
     with _opened(path) as file:
         if os.fstat(file.fileno()).st_size > limit:
-            raise Unreadable(f"larger than {limit:,} bytes")
+            raise UnreadableDocument(f"larger than {limit:,} bytes")
         if path.suffix.lower() in PDF:
             return read_pdf(file, first=first, max_text=max_text)
         content = file.read(limit)
@@ -192,10 +192,10 @@ def _opened(path: Path) -> BinaryIO:
         # No link and no pipe may have taken the file's place since it was found.
         file = os.fdopen(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC), "rb")
     except OSError:
-        raise Unreadable("the worker cannot open it") from None
+        raise UnreadableDocument("the worker cannot open it") from None
     if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
         file.close()
-        raise Unreadable("it is not a file")
+        raise UnreadableDocument("it is not a file")
     return file
 
 

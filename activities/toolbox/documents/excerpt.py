@@ -10,7 +10,7 @@ from pathlib import Path
 from pydantic import BaseModel
 
 from activities.errors import Refused
-from activities.toolbox.documents.document import Document, Unreadable, documents, of_text, read
+from activities.toolbox.documents.document import Document, UnreadableDocument, documents, of_text, read
 from activities.toolbox.documents.library import title_of
 
 MAX_TEXT = 20_000
@@ -57,7 +57,7 @@ def read_from(root: Path, name: str, page: int = 1, also: Sequence[str] = ()) ->
         raise _unknown(name, [*there, *also])
     try:
         document = read(there[name], first=page, max_text=MAX_TEXT)
-    except Unreadable as why:
+    except UnreadableDocument as why:
         raise Refused(f"{name} cannot be read ({why}): do without it or use another document.") from None
     return excerpt(name, document, page)
 

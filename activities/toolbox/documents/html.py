@@ -14,7 +14,7 @@ CHUNK = 16_384
 """Bytes between two checks of length and depth."""
 
 
-class Page(NamedTuple):
+class HtmlText(NamedTuple):
     """The text of a page."""
 
     title: str
@@ -25,7 +25,7 @@ class Page(NamedTuple):
     """Whether the text is not the whole page: it is too long, or nested too deep."""
 
 
-def text_of(html: str | bytes, *, charset: str | None = None, max_text: int = MAX_TEXT) -> Page:
+def text_of(html: str | bytes, *, charset: str | None = None, max_text: int = MAX_TEXT) -> HtmlText:
     """Read a page, also broken HTML, in time and memory linear in its length.
 
     `charset` is the HTTP header's; else a byte order mark or `<meta charset>` decides, else it is UTF-8. Scripts,
@@ -149,11 +149,11 @@ class _Lines:
     def close(self) -> None:
         """Do nothing at the end of the page; the parser calls this."""
 
-    def page(self) -> Page:
+    def page(self) -> HtmlText:
         self._flush()
         title = " ".join(_CONTROL.sub(" ", "".join(self._title)).split())[:300]
         text = "\n".join(self._lines).strip("\n")
-        return Page(title or self._heading, text, self.is_cut)
+        return HtmlText(title or self._heading, text, self.is_cut)
 
     def _break(self, tag: str) -> None:
         is_paragraph = _PARAGRAPH.fullmatch(tag)

@@ -14,7 +14,15 @@ from pathlib import Path
 from typing import NamedTuple
 
 from activities.errors import Busy
-from activities.toolbox.documents.document import MAX_FILES, MAX_TITLE, Document, Page, Unreadable, documents, read
+from activities.toolbox.documents.document import (
+    MAX_FILES,
+    MAX_TITLE,
+    Document,
+    Page,
+    UnreadableDocument,
+    documents,
+    read,
+)
 from activities.toolbox.documents.extra import MissingPackage
 
 
@@ -246,7 +254,7 @@ class Library:
             signature = ()  # it may change again within the resolution of the clock
         try:
             document = read(path)
-        except (Unreadable, MissingPackage) as why:
+        except (UnreadableDocument, MissingPackage) as why:
             self._entries[name] = _Entry(signature, [str(why)], expires=time.monotonic() + self._forgive)
             return
         cut = passages(name, document)

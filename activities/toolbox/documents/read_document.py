@@ -7,7 +7,7 @@ from activities.toolbox.documents.excerpt import DocumentText
 from activities.toolbox.injection import Documents
 
 
-class Wanted(BaseModel):
+class DocumentName(BaseModel):
     """Which document, and from where on."""
 
     name: str = Field(description="The file, as search names it, e.g. refund-policy.md", min_length=1, max_length=400)
@@ -15,6 +15,6 @@ class Wanted(BaseModel):
 
 
 @tool.read(timeout=60, untrusted=True)
-def read_document(args: Wanted, documents: Documents) -> DocumentText:
+def read_document(args: DocumentName, documents: Documents) -> DocumentText:
     """Read one of the task's documents (Markdown, text, HTML, PDF) by its name; long ones page by page."""
     return documents.read(args.name, args.page)

@@ -34,7 +34,7 @@ class PageAddress(BaseModel):
     url: str = Field(description="The whole address, e.g. https://example.org/prices", max_length=MAX_URL)
 
 
-class Page(BaseModel):
+class WebPage(BaseModel):
     """The text of a page."""
 
     url: str
@@ -52,7 +52,7 @@ class Page(BaseModel):
 
 
 @tool.read(untrusted=True)
-async def fetch_page(args: PageAddress, web: Web) -> Page:
+async def fetch_page(args: PageAddress, web: Web) -> WebPage:
     """Fetch one web page or text file by its http(s) address; returns its title and its text, cut when it is long."""
     async with web.get(args.url) as answer:
         media = _media_type(answer)
@@ -64,7 +64,7 @@ async def fetch_page(args: PageAddress, web: Web) -> Page:
         words = await asyncio.to_thread(html.text_of, body.content, charset=encoding)
     else:
         words = _plain(body.content, encoding)
-    return Page(
+    return WebPage(
         url=str(answer.url),
         status=answer.status_code,
         content_type=media,
@@ -96,13 +96,13 @@ def _media_type(answer: httpx2.Response) -> str:
     return media
 
 
-def _plain(content: bytes, encoding: str) -> html.Page:
+def _plain(content: bytes, encoding: str) -> html.HtmlText:
     """The beginning of a text without markup; no encoding takes more than four bytes a character."""
     text = content[: 4 * (MAX_TEXT + 1)].decode(encoding, errors="replace")
-    return html.Page("", _CONTROL.sub(" ", "\n".join(text.splitlines())), is_cut=False)
+    return html.HtmlText("", _CONTROL.sub(" ", "\n".join(text.splitlines())), is_cut=False)
 
 
-def _cut(body: Body, words: html.Page) -> str:
+def _cut(body: Body, words: html.HtmlText) -> str:
     if len(words.text) > MAX_TEXT:
         return f"cut after {MAX_TEXT:,} characters"
     return body.cut or ("cut where its text became too long" if words.is_cut else "")

@@ -141,7 +141,7 @@ MAX_EXTRACT = 8_000
 CALL = "extracted"
 
 
-class Wanted(BaseModel):
+class Extraction(BaseModel):
     """What to take out of what."""
 
     text: str = Field(description="The text itself, e.g. the text of a document or page", max_length=MAX_ASKED)
@@ -152,7 +152,7 @@ class Wanted(BaseModel):
 
 
 @tool.read(timeout=120, tokens=most(MAX_EXTRACT), tokens_overhead=overhead(MAX_EXTRACT))
-async def extract(args: Wanted, model: LanguageModel) -> JsonValue:
+async def extract(args: Extraction, model: LanguageModel) -> JsonValue:
     """Take values out of a text, in the form of a JSON schema; its result is such a value, e.g. {"total": 24.5}.
 
     A value that does not keep the schema is `unexpected_result`, with what is wrong, and not asked for again here: the
@@ -179,7 +179,7 @@ MAX_SUMMARY = 4_000
 """Tokens: twenty sentences, and thinking."""
 
 
-class Told(extractive.Summary):
+class SummaryWithMethod(extractive.Summary):
     """A summary, and how it was made."""
 
     method: Literal["model", "key_sentences"]
@@ -187,20 +187,20 @@ class Told(extractive.Summary):
 
 
 @tool.read
-def key_sentences(args: extractive.Lengthy) -> Told:
+def key_sentences(args: extractive.LongText) -> SummaryWithMethod:
     """Pick the most telling sentences of an English text, word for word."""
-    return Told(**extractive.summarise(args).model_dump(), method="key_sentences")
+    return SummaryWithMethod(**extractive.summarise(args).model_dump(), method="key_sentences")
 
 
 @tool.read(fallback=key_sentences, timeout=120, tokens=most(MAX_SUMMARY), tokens_overhead=overhead(MAX_SUMMARY))
-async def summarise(args: extractive.Lengthy, model: LanguageModel) -> Told:
+async def summarise(args: extractive.LongText, model: LanguageModel) -> SummaryWithMethod:
     """Summarise a text in a few sentences, in its own language."""
     of = len(extractive.sentences(args.text))
     if not of:
         raise Refused(extractive.NOTHING, code="invalid_input")
     told = f"Sentences: {args.sentences} at most.\n{whole('text', args.text)}"
     summary = await text(model, SUMMARISE, told, MAX_SUMMARY)
-    return Told(summary=summary, sentences=len(extractive.sentences(summary)), of=of, method="model")
+    return SummaryWithMethod(summary=summary, sentences=len(extractive.sentences(summary)), of=of, method="model")
 
 
 __all__ = ["TOOLS", "compose", "extract", "key_sentences", "summarise"]

@@ -24,7 +24,7 @@ SIGNIFICANT = 0.05
 NOTHING = "There is nothing to summarise: give the text itself."
 
 
-class Lengthy(BaseModel):
+class LongText(BaseModel):
     """What to summarise."""
 
     text: str = Field(description="The text itself, e.g. the text of a document or page", max_length=MAX_TEXT)
@@ -42,7 +42,7 @@ class Summary(BaseModel):
 
 
 @tool.read
-def summarise(args: Lengthy) -> Summary:
+def summarise(args: LongText) -> Summary:
     """Summarise an English text by its most telling sentences, word for word."""
     there = sentences(args.text)
     if not there:

@@ -6,9 +6,9 @@ import pytest
 
 from examples.desk.papers import (
     Delete,
+    DocumentName,
     DocumentsOf,
     Paper,
-    Wanted,
     delete_document,
     list_documents,
     missing,
@@ -24,7 +24,7 @@ EXAMPLES = Path(__file__).parents[3] / "examples" / "documents"
 async def read(desk: Desk, name: str, folder: Path | None = EXAMPLES, page: int = 1) -> DocumentText:
     """The kind `read_document` of the desk, with a folder of documents or without."""
     async with desk.engine.begin() as tx:
-        return await read_document(Wanted(name=name, page=page), tx, Documents(folder))
+        return await read_document(DocumentName(name=name, page=page), tx, Documents(folder))
 
 
 async def refusal(desk: Desk, name: str, folder: Path | None = EXAMPLES) -> Refused:
