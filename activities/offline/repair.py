@@ -75,7 +75,7 @@ def rejection_reason(reasons: tuple[str, ...]) -> str:
     return f"The plan may not be run, and no rule changes it: {'; '.join(reasons)[:2000]}."
 
 
-class _Call(NamedTuple):
+class _CallKey(NamedTuple):
     kind: str
     args: str
     """As canonical JSON."""
@@ -91,7 +91,7 @@ class _Change(NamedTuple):
 class _Repair:
     """One attempt to make a new plan; calls that are `rejected` or failed before are not made again."""
 
-    def __init__(self, situation: Situation, kinds: Mapping[str, Kind], rejected: frozenset[_Call]) -> None:
+    def __init__(self, situation: Situation, kinds: Mapping[str, Kind], rejected: frozenset[_CallKey]) -> None:
         self._situation = situation
         self._kinds = kinds
         self._unfinished = unfinished_steps(situation)
@@ -104,7 +104,7 @@ class _Repair:
         self._new_ids = _ids_of_retries(self._unfinished, {one.step.id for one in situation.records})
         self._new_ids |= {id: done.step.id for id, done in self._done.items()}
         self._because: list[str] = []
-        self.calls: dict[str, _Call] = {}
+        self.calls: dict[str, _CallKey] = {}
         """The call of each new step, by its id."""
 
     def plan(self) -> NewSteps:
@@ -124,7 +124,7 @@ class _Repair:
         elif call in self._excluded:
             if change := self._alternative(record) or self._later_item(record):
                 made, name = _args_of(record), change.argument
-                call = _Call(kind, canonical({**made, name: change.value}))
+                call = _CallKey(kind, canonical({**made, name: change.value}))
                 args, title = {**args, name: change.planned}, _new_title(record, made[name], name, change.value)
             elif not self._may_repeat(record):
                 kind, call = self._other_kind(record)
@@ -138,7 +138,7 @@ class _Repair:
         """The first alternative whose call has not failed and that no other step of this plan takes."""
         failed, args = self._failed_record(record), _args_of(record)
         for alternative in find_alternatives(args, self._observed(failed)):
-            call = _Call(record.step.kind, canonical({**args, alternative.argument: alternative.value}))
+            call = _CallKey(record.step.kind, canonical({**args, alternative.argument: alternative.value}))
             if call in self._excluded or call in self._planned:
                 continue
             self._check_overwriting(record, alternative, failed)
@@ -156,7 +156,7 @@ class _Repair:
         results = {one.step.id: one.result for one in done}
         failed, args = self._failed_record(record), _args_of(record)
         for item in find_later_items(record.step.args, results):
-            if _Call(record.step.kind, canonical({**args, item.argument: item.value})) not in self._excluded:
+            if _CallKey(record.step.kind, canonical({**args, item.argument: item.value})) not in self._excluded:
                 self._because.append(f"{self._rejection(failed)}; {item.source} found {str(item.value)[:80]!r} as well")
                 return _Change(item.argument, item.reference, item.value)
         return None
@@ -185,7 +185,7 @@ class _Repair:
             )
             raise NoRepair(f"{record.step.id} cannot be done{self._why(failed)} {reason}")
 
-    def _other_kind(self, record: StepRecord) -> tuple[str, _Call]:
+    def _other_kind(self, record: StepRecord) -> tuple[str, _CallKey]:
         """Another kind that answers the same question.
 
         Raises:
@@ -193,7 +193,7 @@ class _Repair:
         """
         step, failed = record.step, self._failed_record(record)
         for kind in interchangeable_kinds(step, self._kinds, self._situation.down):
-            call = _Call(kind, canonical(_args_of(record)))
+            call = _CallKey(kind, canonical(_args_of(record)))
             if call not in self._excluded:
                 self._because.append(f"{self._rejection(failed)}; {kind} serves the same purpose")
                 return kind, call
@@ -324,8 +324,8 @@ def _args_of(record: StepRecord) -> dict[str, JsonValue]:
     return record.step.args if record.args is None else record.args
 
 
-def _call_of(record: StepRecord) -> _Call:
-    return _Call(record.step.kind, canonical(_args_of(record)))
+def _call_of(record: StepRecord) -> _CallKey:
+    return _CallKey(record.step.kind, canonical(_args_of(record)))
 
 
 def _ids_of_retries(records: list[StepRecord], taken: set[str]) -> dict[str, str]:
