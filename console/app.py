@@ -1,5 +1,9 @@
 """The command line: the commands in their groups; `start` is also reached by a bare `--task`."""
 
+import functools
+import inspect
+from collections.abc import Callable, Coroutine
+from dataclasses import fields
 from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
@@ -7,7 +11,8 @@ from typing import Annotated, Any, NamedTuple
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from console.options import with_common
+from console.entry import run as run_to_end
+from console.options import Common
 
 
 class Entry(NamedTuple):
@@ -131,6 +136,28 @@ def load(name: str) -> Any:
     alone = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode="rich")
     _register(alone, name, with_common(getattr(module, f"{name}_command")))
     return typer.main.get_command(alone)
+
+
+def with_common(work: Callable[..., Coroutine[Any, Any, int]]) -> Callable[..., None]:
+    """Make a command of a coroutine function whose last parameter is `common: Common`; it returns the exit code.
+
+    Typer reads options from a signature; the fields of `Common` are added to the function's own.
+    """
+    own = [one for one in inspect.signature(work, eval_str=True).parameters.values() if one.name != "common"]
+    shared = [
+        inspect.Parameter(field.name, inspect.Parameter.KEYWORD_ONLY, default=field.default, annotation=field.type)
+        for field in fields(Common)
+    ]
+
+    @functools.wraps(work)
+    def run(**given: Any) -> None:
+        common = Common(**{field.name: given.pop(field.name) for field in fields(Common)})
+        raise typer.Exit(run_to_end(functools.partial(work, **given, common=common)))
+
+    parameters = [one.replace(kind=inspect.Parameter.KEYWORD_ONLY) for one in own] + shared
+    run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]  # what inspect looks for first
+    run.__annotations__ = {one.name: one.annotation for one in parameters}
+    return run
 
 
 def _register(typer_app: typer.Typer, name: str, function: Any) -> None:

@@ -1,10 +1,7 @@
 """The options that every command has: the server, the task queue, and the form of the output."""
 
-import functools
-import inspect
-from collections.abc import Callable, Coroutine
-from dataclasses import dataclass, fields, replace
-from typing import TYPE_CHECKING, Annotated, Any
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -55,27 +52,3 @@ class Common:
     async def at(self, task: "Handle") -> "Common":
         """The same options with the queue of a task, since only workers of that queue can answer for it."""
         return replace(self, queue=(await task.describe()).task_queue)
-
-
-def with_common(work: Callable[..., Coroutine[Any, Any, int]]) -> Callable[..., None]:
-    """Make a command of a coroutine function whose last parameter is `common: Common`; it returns the exit code.
-
-    Typer reads options from a signature; the fields of `Common` are added to the function's own.
-    """
-    own = [one for one in inspect.signature(work, eval_str=True).parameters.values() if one.name != "common"]
-    shared = [
-        inspect.Parameter(field.name, inspect.Parameter.KEYWORD_ONLY, default=field.default, annotation=field.type)
-        for field in fields(Common)
-    ]
-
-    @functools.wraps(work)
-    def run(**given: Any) -> None:
-        from console.entry import run as run_to_the_end
-
-        common = Common(**{field.name: given.pop(field.name) for field in fields(Common)})
-        raise typer.Exit(run_to_the_end(functools.partial(work, **given, common=common)))
-
-    parameters = [one.replace(kind=inspect.Parameter.KEYWORD_ONLY) for one in own] + shared
-    run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]  # what inspect looks for first
-    run.__annotations__ = {one.name: one.annotation for one in parameters}
-    return run
