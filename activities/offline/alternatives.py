@@ -20,8 +20,7 @@ from workflows.plan import Unresolved, resolve
 OFFERING = ("", "free", "available", "open", "wider", "alternatives", "options", "choices", "suggestions")
 """Names of lists whose items can be had; an observation that is itself a list has no name."""
 NOT_OFFERED = ("taken", "busy", "booked", "unavailable", "blocked", "closed", "skipped")
-UPPER, LOWER = ("at_most", "max"), ("at_least", "min")
-"""How the names of arguments begin that set a limit."""
+UPPER, LOWER = ("at_most", "max"), ("at_least", "min")  # how the names of arguments begin that set a limit
 MAX_NUMBER = 10**30
 MAX_ITEMS = 100
 
@@ -42,7 +41,6 @@ class LaterItem(NamedTuple):
     reference: dict[str, JsonValue]
     value: JsonValue
     source: str
-    """The step that found it."""
 
 
 def find_alternatives(args: Mapping[str, JsonValue], observed: JsonValue) -> Iterator[Alternative]:
@@ -152,7 +150,6 @@ def _lists(value: JsonValue) -> Iterator[tuple[str, list[JsonValue]]]:
 
 
 def _objects_with(value: JsonValue, field: str) -> Iterator[dict[str, JsonValue]]:
-    """All objects with this field."""
     waiting = [value]
     while waiting:
         one = waiting.pop(0)
@@ -223,7 +220,6 @@ def _keeps(name: str, limit: JsonValue, value: JsonValue) -> bool:
 
 
 def _number(value: JsonValue) -> Decimal | None:
-    """A number, also one that is written as text."""
     if isinstance(value, bool) or not isinstance(value, str | int | float):
         return None
     try:

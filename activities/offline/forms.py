@@ -6,46 +6,91 @@ ambiguous part is read by no form, rather than guessed.
 """
 
 import re
+from collections.abc import Callable
 from datetime import date, time
 from decimal import ROUND_DOWN, Decimal
 
 from pydantic import JsonValue
 
 from activities.offline.grammar import (
-    BOOKED_DAY,
-    BOOKED_NAME,
-    BOOKING,
-    CONTENT,
     CUSTOMER,
-    CUSTOMER_ID,
-    CUSTOMER_VERSION,
-    DOCUMENT,
-    FILE,
-    IT,
-    NAME,
-    NUMBER,
-    ORDER,
-    PAGE,
-    QUOTED,
-    SUMMARY,
-    TEXT,
-    THEM,
     WEEKDAYS,
     CallResult,
     Calls,
+    Form,
     PlannedCall,
     Pronoun,
+    Read,
+    Referent,
     Value,
     format_time,
-    make_form,
-    name_or_pronoun,
-    number_or_pronoun,
     parse_day,
     parse_time,
-    pronoun,
     unquote,
 )
 from activities.toolbox.expressions.expression import unknown_words
+
+NUMBER = Referent(
+    "the number of an earlier calculation, price or order",
+    "Write the number instead",
+    {"calculate": "value", "get_price": "price", "purchase": "total", "refund": "total"},
+)
+_TEXTS = {"search": "hits.0.text", "read_document": "text", "fetch_page": "text"}
+TEXT = Referent("a text that was found, read or fetched before", "Name the document or the URL instead", _TEXTS)
+CONTENT = Referent(
+    "a text or a number that an earlier clause brings",
+    "Write the text in quotation marks instead",
+    {**_TEXTS, "summarise": "summary", "calculate": "value"},
+)
+SUMMARY = Referent(
+    "the summary that an earlier clause makes", "Ask for it first: summarise document NAME", {"summarise": "summary"}
+)
+PAGE = Referent("the page that an earlier clause fetches", "Ask for it first: fetch URL", {"fetch_page": "text"})
+DOCUMENT = Referent("a document that was searched for before", "Name the document instead", {"search": "hits.0.path"})
+BOOKING = Referent("a booking that was made before", "Write its number instead, as in booking 12", {"book_slot": "id"})
+BOOKED_DAY = Referent(BOOKING.description, BOOKING.remedy, {"book_slot": "day", "list_bookings": "bookings.0.day"})
+BOOKED_NAME = Referent(BOOKING.description, BOOKING.remedy, {"book_slot": "name", "list_bookings": "bookings.0.name"})
+ORDER = Referent("an order that was made before", "Write its number instead, as in order 12", {"purchase": "id"})
+_FOUND = "a customer that was found by its id before (by a name several may be found)"
+_FIND = "Write the id instead, as in customer C-0001"
+CUSTOMER_ID = Referent(_FOUND, _FIND, {"find_customer": "customers.0.id", "update_customer": "id"})
+CUSTOMER_VERSION = Referent(_FOUND, _FIND, {"find_customer": "customers.0.version", "update_customer": "version"})
+
+IT = r"(?:it|that|the\s+result)"
+THEM = r"(?:them|these|those|the\s+results)"
+QUOTED = r"\"[^\"]+\"|\u201c[^\u201d]+\u201d|'[^']+'"
+_WORD = r"[^\s\"'\u201c\u201d,;]+"
+NAME = rf"(?:{QUOTED}|{_WORD})"  # one word, or several in quotation marks
+FILE = rf"(?:{QUOTED}|(?=\S*[^\s.,;][.\-_/][^\s.,;]){_WORD})"
+"""A name that cannot be another word of the sentence: with a dot or a dash, or in quotation marks."""
+
+
+def pronoun(said: str, referent: Referent) -> Pronoun | None:
+    if re.fullmatch(IT, said, re.IGNORECASE):
+        return Pronoun(referent)
+    return Pronoun(referent, is_plural=True) if re.fullmatch(THEM, said, re.IGNORECASE) else None
+
+
+def number_or_pronoun(said: str, referent: Referent) -> JsonValue | Pronoun:
+    digits = re.search(r"[0-9]+", said)
+    if digits:
+        return int(digits.group())
+    return Pronoun(referent, is_plural=bool(re.fullmatch(THEM, said, re.IGNORECASE)))
+
+
+def _form(kinds: str, spelling: str, example: str, pattern: str, read: Read) -> Form:
+    return Form(tuple(kinds.split()), spelling, example, re.compile(pattern, re.IGNORECASE | re.DOTALL), read)
+
+
+def _listing(kind: str, id: str, argument: str, link: str, read: Callable[[str], str]) -> Read:
+    """Make the function for a list that may be limited by one argument, as in `list the orders of A-17`."""
+
+    def calls(found: re.Match[str], _today: date) -> Calls:
+        value = read(found[argument]) if found[argument] else ""
+        return (PlannedCall(kind, id, {argument: value} if value else {}, f"{id} {link} {value}" if value else id),)
+
+    return calls
+
 
 _ON = rf"today|tomorrow|(?:(?:this|next)\s+)?(?:{'|'.join(WEEKDAYS)})"
 _PART = re.compile(rf"(?:^|(?<!next)(?<!this)\s+)(?=(?:for|on|at|{_ON})\b)", re.IGNORECASE)
@@ -100,12 +145,10 @@ def _move(found: re.Match[str], today: date) -> Calls | None:
     if to is None or (isinstance(booking, Pronoun) and booking.is_plural):
         return None
     day, at = to
-    what = f"booking {booking}" if isinstance(booking, int) else "{it}"
-    is_looked_up = isinstance(booking, int)
-    look = (PlannedCall("list_bookings", "booking", {"booking": booking}, what),) if is_looked_up else ()
-    name, its_day = (
-        CallResult(0, referent) if is_looked_up else Pronoun(referent) for referent in (BOOKED_NAME, BOOKED_DAY)
-    )
+    is_id = isinstance(booking, int)
+    what = f"booking {booking}" if is_id else "{it}"
+    look = (PlannedCall("list_bookings", "booking", {"booking": booking}, what),) if is_id else ()
+    name, its_day = (CallResult(0, one) if is_id else Pronoun(one) for one in (BOOKED_NAME, BOOKED_DAY))
     args = {"day": day.isoformat() if day else its_day, "at": format_time(at), "name": name}
     book = PlannedCall("book_slot", "move", args, f"{what} to {f'{day} ' if day else ''}{format_time(at)}")
     return (*look, book, PlannedCall("cancel_booking", "cancel", {"booking": booking}, f"cancel {what}", is_last=True))
@@ -131,47 +174,41 @@ def _cancel(found: re.Match[str], _today: date) -> Calls:
     return (PlannedCall("cancel_booking", "cancel", {"booking": booking}, f"cancel {what}"),)
 
 
-def _list_bookings(found: re.Match[str], _today: date) -> Calls:
-    name = _name(found["name"]) if found["name"] else ""
-    title = f"bookings for {name}" if name else "bookings"
-    return (PlannedCall("list_bookings", "bookings", {"name": name} if name else {}, title),)
-
-
 CALENDAR = (
-    make_form(
+    _form(
         "book_slot",
         "book a slot [for NAME] [on DATE] at 14:00",
         "book a slot for the team on Friday at 14:00",
         r"(?:book|reserve)(?:\s+(?:me|us))?(?:\s+(?:an?|the|one))?(?:\s+free)?\s+(?:time\s+)?slot\b(?P<rest>.*)",
         _book,
     ),
-    make_form(
+    _form(
         "list_bookings book_slot cancel_booking",
         "move booking 12 to [DATE] 15:00",
         "move booking 12 to Monday 15:00",
         rf"(?:move|reschedule)\s+(?P<booking>{_BOOKING}|{IT})\s+to\s+(?P<to>.+)",
         _move,
     ),
-    make_form(
+    _form(
         "cancel_booking",
         "cancel booking 12",
         "book a slot at 14:00, book a slot at 15:00, then cancel them",
         rf"cancel\s+(?P<booking>{_BOOKING}|{IT}|{THEM})",
         _cancel,
     ),
-    make_form(
+    _form(
         "list_slots",
         "list the free slots [on DATE]",
         "list the free slots on 24 November",
         r"(?:list|show)(?:\s+(?:me|us))?(?:\s+(?:all|the|any))*(?:\s+(?:free|open|available))?\s+slots\b(?P<rest>.*)",
         _list_slots,
     ),
-    make_form(
+    _form(
         "list_bookings",
         "list the bookings [for NAME]",
         "list the bookings for Ada",
         r"(?:list|show)(?:\s+(?:me|us))?(?:\s+(?:all|the|my|our))*\s+bookings(?:\s+(?:for|of)\s+(?P<name>.+))?",
-        _list_bookings,
+        _listing("list_bookings", "bookings", "name", "for", _name),
     ),
 )
 
@@ -188,21 +225,13 @@ def _search(found: re.Match[str], _today: date) -> Calls | None:
     return (PlannedCall("search", "search", {"query": query}, query),) if query else None
 
 
-def _fetch(found: re.Match[str], _today: date) -> Calls:
-    return (PlannedCall("fetch_page", "fetch", {"url": found["url"]}, found["url"]),)
-
-
 def _read(found: re.Match[str], _today: date) -> Calls:
-    name = name_or_pronoun(found["name"], DOCUMENT)
-    return (
-        PlannedCall(
-            "read_document", "read", {"name": name}, "read {it}" if isinstance(name, Pronoun) else f"read {name}"
-        ),
-    )
+    name = pronoun(found["name"], DOCUMENT) or unquote(found["name"])
+    title = "read {it}" if isinstance(name, Pronoun) else f"read {name}"
+    return (PlannedCall("read_document", "read", {"name": name}, title),)
 
 
 def _summarise(found: re.Match[str], _today: date) -> Calls | None:
-    """Summarise an earlier text, or read one first."""
     said, count = found["what"], found["count"]
     sentences: dict[str, Value] = {"sentences": int(count)} if count else {}
     text = pronoun(said, TEXT)
@@ -213,10 +242,8 @@ def _summarise(found: re.Match[str], _today: date) -> Calls | None:
         first = PlannedCall("fetch_page", "fetch", {"url": name}, name)
     else:
         first = PlannedCall("read_document", "read", {"name": name}, f"read {name}")
-    return (
-        first,
-        PlannedCall("summarise", "summarise", {"text": CallResult(0, TEXT), **sentences}, f"summary of {name}"),
-    )
+    args = {"text": CallResult(0, TEXT), **sentences}
+    return (first, PlannedCall("summarise", "summarise", args, f"summary of {name}"))
 
 
 def _save(found: re.Match[str], _today: date) -> Calls | None:
@@ -227,19 +254,13 @@ def _save(found: re.Match[str], _today: date) -> Calls | None:
     return (PlannedCall("write_file", "save", {"name": name, "content": content}, f"save {name}"),)
 
 
-def _list_papers(found: re.Match[str], _today: date) -> Calls:
-    query = unquote(found["query"]) if found["query"] else ""
-    title = f"documents about {query}" if query else "documents"
-    return (PlannedCall("list_documents", "documents", {"query": query} if query else {}, title),)
-
-
 def _delete(found: re.Match[str], _today: date) -> Calls:
     name = unquote(found["name"])
     return (PlannedCall("delete_document", "delete", {"document": name}, f"delete {name}"),)
 
 
 PAPERS = (
-    make_form(
+    _form(
         "search",
         "search the documents for WORDS",
         "search the documents for the refund policy",
@@ -247,21 +268,21 @@ PAPERS = (
         rf"|find\s+(?P<named>.+?)\s+in\s+{_DOCUMENTS}",
         _search,
     ),
-    make_form(
+    _form(
         "fetch_page",
         "fetch URL",
         "fetch https://example.org/prices",
         rf"(?:fetch|get|open|load|download|read)\s+(?:(?:the\s+)?(?:web\s*)?(?:page|url|site)\s+)?(?P<url>{_URL})",
-        _fetch,
+        lambda found, _today: (PlannedCall("fetch_page", "fetch", {"url": found["url"]}, found["url"]),),
     ),
-    make_form(
+    _form(
         "read_document",
         "read document NAME",
         "search the documents for refunds then read it",
         rf"(?:read|open)\s+(?:{_DOCUMENT}|(?={IT}\b|{THEM}\b|{FILE}))(?P<name>{IT}|{NAME})",
         _read,
     ),
-    make_form(
+    _form(
         "read_document summarise",
         "summarise document NAME [in 3 sentences]",
         "read refund-policy.md, summarise it in 2 sentences and save it to summary.md",
@@ -270,7 +291,7 @@ PAPERS = (
         r"(?:\s+in\s+(?P<count>[1-9]|1[0-9]|20)\s+sentences?)?",
         _summarise,
     ),
-    make_form(
+    _form(
         "write_file",
         "save it to FILE",
         "fetch https://example.org/prices then save it to prices.md",
@@ -278,15 +299,15 @@ PAPERS = (
         rf"\s+(?:to|in|into|as)\s+(?:(?:the\s+|a\s+)?file\s+)?(?P<name>{NAME})",
         _save,
     ),
-    make_form(
+    _form(
         "list_documents",
         "list the documents [about WORD]",
         "list the documents about returns",
         r"(?:list|show)(?:\s+(?:me|us))?(?:\s+(?:all|the|my|our))*\s+documents"
         r"(?:\s+(?:about|on|named|called)\s+(?P<query>.+))?",
-        _list_papers,
+        _listing("list_documents", "documents", "query", "about", unquote),
     ),
-    make_form(
+    _form(
         "delete_document",
         "delete document NAME",
         "delete document returns-checklist",
@@ -304,7 +325,6 @@ _CHANGE = re.compile(rf"(?P<field>{_FIELD})(?:\s+(?:to|is)\b|\s*[:=])?\s+(?P<val
 
 
 def _article(said: str) -> str:
-    """A stock code in capitals, or a name as it was written."""
     words = unquote(said)
     return words.upper() if re.fullmatch(r"[A-Za-z]{1,3}-[0-9]+", words) else words
 
@@ -332,11 +352,6 @@ def _refund(found: re.Match[str], _today: date) -> Calls:
     return (PlannedCall("refund", "refund", {"order": order}, title),)
 
 
-def _list_orders(found: re.Match[str], _today: date) -> Calls:
-    sku = _article(found["sku"]) if found["sku"] else ""
-    return (PlannedCall("list_orders", "orders", {"sku": sku} if sku else {}, f"orders of {sku}" if sku else "orders"),)
-
-
 def _find(found: re.Match[str], _today: date) -> Calls | None:
     query = unquote(found["query"])
     query = query.upper() if re.fullmatch(CUSTOMER, query.upper()) else query
@@ -348,17 +363,14 @@ def _change(found: re.Match[str], _today: date) -> Calls | None:
     changes = _changes(found["changes"])
     if changes is None:
         return None
+    args: dict[str, Value]
     title = ", ".join(f"{field} {value}" for field, value in changes.items())
     if not found["id"]:
-        which: dict[str, Value] = {
-            "customer": Pronoun(CUSTOMER_ID),
-            "version": Pronoun(CUSTOMER_VERSION),
-            "changes": changes,
-        }
-        return (PlannedCall("update_customer", "update", which, f"{{it}}: {title}"),)
+        args = {"customer": Pronoun(CUSTOMER_ID), "version": Pronoun(CUSTOMER_VERSION), "changes": changes}
+        return (PlannedCall("update_customer", "update", args, f"{{it}}: {title}"),)
     id = found["id"].upper()
     look = PlannedCall("find_customer", "customer", {"query": id}, f"customer {id}")
-    args: dict[str, Value] = {"customer": id, "version": CallResult(0, CUSTOMER_VERSION), "changes": changes}
+    args = {"customer": id, "version": CallResult(0, CUSTOMER_VERSION), "changes": changes}
     return (look, PlannedCall("update_customer", "update", args, f"{id}: {title}"))
 
 
@@ -377,14 +389,14 @@ def _changes(said: str) -> dict[str, JsonValue] | None:
 
 
 SHOP = (
-    make_form(
+    _form(
         "get_price",
         "get the price of A-17",
         "get the price of A-17 and calculate 3 * it",
         r"(?:get|check|look\s+up|show(?:\s+me)?|what(?:['\u2019]s|\s+is))\s+(?:the\s+)?price\s+(?:of|for)\s+(?P<sku>.+)",
         _price,
     ),
-    make_form(
+    _form(
         "purchase",
         "buy 2 of A-17 for at most 24.50 [each | in all]",
         "buy 2 of A-17 for at most 24.50 each",
@@ -393,28 +405,28 @@ SHOP = (
         r"(?:\s+(?:(?P<each>each|apiece|per\s+piece|a\s+piece)|(?P<all>in\s+all|in\s+total|all\s+together|together)))?",
         _buy,
     ),
-    make_form(
+    _form(
         "refund",
         "refund order 12",
         "buy 1 of A-17 for at most 24.50 then refund it",
         rf"refund\s+(?P<order>{_ORDER}|{IT}|{THEM})",
         _refund,
     ),
-    make_form(
+    _form(
         "list_orders",
         "list the orders [of A-17]",
         "list the orders of A-17",
         r"(?:list|show)(?:\s+(?:me|us))?(?:\s+(?:all|the|my|our|latest))*\s+orders(?:\s+(?:for|of)\s+(?P<sku>.+))?",
-        _list_orders,
+        _listing("list_orders", "orders", "sku", "of", _article),
     ),
-    make_form(
+    _form(
         "find_customer",
         "find customer NAME",
         "find customer Ada Brook",
         r"(?:find|look\s+up|look\s+for)\s+(?:the\s+)?customer\s+(?P<query>.+)",
         _find,
     ),
-    make_form(
+    _form(
         "find_customer update_customer",
         "update customer C-0001: e-mail X [, phone X] [, name X]",
         "update customer C-0001: e-mail ada@mail.example, phone +49 30 1234567",
@@ -435,14 +447,14 @@ def _calculation(found: re.Match[str], _today: date) -> Calls | None:
 
 
 NUMBERS = (
-    make_form(
+    _form(
         "calculate",
         "calculate 18% of 2450",
         "calculate 18% of 2450 then calculate 10% of it",
         r"(?:calculate|compute|work\s+out)\s+(?P<expression>.+)",
         _calculation,
     ),
-    make_form(
+    _form(
         "calculate",
         "what is 18% of 2450 (for other questions: search the documents for WORDS)",
         "what is 18% of 2450",

@@ -17,8 +17,7 @@ from pydantic import JsonValue
 
 from workflows.plan import Step
 
-LOOK_AHEAD = 300
-"""Characters after a joint that are enough to see whether a clause begins there."""
+LOOK_AHEAD = 300  # characters after a joint that are enough to see whether a clause begins there
 _QUOTED = r"\"[^\"]*\"|\u201c[^\u201d]*\u201d|\u00ab[^\u00bb]*\u00bb|(?<!\w)'[^']*'(?!\w)"
 _URL = r"https?://\S+?(?=[.,;:?!)]*(?:\s|$))"
 _JOINT = re.compile(
@@ -61,7 +60,6 @@ def strip_politeness(text: str) -> str:
 
 
 def unquote(text: str) -> str:
-    """A text without the quotation marks around it."""
     text = text.strip(" ,")
     return text[1:-1].strip() if re.fullmatch(_QUOTED, text) else text
 
@@ -123,7 +121,6 @@ def parse_time(text: str) -> time | None:
 
 
 def format_time(at: time) -> str:
-    """A time as `14:00`."""
     return f"{at:%H:%M}"
 
 
@@ -136,7 +133,6 @@ class Referent:
     remedy: str
     """What to write if no earlier clause has such a thing."""
     paths: Mapping[str, str]
-    """Where the result of a kind has it."""
 
     def path(self, step: Step) -> str | None:
         """Where the result of this step has it; None if it has none."""
@@ -146,32 +142,6 @@ class Referent:
 
 CUSTOMER = r"[A-Z]{1,4}-[0-9]{1,12}"
 """The id of a customer; a name may find several customers, and a change must not hit the wrong one."""
-
-NUMBER = Referent(
-    "the number of an earlier calculation, price or order",
-    "Write the number instead",
-    {"calculate": "value", "get_price": "price", "purchase": "total", "refund": "total"},
-)
-_TEXTS = {"search": "hits.0.text", "read_document": "text", "fetch_page": "text"}
-TEXT = Referent("a text that was found, read or fetched before", "Name the document or the URL instead", _TEXTS)
-CONTENT = Referent(
-    "a text or a number that an earlier clause brings",
-    "Write the text in quotation marks instead",
-    {**_TEXTS, "summarise": "summary", "calculate": "value"},
-)
-SUMMARY = Referent(
-    "the summary that an earlier clause makes", "Ask for it first: summarise document NAME", {"summarise": "summary"}
-)
-PAGE = Referent("the page that an earlier clause fetches", "Ask for it first: fetch URL", {"fetch_page": "text"})
-DOCUMENT = Referent("a document that was searched for before", "Name the document instead", {"search": "hits.0.path"})
-BOOKING = Referent("a booking that was made before", "Write its number instead, as in booking 12", {"book_slot": "id"})
-BOOKED_DAY = Referent(BOOKING.description, BOOKING.remedy, {"book_slot": "day", "list_bookings": "bookings.0.day"})
-BOOKED_NAME = Referent(BOOKING.description, BOOKING.remedy, {"book_slot": "name", "list_bookings": "bookings.0.name"})
-ORDER = Referent("an order that was made before", "Write its number instead, as in order 12", {"purchase": "id"})
-_FOUND = "a customer that was found by its id before (by a name several may be found)"
-_FIND = "Write the id instead, as in customer C-0001"
-CUSTOMER_ID = Referent(_FOUND, _FIND, {"find_customer": "customers.0.id", "update_customer": "id"})
-CUSTOMER_VERSION = Referent(_FOUND, _FIND, {"find_customer": "customers.0.version", "update_customer": "version"})
 
 
 @dataclass(frozen=True)
@@ -187,7 +157,6 @@ class CallResult:
     """The result of an earlier call of the same clause."""
 
     call: int
-    """The call's position in the clause."""
     referent: Referent
 
 
@@ -199,7 +168,6 @@ class PlannedCall(NamedTuple):
 
     kind: str
     id: str
-    """The id of its first step."""
     args: Mapping[str, Value]
     title: str
     """`{it}` in it becomes the title of the step that the pronoun stands for."""
@@ -229,38 +197,3 @@ class Form:
     def beginning(self) -> re.Pattern[str]:
         """Matches a text that begins with such a clause and continues with others."""
         return re.compile(rf"(?:{self.pattern.pattern})(?=\s*(?:[,;.?!\n]|$)|\s+(?:and|then)\b)", self.pattern.flags)
-
-
-def make_form(kinds: str, spelling: str, example: str, pattern: str, read: Read) -> Form:
-    """A form; `kinds` are names with spaces between them."""
-    return Form(tuple(kinds.split()), spelling, example, re.compile(pattern, re.IGNORECASE | re.DOTALL), read)
-
-
-IT = r"(?:it|that|the\s+result)"
-THEM = r"(?:them|these|those|the\s+results)"
-QUOTED = r"\"[^\"]+\"|\u201c[^\u201d]+\u201d|'[^']+'"
-_WORD = r"[^\s\"'\u201c\u201d,;]+"
-NAME = rf"(?:{QUOTED}|{_WORD})"
-"""One word, or several in quotation marks."""
-FILE = rf"(?:{QUOTED}|(?=\S*[^\s.,;][.\-_/][^\s.,;]){_WORD})"
-"""A name that cannot be another word of the sentence: with a dot or a dash, or in quotation marks."""
-
-
-def pronoun(said: str, referent: Referent) -> Pronoun | None:
-    """The pronoun that `said` is; None if it is none."""
-    if re.fullmatch(IT, said, re.IGNORECASE):
-        return Pronoun(referent)
-    return Pronoun(referent, is_plural=True) if re.fullmatch(THEM, said, re.IGNORECASE) else None
-
-
-def name_or_pronoun(said: str, referent: Referent) -> JsonValue | Pronoun:
-    """A name as it was written, or a pronoun."""
-    return pronoun(said, referent) or unquote(said)
-
-
-def number_or_pronoun(said: str, referent: Referent) -> JsonValue | Pronoun:
-    """The number in `said`, or a pronoun."""
-    digits = re.search(r"[0-9]+", said)
-    if digits:
-        return int(digits.group())
-    return Pronoun(referent, is_plural=bool(re.fullmatch(THEM, said, re.IGNORECASE)))

@@ -7,6 +7,7 @@ date. A result of another shape is no error: the planner then lists its fields.
 from collections.abc import Callable, Iterable, Mapping
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
+from typing import TypeVar
 
 from pydantic import BaseModel, JsonValue
 
@@ -19,8 +20,7 @@ from activities.toolbox.reasoning.compose import Composition
 from activities.toolbox.reasoning.summarise import Summary
 from activities.toolbox.write_file import Written
 
-MAX_LISTED, MAX_TEXT = 8, 400
-"""Items of a list, and characters of a text, that a sentence shows."""
+MAX_LISTED, MAX_TEXT = 8, 400  # items of a list, and characters of a text, that a sentence shows
 
 
 class Booking(BaseModel):
@@ -82,33 +82,28 @@ class Papers(BaseModel):
     documents: list[Paper]
 
 
-def _booked(result: JsonValue, today: date) -> str:
-    booking = Booking.model_validate(result)
-    return f"Booked {format_time(booking.at)} {_day(booking.day, today)}{_whom(booking)}."
+Result = TypeVar("Result", bound=BaseModel)
+Phrase = Callable[[JsonValue, date], str]
 
 
-def _cancelled(result: JsonValue, today: date) -> str:
-    booking = Booking.model_validate(result)
-    return f"Cancelled booking {booking.id}: {format_time(booking.at)} {_day(booking.day, today)}{_whom(booking)}."
+def _phrase(model: type[Result], write: Callable[[Result, date], str]) -> Phrase:
+    return lambda result, today: write(model.model_validate(result), today)
 
 
-def _bookings(result: JsonValue, today: date) -> str:
-    found = Bookings.model_validate(result).bookings
-    words = (
-        f"{one.id} {_day(one.day, today)} {format_time(one.at)} {one.name}{' (cancelled)' if one.cancelled else ''}"
-        for one in found
-    )
-    return f"Bookings: {_several(words)}." if found else "There are no such bookings."
-
-
-def _slots(result: JsonValue, today: date) -> str:
-    slots = Slots.model_validate(result)
+def _slots(slots: Slots, today: date) -> str:
     day = _day(slots.day, today)
     return f"Free {day}: {_several(map(format_time, slots.free))}." if slots.free else f"Nothing is free {day}."
 
 
-def _searched(result: JsonValue, _today: date) -> str:
-    found = Found.model_validate(result)
+def _bookings(found: Bookings, today: date) -> str:
+    words = (
+        f"{one.id} {_day(one.day, today)} {format_time(one.at)} {one.name}{' (cancelled)' if one.cancelled else ''}"
+        for one in found.bookings
+    )
+    return f"Bookings: {_several(words)}." if found.bookings else "There are no such bookings."
+
+
+def _hits(found: Found, _today: date) -> str:
     if not found.hits:
         return f"Nothing was found for {found.query}."
     best = found.hits[0]
@@ -116,108 +111,62 @@ def _searched(result: JsonValue, _today: date) -> str:
     return f"{best.title}: {best.text} ({best.path},{page} line {best.line})"
 
 
-def _calculated(result: JsonValue, _today: date) -> str:
-    calculation = Calculation.model_validate(result)
-    return f"{calculation.expression} = {plain(calculation.value)}."
+def _orders(found: Orders, _today: date) -> str:
+    words = (f"{one.id} {_goods(one)}{' (refunded)' if one.refunded else ''}" for one in found.orders)
+    return f"Orders: {_several(words, '; ')}." if found.orders else "There are no such orders."
 
 
-def _read(result: JsonValue, _today: date) -> str:
-    document = DocumentText.model_validate(result)
-    return f"{document.title or document.name}: {_short(document.text)} ({document.name})"
-
-
-def _fetched(result: JsonValue, _today: date) -> str:
-    page = WebPage.model_validate(result)
-    return f"{page.title or 'The page says'}: {_short(page.text)} ({page.url})"
-
-
-def _summarised(result: JsonValue, _today: date) -> str:
-    return f"In short: {Summary.model_validate(result).summary}"
-
-
-def _composed(result: JsonValue, _today: date) -> str:
-    return Composition.model_validate(result).text
-
-
-def _saved(result: JsonValue, _today: date) -> str:
-    file = Written.model_validate(result)
-    return f"Saved {file.path} ({file.bytes:,} bytes)."
-
-
-def _priced(result: JsonValue, _today: date) -> str:
-    price = Article.model_validate(result)
-    return f"{price.sku}, {price.name}: {price.price:.2f} EUR, {price.stock} in stock."
-
-
-def _bought(result: JsonValue, _today: date) -> str:
-    order = Order.model_validate(result)
-    return f"Bought {_goods(order)}: order {order.id}."
-
-
-def _refunded(result: JsonValue, _today: date) -> str:
-    order = Order.model_validate(result)
-    return f"Refunded order {order.id}: {_goods(order)}."
-
-
-def _orders(result: JsonValue, _today: date) -> str:
-    found = Orders.model_validate(result).orders
-    words = (f"{one.id} {_goods(one)}{' (refunded)' if one.refunded else ''}" for one in found)
-    return f"Orders: {_several(words, '; ')}." if found else "There are no such orders."
-
-
-def _customers(result: JsonValue, _today: date) -> str:
-    found = Customers.model_validate(result)
+def _customers(found: Customers, _today: date) -> str:
     more = " There are more." if found.more else ""
     return f"Customers: {_several(map(_customer, found.customers), '; ')}.{more}"
 
 
-def _updated(result: JsonValue, _today: date) -> str:
-    return f"Customer {_customer(Customer.model_validate(result))} is up to date."
+def _documents(found: Papers, _today: date) -> str:
+    names = _several(one.name for one in found.documents)
+    return f"Documents: {names}." if names else "There are no such documents."
 
 
-def _documents(result: JsonValue, _today: date) -> str:
-    found = Papers.model_validate(result).documents
-    return f"Documents: {_several(one.name for one in found)}." if found else "There are no such documents."
-
-
-def _deleted(result: JsonValue, _today: date) -> str:
-    document = Paper.model_validate(result)
-    return f"Deleted {document.name} ({document.title})."
-
-
-PHRASES: Mapping[str, Callable[[JsonValue, date], str]] = {
-    "book_slot": _booked,
-    "list_slots": _slots,
-    "list_bookings": _bookings,
-    "cancel_booking": _cancelled,
-    "search": _searched,
-    "calculate": _calculated,
-    "read_document": _read,
-    "fetch_page": _fetched,
-    "summarise": _summarised,
-    "key_sentences": _summarised,
-    "compose": _composed,
-    "write_file": _saved,
-    "get_price": _priced,
-    "purchase": _bought,
-    "refund": _refunded,
-    "list_orders": _orders,
-    "find_customer": _customers,
-    "update_customer": _updated,
-    "list_documents": _documents,
-    "delete_document": _deleted,
+_SUMMARY = _phrase(Summary, lambda result, _: f"In short: {result.summary}")
+PHRASES: Mapping[str, Phrase] = {
+    "book_slot": _phrase(Booking, lambda booking, today: f"Booked {_slot(booking, today)}."),
+    "list_slots": _phrase(Slots, _slots),
+    "list_bookings": _phrase(Bookings, _bookings),
+    "cancel_booking": _phrase(
+        Booking, lambda booking, today: f"Cancelled booking {booking.id}: {_slot(booking, today)}."
+    ),
+    "search": _phrase(Found, _hits),
+    "calculate": _phrase(Calculation, lambda result, _: f"{result.expression} = {plain(result.value)}."),
+    "read_document": _phrase(
+        DocumentText, lambda text, _: f"{text.title or text.name}: {_short(text.text)} ({text.name})"
+    ),
+    "fetch_page": _phrase(
+        WebPage, lambda page, _: f"{page.title or 'The page says'}: {_short(page.text)} ({page.url})"
+    ),
+    "summarise": _SUMMARY,
+    "key_sentences": _SUMMARY,
+    "compose": _phrase(Composition, lambda result, _: result.text),
+    "write_file": _phrase(Written, lambda file, _: f"Saved {file.path} ({file.bytes:,} bytes)."),
+    "get_price": _phrase(Article, lambda one, _: f"{one.sku}, {one.name}: {one.price:.2f} EUR, {one.stock} in stock."),
+    "purchase": _phrase(Order, lambda order, _: f"Bought {_goods(order)}: order {order.id}."),
+    "refund": _phrase(Order, lambda order, _: f"Refunded order {order.id}: {_goods(order)}."),
+    "list_orders": _phrase(Orders, _orders),
+    "find_customer": _phrase(Customers, _customers),
+    "update_customer": _phrase(Customer, lambda customer, _: f"Customer {_customer(customer)} is up to date."),
+    "list_documents": _phrase(Papers, _documents),
+    "delete_document": _phrase(Paper, lambda paper, _: f"Deleted {paper.name} ({paper.title})."),
 }
 """By kind; a result of another shape raises a ValidationError."""
+
+
+def _slot(booking: Booking, today: date) -> str:
+    name = f"the {booking.name}" if booking.name[:1].islower() else booking.name
+    whom = "" if booking.name == "me" else f" for {name.replace('the the ', 'the ')}"
+    return f"{format_time(booking.at)} {_day(booking.day, today)}{whom}"
 
 
 def _day(day: date, today: date) -> str:
     near = {today: "today", today + timedelta(days=1): "tomorrow"}
     return near.get(day, f"on {day}")
-
-
-def _whom(booking: Booking) -> str:
-    name = f"the {booking.name}" if booking.name[:1].islower() else booking.name
-    return "" if booking.name == "me" else f" for {name.replace('the the ', 'the ')}"
 
 
 def _customer(customer: Customer) -> str:
@@ -230,13 +179,11 @@ def _goods(order: Order) -> str:
 
 
 def _several(words: Iterable[str], joint: str = ", ") -> str:
-    """The first items, and how many more there are."""
     every = list(words)
     more = len(every) - MAX_LISTED
     return joint.join(every[:MAX_LISTED]) + (f" and {more} more" if more > 0 else "")
 
 
 def _short(text: str) -> str:
-    """The beginning of a text, on one line."""
     line = " ".join(text[: 2 * MAX_TEXT].split())
     return line if len(line) <= MAX_TEXT else f"{line[:MAX_TEXT].rsplit(' ', 1)[0]} …"

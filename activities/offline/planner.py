@@ -31,8 +31,7 @@ from workflows.record import StepRecord, StepStatus
 from workflows.situation import Situation
 
 MODEL_HINT = "The offline planner knows a few forms only; with a model key there is one that understands free text."
-MIN_LIKENESS = 0.4
-"""How alike a clause and a form must be for the form to be called near, if they share no word."""
+MIN_LIKENESS = 0.4  # how alike a clause and a form must be for the form to be called near, if they share no word
 MAX_SENTENCE = 500
 BEGUN = "A model chose the steps turn by turn, and no rule can say what is missing: what was finished stays."
 IN_WORDS = "The rules answer in words, and the answer of this task is to fit a schema: that needs a model."

@@ -26,8 +26,7 @@ from workflows.plan import GiveUp, NewSteps, Step, canonical
 from workflows.record import FaultRecord, StepRecord, StepStatus
 from workflows.situation import Situation
 
-MAX_CHANGED = 1
-"""Arguments that a rule changes after a rejection."""
+MAX_CHANGED = 1  # arguments that a rule changes after a rejection
 MAX_LISTED = 5
 
 
@@ -71,7 +70,6 @@ def repair(situation: Situation, kinds: Mapping[str, Kind]) -> NewSteps | GiveUp
 
 
 def rejection_reason(reasons: tuple[str, ...]) -> str:
-    """Why the planner gives up after a rejected proposal."""
     return f"The plan may not be run, and no rule changes it: {'; '.join(reasons)[:2000]}."
 
 
@@ -112,11 +110,7 @@ class _Repair:
         return NewSteps(steps=steps, because="; ".join(self._because) or "what had not started goes on")
 
     def _retry(self, record: StepRecord) -> Step:
-        """The step again, changed if its call would fail again.
-
-        Raises:
-            NoRepair: no rule changes it.
-        """
+        """The step again, changed if its call would fail again."""
         step, call = record.step, _call_of(record)
         kind, args, title = step.kind, step.args, step.title
         if not self._is_usable(kind):
@@ -172,11 +166,7 @@ class _Repair:
         return True
 
     def _check_overwriting(self, record: StepRecord, alternative: Alternative, failed: StepRecord) -> None:
-        """Check that the new call overwrites no change of another person.
-
-        Raises:
-            NoRepair: it would.
-        """
+        """Raise NoRepair if the new call would overwrite a change of another person."""
         before = [one.result for one in self._situation.records if one.status is StepStatus.COMPLETED]
         fields = fields_changed_meanwhile(_args_of(record), alternative, self._observed(failed), before)
         if fields and self._has_effect(record):
@@ -186,11 +176,7 @@ class _Repair:
             raise NoRepair(f"{record.step.id} cannot be done{self._why(failed)} {reason}")
 
     def _other_kind(self, record: StepRecord) -> tuple[str, _CallKey]:
-        """Another kind that answers the same question.
-
-        Raises:
-            NoRepair: there is none.
-        """
+        """Another kind that answers the same question."""
         step, failed = record.step, self._failed_record(record)
         for kind in interchangeable_kinds(step, self._kinds, self._situation.down):
             call = _CallKey(kind, canonical(_args_of(record)))
@@ -222,7 +208,6 @@ class _Repair:
         return kind is not None and kind.spec.effect is not Effect.READ
 
     def _observed(self, record: StepRecord) -> JsonValue:
-        """The newest observation after the rejection of this step."""
         for observation in reversed(self._situation.observations):
             if observation.step_id == record.step.id:
                 return observation.value
@@ -271,11 +256,7 @@ def effects_already_applied(
 def remaining_steps(
     steps: Sequence[Step], earlier: Sequence[StepRecord], kinds: Mapping[str, Kind]
 ) -> tuple[Step, ...]:
-    """The steps of a first plan without those that `earlier` runs have done, under ids that these do not use.
-
-    Raises:
-        UnclearEffect: as `effects_already_applied`.
-    """
+    """The steps of a first plan without those that `earlier` runs have done, under ids that these do not use."""
     done = effects_already_applied(steps, earlier, kinds)
     used = {record.step.id for record in earlier}
     ids, taken = dict[str, str](), used | {step.id for step in steps}
@@ -345,12 +326,10 @@ def _numbered(id: str, taken: Collection[str]) -> str:
 
 
 def _without_number(id: str) -> str:
-    """`book` for `book-2`."""
     return re.sub(r"-[0-9]+$", "", id)[:56].replace(".", "_")
 
 
 def _with_new_ids(value: JsonValue, ids: Mapping[str, str]) -> JsonValue:
-    """The value with its references pointing to the new ids."""
     if isinstance(value, list):
         return [_with_new_ids(item, ids) for item in value]
     if not isinstance(value, dict):
@@ -362,13 +341,11 @@ def _with_new_ids(value: JsonValue, ids: Mapping[str, str]) -> JsonValue:
 
 
 def _new_title(record: StepRecord, old: JsonValue, argument: str, new: JsonValue) -> str:
-    """The step's title with the new value in it."""
     title, before, after = record.step.label, str(old), str(new)
     return (title.replace(before, after) if before and before in title else f"{title} ({argument} {after})")[:120]
 
 
 def _similar_names(observed: JsonValue) -> str:
-    """Names that are spelt alike, for a person to choose from."""
     near = (observed.get("near") or observed.get("nearest")) if isinstance(observed, dict) else None
     if isinstance(near, dict):
         names = [f"{key} ({words})" if words and words != key else key for key, words in near.items()]

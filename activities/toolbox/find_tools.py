@@ -12,8 +12,7 @@ from activities.toolbox.declare.kind import Kind
 from activities.toolbox.declare.tool import Tool, tool
 from activities.toolbox.documents.search import FILLER
 
-MAX_SHOWN = 30
-"""Kinds that a model is shown at once: with more it chooses badly, and each request costs more."""
+MAX_SHOWN = 30  # kinds that a model is shown at once: with more it chooses badly, and each request costs more
 MAX_FOUND = 8
 MAX_TERMS = 100
 NAME = "find_tools"
@@ -37,7 +36,6 @@ class Card(BaseModel):
     kind: str
     description: str
     effect: str
-    """What a call changes in the world."""
 
 
 class Cards(BaseModel):

@@ -16,16 +16,7 @@ from activities.toolbox.http.network import Web
 from activities.toolbox.http.services import Services
 from activities.toolbox.workspace import Workspace
 
-__all__ = [
-    "INJECTABLE",
-    "Documents",
-    "Key",
-    "LanguageModel",
-    "Services",
-    "Transaction",
-    "Web",
-    "Workspace",
-]
+__all__ = ["INJECTABLE", "Documents", "Key", "LanguageModel", "Services", "Transaction", "Web", "Workspace"]
 
 
 class Key(str):
@@ -42,20 +33,14 @@ class Documents:
     """The worker's root; None for a worker without documents."""
     libraries: Libraries = field(default_factory=Libraries, repr=False, compare=False)
     below: str | None = None
-    """The folder that the task chose below it."""
 
     @property
     def root(self) -> Path:
-        """The folder itself.
-
-        Raises:
-            NeedsPerson: the worker has no root, the folder is not below it, or does not exist.
-        """
+        """The folder itself; raises as `folder` does."""
         return folder(self.of_worker, self.below)
 
     @property
     def library(self) -> Library:
-        """The index of the folder, shared by all calls of the worker."""
         return self.libraries.of(self.root)
 
     def read(self, name: str, page: int = 1, also: Sequence[str] = ()) -> DocumentText:

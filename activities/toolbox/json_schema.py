@@ -17,14 +17,11 @@ from referencing.jsonschema import DRAFT202012
 
 from workflows.plan import canonical
 
-MAX_SCHEMA = 32 * 1024
-"""Bytes."""
+MAX_SCHEMA = 32 * 1024  # bytes
 MAX_REFERENCES = 20_000
 """References that are followed for one value: a few definitions that double each other would take for ever."""
-MAX_NAMED, MAX_WORDS = 5, 200
-"""Errors that are reported at once, and characters of each."""
-NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
-"""Names of properties that every model provider takes."""
+MAX_NAMED, MAX_WORDS = 5, 200  # errors that are reported at once, and characters of each
+NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")  # names of properties that every model provider takes
 UNBOUNDED = ("patternProperties", "$dynamicRef", "$recursiveRef")
 """Keywords that are not supported: Python's regular expressions may take for ever, dynamic references, too."""
 OUTER = ("$schema", "$id")
@@ -72,7 +69,6 @@ class JsonSchema:
         return {"type": "object", "properties": {VALUE: inner}, "required": [VALUE], "additionalProperties": False}
 
     def value(self, args: dict[str, JsonValue]) -> JsonValue:
-        """The value in the arguments of such a call."""
         return args if self.is_object else args.get(VALUE, args)
 
     def misfits(self, value: JsonValue) -> list[str]:

@@ -73,7 +73,6 @@ class Registry(Mapping[str, Kind]):
         return len(self._kinds)
 
     def catalogue(self) -> str:
-        """The kinds for people: two lines each; then what this worker lacks."""
         lacks = [f"Not offered, since this worker has no model: {', '.join(self.left_out)}"] if self.left_out else []
         return "\n".join([*map(_lines, self._kinds.values()), *lacks, *filter(None, [extra.missing()])])
 
@@ -88,7 +87,6 @@ class Registry(Mapping[str, Kind]):
         return wrong
 
     def _missing_companions(self) -> Iterator[str]:
-        """Mistakes for companions that this worker does not have."""
         for spec in (kind.spec for kind in self._kinds.values()):
             companions = [one.kind for one in (spec.observe, spec.reconcile, spec.undo) if one]
             for other in filter(None, [*companions, spec.fallback]):
@@ -125,11 +123,7 @@ def _type(schema: Mapping[str, Any]) -> str:
 
 
 def load_all(paths: Iterable[Path]) -> list[Tool[..., Any]]:
-    """Load the tools of several files.
-
-    Raises:
-        ToolMistakes: some files cannot be used; it names all of them.
-    """
+    """Load the tools of several files; ToolMistakes names the mistakes of all of them."""
     tools, mistakes = list[Tool[..., Any]](), list[str]()
     for path in paths:
         try:

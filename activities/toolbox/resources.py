@@ -99,7 +99,6 @@ def _required(model: LanguageModel | None) -> LanguageModel:
 
 
 def _limited(kind: Kind, engine: AsyncEngine) -> AsyncEngine:
-    """The same engine, limited to what the effect of the tool allows."""
     match kind.spec.effect:
         case Effect.READ:
             return reading(engine)

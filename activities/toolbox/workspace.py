@@ -16,8 +16,7 @@ from pathlib import Path
 
 from activities.errors import Refused
 
-MAX_BYTES, MAX_FILES = 50_000_000, 1_000
-"""Limits of one task."""
+MAX_BYTES, MAX_FILES = 50_000_000, 1_000  # limits of one task
 MAX_DEPTH, MAX_PART, MAX_ID = 8, 120, 120
 _FOREIGN = re.compile(r'[\\:*?"<>|]')
 """Characters that some systems do not allow in a name; a colon could make it a drive, a stream or a URL."""

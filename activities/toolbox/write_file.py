@@ -7,8 +7,7 @@ from pydantic import BaseModel, Field
 from activities.toolbox.declare.tool import tool
 from activities.toolbox.injection import Workspace
 
-MAX_CONTENT = 256 * 1024
-"""Characters of one file."""
+MAX_CONTENT = 256 * 1024  # characters of one file
 
 
 class NewFile(BaseModel):

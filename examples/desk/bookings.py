@@ -6,7 +6,7 @@ To move a booking, book another slot and cancel it.
 from datetime import UTC, date, datetime, time
 from typing import Annotated
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PlainSerializer
+from pydantic import AfterValidator, BaseModel, Field, PlainSerializer
 from pydantic_core import PydanticCustomError
 from sqlalchemy import (
     Column,
@@ -48,13 +48,11 @@ BOOKINGS = Table(
 )
 """The bookings. No row is deleted, so that the id of a cancelled booking never means a later one."""
 
-MAX_DAYS = 3
-"""Other days that are suggested when a day has no free slot."""
+MAX_DAYS = 3  # other days that are suggested when a day has no free slot
 MAX_LISTED = 20
 
 
 def clock(at: time) -> str:
-    """Write a time as on a clock: 14:00."""
     return f"{at:%H:%M}"
 
 
@@ -99,19 +97,15 @@ class Booking(BaseModel):
     name: str
 
 
-class BookingsOf(BaseModel):
+class BookingsOf(BaseModel, extra="forbid"):
     """Which bookings; without an argument all."""
-
-    model_config = ConfigDict(extra="forbid")
 
     booking: int | None = Field(default=None, description="The id of one booking", ge=1, lt=2**31)
     name: str | None = Field(default=None, description="Part of the name that it was booked in", max_length=80)
 
 
-class Entry(Booking):
+class Entry(Booking, from_attributes=True):
     """A booking, which may have been cancelled."""
-
-    model_config = ConfigDict(from_attributes=True)
 
     cancelled: datetime | None = None
 
@@ -180,7 +174,6 @@ async def book_slot(args: Book, tx: Transaction) -> Booking:
 
 
 async def _later_days(day: date, tx: Transaction) -> list[date]:
-    """The next days with free slots."""
     days = select(SLOTS.c.day).where(SLOTS.c.name.is_(None), SLOTS.c.day > day).distinct()
     return list(await tx.scalars(days.order_by(SLOTS.c.day).limit(MAX_DAYS)))
 

@@ -3,7 +3,7 @@
 import re
 from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints
+from pydantic import BaseModel, Field, StringConstraints
 from sqlalchemy import Column, ColumnElement, Integer, String, Table, and_, case, exists, func, or_, select, update
 
 from examples.desk.near import near
@@ -31,10 +31,8 @@ class Query(BaseModel):
     )
 
 
-class Customer(BaseModel):
+class Customer(BaseModel, from_attributes=True):
     """A customer as stored now."""
-
-    model_config = ConfigDict(from_attributes=True)
 
     id: str
     name: str
@@ -52,10 +50,8 @@ class Customers(BaseModel):
     """Whether more customers match than are returned."""
 
 
-class Changes(BaseModel):
+class Changes(BaseModel, extra="forbid"):
     """The new values; fields that are left out stay as they are."""
-
-    model_config = ConfigDict(extra="forbid")
 
     name: Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, max_length=80)] | None = None
     email: str | None = Field(default=None, max_length=254)
@@ -127,11 +123,6 @@ _RULES = {
 
 
 def _checked(changes: Changes) -> dict[str, str]:
-    """The fields to write.
-
-    Raises:
-        Refused: one of them violates its rule, or there is none.
-    """
     given: dict[str, str] = changes.model_dump(exclude_none=True)
     for field, (pattern, expected) in _RULES.items():
         if field in given and not pattern.fullmatch(given[field]):

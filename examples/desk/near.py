@@ -10,14 +10,11 @@ from sqlalchemy import Select
 
 from replan import Transaction
 
-MAX_NEAR, MAX_COMPARED = 3, 1000
-"""Maximum number of suggestions, and of rows to compare."""
-CUTOFF = 0.6
-"""The ratio of difflib, from 0 to 1, from which two spellings count as similar."""
+MAX_NEAR, MAX_COMPARED = 3, 1000  # maximum number of suggestions, and of rows to compare
+CUTOFF = 0.6  # the ratio of difflib, from 0 to 1, from which two spellings count as similar
 
 
 def folded(text: str) -> str:
-    """A text in small letters and without accents."""
     letters = unicodedata.normalize("NFKD", text.casefold())
     return "".join(letter for letter in letters if not unicodedata.combining(letter))
 

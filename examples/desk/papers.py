@@ -3,7 +3,7 @@
 import asyncio
 from datetime import UTC, datetime
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 from sqlalchemy import Column, String, Table, Text, or_, select, update
 
 from examples.desk.near import near
@@ -22,10 +22,8 @@ PAPERS = Table(
 MAX_LISTED = 50
 
 
-class DocumentsOf(BaseModel):
+class DocumentsOf(BaseModel, extra="forbid"):
     """Which documents; without an argument all."""
-
-    model_config = ConfigDict(extra="forbid")
 
     query: str = Field(default="", description="Part of the name or title", max_length=80)
 
@@ -37,10 +35,8 @@ class DocumentName(BaseModel):
     page: int = Field(default=1, ge=1, le=1_000_000, description="The page to begin with, when there is more than one")
 
 
-class Paper(BaseModel):
+class Paper(BaseModel, from_attributes=True):
     """A document without its text."""
-
-    model_config = ConfigDict(from_attributes=True)
 
     name: str
     title: str
@@ -101,7 +97,6 @@ async def delete_document(args: Delete, tx: Transaction) -> Paper:
 
 
 async def read_row(name: str, tx: Transaction) -> Row | None:
-    """The document of this name, also a deleted one."""
     row = (await tx.execute(select(PAPERS).where(PAPERS.c.name == name))).one_or_none()
     return None if row is None else Row.model_validate(row)
 

@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field, WithJsonSchema, computed_field
+from pydantic import BaseModel, Field, WithJsonSchema, computed_field
 from sqlalchemy import BigInteger, Column, ForeignKey, Integer, String, Table, insert, select, update
 from sqlalchemy.types import TypeDecorator
 
@@ -22,11 +22,6 @@ class Cents(TypeDecorator[Decimal]):
     cache_ok = True
 
     def process_bind_param(self, value: Decimal | None, dialect: Any) -> int | None:
-        """Write an amount.
-
-        Raises:
-            ValueError: it is no whole number of cents.
-        """
         if value is None:
             return None
         cents = value.scaleb(PLACES)
@@ -35,7 +30,6 @@ class Cents(TypeDecorator[Decimal]):
         return int(cents)
 
     def process_result_value(self, value: int | None, dialect: Any) -> Decimal | None:
-        """Read an amount, with both places: 24.50."""
         return None if value is None else Decimal(value).scaleb(-PLACES)
 
 
@@ -83,10 +77,8 @@ class PriceOf(BaseModel):
     sku: Sku
 
 
-class Price(BaseModel):
+class Price(BaseModel, from_attributes=True):
     """An article with its current price and stock."""
-
-    model_config = ConfigDict(from_attributes=True)
 
     sku: str
     name: str
@@ -97,10 +89,8 @@ class Price(BaseModel):
     """Grows with each change of the price."""
 
 
-class Purchase(BaseModel):
+class Purchase(BaseModel, extra="forbid"):
     """What to buy, and what it may cost."""
-
-    model_config = ConfigDict(extra="forbid")
 
     sku: Sku
     quantity: int = Field(default=1, description="How many pieces", ge=1, le=MAX_QUANTITY)
@@ -108,20 +98,16 @@ class Purchase(BaseModel):
     customer: CustomerId = None
 
 
-class OrdersOf(BaseModel):
+class OrdersOf(BaseModel, extra="forbid"):
     """Which orders; without an argument the latest of all."""
-
-    model_config = ConfigDict(extra="forbid")
 
     order: int | None = Field(default=None, description="The id of one order", ge=1, lt=2**31)
     sku: Sku | None = None
     customer: CustomerId = None
 
 
-class Order(BaseModel):
+class Order(BaseModel, from_attributes=True):
     """A purchase, which may have been refunded."""
-
-    model_config = ConfigDict(from_attributes=True)
 
     id: int
     sku: str

@@ -19,8 +19,7 @@ from replan import Moment, Transaction
 
 TABLES: tuple[Table, ...] = (SLOTS, BOOKINGS, PAPERS, ARTICLES, CUSTOMERS, ORDERS)
 """The tables of the front desk, in the order in which they are filled."""
-FEWEST = 8
-"""Articles, customers, and orders that even a small world has."""
+FEWEST = 8  # articles, customers, and orders that even a small world has
 
 Rows = Iterator[dict[str, Any]]
 
@@ -77,8 +76,7 @@ def _words(text: str) -> tuple[str, ...]:
 DAYS = 14
 HALF_HOURS = [time(9 + half // 2, half % 2 * 30) for half in range(16)]
 BOOKERS = ("Ada", "Grace", "the night shift", "Linus", "the auditors")
-CANCELLED_AT = time(11)
-"""On each day on which this time is free, there is a cancelled booking of it."""
+CANCELLED_AT = time(11)  # on each day on which this time is free, there is a cancelled booking of it
 
 FIRST = _words(
     "Ada Grace Linus Barbara Edsger Margaret Alan Radia Donald Zoë José Katherine Tim Anita Dennis Frances Niklaus "

@@ -22,7 +22,6 @@ UNRESOLVED = (NameError, AttributeError, TypeError, SyntaxError)
 
 
 def mistakes(tool: Tool[..., Any], args: type[BaseModel], result: Any) -> Iterator[str]:
-    """The mistakes of a tool in naming others, one sentence each."""
     name, options = tool.__name__, tool.options
     if options.observe is not None:
         yield from _read_mistakes(name, "observe", options.observe, {"args": args})
@@ -155,7 +154,7 @@ def _fallback_mistakes(tool: Tool[..., Any], fallback: object, args: type[BaseMo
 
 
 def _cycle(name: str, fallback: Tool[..., Any]) -> str | None:
-    """The tool at which the fallbacks of a tool come round again."""
+    """The tool at which the chain of fallbacks closes; None if the chain ends."""
     seen, following = {name}, fallback
     while isinstance(following.options.fallback, Tool) and following.__name__ not in seen:
         seen.add(following.__name__)

@@ -28,10 +28,8 @@ from activities.toolbox.expressions.evaluation import (
 )
 from activities.toolbox.expressions.expression import Reader, Sign, Unreadable, named
 
-MAX_LENGTH = 1000
-"""Characters of a condition."""
-SHOWN = 100
-"""Characters of a condition that a message about its mistakes repeats."""
+MAX_LENGTH = 1000  # characters of a condition
+SHOWN = 100  # characters of a condition that a message about its mistakes repeats
 
 
 class Undecided(Unreadable):
@@ -69,7 +67,6 @@ class Condition:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The dotted names whose values it needs, each once."""
         return tuple(dict.fromkeys(self.lookups.values()))
 
     def check(self, types: Mapping[str, Type | None]) -> None:

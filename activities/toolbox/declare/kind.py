@@ -18,8 +18,7 @@ from workflows import routing
 from workflows.catalogue import Effect, ToolSpec
 from workflows.plan import canonical, digest, nearest
 
-DATABASES = ("sqlite", "postgresql")
-"""Those in which the ledger can be kept, as SQLAlchemy names them."""
+DATABASES = ("sqlite", "postgresql")  # those in which the ledger can be kept, as SQLAlchemy names them
 BY_PLACE = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 BY_NAME = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 
@@ -50,12 +49,10 @@ class Kind:
 
     @cached_property
     def args_schema(self) -> dict[str, Any]:
-        """The JSON schema of its arguments."""
         return self.args.model_json_schema()
 
     @cached_property
     def ensure(self) -> Condition | None:
-        """The condition that every result must meet."""
         return Condition.read(self.spec.ensure) if self.spec.ensure else None
 
     def parse(self, args: JsonValue) -> BaseModel:
@@ -104,7 +101,6 @@ def _build(tool: Tool[..., Any], hints: Mapping[str, Any], parameters: Sequence[
 
 
 def _spec(tool: Tool[..., Any], args: type[BaseModel]) -> ToolSpec:
-    """The spec: each option that it has a field for, companions as plain data."""
     given = {option: getattr(tool.options, option) for option in OPTIONS if option in ToolSpec.model_fields}
     for option in ("observe", "reconcile", "undo"):
         given[option] = companions.as_data(given[option], args)
@@ -124,7 +120,6 @@ Parameters = Mapping[str, inspect.Parameter]
 
 
 def _mistakes(tool: Tool[..., Any], parameters: Parameters, hints: Mapping[str, Any]) -> Iterator[str]:
-    """All mistakes of a tool whose annotations are known."""
     yield from _declaration_mistakes(tool)
     yield from _parameter_mistakes(tool, parameters, hints)
     yield from _datasource_mistakes(tool, hints)
@@ -155,7 +150,6 @@ def _declaration_mistakes(tool: Tool[..., Any]) -> Iterator[str]:
 
 
 def _option_mistakes(name: str, options: ToolOptions) -> Iterator[str]:
-    """Values that break the rule of their option."""
     for option, hint in get_type_hints(ToolOptions, include_extras=True).items():
         value = getattr(options, option)
         if get_origin(hint) is not Annotated or value is getattr(ToolOptions, option):

@@ -15,11 +15,9 @@ from typing import Any, BinaryIO, NamedTuple
 from activities.toolbox.documents.extra import MissingPackage
 from activities.toolbox.documents.html import text_of
 
-PAGE = 8_000
-"""Characters of a page where a document has no pages of its own."""
+PAGE = 8_000  # characters of a page where a document has no pages of its own
 MAX_TITLE = 200
-MAX_LINE = 8_000
-"""Characters of a line; a longer one is broken."""
+MAX_LINE = 8_000  # characters of a line; a longer one is broken
 
 
 class UnreadableDocument(Exception):
@@ -30,7 +28,6 @@ class Page(NamedTuple):
     """One page: a page of a PDF, or about `PAGE` characters of another document."""
 
     number: int
-    """From 1."""
     line: int
     """The number of its first line: from 1 in each page of a PDF, else in the whole text."""
     text: str
@@ -40,12 +37,9 @@ class Document(NamedTuple):
     """The pages that were read of a document."""
 
     title: str
-    """Empty if it has none."""
     pages: Sequence[Page]
     last: int
-    """The number of the last page that was read."""
     of: int
-    """Number of all pages."""
     has_headings: bool
     """Whether lines that begin with # are headings."""
     notes: Sequence[str] = ()
@@ -53,7 +47,6 @@ class Document(NamedTuple):
 
 
 def of_text(text: str, *, title: str = "", has_headings: bool, notes: Sequence[str] = ()) -> Document:
-    """Cut a text into the pages of a document."""
     pages = list(paged(clean(text)))
     return Document(title[:MAX_TITLE], pages, len(pages), len(pages), has_headings, notes)
 
@@ -84,10 +77,8 @@ def _pieces(line: str) -> Iterator[str]:
 CHILD = Path(__file__).with_name("pdf_child.py")
 SECONDS = 5
 """CPU seconds until the last page is begun. The process ends after twice as many, or four times by the clock."""
-MEGABYTES = 512
-"""Memory limit of the process."""
-NO_PYPDF = 3
-"""The exit code of the process where pypdf is not installed."""
+MEGABYTES = 512  # memory limit of the process
+NO_PYPDF = 3  # the exit code of the process where pypdf is not installed
 _SLOW = "it takes too long to read"
 _KILLED = {-signal.SIGALRM, -signal.SIGXCPU, -signal.SIGKILL}
 
@@ -135,8 +126,7 @@ def _document(found: dict[str, Any], first: int) -> Document:
     return Document(title, pages, first + len(texts) - 1, found["of"], has_headings=False, notes=notes)
 
 
-MAX_FILE, MAX_PDF = 2_000_000, 50_000_000
-"""Bytes of a text, and of a PDF with its pictures."""
+MAX_FILE, MAX_PDF = 2_000_000, 50_000_000  # bytes of a text, and of a PDF with its pictures
 MAX_FILES = 10_000
 TEXT, MARKDOWN, HTML, PDF = (".txt",), (".md", ".markdown"), (".html", ".htm"), (".pdf",)
 SUFFIXES = TEXT + MARKDOWN + HTML + PDF

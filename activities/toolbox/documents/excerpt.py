@@ -13,8 +13,7 @@ from activities.errors import Refused
 from activities.toolbox.documents.document import Document, UnreadableDocument, documents, of_text, read
 from activities.toolbox.documents.library import title_of
 
-MAX_TEXT = 20_000
-"""Characters that one call returns."""
+MAX_TEXT = 20_000  # characters that one call returns
 MAX_NEAREST, MAX_NAMED = 5, 20
 _FOREIGN = re.compile(r"[\x00-\x1f\x7f\\]|^[A-Za-z][A-Za-z0-9+.-]*:")
 """Control characters, backslashes, and the beginning of an address or a drive."""
@@ -27,11 +26,8 @@ class DocumentText(BaseModel):
     title: str
     text: str
     first: int
-    """The first page in `text`."""
     last: int
-    """The last page in `text`."""
     pages: int
-    """Number of pages of the document."""
     left_out: str | None = None
     """What is missing from `text`, and how to read it."""
 

@@ -18,7 +18,6 @@ class MissingPackage(NeedsPerson):
     """A call needs a package of the extra that is not installed."""
 
     def __init__(self, package: str) -> None:
-        """Name the package and the command that installs it."""
         super().__init__(f"This worker has no {package}, so it cannot {NEEDED_FOR[package]}: {INSTALL}.")
         self.package = package
 

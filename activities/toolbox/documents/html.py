@@ -6,12 +6,9 @@ from typing import NamedTuple
 
 from activities.toolbox.documents.extra import MissingPackage
 
-MAX_TEXT = 2_000_000
-"""Characters of text that one page gives."""
-MAX_DEPTH = 1_000
-"""Nested elements; with more of them the parser needs quadratic time."""
-CHUNK = 16_384
-"""Bytes between two checks of length and depth."""
+MAX_TEXT = 2_000_000  # characters of text that one page gives
+MAX_DEPTH = 1_000  # nested elements; with more of them the parser needs quadratic time
+CHUNK = 16_384  # bytes between two checks of length and depth
 
 
 class HtmlText(NamedTuple):
@@ -143,7 +140,6 @@ class _Lines:
 
     @property
     def is_cut(self) -> bool:
-        """Whether the limit of length or depth is reached."""
         return self._is_full or self._depth > MAX_DEPTH
 
     def close(self) -> None:

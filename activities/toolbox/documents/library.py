@@ -89,7 +89,6 @@ class _Mark(NamedTuple):
 
 
 def _marks(pages: Sequence[Page]) -> Iterator[_Mark]:
-    """The lines that are headings, in order."""
     is_code = False
     for page in pages:
         for number, line in enumerate(page.text.split("\n")):
@@ -106,17 +105,12 @@ def _passage(page: Page, lines: list[str], start: int, end: int, trail: list[str
     return Passage(page.number, page.line + start, " > ".join(above), heading, "\n".join(lines[start:end]))
 
 
-MAX_TOTAL = 16_000_000
-"""Characters of all documents of a folder."""
-SECONDS, PATIENCE = 12.0, 20.0
-"""Seconds that one call reads new files, and that it waits while another call does."""
-FORGIVE = 600.0
-"""Seconds after which an unreadable document is read again: the machine may have been overloaded."""
+MAX_TOTAL = 16_000_000  # characters of all documents of a folder
+SECONDS, PATIENCE = 12.0, 20.0  # seconds that one call reads new files, and that it waits while another call does
+FORGIVE = 600.0  # seconds after which an unreadable document is read again: the machine may have been overloaded
 MAX_LIBRARIES, MAX_NOTES = 16, 30
-TICK = 20_000_000
-"""Nanoseconds in which a file may change twice with the same modification time."""
-SNIPPET = 40
-"""Words of a passage in a hit."""
+TICK = 20_000_000  # nanoseconds in which a file may change twice with the same modification time
+SNIPPET = 40  # words of a passage in a hit
 FIRST, END, CUT = "\x02", "\x03", "\x04"
 """Marks around a found word and at a cut; `clean` removed such characters from the documents."""
 
@@ -151,7 +145,6 @@ class _Entry(NamedTuple):
     notes: Sequence[str]
     characters: int = 0
     rows: range = range(0)
-    """The rows of its passages in the index."""
     expires: float = math.inf
     """The monotonic time at which it is read again, although it has not changed."""
 
@@ -210,7 +203,6 @@ class Library:
 
     @property
     def words(self) -> list[str]:
-        """All words of the passages, in small letters, sorted."""
         if self._words is None:
             rows = self._index.execute("SELECT above || ' ' || heading || ' ' || body FROM passages")
             self._words = sorted({word for (text,) in rows for word in re.findall(r"[^\W_]{3,}", text.lower())})
@@ -291,7 +283,6 @@ class Libraries:
     """The last `MAX_LIBRARIES` libraries by folder, shared by all calls of a worker."""
 
     def __init__(self, *, seconds: float = SECONDS) -> None:
-        """Pass `seconds` to each library."""
         self._seconds = seconds
         self._lock = threading.Lock()
         self._by_root = OrderedDict[Path, Library]()

@@ -22,11 +22,9 @@ try:
 except ImportError:  # the extra `documents` is not installed
     sys.exit(3)
 
-STREAM = 10_000_000
-"""Bytes of one decompressed stream; streams of text rarely have a hundredth."""
+STREAM = 10_000_000  # bytes of one decompressed stream; streams of text rarely have a hundredth
 MAX_PAGES = 20_000
-MAX_PAGE = 200_000
-"""Characters of a page; no real page has more."""
+MAX_PAGE = 200_000  # characters of a page; no real page has more
 
 
 def main() -> None:

@@ -15,8 +15,7 @@ from activities.toolbox.documents.library import CUT, END, FIRST, Library, Match
 from activities.toolbox.injection import Documents
 
 MAX_TERMS, MAX_WIDER = 12, 5
-MAX_TEXT = 600
-"""Characters of a passage that are shown."""
+MAX_TEXT = 600  # characters of a passage that are shown
 
 
 class Query(BaseModel):
@@ -36,7 +35,6 @@ class Hit(BaseModel):
     line: int
     """The line of the first word: counted in its page for a PDF, else in the whole text."""
     title: str
-    """The headings above it."""
     text: str
 
 
@@ -68,7 +66,6 @@ FILLER = re.compile(
 
 
 def _terms(query: str) -> list[str]:
-    """The words of a query without filler words."""
     words = list(dict.fromkeys(_TERM.findall(unicodedata.normalize("NFC", query).lower())))
     return ([word for word in words if not FILLER.fullmatch(word)] or words)[:MAX_TERMS]
 

@@ -27,12 +27,9 @@ from simpleeval import SimpleEval  # type: ignore[import-untyped]  # it ships no
 
 from activities.toolbox.expressions.expression import Unreadable
 
-DIGITS = 50
-"""Digits of intermediate results."""
-SHOWN = 28
-"""Digits of a result that was rounded."""
-LARGEST = 999
-"""The largest power of ten."""
+DIGITS = 50  # digits of intermediate results
+SHOWN = 28  # digits of a result that was rounded
+LARGEST = 999  # the largest power of ten
 
 
 @contextmanager
@@ -124,8 +121,7 @@ OPERATORS: Mapping[type[ast.AST], Callable[..., Decimal]] = {
 }
 
 
-Value: TypeAlias = "Decimal | str | bool | list[Value] | dict[str, Value] | None"
-"""JSON whose numbers are decimals."""
+Value: TypeAlias = "Decimal | str | bool | list[Value] | dict[str, Value] | None"  # JSON whose numbers are decimals
 
 
 class Type(StrEnum):
@@ -163,11 +159,6 @@ class Operation:
     gives: Type
 
     def __call__(self, *values: Value) -> Value:
-        """Apply it.
-
-        Raises:
-            Unreadable: it does not take values of these types.
-        """
         self.rule(*map(type_of, values))
         result: Value = self.function(*values)
         return result

@@ -56,7 +56,6 @@ class Reader:
     )
     functions: ClassVar = FUNCTIONS
     nodes: ClassVar[tuple[type[ast.expr], ...]] = (ast.Name, ast.BinOp, ast.UnaryOp, ast.Call)
-    """The nodes that a tree may have."""
     after_percentage: ClassVar = frozenset({"", "+", "-", ")", ",", "@", "*", "**", "/", "//", "%"})
     usable: ClassVar = "numbers, operators, brackets and functions"
     joined: ClassVar = "numbers"
@@ -97,7 +96,6 @@ class Reader:
         return self.word(sign.text, after) if sign.what == "word" and sign.text[0].isalpha() else sign.text
 
     def word(self, word: str, after: str) -> str:
-        """The Python text of a word."""
         if word == "x":
             return "*"
         if word in self.numbers or (word in self.functions and after == "("):
@@ -113,7 +111,6 @@ class Reader:
         raise Unreadable(f"The word {word[:40]!r} is unknown: use numbers, operators, {', '.join(self.functions)}, of.")
 
     def _cut(self, expression: str) -> list[Sign]:
-        """Split an expression into signs, each in its standard spelling."""
         text = _SPELLED.sub(_respelled, expression)
         signs, calls, glued, position = list[Sign](), list[bool](), True, 0
         while position < len(text):
@@ -157,7 +154,6 @@ class Reader:
 
 
 def named(values: dict[str, T], letter: str, value: T) -> str:
-    """Store a value under a new name, and return the name."""
     name = f"{letter}{len(values)}"
     values[name] = value
     return name

@@ -11,10 +11,8 @@ from activities.toolbox.declare.tool import tool
 from activities.toolbox.documents import html
 from activities.toolbox.http.network import MAX_URL, Body, Web, read_body
 
-MAX_BODY = 5_000_000
-"""Bytes of a page, unpacked, that are read."""
-MAX_TEXT, MAX_TITLE = 30_000, 300
-"""Characters of the text and of the title that are returned."""
+MAX_BODY = 5_000_000  # bytes of a page, unpacked, that are read
+MAX_TEXT, MAX_TITLE = 30_000, 300  # characters of the text and of the title that are returned
 
 RESTRICTED = frozenset({401, 402, 403, 405, 406, 407, 411, 415, 426, 451, 501, 505})
 """Statuses of pages that are not public. They are no configuration error, since the worker has no login there."""
@@ -76,12 +74,7 @@ async def fetch_page(args: PageAddress, web: Web) -> WebPage:
 
 
 def _media_type(answer: httpx2.Response) -> str:
-    """The media type of the page.
-
-    Raises:
-        Refused: it is not public, or no text.
-        httpx2.HTTPStatusError: there is none; see `borders/http.py`.
-    """
+    """The media type of the page, which must be public and a text."""
     if answer.status_code in RESTRICTED:
         reason = f"{answer.url.host} returned {answer.status_code}, so the page is not public: use another one."
         raise Refused(reason)

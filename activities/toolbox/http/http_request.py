@@ -19,14 +19,10 @@ from activities.toolbox.injection import Key
 from workflows import routing
 from workflows.plan import MAX_DEPTH, canonical, depth
 
-MAX_READ = 256 * 1024
-"""Bytes of an answer, unpacked, that are read."""
-MAX_JSON = 36 * 1024
-"""Bytes of an answer that is returned as JSON: it must fit into the result of an effect."""
-MAX_TEXT = 9_000
-"""Characters of an answer that are returned as text, of four bytes each at the most."""
-MAX_HEADER = 300
-"""Characters of one of its headers."""
+MAX_READ = 256 * 1024  # bytes of an answer, unpacked, that are read
+MAX_JSON = 36 * 1024  # bytes of an answer that is returned as JSON: it must fit into the result of an effect
+MAX_TEXT = 9_000  # characters of an answer that are returned as text, of four bytes each at the most
+MAX_HEADER = 300  # characters of one of its headers
 
 RETURNED = ("content-type", "etag", "last-modified", "link", "location", "request-id", "retry-after", "x-request-id")
 """The headers of an answer that are returned."""
@@ -115,11 +111,6 @@ def _without_effect(error: Exception) -> Exception:
 
 
 async def _read(answer: httpx2.Response) -> HttpReply:
-    """Read the answer.
-
-    Raises:
-        httpx2.HTTPStatusError: the service rejected the request; see `borders/http.py`.
-    """
     # The request may have been applied: a body that cannot be decompressed must not hide its status.
     content, cut = await read_body(answer, MAX_READ, routing.HTTP_READ_DEADLINE, keeps_undecodable=True)
     if not (answer.is_success or answer.status_code == httpx2.codes.SEE_OTHER):

@@ -18,8 +18,7 @@ from activities.deadline import Guard
 from activities.errors import Refused, Unreachable, unsent
 from workflows import routing
 
-MAX_URL = 2000
-"""Characters of a URL; browsers and servers take as many."""
+MAX_URL = 2000  # characters of a URL; browsers and servers take as many
 
 
 def joined(here: httpx2.URL, location: str) -> httpx2.URL:
@@ -52,8 +51,7 @@ def checked(url: httpx2.URL) -> httpx2.URL:
 _NAME = re.compile(r"(?:[a-z0-9_][a-z0-9_-]*\.)*(?![0-9]+$)[a-z0-9_][a-z0-9_-]*")
 """A host name in small letters. Its last part is no number, so a mistyped IP address does not match."""
 
-_UNICAST = IPv6Network("2000::/3")
-"""The public part of IPv6 (IANA, IPv6 Global Unicast Address Assignments)."""
+_UNICAST = IPv6Network("2000::/3")  # the public part of IPv6 (IANA, IPv6 Global Unicast Address Assignments)
 _NAT64 = IPv6Network("64:ff9b::/96")
 """IPv6 addresses that stand for the IPv4 address in their last 32 bits (RFC 6052)."""
 _CLOSED = (
@@ -131,15 +129,12 @@ def _reached(address: IPv4Address | IPv6Address) -> IPv4Address | IPv6Address:
 
 
 def plain(name: str) -> str:
-    """A host name, normalised for comparison."""
     return name.strip().lower().removesuffix(".")
 
 
 MAX_REDIRECTS = 5
-MAX_ADDRESSES = 4
-"""Addresses of one name that are tried in turn."""
-MAX_TRAFFIC = 6_000_000
-"""Bytes that one connection may send, headers included, before anything is unpacked."""
+MAX_ADDRESSES = 4  # addresses of one name that are tried in turn
+MAX_TRAFFIC = 6_000_000  # bytes that one connection may send, headers included, before anything is unpacked
 
 HEADERS: Mapping[str, str] = {
     "user-agent": "Replan",

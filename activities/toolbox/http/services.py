@@ -25,8 +25,7 @@ OURS: Mapping[str, str] = {
     "accept-encoding": "gzip, deflate",
 }
 """Headers of every request."""
-_PASSED_ON = frozenset({301, 307, 308})
-"""Redirects of a service that did nothing else; a 302 may follow an effect."""
+_PASSED_ON = frozenset({301, 307, 308})  # redirects of a service that did nothing else; a 302 may follow an effect
 _LOOPBACK = "localhost"
 
 
@@ -161,7 +160,6 @@ def _origin(url: httpx2.URL) -> tuple[str, str, int | None]:
 
 
 def _is_loopback(host: str) -> bool:
-    """Whether it is this machine, to which nothing passes a network."""
     try:
         return ip_address(host).is_loopback
     except ValueError:

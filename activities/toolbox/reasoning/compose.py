@@ -10,8 +10,7 @@ from activities.toolbox.declare.tool import tool
 from workflows.plan import canonical
 
 MAX_WHAT = 2_000
-MAX_RESULTS = 100_000
-"""Characters of all results as JSON."""
+MAX_RESULTS = 100_000  # characters of all results as JSON
 INDENT = "  "
 
 
@@ -19,9 +18,7 @@ class Materials(BaseModel):
     """Which text to write, and the results to write it from."""
 
     what: str = Field(
-        description="Which text is wanted: subject, reader, language, form, length",
-        min_length=1,
-        max_length=MAX_WHAT,
+        description="Which text is wanted: subject, reader, language, form, length", min_length=1, max_length=MAX_WHAT
     )
     results: JsonValue = Field(description="What the text is made of: references to results of other steps, or values")
 
@@ -41,11 +38,7 @@ def compose(args: Materials) -> Composition:
 
 
 def checked(results: JsonValue) -> JsonValue:
-    """Return the results if they are not too long.
-
-    Raises:
-        Refused: they are too long, or there are none.
-    """
+    """Return the results; reject them if there are none or they are too long."""
     if results in (None, "", [], {}):
         raise Refused("There are no results to write from: refer to those of other steps.", code="invalid_input")
     size = len(canonical(results))

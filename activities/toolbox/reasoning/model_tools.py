@@ -47,12 +47,9 @@ where something that is wanted is not in the results, say that it is missing.
 EXTRACTED = "Give the values that were found in the text."
 
 
-MAX_ASKED = 75_000
-"""Bytes that a model reads in one step, with the schema of its answer."""
-AROUND = 1_000
-"""Tokens of the instructions and of the provider's own additions."""
-MAX_SAID = 500
-"""Characters that the planner sees of words that a model wrote instead of a call."""
+MAX_ASKED = 75_000  # bytes that a model reads in one step, with the schema of its answer
+AROUND = 1_000  # tokens of the instructions and of the provider's own additions
+MAX_SAID = 500  # characters that the planner sees of words that a model wrote instead of a call
 
 
 def most(max_output: int) -> int:
@@ -124,8 +121,7 @@ async def _ask(model: LanguageModel, system: str, told: str, tools: Sequence[Too
     return reply
 
 
-MAX_OUTPUT = 8_000
-"""Tokens."""
+MAX_OUTPUT = 8_000  # tokens
 
 
 @tool.read(timeout=120, tokens=most(MAX_OUTPUT), tokens_overhead=overhead(MAX_OUTPUT))
@@ -136,8 +132,7 @@ async def compose(args: plain.Materials, model: LanguageModel) -> plain.Composit
     return plain.Composition(text=await text(model, COMPOSE, told, MAX_OUTPUT), method="model")
 
 
-MAX_EXTRACT = 8_000
-"""Tokens."""
+MAX_EXTRACT = 8_000  # tokens
 CALL = "extracted"
 
 
@@ -175,8 +170,7 @@ async def extract(args: Extraction, model: LanguageModel) -> JsonValue:
     return value
 
 
-MAX_SUMMARY = 4_000
-"""Tokens: twenty sentences, and thinking."""
+MAX_SUMMARY = 4_000  # tokens: twenty sentences, and thinking
 
 
 class SummaryWithMethod(extractive.Summary):
@@ -205,5 +199,4 @@ async def summarise(args: extractive.LongText, model: LanguageModel) -> SummaryW
 
 __all__ = ["TOOLS", "compose", "extract", "key_sentences", "summarise"]
 
-TOOLS: tuple[Tool[..., Any], ...] = (summarise, key_sentences, extract, compose)
-"""In the order of `--check`."""
+TOOLS: tuple[Tool[..., Any], ...] = (summarise, key_sentences, extract, compose)  # in the order of `--check`

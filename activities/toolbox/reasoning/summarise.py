@@ -13,14 +13,10 @@ from activities.errors import Refused
 from activities.toolbox.declare.tool import tool
 from activities.toolbox.documents.extra import MissingPackage
 
-MAX_TEXT = 100_000
-"""Characters."""
-MAX_SENTENCE = 600
-"""Characters of a sentence; a longer one is broken."""
-MAX_HEADING = 6
-"""Words of a line without a full stop that counts as a heading."""
-SIGNIFICANT = 0.05
-"""The share of a text's words that can be significant."""
+MAX_TEXT = 100_000  # characters
+MAX_SENTENCE = 600  # characters of a sentence; a longer one is broken
+MAX_HEADING = 6  # words of a line without a full stop that counts as a heading
+SIGNIFICANT = 0.05  # the share of a text's words that can be significant
 NOTHING = "There is nothing to summarise: give the text itself."
 
 
@@ -36,9 +32,7 @@ class Summary(BaseModel):
 
     summary: str
     sentences: int
-    """How many there are."""
     of: int
-    """How many the text has."""
 
 
 @tool.read
