@@ -112,7 +112,6 @@ class Guard:
     """The tool's own `trace` extension."""
 
     async def __call__(self, event: str, info: Mapping[str, Any]) -> None:
-        """Handle one event."""
         if event.endswith(_ABOUT_TO_SEND):
             check()
         if event.endswith(_ABOUT_TO_SEND[0]) and info["request"].method not in _HARMLESS:

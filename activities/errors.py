@@ -66,7 +66,6 @@ class ToolError(Exception):
 
     @classmethod
     def codes(cls) -> list[str]:
-        """The codes that this class may have."""
         own = {code for code, quadrant in QUADRANT.items() if quadrant is cls.quadrant}
         return sorted(code.value for code in own - RESERVED_CODES)
 

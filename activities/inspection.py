@@ -200,12 +200,10 @@ class Inspector:
         self._drivers = {driver.name(): driver for driver in (vault, *buckets)}
 
     def activities(self) -> list[Callable[..., Any]]:
-        """What the worker registers."""
         return [self.inspect]
 
     @activity.defn(name=routing.INSPECT.kind)
     async def inspect(self, inquiry: InquiryInput) -> Findings:
-        """Answer an inquiry."""
         question = inquiry.root
         async with attempt_of(routing.inspect(question.about)):
             match question:
@@ -284,7 +282,6 @@ class Inspector:
         return ""
 
     async def _effects(self, task: str) -> EffectsFindings:
-        """The effects in all ledgers that can be read, and the names of those that cannot."""
         found, unread = list[Mapping[str, Any]](), list[Place]()
         for engine in self._ledgers:
             try:
@@ -303,11 +300,6 @@ class Inspector:
         return TranscriptFindings(planner=self._planner, transcript=tuple(page), more=len(page) < len(cards))
 
     async def _payload(self, driver: str, claim: dict[str, str]) -> JsonValue:
-        """The value of a payload in external storage.
-
-        Raises:
-            NeedsPerson: it is not there.
-        """
         payload = await self._fetched(driver, claim)
         if payload.metadata.get("encoding") == PRUNED_ENCODING:
             raise NeedsPerson(payload.data.decode())

@@ -18,7 +18,6 @@ NOT_REACHED = ("ConnectionError", "ConnectTimeout", "ReadTimeout", "ServiceError
 
 
 def main() -> int:
-    """Print the advisories on all locked packages."""
     command = [*PIP_AUDIT, "--format=json", "--progress-spinner=off", *(f"--requirement={lock}" for lock in LOCKS)]
     try:
         done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=TIMEOUT_SECONDS)  # noqa: S603

@@ -135,7 +135,6 @@ def _typed(*words: str) -> str:
 
 
 def _page_of(playground: Playground, *words: str) -> str:
-    """The address of a task's page in the web UI."""
     command = starter(*words, "--json")
     # The exit code only says how the task ended.
     told = subprocess.run(command, env=playground.environment, capture_output=True, text=True)  # noqa: S603

@@ -89,7 +89,6 @@ class ServerSpec:
         return "127.0.0.1" if self.host == "localhost" else self.host
 
     def command(self, binary: Path) -> list[str]:
-        """The command line of the server."""
         listen = ["--ip", self.ip, "--port", str(self.port), "--ui-port", str(self.ui_port)]
         keep = ["--db-filename", str(self.database), "--namespace", self.namespace, "--log-level", "warn"]
         more = [word for key, value in self.dynamic.items() for word in ("--dynamic-config-value", f"{key}={value}")]
@@ -139,7 +138,6 @@ class DevServer:
             undo.pop_all()
 
     async def stop(self) -> None:
-        """Stop it, with a signal first and then by force."""
         if self._process:
             await end(self._process)
             self._process = None

@@ -59,7 +59,6 @@ class PayloadConverter(PydanticPayloadConverter):
         return super().from_payloads(readable, type_hints)
 
     def to_payloads(self, values: Sequence[Any]) -> list[Payload]:
-        """Write values; those that clients read are marked to stay in the history."""
         payloads = super().to_payloads(values)
         for value, payload in zip(values, payloads, strict=True):
             if isinstance(value, READ_BY_CLIENTS):
@@ -84,7 +83,6 @@ class FailureConverter(DefaultFailureConverter):
     """
 
     def to_failure(self, exception: BaseException, payload_converter: AnyPayloadConverter, failure: Failure) -> None:
-        """Write `exception` into `failure`."""
         super().to_failure(exception, payload_converter, failure)
         if isinstance(exception, ApplicationError):
             failure.ClearField("stack_trace")

@@ -107,7 +107,6 @@ class Stop:
             asyncio.get_running_loop().add_signal_handler(number, self._ask)
 
     async def wait(self) -> None:
-        """Return after the first signal."""
         self._starting = None
         await self._asked.wait()
 

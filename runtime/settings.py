@@ -22,8 +22,6 @@ class BadSetting(ValueError):
 
 
 class LogStyle(StrEnum):
-    """How log lines look."""
-
     JSON = "json"
     TEXT = "text"
 
@@ -115,7 +113,6 @@ class Settings:
 
     @property
     def workspace_root(self) -> Path | None:
-        """The root below which each task gets a folder to write in."""
         return self.workspace or (self.state / "workspace" if self.dev else None)
 
     def prepare(self) -> None:

@@ -30,7 +30,6 @@ class BadSettings(ValueError):
     """The settings file cannot be used: `reason` says why, `remedy` what to do."""
 
     def __init__(self, reason: str, remedy: str) -> None:
-        """Reason and remedy form one sentence."""
         super().__init__(f"{reason}: {remedy}.")
         self.reason, self.remedy = reason, remedy
 
@@ -58,7 +57,6 @@ class Budget(_Frozen):
 
     @property
     def given(self) -> dict[str, Any]:
-        """The limits that are in the file, by name."""
         return self.model_dump(exclude_unset=True)
 
 
@@ -86,7 +84,6 @@ class ModelPrice(_Frozen):
 
     @property
     def price(self) -> Price:
-        """With the defaults."""
         usual = {"cache_read": self.input, "cache_write": self.input}
         return Price.model_validate(usual | self.model_dump(exclude_none=True))
 
@@ -102,13 +99,10 @@ class Models(_Frozen):
 
     @property
     def known_prices(self) -> dict[str, Price]:
-        """The prices by model."""
         return {name: one.price for name, one in self.prices.items()}
 
 
 class SettingsFile(_Frozen):
-    """The content of a settings file."""
-
     budgets: Budgets = Budgets()
     models: Models = Models()
 
@@ -160,7 +154,6 @@ def _first_mistake(error: ValidationError, form: Mapping[str, Any]) -> str:
 
 
 def _names_at(schema: Mapping[str, Any], place: Sequence[str]) -> list[str]:
-    """The names that are allowed at a place."""
     at: Any = schema
     for part in place:
         others = [*at.get("patternProperties", {}).values(), {}]

@@ -60,7 +60,6 @@ def _console() -> Processor:
 
 
 def _name_task(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
-    """Log the workflow id as `task`."""
     workflow_info = event.pop("temporal_workflow", None)
     if isinstance(workflow_info, dict):
         event["task"] = workflow_info.get("workflow_id")

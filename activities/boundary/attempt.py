@@ -314,7 +314,6 @@ class HeaderInterceptor(Interceptor):
         self._jitter = jitter
 
     def intercept_activity(self, next: ActivityInboundInterceptor) -> ActivityInboundInterceptor:
-        """Wrap every activity."""
         return _Inbound(next, self._jitter)
 
 

@@ -142,7 +142,6 @@ class Boundary:
         return MeteredModel(model, attempt.meter) if model else None
 
     async def _call_tool(self, call: "_Call", given: dict[str, Any]) -> JsonValue:
-        """Call the tool and check its result."""
         kind, attempt = call.kind, call.attempt
         before = call.arguments_seen()  # the tool may change its arguments
         self._faults.stop(kind.spec.kind, Failpoint.AFTER_CLAIM)
@@ -190,8 +189,6 @@ class Boundary:
 
 @dataclass(frozen=True)
 class _Call:
-    """One call of a tool."""
-
     kind: Kind
     attempt: Attempt
     args: BaseModel

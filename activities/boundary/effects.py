@@ -116,7 +116,6 @@ class EffectFinder:
         self._effects = Effects(self._ledgers[0], store, self._ledgers)
 
     def activities(self) -> list[Callable[..., Any]]:
-        """What the worker registers."""
         return [self.find_effect]
 
     @activity.defn(name=routing.FIND_EFFECT.kind)

@@ -44,7 +44,6 @@ class LedgerEntry(NamedTuple):
     """The call that applies an effect."""
 
     key: str
-    """The idempotency key."""
     task: str
     step: str
     kind: str
@@ -55,7 +54,6 @@ class LedgerEntry(NamedTuple):
 
     @property
     def row(self) -> dict[str, Any]:
-        """Its columns."""
         return {
             "key": self.key,
             "task": self.task,
@@ -67,8 +65,6 @@ class LedgerEntry(NamedTuple):
 
 
 class EffectResult(NamedTuple):
-    """The result of an effect."""
-
     result: JsonValue
     replayed: bool
     """Whether it is the recorded result of an earlier call."""

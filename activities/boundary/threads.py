@@ -29,7 +29,6 @@ class StillRunning(FaultRaised):
     """The attempt ends while its thread still runs, so the effect may be applied later."""
 
     def __init__(self, fault: Fault, thread: asyncio.Future[Any]) -> None:
-        """`thread` will have the result of the function."""
         super().__init__(fault.model_copy(update={"applied": Applied.UNKNOWN, "still_running": True}))
         self.thread = thread
 
@@ -38,7 +37,6 @@ class Threads:
     """The threads of one worker's tools."""
 
     def __init__(self) -> None:
-        """No thread is started before it is needed."""
         self._pool = ThreadPoolExecutor(MAX_THREADS, thread_name_prefix="tool")
         self._calls = set[Future[Any]]()
 

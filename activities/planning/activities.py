@@ -63,7 +63,6 @@ class Planning:
         self._step_prices = (step_prices or {}) if any(kind.spec.tokens for kind in kinds.values()) else {}
 
     def activities(self) -> list[Callable[..., Any]]:
-        """What the worker registers."""
         return [self.catalogue, self.plan, self.replan, self.compact]
 
     @activity.defn(name=routing.CATALOGUE.kind)
@@ -138,11 +137,6 @@ class Planning:
         return proposed.model_copy(update={"lost": max(0, _lost_replies(this) - was_recorded)})
 
     def _select(self, name: JsonValue) -> Planner:
-        """The planner that a task names, or the worker's own.
-
-        Raises:
-            UnknownPlanner: this worker cannot make it.
-        """
         if name is None:
             return self._planner
         if self._planner_for_task is None:
@@ -150,11 +144,6 @@ class Planning:
         return self._planner_for_task(str(name))
 
     def _planner_of(self, situation: Situation) -> Planner:
-        """The planner of a task that a worker has accepted.
-
-        Raises:
-            NeedsPerson: this worker cannot make it.
-        """
         try:
             return self._select(situation.planner)
         except UnknownPlanner as unknown:

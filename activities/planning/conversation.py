@@ -61,7 +61,6 @@ def text_to_summarise(past: Sequence[RecordedTurn], oldest: int) -> str:
 
 
 def count_characters(turn: Turn) -> int:
-    """Characters of a turn."""
     if isinstance(turn, UserTurn):
         return len(turn.text) + sum(len(result.text) for result in turn.results)
     return len(turn.text) + sum(len(canonical(call.args)) for call in turn.calls)

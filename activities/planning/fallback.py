@@ -21,14 +21,12 @@ class FallbackPlanner:
     """A planner that asks several others in an order."""
 
     def __init__(self, planners: Sequence[Planner]) -> None:
-        """Ask `planners`, at least one, in this order."""
         self._planners = tuple(planners)
         self._conversational = [planner for planner in planners if isinstance(planner, ConversationalPlanner)]
         self.name = ", ".join(planner.name for planner in planners)
 
     @property
     def prices(self) -> dict[str, Price | None]:
-        """The prices of all models, by name."""
         return {name: price for planner in self._conversational for name, price in planner.prices.items()}
 
     def preamble(self, kinds: Mapping[str, Kind]) -> int:
@@ -50,8 +48,6 @@ class FallbackPlanner:
     async def converse(
         self, situation: Situation, kinds: Mapping[str, Kind], past: Sequence[RecordedTurn], *, task: str, branch: int
     ) -> PlannerReply:
-        """The same in a conversation; a planner that keeps none is told the whole task."""
-
         async def ask(planner: Planner) -> PlannerReply:
             if isinstance(planner, ConversationalPlanner):
                 return await planner.converse(situation, kinds, past, task=task, branch=branch)

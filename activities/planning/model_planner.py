@@ -60,7 +60,6 @@ class ModelPlanner:
         self._price = price
 
     def preamble(self, kinds: Mapping[str, Kind]) -> int:
-        """Tokens of instructions and kinds; an estimate."""
         return max(_tokens(_request(strategy, _EMPTY, kinds, ())) for strategy in STRATEGIES.values())
 
     async def propose(self, situation: Situation, kinds: Mapping[str, Kind]) -> Proposed:
@@ -71,11 +70,6 @@ class ModelPlanner:
     async def converse(
         self, situation: Situation, kinds: Mapping[str, Kind], past: Sequence[RecordedTurn], *, task: str, branch: int
     ) -> PlannerReply:
-        """Ask the model what comes next.
-
-        Raises:
-            Exception: the provider rejected the request or could not be reached, for `activities.borders`.
-        """
         strategy, kinds = STRATEGIES[situation.strategy], _kinds_shown(kinds, past, situation)
         turns = conversation.turns(past, situation)
         request = _request(strategy, situation, kinds, turns, self._max_reply)
@@ -189,11 +183,6 @@ def _tokens(request: Request) -> int:
 
 
 def _read(strategy: Strategy, reply: Reply, situation: Situation, kinds: Mapping[str, Kind], branch: int) -> Proposal:
-    """The proposal in a reply.
-
-    Raises:
-        UnusableReply: there is none. A reply that was cut off is never read, even if it looks complete.
-    """
     # Before the other checks: there is no budget to ask again, so any text is better than none.
     if situation.is_last:
         return _last_words(reply)

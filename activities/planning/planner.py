@@ -89,7 +89,6 @@ class RecordedTurn:
 
     @property
     def is_summary(self) -> bool:
-        """Whether it replaces the turns before it."""
         return self.upto > 0
 
 
@@ -110,7 +109,6 @@ class ScriptedPlanner:
     name = "scripted"
 
     def __init__(self, proposals: Sequence[Proposal]) -> None:
-        """Play these proposals, one per request."""
         self._proposals = tuple(proposals)
 
     @classmethod

@@ -118,7 +118,6 @@ def plan_system(kinds: Mapping[str, Kind], *, searchable: bool) -> str:
 
 
 def react_system(kinds: Mapping[str, Kind], *, by_finish: bool) -> str:
-    """The system prompt of the strategy `react`."""
     return REACT_SYSTEM.format(kinds=_listed(kinds), data=DATA, ending=BY_FINISH if by_finish else BY_TEXT)
 
 
@@ -134,7 +133,6 @@ def _kind(kind: Kind) -> str:
 
 
 def task_text(situation: Situation, *, is_next: bool = False) -> str:
-    """The text of the task."""
     return f"The next task:\n{situation.text}" if is_next else f"The task:\n{situation.text}"
 
 

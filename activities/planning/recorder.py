@@ -23,7 +23,6 @@ class TurnRecorder:
     """Answers a turn from the transcript, or asks the planner and records its reply."""
 
     def __init__(self, transcript: Transcript) -> None:
-        """Record in this transcript."""
         self._transcript = transcript
 
     async def propose(
@@ -59,11 +58,6 @@ class TurnRecorder:
         return await self._record(situation, turns, PlannerReply(check(reply.proposed), reply.exchange)), False
 
     async def newest_turns(self, run: str) -> list[RecordedTurn]:
-        """The conversation of the task whose first run is `run`; empty if it is not in this store.
-
-        Raises:
-            DatabaseUnavailable: the store cannot be reached.
-        """
         return (await self._transcript.load(run)).newest()
 
     async def _turns(self, task: str, situation: Situation) -> TaskTurns:

@@ -39,7 +39,6 @@ class PlannerSelection:
 
     @property
     def step_price(self) -> Price | None:
-        """The highest price of a model for steps; None if one is unknown."""
         return highest_price(self.prices.values())
 
     def for_task(self, names: str) -> Planner:
@@ -76,11 +75,6 @@ def planner_named(
 
 
 def models_named(names: str | None, environment: Mapping[str, str], base_url: str | None = None) -> list[LanguageModel]:
-    """The models that steps may ask: those of the planners that `--planner` means, in their order.
-
-    Raises:
-        UnknownPlanner: there is no such planner, its key is missing, or its address cannot be used.
-    """
     chosen = names if names is not None else _default(environment, base_url)
     if chosen.startswith("scripted:"):
         return []

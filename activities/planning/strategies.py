@@ -44,8 +44,7 @@ class Strategy(Protocol):
     def cut_off(self) -> str:
         """What a model is told if its reply was cut off."""
 
-    def system(self, situation: Situation, kinds: Mapping[str, Kind]) -> str:
-        """The system prompt."""
+    def system(self, situation: Situation, kinds: Mapping[str, Kind]) -> str: ...
 
     def tools(self, situation: Situation, kinds: Mapping[str, Kind]) -> list[ToolDefinition]:
         """What the model may call, in an order that stays the same."""
@@ -64,16 +63,13 @@ class ReactStrategy:
     cut_off = prompts.TURN_CUT_OFF
 
     def system(self, situation: Situation, kinds: Mapping[str, Kind]) -> str:
-        """The system prompt."""
         return prompts.react_system(kinds, by_finish=situation.result_schema is not None)
 
     def tools(self, situation: Situation, kinds: Mapping[str, Kind]) -> list[ToolDefinition]:
-        """All kinds and the endings; `finish` only if the answer is not text."""
         finish = [_finish(situation.result_schema)] if situation.result_schema is not None else []
         return [*map(_kind_tool, kinds.values()), *finish, *_ask_and_give_up()]
 
     def read(self, reply: Reply, situation: Situation, kinds: Mapping[str, Kind], branch: int) -> Proposal:
-        """One step for each call, or the answer."""
         calls = reply.turn.calls
         if not calls:
             return _text_answer(reply, situation)
@@ -91,16 +87,13 @@ class PlanStrategy:
     cut_off = prompts.PLAN_CUT_OFF
 
     def system(self, situation: Situation, kinds: Mapping[str, Kind]) -> str:
-        """The system prompt."""
         return prompts.plan_system(kinds, searchable=FIND_TOOLS in kinds)
 
     def tools(self, situation: Situation, kinds: Mapping[str, Kind]) -> list[ToolDefinition]:
-        """`propose_plan`, `find_tools` if the worker has it, and the endings."""
         search = [_kind_tool(kinds[FIND_TOOLS])] if FIND_TOOLS in kinds else []
         return [propose_plan(kinds), *search, _finish(situation.result_schema), *_ask_and_give_up()]
 
     def read(self, reply: Reply, situation: Situation, kinds: Mapping[str, Kind], branch: int) -> Proposal:
-        """The plan, or the ending."""
         calls = reply.turn.calls
         if not calls:
             raise UnusableReply(prompts.TEXT_WITHOUT_CALL if reply.turn.text.strip() else prompts.EMPTY_REPLY)
@@ -130,11 +123,6 @@ def _text_answer(reply: Reply, situation: Situation) -> Answer:
 
 
 def _called_steps(calls: Sequence[ToolCall], situation: Situation, branch: int, because: str = "") -> NewSteps:
-    """The steps that calls of kinds are.
-
-    Raises:
-        UnusableReply: there are too many, or the arguments of one cannot be read.
-    """
     # One unreadable call makes the whole turn unusable: its calls are made together or not at all.
     broken = [prompts.UNREADABLE_ARGS.format(name=call.name, why=call.broken) for call in calls if call.broken]
     if broken:
@@ -164,11 +152,6 @@ def _plan(call: ToolCall) -> NewSteps:
 
 
 def _ending(call: ToolCall, result_schema: Mapping[str, JsonValue] | None) -> Answer | Question | GiveUp:
-    """The proposal that a call of `finish`, `ask` or `give_up` is.
-
-    Raises:
-        UnusableReply: its arguments do not fit.
-    """
     proposal, argument, field = ENDINGS[call.name]
     if call.broken:
         raise UnusableReply(prompts.UNREADABLE_ARGS.format(name=call.name, why=call.broken))

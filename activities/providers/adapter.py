@@ -33,7 +33,6 @@ class Endpoint:
     __slots__ = ("_key", "url")
 
     def __init__(self, key: str, url: str | None = None) -> None:
-        """Use the key at `url`, or at the provider's own address."""
         self._key = key
         self.url = url
 
@@ -66,7 +65,6 @@ class ModelAdapter(ABC):
     """The provider's API, as messages name it."""
 
     def __init__(self, model: str, endpoint: Endpoint) -> None:
-        """Ask `model` at `endpoint`; nothing is loaded or connected before the first request."""
         self.name = endpoint.model_name(self.sdk, model)
         self._model = model
         self._endpoint = endpoint

@@ -36,8 +36,6 @@ STOP_REASONS: Mapping[str | None, StopReason] = {
 
 
 class AnthropicModel(ModelAdapter):
-    """One of Anthropic's models."""
-
     sdk = "anthropic"
     client = "AsyncAnthropic"
     api = "Anthropic's API"

@@ -57,14 +57,8 @@ class FallbackModel:
     """A model that asks several others in an order; each one that cannot be used costs a request."""
 
     def __init__(self, models: Sequence[LanguageModel]) -> None:
-        """Ask `models`, at least one, in this order."""
         self._models = tuple(models)
         self.name = ", ".join(model.name for model in models)
 
     async def reply(self, request: Request) -> Reply:
-        """The reply of the first usable model.
-
-        Raises:
-            Exception: as `ask_first_usable`.
-        """
         return await ask_first_usable(self._models, lambda model: model.reply(request))

@@ -30,8 +30,6 @@ class LanguageModel(Protocol):
 
 @dataclass(frozen=True)
 class ToolCall:
-    """A tool call that a model makes."""
-
     id: str
     """The provider's id, which pairs call and result; a compatible server may repeat ids over turns."""
     name: str
@@ -73,8 +71,6 @@ Turn = UserTurn | AssistantTurn
 
 
 class StopReason(StrEnum):
-    """Why a model stopped."""
-
     DONE = "done"
     """It finished, or met a stop sequence."""
     CALLS = "calls"
@@ -97,7 +93,6 @@ class Usage:
 
     @property
     def tokens(self) -> int:
-        """The sum of the four."""
         return self.input + self.output + self.cache_read + self.cache_write
 
 
@@ -112,8 +107,6 @@ class Reply:
 
 @dataclass(frozen=True)
 class ToolDefinition:
-    """A tool that a model may call."""
-
     name: str
     description: str
     schema: Mapping[str, Any]

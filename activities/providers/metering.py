@@ -79,7 +79,6 @@ class Meter:
 
     @property
     def tokens(self) -> int:
-        """The tokens of all replies."""
         return sum(usage.tokens for usage in self.replies)
 
     @property
@@ -93,7 +92,6 @@ class MeteredModel:
     """The model that a tool is given: its use is counted, and it must answer before the attempt's deadline."""
 
     def __init__(self, model: LanguageModel, meter: Meter) -> None:
-        """Ask `model`, and tell `meter` what was used."""
         self.name = model.name
         self._model = model
         self._meter = meter

@@ -49,7 +49,6 @@ class PublishedModel(BaseModel):
 
     @property
     def price(self) -> Price:
-        """The price of its tokens."""
         rates = self.model_dump(include={"input", "output", "cache_read", "cache_write"})
         if self.long:
             rates |= {"long_from": self.long.above, "long_input": self.long.input, "long_output": self.long.output}
@@ -57,7 +56,6 @@ class PublishedModel(BaseModel):
 
 
 def published_models() -> dict[str, PublishedModel]:
-    """The models of `prices.toml`, by name."""
     entries = tomllib.loads(PRICES_FILE.read_text(encoding="utf-8"))
     return {name: PublishedModel.model_validate(entry) for name, entry in entries.items()}
 

@@ -37,7 +37,6 @@ class _File(NamedTuple):
 
     @classmethod
     def at(cls, path: str) -> "_File | None":
-        """The file with this name now."""
         try:
             status = os.stat(path)  # noqa: PTH116  # on each transaction
         except OSError:
@@ -251,11 +250,6 @@ def _identity(engine: AsyncEngine) -> object:
 
 @contextmanager
 def _opening(what: str, url: str | URL, check: str, newer: str) -> Iterator[None]:
-    """Turn what fails inside into StoreUnavailable, with `check` as the remedy, or `newer` for a newer database.
-
-    Raises:
-        StoreUnavailable: it cannot.
-    """
     named = f"{what} {spoken(url)}"
     try:
         yield
@@ -277,11 +271,9 @@ class Moment(TypeDecorator[datetime]):
     cache_ok = True
 
     def process_bind_param(self, value: datetime | None, dialect: Any) -> datetime | None:
-        """Write an aware datetime."""
         return None if value is None else value.astimezone(UTC).replace(tzinfo=None)
 
     def process_result_value(self, value: datetime | None, dialect: Any) -> datetime | None:
-        """Read an aware datetime in UTC."""
         return None if value is None else value.replace(tzinfo=UTC)
 
 

@@ -73,11 +73,9 @@ class PayloadLost(ApplicationError):
     """
 
     def __init__(self, fault: Fault, *, non_retryable: bool = False) -> None:
-        """`fault` says why."""
         super().__init__(fault.reason, fault, type=fault.quadrant.value, non_retryable=non_retryable)
 
     def __str__(self) -> str:
-        """The reason alone, without the type."""
         return self.message
 
 
@@ -100,11 +98,9 @@ class Vault(StorageDriver):
         self._namespace = namespace
 
     def name(self) -> str:
-        """The name of this driver in histories."""
         return "replan-store"
 
     def type(self) -> str:
-        """The kind of driver."""
         return "replan.store"
 
     async def store(self, context: StorageDriverStoreContext, payloads: Sequence[Payload]) -> list[StorageDriverClaim]:

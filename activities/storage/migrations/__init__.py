@@ -26,7 +26,6 @@ class Stream(StrEnum):
 
     @property
     def table(self) -> str:
-        """Where a database says at which revision it is."""
         return f"replan_{self}_revision"
 
 

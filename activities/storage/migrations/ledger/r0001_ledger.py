@@ -8,7 +8,6 @@ down_revision = None
 
 
 def upgrade(op: Operations) -> None:
-    """Make the table, unless a version before the first release made it."""
     op.create_table(
         "replan_ledger",
         Column("key", String(1200), primary_key=True),

@@ -10,7 +10,6 @@ down_revision = None
 
 
 def upgrade(op: Operations) -> None:
-    """Make both tables, and give the store its identity."""
     identity = op.create_table("replan_store", Column("id", String(36), primary_key=True))
     op.bulk_insert(identity, [{"id": str(uuid.uuid4())}])
     op.create_table(

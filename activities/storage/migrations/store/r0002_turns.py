@@ -8,7 +8,6 @@ down_revision = "0001"
 
 
 def upgrade(op: Operations) -> None:
-    """Make the table of turns."""
     op.create_table(
         "replan_turns",
         Column("task", String(200), primary_key=True),
