@@ -16,8 +16,6 @@ from console.options import Common
 
 
 class Entry(NamedTuple):
-    """A command in the list of all commands."""
-
     group: str
     help: str
     example: str
@@ -107,7 +105,6 @@ class _Switches:
     """Shows a switch without a value in the help: `--json`, not `--json <bool>`."""
 
     def get_params(self, context: Any) -> Any:  # Typer keeps the class of a context private
-        """All parameters, with `--help`."""
         parameters = super().get_params(context)  # type: ignore[misc]  # of the command that this is mixed into
         for one in parameters:
             if getattr(one, "is_flag", False):
@@ -124,7 +121,6 @@ class Group(_Switches, TyperGroup):
 
     # The modules of the commands import the SDK, which takes half a second that `--help` does not have.
     def resolve_command(self, context: Any, words: list[str]) -> Any:
-        """The command that the words begin with, loaded."""
         name, command, rest = super().resolve_command(context, words)
         return name, load(name) if name else command, rest
 
@@ -182,7 +178,6 @@ for command_name in COMMANDS:
 
 
 def show_completion(wanted: bool) -> None:
-    """Print the completion and end."""
     if wanted:
         typer.echo(COMPLETION.read_text(), nl=False)
         raise typer.Exit

@@ -22,13 +22,10 @@ class Playground:
     """A running server and worker."""
 
     ready: str
-    """The line that the worker prints when it is ready."""
     environment: Mapping[str, str]
-    """The environment for commands that use it."""
 
     @property
     def ui(self) -> str:
-        """The address of the web UI."""
         return self.ready.split("ui ", 1)[-1].split()[0]
 
 
@@ -46,7 +43,6 @@ def open_playground(*options: str) -> Iterator[Playground]:
 
 
 def starter(*words: str) -> list[str]:
-    """The command line of `python starter.py WORDS`."""
     return [sys.executable, str(ROOT / "starter.py"), *words]
 
 
@@ -84,7 +80,6 @@ def _free_port() -> int:
 
 
 def main() -> int:
-    """Run one task and show it; stop the server and the worker at the end."""
     with open_playground() as playground:
         print(playground.ready)
         print(f'$ python starter.py --task "{TASK}"\n', flush=True)

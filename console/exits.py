@@ -11,8 +11,6 @@ if TYPE_CHECKING:  # it takes half a second, which a mistake in the usage need n
 
 
 class Exit(IntEnum):
-    """Exit codes, the same for every command."""
-
     COMPLETED = 0
     FAILED = 1
     BAD_USAGE = 2

@@ -20,8 +20,6 @@ Jsonl = Annotated[bool, typer.Option("--jsonl", help="While following: one JSON 
 
 @dataclass(frozen=True)
 class Common:
-    """The options of every command."""
-
     queue: Annotated[str, typer.Option(metavar="NAME", help="The task queue that the workers serve.")] = QUEUE
     json: Annotated[bool, typer.Option("--json", help="One JSON document instead of lines.")] = False
     address: Annotated[

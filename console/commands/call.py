@@ -32,7 +32,6 @@ async def call_command(
     arguments: Annotated[str, typer.Argument(metavar="JSON", help="Its arguments as JSON, or @FILE.")] = "{}",
     common: Common,
 ) -> int:
-    """`call`, with its options."""
     read = read_arguments(arguments)  # before anything is connected
     return await call(await common.connected(), common, kind, read)
 

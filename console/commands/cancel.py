@@ -20,7 +20,6 @@ async def cancel_command(
     undo: Annotated[bool, typer.Option("--undo", help="Undo what it has done.")] = False,
     common: Common,
 ) -> int:
-    """`cancel`, with its options."""
     client = await common.connected()
     return await cancel(client, await tasks.find_task(client, id), common, undo=undo)
 

@@ -52,14 +52,10 @@ LACKING = {
     "undo": "undo= names the tool that undoes it",
     "reconcile": "reconcile= names the read tool that finds out whether it was applied",
 }
-"""What the options of a tool with effects are for."""
 OF_WORKER = ("planner", "keys", "store", "state", "documents", "workspace", "clocks", "tools")
-"""Checks that need a worker."""
 
 
 class Status(StrEnum):
-    """The result of a check."""
-
     OK = "ok"
     WARN = "warn"
     """It works, but not completely or not as well as it could."""
@@ -70,8 +66,6 @@ class Status(StrEnum):
 
 @dataclass(frozen=True)
 class Check:
-    """One check: its result, the finding and the remedy."""
-
     name: str
     status: Status
     found: str
@@ -79,7 +73,6 @@ class Check:
 
 
 def skipped(names: Sequence[str], because: str) -> list[Check]:
-    """Checks that could not be made."""
     return [Check(name, Status.SKIPPED, because) for name in names]
 
 
@@ -240,7 +233,6 @@ AT_ONCE, MAX_LOOKED_AT = 20, 100
 REPORTED = "TemporalReportedProblems IS NOT NULL"
 """A search attribute of servers from 1.30 on, set after several failures of a workflow task."""
 OF_NAMESPACE = ("web ui", "search attributes", "workflow tasks", "worker", *OF_WORKER)
-"""Checks that need the namespace."""
 WIDEST_NAME = 22
 
 

@@ -78,7 +78,6 @@ def draft_lines(task: Task, draft: Draft, ending: Ending) -> list[str]:
 
 
 def proposed(draft: Draft) -> tuple[Step, ...]:
-    """The steps of the proposal, in its order."""
     return draft.proposal.steps if isinstance(draft.proposal, NewSteps) else ()
 
 
@@ -104,7 +103,6 @@ def shown_value(value: JsonValue) -> str:
 
 
 def _promise(spec: ToolSpec) -> dict[str, JsonValue]:
-    """What a step of this kind may do, as JSON."""
     return {
         "effect": spec.effect.value,
         "changes_world": spec.effect is not Effect.READ,
@@ -125,7 +123,6 @@ def _step(step: Step, spec: ToolSpec, of_ids: int, of_kinds: int) -> list[str]:
 
 
 def _told(spec: ToolSpec) -> list[str]:
-    """What a step of this kind may do, in words."""
     told = ["reads only"]
     if spec.effect is not Effect.READ:
         told = [
@@ -139,7 +136,6 @@ def _told(spec: ToolSpec) -> list[str]:
 
 
 def _sum(steps: Sequence[Step], specs: Mapping[str, ToolSpec]) -> str:
-    """How many steps there are, which have effects, and which of these cannot be undone."""
     changing = [step for step in steps if specs[step.kind].effect is not Effect.READ]
     final = [step.id for step in changing if specs[step.kind].undo is None]
     counted = f"{len(steps)} step{'' if len(steps) == 1 else 's'}"

@@ -17,11 +17,9 @@ from console.render import document
 from workflows.plan import canonical
 
 MAX_RESULT = 400
-"""Cells of a result in a line."""
 
 
 async def effects_command(*, id: TaskId = None, common: Common) -> int:
-    """`effects`, with its options."""
     client = await common.connected()
     handle = await tasks.find_task(client, id)
     return await effects(client, handle, await common.at(handle))
@@ -61,7 +59,6 @@ def _lines(one: TaskEffect, all: Sequence[TaskEffect]) -> list[str]:
 
 
 def _standing(one: TaskEffect, all: Sequence[TaskEffect]) -> str:
-    """Whether it stands, in words."""
     if one.state is EffectState.UNKNOWN:
         return "may have happened"
     if one.state is EffectState.APPLIED:

@@ -22,7 +22,6 @@ async def explain_command(
     step: Annotated[str | None, typer.Option(metavar="STEP", help="Only what concerns this step.")] = None,
     common: Common,
 ) -> int:
-    """`explain`, with its options."""
     client = await common.connected()
     return await explain(client, await tasks.find_task(client, id), common, step)
 

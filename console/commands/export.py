@@ -31,7 +31,6 @@ async def export_command(
     force: Annotated[bool, typer.Option("--force", help="Overwrite FILE if it exists.")] = False,
     common: Common,
 ) -> int:
-    """`export`, with its options."""
     require_writable(file, force=force)
     client = await common.connected()
     return await export(client, await tasks.find_task(client, id), common, file, redact=redact, force=force)
@@ -75,7 +74,6 @@ async def export(client: Client, handle: Handle, common: Common, file: str, *, r
 
 
 def _print_notes(done: Export) -> None:
-    """Say what a reader of the file will miss."""
     if done.opaque:
         what = f"{done.opaque} payloads, which a codec wrote or which lie in external storage, are as they were"
         print(f"note: {what}", file=sys.stderr)

@@ -47,14 +47,11 @@ async def list_command(
     limit: Annotated[int, typer.Option(min=1, help="At most so many.")] = 20,
     common: Common,
 ) -> int:
-    """`list`, with its options."""
     wanted = status_named(status)
     return await tasks(await common.connected(), common, status=wanted, query=query, limit=limit)
 
 
 class Listed(BaseModel):
-    """One task of the list."""
-
     model_config = ConfigDict(frozen=True)
 
     task_id: str
@@ -72,7 +69,6 @@ class Listed(BaseModel):
     strategy: str | None
     ui_url: str | None
     failing: FailingTask | None = None
-    """Set where its workflow task fails."""
 
 
 def table(listed: Sequence[Listed], width: int | None, now: datetime) -> list[str]:
@@ -96,7 +92,6 @@ def _cells(one: Listed, now: datetime | None) -> tuple[str, ...]:
 
 
 def age(then: datetime, now: datetime) -> str:
-    """How long ago, in one unit."""
     seconds = max(0, int((now - then).total_seconds()))
     for size, unit in ((86400, "d"), (3600, "h"), (60, "m")):
         if seconds >= size:
@@ -165,8 +160,6 @@ EXACT: Mapping[TaskStatus, str] = {
 
 
 class Why(NamedTuple):
-    """Why a task needed a person."""
-
     reason: str
     fault: str | None
     """The code of the fault that it ended with, of a step or of the planner."""
@@ -224,7 +217,6 @@ def _nothing(status: TaskStatus | None, query: str | None) -> str:
 async def _found(
     client: Client, status: TaskStatus | None, query: str | None, limit: int
 ) -> tuple[list[WorkflowExecution], str]:
-    """The rows of the server, and a note to print with them."""
     asked = finding.TASKS + (f" AND ({query})" if query else "")
     try:
         return await finding.newest_tasks(client, asked + (f" AND {EXACT[status]}" if status else ""), limit), ""
@@ -277,7 +269,6 @@ async def _listed(
 
 
 async def _status(client: Client, row: WorkflowExecution, published: str) -> tuple[TaskStatus, Why | None]:
-    """The status of a task and, if it needed a person, why."""
     # Temporal's status decides: a task that was ended from outside could publish no status.
     if row.status in CLOSED:
         return CLOSED[row.status], None
@@ -292,7 +283,6 @@ async def _status(client: Client, row: WorkflowExecution, published: str) -> tup
 
 
 async def _failure(client: Client, row: WorkflowExecution) -> Failure:
-    """The failure in the closing event of a task."""
     handle = client.get_workflow_handle(row.id, run_id=row.run_id)
     only = WorkflowHistoryEventFilterType.CLOSE_EVENT
     async for event in handle.fetch_history_events(event_filter_type=only):

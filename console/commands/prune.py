@@ -20,7 +20,6 @@ async def prune_command(
     ] = 30,
     common: Common,
 ) -> int:
-    """`prune`, with its options."""
     return await prune(await common.connected(), common, days)
 
 

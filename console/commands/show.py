@@ -47,7 +47,6 @@ async def show_command(
     jsonl: Jsonl = False,
     common: Common,
 ) -> int:
-    """`show`, with its options."""
     check(common, jsonl=jsonl, follows=follow)
     client = await common.connected()
     handle = await tasks.find_task(client, id)
@@ -170,7 +169,6 @@ async def _effects(client: Client, handle: Handle, outcome: Outcome, rolled_back
 
 
 async def detached(client: Client, handle: Handle, common: Common) -> int:
-    """Print how to follow a task that was started with --detach."""
     place = _place(client, handle)
     if common.json:
         print(document.of_start(handle.id, handle.result_run_id, place))

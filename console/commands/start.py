@@ -97,7 +97,6 @@ async def start_command(
     jsonl: Jsonl = False,
     common: Common,
 ) -> int:
-    """`start`, with its options."""
     show.check(common, jsonl=jsonl, follows=not (detach or dry_run))
     starting.check(id, detach=detach, dry_run=dry_run)
     given = {"tool_calls": tool_calls, "replans": replans, "tokens": tokens, "usd": usd, "deadline": deadline}
@@ -273,7 +272,6 @@ def _is_unseen(step: OutcomeStep, revision: int | None) -> bool:
 
 
 def _has_seen_all(outcome: Outcome) -> bool:
-    """Whether the task ended with a turn of its planner."""
     if outcome.status is TaskStatus.OVER_BUDGET:
         return outcome.result is not None
     return outcome.status is TaskStatus.COMPLETED or outcome.code in PLANNER_WAS_LAST

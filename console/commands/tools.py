@@ -27,7 +27,6 @@ async def tools_command(
     kind: Annotated[str | None, typer.Argument(metavar="KIND", help="Only this tool, with its arguments.")] = None,
     common: Common,
 ) -> int:
-    """`tools`, with its options."""
     return await tools(await common.connected(), common, kind)
 
 
@@ -60,7 +59,6 @@ def _head(card: ToolCard) -> None:
 
 
 def _more(card: ToolCard) -> list[str]:
-    """What a tool goes with, what it takes and returns."""
     spec, lines = card.spec, list[str]()
     related = {"looks again with": spec.observe, "is reconciled by": spec.reconcile, "is undone by": spec.undo}
     lines += [f"  {words} {other.kind}" for words, other in related.items() if other]

@@ -45,7 +45,6 @@ async def transcript_command(
     ] = False,
     common: Common,
 ) -> int:
-    """`transcript`, with its options."""
     client = await common.connected()
     handle = await tasks.find_task(client, id)
     return await transcript(client, handle, await common.at(handle), full=full)
@@ -200,7 +199,6 @@ async def transcript(client: Client, handle: Handle, common: Common, *, full: bo
 
 
 async def _cards(client: Client, common: Common, run: str) -> list[TurnCard]:
-    """All turns, page by page."""
     cards = list[TurnCard]()
     while True:
         found = await ask(client, common.queue, TranscriptInquiry(run=run, skip=len(cards)))

@@ -27,7 +27,6 @@ from workflows.record import StepStatus, UndoRecord
 
 
 async def undo_command(*, id: TaskId = None, common: Common) -> int:
-    """`undo`, with its options."""
     client = await common.connected()
     return await undo(client, await tasks.find_task(client, id), common)
 
@@ -36,7 +35,6 @@ class RollbackView(StderrView):
     """Prints what became of each effect, as soon as that is known."""
 
     def __init__(self, common: Common, task_id: str) -> None:
-        """Print only who does not answer where one JSON document is wanted."""
         super().__init__(common)
         self._task_id = task_id
         self._is_quiet = common.json
@@ -51,11 +49,9 @@ class RollbackView(StderrView):
             print(f"\ndetached; it goes on. Follow: {starter('undo', self._task_id)}", file=sys.stderr)
 
     def see(self, snapshot: Snapshot) -> None:
-        """Print what is new."""
         self._print(snapshot.outcome)
 
     def end(self, outcome: Outcome) -> None:
-        """Print the rest."""
         self._print(outcome)
 
     def _print(self, outcome: Outcome) -> None:
@@ -89,7 +85,6 @@ def _line(outcome: Outcome, one: UndoRecord) -> str:
 
 
 def _closing(id: str, rollback: Rollback) -> list[str]:
-    """How it ended, in a sentence, and what is left to do."""
     undo: Sequence[UndoRecord] = rollback.outcome.undo
     done, name = sum(one.done for one in undo), printable(id)
     if not undo:

@@ -34,7 +34,6 @@ def ending_items(story: Story) -> Iterator[Item]:
 
 
 def _escalated_by_fault(story: Story, end: End) -> bool:
-    """Whether the task escalated because of a fault, which has its own item."""
     if end.status != "escalated":
         return False
     asked = [call for call in story.history.calls if call.is_step or call.is_own]
@@ -73,7 +72,6 @@ def _why(story: Story, end: End) -> Sentence | None:
 
 
 def _interrupted(story: Story) -> tuple[Sentence, ...]:
-    """The steps that were running at the end."""
     cut = [call for call in story.history.calls if call.is_step and call.closed in (None, CallEnd.CANCELLED)]
     if not cut:
         return ()
@@ -91,7 +89,6 @@ def _interrupted(story: Story) -> tuple[Sentence, ...]:
 
 
 def _last_turn(story: Story) -> Iterator[Sentence]:
-    """The last request to the planner, for an answer without further calls."""
     for call in story.history.planning:
         if call.situation and call.situation.is_last:
             has_said = story.history.outcome is not None and story.history.outcome.result is not None
@@ -137,7 +134,6 @@ def _running(story: Story, call: Call) -> Sentence:
 
 
 def resets(story: Story) -> list[Sentence]:
-    """Each reset of the task."""
     return [Sentence(text=_reset(one), events=(one.event,)) for one in story.history.resets]
 
 

@@ -34,8 +34,6 @@ SHORTEST_GAP = 2.0
 
 
 class Explanation(BaseModel):
-    """What `explain` says about a task."""
-
     model_config = ConfigDict(frozen=True, arbitrary_types_allowed=True)
 
     story: Story
@@ -148,7 +146,6 @@ def _taken(call: Call) -> int:
 
 
 def document(explanation: Explanation) -> dict[str, Any]:
-    """The JSON document of `explain --json`."""
     story = explanation.story
     outcome, end = story.history.outcome, story.history.end
     return {
@@ -184,7 +181,6 @@ def _step(story: Story, id: str) -> dict[str, Any]:
 
 
 def step_state(story: Story, id: str) -> str:
-    """The state of a step, in a word or two."""
     calls = story.history.of_step(id)
     if id in (call.step for call in story.undone):
         return "undone"
@@ -196,7 +192,6 @@ def step_state(story: Story, id: str) -> str:
 
 
 def finished_sentence(story: Story, call: Call) -> Sentence:
-    """The sentence of a finished step, with its result."""
     if call.is_reconcile:
         text = words.stop(f"{call.step} was applied, as {call.kind} found: {words.value(call.result)}")
         return Sentence(text=text, events=call.events)
@@ -207,7 +202,6 @@ def finished_sentence(story: Story, call: Call) -> Sentence:
 
 
 def undone_sentence(call: Call) -> Sentence:
-    """The sentence of a step that was undone."""
     again = " (a replayed result)" if call.replayed else ""
     return Sentence(text=f"{call.step} was undone with {call.kind}{again}.", events=call.events)
 

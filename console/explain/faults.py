@@ -111,7 +111,6 @@ def _derived(story: Story, call: Call) -> Decision:
 
 
 def _is_over(story: Story, after: Event) -> bool:
-    """Whether the task ended without having asked for a new plan."""
     return story.history.end is not None and replan_after(story, after) is None
 
 
@@ -134,7 +133,6 @@ def _why(story: Story, call: Call, failing: AttemptFailure, decision: Decision, 
 
 
 def _uncalled(story: Story, id: str, record: FaultRecord) -> Item:
-    """The item of a fault that was found before a call was made."""
     where = _told(story, record)
     failing = AttemptFailure.of(record)
     why = words.UNCALLED_BECAUSE.get(record.code, words.UNCALLED_ANYWAY)
@@ -161,7 +159,6 @@ def _before(story: Story, where: tuple[Event, ...]) -> Event:
 
 
 def failed_before(call: Call) -> list[AttemptFailure]:
-    """The fault of each attempt before the last one."""
     known = {fault.attempt: AttemptFailure.of(fault) for fault in call.earlier}
     last = {call.attempt - 1: call.last} if call.last else {}
     silent = call.last if call.last and call.last.code in SILENT else LOST
@@ -174,7 +171,6 @@ def retry_waits(call: Call) -> list[float]:
 
 
 def seconds_waited(call: Call) -> float:
-    """Seconds of backoff that its retries cost, as far as they are known."""
     return sum(retry_waits(call))
 
 
@@ -198,7 +194,6 @@ def _lost_before(call: Call) -> float:
 
 
 def call_name(call: Call) -> str:
-    """The name of a call at the beginning of a sentence."""
     if call.is_planning:
         return f"The planner (request {call.id.removeprefix(ids.PLAN)})"
     if call.kind == routing.CATALOGUE.kind:
@@ -209,12 +204,10 @@ def call_name(call: Call) -> str:
 
 
 def step_ids(call: Call) -> tuple[str, ...]:
-    """The steps that a call concerns."""
     return () if call.is_own else (call.step,)
 
 
 def retry_item(call: Call) -> Item:
-    """The item of a call that succeeded after several attempts."""
     failings = failed_before(call)
     first = failings[0]
     because = words.REQUEST_AGAIN_BECAUSE if call.is_own else words.RETRY_BECAUSE
@@ -254,7 +247,6 @@ def after_attempts(call: Call) -> str:
 def what_followed(
     story: Story, id: str, call: Call | None, after: Event, decision: Decision
 ) -> tuple[tuple[Sentence, ...], Cost]:
-    """The sentences about what followed, and its cost."""
     if decision == "wait" and call is not None:
         return _waited(story, call)
     if decision == "fallback" and call is not None:
@@ -399,7 +391,6 @@ SO: dict[Decision, str] = {
 
 
 def _cost_of(found: Reconciliation) -> Cost:
-    """The cost of finding out whether a call was applied."""
     waited = sum(timer.seconds for timer in found.timers if timer.fired)
     return Cost(observations=sum(max(1, read.attempt) for read in found.reads), waited=waited)
 

@@ -40,7 +40,6 @@ class RowGroup:
     rank: int
     rows: list[Row]
     plan: Plan | None = None
-    """The plan that the rows are about."""
 
     @property
     def is_routine(self) -> bool:
@@ -54,7 +53,6 @@ def page_lines(explained: Explanation, width: int | None) -> list[str]:
 
 
 def page_rows(explained: Explanation) -> Iterator[Row]:
-    """The rows about a whole task."""
     task = explained.story.history.task
     yield "", Sentence(text=explained.summary)
     if task:
@@ -110,7 +108,6 @@ def _together(row: Sequence[RowGroup], plans: Sequence[Plan]) -> RowGroup:
 
 
 def item_rows(number: int, item: Item) -> list[Row]:
-    """The rows of a numbered item."""
     lead = f"{number:>2}.  "
     leads = [lead, *[" " * len(lead)] * (len(item.sentences) - 1)]
     return list(zip(leads, item.sentences, strict=True))
@@ -199,20 +196,16 @@ def _costs(cost: Cost) -> list[Sentence]:
 
 @dataclass(frozen=True)
 class OneStep:
-    """What `explain --step` says about one step."""
-
     id: str
     whole: Explanation
 
     @property
     def items(self) -> list[Item]:
-        """The items that concern it."""
         named = f"step {self.id!r}"
         return [item for item in self.whole.items if self.id in item.steps or named in item.what.text]
 
     @property
     def revisions(self) -> list[Diff]:
-        """The differences of plans that concern it."""
         return [narrowed for diff in self.whole.plans if (narrowed := _narrowed(diff, self.id))]
 
 
@@ -231,12 +224,10 @@ def explain_step(whole: Explanation, id: str) -> OneStep:
 
 
 def step_lines(one: OneStep, width: int | None) -> list[str]:
-    """All lines about one step."""
     return list(lay_out_rows(step_rows(one), one.whole.story, width))
 
 
 def step_rows(one: OneStep) -> Iterator[Row]:
-    """The rows about one step."""
     yield "", _heading(one)
     for diff in one.revisions:
         for text in difference_lines(diff):
@@ -274,7 +265,6 @@ def _nothing(one: OneStep) -> str:
 
 
 def step_document(one: OneStep) -> dict[str, Any]:
-    """The JSON document of one step."""
     whole = explanation.document(one.whole)
     return {
         "task_id": whole["task_id"],

@@ -41,7 +41,6 @@ def _failover(tries: list[tuple[Call, PassedOver]]) -> Item:
 
 
 def compactions(story: Story) -> Iterator[Sentence]:
-    """The sentence of each summary of the oldest turns."""
     for turn in story.turns:
         if turn.verdict is not ProposalVerdict.TOO_LONG or turn.call.proposed is None:
             continue
@@ -56,7 +55,6 @@ def compactions(story: Story) -> Iterator[Sentence]:
 
 
 def proposal_items(story: Story) -> Iterator[Item]:
-    """The items of all requests for a proposal, and of the catalogue."""
     for call in story.history.calls:
         if call.is_own:
             yield from _troubles(story, call)
@@ -78,7 +76,6 @@ def _troubles(story: Story, call: Call) -> Iterator[Item]:
 
 
 def _rejected(story: Story, turn: Turn) -> Item:
-    """The item of a rejected proposal, with what followed."""
     by_hand = _is_by_hand(story, turn)
     who = "The hand-written plan" if by_hand else _named(story, turn).capitalize() + f" of the {_planner(story)}"
     why = "A proposal is checked before anything is scheduled, so nothing of it was run"

@@ -33,8 +33,6 @@ class Sentence(_Frozen):
 
 
 class Cost(_Frozen):
-    """The cost of a fault."""
-
     failed_attempts: int = 0
     """Attempts of calls that ended in a fault."""
     observations: int = 0
@@ -49,7 +47,6 @@ class Cost(_Frozen):
     """Seconds in which no worker took a scheduled workflow task or activity."""
 
     def __add__(self, other: "Cost") -> "Cost":
-        """Both together."""
         return Cost(
             failed_attempts=self.failed_attempts + other.failed_attempts,
             observations=self.observations + other.observations,
@@ -73,12 +70,10 @@ class Item(_Frozen):
 
     @property
     def sentences(self) -> tuple[Sentence, ...]:
-        """All sentences in order."""
         return (self.what, *((self.why,) if self.why else ()), *self.then)
 
     @property
     def events(self) -> list[Event]:
-        """All events that prove it, in order."""
         return sorted({event for one in self.sentences for event in one.events})
 
     @property
@@ -158,7 +153,6 @@ def code(failing: AttemptFailure) -> str:
 
 
 def reason(failing: AttemptFailure) -> str:
-    """The fault's sentence."""
     return sentence(failing.reason or "no reason is recorded")
 
 
@@ -186,7 +180,6 @@ def why_escalated(failing: AttemptFailure, *, is_own: bool = False) -> str:
 
 
 def why_doubted(failing: AttemptFailure, *, is_over: bool) -> str:
-    """Why Replan finds out whether a call was applied."""
     that = "that was found out" if is_over else "that has to be found out"
     if failing.quadrant in (Quadrant.PERSISTENT_SEMANTIC, Quadrant.PERSISTENT_INFRASTRUCTURAL) and not (
         failing.fault and failing.fault.code is Code.BUG
@@ -196,7 +189,6 @@ def why_doubted(failing: AttemptFailure, *, is_over: bool) -> str:
 
 
 def why_replanned(failing: AttemptFailure, kind: str, *, planned: bool, in_turns: bool = False) -> str:
-    """Why a new plan, or the model's next turn, followed or would have followed."""
     new = "the model's next turn" if in_turns else "a new plan"
     if failing.quadrant in (Quadrant.TRANSIENT_INFRASTRUCTURAL, Quadrant.TRANSIENT_SEMANTIC):
         return f"Its attempts were used up and it has no fallback: {kind} counts as down, and {new} must do without it"
@@ -225,7 +217,6 @@ def sentence(text: str) -> str:
 
 
 def sentences(texts: Iterable[str]) -> str:
-    """Several untrusted texts in one sentence, each cut by itself."""
     joined = "; ".join(shorten(one_line(text), MAX_REASON) for text in texts)
     return joined if joined.endswith((".", "!", "?", "…")) else joined + "."
 
@@ -279,7 +270,6 @@ def differences(change: Change) -> str:
 
 
 def same(failings: Sequence[AttemptFailure]) -> bool:
-    """Whether all failed in the same way."""
     return len({(code(one), one.reason) for one in failings}) == 1
 
 

@@ -13,8 +13,6 @@ from console.explain.words import Sentence
 
 
 class Changed(BaseModel):
-    """A step that changed the world, or may have."""
-
     model_config = ConfigDict(frozen=True)
 
     step_id: str
@@ -24,7 +22,6 @@ class Changed(BaseModel):
     replayed: bool
     """Whether it had been done before, so that nothing was done twice."""
     undone: bool
-    """Whether the task took it back."""
     events: tuple[int, ...]
 
 
@@ -81,7 +78,6 @@ def earlier(story: Story) -> list[Sentence]:
 
 
 def _rolled_back(story: Story) -> list[Sentence]:
-    """That a workflow of its own undid, or undoes, what the task did."""
     rollback = story.history.rollback
     return [Sentence(text=words.rolled_back(story.history.task_id, rollback))] if rollback else []
 

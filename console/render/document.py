@@ -26,7 +26,6 @@ def _escaped(found: re.Match[str]) -> str:
 
 
 def of_task(outcome: "Outcome", run_id: str | None, ui_url: str | None) -> str:
-    """The document of a task."""
     fields = outcome.model_dump(mode="json")
     document: dict[str, Any] = {
         "schema": SCHEMA,
@@ -39,17 +38,14 @@ def of_task(outcome: "Outcome", run_id: str | None, ui_url: str | None) -> str:
 
 
 def of_start(task_id: str, run_id: str | None, ui_url: str | None) -> str:
-    """The document of a task that was started with --detach."""
     started = {"schema": SCHEMA, "task_id": task_id, "run_id": run_id, "status": "running", "ui_url": ui_url}
     return written(started)
 
 
 def of_anything(fields: dict[str, Any]) -> str:
-    """A document with these fields."""
     return written({"schema": SCHEMA, **fields})
 
 
 def of_problem(problem: Problem) -> str:
-    """The document of a command that failed."""
     error = {"code": problem.code, "reason": problem.reason, "remedy": problem.remedy}
     return written({"schema": SCHEMA, "error": error})

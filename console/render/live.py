@@ -34,7 +34,6 @@ class LiveView(View):
     """Draws a task in place whenever something changes or the clock ticks."""
 
     def __init__(self, common: Common, id: str, ui_url: str | None, out: TextIO) -> None:
-        """Draw the task `id` on the terminal `out`."""
         self._common, self._id, self._ui_url, self._out = common, id, ui_url, out
         self._screen, self._echo = Screen(out), TerminalEcho()
         self._snapshot: Snapshot | None = None
@@ -43,7 +42,6 @@ class LiveView(View):
         self._before: Any = signal.SIG_DFL
 
     def __enter__(self) -> Self:
-        """Turn the echo off and draw the first frame."""
         self._echo.turn_off()
         self._before = signal.signal(signal.SIGCONT, self._resume)  # the loop would call it later
         loop = asyncio.get_running_loop()
@@ -55,7 +53,6 @@ class LiveView(View):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Turn the echo on again."""
         loop = asyncio.get_running_loop()
         for number in ENDING_SIGNALS:
             loop.remove_signal_handler(number)
@@ -63,31 +60,25 @@ class LiveView(View):
         self._echo.restore()
 
     def see(self, snapshot: Snapshot) -> None:
-        """Draw it."""
         self._snapshot = snapshot
         self._draw()
 
     def silence(self, who: Silent) -> None:
-        """Show below the tree who does not answer."""
         self._silent = who
         self._draw()
 
     def answers(self, who: Silent) -> None:
-        """Remove that line."""
         self._silent = None
         self._draw()
 
     def failing(self, task: FailingTask | None) -> None:
-        """Show below the tree why the task cannot go on; None when it goes on."""
         self._failing = task
         self._draw()
 
     def tick(self) -> None:
-        """Draw the frame again, since durations have changed."""
         self._draw()
 
     def end(self, outcome: Outcome) -> None:
-        """Replace the frame by the complete tree, which stays."""
         width, _ = terminal_size(self._out)
         lines = [*final_lines(outcome, self._ui_url, width), *tree.closing(outcome)]
         self._screen.replace(row for line in lines for row in wrap(line, width))
@@ -121,7 +112,6 @@ class LiveView(View):
 
 
 def waiting_frame(id: str, for_what: str, ui_url: str | None, notes: Sequence[str], width: int) -> list[str]:
-    """The frame of a task that no worker has taken up yet."""
     head = printable("  ".join(filter(None, [id, f"waiting for {for_what}", ui_url])))
     return _wrapped([head, *notes], width)
 

@@ -47,7 +47,6 @@ def signed(sign: str, text: str, style: str) -> Line:
 
 
 def cut_line(line: str, width: int) -> str:
-    """The line in at most `width` cells, with its style."""
     shorter = cut(line, width)
     return line.resized(shorter) if isinstance(line, Line) else shorter
 
@@ -129,7 +128,6 @@ class Screen:
     """Draws frames in place, below what the terminal shows already."""
 
     def __init__(self, stream: TextIO) -> None:
-        """Draw on the terminal `stream`."""
         self._stream = stream
         self._colours = has_colours(stream)
         self._drawn: list[str] = []
@@ -153,13 +151,11 @@ class Screen:
         self._write(parts)
 
     def clear(self) -> None:
-        """Remove the frame."""
         # Row by row: what is cleared at once from the top, tmux keeps in its scrollback.
         self._write([BEGIN, self._back(), (LINE + "\n") * self._taken(), self._back(), DONE])
         self._drawn = []
 
     def replace(self, lines: Iterable[str]) -> None:
-        """Remove the frame and write lines that stay."""
         self.clear()
         self._write([f"{self._painted(line)}\n" for line in lines])
 
@@ -175,7 +171,6 @@ class Screen:
         return "\r" + UP.format(self._taken()) if self._taken() else ""
 
     def _taken(self) -> int:
-        """How many rows the frame takes."""
         # A terminal that was made narrower has broken the lines into more rows.
         columns, height = terminal_size(self._stream)
         return min(sum(max(1, -(-cell_len(line) // columns)) for line in self._drawn), height - 1)
@@ -189,7 +184,6 @@ class TerminalEcho:
     """Turns the echo of typed keys off while frames are drawn; the shell gets the keys afterwards."""
 
     def __init__(self) -> None:
-        """The echo is as it was found."""
         self._before: list[Any] | None = None
 
     def turn_off(self) -> None:
@@ -202,7 +196,6 @@ class TerminalEcho:
         termios.tcsetattr(sys.stdin, termios.TCSADRAIN, quiet)
 
     def restore(self) -> None:
-        """Turn the echo on again."""
         if self._before is not None:
             termios.tcsetattr(sys.stdin, termios.TCSADRAIN, self._before)
             self._before = None

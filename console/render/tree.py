@@ -21,11 +21,9 @@ from workflows.record import Compaction, FaultRecord, Rejection, Revision, StepS
 from workflows.task import TaskStatus
 
 MAX_BECAUSE = 400
-"""Cells of a planner's reason."""
 MANY_TURNS = 12
 """In a longer task, a turn that only goes on has no heading; the ids of its steps begin with its number."""
 MAX_NOTE = 400
-"""Cells of the reason why a planner or a proposal could not be used."""
 PLAN_REFUSED = "plan_refused"
 """The code of a task whose hand-written plan was rejected; the reason of its end has the details."""
 _OF_CALL = re.compile(rf"step '{OF_TURN.pattern}': ")
@@ -66,7 +64,6 @@ MAX_ID, MAX_KIND = 14, 20
 MAX_RESULT = 4000
 """Characters of a result that a terminal shows."""
 MAX_ROWS = 60
-"""Lines of it."""
 MAX_CLOSING_REASON = 600
 """Cells of the reason for an end."""
 PARTIAL_ANSWER = "The answer from what was finished by then:"
@@ -102,7 +99,6 @@ class LiveState:
 
     at: datetime
     attempts: Mapping[str, Attempt] = field(default_factory=dict)
-    """By step id."""
 
 
 @dataclass(frozen=True)
@@ -137,12 +133,10 @@ class RowLayout:
 
 
 def whole(outcome: Outcome, ui_url: str | None, width: int = WIDTH, live: LiveState | None = None) -> list[str]:
-    """All lines of a task."""
     return body(outcome, ui_url, width, live) + closing(outcome)
 
 
 def body(outcome: Outcome, ui_url: str | None, width: int = WIDTH, live: LiveState | None = None) -> list[str]:
-    """The heading, and all plans with their steps."""
     groups = line_groups(outcome, RowLayout(outcome, width), live)
     return [heading(outcome, ui_url), *(line for group in groups for line in group.lines)]
 
@@ -155,7 +149,6 @@ def heading(outcome: Outcome, ui_url: str | None) -> str:
 
 
 def line_groups(outcome: Outcome, layout: RowLayout, live: LiveState | None = None) -> list[LineGroup]:
-    """All plans with their steps, in order, without the steps that were skipped."""
     groups = [LineGroup(lines, 0) for lines in failovers(outcome).values()]
     if outcome.omitted:
         omitted = f"  … {outcome.omitted} earlier steps of this long task: `explain` tells of them"
@@ -186,7 +179,6 @@ def activity_line(what: str) -> Line:
 
 
 def is_undo(step: OutcomeStep) -> bool:
-    """Whether a step undoes another one."""
     return step.id.startswith(ids.UNDO)
 
 
@@ -197,12 +189,10 @@ def not_tried(outcome: Outcome) -> list[UndoRecord]:
 
 
 def stays_line(stays: UndoRecord) -> str:
-    """The line of an effect that stays."""
     return f"    {printable(stays.step_id)} stays: {cut(one_line(stays.reason), MAX_REASON)}"
 
 
 def has_ended(step: OutcomeStep) -> bool:
-    """Whether a step was started and has ended."""
     return step.status in (StepStatus.COMPLETED, StepStatus.FAILED, StepStatus.CANCELLED, StepStatus.UNDONE)
 
 
@@ -260,7 +250,6 @@ def failovers(outcome: Outcome) -> dict[tuple[str, str], list[str]]:
 
 
 def _compaction(one: Compaction) -> Line:
-    """The line of a summary of the oldest turns."""
     oldest = "the oldest turn" if one.turns == 1 else f"the oldest {one.turns} turns"
     return signed("≡", f"{oldest} summarised at turn {one.turn}: the conversation had {one.tokens:,} tokens", "yellow")
 
@@ -271,7 +260,6 @@ def rejections(outcome: Outcome) -> Sequence[Rejection]:
 
 
 def _rejection(outcome: Outcome, one: Rejection) -> Line:
-    """The line of a rejected proposal."""
     what = "Turn" if outcome.strategy == "react" else "Proposal"
     reasons = "; ".join(_OF_CALL.sub("", one_line(reason)) for reason in one.reasons)
     return signed("!", f"{what} {one.turn} not used: {cut(reasons, MAX_NOTE)}", "yellow")
@@ -336,7 +324,6 @@ def silent_attempts(outcome: Outcome, step: OutcomeStep) -> int:
 
 
 def _follows(outcome: Outcome, fault: FaultRecord) -> str:
-    """What followed a fault."""
     replanned = any(revision.number > fault.revision for revision in outcome.revisions)
     if fault.decision == "escalate" and fault.applied in TO_A_PERSON:
         return TO_A_PERSON[fault.applied]

@@ -29,19 +29,15 @@ class StderrView(View):
     """Prints on stderr who does not answer; for a command that prints one document on stdout at the end."""
 
     def __init__(self, common: Common) -> None:
-        """Warnings name the queue of `common`."""
         self._common = common
 
     def silence(self, who: Silent) -> None:
-        """Say who does not answer."""
         print(no_answer(who, self._common.queue), file=sys.stderr, flush=True)
 
     def answers(self, who: Silent) -> None:
-        """Say who answers again."""
         print(answers_again(who), file=sys.stderr, flush=True)
 
     def failing(self, task: FailingTask | None) -> None:
-        """Say why the task cannot go on and what to do."""
         print(workflow_task_state(task), file=sys.stderr, flush=True)
 
 
@@ -49,7 +45,6 @@ class LinesView(View):
     """Prints a task line by line: each step when it has ended."""
 
     def __init__(self, common: Common, ui_url: str | None, say: Callable[[str], None], width: int = WIDTH) -> None:
-        """Print each line with `say`; rows of steps are laid out for `width` columns."""
         self._common = common
         self._ui_url = ui_url
         self._say = say
@@ -61,23 +56,18 @@ class LinesView(View):
         self._began = self._undoing = False
 
     def see(self, snapshot: Snapshot) -> None:
-        """Print what is new."""
         self._report(snapshot.outcome)
 
     def silence(self, who: Silent) -> None:
-        """Say who does not answer."""
         self._say(f"  {no_answer(who, self._common.queue)}")
 
     def answers(self, who: Silent) -> None:
-        """Say who answers again."""
         self._say(f"  {answers_again(who)}")
 
     def failing(self, task: FailingTask | None) -> None:
-        """Say why the task cannot go on and what to do."""
         self._say(f"  {workflow_task_state(task)}")
 
     def end(self, outcome: Outcome) -> None:
-        """Print the rest and the closing lines."""
         self._report(outcome)
         for line in tree.closing(outcome):
             self._say(line)
@@ -138,15 +128,11 @@ def line(event: str, **fields: Any) -> str:
 
 
 def of_problem(problem: Problem) -> str:
-    """The event of a command that failed."""
     return line("error", error={"code": problem.code, "reason": problem.reason, "remedy": problem.remedy})
 
 
 class EventsView(View):
-    """Writes one JSON line for each event."""
-
     def __init__(self, common: Common, run_id: str | None, ui_url: str | None, out: TextIO) -> None:
-        """Write to `out`; `run_id` and `ui_url` are fields of the event `task`."""
         self._common = common
         self._place = {"run_id": run_id, "ui_url": ui_url}
         self._out = out
@@ -157,25 +143,20 @@ class EventsView(View):
         self._steps = dict[tuple[str, int], tuple[Any, ...]]()
 
     def see(self, snapshot: Snapshot) -> None:
-        """Print what is new."""
         attempts = {id: attempt.number for id, attempt in snapshot.attempts.items()}
         if snapshot.outcome.planner:
             self._report(snapshot.outcome, attempts)
 
     def silence(self, who: Silent) -> None:
-        """Say who does not answer."""
         self._write(who, answers=False, queue=self._common.queue)
 
     def answers(self, who: Silent) -> None:
-        """Say who answers again."""
         self._write(who, answers=True, queue=self._common.queue)
 
     def failing(self, task: FailingTask | None) -> None:
-        """Say why the task cannot go on and what to do."""
         self._write("workflow_task", fails=task is not None, **(task.document() if task else {}))
 
     def end(self, outcome: Outcome) -> None:
-        """Write the rest; `close` writes the event `end`."""
         self._report(outcome, {})
 
     def close(self, whole: dict[str, Any]) -> None:
@@ -220,17 +201,14 @@ class EventsView(View):
 
 
 def no_answer(who: Silent, queue: str) -> str:
-    """The sentence for a server or a worker that does not answer."""
     if who is Silent.SERVER:
         return "the server does not answer, still trying"
     return printable(f"no worker answers on queue {queue}: {worker(queue)}  (still waiting)")
 
 
 def answers_again(who: Silent) -> str:
-    """The sentence for a server or a worker that answers again."""
     return "the server answers again" if who is Silent.SERVER else "a worker answers again"
 
 
 def workflow_task_state(task: FailingTask | None) -> str:
-    """The sentence for a task whose workflow task fails, or that goes on again."""
     return printable(f"{task.problem()} (still waiting)") if task else "the task goes on again"
