@@ -12,17 +12,7 @@ from datetime import date
 from pydantic import JsonValue, ValidationError
 
 from activities.offline.forms import FORMS
-from activities.offline.grammar import (
-    CallResult,
-    Calls,
-    Clause,
-    Form,
-    PlannedCall,
-    Pronoun,
-    Referent,
-    Value,
-    split_clauses,
-)
+from activities.offline.grammar import CallResult, Calls, Clause, Form, Pronoun, Referent, Value, split_clauses
 from activities.offline.phrases import PHRASES
 from activities.offline.repair import UnclearEffect, rejection_reason, remaining_steps, repair, unfinished_steps
 from activities.toolbox.declare.kind import Kind
@@ -106,11 +96,7 @@ def _brief(value: JsonValue) -> str:
 
 
 def read_task(text: str, today: date, kinds: Collection[str]) -> tuple[Step, ...]:
-    """The steps that a text asks for.
-
-    Raises:
-        NotUnderstood: a clause matches no form, or needs a kind that is not among `kinds`.
-    """
+    """The steps that a text asks for; NotUnderstood names a clause that matches no form or needs other kinds."""
     steps, before, group = list[Step](), list[str](), list[str]()
     for clause in split_clauses(text, lambda rest: any(form.beginning.match(rest) for form in FORMS)):
         calls = _understand(clause, today, kinds)
@@ -188,7 +174,8 @@ def _steps(calls: Calls, source: Step | None, before: Sequence[Step], needs: Seq
         args = {name: _value(value, source, new) for name, value in call.args.items()}
         title = call.title.replace("{it}", source.label) if source else call.title
         own = (*needs, *(step.id for step in new)) if call.is_last else tuple(needs)
-        id = _id(call, (*before, *new))
+        earlier = sum(re.sub(r"-[0-9]+$", "", step.id) == call.id for step in (*before, *new))
+        id = f"{call.id}-{earlier + 1}" if earlier else call.id
         new.append(Step(id=id, kind=call.kind, args=args, needs=own, title=title[:80]))
     return new
 
@@ -199,8 +186,3 @@ def _value(value: Value, source: Step | None, own: Sequence[Step]) -> JsonValue:
     if isinstance(value, Pronoun):
         return {"$from": source.id, "path": value.referent.path(source)} if source else None
     return value
-
-
-def _id(call: PlannedCall, steps: Sequence[Step]) -> str:
-    earlier = sum(re.sub(r"-[0-9]+$", "", step.id) == call.id for step in steps)
-    return f"{call.id}-{earlier + 1}" if earlier else call.id

@@ -63,14 +63,12 @@ def ranked(kinds: Mapping[str, Kind], text: str, limit: int) -> list[str]:
         return []
     with closing(sqlite3.connect(":memory:")) as index:
         index.execute(_CREATE)
-        index.executemany("INSERT INTO kinds VALUES (?, ?, ?)", map(_row, kinds.items()))
+        rows = (
+            (name, kind.description, " ".join(kind.args_schema.get("properties", ()))) for name, kind in kinds.items()
+        )
+        index.executemany("INSERT INTO kinds VALUES (?, ?, ?)", rows)
         match = " OR ".join(f'"{term}"' for term in terms)  # quoted, so that none is read as an operator
         return [str(name) for (name,) in index.execute(_FIND, (match, limit))]
-
-
-def _row(named: tuple[str, Kind]) -> tuple[str, str, str]:
-    name, kind = named
-    return name, kind.description, " ".join(kind.args_schema.get("properties", ()))
 
 
 def _terms(text: str) -> list[str]:

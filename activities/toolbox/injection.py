@@ -44,12 +44,7 @@ class Documents:
         return self.libraries.of(self.root)
 
     def read(self, name: str, page: int = 1, also: Sequence[str] = ()) -> DocumentText:
-        """Read a document of the folder from a page on; a rejection may suggest the names in `also`, too.
-
-        Raises:
-            Refused: there is none of this name, or it cannot be read.
-            NeedsPerson: there is no folder.
-        """
+        """Read a document of the folder from a page on; a rejection may suggest the names in `also`, too."""
         return read_from(self.root, name, page, also)
 
 
@@ -70,11 +65,7 @@ ASYNC_ONLY = (Transaction, httpx2.AsyncClient, Web, Services, LanguageModel)
 
 
 def folder(root: Path | None, below: str | None) -> Path:
-    """Find the folder `below` the worker's root of documents.
-
-    Raises:
-        NeedsPerson: the worker has no root, the folder is not below it, or does not exist.
-    """
+    """Find the folder `below` the worker's root of documents; raises NeedsPerson if either is missing."""
     if root is None:
         raise NeedsPerson("This worker has no documents: start it with --documents DIR.")
     name = below or "."

@@ -37,11 +37,7 @@ class JsonSchema:
     """A schema that was checked, and can validate values."""
 
     def __init__(self, schema: Mapping[str, JsonValue]) -> None:
-        """Check it against the JSON Schema standard and the rules of model providers.
-
-        Raises:
-            BadSchema: it violates one of them.
-        """
+        """Raise BadSchema for a schema that violates the JSON Schema standard or a rule of the model providers."""
         self._schema: dict[str, Any] = {name: part for name, part in schema.items() if name not in OUTER}
         if len(canonical(self._schema).encode()) > MAX_SCHEMA:
             raise BadSchema(f"it has more than {MAX_SCHEMA} bytes")
@@ -72,11 +68,7 @@ class JsonSchema:
         return args if self.is_object else args.get(VALUE, args)
 
     def misfits(self, value: JsonValue) -> list[str]:
-        """The first errors of a value, with their places.
-
-        Raises:
-            BadSchema: it refers to itself without end.
-        """
+        """The first errors of a value, with their places; raises BadSchema if it refers to itself without end."""
         try:
             found = islice(_validator(self._schema).iter_errors(value), MAX_NAMED)
             return [f"{one.json_path.lstrip('$.') or 'the whole'}: {one.message[:MAX_WORDS]}" for one in found]

@@ -92,11 +92,7 @@ async def update_customer(args: Update, tx: Transaction) -> Customer:
 
 
 async def require(id: str | None, tx: Transaction) -> None:
-    """Check that the customer exists, if one is given; customers are never deleted.
-
-    Raises:
-        Refused: it does not exist.
-    """
+    """Refuse the id of a customer that does not exist; customers are never deleted."""
     if id is not None and not await tx.scalar(select(exists().where(CUSTOMERS.c.id == id))):
         raise await _unknown(id, tx)
 

@@ -49,11 +49,7 @@ class Condition:
 
     @classmethod
     def read(cls, source: str) -> "Condition":
-        """Read a condition.
-
-        Raises:
-            Unreadable: it is none; the message says what to change.
-        """
+        """Read a condition; Unreadable says what to change."""
         if len(source) > MAX_LENGTH:
             raise Unreadable(f"It is too long: at most {MAX_LENGTH} characters.")
         reader = _Reader({})
@@ -70,20 +66,12 @@ class Condition:
         return tuple(dict.fromkeys(self.lookups.values()))
 
     def check(self, types: Mapping[str, Type | None]) -> None:
-        """Check its operators against the types of its names, as far as they are known.
-
-        Raises:
-            Unreadable: it can never be decided, e.g. it compares a text with a number.
-        """
+        """Raise Unreadable if these types of its names never decide it, e.g. it compares a text with a number."""
         known: dict[str, Type | None] = {name: type_of(value) for name, value in self.literals.items()}
         _type_of(self.tree, known | {name: types.get(dotted) for name, dotted in self.lookups.items()})
 
     def holds(self, values: Mapping[str, Any]) -> bool:
-        """Decide it for these values: JSON, in which decimals may stand for numbers.
-
-        Raises:
-            Undecided: a name has no value, or one of a type that cannot be compared in this way.
-        """
+        """Decide it for these values (JSON or decimals); raises Undecided if one is missing or of a wrong type."""
         names = _Names(self, values)
         try:
             with bounded():

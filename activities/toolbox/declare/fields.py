@@ -47,11 +47,7 @@ class Fields:
             return cls({}, {})
 
     def type(self, dotted: str) -> Type | None:
-        """The type of `root.field.0.field`, where `root` is a value of this type; None if it is not known.
-
-        Raises:
-            NoField: it has no such field.
-        """
+        """The type of `root.field.0.field`, where `root` is of this type; None if unknown. Raises NoField."""
         type = _type(_at(self.written, dotted))
         try:
             return type if type is _type(_at(self.read, dotted)) else None

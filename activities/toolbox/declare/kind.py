@@ -56,11 +56,7 @@ class Kind:
         return Condition.read(self.spec.ensure) if self.spec.ensure else None
 
     def parse(self, args: JsonValue) -> BaseModel:
-        """Read arguments as the JSON that they are, so that a strict model takes a date or a tuple.
-
-        Raises:
-            pydantic.ValidationError: they do not fit.
-        """
+        # As JSON, so that a strict model takes a date or a tuple.
         return self.args.model_validate_json(canonical(args))
 
 

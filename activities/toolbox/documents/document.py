@@ -9,6 +9,7 @@ import subprocess
 import sys
 import unicodedata
 from collections.abc import Iterator, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
@@ -55,7 +56,9 @@ def clean(text: str) -> str:
     """Normalise a text: NFC, no control characters, no lone surrogates, lines of at most `MAX_LINE` characters."""
     text = unicodedata.normalize("NFC", text.encode(errors="replace").decode())
     text = re.sub(r"[\x00-\x09\x0b-\x1f\x7f]", " ", "\n".join(text.splitlines()))
-    return "\n".join(piece for line in text.split("\n") for piece in _pieces(line))
+    # range() takes at least one step, so that an empty line stays.
+    pieces = (line[at : at + MAX_LINE] for line in text.split("\n") for at in range(0, max(len(line), 1), MAX_LINE))
+    return "\n".join(pieces)
 
 
 def paged(text: str) -> Iterator[Page]:
@@ -68,10 +71,6 @@ def paged(text: str) -> Iterator[Page]:
         lines.append(line)
         size += len(line) + 1
     yield Page(number, first, "\n".join(lines))
-
-
-def _pieces(line: str) -> Iterator[str]:
-    yield from (line[start : start + MAX_LINE] for start in range(0, max(len(line), 1), MAX_LINE))
 
 
 CHILD = Path(__file__).with_name("pdf_child.py")
@@ -134,13 +133,7 @@ SUFFIXES = TEXT + MARKDOWN + HTML + PDF
 
 def documents(root: Path) -> dict[str, Path]:
     """Find the first `MAX_FILES` documents below `root`, by name relative to it; links may not lead out of it."""
-    root = root.resolve()
-    found = dict[str, Path]()
-    for name, path in _files(root):
-        if len(found) == MAX_FILES:
-            break
-        found[name] = path
-    return found
+    return dict(islice(_files(root.resolve()), MAX_FILES))
 
 
 def read(path: Path, *, first: int = 1, max_text: int = MAX_FILE) -> Document:
@@ -157,7 +150,11 @@ def read(path: Path, *, first: int = 1, max_text: int = MAX_FILE) -> Document:
         if path.suffix.lower() in PDF:
             return read_pdf(file, first=first, max_text=max_text)
         content = file.read(limit)
-    return _html(content) if path.suffix.lower() in HTML else _text(content, path)
+    if path.suffix.lower() in HTML:
+        page = text_of(content)
+        notes = ["it goes on, but is nested too deep to be read"] if page.is_cut else []
+        return of_text(page.text, title=page.title, has_headings=True, notes=notes)
+    return of_text(content.decode("utf-8-sig", errors="replace"), has_headings=path.suffix.lower() in MARKDOWN)
 
 
 def _files(root: Path) -> Iterator[tuple[str, Path]]:
@@ -187,14 +184,3 @@ def _opened(path: Path) -> BinaryIO:
         file.close()
         raise UnreadableDocument("it is not a file")
     return file
-
-
-def _html(content: bytes) -> Document:
-    page = text_of(content)
-    notes = ["it goes on, but is nested too deep to be read"] if page.is_cut else []
-    return of_text(page.text, title=page.title, has_headings=True, notes=notes)
-
-
-def _text(content: bytes, path: Path) -> Document:
-    text = content.decode("utf-8-sig", errors="replace")
-    return of_text(text, has_headings=path.suffix.lower() in MARKDOWN)

@@ -33,20 +33,12 @@ class DocumentText(BaseModel):
 
     @classmethod
     def of(cls, name: str, text: str, *, title: str, page: int = 1) -> "DocumentText":
-        """Return the pages from `page` on of a Markdown text that is no file.
-
-        Raises:
-            Refused: there is no such page.
-        """
+        """Return the pages from `page` on of a Markdown text that is no file."""
         return excerpt(name, of_text(text, title=title, has_headings=True), page)
 
 
 def read_from(root: Path, name: str, page: int = 1, also: Sequence[str] = ()) -> DocumentText:
-    """Read a document below `root`; `also` are names of other documents, which a rejection may suggest, too.
-
-    Raises:
-        Refused: there is none of this name, or it cannot be read.
-    """
+    """Read a document below `root`; `also` are names of other documents, which a rejection may suggest, too."""
     there = documents(root)
     name = unicodedata.normalize("NFC", name.strip()).removeprefix("./")
     if name not in there:  # the name is compared with those that are there, and never given to the file system
@@ -59,11 +51,7 @@ def read_from(root: Path, name: str, page: int = 1, also: Sequence[str] = ()) ->
 
 
 def excerpt(name: str, document: Document, first: int) -> DocumentText:
-    """Join the pages from `first` on, as many as one call returns, and say what is missing.
-
-    Raises:
-        Refused: there is no such page, or it cannot be read.
-    """
+    """Join the pages from `first` on, as many as one call returns, and say what is missing."""
     pages = [page for page in document.pages if page.number >= first]
     if not pages:
         why = "; ".join(document.notes) if first <= document.of else f"it has {document.of} pages and no page {first}"

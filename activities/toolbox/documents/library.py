@@ -161,11 +161,8 @@ class Library:
         self._patience = patience
         self._forgive = forgive
         self.reads = 0
-        """Number of files read so far."""
-        self.unread = 0
-        """Number of new or changed documents that there was no time to read."""
-        self.skipped: list[str] = []
-        """Documents that were not read, and why."""
+        self.unread = 0  # new or changed documents that there was no time to read
+        self.skipped: list[str] = []  # documents that were not read, and why
         self._entries = dict[str, _Entry]()
         self._words: list[str] | None = None
         self._next_row = 1
@@ -176,11 +173,7 @@ class Library:
 
     @contextmanager
     def fresh(self) -> Iterator[None]:
-        """Bring the index up to date and lock it until the block ends.
-
-        Raises:
-            Busy: another call held the lock for more than `patience` seconds.
-        """
+        """Bring the index up to date and lock it until the block ends; raises Busy after `patience` seconds."""
         if not self._lock.acquire(timeout=self._patience):
             raise Busy("Another call is reading the documents: retry.", retry_after=1)
         try:
@@ -219,9 +212,8 @@ class Library:
                 dropped.append(name)
             elif not self._is_known(name, path):
                 self._forget(name)
-                if (
-                    self.reads == before or time.monotonic() < until
-                ):  # at least one file for each call, so that indexing ends
+                # At least one file for each call, so that indexing ends.
+                if self.reads == before or time.monotonic() < until:
                     self._read(name, path)
                 else:
                     self.unread += 1

@@ -4,22 +4,12 @@ Comparing a number with a text is an error, since a plain `False` would hide a m
 """
 
 import ast
+import decimal
 import operator
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from decimal import (
-    ROUND_HALF_UP,
-    Context,
-    Decimal,
-    DivisionByZero,
-    Inexact,
-    InvalidOperation,
-    Overflow,
-    Underflow,
-    getcontext,
-    localcontext,
-)
+from decimal import ROUND_HALF_UP, Context, Decimal
 from enum import StrEnum
 from typing import Any, TypeAlias
 
@@ -34,20 +24,16 @@ LARGEST = 999  # the largest power of ten
 
 @contextmanager
 def bounded() -> Iterator[None]:
-    """Limit the precision and size of decimals in this block.
-
-    Raises:
-        Unreadable: a result has no value, or is too large or too small.
-    """
-    traps = [DivisionByZero, InvalidOperation, Overflow, Underflow]
-    with localcontext(Context(prec=DIGITS, rounding=ROUND_HALF_UP, Emin=-LARGEST, Emax=LARGEST, traps=traps)):
+    """Limit the precision and size of decimals in this block; raises Unreadable for a result outside them."""
+    traps = [decimal.DivisionByZero, decimal.InvalidOperation, decimal.Overflow, decimal.Underflow]
+    with decimal.localcontext(Context(prec=DIGITS, rounding=ROUND_HALF_UP, Emin=-LARGEST, Emax=LARGEST, traps=traps)):
         try:
             yield
-        except DivisionByZero:
+        except decimal.DivisionByZero:
             raise Unreadable("It divides by zero, which has no value: change the divisor.") from None
-        except InvalidOperation:
+        except decimal.InvalidOperation:
             raise Unreadable("It has no value among the numbers, like 0/0 or the root of a negative number.") from None
-        except (Overflow, Underflow):
+        except (decimal.Overflow, decimal.Underflow):
             raise Unreadable(f"Its numbers leave 10^-{LARGEST} to 10^{LARGEST}: use smaller powers.") from None
 
 
@@ -58,11 +44,7 @@ def evaluate(
     functions: Mapping[str, Callable[..., Any]],
     nodes: tuple[type[ast.expr], ...],
 ) -> Any:
-    """The value of a tree that has only `nodes`; `names` are looked up on use.
-
-    Raises:
-        Unreadable: it has none.
-    """
+    """The value of a tree that has only `nodes`; `names` are looked up on use. Raises Unreadable if it has none."""
     evaluator = SimpleEval(operators=operators, functions=functions, names=names)
     evaluator.nodes = {node: evaluator.nodes[node] for node in nodes}
     try:
@@ -73,7 +55,7 @@ def evaluate(
 
 def settled(value: Decimal) -> Decimal:
     """Round a value to `SHOWN` digits, if anything was rounded since the bounded block began."""
-    inexact = getcontext().flags[Inexact]
+    inexact = decimal.getcontext().flags[decimal.Inexact]
     return Context(prec=SHOWN, rounding=ROUND_HALF_UP).plus(value) if inexact else value
 
 
@@ -89,7 +71,7 @@ def _floor_divide(left: Decimal, right: Decimal) -> Decimal:
 
 def _power(base: Decimal, exponent: Decimal) -> Decimal:
     if not base and exponent < 0:
-        raise DivisionByZero  # decimal would return infinity without a signal
+        raise decimal.DivisionByZero  # decimal would return infinity without a signal
     return base**exponent
 
 

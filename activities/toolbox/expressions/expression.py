@@ -67,11 +67,7 @@ class Reader:
         """The value of each number's name in the tree."""
 
     def read(self, expression: str) -> ast.expr:
-        """Parse an expression.
-
-        Raises:
-            Unreadable: it is no expression, or too long.
-        """
+        """Parse an expression; raises Unreadable if it is no expression, or too long."""
         signs = self._cut(expression)
         if not signs:
             raise Unreadable(f"It is empty: write {self.example}.")

@@ -21,20 +21,16 @@ from workflows import routing
 MAX_URL = 2000  # characters of a URL; browsers and servers take as many
 
 
-def joined(here: httpx2.URL, location: str) -> httpx2.URL:
-    """The absolute URL of a redirect's Location header."""
+def redirected(here: httpx2.URL, location: str) -> httpx2.URL:
+    """The `checked` absolute URL of a redirect's Location header."""
     try:
-        return here.join(location)
+        return checked(here.join(location))
     except ValueError:  # the standard library's, on brackets
         raise Refused("The address redirects to an invalid one: use another one.", code="unexpected_result") from None
 
 
 def checked(url: httpx2.URL) -> httpx2.URL:
-    """Return the URL if it can be requested.
-
-    Raises:
-        Refused: it is no http(s) URL, is too long, or has a user name and password.
-    """
+    """Return the URL; raises Refused if it is no http(s) URL, is too long, or has a user name and password."""
     if url.scheme not in ("http", "https") or not url.raw_host:
         reason = "The address must begin with http:// or https:// and name a host."
     elif url.userinfo:
@@ -75,11 +71,7 @@ class Reach:
 
     @classmethod
     def of(cls, allowed: Iterable[str]) -> "Reach":
-        """Read the values of `--allow-host`: names, addresses and networks.
-
-        Raises:
-            BadReach: one of them is none of these; the message names it.
-        """
+        """Read the values of `--allow-host`: names, addresses and networks. BadReach names what is none of these."""
         names, networks = set[str](), list[IPv4Network | IPv6Network]()
         for entry in allowed:
             name = plain(entry)
@@ -88,9 +80,8 @@ class Reach:
             except ValueError:
                 if not _NAME.fullmatch(name):
                     examples = "intranet.example, 10.0.0.7 or 10.0.0.0/8"
-                    raise BadReach(
-                        f"--allow-host: {entry!r} is no host, address or network, such as {examples}."
-                    ) from None
+                    reason = f"--allow-host: {entry!r} is no host, address or network, such as {examples}."
+                    raise BadReach(reason) from None
                 names.add(name)
         return cls(frozenset(names), tuple(networks))
 
@@ -199,7 +190,7 @@ class Web:
                 if not answer.has_redirect_location:
                     yield answer
                     return
-                here = checked(joined(here, answer.headers["location"]))
+                here = redirected(here, answer.headers["location"])
         reason = f"The address redirects more than {MAX_REDIRECTS} times: use another one."
         raise Refused(reason, code="unexpected_result")
 
@@ -210,9 +201,8 @@ class Web:
         """Send one request to a `checked` address; redirects are not followed."""
         target = httpcore2.URL(scheme=url.raw_scheme, host=url.raw_host, port=url.port, target=url.raw_path)
         silence = self.patience.silence
-        until = httpx2.Timeout(
-            silence, read=silence if method == "GET" else None
-        )  # a request that does work may take longer
+        # A request that does work may take longer.
+        until = httpx2.Timeout(silence, read=silence if method == "GET" else None)
         extensions = {"timeout": until.as_dict(), "trace": Guard()}
         said: list[tuple[str | bytes, str | bytes]] = list(headers.items())
         tls = self._tls if url.scheme == "https" else None

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import httpx2
 
 from activities.errors import NeedsPerson, Refused, answered, unsent
-from activities.toolbox.http.network import MAX_REDIRECTS, BadReach, TooMuch, Web, checked, joined, plain, read_host
+from activities.toolbox.http.network import MAX_REDIRECTS, BadReach, TooMuch, Web, checked, plain, read_host, redirected
 
 HEADER_NAME = r"^[!#$%&'*+.^_`|~0-9A-Za-z-]{1,100}$"
 HEADER_VALUE = r"^[\t\x20-\x7e]{0,2000}$"
@@ -95,7 +95,7 @@ class Services:
                 if not answer.has_redirect_location or (method != "GET" and answer.status_code not in _PASSED_ON):
                     yield answer
                     return
-                there = checked(joined(here, answer.headers["location"]))
+                there = redirected(here, answer.headers["location"])
             if method != "GET":
                 reason = f"{here.host} returned {answer.status_code}, a redirect: use the address in `location`."
                 raise answered(Refused(reason, code="unexpected_result", observed={"location": str(there)}))

@@ -44,9 +44,6 @@ data labelled "results" is what the text is made of. Answer with the text alone.
 where something that is wanted is not in the results, say that it is missing.
 {DATA_IS_DATA}"""
 
-EXTRACTED = "Give the values that were found in the text."
-
-
 MAX_ASKED = 75_000  # bytes that a model reads in one step, with the schema of its answer
 AROUND = 1_000  # tokens of the instructions and of the provider's own additions
 MAX_SAID = 500  # characters that the planner sees of words that a model wrote instead of a call
@@ -68,11 +65,7 @@ def whole(label: str, value: JsonValue) -> str:
 
 
 async def text(model: LanguageModel, system: str, told: str, max_output: int) -> str:
-    """The text that the model writes.
-
-    Raises:
-        Refused: it declined, wrote nothing, or was cut off; or what it was told is too long for it.
-    """
+    """The text that the model writes; raises Refused if it gives none, or if `told` is too long."""
     reply = await _ask(model, system, told, [], max_output)
     written = remove_hidden(reply.turn.text).strip()
     if not written:
@@ -83,11 +76,7 @@ async def text(model: LanguageModel, system: str, told: str, max_output: int) ->
 async def arguments(
     model: LanguageModel, system: str, told: str, definition: ToolDefinition, max_output: int
 ) -> dict[str, JsonValue]:
-    """The arguments of the model's call of the one tool that it is offered.
-
-    Raises:
-        Refused: it declined, was cut off, called nothing or something else; or what it was told is too long for it.
-    """
+    """The arguments of the model's call of the one tool; raises Refused if it makes none, or if `told` is too long."""
     reply = await _ask(model, system, told, [definition], max_output)
     calls = [call for call in reply.turn.calls if call.name == definition.name]
     if not calls:
@@ -159,8 +148,8 @@ async def extract(args: Extraction, model: LanguageModel) -> JsonValue:
     try:
         schema = JsonSchema(args.json_schema)
         told = whole("text", args.text)
-        given = await arguments(model, EXTRACT, told, ToolDefinition(CALL, EXTRACTED, schema.arguments), MAX_EXTRACT)
-        value = schema.value(given)
+        definition = ToolDefinition(CALL, "Give the values that were found in the text.", schema.arguments)
+        value = schema.value(await arguments(model, EXTRACT, told, definition, MAX_EXTRACT))
         misfits = await asyncio.to_thread(schema.misfits, value)  # many alternatives of many items take seconds
     except BadSchema as wrong:
         raise Refused(f"The JSON schema cannot be used: {wrong}.", code="invalid_input") from wrong
@@ -196,7 +185,5 @@ async def summarise(args: extractive.LongText, model: LanguageModel) -> SummaryW
     summary = await text(model, SUMMARISE, told, MAX_SUMMARY)
     return SummaryWithMethod(summary=summary, sentences=len(extractive.sentences(summary)), of=of, method="model")
 
-
-__all__ = ["TOOLS", "compose", "extract", "key_sentences", "summarise"]
 
 TOOLS: tuple[Tool[..., Any], ...] = (summarise, key_sentences, extract, compose)  # in the order of `--check`
