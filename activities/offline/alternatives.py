@@ -32,15 +32,8 @@ class Alternative(NamedTuple):
     value: JsonValue
     words: str
     """What it is, for people: `nearest free alternative 14:30`."""
-
-
-class LaterItem(NamedTuple):
-    """A later item of the list that an argument refers to."""
-
-    argument: str
-    reference: dict[str, JsonValue]
-    value: JsonValue
-    source: str
+    reference: dict[str, JsonValue] | None = None
+    """Stands in the plan for a value of an earlier result."""
 
 
 def find_alternatives(args: Mapping[str, JsonValue], observed: JsonValue) -> Iterator[Alternative]:
@@ -50,7 +43,8 @@ def find_alternatives(args: Mapping[str, JsonValue], observed: JsonValue) -> Ite
     later before the earlier. All texts look alike, and all numbers: a list of them must have the name of an offer.
     """
     lists = [(name, items) for name, items in _lists(observed) if name.lower() not in NOT_OFFERED]
-    for name, items in sorted(lists, key=lambda named: _rank(named[0], args)):
+    # A list with the name of an argument comes first, then those with the name of an offer.
+    for name, items in sorted(lists, key=lambda one: (not _namesake(one[0], args), one[0].lower() not in OFFERING)):
         argument = _replaceable_argument(name, items, args)
         if argument is None:
             continue
@@ -63,7 +57,7 @@ def find_alternatives(args: Mapping[str, JsonValue], observed: JsonValue) -> Ite
             yield from (Alternative(argument, item, f"nearest {label}alternative {item}") for item in by_distance)
 
 
-def find_later_items(args: Mapping[str, JsonValue], results: Mapping[str, JsonValue]) -> Iterator[LaterItem]:
+def find_later_items(args: Mapping[str, JsonValue], results: Mapping[str, JsonValue]) -> Iterator[Alternative]:
     """Yield the later items of the lists that planned `args` refer to, in their order."""
     for name, value in args.items():
         if not (isinstance(value, dict) and set(value) == {"$from", "path"}):
@@ -75,7 +69,8 @@ def find_later_items(args: Mapping[str, JsonValue], results: Mapping[str, JsonVa
         with suppress(Unresolved):  # the list has no such item
             for number in range(int(index[2]) + 1, MAX_ITEMS):
                 reference: dict[str, JsonValue] = {"$from": source, "path": f"{index[1]}{number}{index[3]}"}
-                yield LaterItem(name, reference, resolve(reference, results), source)
+                item = resolve(reference, results)
+                yield Alternative(name, item, f"{source} found {str(item)[:80]!r} as well", reference)
 
 
 def limit_kept_now(args: Mapping[str, JsonValue], at_rejection: JsonValue, now: JsonValue) -> str | None:
@@ -84,7 +79,8 @@ def limit_kept_now(args: Mapping[str, JsonValue], at_rejection: JsonValue, now: 
         return None
     for name, limit in args.items():
         for field in at_rejection.keys() & now.keys():
-            if _breaks(name, limit, at_rejection[field]) and _keeps(name, limit, now[field]):
+            is_broken = _number(now[field]) is None or _breaks(name, limit, now[field])
+            if _breaks(name, limit, at_rejection[field]) and not is_broken:
                 return f"{field} is {now[field]} now, within {name} {limit}"
     return None
 
@@ -108,12 +104,6 @@ def fields_changed_meanwhile(
         old = next((one for one in objects if one.get("id") == new["id"]), old)
     fields = [field for field in wanted if field in old and field in new]
     return [field for field in fields if old[field] != new[field] and new[field] != wanted[field]]
-
-
-def _rank(name: str, args: Mapping[str, JsonValue]) -> int:
-    if _namesake(name, args):
-        return 0
-    return 1 if name.lower() in OFFERING else 2
 
 
 def _replaceable_argument(name: str, items: Sequence[JsonValue], args: Mapping[str, JsonValue]) -> str | None:
@@ -172,10 +162,10 @@ _SHAPES = {
 
 def shape_of(value: JsonValue) -> str | None:
     """`time`, `date`, `moment`, `number` or `text`; None for everything else."""
-    if isinstance(value, bool) or not isinstance(value, str | int | float):
-        return None
-    if not isinstance(value, str):
+    if isinstance(value, int | float) and not isinstance(value, bool):
         return "number" if abs(value) < MAX_NUMBER else None
+    if not isinstance(value, str):
+        return None
     for shape, pattern in _SHAPES.items():
         if pattern.fullmatch(value) and (shape == "text" or _position(value, shape) is not None):
             return shape
@@ -213,10 +203,6 @@ def _breaks(name: str, limit: JsonValue, value: JsonValue) -> bool:
     if bound is None or number is None:
         return False
     return (name.startswith(UPPER) and number > bound) or (name.startswith(LOWER) and number < bound)
-
-
-def _keeps(name: str, limit: JsonValue, value: JsonValue) -> bool:
-    return _number(value) is not None and not _breaks(name, limit, value)
 
 
 def _number(value: JsonValue) -> Decimal | None:

@@ -79,13 +79,6 @@ class _CallKey(NamedTuple):
     """As canonical JSON."""
 
 
-class _Change(NamedTuple):
-    argument: str
-    planned: JsonValue
-    """What stands in the new plan: the value, or a reference to it."""
-    value: JsonValue
-
-
 class _Repair:
     """One attempt to make a new plan; calls that are `rejected` or failed before are not made again."""
 
@@ -119,7 +112,7 @@ class _Repair:
             if change := self._alternative(record) or self._later_item(record):
                 made, name = _args_of(record), change.argument
                 call = _CallKey(kind, canonical({**made, name: change.value}))
-                args, title = {**args, name: change.planned}, _new_title(record, made[name], name, change.value)
+                args, title = {**args, name: change.reference or change.value}, _new_title(record, made[name], change)
             elif not self._may_repeat(record):
                 kind, call = self._other_kind(record)
         id = self._new_ids.get(step.id, step.id)
@@ -128,7 +121,7 @@ class _Repair:
         needs = tuple(self._new_ids.get(need, need) for need in step.needs)
         return Step(id=id, kind=kind, args=new_args, needs=needs, title=title)
 
-    def _alternative(self, record: StepRecord) -> _Change | None:
+    def _alternative(self, record: StepRecord) -> Alternative | None:
         """The first alternative whose call has not failed and that no other step of this plan takes."""
         failed, args = self._failed_record(record), _args_of(record)
         for alternative in find_alternatives(args, self._observed(failed)):
@@ -139,10 +132,10 @@ class _Repair:
             if self._has_effect(record):
                 self._planned.add(call)
             self._because.append(f"{self._rejection(failed)}; {alternative.words}")
-            return _Change(alternative.argument, alternative.value, alternative.value)
+            return alternative
         return None
 
-    def _later_item(self, record: StepRecord) -> _Change | None:
+    def _later_item(self, record: StepRecord) -> Alternative | None:
         """The next item that an earlier step found, for a call that only reads."""
         if self._has_effect(record):
             return None
@@ -151,8 +144,8 @@ class _Repair:
         failed, args = self._failed_record(record), _args_of(record)
         for item in find_later_items(record.step.args, results):
             if _CallKey(record.step.kind, canonical({**args, item.argument: item.value})) not in self._excluded:
-                self._because.append(f"{self._rejection(failed)}; {item.source} found {str(item.value)[:80]!r} as well")
-                return _Change(item.argument, item.reference, item.value)
+                self._because.append(f"{self._rejection(failed)}; {item.words}")
+                return item
         return None
 
     def _may_repeat(self, record: StepRecord) -> bool:
@@ -170,9 +163,7 @@ class _Repair:
         before = [one.result for one in self._situation.records if one.status is StepStatus.COMPLETED]
         fields = fields_changed_meanwhile(_args_of(record), alternative, self._observed(failed), before)
         if fields and self._has_effect(record):
-            reason = (
-                f"Somebody else has changed {', '.join(fields)} meanwhile: look, and ask again if it is still wanted."
-            )
+            reason = f"Somebody else has changed {', '.join(fields)} meanwhile: look, and ask again if still wanted."
             raise NoRepair(f"{record.step.id} cannot be done{self._why(failed)} {reason}")
 
     def _other_kind(self, record: StepRecord) -> tuple[str, _CallKey]:
@@ -185,10 +176,8 @@ class _Repair:
                 return kind, call
         if not self._is_usable(step.kind):
             raise NoRepair(f"{step.id} needs {step.kind}, which cannot be used any more{self._why(record)}")
-        alike = _similar_names(self._observed(failed))
-        raise NoRepair(
-            f"{step.id} cannot be done{self._why(failed)} Nothing that was seen offers an alternative.{alike}"
-        )
+        reason = f"Nothing that was seen offers an alternative.{_similar_names(self._observed(failed))}"
+        raise NoRepair(f"{step.id} cannot be done{self._why(failed)} {reason}")
 
     def _is_usable(self, kind: str) -> bool:
         return kind in self._kinds and kind not in self._situation.down
@@ -208,11 +197,9 @@ class _Repair:
         return kind is not None and kind.spec.effect is not Effect.READ
 
     def _observed(self, record: StepRecord) -> JsonValue:
-        for observation in reversed(self._situation.observations):
-            if observation.step_id == record.step.id:
-                return observation.value
+        seen = [one.value for one in self._situation.observations if one.step_id == record.step.id]
         fault = self._fault(record)
-        return fault.observed if fault else None
+        return seen[-1] if seen else fault.observed if fault else None
 
     def _why(self, record: StepRecord) -> str:
         fault = self._fault(record)
@@ -261,10 +248,9 @@ def remaining_steps(
     used = {record.step.id for record in earlier}
     ids, taken = dict[str, str](), used | {step.id for step in steps}
     for step in steps:
-        ids[step.id] = done[step.id].step.id if step.id in done else step.id
-        if step.id not in done and step.id in used:
-            ids[step.id] = _numbered(step.id, taken)
-            taken.add(ids[step.id])
+        id = done[step.id].step.id if step.id in done else step.id
+        is_taken = step.id not in done and step.id in used
+        ids[step.id] = _numbered(id, {*taken, *ids.values()}) if is_taken else id
     return tuple(
         step.model_copy(
             update={
@@ -292,12 +278,9 @@ def _is_retry_of(step: Step, record: StepRecord) -> bool:
 
 def _changed(step: Step, record: StepRecord) -> list[str]:
     """The arguments that differ; a reference is not known yet and may be any value."""
-    made = _args_of(record)
-    return [name for name, value in step.args.items() if not _is_reference(value) and made.get(name) != value]
-
-
-def _is_reference(value: JsonValue) -> bool:
-    return isinstance(value, dict) and "$from" in value
+    made, planned = _args_of(record), step.args.items()
+    known = {name: value for name, value in planned if not (isinstance(value, dict) and "$from" in value)}
+    return [name for name, value in known.items() if made.get(name) != value]
 
 
 def _args_of(record: StepRecord) -> dict[str, JsonValue]:
@@ -311,12 +294,10 @@ def _call_of(record: StepRecord) -> _CallKey:
 
 def _ids_of_retries(records: list[StepRecord], taken: set[str]) -> dict[str, str]:
     """A new id for each step that started: `book-2` after `book`."""
-    ids, taken = dict[str, str](), set(taken)
+    ids = dict[str, str]()
     for record in records:
-        if record.started is None and record.status is not StepStatus.FAILED:  # a conversation tells no times
-            continue
-        ids[record.step.id] = _numbered(record.step.id, taken)
-        taken.add(ids[record.step.id])
+        if record.started or record.status is StepStatus.FAILED:  # a conversation tells no times
+            ids[record.step.id] = _numbered(record.step.id, {*taken, *ids.values()})
     return ids
 
 
@@ -340,9 +321,9 @@ def _with_new_ids(value: JsonValue, ids: Mapping[str, str]) -> JsonValue:
     return {key: _with_new_ids(item, ids) for key, item in value.items()}
 
 
-def _new_title(record: StepRecord, old: JsonValue, argument: str, new: JsonValue) -> str:
-    title, before, after = record.step.label, str(old), str(new)
-    return (title.replace(before, after) if before and before in title else f"{title} ({argument} {after})")[:120]
+def _new_title(record: StepRecord, old: JsonValue, new: Alternative) -> str:
+    title, before, after = record.step.label, str(old), str(new.value)
+    return (title.replace(before, after) if before and before in title else f"{title} ({new.argument} {after})")[:120]
 
 
 def _similar_names(observed: JsonValue) -> str:
@@ -362,10 +343,10 @@ def interchangeable_kinds(step: Step, kinds: Mapping[str, Kind], down: Collectio
     old = kinds.get(step.kind)
     if old is None or old.spec.effect is not Effect.READ:
         return
-    asks, returns = _fields(old.args_schema), _fields(_result_schema(old))
+    asks, returns = _fields(old.args_schema), _result_fields(old)
     for name in sorted(set(kinds) - {step.kind, *down}):
         new = kinds[name]
-        if new.spec.effect is not Effect.READ or not returns or _fields(_result_schema(new)) != returns:
+        if new.spec.effect is not Effect.READ or not returns or _result_fields(new) != returns:
             continue
         takes = _fields(new.args_schema)
         accepts = all(field in asks and takes.get(field) == asks[field] for field in step.args)
@@ -373,8 +354,8 @@ def interchangeable_kinds(step: Step, kinds: Mapping[str, Kind], down: Collectio
             yield name
 
 
-def _result_schema(kind: Kind) -> dict[str, Any]:
-    return kind.result.json_schema(mode="serialization")
+def _result_fields(kind: Kind) -> dict[str, Any]:
+    return _fields(kind.result.json_schema(mode="serialization"))
 
 
 def _fields(schema: Mapping[str, Any]) -> dict[str, Any]:

@@ -39,11 +39,7 @@ class Workspace:
     root: Path
 
     def write(self, name: str, content: str | bytes) -> str:
-        """Write a file completely or not at all, a text as UTF-8; returns its normalised name.
-
-        Raises:
-            Refused: the name is invalid or names a folder or link, or the folder is full.
-        """
+        """Write a file completely or not at all, a text as UTF-8; returns its normalised name."""
         *folders, last = parts = _parts(name)
         data = content.encode() if isinstance(content, str) else bytes(memoryview(content))
         self._check_room(self.root.joinpath(*parts), len(data))
@@ -103,19 +99,15 @@ def _opened(root: Path, folders: Sequence[str]) -> Iterator[int]:
     After a failure the new folders are removed, if they are empty.
     """
     with ExitStack() as way:
-        folder = _entered(root, None, way)
+        folder = _enter(root)
+        way.callback(os.close, folder)
         for name in folders:
             with suppress(FileExistsError):
                 os.mkdir(name, dir_fd=folder)
                 way.push(functools.partial(_unless_done, name, folder))
-            folder = _entered(name, folder, way)
+            folder = _enter(name, folder)
+            way.callback(os.close, folder)
         yield folder
-
-
-def _entered(name: str | Path, parent: int | None, way: ExitStack) -> int:
-    folder = _enter(name, parent)
-    way.callback(os.close, folder)
-    return folder
 
 
 def _unless_done(name: str, parent: int, failed: type[BaseException] | None, *_: object) -> None:
