@@ -30,10 +30,8 @@ class Alternative(NamedTuple):
 
     argument: str
     value: JsonValue
-    words: str
-    """What it is, for people: `nearest free alternative 14:30`."""
-    reference: dict[str, JsonValue] | None = None
-    """Stands in the plan for a value of an earlier result."""
+    words: str  # what it is, for people: `nearest free alternative 14:30`
+    reference: dict[str, JsonValue] | None = None  # stands in the plan for a value of an earlier result
 
 
 def find_alternatives(args: Mapping[str, JsonValue], observed: JsonValue) -> Iterator[Alternative]:

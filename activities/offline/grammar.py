@@ -33,8 +33,7 @@ class Clause(NamedTuple):
     """One part of a task, without the words that join it to others."""
 
     text: str
-    is_after: bool
-    """Whether `then` stands before it, so that the clauses before it must be finished first."""
+    is_after: bool  # whether `then` stands before it, so that the clauses before it must be finished first
 
 
 def split_clauses(text: str, is_clause_start: Callable[[str], bool]) -> list[Clause]:
@@ -128,10 +127,8 @@ def format_time(at: time) -> str:
 class Referent:
     """A sort of thing that a pronoun may stand for."""
 
-    description: str
-    """For people: `it` must be ..."""
-    remedy: str
-    """What to write if no earlier clause has such a thing."""
+    description: str  # for people: `it` must be ...
+    remedy: str  # what to write if no earlier clause has such a thing
     paths: Mapping[str, str]
 
     def path(self, step: Step) -> str | None:
@@ -164,15 +161,11 @@ Value = JsonValue | Pronoun | CallResult
 
 
 class PlannedCall(NamedTuple):
-    """One call that a clause asks for."""
-
     kind: str
     id: str
     args: Mapping[str, Value]
-    title: str
-    """`{it}` in it becomes the title of the step that the pronoun stands for."""
-    is_last: bool = False
-    """Whether it waits for the other calls of its clause."""
+    title: str  # `{it}` in it becomes the title of the step that the pronoun stands for
+    is_last: bool = False  # whether it waits for the other calls of its clause
 
 
 Calls = tuple[PlannedCall, ...]
@@ -183,15 +176,11 @@ Read = Callable[[re.Match[str], date], Calls | None]
 class Form:
     """One way to ask for something."""
 
-    kinds: tuple[str, ...]
-    """The kinds that it calls; the last one is the kind that it is about."""
-    spelling: str
-    """How to write it, for people."""
-    example: str
-    """A whole task that uses it, with the clauses that it needs before it."""
+    kinds: tuple[str, ...]  # the kinds that it calls; the last one is the kind that it is about
+    spelling: str  # how to write it, for people
+    example: str  # a whole task that uses it, with the clauses that it needs before it
     pattern: re.Pattern[str]
-    read: Read
-    """The calls of a clause that matches the pattern; None if a part of it is ambiguous."""
+    read: Read  # the calls of a clause that matches the pattern; None if a part of it is ambiguous
 
     @cached_property
     def beginning(self) -> re.Pattern[str]:

@@ -51,17 +51,13 @@ def unfinished_steps(situation: Situation) -> list[StepRecord]:
 
 
 def repair(situation: Situation, kinds: Mapping[str, Kind]) -> NewSteps | GiveUp:
-    """Propose a new plan, or say why there is none; after a rejected proposal, change the steps that its reasons name.
-
-    Raises:
-        UnclearEffect: nobody knows whether a step would repeat an effect of an earlier run.
-    """
+    """Propose a new plan, or say why there is none; raises UnclearEffect."""
     try:
         first = _Repair(situation, kinds, rejected=frozenset())
         plan = first.plan()
         if not situation.rejected:
             return plan
-        # The workflow names rejected steps by their quoted ids, in sentences; nothing else is read from these.
+        # Change the rejected steps: the workflow quotes their ids in its sentences; nothing else is read from these.
         named = {id for id in first.calls if any(repr(id) in reason for reason in situation.rejected)}
         changed = _Repair(situation, kinds, rejected=frozenset(first.calls[id] for id in named)).plan()
         return changed if changed != plan else GiveUp(reason=rejection_reason(situation.rejected))
@@ -75,8 +71,7 @@ def rejection_reason(reasons: tuple[str, ...]) -> str:
 
 class _CallKey(NamedTuple):
     kind: str
-    args: str
-    """As canonical JSON."""
+    args: str  # as canonical JSON
 
 
 class _Repair:
@@ -95,8 +90,7 @@ class _Repair:
         self._new_ids = _ids_of_retries(self._unfinished, {one.step.id for one in situation.records})
         self._new_ids |= {id: done.step.id for id, done in self._done.items()}
         self._because: list[str] = []
-        self.calls: dict[str, _CallKey] = {}
-        """The call of each new step, by its id."""
+        self.calls: dict[str, _CallKey] = {}  # the call of each new step, by its id
 
     def plan(self) -> NewSteps:
         steps = tuple([self._retry(record) for record in self._unfinished if record.step.id not in self._done])
@@ -213,13 +207,10 @@ class _Repair:
 def effects_already_applied(
     steps: Sequence[Step], earlier: Sequence[StepRecord], kinds: Mapping[str, Kind]
 ) -> dict[str, StepRecord]:
-    """The effect of an earlier run that each of the steps would repeat, by the id of the step.
+    """The effect of an earlier run that each of the steps would repeat, by the id of the step; raises UnclearEffect.
 
     Its record has the step's kind and id; or a numbered id (`book-2` for `book`) and the same arguments except one
     time, date or number, which is what a repair changes.
-
-    Raises:
-        UnclearEffect: its outcome is unknown, or a numbered id has other arguments.
     """
     # Each record is used for one step only, and first for the step with the same id.
     free = [record for record in earlier if record.status is not StepStatus.UNDONE]

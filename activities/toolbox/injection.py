@@ -29,8 +29,7 @@ class Key(str):
 class Documents:
     """The task's folder of documents, below the worker's root."""
 
-    of_worker: Path | None
-    """The worker's root; None for a worker without documents."""
+    of_worker: Path | None  # the worker's root; None for a worker without documents
     libraries: Libraries = field(default_factory=Libraries, repr=False, compare=False)
     below: str | None = None
 

@@ -39,13 +39,9 @@ class Registry(Mapping[str, Kind]):
         """Check every tool. One of `tools` replaces a `demo` tool of its name, which replaces a built-in one.
 
         Without a model, tools that take one are left out. With more than `MAX_SHOWN` kinds there is also `find_tools`.
-
-        Raises:
-            ToolMistakes: some of them cannot be used.
         """
         self._kinds: dict[str, Kind] = {}
-        self.left_out: list[str] = []
-        """Kinds that take a model, in a worker that has none."""
+        self.left_out: list[str] = []  # kinds that take a model, in a worker that has none
         mistakes, names, own = list[str](), set[str](), list(tools)
         world = _without(demo, own)
         for tool in [*_without(builtin, world), *own, *world]:
@@ -106,7 +102,10 @@ def _without(tools: Iterable[Tool[..., Any]], others: Iterable[Tool[..., Any]]) 
 def _lines(kind: Kind) -> str:
     spec = kind.spec
     first = f"{spec.kind:<16} {spec.effect:<14} {kind.description.splitlines()[0]}"
-    more = [f"{name}: {_type(part)}" for name, part in kind.args_schema.get("properties", {}).items()]
+    more = [
+        f"{name}: {part.get('format') or part.get('type') or 'any'}"
+        for name, part in kind.args_schema.get("properties", {}).items()
+    ]
     more += [f"observe={spec.observe.kind}"] if spec.observe else []
     more += [f"reconcile={spec.reconcile.kind}, settle={spec.settle:g} s"] if spec.reconcile else []
     more += [f"undo={spec.undo.kind}"] if spec.undo else []
@@ -116,10 +115,6 @@ def _lines(kind: Kind) -> str:
     more += ["untrusted"] if spec.untrusted else []
     more += [f"tokens={spec.tokens}"] if spec.tokens else []
     return f"{first}\n{'':<16} {', '.join(more)}; {spec.retry}, {spec.timeout:g} s"
-
-
-def _type(schema: Mapping[str, Any]) -> str:
-    return str(schema.get("format") or schema.get("type") or "any")
 
 
 def load_all(paths: Iterable[Path]) -> list[Tool[..., Any]]:
@@ -136,13 +131,7 @@ def load_all(paths: Iterable[Path]) -> list[Tool[..., Any]]:
 
 
 def load(path: Path) -> list[Tool[..., Any]]:
-    """Import a user's tools file and return the tools that it defines.
-
-    Its folder is appended to `sys.path`: the file can import its neighbours, and they cannot shadow our modules.
-
-    Raises:
-        ToolMistakes: it does not exist, cannot be imported, or defines no tool.
-    """
+    """Import a user's tools file and return the tools that it defines; raises ToolMistakes if there are none."""
     if not path.is_file():
         raise ToolMistakes([f"There is no tools file {path}: check --tools."])
     name = f"replan_tools_{path.stem}"
@@ -150,6 +139,7 @@ def load(path: Path) -> list[Tool[..., Any]]:
     if spec is None or spec.loader is None:
         raise ToolMistakes([f"{path} is not a Python file: --tools takes files that end in .py."])
     if str(path.parent.resolve()) not in sys.path:
+        # At the end: the file can import its neighbours, and they cannot shadow our modules.
         sys.path.append(str(path.parent.resolve()))
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module

@@ -37,14 +37,10 @@ class Resources:
         model: LanguageModel | None = None,
         price: Price | None = None,
     ) -> None:
-        """Share one engine and one HTTP client among all calls.
+        """Share one engine and one HTTP client among all calls; BadReach names what is wrong in `allow_hosts`.
 
         `documents` and `workspace` are the roots of the tasks' folders. `allow_hosts` are names, addresses and networks
-        that `Web` may reach although they are not public. `services` may be sent to, by default none. `model` is for
-        tools that take a LanguageModel, and `price` is what its tokens cost.
-
-        Raises:
-            BadReach: one of `allow_hosts` is no name, address or network.
+        that `Web` may reach although they are not public. `services` may be sent to, by default none.
         """
         self.engine = engine
         self._http = http
@@ -58,10 +54,7 @@ class Resources:
 
     @asynccontextmanager
     async def given(self, kind: Kind, call: CallHeader, model: LanguageModel | None) -> AsyncIterator[dict[str, Any]]:
-        """Yield the values of the kind's parameters for one call.
-
-        A transaction is on the kind's datasource, else on the store. It commits if the block ends without an exception.
-        """
+        """Yield the values of the kind's parameters; a transaction commits if the block ends without an exception."""
         async with AsyncExitStack() as stack:
             yield {name: await self._give(type, kind, call, model, stack) for name, type in kind.injected.items()}
 
@@ -69,33 +62,26 @@ class Resources:
         self, wanted: type, kind: Kind, call: CallHeader, model: LanguageModel | None, stack: AsyncExitStack
     ) -> Any:
         if wanted is Transaction:
-            engine = _limited(kind, kind.datasource or self.engine)
-            return await stack.enter_async_context(transaction(engine))
+            return await stack.enter_async_context(transaction(_limited(kind, kind.datasource or self.engine)))
         if wanted is Key:
             return Key(call.key)
         if wanted is Documents:
             return Documents(self.documents, self._libraries, call.documents)
         if wanted is Workspace:
             info = activity.info()
-            return self._workspace_of(info.workflow_id or info.activity_id)
+            if self._workspace is None:
+                raise NeedsPerson("This worker has no workspace: start it with --workspace DIR.")
+            return Workspace(self._workspace / folder_of(info.workflow_id or info.activity_id))
         if wanted is Web:
             return self._web
         if wanted is Services:
             return self._services
         if wanted is LanguageModel:
-            return _required(model)
+            if model is None:
+                reason = "This worker has no model: set a key in its environment, or name one with --planner."
+                raise NeedsPerson(reason)
+            return model
         return self._http
-
-    def _workspace_of(self, task: str) -> Workspace:
-        if self._workspace is None:
-            raise NeedsPerson("This worker has no workspace: start it with --workspace DIR.")
-        return Workspace(self._workspace / folder_of(task))
-
-
-def _required(model: LanguageModel | None) -> LanguageModel:
-    if model is None:
-        raise NeedsPerson("This worker has no model: set a key in its environment, or name one with --planner.")
-    return model
 
 
 def _limited(kind: Kind, engine: AsyncEngine) -> AsyncEngine:

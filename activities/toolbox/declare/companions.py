@@ -24,11 +24,11 @@ UNRESOLVED = (NameError, AttributeError, TypeError, SyntaxError)
 def mistakes(tool: Tool[..., Any], args: type[BaseModel], result: Any) -> Iterator[str]:
     name, options = tool.__name__, tool.options
     if options.observe is not None:
-        yield from _read_mistakes(name, "observe", options.observe, {"args": args})
+        yield from _companion_mistakes(name, "observe", _as_companion(options.observe), {"args": args})
     if options.reconcile is not None:
         yield from _reconcile_mistakes(tool, _as_companion(options.reconcile), {"args": args, "key": str}, result)
     if options.undo is not None:
-        yield from _undo_mistakes(name, _as_companion(options.undo), {"args": args, "result": result})
+        yield from _companion_mistakes(name, "undo", _as_companion(options.undo), {"args": args, "result": result})
     if options.fallback is not None:
         yield from _fallback_mistakes(tool, options.fallback, args)
 
@@ -45,22 +45,18 @@ def as_data(companion: Tool[..., Any] | Companion | None, args: type[BaseModel])
 
 def is_model(hint: Any) -> TypeGuard[type[BaseModel]]:
     """Whether it is a model whose JSON is an object, as the arguments of a step are."""
-    return (
-        isinstance(hint, type)
-        and not get_args(hint)
-        and issubclass(hint, BaseModel)
-        and not issubclass(hint, RootModel)
-    )
+    is_class = isinstance(hint, type) and not get_args(hint)
+    return is_class and issubclass(hint, BaseModel) and not issubclass(hint, RootModel)
 
 
-def _read_mistakes(
-    name: str, option: str, companion: Tool[..., Any] | Companion, call: Mapping[str, Any]
-) -> Iterator[str]:
-    read = _as_companion(companion).tool
-    if isinstance(read, Tool) and read.effect is not Effect.READ:
-        yield f"{name}: {option}={read.__name__} must be a @tool.read: observing must change nothing."
+def _companion_mistakes(name: str, option: str, companion: Companion, call: Mapping[str, Any]) -> Iterator[str]:
+    other, is_undo = companion.tool, option == "undo"
+    if not isinstance(other, Tool) or (other.effect is Effect.READ) is not is_undo:
+        yield from _path_mistakes(name, option, companion, call)
+    elif is_undo:
+        yield f"{name}: undo={other.__name__} is a @tool.read, which changes nothing: name a tool that undoes it."
     else:
-        yield from _path_mistakes(name, option, _as_companion(companion), call)
+        yield f"{name}: {option}={other.__name__} must be a @tool.read: observing must change nothing."
 
 
 def _reconcile_mistakes(
@@ -70,7 +66,7 @@ def _reconcile_mistakes(
     if tool.effect is Effect.READ:
         yield f"{name}: a @tool.read has no effect to find out about: leave reconcile= out."
         return
-    wrong = list(_read_mistakes(name, "reconcile", reconcile, call))
+    wrong = list(_companion_mistakes(name, "reconcile", reconcile, call))
     yield from wrong
     found = _hints_of(read).get("return") if isinstance(read, Tool) else None
     if not wrong and (difference := _difference(found, result)):
@@ -92,14 +88,6 @@ def _difference(found: Any, result: Any) -> str | None:
         if one and other and one is not other:
             return f"{field!r} of {found.__name__} is {one.value}, of {result.__name__} {other.value}"
     return None
-
-
-def _undo_mistakes(name: str, undo: Companion, call: Mapping[str, Any]) -> Iterator[str]:
-    other = undo.tool
-    if isinstance(other, Tool) and other.effect is Effect.READ:
-        yield f"{name}: undo={other.__name__} is a @tool.read, which changes nothing: name a tool that undoes it."
-    else:
-        yield from _path_mistakes(name, "undo", undo, call)
 
 
 def _path_mistakes(name: str, option: str, companion: Companion, call: Mapping[str, Any]) -> Iterator[str]:

@@ -42,10 +42,8 @@ class Condition:
 
     source: str
     tree: ast.expr
-    literals: Mapping[str, Value]
-    """Names in the tree that stand for numbers and texts, with their values."""
-    lookups: Mapping[str, str]
-    """The other names in the tree, with the dotted names that they stand for."""
+    literals: Mapping[str, Value]  # names in the tree that stand for numbers and texts, with their values
+    lookups: Mapping[str, str]  # the other names in the tree, with the dotted names that they stand for
 
     @classmethod
     def read(cls, source: str) -> "Condition":

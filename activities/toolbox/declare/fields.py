@@ -30,10 +30,8 @@ class NoField(LookupError):
 class Fields:
     """The JSON schemas of a type."""
 
-    written: Schema
-    """The schema of its JSON."""
-    read: Schema
-    """The schema of what it is read from, which tells a decimal from a text."""
+    written: Schema  # the schema of its JSON
+    read: Schema  # the schema of what it is read from, which tells a decimal from a text
 
     @classmethod
     def of(cls, annotation: Any) -> "Fields":

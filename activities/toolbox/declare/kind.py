@@ -32,10 +32,8 @@ class Kind:
     function: Callable[..., Any]
     args: type[BaseModel]
     result: TypeAdapter[Any]
-    injected: Mapping[str, type]
-    """The parameters after the first, by name."""
-    datasource: AsyncEngine | None = None
-    """The database of its `Transaction`; None for the worker's store."""
+    injected: Mapping[str, type]  # the parameters after the first, by name
+    datasource: AsyncEngine | None = None  # the database of its `Transaction`; None for the worker's store
 
     @property
     def is_async(self) -> bool:

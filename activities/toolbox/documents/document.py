@@ -29,8 +29,7 @@ class Page(NamedTuple):
     """One page: a page of a PDF, or about `PAGE` characters of another document."""
 
     number: int
-    line: int
-    """The number of its first line: from 1 in each page of a PDF, else in the whole text."""
+    line: int  # the number of its first line: from 1 in each page of a PDF, else in the whole text
     text: str
 
 
@@ -41,10 +40,8 @@ class Document(NamedTuple):
     pages: Sequence[Page]
     last: int
     of: int
-    has_headings: bool
-    """Whether lines that begin with # are headings."""
-    notes: Sequence[str] = ()
-    """What could not be read, and why."""
+    has_headings: bool  # whether lines that begin with # are headings
+    notes: Sequence[str] = ()  # what could not be read, and why
 
 
 def of_text(text: str, *, title: str = "", has_headings: bool, notes: Sequence[str] = ()) -> Document:
@@ -85,12 +82,7 @@ _KILLED = {-signal.SIGALRM, -signal.SIGXCPU, -signal.SIGKILL}
 def read_pdf(
     file: BinaryIO, *, first: int, max_text: int, seconds: int = SECONDS, megabytes: int = MEGABYTES
 ) -> Document:
-    """Read the pages from number `first` on, until there are `max_text` characters or time is up.
-
-    Raises:
-        UnreadableDocument: it is broken, encrypted, or takes too much time or memory.
-        MissingPackage: pypdf is not installed.
-    """
+    """Read the pages from number `first` on, until there are `max_text` characters or time is up."""
     numbers = map(str, (first, max_text, seconds, megabytes))
     try:
         child = subprocess.run(  # noqa: S603 - the command is our own; the file is only its standard input
@@ -140,8 +132,7 @@ def read(path: Path, *, first: int = 1, max_text: int = MAX_FILE) -> Document:
     """Read one of the documents that `documents` found: a PDF from page `first` on, others as a whole.
 
     Raises:
-        UnreadableDocument: it is gone, too large, or not what its name says.
-        MissingPackage: what reads this kind of document is not installed.
+        UnreadableDocument, MissingPackage: their messages say why.
     """
     limit = MAX_PDF if path.suffix.lower() in PDF else MAX_FILE
     with _opened(path) as file:

@@ -19,7 +19,6 @@ class MissingPackage(NeedsPerson):
 
     def __init__(self, package: str) -> None:
         super().__init__(f"This worker has no {package}, so it cannot {NEEDED_FOR[package]}: {INSTALL}.")
-        self.package = package
 
 
 def missing() -> str | None:

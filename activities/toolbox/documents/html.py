@@ -12,14 +12,9 @@ CHUNK = 16_384  # bytes between two checks of length and depth
 
 
 class HtmlText(NamedTuple):
-    """The text of a page."""
-
-    title: str
-    """The page's title, else its first heading, else nothing."""
-    text: str
-    """Lines of Markdown: `## Heading`, `- item`, `cell | cell`; no control characters but the ends of lines."""
-    is_cut: bool
-    """Whether the text is not the whole page: it is too long, or nested too deep."""
+    title: str  # the page's title, else its first heading, else nothing
+    text: str  # lines of Markdown: `## Heading`, `- item`, `cell | cell`; no control characters but the ends of lines
+    is_cut: bool  # whether the text is not the whole page: it is too long, or nested too deep
 
 
 def text_of(html: str | bytes, *, charset: str | None = None, max_text: int = MAX_TEXT) -> HtmlText:
@@ -27,9 +22,6 @@ def text_of(html: str | bytes, *, charset: str | None = None, max_text: int = MA
 
     `charset` is the HTTP header's; else a byte order mark or `<meta charset>` decides, else it is UTF-8. Scripts,
     styles, drawings and elements that are marked as hidden are left out.
-
-    Raises:
-        MissingPackage: lxml is not installed.
     """
     try:
         from lxml import etree  # type: ignore[import-untyped]  # of the extra `documents`; it ships no types

@@ -29,12 +29,9 @@ from activities.toolbox.documents.extra import MissingPackage
 class Passage(NamedTuple):
     """The text below one heading on one page."""
 
-    page: int | None
-    """Its number; None if the document has one page."""
-    line: int
-    """The line on which `body` begins, counted as `Page.line` is."""
-    above: str
-    """The headings above its own, the outermost first."""
+    page: int | None  # its number; None if the document has one page
+    line: int  # the line on which `body` begins, counted as `Page.line` is
+    above: str  # the headings above its own, the outermost first
     heading: str
     body: str
 
@@ -136,8 +133,7 @@ class Match(NamedTuple):
     above: str
     heading: str
     body: str
-    marked: str
-    """The part of the body around the terms, with marks."""
+    marked: str  # the part of the body around the terms, with marks
 
 
 class _Entry(NamedTuple):
@@ -145,8 +141,7 @@ class _Entry(NamedTuple):
     notes: Sequence[str]
     characters: int = 0
     rows: range = range(0)
-    expires: float = math.inf
-    """The monotonic time at which it is read again, although it has not changed."""
+    expires: float = math.inf  # the monotonic time at which it is read again, although it has not changed
 
 
 class Library:

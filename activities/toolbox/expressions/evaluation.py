@@ -135,8 +135,7 @@ def type_of(value: Value) -> Type:
 class Operation:
     """An operator or a function that checks the types of its operands."""
 
-    rule: Callable[..., None]
-    """Checks the types of the operands, None for an unknown one; raises Unreadable."""
+    rule: Callable[..., None]  # checks the types of the operands, None for an unknown one; raises Unreadable
     function: Callable[..., Any]
     gives: Type
 

@@ -32,10 +32,8 @@ class Sign(NamedTuple):
     """One token: a number, a word, an operator or a bracket."""
 
     text: str
-    what: str
-    """The group of `Reader.signs` that matched it."""
-    glued: bool
-    """Whether there is no space before it."""
+    what: str  # the group of `Reader.signs` that matched it
+    glued: bool  # whether there is no space before it
 
 
 _PASTED = {"\u00d7": "*", "\u00b7": "*", "\u00f7": "/", "\u2212": "-", "\u2013": "-"}
@@ -63,8 +61,7 @@ class Reader:
 
     def __init__(self, numbers: Mapping[str, Decimal]) -> None:
         """Begin with the values of some words, e.g. `it`."""
-        self.numbers = dict(numbers)
-        """The value of each number's name in the tree."""
+        self.numbers = dict(numbers)  # the value of each number's name in the tree
 
     def read(self, expression: str) -> ast.expr:
         """Parse an expression; raises Unreadable if it is no expression, or too long."""

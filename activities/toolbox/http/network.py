@@ -147,10 +147,8 @@ async def resolve(host: str, port: int) -> Sequence[str]:
 class Patience:
     """Time limits of a request, in seconds."""
 
-    silence: float = routing.HTTP_CONNECT_TIMEOUT
-    """For connecting, and between two pieces of the answer."""
-    reading: float = routing.HTTP_READ_DEADLINE
-    """For reading the body; then it is cut."""
+    silence: float = routing.HTTP_CONNECT_TIMEOUT  # for connecting, and between two pieces of the answer
+    reading: float = routing.HTTP_READ_DEADLINE  # for reading the body; then it is cut
 
 
 class Web:
@@ -180,9 +178,7 @@ class Web:
         Only the bytes on the wire are limited here: the reader must limit what they unpack to.
 
         Raises:
-            Refused: the address, or one that it redirects to, is invalid or not allowed.
-            Unreachable: its name cannot be resolved at the moment.
-            httpx2.InvalidURL, httpcore2.*: see `borders/http.py`.
+            Refused, Unreachable, httpx2.InvalidURL, httpcore2.*: see `borders/http.py`.
         """
         here = checked(httpx2.URL(url))
         for _ in range(MAX_REDIRECTS + 1):
@@ -219,11 +215,8 @@ class Web:
 
 
 class Body(NamedTuple):
-    """What was read of an answer's body."""
-
     content: bytes
-    cut: str
-    """Why it is not the whole body; empty if it is."""
+    cut: str  # why it is not the whole body; empty if it is
 
 
 async def read_body(

@@ -26,7 +26,6 @@ OURS: Mapping[str, str] = {
 }
 """Headers of every request."""
 _PASSED_ON = frozenset({301, 307, 308})  # redirects of a service that did nothing else; a 302 may follow an effect
-_LOOPBACK = "localhost"
 
 
 class Place(NamedTuple):
@@ -49,11 +48,7 @@ class Services:
     def of(
         cls, allowed: Iterable[str], headers: Iterable[str], environment: Mapping[str, str], web: Web | None = None
     ) -> "Services":
-        """Read `HOST` or `HOST:PORT`, and `HOST=NAME:VARIABLE` for a header whose value is in the environment.
-
-        Raises:
-            BadReach: one of them cannot be used; its message has the remedy and no value.
-        """
+        """Read `HOST` or `HOST:PORT`, and `HOST=NAME:VARIABLE` for a header whose value is in the environment."""
         places = frozenset(map(_place, allowed))
         said = dict[str, dict[str, str]]()
         for text in headers:
@@ -69,13 +64,7 @@ class Services:
     ) -> AsyncIterator[httpx2.Response]:
         """Send one request; the body of its answer is read as a stream, inside the block.
 
-        Only a GET follows redirects, and only to hosts that are allowed, too.
-
-        Raises:
-            NeedsPerson: the host is not one that may be sent to.
-            Refused: the address is invalid, or the answer redirects elsewhere.
-            Unreachable, httpx2.*, httpcore2.*: as `Web.get`; but a service that sends too much is a
-            RemoteProtocolError, since the request may have been applied.
+        Only a GET follows redirects, and only to allowed hosts; NeedsPerson for others. Errors as of `Web.get`.
         """
         try:
             async with self._send(method, self._allowed(checked(httpx2.URL(url))), headers, content) as answer:
@@ -83,6 +72,7 @@ class Services:
         except TooMuch as much:
             if method == "GET":
                 raise
+            # The request may have been applied, so it is not rejected.
             raise httpx2.RemoteProtocolError(str(much)) from None
 
     @asynccontextmanager
@@ -163,4 +153,4 @@ def _is_loopback(host: str) -> bool:
     try:
         return ip_address(host).is_loopback
     except ValueError:
-        return host == _LOOPBACK
+        return host == "localhost"
