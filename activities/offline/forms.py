@@ -1,8 +1,7 @@
 """The forms, by subject; the first form that a clause matches is meant.
 
-Each has a pattern, how to write it, an example, and a function that reads a match as calls. For example `calculate 18%
-of 2450` matches the pattern of `calculate`, which reads the rest as the argument `expression`. A clause with an
-ambiguous part is read by no form, rather than guessed.
+For example `calculate 18% of 2450` matches the pattern of `calculate`, whose function reads the rest as the argument
+`expression`. A clause with an ambiguous part is read by no form, rather than guessed.
 """
 
 import re
@@ -82,12 +81,23 @@ def _form(kinds: str, spelling: str, example: str, pattern: str, read: Read) -> 
     return Form(tuple(kinds.split()), spelling, example, re.compile(pattern, re.IGNORECASE | re.DOTALL), read)
 
 
-def _listing(kind: str, id: str, argument: str, link: str, read: Callable[[str], str]) -> Read:
-    """Make the function for a list that may be limited by one argument, as in `list the orders of A-17`."""
+def _with_name(kind: str, id: str, argument: str, title: str, read: Callable[[str], str]) -> Read:
+    """Make the function for a call with at most one argument, as in `list the orders of A-17`."""
 
     def calls(found: re.Match[str], _today: date) -> Calls:
         value = read(found[argument]) if found[argument] else ""
-        return (PlannedCall(kind, id, {argument: value} if value else {}, f"{id} {link} {value}" if value else id),)
+        return (PlannedCall(kind, id, {argument: value} if value else {}, f"{title} {value}" if value else id),)
+
+    return calls
+
+
+def _with_number(kind: str, verb: str, argument: str, referent: Referent) -> Read:
+    """Make the function for a call about a number or a pronoun, as in `cancel booking 12`."""
+
+    def calls(found: re.Match[str], _today: date) -> Calls:
+        number = number_or_pronoun(found[argument], referent)
+        title = f"{verb} {argument} {number}" if isinstance(number, int) else f"{verb} {{it}}"
+        return (PlannedCall(kind, verb, {argument: number}, title),)
 
     return calls
 
@@ -168,12 +178,6 @@ def _moment(said: str, today: date) -> tuple[date | None, time] | None:
     return None
 
 
-def _cancel(found: re.Match[str], _today: date) -> Calls:
-    booking = number_or_pronoun(found["booking"], BOOKING)
-    what = f"booking {booking}" if isinstance(booking, int) else "{it}"
-    return (PlannedCall("cancel_booking", "cancel", {"booking": booking}, f"cancel {what}"),)
-
-
 CALENDAR = (
     _form(
         "book_slot",
@@ -194,7 +198,7 @@ CALENDAR = (
         "cancel booking 12",
         "book a slot at 14:00, book a slot at 15:00, then cancel them",
         rf"cancel\s+(?P<booking>{_BOOKING}|{IT}|{THEM})",
-        _cancel,
+        _with_number("cancel_booking", "cancel", "booking", BOOKING),
     ),
     _form(
         "list_slots",
@@ -208,7 +212,7 @@ CALENDAR = (
         "list the bookings [for NAME]",
         "list the bookings for Ada",
         r"(?:list|show)(?:\s+(?:me|us))?(?:\s+(?:all|the|my|our))*\s+bookings(?:\s+(?:for|of)\s+(?P<name>.+))?",
-        _listing("list_bookings", "bookings", "name", "for", _name),
+        _with_name("list_bookings", "bookings", "name", "bookings for", _name),
     ),
 )
 
@@ -305,7 +309,7 @@ PAPERS = (
         "list the documents about returns",
         r"(?:list|show)(?:\s+(?:me|us))?(?:\s+(?:all|the|my|our))*\s+documents"
         r"(?:\s+(?:about|on|named|called)\s+(?P<query>.+))?",
-        _listing("list_documents", "documents", "query", "about", unquote),
+        _with_name("list_documents", "documents", "query", "documents about", unquote),
     ),
     _form(
         "delete_document",
@@ -329,11 +333,6 @@ def _article(said: str) -> str:
     return words.upper() if re.fullmatch(r"[A-Za-z]{1,3}-[0-9]+", words) else words
 
 
-def _price(found: re.Match[str], _today: date) -> Calls:
-    sku = _article(found["sku"])
-    return (PlannedCall("get_price", "price", {"sku": sku}, f"price of {sku}"),)
-
-
 def _buy(found: re.Match[str], _today: date) -> Calls | None:
     """Buy with a limit per piece; a limit for all pieces is divided and rounded down."""
     quantity = int(found["quantity"] or 1)
@@ -344,12 +343,6 @@ def _buy(found: re.Match[str], _today: date) -> Calls | None:
         most = (most / quantity).quantize(_CENT, ROUND_DOWN)
     args: dict[str, Value] = {"sku": sku, "quantity": quantity, "at_most": str(most)}
     return (PlannedCall("purchase", "buy", args, f"{quantity} of {sku} for at most {most} each"),)
-
-
-def _refund(found: re.Match[str], _today: date) -> Calls:
-    order = number_or_pronoun(found["order"], ORDER)
-    title = f"refund order {order}" if isinstance(order, int) else "refund {it}"
-    return (PlannedCall("refund", "refund", {"order": order}, title),)
 
 
 def _find(found: re.Match[str], _today: date) -> Calls | None:
@@ -394,7 +387,7 @@ SHOP = (
         "get the price of A-17",
         "get the price of A-17 and calculate 3 * it",
         r"(?:get|check|look\s+up|show(?:\s+me)?|what(?:['\u2019]s|\s+is))\s+(?:the\s+)?price\s+(?:of|for)\s+(?P<sku>.+)",
-        _price,
+        _with_name("get_price", "price", "sku", "price of", _article),
     ),
     _form(
         "purchase",
@@ -410,14 +403,14 @@ SHOP = (
         "refund order 12",
         "buy 1 of A-17 for at most 24.50 then refund it",
         rf"refund\s+(?P<order>{_ORDER}|{IT}|{THEM})",
-        _refund,
+        _with_number("refund", "refund", "order", ORDER),
     ),
     _form(
         "list_orders",
         "list the orders [of A-17]",
         "list the orders of A-17",
         r"(?:list|show)(?:\s+(?:me|us))?(?:\s+(?:all|the|my|our|latest))*\s+orders(?:\s+(?:for|of)\s+(?P<sku>.+))?",
-        _listing("list_orders", "orders", "sku", "of", _article),
+        _with_name("list_orders", "orders", "sku", "orders of", _article),
     ),
     _form(
         "find_customer",

@@ -1,7 +1,6 @@
 """The result of a completed step as one sentence, for kinds that Replan knows.
 
-`{"expression": "1 + 1", "value": 2}` of `calculate` becomes "1 + 1 = 2.". Each function takes the result and today's
-date. A result of another shape is no error: the planner then lists its fields.
+`{"expression": "1 + 1", "value": 2}` of `calculate` becomes "1 + 1 = 2.".
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -18,7 +17,7 @@ from activities.toolbox.expressions.calculate import Calculation, plain
 from activities.toolbox.http.fetch_page import WebPage
 from activities.toolbox.reasoning.compose import Composition
 from activities.toolbox.reasoning.summarise import Summary
-from activities.toolbox.write_file import Written
+from activities.toolbox.workspace import Written
 
 MAX_LISTED, MAX_TEXT = 8, 400  # items of a list, and characters of a text, that a sentence shows
 
@@ -155,7 +154,7 @@ PHRASES: Mapping[str, Phrase] = {
     "list_documents": _phrase(Papers, _documents),
     "delete_document": _phrase(Paper, lambda paper, _: f"Deleted {paper.name} ({paper.title})."),
 }
-"""By kind; a result of another shape raises a ValidationError."""
+"""By kind, from the result and today's date; a result of another shape raises a ValidationError."""
 
 
 def _slot(booking: Booking, today: date) -> str:

@@ -11,7 +11,7 @@ from activities.toolbox.http.http_request import http_request
 from activities.toolbox.reasoning import model_tools
 from activities.toolbox.reasoning.compose import compose
 from activities.toolbox.reasoning.summarise import summarise
-from activities.toolbox.write_file import write_file
+from activities.toolbox.workspace import write_file
 
 TOOLS: tuple[Tool[..., Any], ...] = (
     calculate,

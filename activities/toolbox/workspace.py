@@ -1,4 +1,4 @@
-"""The folder that a task may write in. No name and no link leads out of it."""
+"""The folder that a task may write in, and the kind `write_file`. No name and no link leads out of the folder."""
 
 import errno
 import functools
@@ -14,7 +14,10 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from pydantic import BaseModel, Field
+
 from activities.errors import Refused
+from activities.toolbox.declare.tool import tool
 
 MAX_BYTES, MAX_FILES = 50_000_000, 1_000  # limits of one task
 MAX_DEPTH, MAX_PART, MAX_ID = 8, 120, 120
@@ -145,3 +148,32 @@ def _replace(folder: int, name: str, content: bytes) -> None:
         with suppress(FileNotFoundError):
             os.unlink(beside, dir_fd=folder)
     os.fsync(folder)
+
+
+MAX_CONTENT = 256 * 1024  # characters of one file
+
+
+class NewFile(BaseModel):
+    """What to write, and where."""
+
+    name: str = Field(
+        description="The file, relative to the task's folder, e.g. report.md", min_length=1, max_length=400
+    )
+    content: str = Field(description="The whole text; what was in the file before is replaced", max_length=MAX_CONTENT)
+
+
+class Written(BaseModel):
+    """A file that is there now."""
+
+    path: str
+    """Relative to the task's folder."""
+    bytes: int
+    sha256: str
+
+
+@tool.idempotent
+def write_file(args: NewFile, workspace: Workspace) -> Written:
+    """Write a text file into the task's own folder, replacing a file of the same name."""
+    content = args.content.encode()
+    path = workspace.write(args.name, content)
+    return Written(path=path, bytes=len(content), sha256=hashlib.sha256(content).hexdigest())

@@ -127,7 +127,8 @@ async def list_slots(args: Day, tx: Transaction) -> Slots:
     """List the free slots of one day in the calendar."""
     of_day = select(SLOTS.c.at).where(SLOTS.c.day == args.day)
     free = list(await tx.scalars(of_day.where(SLOTS.c.name.is_(None)).order_by(SLOTS.c.at)))
-    days = [] if free else await _later_days(args.day, tx)
+    later = select(SLOTS.c.day).where(SLOTS.c.name.is_(None), SLOTS.c.day > args.day).distinct().order_by(SLOTS.c.day)
+    days = [] if free else list(await tx.scalars(later.limit(MAX_DAYS)))
     if not free and not await tx.scalar(select(exists(of_day))):
         last = await tx.scalar(select(func.max(SLOTS.c.day)))
         reason = f"The calendar has no slots on {args.day}; its last day is {last}: choose a day that has some."
@@ -171,11 +172,6 @@ async def book_slot(args: Book, tx: Transaction) -> Booking:
         raise _not_free(args, await list_slots(Day(day=args.day), tx), is_taken=bool(is_taken))
     id = await tx.scalar(insert(BOOKINGS).values(slot=taken, name=args.name).returning(BOOKINGS.c.id))
     return Booking(id=id, day=args.day, at=args.at, name=args.name)
-
-
-async def _later_days(day: date, tx: Transaction) -> list[date]:
-    days = select(SLOTS.c.day).where(SLOTS.c.name.is_(None), SLOTS.c.day > day).distinct()
-    return list(await tx.scalars(days.order_by(SLOTS.c.day).limit(MAX_DAYS)))
 
 
 def _not_free(args: Book, slots: Slots, *, is_taken: bool) -> Refused:

@@ -3,7 +3,6 @@
 import difflib
 import unicodedata
 from collections import defaultdict
-from collections.abc import Mapping
 from typing import Any
 
 from sqlalchemy import Select
@@ -19,8 +18,9 @@ def folded(text: str) -> str:
     return "".join(letter for letter in letters if not unicodedata.combining(letter))
 
 
-def nearest(asked: str, named: Mapping[str, str]) -> dict[str, str]:
-    """The entries of `named` (key to words) whose key, words, or one word is spelled most like `asked`."""
+async def near(asked: str, known: Select[Any, Any], tx: Transaction) -> dict[str, str]:
+    """The rows of `known` (key and words) whose key, words, or one word is spelled most like `asked`."""
+    named = {row[0]: row[1] for row in await tx.execute(known.limit(MAX_COMPARED))}
     keys = defaultdict[str, list[str]](list)
     for key, words in named.items():
         for spelling in dict.fromkeys((folded(key), folded(words), *folded(words).split())):
@@ -28,9 +28,3 @@ def nearest(asked: str, named: Mapping[str, str]) -> dict[str, str]:
     spellings = difflib.get_close_matches(folded(asked), keys, n=MAX_NEAR, cutoff=CUTOFF)
     found = dict.fromkeys(key for spelling in spellings for key in keys[spelling])
     return {key: named[key] for key in list(found)[:MAX_NEAR]}
-
-
-async def near(asked: str, known: Select[Any, Any], tx: Transaction) -> dict[str, str]:
-    """The `nearest` of the rows that `known` selects; each row is a key and its words."""
-    rows = (await tx.execute(known.limit(MAX_COMPARED))).all()
-    return nearest(asked, {row[0]: row[1] for row in rows})

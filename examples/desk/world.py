@@ -47,8 +47,11 @@ async def _fill(tx: Transaction, today: date, rows: int) -> None:
     await _book(tx, today)
     await tx.execute(insert(PAPERS), list(papers(today)))
     left = rows - sum((await _count(tx)).values())
-    goods, sales = max(FEWEST, left // 6), max(FEWEST, left // 3)
-    await _trade(tx, today, articles(goods), customers(max(FEWEST, left - goods - sales)), sales)
+    sales, goods = max(FEWEST, left // 3), list(articles(max(FEWEST, left // 6)))
+    people = list(customers(max(FEWEST, left - len(goods) - sales)))
+    await tx.execute(insert(ARTICLES), goods)
+    await tx.execute(insert(CUSTOMERS), people)
+    await tx.execute(insert(ORDERS), list(orders(sales, goods, people, today)))
 
 
 async def _book(tx: Transaction, today: date) -> None:
@@ -60,13 +63,6 @@ async def _book(tx: Transaction, today: date) -> None:
     is_cancelled = SLOTS.c.name.is_(None) & (SLOTS.c.at == CANCELLED_AT)
     cancelled = select(SLOTS.c.id, literal(BOOKERS[0]), when).where(is_cancelled).order_by(SLOTS.c.id)
     await tx.execute(insert(BOOKINGS).from_select([*columns, BOOKINGS.c.cancelled], cancelled))
-
-
-async def _trade(tx: Transaction, today: date, articles: Rows, customers: Rows, sales: int) -> None:
-    goods, people = list(articles), list(customers)
-    await tx.execute(insert(ARTICLES), goods)
-    await tx.execute(insert(CUSTOMERS), people)
-    await tx.execute(insert(ORDERS), list(orders(sales, goods, people, today)))
 
 
 def _words(text: str) -> tuple[str, ...]:

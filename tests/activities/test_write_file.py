@@ -16,8 +16,7 @@ from pydantic import ValidationError
 
 from activities.errors import Refused
 from activities.toolbox.injection import Workspace
-from activities.toolbox.workspace import MAX_BYTES, MAX_FILES, folder_of
-from activities.toolbox.write_file import MAX_CONTENT, NewFile, Written, write_file
+from activities.toolbox.workspace import MAX_BYTES, MAX_CONTENT, MAX_FILES, NewFile, Written, folder_of, write_file
 from tests.activities.bench import Bench, bench
 from workflows.faults import Code, Fault
 

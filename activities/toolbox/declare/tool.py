@@ -38,15 +38,11 @@ def _is_number(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-def _is_count(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
-
-
 _PROFILE = Rule(lambda value: value in list(routing.PROFILES), f"one of {', '.join(routing.PROFILES)}")
 _TIMEOUT = Rule(lambda value: _is_number(value) and 0 < value <= DAY, "a number of seconds above 0, at most a day")
 _SETTLE = Rule(lambda value: _is_number(value) and 0 <= value <= DAY, "a number of seconds from 0 to a day")
 _BOOL = Rule(lambda value: isinstance(value, bool), "True or False")
-_COUNT = Rule(_is_count, "a whole number of tokens, 0 or more")
+_COUNT = Rule(lambda value: type(value) is int and value >= 0, "a whole number of tokens, 0 or more")
 
 
 @dataclass(frozen=True)
@@ -101,10 +97,7 @@ class Tool(Generic[P, R]):
     def __init__(
         self, function: Callable[P, R], effect: Effect | None, options: ToolOptions, unknown: Sequence[str] = ()
     ) -> None:
-        """Keep what was declared; it is checked when a worker loads the tool.
-
-        `effect` is None for a bare `@tool`; `unknown` are keywords that are no options.
-        """
+        # It is checked when a worker loads it: `effect` is None for a bare `@tool`, `unknown` are no options.
         self.function = function
         self.effect = effect
         self.options = options

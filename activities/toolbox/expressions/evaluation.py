@@ -65,10 +65,6 @@ def _modulo(left: Decimal, right: Decimal) -> Decimal:
     return rest + right if rest and (rest < 0) != (right < 0) else rest
 
 
-def _floor_divide(left: Decimal, right: Decimal) -> Decimal:
-    return (left - _modulo(left, right)) / right
-
-
 def _power(base: Decimal, exponent: Decimal) -> Decimal:
     if not base and exponent < 0:
         raise decimal.DivisionByZero  # decimal would return infinity without a signal
@@ -95,7 +91,7 @@ OPERATORS: Mapping[type[ast.AST], Callable[..., Decimal]] = {
     ast.Mult: operator.mul,
     ast.MatMult: operator.mul,
     ast.Div: operator.truediv,
-    ast.FloorDiv: _floor_divide,
+    ast.FloorDiv: lambda left, right: (left - _modulo(left, right)) / right,
     ast.Mod: _modulo,
     ast.Pow: _power,
     ast.USub: operator.neg,
