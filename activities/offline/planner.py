@@ -1,12 +1,13 @@
 """The planner without a model: it reads a task by fixed forms, repairs a rejected plan by rules, and reports results.
 
-"book a slot at 14:00, then search the documents for refunds" becomes two steps. If 14:00 is taken, the rules of
-`repair` plan the nearest free time. A text that matches no form is answered with the nearest form.
+If 14:00 is taken, the rules of `repair` plan the nearest free time. A text that matches no form is answered with the
+nearest form.
 """
 
 import difflib
 import re
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from datetime import date
 
 from pydantic import JsonValue, ValidationError
@@ -81,10 +82,8 @@ def _sentence(record: StepRecord, today: date) -> str:
     if record.left_out:
         return f"{record.step.label or record.step.id}: {record.left_out} bytes, too much to be told here"
     if phrase is not None:
-        try:
+        with suppress(ValidationError):  # a kind of the same name with another result
             return phrase(record.result, today)
-        except ValidationError:
-            pass  # a kind of the same name with another result
     return f"{record.step.label or record.step.id}: {_brief(record.result)}"
 
 

@@ -94,7 +94,7 @@ def mistakes(name: str, ensure: object, args: Any, result: Any) -> list[str]:
             condition.check(types)
     except Unreadable as unreadable:
         return [f"{shown} is no condition: {_inside(unreadable)}"]
-    if not wrong and not any(_root(dotted) == "result" for dotted in condition.names):
+    if not wrong and not any(dotted.split(".")[0] == "result" for dotted in condition.names):
         wrong.append(f"{shown} does not use the result: compare something of it, e.g. result.id != none.")
     return wrong
 
@@ -104,18 +104,15 @@ def _look_up(
 ) -> tuple[Mapping[str, Type | None], list[str]]:
     types, wrong = dict[str, Type | None](), list[str]()
     for dotted in condition.names:
-        if _root(dotted) not in known:
-            wrong.append(f"{name}: ensure reads {dotted!r}: write {' or '.join(f'{root}.{dotted}' for root in known)}.")
+        root = dotted.split(".")[0]
+        if root not in known:
+            wrong.append(f"{name}: ensure reads {dotted!r}: write {' or '.join(f'{one}.{dotted}' for one in known)}.")
             continue
         try:
-            types[dotted] = known[_root(dotted)].type(dotted)
+            types[dotted] = known[root].type(dotted)
         except NoField as missing:
             wrong.append(f"{name}: ensure reads {dotted!r}{missing}.")
     return types, wrong
-
-
-def _root(dotted: str) -> str:
-    return dotted.partition(".")[0]
 
 
 def violation(kind: str, condition: Condition, values: Mapping[str, Any]) -> str | None:

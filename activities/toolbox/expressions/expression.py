@@ -120,7 +120,8 @@ class Reader:
             elif sign == ")" and calls:
                 calls.pop()
             if what != "space":
-                signs.append(Sign(_plain(sign, what), what, glued))
+                text_of_sign = sign if what in ("name", "text") else _WORDS.get(sign.lower(), sign.lower())
+                signs.append(Sign(text_of_sign, what, glued))
             glued, position = what != "space", found.end()
             if len(signs) > MAX_SIGNS or len(calls) > MAX_NESTING:
                 raise Unreadable(f"It is too long: at most {MAX_SIGNS} signs, nested {MAX_NESTING} deep.")
@@ -155,10 +156,6 @@ def named(values: dict[str, T], letter: str, value: T) -> str:
 def _respelled(found: re.Match[str]) -> str:
     text = found.group()
     return text if text[0] in "'\"" else _PASTED.get(text, "/")
-
-
-def _plain(sign: str, what: str) -> str:
-    return sign if what in ("name", "text") else _WORDS.get(sign.lower(), sign.lower())
 
 
 class _Percentages(ast.NodeTransformer):

@@ -222,25 +222,22 @@ class Body(NamedTuple):
 async def read_body(
     answer: httpx2.Response, max_bytes: int, seconds: float, *, keeps_undecodable: bool = False
 ) -> Body:
-    """Read and decompress a body that may never end, up to `max_bytes` or for `seconds`.
-
-    Raises:
-        httpx2.DecodingError: it cannot be decompressed; with `keeps_undecodable` it is cut there.
-    """
-    content = bytearray()
+    """Read and decompress a body that may never end, up to `max_bytes` or for `seconds`."""
+    content, cut = bytearray(), ""
     try:
         async with asyncio.timeout(seconds), aclosing(answer.aiter_bytes()) as parts:
             async for part in parts:
                 content += part
                 if len(content) > max_bytes:
-                    return Body(bytes(content[:max_bytes]), f"cut after {max_bytes:,} bytes")
+                    cut = f"cut after {max_bytes:,} bytes"
+                    break
     except TimeoutError:
-        return Body(bytes(content), f"cut after {seconds:g} s, when more was still to come")
+        cut = f"cut after {seconds:g} s, when more was still to come"
     except httpx2.DecodingError:
         if not keeps_undecodable:
             raise
-        return Body(bytes(content), "cut where its encoding was broken")
-    return Body(bytes(content), "")
+        cut = "cut where its encoding was broken"
+    return Body(bytes(content[:max_bytes]), cut)
 
 
 class _Stream(httpx2.AsyncByteStream):

@@ -49,14 +49,9 @@ AROUND = 1_000  # tokens of the instructions and of the provider's own additions
 MAX_SAID = 500  # characters that the planner sees of words that a model wrote instead of a call
 
 
-def most(max_output: int) -> int:
-    """Tokens of one request, for `tokens=`."""
-    return MAX_ASKED // BYTES_PER_TOKEN + overhead(max_output)
-
-
-def overhead(max_output: int) -> int:
-    """Those that are not for reading the arguments, for `tokens_overhead=`."""
-    return AROUND + max_output
+def limit(max_output: int) -> int:
+    """Tokens of one request at the most."""
+    return MAX_ASKED // BYTES_PER_TOKEN + AROUND + max_output
 
 
 def whole(label: str, value: JsonValue) -> str:
@@ -113,7 +108,7 @@ async def _ask(model: LanguageModel, system: str, told: str, tools: Sequence[Too
 MAX_OUTPUT = 8_000  # tokens
 
 
-@tool.read(timeout=120, tokens=most(MAX_OUTPUT), tokens_overhead=overhead(MAX_OUTPUT))
+@tool.read(timeout=120, tokens=limit(MAX_OUTPUT), tokens_overhead=AROUND + MAX_OUTPUT)
 async def compose(args: plain.Materials, model: LanguageModel) -> plain.Composition:
     """Write a text for the user, e.g. a letter, a report or an answer, from the results of other steps."""
     results = plain.checked(args.results)
@@ -135,7 +130,7 @@ class Extraction(BaseModel):
     )
 
 
-@tool.read(timeout=120, tokens=most(MAX_EXTRACT), tokens_overhead=overhead(MAX_EXTRACT))
+@tool.read(timeout=120, tokens=limit(MAX_EXTRACT), tokens_overhead=AROUND + MAX_EXTRACT)
 async def extract(args: Extraction, model: LanguageModel) -> JsonValue:
     """Take values out of a text, in the form of a JSON schema; its result is such a value, e.g. {"total": 24.5}.
 
@@ -175,7 +170,7 @@ def key_sentences(args: extractive.LongText) -> SummaryWithMethod:
     return SummaryWithMethod(**extractive.summarise(args).model_dump(), method="key_sentences")
 
 
-@tool.read(fallback=key_sentences, timeout=120, tokens=most(MAX_SUMMARY), tokens_overhead=overhead(MAX_SUMMARY))
+@tool.read(fallback=key_sentences, timeout=120, tokens=limit(MAX_SUMMARY), tokens_overhead=AROUND + MAX_SUMMARY)
 async def summarise(args: extractive.LongText, model: LanguageModel) -> SummaryWithMethod:
     """Summarise a text in a few sentences, in its own language."""
     of = len(extractive.sentences(args.text))
