@@ -161,7 +161,6 @@ class _Repair:
             raise NoRepair(f"{record.step.id} cannot be done{self._why(failed)} {reason}")
 
     def _other_kind(self, record: StepRecord) -> tuple[str, _CallKey]:
-        """Another kind that answers the same question."""
         step, failed = record.step, self._failed_record(record)
         for kind in interchangeable_kinds(step, self._kinds, self._situation.down):
             call = _CallKey(kind, canonical(_args_of(record)))

@@ -171,7 +171,7 @@ def _args_of(tool: Tool[..., Any]) -> type[BaseModel] | None:
 
 
 def _hints_of(tool: Tool[..., Any]) -> Mapping[str, Any]:
-    """The annotations of a tool; none where they cannot be resolved, which is a mistake of its own."""
+    """The annotations of a tool; empty if they cannot be resolved, which `describe` reports."""
     try:
         return get_type_hints(tool.function)
     except UNRESOLVED:

@@ -144,7 +144,7 @@ def _exact(written: JsonValue, value: Any) -> Any:
 
 
 def _inside(sentence: object) -> str:
-    """A sentence as the end of another."""
+    """The sentence with a small first letter, to follow a colon."""
     return f"{str(sentence)[:1].lower()}{str(sentence)[1:]}"
 
 

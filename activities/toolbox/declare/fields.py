@@ -74,7 +74,6 @@ def _members(schema: Schema, whole: Schema) -> list[Schema]:
 
 
 def _below(schema: Schema, part: str) -> list[Schema]:
-    """The schema of a part of a value; nothing when it has no such part."""
     match _TYPES.get(schema.get("type", "")):
         case Type.OBJECT:
             named = schema.get("properties", {})
@@ -92,7 +91,6 @@ def _below(schema: Schema, part: str) -> list[Schema]:
 
 
 def _instead(where: str, part: str, places: Sequence[Schema]) -> str:
-    """What is there instead of a part, as the end of a sentence."""
     models = [place for place in places if "properties" in place]
     if models:
         near = nearest(part, {field for model in models for field in model["properties"]})
@@ -104,7 +102,7 @@ def _instead(where: str, part: str, places: Sequence[Schema]) -> str:
 
 
 def _type(places: Sequence[Schema]) -> Type | None:
-    """The type of all these schemas; whether there may be none does not matter."""
+    """The common type of these schemas, null apart; None if there is none."""
     types = {_TYPES.get(place.get("type", "")) for place in places}
     types = types - {Type.NONE} or types
     return types.pop() if len(types) == 1 else None

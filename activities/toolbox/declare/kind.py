@@ -42,7 +42,6 @@ class Kind:
 
     @property
     def asks_model(self) -> bool:
-        """Whether it takes a model, which not every worker has."""
         return LanguageModel in self.injected.values()
 
     @cached_property

@@ -59,7 +59,6 @@ def clean(text: str) -> str:
 
 
 def paged(text: str) -> Iterator[Page]:
-    """Cut a clean text into pages of whole lines."""
     number, first, size, lines = 1, 1, 0, list[str]()  # of the page that is being filled
     for line in text.split("\n"):
         if lines and size + len(line) > PAGE:

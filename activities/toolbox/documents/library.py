@@ -275,7 +275,6 @@ class Libraries:
         self._by_root = OrderedDict[Path, Library]()
 
     def of(self, root: Path) -> Library:
-        """The library of a folder, made at its first use."""
         with self._lock:
             library = self._by_root.get(root) or Library(root, seconds=self._seconds)
             self._by_root[root] = library
