@@ -11,9 +11,12 @@ from enum import StrEnum
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue
+from temporalio.client import Client
 
+from client.history.fetch import fetch_run, rollbacks
 from client.history.records import Call, CallEnd, Timer
 from client.history.story import Story
+from client.workflow_task import FailingTask
 from workflows import ids
 from workflows.catalogue import REFUSAL_MAY_FOLLOW_SUCCESS, SAFE, Effect, ToolSpec
 from workflows.faults import Applied, Code, Fault
@@ -26,8 +29,6 @@ SINGLE = (Effect.KEYED, Effect.TRANSACTIONAL, Effect.UNKEYED)
 
 
 class EffectState(StrEnum):
-    """Whether a call changed the world."""
-
     NONE = "none"
     APPLIED = "happened"
     UNKNOWN = "may_have_happened"
@@ -130,9 +131,7 @@ def reconciliation_of(story: Story, call: Call, record: FaultRecord | None = Non
 
 
 def next_call(story: Story, call: Call) -> Call | None:
-    """The next execution with the same id."""
-    same = [other for other in story.history.calls if other.id == call.id and other.scheduled > call.scheduled]
-    return same[0] if same else None
+    return next((one for one in story.history.calls if one.id == call.id and one.scheduled > call.scheduled), None)
 
 
 def _not_applied(story: Story) -> list[str]:
@@ -171,7 +170,6 @@ class TaskEffect(BaseModel):
     model_config = ConfigDict(frozen=True)
 
     key: str
-    """The idempotency key."""
     step: str
     kind: str
     effect: Effect | None
@@ -183,9 +181,14 @@ class TaskEffect(BaseModel):
     result: JsonValue = None
     undone_at: datetime | None = None
     undone_by: str | None = None
-    """The key of the call that undid it."""
     undoes: str | None = None
-    """The step that it undoes."""
+
+
+async def fetch_effects(client: Client, story: Story, cards: Sequence[EffectCard]) -> list[TaskEffect]:
+    """The effects of a task, from the histories of all its runs and rollbacks, and from these rows of ledgers."""
+    undone = [Story(one) for one in await rollbacks(client, story.history.task_id, story.history.first_run)]
+    newest = undone.pop() if undone else None
+    return all_effects(story, newest, cards, undone)
 
 
 def all_effects(
@@ -298,16 +301,19 @@ def _with_card(story: Story, card: EffectCard, before: TaskEffect | None) -> Tas
 
 def call_with_key(story: Story, key: str) -> Call | None:
     """The call with this key, in any run of the task: the last one that completed, else the last one."""
-    calls = [(run, one) for run in runs_of(story) for one in run.history.calls if one.is_step]
-    made = [one for run, one in calls if key_of(run, one.id, one.kind) == key]
+    made = _calls_with_key(story, key)
     done = [one for one in made if one.closed is CallEnd.COMPLETED]
     return next(reversed(done or made), None)
 
 
 def outlived(story: Story, key: str) -> bool:
     """Whether a thread of the call with this key outlived its attempt, in any run of the task."""
-    calls = [(run, one) for run in runs_of(story) for one in run.history.calls if one.is_step and one.outlived]
-    return any(key_of(run, one.id, one.kind) == key for run, one in calls)
+    return any(one.outlived for one in _calls_with_key(story, key))
+
+
+def _calls_with_key(story: Story, key: str) -> list[Call]:
+    calls = [(run, one) for run in runs_of(story) for one in run.history.calls if one.is_step]
+    return [one for run, one in calls if key_of(run, one.id, one.kind) == key]
 
 
 def key_of(story: Story, id: str, kind: str | None = None) -> str:
@@ -342,3 +348,16 @@ def _unprotected(story: Story) -> list[Call]:
         if not is_single and effect_of(story, call) is not EffectState.NONE:
             found.append(call)
     return found
+
+
+async def with_reset_point(client: Client, failing: FailingTask) -> FailingTask:
+    """The same with the newest step that `reset` may go back to, for which the whole run is read."""
+    if failing.task_id != failing.workflow_id:  # a rollback is started again instead of reset
+        return failing
+    run_id = (await client.get_workflow_handle(failing.workflow_id).describe()).run_id
+    return add_reset_point(failing, Story(await fetch_run(client, failing.workflow_id, run_id)))
+
+
+def add_reset_point(failing: FailingTask, story: Story) -> FailingTask:
+    points = reset_points(story)
+    return failing.model_copy(update={"step": points[-1] if points else None})

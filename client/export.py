@@ -19,7 +19,6 @@ class Export(NamedTuple):
     run_id: str
     events: Sequence[HistoryEvent]
     history: History
-    """What the events tell, with the same placeholders."""
     opaque: int
     """Payloads that could not be redacted: a codec encrypted them, or they lie in external storage."""
     continues: str
@@ -27,7 +26,6 @@ class Export(NamedTuple):
 
 
 async def export(client: Client, handle: Handle, *, redact: bool) -> Export:
-    """Export the newest run of a task."""
     run_id = (await handle.describe()).run_id
     fetched = await client.get_workflow_handle(handle.id, run_id=run_id).fetch_history()
     events, redaction = list(fetched.events), Redaction()

@@ -22,7 +22,8 @@ from temporalio.converter import DataConverter
 from temporalio.exceptions import ApplicationError, FailureError
 from temporalio.service import RPCError, RPCStatusCode
 
-from client.history.fetch import with_step
+from client.effects import with_reset_point
+from client.history.records import PLANNING
 from client.problem import Problem, ProblemKind
 from client.tasks import QUERY_TIMEOUT, Handle, final_outcome, query_progress
 from client.text import starter
@@ -48,9 +49,6 @@ INTERNAL_ACTIVITIES = {
     routing.FIND_EFFECT.kind: "asking the ledger whether a call happened",
 }
 
-ASKING = (routing.PLAN.kind, routing.REPLAN.kind)
-"""Requests to the planner."""
-
 
 @dataclass(frozen=True)
 class Attempt:
@@ -58,7 +56,6 @@ class Attempt:
 
     number: int
     of: int | None
-    """None: without limit."""
     code: str | None = None
     """What the attempt before met."""
     due: datetime | None = None
@@ -66,17 +63,13 @@ class Attempt:
 
     @property
     def words(self) -> str:
-        """`attempt 2 of 4`."""
         return f"attempt {self.number}" + (f" of {self.of}" if self.of else "")
 
 
 @dataclass(frozen=True)
 class Snapshot:
-    """The progress of a running task at one moment."""
-
     outcome: Outcome
     attempts: Mapping[str, Attempt] = field(default_factory=dict)
-    """Of the running steps, by id."""
     doing: tuple[str, ...] = ()
     """Activities beside the steps, in words: planning, observing, reconciling."""
 
@@ -149,7 +142,7 @@ async def _snapshot_of(client: Client, outcome: Outcome, seen: WorkflowExecution
 async def asking(converter: DataConverter, outcome: Outcome, activity: PendingActivityInfo) -> str:
     """The activity in words; from the second attempt on with its number and the code of the failure before."""
     kind = activity.activity_type.name
-    said = "asking the model" if outcome.strategy == "react" and kind in ASKING else INTERNAL_ACTIVITIES[kind]
+    said = "asking the model" if outcome.strategy == "react" and kind in PLANNING else INTERNAL_ACTIVITIES[kind]
     if not activity.HasField("last_failure"):
         return said
     of = f" of {activity.maximum_attempts}" if activity.maximum_attempts else ""
@@ -187,8 +180,6 @@ HEALING_SECONDS = 60.0
 
 
 class Silent(StrEnum):
-    """Who does not answer."""
-
     SERVER = "server"
     WORKER = "worker"
 
@@ -329,11 +320,7 @@ class Follower:
         self._view.answers(who)
 
     async def _note_failing(self, found: TaskState | None) -> None:
-        """Pass to the view that the workflow task fails, or goes on again.
-
-        Raises:
-            Problem: no person watches, and only a person can help.
-        """
+        """Pass to the view that the workflow task fails, or goes on again."""
         if found is None or (found.failing is None and found.snapshot is None and not found.closed):
             return  # without an answer nothing is known of it
         now, task = time.monotonic(), found.failing
@@ -347,16 +334,12 @@ class Follower:
         self._sure_since = (self._sure_since or now) if task.is_sure and task.is_taken else None
         is_news = self._failing is None or task.cause is not self._failing.cause
         if is_news and now - self._failing_since > PATIENCE_SECONDS:
-            self._failing = await self._with_step(task)
+            self._failing = task
+            with suppress(RPCError):  # the server does not answer any more; the rest is known
+                self._failing = await with_reset_point(self._client, task)
             self._view.failing(self._failing)
         if not self._is_attended and self._is_hopeless(task, now):
             raise self._given_up(self._failing or task)
-
-    async def _with_step(self, task: FailingTask) -> FailingTask:
-        try:
-            return await with_step(self._client, task)
-        except RPCError:  # the server does not answer any more; the rest is known
-            return task
 
     def _is_hopeless(self, task: FailingTask, now: float) -> bool:
         """Whether later attempts fail, too: a repaired worker would complete the workflow task within milliseconds."""

@@ -7,13 +7,10 @@ class ProblemKind(StrEnum):
     """Who can do something about a problem, and when."""
 
     BAD_REQUEST = "bad_request"
-    """What was asked cannot be used as it is."""
     FAILED = "failed"
     """It was understood, and could not be done."""
     NEEDS_PERSON = "needs_person"
-    """A person has to act before it can be done."""
     UNREACHABLE = "unreachable"
-    """No server, or no worker, answers."""
 
 
 class Problem(Exception):

@@ -43,7 +43,6 @@ class Placeholders:
     """Gives each string and each number a placeholder, and remembers it."""
 
     def __init__(self) -> None:
-        """Begin with none."""
         self._texts = dict[str, int]()
         self._numbers = dict[float, int]()
 
@@ -81,7 +80,6 @@ class Placeholders:
         return self.number(value)
 
     def key(self, key: str) -> str:
-        """A key of an object, or a part of a path through keys."""
         return key if PLAIN_KEY.fullmatch(key) else self.text(key)
 
 
@@ -123,7 +121,6 @@ class Values(Placeholders):
     """Redacts values by the model that they should be of; one that is of none is foreign as a whole."""
 
     def __init__(self) -> None:
-        """Begin with no placeholder."""
         super().__init__()
         self._digests = dict[str, str]()
 
@@ -160,7 +157,6 @@ class Values(Placeholders):
         }
 
     def _part(self, name: str, value: Any, dumped: Any) -> Any:
-        """A field of a model that is not kept by its name."""
         match value:
             case RepeatGuard() | LoopGuard():
                 return _renamed(dumped, self._digests)
@@ -182,7 +178,6 @@ class Values(Placeholders):
 
 
 def _renamed(value: Any, names: Mapping[str, str]) -> Any:
-    """The same data with other names, keys included; what has no other name stays."""
     if isinstance(value, dict):
         return {names.get(key, key): _renamed(item, names) for key, item in value.items()}
     return names.get(value, value) if isinstance(value, str) else value
@@ -230,27 +225,20 @@ BINARY = ("binary/plain", "binary/protobuf")
 
 
 class Redaction:
-    """Redacts one history; the same value has the same placeholder wherever it is."""
-
     def __init__(self) -> None:
-        """Begin with no placeholder."""
         self._values = Values()
         self._kinds = dict[int, str]()
         self.opaque = 0
         """Payloads that were left as they are: a codec encrypted them, or they lie in external storage."""
 
     def text(self, value: str) -> str:
-        """The placeholder of a string."""
         return self._values.text(value)
 
     def events(self, events: Iterable[HistoryEvent]) -> list[HistoryEvent]:
         """The events, redacted; they replay like the originals."""
-        return [self._event(event) for event in events]
-
-    def _event(self, event: HistoryEvent) -> HistoryEvent:
-        redacted = HistoryEvent()
-        redacted.CopyFrom(event)
-        self._message(redacted, self._shape(event))
+        redacted = [HistoryEvent.FromString(event.SerializeToString()) for event in events]
+        for event in redacted:
+            self._message(event, self._shape(event))
         return redacted
 
     def _shape(self, event: HistoryEvent) -> Shape:
@@ -270,7 +258,6 @@ class Redaction:
         return ()
 
     def _message(self, message: Message, shape: Shape) -> None:
-        """Redact a message of Temporal's in place."""
         match message:
             case Payload():
                 message.data = self._payload(message, shape)
@@ -298,14 +285,13 @@ class Redaction:
                     self._message(inner, shape)
         elif field.type == FieldDescriptor.TYPE_BYTES:
             message.ClearField(field.name)
-        elif field.type == FieldDescriptor.TYPE_STRING and not _is_kept(field):
-            self._string(message, field, value)
-
-    def _string(self, message: Message, field: FieldDescriptor, value: Any) -> None:
-        if field.is_repeated:
-            value[:] = [self.text(one) for one in value]
-        else:
-            setattr(message, field.name, self.text(value))
+        elif field.type == FieldDescriptor.TYPE_STRING and not (
+            field.name in KEPT_NAMES or field.full_name in KEPT_STRINGS
+        ):
+            if field.is_repeated:
+                value[:] = [self.text(one) for one in value]
+            else:
+                setattr(message, field.name, self.text(value))
 
     def _details(self, info: ApplicationFailureInfo) -> None:
         """A fault, those of the attempts before it, or an Outcome; a stranger's details have no model."""
@@ -321,7 +307,3 @@ class Redaction:
             return self.text(payload.data.hex()).encode()
         self.opaque += bool(payload.data)
         return payload.data
-
-
-def _is_kept(field: FieldDescriptor) -> bool:
-    return field.name in KEPT_NAMES or field.full_name in KEPT_STRINGS

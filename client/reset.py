@@ -29,6 +29,7 @@ from client.effects import (
     TaskEffect,
     call_with_key,
     effect_of,
+    fetch_effects,
     key_of,
     outlived,
     own_effects,
@@ -36,16 +37,16 @@ from client.effects import (
     reset_points,
 )
 from client.follow import View
-from client.history.fetch import fetch_effects, fetch_history, fetch_run
+from client.history.fetch import fetch_history, fetch_run
 from client.history.records import INTERNAL_KINDS, Call, Event
 from client.history.story import Plan, Story
 from client.problem import Problem, ProblemKind
 from client.tasks import Handle
 from client.text import starter
 from client.undo import record_of, require_closed, undo_steps
-from client.workers import ask, ask_for_effects, too_old
+from client.workers import ask, too_old
 from workflows.agent import AgentWorkflow
-from workflows.inspect import Claim, ClaimsInquiry
+from workflows.inspect import Claim, ClaimsInquiry, EffectsInquiry
 from workflows.plan import Step, canonical, nearest
 from workflows.record import StepRecord, StepStatus
 
@@ -72,16 +73,12 @@ class Fate(StrEnum):
 
 
 class ResetResult(NamedTuple):
-    """A reset that was done."""
-
     run_id: str
-    """The new run."""
     point: Call
     """The call before which the new run begins."""
     asked: Call
     """The call that was asked for; an earlier one is taken where the planner has to decide anew."""
     kept: Sequence[TaskEffect]
-    """Effects that the new run is told of."""
     undone: Sequence[TaskEffect]
     deleted_runs: Sequence[str]
     """Runs whose history was deleted, so that their effects were not looked at."""
@@ -93,7 +90,6 @@ class _Prepared(NamedTuple):
     point: Call
     """Where the task goes back to, so that its planner decides with all that it is told."""
     told: Sequence[StepRecord] = ()
-    """What the new run is told."""
     kept: Sequence[TaskEffect] = ()
     undone: Sequence[TaskEffect] = ()
 
@@ -122,7 +118,7 @@ async def reset(
     _refuse_repeated(story, step, fate)
     _refuse_late(story)
     events = (await client.get_workflow_handle(handle.id, run_id=seen.run_id).fetch_history()).events
-    await require_payloads(client, seen.task_queue, [one for one in events if one.event_id <= step.task])
+    await _require_payloads(client, seen.task_queue, [one for one in events if one.event_id <= step.task])
     there = await _effects(client, story, seen.task_queue, step)
     if fate is None and there.in_the_way:
         raise _stands(there)
@@ -149,7 +145,6 @@ class EffectsAtReset:
     story: Story
     point: Call
     effects: Sequence[TaskEffect]
-    """Of all runs."""
 
     @property
     def after(self) -> list[TaskEffect]:
@@ -169,7 +164,6 @@ class EffectsAtReset:
 
     @property
     def plan(self) -> Plan | None:
-        """The plan in force at that point."""
         return self.story.plan_of(self._here)
 
     @property
@@ -242,7 +236,7 @@ async def _effects(client: Client, story: Story, queue: str, point: Call) -> Eff
     cards = None
     if story.history.deleted:
         with suppress(Problem):  # without a worker the histories alone tell
-            cards, _ = await ask_for_effects(client, queue, story.history.task_id)
+            cards = (await ask(client, queue, EffectsInquiry(task_id=story.history.task_id))).effects
     return EffectsAtReset(story, point, await fetch_effects(client, story, cards or ()))
 
 
@@ -257,11 +251,7 @@ def _stands(there: EffectsAtReset) -> Problem:
 
 
 def _prepare(there: EffectsAtReset, fate: Fate) -> _Prepared:
-    """Decide where the task goes back to, and what the new run is told.
-
-    Raises:
-        Problem: the plan was written by hand.
-    """
+    """Decide where the task goes back to, and what the new run is told."""
     after = there.after
     is_anew = fate is Fate.UNDO or any(not there.is_of_plan(one) for one in there.in_the_way)
     point = _request(there) if is_anew or there.point.kind in INTERNAL_KINDS else there.point
@@ -287,11 +277,7 @@ def _as_undone(one: TaskEffect, story: Story) -> StepRecord:
 
 
 def _request(there: EffectsAtReset) -> Call:
-    """The request for the plan in force: only there the planner can take into account what stands.
-
-    Raises:
-        Problem: no planner is asked for that plan.
-    """
+    """The request for the plan in force: only there the planner can take into account what stands."""
     if there.is_by_hand:
         one, id = (there.in_the_way or there.after)[-1], there.story.history.task_id
         reason = f"The plan of task {id!r} was written by hand, and its steps would be called with their old ids"
@@ -303,11 +289,7 @@ def _request(there: EffectsAtReset) -> Call:
 
 
 async def _undo(client: Client, handle: Handle, there: EffectsAtReset, view: View, *, is_attended: bool) -> None:
-    """Undo the effects after the point, by a workflow that is followed to its end.
-
-    Raises:
-        Problem: the task runs, the plan was written by hand, or something cannot be undone.
-    """
+    """Undo the effects after the point, by a workflow that is followed to its end."""
     _request(there)
     require_closed(await handle.describe(), starter("cancel", handle.id))
     specs = there.story.history.catalogue.specs if there.story.history.catalogue else {}
@@ -358,7 +340,6 @@ async def _tell(
 
 
 def _last_task(events: Sequence[HistoryEvent], id: str) -> int:
-    """The workflow task that closed a run."""
     end = events[-1]
     last = getattr(end, end.WhichOneof("attributes") or "")
     if not hasattr(last, "workflow_task_completed_event_id"):
@@ -389,7 +370,6 @@ async def _begin(client: Client, id: str, run: str, task: int, reason: str) -> s
 
 
 def _first_call(story: Story, id: str) -> Call | None:
-    """The first call of the newest run with this id."""
     return next((call for call in story.history.newest_calls if call.id == id), None)
 
 
@@ -447,12 +427,8 @@ async def _require_current(client: Client, queue: str) -> None:
         raise too_old("to be told what stays")
 
 
-async def require_payloads(client: Client, queue: str, events: Sequence[HistoryEvent]) -> None:
-    """Have a worker look whether all payloads are there that these events only refer to.
-
-    Raises:
-        Problem: one is missing, or no worker tells.
-    """
+async def _require_payloads(client: Client, queue: str, events: Sequence[HistoryEvent]) -> None:
+    """Have a worker look whether all payloads are there that these events only refer to."""
     claims = {text: claim for event in events for text, claim in _claims(event)}
     if not claims:
         return
@@ -502,5 +478,4 @@ def _refuse_overtaken(before: Story, after: Story, point: Call) -> None:
 
 
 def named(ids: Sequence[str]) -> str:
-    """The first of the ids."""
     return ", ".join(ids[:MAX_NAMED]) + (", ..." if len(ids) > MAX_NAMED else "")

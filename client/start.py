@@ -22,7 +22,6 @@ from workflows.plan import Step, digest
 from workflows.task import CONTINUES_MEMO, Task
 
 MAX_ID = 200
-"""Characters of a chosen id."""
 MAX_PLAN = 256 * 1024
 """Bytes of a plan file; the server takes no task of 2 MB."""
 REPLANS = {"plan": 2, "react": 20}
@@ -32,8 +31,6 @@ DIGEST_MEMO = "task_digest"
 
 
 class Options(BaseModel):
-    """Options of a task beside its text; None for those that were not given."""
-
     model_config = ConfigDict(extra="forbid")
 
     strategy: Literal["plan", "react"] | None = None
@@ -47,7 +44,6 @@ class TaskOptions:
 
     text: str | None = None
     plan: Path | None = None
-    """The file of a hand-written plan."""
     documents: str | None = None
     strategy: Literal["plan", "react"] | None = None
     planner: str | None = None
@@ -55,7 +51,6 @@ class TaskOptions:
     on_escalation: Literal["end", "undo"] = "end"
     allow: tuple[str, ...] = ()
     limits: Mapping[str, Any] = field(default_factory=dict)
-    """Fields of `Limits`."""
 
 
 class PlanFile(BaseModel):

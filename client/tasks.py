@@ -1,7 +1,9 @@
 """Find a task by its id, by the beginning of its id, or as the newest, and read its progress or outcome."""
 
 import asyncio
-from datetime import datetime, timedelta
+from contextlib import suppress
+from datetime import timedelta
+from operator import attrgetter
 from typing import Any
 
 from pydantic import ValidationError
@@ -25,25 +27,22 @@ from workflows.task import Task, TaskStatus
 Handle = WorkflowHandle[AgentWorkflow, Outcome]
 
 QUERY_TIMEOUT = timedelta(seconds=2.5)
-"""For each question to the server, and to a worker."""
 
 
 async def final_outcome(handle: Handle) -> Outcome:
-    """Wait for the end of a task and return its Outcome, however it ended.
-
-    Raises:
-        RPCError: the server does not answer.
-    """
+    """Wait for the end of a task and return its Outcome, however it ended."""
     try:
         return await handle.result()
     except WorkflowFailureError as failure:
-        cause = failure.cause
+        return outcome_of(failure.cause) or await _closed_from_outside(handle)
+
+
+def outcome_of(cause: BaseException | None) -> Outcome | None:
+    """The Outcome in the details of the failure that closed a task; None where there is none that can be read."""
+    with suppress(ValidationError):
         if isinstance(cause, ApplicationError) and cause.details:
-            try:
-                return Outcome.model_validate(cause.details[0])
-            except ValidationError:
-                pass
-        return await _closed_from_outside(handle)
+            return Outcome.model_validate(cause.details[0])
+    return None
 
 
 async def query_progress(handle: Handle) -> Progress | None:
@@ -80,7 +79,6 @@ async def _closed_from_outside(handle: Handle) -> Outcome:
 
 TASK_TYPE = "AgentWorkflow"
 TASKS = f"WorkflowType = '{TASK_TYPE}'"
-"""The query that finds all tasks."""
 MAX_NAMED = 5
 MAX_WITH_PREFIX = 100
 PAGE = 20
@@ -135,15 +133,11 @@ async def newest_tasks(client: Client, query: str, limit: int) -> list[WorkflowE
         for row in rows:
             if row.id not in found or row.start_time > found[row.id].start_time:
                 found[row.id] = row
-        ranked = sorted(found.values(), key=_start, reverse=True)
+        ranked = sorted(found.values(), key=attrgetter("start_time"), reverse=True)
         if len(rows) < take:
             return ranked[:limit]
         since = ranked[limit - 1].start_time if len(ranked) >= limit else None
         take *= 2
-
-
-def _start(row: WorkflowExecution) -> datetime:
-    return row.start_time
 
 
 async def _newest(client: Client) -> Handle:

@@ -14,21 +14,21 @@ from temporalio.common import WorkflowIDConflictPolicy, WorkflowIDReusePolicy
 from temporalio.exceptions import ApplicationError, WorkflowAlreadyStartedError
 
 from client import effects
-from client.effects import EffectState, TaskEffect
+from client.effects import EffectState, TaskEffect, fetch_effects, with_reset_point
 from client.follow import Follower, View
-from client.history.fetch import COVERS_ALL_RUNS, ROLLBACK_OF, fetch_effects, fetch_history, with_step
+from client.history.fetch import COVERS_ALL_RUNS, ROLLBACK_OF, fetch_history
 from client.history.records import LONG_AGO, Call
 from client.history.story import Story
 from client.problem import Problem, ProblemKind
-from client.tasks import Handle, query_progress
+from client.tasks import Handle, outcome_of, query_progress
 from client.text import cut, one_line, starter, worker
-from client.workers import ask_for_effects
+from client.workers import ask
 from client.workflow_task import MAX_MESSAGE, FailingTask, failing
 from workflows.agent import AgentWorkflow
 from workflows.catalogue import Effect
 from workflows.details import summary
 from workflows.ids import reset_rollback_id, rollback_id
-from workflows.inspect import Place
+from workflows.inspect import EffectsInquiry, Place
 from workflows.outcome import Outcome
 from workflows.plan import Step
 from workflows.progress import Progress
@@ -60,7 +60,7 @@ async def cancel(client: Client, handle: Handle, *, undo: bool = False) -> Faili
     if undo:
         await handle.signal(AgentWorkflow.undo_when_cancelled)
     await handle.cancel()
-    return await with_step(client, found) if found else None
+    return await with_reset_point(client, found) if found else None
 
 
 class Rollback(NamedTuple):
@@ -71,7 +71,6 @@ class Rollback(NamedTuple):
 
     @property
     def is_complete(self) -> bool:
-        """Whether every effect was undone."""
         return all(one.done for one in self.outcome.undo)
 
 
@@ -113,11 +112,7 @@ async def undo_steps(
 
 
 def require_closed(seen: WorkflowExecutionDescription, stop: str) -> None:
-    """Refuse to undo a task that runs; `stop` is the command that ends it.
-
-    Raises:
-        Problem: it runs.
-    """
+    """Refuse to undo a task that runs; `stop` is the command that ends it."""
     if seen.status is WorkflowExecutionStatus.RUNNING:
         undoes = " and takes back what it has done" if stop.endswith("--undo") else ""
         remedy = f"`{stop}` stops it{undoes}"
@@ -135,8 +130,8 @@ async def _account(client: Client, handle: Handle, queue: str) -> Progress:
     whole = newest.model_copy(update={"origin": story.history.first_run, "undo": []})
     if not story.history.earlier and not story.history.deleted and not whole.folded.effects:
         return whole
-    cards, unread = await ask_for_effects(client, queue, handle.id)
-    return over_all_runs(whole, story, await fetch_effects(client, story, cards or ()), unread)
+    ledgers = await ask(client, queue, EffectsInquiry(task_id=handle.id))
+    return over_all_runs(whole, story, await fetch_effects(client, story, ledgers.effects or ()), ledgers.unread)
 
 
 async def _state_of_newest_run(handle: Handle, queue: str) -> Progress:
@@ -236,19 +231,15 @@ async def _start(
 
 
 async def _follow(client: Client, running: Handle, id: str, view: View, *, is_attended: bool) -> Outcome:
-    """Follow the rollback of task `id` to its end.
-
-    Raises:
-        Problem: it was closed from outside, or no worker could begin it.
-    """
+    """Follow the rollback of task `id` to its end."""
     with view:
         await Follower(client, running, view, is_attended=is_attended).to_the_end()
     try:
         return await running.result()
     except WorkflowFailureError as failure:
         cause = failure.cause
-        if isinstance(cause, ApplicationError) and cause.details:
-            return Outcome.model_validate(cause.details[0])
+        if outcome := outcome_of(cause):
+            return outcome
         said = cause.message if isinstance(cause, ApplicationError) else "it was stopped from outside"
         reason = f"The rollback of {id!r} ended early ({one_line(said).rstrip('.')})"
         remedy = f"run `{starter('undo', id)}` again"

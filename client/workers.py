@@ -11,14 +11,14 @@ from temporalio.client import Client, WorkflowFailureError, WorkflowHandle
 from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError
 
-from client.effects import TaskEffect
-from client.history.fetch import fetch_effects, fetch_history
+from client.effects import TaskEffect, fetch_effects
+from client.history.fetch import fetch_history
 from client.history.story import Story
 from client.problem import Problem, ProblemKind
 from client.tasks import Handle
 from client.text import worker
 from workflows import routing
-from workflows.inspect import EffectCard, EffectsInquiry, F, Inquiry, InquiryInput, Place, Pruned, PruneInquiry
+from workflows.inspect import EffectsInquiry, F, Inquiry, InquiryInput, Place, Pruned, PruneInquiry
 
 RPC_TIMEOUT = timedelta(seconds=2)
 GIVEN_EVENTS = 3
@@ -75,27 +75,12 @@ def too_old(what_for: str) -> Problem:
     return Problem("old_worker", reason, remedy, ProblemKind.FAILED)
 
 
-async def ask_for_effects(
-    client: Client, queue: str, task_id: str
-) -> tuple[tuple[EffectCard, ...] | None, tuple[Place, ...]]:
-    """The effects of a task in a worker's ledgers, None from a worker that knows none; the ledgers not read.
-
-    Raises:
-        Problem: no worker answers, or it cannot.
-    """
-    answer = await ask(client, queue, EffectsInquiry(task_id=task_id))
-    return answer.effects, answer.unread
-
-
 class EffectList(NamedTuple):
     """The effects of a task, and the places where more may be."""
 
     effects: Sequence[TaskEffect]
-    """The oldest first."""
     unread: Sequence[Place]
-    """Ledgers that could not be read."""
     deleted_runs: Sequence[str]
-    """Runs whose history was deleted."""
 
 
 async def list_effects(client: Client, handle: Handle) -> EffectList:
@@ -104,11 +89,11 @@ async def list_effects(client: Client, handle: Handle) -> EffectList:
     Raises:
         Problem: no worker answers, or it is too old to have a ledger.
     """
-    cards, unread = await ask_for_effects(client, (await handle.describe()).task_queue, handle.id)
-    if cards is None:
+    ledgers = await ask(client, (await handle.describe()).task_queue, EffectsInquiry(task_id=handle.id))
+    if ledgers.effects is None:
         raise too_old("to list effects")
     story = Story(await fetch_history(client, handle))
-    return EffectList(await fetch_effects(client, story, cards), unread, story.history.deleted)
+    return EffectList(await fetch_effects(client, story, ledgers.effects), ledgers.unread, story.history.deleted)
 
 
 async def prune(client: Client, queue: str, before: datetime) -> Pruned:

@@ -31,7 +31,6 @@ UNREADABLE = (ValueError, LookupError, RuntimeError)
 PAGE, MAX_PAGES = 20, 10
 """Events per page and pages, from the end: failures in a row are one event, and a few more per signal or cancel."""
 MAX_MESSAGE = 300
-"""Cells of what a worker said."""
 SURE = 3
 """The attempt from which on the failure is no coincidence, such as a killed worker."""
 SOON = " (within some 10 min)"
@@ -108,9 +107,7 @@ class FailingTask(BaseModel):
     """The task; of a rollback, the one that it undoes."""
     queue: str = Field(exclude=True)
     event: int = Field(default=0, exclude=True)
-    """The newest failure that is written down."""
     step: str | None = Field(default=None, exclude=True)
-    """The newest step that `reset` may go back to."""
 
     @property
     def is_sure(self) -> bool:
@@ -150,7 +147,6 @@ class FailingTask(BaseModel):
 
     @property
     def cure(self) -> str:
-        """What lets the task continue."""
         match self.cause:
             case Cause.PAYLOAD:
                 return f"it goes on by itself{SOON} when the store is back, or a worker runs on the store that has it"
@@ -173,11 +169,9 @@ class FailingTask(BaseModel):
         return f"or {back}{ends}, then `{effects}` lists what stays and `{undo}` takes it back"
 
     def document(self) -> dict[str, Any]:
-        """The same for programs."""
         return {**self.model_dump(mode="json"), "reason": f"{self.reason}.", "remedy": f"{self.remedy}."}
 
     def problem(self) -> Problem:
-        """The same as the end of a command."""
         return Problem("workflow_task_fails", self.reason, self.remedy, ProblemKind.NEEDS_PERSON)
 
 
@@ -185,9 +179,6 @@ async def failing(client: Client, seen: WorkflowExecutionDescription) -> Failing
     """Why a workflow that runs cannot go on; None where its workflow task does not fail.
 
     Costs nothing beside `seen` where no workflow task is pending, else mostly one request.
-
-    Raises:
-        RPCError: the server does not answer.
     """
     pending = seen.raw_description.pending_workflow_task
     is_taken = pending.state == PendingWorkflowTaskState.PENDING_WORKFLOW_TASK_STATE_STARTED

@@ -1,20 +1,16 @@
 """Fetching a task's history from the server: page by page, over all its runs."""
 
-from collections.abc import Sequence
 from datetime import datetime
 
 from temporalio.api.enums.v1 import PendingActivityState
 from temporalio.client import Client, WorkflowExecutionStatus, WorkflowHistoryEventAsyncIterator
 from temporalio.service import RPCError, RPCStatusCode
 
-from client.effects import TaskEffect, all_effects, reset_points
 from client.history.reader import Reading, read_history
 from client.history.records import ONE_RUN, History
-from client.history.story import Story
 from client.tasks import Handle
-from client.workflow_task import FailingTask, failing
+from client.workflow_task import failing
 from workflows.ids import reset_rollback_id, rollback_id
-from workflows.inspect import EffectCard
 
 ROLLBACK_OF = "origin"
 """The memo of a rollback: the first run of the task that it undoes."""
@@ -24,11 +20,7 @@ SCHEDULED = PendingActivityState.PENDING_ACTIVITY_STATE_SCHEDULED
 
 
 async def fetch_history(client: Client, handle: Handle) -> History:
-    """The whole history of a task, with what the server says of its calls that have not ended; no worker is asked.
-
-    Raises:
-        RPCError: the server does not answer.
-    """
+    """The whole history of a task, with what the server says of its calls that have not ended; no worker is asked."""
     seen = await handle.describe()
     reading = Reading(handle.id, client.data_converter)
     for run in await _chain(client, handle.id, seen.run_id):
@@ -39,31 +31,13 @@ async def fetch_history(client: Client, handle: Handle) -> History:
         failure = one.last_failure if one.HasField("last_failure") else None
         await reading.pending(one.activity_id, one.attempt, failure, running=one.state != SCHEDULED)
     if found := await failing(client, seen):  # with the attempt, which no event tells
-        is_task = found.task_id == found.workflow_id
-        reading.history.failing = _with_step(found, reading.history) if is_task else found
+        reading.history.failing = found
     if reading.history.end is not None:
         reading.history.rollback = await rollback(client, handle.id, reading.history.end.at)
     await _read_earlier(client, reading.history)
     if reading.history.earlier:
         reading.history.rollbacks = await rollbacks(client, handle.id, reading.history.first_run)
     return reading.history
-
-
-async def with_step(client: Client, found: FailingTask) -> FailingTask:
-    """The same with the newest step that `reset` may go back to, for which the whole run is read.
-
-    Raises:
-        RPCError: the server does not answer.
-    """
-    if found.task_id != found.workflow_id:
-        return found
-    run_id = (await client.get_workflow_handle(found.workflow_id).describe()).run_id
-    return _with_step(found, await fetch_run(client, found.workflow_id, run_id))
-
-
-def _with_step(found: FailingTask, history: History) -> FailingTask:
-    points = reset_points(Story(history))
-    return found.model_copy(update={"step": points[-1] if points else None})
 
 
 async def fetch_run(client: Client, id: str, run_id: str) -> History:
@@ -75,17 +49,6 @@ async def fetch_run(client: Client, id: str, run_id: str) -> History:
     history = await read_history(id, _run(client, id, run_id), client.data_converter)
     history.run_ids.append(run_id)
     return history
-
-
-async def fetch_effects(client: Client, story: Story, cards: Sequence[EffectCard]) -> list[TaskEffect]:
-    """The effects of a task, from the histories of all its runs and rollbacks, and from these rows of ledgers.
-
-    Raises:
-        RPCError: the server does not answer.
-    """
-    undone = [Story(one) for one in await rollbacks(client, story.history.task_id, story.history.first_run)]
-    newest = undone.pop() if undone else None
-    return all_effects(story, newest, cards, undone)
 
 
 async def _read_earlier(client: Client, newest: History) -> None:
@@ -111,9 +74,6 @@ async def rollbacks(client: Client, id: str, first_run: str) -> list[History]:
     """What the rollbacks of a task did, before resets and after its ends, the oldest first.
 
     Those of another task with the same id are left out.
-
-    Raises:
-        RPCError: the server does not answer.
     """
     found = list[History]()
     for rollback in (reset_rollback_id(id), rollback_id(id)):
@@ -139,11 +99,7 @@ async def _runs_of(client: Client, id: str) -> list[str]:
 
 
 async def rollback(client: Client, id: str, ended: datetime) -> str | None:
-    """How the workflow stands, in the server's word, that undoes a task since its end; None where there is none.
-
-    Raises:
-        RPCError: the server does not answer.
-    """
+    """How the workflow stands, in the server's word, that undoes a task since its end; None where there is none."""
     try:
         seen = await client.get_workflow_handle(rollback_id(id)).describe()
     except RPCError as error:

@@ -1,6 +1,6 @@
 """From Temporal's events to a History: one event after the other."""
 
-from collections.abc import AsyncIterable, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterable, Sequence
 from datetime import UTC, datetime
 from typing import TypeVar
 
@@ -11,7 +11,7 @@ from temporalio.api.failure.v1 import Failure
 from temporalio.api.history.v1 import HistoryEvent
 from temporalio.api.sdk.v1.external_storage_pb2 import ExternalStorageReference
 from temporalio.converter import DataConverter
-from temporalio.exceptions import ActivityError, ApplicationError, RetryState
+from temporalio.exceptions import ActivityError, RetryState
 from temporalio.exceptions import TimeoutError as TemporalTimeout
 
 from client import workflow_task
@@ -29,6 +29,7 @@ from client.history.records import (
     Timer,
     Unreadable,
 )
+from client.tasks import outcome_of
 from workflows.agent import OUTCOME_MEMO, AgentWorkflow
 from workflows.catalogue import Catalogue, Effect, ToolSpec
 from workflows.faults import Code, Fault, Quadrant, earlier_faults, from_activity_error, parse_faults
@@ -51,7 +52,6 @@ class Payloads:
     """Decodes as the client does, one run of a task after the other."""
 
     def __init__(self, converter: DataConverter) -> None:
-        """Decode with this converter, which may have a codec or external storage."""
         self._converter = converter
         self.run = 1
         self.unreadable = list[Unreadable]()
@@ -123,7 +123,6 @@ def failing(
 
 
 def _timed_out(failure: Failure) -> Code:
-    """What a timeout stands for whose details cannot be read."""
     of = failure.timeout_failure_info.timeout_type
     return Code.WORKER_LOST if of == TimeoutType.TIMEOUT_TYPE_HEARTBEAT else Code.TIMEOUT
 
@@ -133,16 +132,6 @@ def earlier(call: Call, cause: BaseException | None) -> tuple[Fault, ...]:
     if isinstance(cause, TemporalTimeout):
         return parse_faults(cause.last_heartbeat_details)
     return earlier_faults(_activity_error(call, cause)) if cause is not None else ()
-
-
-def outcome(cause: BaseException | None) -> Outcome | None:
-    """The Outcome in the details of the failure that closed a task; None where there is none that can be read."""
-    if not isinstance(cause, ApplicationError) or not cause.details:
-        return None
-    try:
-        return Outcome.model_validate(cause.details[0])
-    except ValidationError:
-        return None
 
 
 def _activity_error(call: Call, cause: BaseException) -> ActivityError:
@@ -166,8 +155,6 @@ KNOW_EARLIER_EFFECTS = AgentWorkflow.know_earlier_effects.__name__
 """The signals."""
 RESET = WorkflowTaskFailedCause.WORKFLOW_TASK_FAILED_CAUSE_RESET_WORKFLOW
 
-Take = Callable[[HistoryEvent], Awaitable[None]]
-
 
 async def read_history(task_id: str, events: AsyncIterable[HistoryEvent], converter: DataConverter) -> History:
     """The records of these events, decoded by `converter`."""
@@ -181,7 +168,6 @@ class Reading:
     """Makes a History of events that come in their order."""
 
     def __init__(self, task_id: str, converter: DataConverter) -> None:
-        """Begin with nothing."""
         self._payloads, self._converter = Payloads(converter), converter
         self._run = 0
         self._open = dict[Event, Call]()
@@ -190,18 +176,17 @@ class Reading:
         self._queue = ""
         self._streak = list[HistoryEvent]()
         """The failures of the workflow task since the last one that was completed, the newest first."""
-        self._takes = self._all_takes()
         self.history = History(task_id, unreadable=self._payloads.unreadable)
 
     async def add(self, event: HistoryEvent) -> None:
-        """Take up the next event; those that tell nothing are passed over."""
+        """Take up the next event with the method named after it; those that tell nothing have none."""
         name = (event.WhichOneof("attributes") or "").removesuffix(SUFFIX)
         if name == "workflow_execution_started":
             self._run += 1
             self._payloads.run = self.history.runs = self._run
         self.history.last, self.history.last_at = self._at(event.event_id), _when(event)
-        if name in self._takes:
-            await self._takes[name](event)
+        if take := getattr(self, f"_on_{name}", None):
+            await take(event)
 
     async def pending(self, id: str, attempt: int, failure: Failure | None, *, running: bool) -> None:
         """Take up what the server says of a call that has not ended."""
@@ -210,37 +195,10 @@ class Reading:
             last = await self._failing(call, failure, attempt - 1, call.scheduled.id) if failure else None
             self.history.pending[id] = Pending(attempt, last, running)
 
-    def _all_takes(self) -> Mapping[str, Take]:
-        return {
-            "workflow_execution_started": self._started,
-            "workflow_execution_cancel_requested": self._cancel_requested,
-            "workflow_execution_signaled": self._signaled,
-            "workflow_properties_modified": self._memo_written,
-            "workflow_execution_completed": self._completed,
-            "workflow_execution_failed": self._failed,
-            "workflow_execution_canceled": self._canceled,
-            "workflow_execution_terminated": self._terminated,
-            "workflow_execution_timed_out": self._timed_out,
-            "workflow_execution_continued_as_new": self._continued,
-            "workflow_task_scheduled": self._task_scheduled,
-            "workflow_task_started": self._task_started,
-            "workflow_task_completed": self._task_completed,
-            "workflow_task_failed": self._task_failed,
-            "activity_task_scheduled": self._call_scheduled,
-            "activity_task_started": self._call_started,
-            "activity_task_completed": self._call_completed,
-            "activity_task_failed": self._call_failed,
-            "activity_task_timed_out": self._call_timed_out,
-            "activity_task_canceled": self._call_canceled,
-            "timer_started": self._timer_started,
-            "timer_fired": self._timer_fired,
-            "timer_canceled": self._timer_canceled,
-        }
-
     def _at(self, id: int) -> Event:
         return Event(self._run, id)
 
-    async def _started(self, event: HistoryEvent) -> None:
+    async def _on_workflow_execution_started(self, event: HistoryEvent) -> None:
         of = event.workflow_execution_started_event_attributes
         self._queue = of.task_queue.name
         self._relate(of.first_execution_run_id, of.original_execution_run_id, of.continued_execution_run_id)
@@ -250,10 +208,10 @@ class Reading:
             self.history.task = await self._payloads.model(event.event_id, "input", of.input.payloads, Task)
         self.history.end = None
 
-    async def _cancel_requested(self, event: HistoryEvent) -> None:
+    async def _on_workflow_execution_cancel_requested(self, event: HistoryEvent) -> None:
         self.history.cancels.append(self._at(event.event_id))
 
-    async def _signaled(self, event: HistoryEvent) -> None:
+    async def _on_workflow_execution_signaled(self, event: HistoryEvent) -> None:
         if event.workflow_execution_signaled_event_attributes.signal_name == UNDO_WHEN_CANCELLED:
             self.history.undo_asked.append(self._at(event.event_id))
         elif event.workflow_execution_signaled_event_attributes.signal_name == KNOW_EARLIER_EFFECTS:
@@ -265,31 +223,31 @@ class Reading:
     def _relate(self, *runs: str) -> None:
         self.history.related.update(run for run in runs if run)
 
-    async def _memo_written(self, event: HistoryEvent) -> None:
+    async def _on_workflow_properties_modified(self, event: HistoryEvent) -> None:
         fields = event.workflow_properties_modified_event_attributes.upserted_memo.fields
         if OUTCOME_MEMO in fields:
             self._memo = await self._payloads.model(event.event_id, "memo", [fields[OUTCOME_MEMO]], Outcome)
 
-    async def _completed(self, event: HistoryEvent) -> None:
+    async def _on_workflow_execution_completed(self, event: HistoryEvent) -> None:
         payloads = event.workflow_execution_completed_event_attributes.result.payloads
         self._end("completed", event, await self._payloads.model(event.event_id, "result", payloads, Outcome))
 
-    async def _failed(self, event: HistoryEvent) -> None:
+    async def _on_workflow_execution_failed(self, event: HistoryEvent) -> None:
         failure = event.workflow_execution_failed_event_attributes.failure
         cause = await self._payloads.failure(event.event_id, failure)
         status = failure.application_failure_info.type or "failed"
-        self._end(status, event, outcome(cause), failure.message)
+        self._end(status, event, outcome_of(cause), failure.message)
 
-    async def _canceled(self, event: HistoryEvent) -> None:
+    async def _on_workflow_execution_canceled(self, event: HistoryEvent) -> None:
         self._end("cancelled", event, self._memo)
 
-    async def _terminated(self, event: HistoryEvent) -> None:
+    async def _on_workflow_execution_terminated(self, event: HistoryEvent) -> None:
         self._end("terminated", event, None, event.workflow_execution_terminated_event_attributes.reason)
 
-    async def _timed_out(self, event: HistoryEvent) -> None:
+    async def _on_workflow_execution_timed_out(self, event: HistoryEvent) -> None:
         self._end("timed out", event, None)
 
-    async def _continued(self, event: HistoryEvent) -> None:
+    async def _on_workflow_execution_continued_as_new(self, event: HistoryEvent) -> None:
         self._end("continued", event, None)
         self._relate(event.workflow_execution_continued_as_new_event_attributes.new_execution_run_id)
         for timer in self.history.timers:
@@ -304,34 +262,31 @@ class Reading:
             self.history.gaps.append((self.history.due, _when(event)))
         self.history.due = None
 
-    async def _task_scheduled(self, event: HistoryEvent) -> None:
+    async def _on_workflow_task_scheduled(self, event: HistoryEvent) -> None:
         self.history.waits_for_worker = self._at(event.event_id)
         self.history.due = self.history.due or _when(event)
 
-    async def _task_started(self, event: HistoryEvent) -> None:
+    async def _on_workflow_task_started(self, event: HistoryEvent) -> None:
         self.history.waits_for_worker, self.history.began = None, True
         self._taken(event)
 
-    async def _task_completed(self, event: HistoryEvent) -> None:
+    async def _on_workflow_task_completed(self, event: HistoryEvent) -> None:
         self._streak.clear()
         self.history.failing = None
 
-    async def _task_failed(self, event: HistoryEvent) -> None:
+    async def _on_workflow_task_failed(self, event: HistoryEvent) -> None:
         of = event.workflow_task_failed_event_attributes
         if of.cause == RESET:
             self._relate(of.base_run_id, of.new_run_id)
             self.history.resets.append(Reset(self._at(event.event_id), _when(event), of.failure.message))
             self._streak.clear()
             self.history.failing = None
-        await self._note_failure(event)
-
-    async def _note_failure(self, event: HistoryEvent) -> None:
-        if workflow_task.is_failure(event):
+        elif workflow_task.is_failure(event):
             self._streak.insert(0, event)
-            of = self._streak, self._converter, self.history.task_id, self._queue
-            self.history.failing = await workflow_task.of_streak(*of, attempt=1)
+            about = self._streak, self._converter, self.history.task_id, self._queue
+            self.history.failing = await workflow_task.of_streak(*about, attempt=1)
 
-    async def _call_scheduled(self, event: HistoryEvent) -> None:
+    async def _on_activity_task_scheduled(self, event: HistoryEvent) -> None:
         of = event.activity_task_scheduled_event_attributes
         task = of.workflow_task_completed_event_id
         call = Call(of.activity_id, of.activity_type.name, _when(event), self._at(event.event_id), task)
@@ -343,7 +298,7 @@ class Reading:
         self._open[call.scheduled] = call
         self.history.calls.append(call)
 
-    async def _call_started(self, event: HistoryEvent) -> None:
+    async def _on_activity_task_started(self, event: HistoryEvent) -> None:
         of = event.activity_task_started_event_attributes
         call = self._open[self._at(of.scheduled_event_id)]
         call.started, call.started_at, call.attempt = self._at(event.event_id), _when(event), of.attempt
@@ -352,7 +307,7 @@ class Reading:
         if of.HasField("last_failure"):
             call.last = await self._failing(call, of.last_failure, of.attempt - 1, event.event_id)
 
-    async def _call_completed(self, event: HistoryEvent) -> None:
+    async def _on_activity_task_completed(self, event: HistoryEvent) -> None:
         of = event.activity_task_completed_event_attributes
         call = self._close(of.scheduled_event_id, event, CallEnd.COMPLETED)
         id, payloads = event.event_id, of.result.payloads
@@ -364,18 +319,18 @@ class Reading:
         elif isinstance(back, StepReturn):
             call.result, call.replayed, call.earlier = back.result, back.replayed, parse_faults(back.earlier)
 
-    async def _call_failed(self, event: HistoryEvent) -> None:
+    async def _on_activity_task_failed(self, event: HistoryEvent) -> None:
         of = event.activity_task_failed_event_attributes
         call = self._close(of.scheduled_event_id, event, CallEnd.FAILED)
         call.failing = await self._failing(call, of.failure, call.attempt, event.event_id)
 
-    async def _call_timed_out(self, event: HistoryEvent) -> None:
+    async def _on_activity_task_timed_out(self, event: HistoryEvent) -> None:
         of = event.activity_task_timed_out_event_attributes
         call = self._close(of.scheduled_event_id, event, CallEnd.FAILED)
         call.retry_state = RetryState(of.retry_state) if of.retry_state else None
         call.failing = await self._failing(call, of.failure, call.attempt, event.event_id)
 
-    async def _call_canceled(self, event: HistoryEvent) -> None:
+    async def _on_activity_task_canceled(self, event: HistoryEvent) -> None:
         self._close(event.activity_task_canceled_event_attributes.scheduled_event_id, event, CallEnd.CANCELLED)
 
     def _close(self, scheduled: int, event: HistoryEvent, how: CallEnd) -> Call:
@@ -383,18 +338,18 @@ class Reading:
         call.ended, call.ended_at, call.closed = self._at(event.event_id), _when(event), how
         return call
 
-    async def _timer_started(self, event: HistoryEvent) -> None:
+    async def _on_timer_started(self, event: HistoryEvent) -> None:
         seconds = event.timer_started_event_attributes.start_to_fire_timeout.ToTimedelta().total_seconds()
         summary = await self._payloads.value(event.event_id, "summary", [event.user_metadata.summary])
         timer = Timer(self._at(event.event_id), seconds, str(summary or ""))
         self._timers[timer.started] = timer
         self.history.timers.append(timer)
 
-    async def _timer_fired(self, event: HistoryEvent) -> None:
+    async def _on_timer_fired(self, event: HistoryEvent) -> None:
         timer = self._timers[self._at(event.timer_fired_event_attributes.started_event_id)]
         timer.ended, timer.fired = self._at(event.event_id), True
 
-    async def _timer_canceled(self, event: HistoryEvent) -> None:
+    async def _on_timer_canceled(self, event: HistoryEvent) -> None:
         timer = self._timers[self._at(event.timer_canceled_event_attributes.started_event_id)]
         timer.ended = self._at(event.event_id)
 

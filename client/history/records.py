@@ -41,8 +41,6 @@ class Event(NamedTuple):
 
 
 class CallEnd(StrEnum):
-    """How a call ended."""
-
     COMPLETED = "completed"
     FAILED = "failed"
     CANCELLED = "cancelled"
@@ -58,7 +56,6 @@ class AttemptFailure:
 
     @classmethod
     def of(cls, fault: Fault) -> "AttemptFailure":
-        """A fault that is known in full."""
         return cls(fault.reason, fault.quadrant, fault)
 
     @property
@@ -81,10 +78,8 @@ class Call:
     allowed: int = 1
     """The maximum of attempts; 0 means no limit."""
     situation: Situation | None = None
-    """The input of a request to the planner."""
     started: Event | None = None
     started_at: datetime | None = None
-    """When its last attempt began."""
     attempt: int = 0
     """The number of its last attempt, as far as the history has it."""
     last: AttemptFailure | None = None
@@ -94,18 +89,14 @@ class Call:
     ended: Event | None = None
     ended_at: datetime | None = None
     closed: CallEnd | None = None
-    """How it ended; None while it has not."""
     result: JsonValue = None
     replayed: bool = False
     proposed: Proposed | None = None
-    """What a planner returned."""
     failing: AttemptFailure | None = None
     retry_state: RetryState | None = None
-    """Why the server made no further attempt."""
 
     @property
     def events(self) -> tuple[Event, ...]:
-        """Its events, in order."""
         return tuple(one for one in (self.scheduled, self.started, self.ended) if one)
 
     @property
@@ -126,22 +117,18 @@ class Call:
 
     @property
     def is_observation(self) -> bool:
-        """Whether it observed after a rejection."""
         return self.id.endswith(ids.OBSERVATION)
 
     @property
     def is_reconcile(self) -> bool:
-        """Whether it looked for the effect of a call."""
         return self.id.endswith(ids.RECONCILIATION)
 
     @property
     def is_undo(self) -> bool:
-        """Whether it undid a step."""
         return self.id.startswith(ids.UNDO) and not self.is_reconcile
 
     @property
     def is_planning(self) -> bool:
-        """Whether it asked for a proposal."""
         return self.kind in PLANNING
 
     @property
@@ -151,7 +138,6 @@ class Call:
 
     @property
     def is_step(self) -> bool:
-        """Whether it carried out a step of a plan."""
         return not (self.is_own or self.is_observation or self.is_reconcile or self.is_undo)
 
 
@@ -162,8 +148,6 @@ LONG_AGO = datetime.min.replace(tzinfo=UTC)
 
 @dataclass
 class Timer:
-    """A timer of the workflow."""
-
     started: Event
     seconds: float
     summary: str
@@ -172,7 +156,6 @@ class Timer:
 
     @property
     def is_deadline(self) -> bool:
-        """Whether the task ends when it fires."""
         return self.summary == ids.DEADLINE_TIMER
 
     def reconciles(self, call: Call) -> bool:
@@ -215,8 +198,6 @@ class Reset:
 
 @dataclass(frozen=True)
 class Unreadable:
-    """A part of an event that cannot be decoded, and why."""
-
     run: int
     event: int
     what: str
@@ -234,32 +215,23 @@ class History:
     task: Task | None = None
     started_at: datetime | None = None
     last: Event | None = None
-    """The newest event."""
     last_at: datetime = LONG_AGO
-    """When that was."""
     catalogue: Catalogue | None = None
     calls: list[Call] = field(default_factory=list)
     timers: list[Timer] = field(default_factory=list)
     cancels: list[Event] = field(default_factory=list)
-    """Requests to cancel the task."""
     undo_asked: list[Event] = field(default_factory=list)
-    """Requests to undo it when it is cancelled."""
     resets: list[Reset] = field(default_factory=list)
     due: datetime | None = None
-    """Since when a workflow task waits for a worker."""
     gaps: list[tuple[datetime, datetime]] = field(default_factory=list)
     """From when a call or a workflow task was scheduled until a worker took it."""
     waits_for_worker: Event | None = None
-    """The workflow task that no worker has taken yet."""
     failing: FailingTask | None = None
-    """Why its workflow task fails, and has not succeeded since."""
     began: bool = False
-    """Whether a worker ever took it."""
     end: End | None = None
     rollback: str | None = None
     """How the workflow stands, in the server's word, that undoes the task after its end."""
     pending: dict[str, Pending] = field(default_factory=dict)
-    """By activity id."""
     unreadable: list[Unreadable] = field(default_factory=list)
     earlier_effects: list[StepRecord] = field(default_factory=list)
     """Effects of earlier runs, which `reset` sent by signal."""
@@ -276,22 +248,18 @@ class History:
 
     @property
     def outcome(self) -> Outcome | None:
-        """The Outcome, where one was written."""
         return self.end.outcome if self.end else None
 
     @property
     def planning(self) -> list[Call]:
-        """The requests for a proposal."""
         return [call for call in self.calls if call.is_planning]
 
     @property
     def newest_calls(self) -> list[Call]:
-        """The calls of the newest run."""
         return [call for call in self.calls if call.scheduled.run == self.runs]
 
     @property
     def compactions(self) -> list[Call]:
-        """The calls that summarised older turns of the conversation."""
         return [call for call in self.calls if call.kind == routing.COMPACT.kind]
 
     def of_step(self, id: str) -> list[Call]:
@@ -303,7 +271,6 @@ class History:
         return [call for call in self.calls if call.is_reconcile and call.owner == id]
 
     def observations(self, id: str) -> list[Call]:
-        """The observations that were made for one step."""
         return [call for call in self.calls if call.is_observation and call.step == id]
 
     def spec(self, kind: str) -> ToolSpec | None:

@@ -10,7 +10,6 @@ from pydantic import BaseModel, ConfigDict, JsonValue
 
 from client.history.records import Call, CallEnd, Event, History
 from workflows import routing
-from workflows.outcome import Outcome
 from workflows.plan import Answer, GiveUp, NewSteps, Question, Step
 from workflows.record import FaultRecord
 
@@ -38,11 +37,9 @@ class Turn:
     call: Call
     verdict: ProposalVerdict
     reasons: tuple[str, ...] = ()
-    """Why the proposal was rejected."""
 
     @property
     def is_replan(self) -> bool:
-        """Whether it was asked because the plan in force had met a fault."""
         return self.call.kind == routing.REPLAN.kind
 
     @property
@@ -53,8 +50,6 @@ class Turn:
 
 @dataclass(frozen=True)
 class Plan:
-    """A plan that was in force."""
-
     number: int
     turn: Turn
     steps: tuple[Step, ...]
@@ -64,32 +59,25 @@ class Plan:
 
     @property
     def name(self) -> str:
-        """`plan 2`, `turn 7`."""
         return f"plan {self.number}" if self.move is None else f"turn {self.move}"
 
     @property
     def events(self) -> tuple[Event, ...]:
-        """Where it was asked for and proposed."""
         return self.turn.call.events
 
 
 class Story:
-    """A history with the turns and plans derived from it."""
-
     def __init__(self, history: History) -> None:
-        """Derive turns and plans from a history."""
         self.history = history
         self.turns = _turns(history)
         self.plans = _plans(history, self.turns)
 
     @property
     def in_turns(self) -> bool:
-        """Whether a model made one move at a time."""
         return bool(self.history.task and self.history.task.strategy == "react")
 
     @property
     def steps(self) -> dict[str, Step]:
-        """Every step that was ever planned, as it was planned last."""
         return {step.id: step for plan in self.plans for step in plan.steps}
 
     @property
@@ -100,13 +88,14 @@ class Story:
 
     @property
     def undo_ids(self) -> list[str]:
-        """The ids of the calls that took a step back, in order."""
         return list(dict.fromkeys(call.id for call in self.history.calls if call.is_undo))
 
     @property
     def done(self) -> list[Call]:
         """The calls that finished a step, or found that it was finished, in order."""
-        return self._completed([call for call in self.history.calls if call.is_step or _is_found_step(call)])
+        return self._completed(
+            [call for call in self.history.calls if call.is_step or (call.is_reconcile and call.owner == call.step)]
+        )
 
     @property
     def undone(self) -> list[Call]:
@@ -119,7 +108,6 @@ class Story:
         return sorted(done, key=lambda call: call.ended or call.scheduled)
 
     def done_before(self, event: Event) -> list[str]:
-        """The steps that were finished before an event."""
         return [call.step for call in self.done if call.ended and call.ended < event]
 
     def plan_of(self, event: Event) -> Plan | None:
@@ -143,10 +131,6 @@ class Story:
         return [fault for fault in self.faults() if fault.step_id == step and fault.decision != "retry"]
 
 
-def _is_found_step(call: Call) -> bool:
-    return call.is_reconcile and call.owner == call.step
-
-
 def _turns(history: History) -> list[Turn]:
     calls = history.planning
     following = [*calls[1:], None]
@@ -164,15 +148,12 @@ def _turn(history: History, call: Call, after: Call | None) -> Turn:
         return _judged(call, reasons)
     outcome = history.outcome
     if outcome is not None and outcome.code in REFUSED_AT_THE_END:
-        return Turn(call, ProposalVerdict.REJECTED, outcome.reasons or (_last_reason(outcome),))
+        # An older worker writes the reasons as one text behind a few words of its own.
+        last = outcome.reason.partition(": ")[2] or outcome.reason
+        return Turn(call, ProposalVerdict.REJECTED, outcome.reasons or (last,))
     if history.end is None and not own and not _anything_after(history, call):
         return Turn(call, ProposalVerdict.UNDECIDED)
     return _judged(call, own)
-
-
-def _last_reason(outcome: Outcome) -> str:
-    """The reasons in the Outcome of an older worker, which has them as one text behind a few words of its own."""
-    return outcome.reason.partition(": ")[2] or outcome.reason
 
 
 def _judged(call: Call, reasons: Sequence[str]) -> Turn:
@@ -182,7 +163,6 @@ def _judged(call: Call, reasons: Sequence[str]) -> Turn:
 
 
 def _anything_after(history: History, call: Call) -> bool:
-    """Whether the workflow has gone on with a proposal."""
     return any(other.scheduled > (call.ended or call.scheduled) for other in history.calls)
 
 
@@ -226,8 +206,6 @@ class _Frozen(BaseModel):
 
 
 class Planned(_Frozen):
-    """A step as it was planned."""
-
     id: str
     kind: str
     args: dict[str, JsonValue]
@@ -252,7 +230,6 @@ class Change(_Frozen):
     before: Planned
     after: Planned
     args: dict[str, Was]
-    """What is different in the arguments, by dotted path."""
 
     @property
     def differences(self) -> list[tuple[str, Was]]:
@@ -338,7 +315,6 @@ def _same_kind(one: Step, other: Step) -> bool:
 
 
 def _shared(one: Step, other: Step) -> int:
-    """How many arguments are equal."""
     return sum(other.args.get(name) == value for name, value in one.args.items())
 
 

@@ -15,9 +15,9 @@ from temporalio.client import Client
 
 from client import tasks
 from client.connection import ui_url
+from client.effects import with_reset_point
 from client.follow import Follower, Snapshot, View, fetch_state
 from client.history import fetch
-from client.history.fetch import with_step
 from client.history.story import Story
 from client.problem import Problem, ProblemKind
 from client.reset import reference_of
@@ -197,7 +197,7 @@ async def _standing(client: Client, handle: Handle, common: Common) -> tuple[Out
     if found.closed:
         return await final_outcome(handle), None
     if found.failing is not None:
-        raise (await with_step(client, found.failing)).problem()
+        raise (await with_reset_point(client, found.failing)).problem()
     if found.snapshot is None:
         reason = f"Task {handle.id!r} is running, but no worker answers for it"
         remedy = f"start one with `python worker.py{(await common.at(handle)).at_queue}`"

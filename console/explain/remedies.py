@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 
+from client.effects import add_reset_point
 from client.history.records import CallEnd
 from client.history.story import Story
 from client.text import starter
@@ -73,6 +74,7 @@ def remedies(story: Story) -> Iterator[Sentence]:
     """What to do about the end of a task, and the step that it can be reset to."""
     outcome, failing = story.history.outcome, story.history.failing
     if failing is not None and story.history.end is None:
+        failing = add_reset_point(failing, story)
         yield Sentence(text=f"{failing.remedy[:1].upper()}{failing.remedy[1:]}.")
     if outcome is None or outcome.status not in NOT_COMPLETED or outcome.code is None:
         return

@@ -9,9 +9,9 @@ import pytest
 from temporalio.api.enums.v1 import PendingActivityState
 from temporalio.client import Client
 
-from client.effects import EffectState
+from client.effects import EffectState, fetch_effects
 from client.follow import View
-from client.history.fetch import fetch_effects, fetch_history
+from client.history.fetch import fetch_history
 from client.history.story import Story
 from client.problem import Problem
 from client.reset import reset
