@@ -28,7 +28,6 @@ from workflows.undoing import roll_back
 MAX_FRUITLESS = 2
 """Replans in a row that may complete no step."""
 MAX_KEPT = 50
-"""Completed steps that a revision lists as kept."""
 CONTINUE = "continue-as-new"
 """Patch id, with the turn before which a run saw the server's suggestion. It marks no version: never remove it."""
 OUTCOME_MEMO = "outcome"
@@ -134,14 +133,10 @@ class AgentWorkflow:
                     case _:
                         assert_never(proposal)
         except TaskEnded as early:
-            return await self._with_last_answer(early.ending)
+            if early.ending.status is not TaskStatus.OVER_BUDGET:
+                return early.ending
+            return early.ending.model_copy(update={"result": await last_answer(progress, self._catalogue)})
         return None
-
-    async def _with_last_answer(self, ending: Ending) -> Ending:
-        """The ending; where the budget is used up, with the model's answer from what is known."""
-        if ending.status is not TaskStatus.OVER_BUDGET:
-            return ending
-        return ending.model_copy(update={"result": await last_answer(self._progress, self._catalogue)})
 
     def _should_continue_as_new(self) -> bool:
         """Whether the server suggests a new run, and this one has completed a turn; called while no step runs."""

@@ -23,7 +23,6 @@ TYPES: Mapping[str, str] = {
 
 
 Values = tuple[tuple[SearchAttributeKey[Any], Any], ...]
-"""Each attribute with its value."""
 
 
 def values(progress: Progress) -> Values:

@@ -16,9 +16,7 @@ class Limits(BaseModel, frozen=True):
     """Attempts of tools, observations included."""
     replans: int = Field(default=2, ge=0)
     tokens: int | None = Field(default=None, ge=1)
-    """Tokens of models, as the providers count them."""
     usd: float | None = Field(default=None, gt=0, allow_inf_nan=False)
-    """US dollars that models may cost."""
     deadline: float | None = Field(default=None, gt=0, le=MAX_DEADLINE)
     """Seconds from the task's start."""
 
@@ -40,18 +38,14 @@ class Budget(BaseModel):
     limits: Limits = Limits()
     spent: Spent = Field(default_factory=Spent)
     reserved: int = 0
-    """Attempts of running activities."""
     retries: dict[str, int] = Field(default_factory=dict)
-    """Retries used, by kind."""
     promised: dict[str, int] = Field(default_factory=dict)
     """Retries reserved for running activities, by kind."""
     held_tokens: int = 0
-    """Tokens reserved for running activities."""
     held_usd: float = 0.0
 
     @property
     def free(self) -> int:
-        """Tool calls that are neither spent nor reserved."""
         return self.limits.tool_calls - self.spent.tool_calls - self.reserved
 
     @property

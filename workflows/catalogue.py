@@ -10,7 +10,6 @@ class Effect(StrEnum):
     """What a call may change, and so whether it may be repeated."""
 
     READ = "read"
-    """Nothing."""
     IDEMPOTENT = "idempotent"
     """A second call changes nothing more (PUT, DELETE, an atomic file write)."""
     KEYED = "keyed"
@@ -43,19 +42,16 @@ class ToolSpec(BaseModel, frozen=True, serialize_by_alias=True, validate_by_name
     timeout: float = Field(default=30.0, gt=0)
     """Seconds of one attempt."""
     observe: Companion | None = None
-    """The read that observes the state after a call of this kind was rejected."""
     reconcile: Companion | None = None
     """The read that finds out whether a call was applied; what it returns is the result of the call."""
     settle: float = Field(default=10.0, ge=0)
     """Seconds after the last attempt from which on a "not found" of `reconcile` is trusted."""
     undo: Companion | None = None
-    """The kind that undoes the effect of this one."""
     fallback: str | None = None
     """The kind that replaces this one, with the same arguments, when its retries are used up."""
     ensure: str | None = None
     """A condition over `args` and `result`; a result that violates it is rejected."""
     untrusted: bool = False
-    """Whether its results are untrusted content."""
     tokens: int = 0
     """Tokens of a model that one call may use; 0 for a kind that uses no model."""
     tokens_overhead: int | None = Field(default=None, alias="tokens_beside")

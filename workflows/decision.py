@@ -13,9 +13,7 @@ class Remaining(BaseModel, frozen=True):
     """What a step has left when `decide` is called."""
 
     attempts: int
-    """Attempts of this kind that the step may still have."""
     waits: int = 0
-    """Waits of the step so far."""
     losses: int = 0
     """Attempts whose workers went silent, this one included."""
     waited: float = 0.0
@@ -23,11 +21,8 @@ class Remaining(BaseModel, frozen=True):
     patience: float = 0.0
     """Seconds that it may wait for such a worker."""
     replans: bool = True
-    """Whether a replan is still possible."""
     deadline: float = routing.STEP_DEADLINE.total_seconds()
-    """Seconds that the step may still wait."""
     down: tuple[str, ...] = ()
-    """Kinds that may not be used any more."""
     reconcile: bool = True
     """Whether the outcome of the call was not reconciled yet."""
 
@@ -128,7 +123,6 @@ def _repeat(fault: Fault, remaining: Remaining) -> Wait | None:
 
 
 def _durable_wait(fault: Fault, remaining: Remaining) -> float:
-    """Seconds before the step is scheduled again."""
     # Attempts are left when the retry policy may not wait for this fault, or other steps gave retries back.
     if fault.code in (Code.CIRCUIT_OPEN, Code.STORE_UNAVAILABLE):
         return routing.circuit_wait(remaining.waits)

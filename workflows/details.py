@@ -12,7 +12,7 @@ from pydantic import JsonValue
 
 from workflows.plan import canonical
 from workflows.progress import Progress
-from workflows.record import Compaction, FaultRecord, StepRecord, StepStatus
+from workflows.record import FaultRecord, StepRecord, StepStatus
 
 MAX_DETAILS = 2400
 """Bytes."""
@@ -50,7 +50,6 @@ def escape(text: str) -> str:
 
 
 def shorten(text: str, width: int) -> str:
-    """Cut text to `width` characters, with an ellipsis."""
     return text if len(text) <= width else text[: width - 1].rstrip() + "…"
 
 
@@ -62,13 +61,16 @@ def summary(text: str) -> str:
 
 
 def details(progress: Progress) -> str:
-    """The plan and the state of its steps, as Markdown."""
     head = [_headline(progress), ""]
     if progress.ending is not None and progress.ending.result is not None:
         head += [f"**Result:** {escape(shorten(_text(progress.ending.result), 600))}", ""]
     if planning := _planning(progress):
         head += [*planning, ""]
-    current = [record for record in progress.records if _is_current(progress, record)]
+    current = [
+        record
+        for record in progress.records
+        if record.revision == progress.revision or record.status is not StepStatus.SKIPPED
+    ]
     if len(current) > MANY:  # the last lines are cut
         current.sort(key=lambda record: -record.revision)
     faults = [fault for fault in progress.faults if fault.decision != "retry"]
@@ -109,20 +111,14 @@ def _planning(progress: Progress) -> list[str]:
         f"- {escape(shorten(planner, 80))} could not be used: {escape(code)}. {escape(shorten(reason, 200))}"
         for (planner, code), reason in reversed(passed.items())
     ]
-    lines += [f"- {_summed(one)} summarised at turn {one.turn}." for one in progress.compactions[-1:]]
+    for one in progress.compactions[-1:]:
+        turns = "turn was" if one.turns == 1 else f"{one.turns} turns were"
+        lines.append(f"- The oldest {turns} summarised at turn {one.turn}.")
     what = "Turn" if _is_turns(progress) else "Proposal"
     return lines + [
         f"- {what} {one.turn} was not used: {escape(shorten('; '.join(one.reasons), 200))}"
         for one in progress.rejections[-MAX_REJECTIONS:]
     ]
-
-
-def _summed(one: Compaction) -> str:
-    return "The oldest turn was" if one.turns == 1 else f"The oldest {one.turns} turns were"
-
-
-def _is_current(progress: Progress, record: StepRecord) -> bool:
-    return record.revision == progress.revision or record.status is not StepStatus.SKIPPED
 
 
 def _step_line(progress: Progress, record: StepRecord) -> str:

@@ -56,7 +56,11 @@ class Execution:
                 for step in done:
                     step.result()
         except asyncio.CancelledError:
-            await self._stop(running)
+            self._draining = True
+            for task in running:
+                task.cancel()
+            if running:
+                await workflow.wait(running)
             raise
 
     def _start(self, running: int) -> list[StepRecord]:
@@ -75,13 +79,6 @@ class Execution:
             self._progress.grants.begin(self._spec(record))
         return records
 
-    async def _stop(self, running: list[asyncio.Task[None]]) -> None:
-        self._draining = True
-        for step in running:
-            step.cancel()
-        if running:
-            await workflow.wait(running)
-
     async def _run(self, record: StepRecord) -> None:
         try:
             await self._run_to_end(record)
@@ -93,7 +90,6 @@ class Execution:
         record.place = 1 + max(one.place for one in self._progress.records)
 
     async def _run_to_end(self, record: StepRecord) -> None:
-        """Run one step to its result, or to the fault that ends it."""
         fault, finding = self._prepare(record) or await self._attempt(record), None
         while fault is not None:
             fault = fault if finding else self._with_earlier_outcome(record, fault)

@@ -41,7 +41,6 @@ class Quadrant(StrEnum):
 
     @property
     def is_transient(self) -> bool:
-        """Whether a retry may succeed."""
         return self in (Quadrant.TRANSIENT_INFRASTRUCTURAL, Quadrant.TRANSIENT_SEMANTIC)
 
     @property
@@ -139,7 +138,6 @@ class Fault(BaseModel, frozen=True, serialize_by_alias=True, validate_by_name=Tr
     """Seconds that the called system asked to wait."""
     applied: Applied = Field(default=Applied.NONE, alias="effect")
     source: str = ""
-    """The kind whose call failed."""
     attempt: int = Field(default=1, ge=0)
     """The number of the attempt within its activity execution; 0 when nothing was called."""
     waited: float | None = None
@@ -174,7 +172,6 @@ class Fault(BaseModel, frozen=True, serialize_by_alias=True, validate_by_name=Tr
         by_id: bool = False,
         still_running: bool = False,
     ) -> "Fault":
-        """Make a fault whose quadrant follows from its code."""
         return cls(
             quadrant=QUADRANT[code],
             code=code,

@@ -74,7 +74,6 @@ class LastCall(BaseModel):
 
     revision: int
     shown: str
-    """Digest of its result."""
     changes: int
     """Effects that the task had applied then."""
     count: int = 1

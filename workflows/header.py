@@ -24,7 +24,6 @@ class Undoes(BaseModel, frozen=True):
     """An effect to undo."""
 
     key: str
-    """Its idempotency key."""
     step: str
     kind: str
 
@@ -46,7 +45,6 @@ class CallHeader(Sparse, frozen=True, serialize_by_alias=True, validate_by_name=
     is_reset: bool = False
     """Whether a run of the task was made by a reset, so that an earlier run may have made the call."""
     undoes: Undoes | None = None
-    """The effect that this call undoes."""
     task: str | None = None
     """The task whose effect it is; None for the workflow itself."""
 

@@ -22,7 +22,6 @@ class Claim(BaseModel, frozen=True):
     """Where a payload in external storage lies, as the history says."""
 
     driver: str
-    """The name of the storage."""
     data: dict[str, str]
     """What the storage needs to find it."""
 
@@ -43,23 +42,18 @@ class Place(BaseModel, frozen=True):
     where: str | None
     """A path, or a URL without its password; None if the worker has none."""
     problem: str | None = None
-    """What is wrong with it, in one sentence."""
 
 
 class WorkerCard(BaseModel, frozen=True):
     """The configuration of a worker, without secrets."""
 
     version: str
-    """Of Replan."""
     python: str
     sdk: str
-    """Version of the Temporal SDK."""
     places: tuple[Place, ...]
-    """The store and the folders."""
     keys: dict[str, bool]
     """By name of the variable, whether its environment has the key."""
     clock: datetime
-    """The worker's clock."""
     server_clock: datetime
     """The server's clock, a moment before."""
 
@@ -68,14 +62,12 @@ class EffectCard(BaseModel, frozen=True):
     """One effect in the ledger."""
 
     key: str
-    """The idempotency key."""
     step: str
     kind: str
     at: datetime
     result: JsonValue
     undone_at: datetime | None = None
     undone_by: str | None = None
-    """The idempotency key of the call that undid it."""
 
 
 class CallCard(BaseModel, frozen=True):
@@ -111,7 +103,6 @@ class TurnCard(BaseModel, frozen=True):
     stop: str = ""
     tokens: int = 0
     rejected: tuple[str, ...] = ()
-    """Why the proposal was rejected."""
     upto: int = 0
     """For a summary: how many of the oldest turns it replaces; 0 for a turn."""
 
@@ -139,9 +130,7 @@ class Draft(BaseModel, frozen=True):
     proposal: Proposal | None = None
     """None if no proposal can be run; `ending` says why."""
     ending: Ending | None = None
-    """How the task would end without a proposal."""
     specs: dict[str, ToolSpec] = {}
-    """The specs of the kinds in the proposal."""
 
 
 class Findings(BaseModel, frozen=True):
@@ -184,7 +173,6 @@ class PruneFindings(Findings):
 class EffectsFindings(Findings):
     effects: tuple[EffectCard, ...] | None = None
     unread: tuple[Place, ...] = ()
-    """Ledgers that could not be read, so that effects may be missing."""
 
 
 class TranscriptFindings(Findings):
@@ -210,7 +198,6 @@ class ToolsInquiry(Inquiry[ToolsFindings]):
     findings = ToolsFindings
     about: str = "tools"
     kind: str | None = None
-    """One kind only."""
 
 
 class WorkerInquiry(Inquiry[WorkerFindings]):
@@ -236,7 +223,6 @@ class PayloadInquiry(Inquiry[PayloadFindings]):
     claim: dict[str, str]
     """Where the payload lies, as the history says."""
     driver: str = ""
-    """The name of the storage."""
 
 
 class ClaimsInquiry(Inquiry[ClaimsFindings]):
@@ -257,7 +243,6 @@ class PruneInquiry(Inquiry[PruneFindings]):
     after: str = ""
     """The task after which, in the order of ids, the deletion continues."""
     by: str = ""
-    """Who has it deleted."""
 
 
 class EffectsInquiry(Inquiry[EffectsFindings]):

@@ -17,9 +17,6 @@ async def observe(progress: Progress, catalogue: Catalogue, faults: Sequence[Fau
     """Observe for each rejected step, once where two steps would make the same read.
 
     Where no read is possible, the state that the fault carries is taken, marked stale.
-
-    Raises:
-        CancelledError: the task was cancelled.
     """
     seen = list[Observation]()
     for fault in faults:

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from datetime import datetime
+from operator import not_
 
 from pydantic import BaseModel, Field, JsonValue
 
@@ -9,10 +10,6 @@ from workflows.budget import Spent
 from workflows.catalogue import Effect
 from workflows.record import Compaction, Failover, FaultRecord, Rejection, Revision, StepStatus, UndoRecord
 from workflows.task import TaskStatus
-
-
-def _is_empty(value: tuple[str, ...]) -> bool:
-    return not value
 
 
 class OutcomeStep(BaseModel, frozen=True):
@@ -34,7 +31,6 @@ class OutcomeStep(BaseModel, frozen=True):
     ended: datetime | None
     result: JsonValue
     result_omitted: bool = False
-    """Whether the result was left out because the whole would be too large."""
     result_bytes: int = 0
     """Its size, if it was left out."""
     fault: FaultRecord | None
@@ -60,15 +56,12 @@ class Outcome(BaseModel, frozen=True):
     omitted: int = 0
     """Completed steps of a long task that are not in `steps` any more."""
     undo: tuple[UndoRecord, ...] = ()
-    """What became of each effect that was to be undone."""
     compactions: tuple[Compaction, ...] = ()
     failovers: tuple[Failover, ...] = ()
     rejections: tuple[Rejection, ...] = ()
-    """Proposals that could not be used."""
-    reasons: tuple[str, ...] = Field(default=(), exclude_if=_is_empty)
+    reasons: tuple[str, ...] = Field(default=(), exclude_if=not_)
     """All reasons why the last proposal was rejected, where that ended the task."""
     is_tainted: bool = False
-    """Whether it read untrusted content."""
     spent: Spent
     started_at: datetime
     ended_at: datetime | None
@@ -82,8 +75,7 @@ class Ending(BaseModel, frozen=True):
     code: str | None = None
     result: JsonValue = None
     question: str | None = None
-    reasons: tuple[str, ...] = Field(default=(), exclude_if=_is_empty)
-    """Why the last proposal was rejected, where that ends the task."""
+    reasons: tuple[str, ...] = Field(default=(), exclude_if=not_)
 
 
 class TaskEnded(Exception):

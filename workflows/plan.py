@@ -78,7 +78,6 @@ class NewSteps(_Recorded):
     type: Literal["steps"] = "steps"
     steps: tuple[Step, ...]
     because: str = ""
-    """The planner's reason, in one sentence."""
 
     @field_serializer("steps", mode="wrap")
     def _sparsely(self, steps: tuple[Step, ...], write: SerializerFunctionWrapHandler) -> list[dict[str, Any]]:
@@ -145,7 +144,6 @@ class StepReturn(Sparse, frozen=True):
 
     result: JsonValue
     attempt: int = Field(default=1, ge=1)
-    """The number of the attempt that succeeded."""
     replayed: bool = False
     """Whether the effect was applied before, and this is its recorded first result."""
     earlier: tuple[JsonValue, ...] = ()
@@ -154,7 +152,6 @@ class StepReturn(Sparse, frozen=True):
     tokens: int = 0
     """What models used for the step."""
     usd: float | None = None
-    """US dollars; None where the price is unknown, or no model was asked."""
 
 
 PRUNED = "$pruned"
@@ -168,14 +165,10 @@ class Unresolved(ValueError):
 
 
 def references(value: JsonValue) -> Iterator[str]:
-    """Yield the ids of the steps that `value` refers to."""
     if _is_reference(value):
         yield str(value["$from"])
-    elif isinstance(value, dict):
-        for item in value.values():
-            yield from references(item)
-    elif isinstance(value, list):
-        for item in value:
+    else:
+        for item in _items(value):
             yield from references(item)
 
 
@@ -225,8 +218,7 @@ def pruned(value: JsonValue) -> str | None:
     """The sentence about the first part of `value` that `prune` deleted; None where nothing is deleted."""
     if _is_pruned(value):
         return str(value[PRUNED])
-    items = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
-    return next((found for item in items if (found := pruned(item))), None)
+    return next((found for item in _items(value) if (found := pruned(item))), None)
 
 
 def canonical(value: JsonValue) -> str:
@@ -260,7 +252,11 @@ def check_graph(steps: Sequence[Step], finished: Collection[str], taken: Collect
     `finished` are ids of completed steps of the task, `taken` those of all steps that ever started.
     """
     ids = [step.id for step in steps]
-    reasons = [f"step id {id!r} is used twice: give each step an id of its own" for id in _twice(ids)]
+    reasons = [
+        f"step id {id!r} is used twice: give each step an id of its own"
+        for id in dict.fromkeys(ids)
+        if ids.count(id) > 1
+    ]
     reasons += [
         f"step id {id!r} belongs to an earlier step of this task: choose another, e.g. {id + '-2'!r}"
         for id in dict.fromkeys(ids)
@@ -286,11 +282,11 @@ def nearest(name: str, among: Iterable[str]) -> str:
 
 def depth(value: JsonValue) -> int:
     """How deep a JSON value is nested; 0 for a number, text, bool or null."""
-    if isinstance(value, dict):
-        return 1 + max(map(depth, value.values()), default=0)
-    if isinstance(value, list):
-        return 1 + max(map(depth, value), default=0)
-    return 0
+    return 1 + max(map(depth, _items(value)), default=0) if isinstance(value, dict | list) else 0
+
+
+def _items(value: JsonValue) -> Iterable[JsonValue]:
+    return value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
 
 
 def _is_reference(value: JsonValue) -> TypeGuard[dict[str, JsonValue]]:
@@ -307,10 +303,6 @@ def _cycle(steps: Sequence[Step]) -> list[str]:
     except CycleError as error:
         return [f"steps need each other in a circle: {' -> '.join(error.args[1])}: remove one of these needs"]
     return []
-
-
-def _twice(ids: Sequence[str]) -> list[str]:
-    return [id for id in dict.fromkeys(ids) if ids.count(id) > 1]
 
 
 def _brief(value: JsonValue) -> str:

@@ -27,7 +27,6 @@ from workflows.task import Task, TaskStatus
 MAX_OUTCOME = 512 * 1024
 """Bytes of all step results in an Outcome; above it the largest are left out."""
 MAX_RECORDS = 300
-"""Steps that a long task keeps."""
 MAX_FAULTS, MAX_REVISIONS = 200, 100
 MAX_PROGRESS = 512 * 1024
 """Bytes of Progress as JSON above which steps are folded even if they are few; the server accepts 2 MB."""
@@ -41,7 +40,6 @@ class Folded(BaseModel):
     ids: list[str] = Field(default_factory=list)
     """Of steps that started, because no id may be used twice."""
     effects: int = 0
-    """Number of completed steps with an effect."""
     faults: int = 0
     revisions: int = 0
 
@@ -58,7 +56,6 @@ class Progress(BaseModel):
     planner: str = ""
     searchable: bool = False
     store: str | None = None
-    """The store of the task's first worker."""
     turn: int = 0
     revisions: list[Revision] = Field(default_factory=list)
     replans: int = 0
@@ -73,7 +70,6 @@ class Progress(BaseModel):
     grants: Grants = Field(default_factory=Grants)
     budget: Budget = Field(default_factory=Budget)
     replanning: bool = False
-    """Whether the plan in force met a fault that needs a new plan."""
     folded: Folded = Field(default_factory=Folded)
     undo_when_cancelled: bool = False
     undo: list[UndoRecord] = Field(default_factory=list)
@@ -82,24 +78,18 @@ class Progress(BaseModel):
     origin: str | None = None
     """The first run of the task, where another workflow undoes it; the keys of its calls begin with it."""
     branch: int = 0
-    """The branch of the conversation."""
     told: int = 0
     """The last plan whose outcome the planner was told."""
     is_opened: bool = False
-    """Whether the planner was told the task."""
     context: int = 0
-    """Tokens of the conversation."""
     compactions: list[Compaction] = Field(default_factory=list)
     failovers: list[Failover] = Field(default_factory=list)
-    """The newest."""
     rejections: list[Rejection] = Field(default_factory=list)
-    """The newest."""
     has_untold_effects: bool = False
     """Whether effects of earlier runs were added that the planner was not told yet."""
 
     @classmethod
     def of(cls, task: Task) -> "Progress":
-        """The state of the task that the running workflow begins."""
         info = workflow.info()
         budget = Budget(limits=task.limits)
         return cls(task=task, task_id=info.workflow_id, started_at=info.workflow_start_time, budget=budget)
@@ -116,11 +106,9 @@ class Progress(BaseModel):
 
     @property
     def rejecting_faults(self) -> list[FaultRecord]:
-        """The faults of the plan in force that a new plan has to answer."""
         return [one for one in self.faults if one.decision == "replan" and one.revision == self.revision]
 
     def with_status(self, *statuses: StepStatus) -> list[StepRecord]:
-        """The steps with one of these states, in the order of the plan."""
         return [record for record in self.records if record.status in statuses]
 
     @property
@@ -131,7 +119,6 @@ class Progress(BaseModel):
 
     @property
     def effects(self) -> int:
-        """How many completed steps had an effect."""
         kept = sum(record.effect is not Effect.READ for record in self.with_status(StepStatus.COMPLETED))
         return self.folded.effects + kept
 
@@ -181,7 +168,6 @@ class Progress(BaseModel):
             self.has_untold_effects = True
 
     def end(self, ending: Ending, now: datetime) -> None:
-        """Record how the task ended."""
         for record in self.with_status(StepStatus.PENDING, StepStatus.WAITING):
             record.status = StepStatus.SKIPPED
         self.ending, self.status, self.ended_at = ending, ending.status, now
@@ -199,7 +185,6 @@ class Progress(BaseModel):
         return self.model_copy(update={"records": records})
 
     def outcome(self, now: datetime) -> Outcome:
-        """The Outcome of the task, as of `now` while it runs."""
         ending = self.ending or Ending(status=self.status)
         spent = self.budget.spent.model_copy(
             update={"seconds": ((self.ended_at or now) - self.started_at).total_seconds()}
@@ -267,7 +252,6 @@ class Progress(BaseModel):
 
 
 def _taken_over(planned: StepRecord, earlier: StepRecord) -> StepRecord:
-    """The record of a planned step that an earlier run completed."""
     return earlier.model_copy(update={"step": planned.step, "revision": planned.revision})
 
 

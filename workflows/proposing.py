@@ -75,11 +75,7 @@ async def last_answer(progress: Progress, catalogue: Catalogue) -> JsonValue:
 async def _take_turn(
     progress: Progress, catalogue: Catalogue, rejected: Sequence[str], *, is_last: bool = False
 ) -> Proposed:
-    """Tell the planner what is new, and return what it says.
-
-    Raises:
-        TaskEnded: it cannot be reached, cannot be told all of it, or the budget has no room for it.
-    """
+    """Tell the planner what is new, and return what it says."""
     for _ in range(1 + MAX_COMPACTIONS):
         progress.turn += 1
         spec = routing.REPLAN if progress.replanning else routing.PLAN
@@ -130,7 +126,6 @@ def _record_turn(progress: Progress, catalogue: Catalogue, proposed: Proposed) -
 
 
 def _title(progress: Progress, rejected: Sequence[str], *, is_last: bool) -> str:
-    """What a request asks for, in the timeline of the web UI."""
     is_react = progress.task.strategy == "react"
     if is_last:
         return "the budget is used up: an answer from what is there"

@@ -35,11 +35,8 @@ class Verdict(StrEnum):
 
 
 class Finding(NamedTuple):
-    """A verdict and its reason."""
-
     verdict: Verdict
     result: JsonValue = None
-    """Of the call, where it was applied."""
     because: str = ""
     """Why it cannot be told, in a few words."""
 
@@ -47,11 +44,7 @@ class Finding(NamedTuple):
 async def reconcile(
     progress: Progress, catalogue: Catalogue, record: StepRecord, fault: Fault, changed: Callable[[], None]
 ) -> Finding:
-    """Find out whether the call of `record` that ended with `fault` was applied; `changed` is called while it waits.
-
-    Raises:
-        CancelledError: the task was cancelled.
-    """
+    """Find out whether the call of `record` that ended with `fault` was applied; `changed` is called while it waits."""
     spec = catalogue.specs.get(record.kind)
     if spec is None:
         return Finding(Verdict.CANNOT_TELL, because=f"no worker knows {record.kind}")

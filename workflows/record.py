@@ -53,7 +53,6 @@ class StepRecord(BaseModel, serialize_by_alias=True, validate_by_name=True):
     place: int = 0
     """Its number in the order in which the steps of the task ended, from 1; 0 for one that has not ended."""
     kind: str
-    """The kind in use: the step's, or its fallback."""
     args: dict[str, JsonValue] | None = None
     """The arguments with resolved references; None before the step starts."""
     started: datetime | None = None
@@ -69,7 +68,6 @@ class StepRecord(BaseModel, serialize_by_alias=True, validate_by_name=True):
     was_waiting: bool = False
     """Whether it was cancelled between two activity executions, not during one."""
     undoes: str | None = None
-    """The step that it undoes."""
     outlived: bool = False
     """Whether a thread of it outlived its attempt in an earlier run of the task."""
     named: dict[str, JsonValue] = Field(default_factory=dict)
@@ -83,7 +81,6 @@ class StepRecord(BaseModel, serialize_by_alias=True, validate_by_name=True):
 
     @property
     def is_fallback(self) -> bool:
-        """Whether a fallback kind is in use."""
         return self.kind != self.step.kind
 
     @property
@@ -151,7 +148,6 @@ class FaultRecord(Fault):
     def of_step(
         cls, fault: Fault, record: StepRecord, decision: str, *, at: datetime, reconciled: str | None = None
     ) -> "FaultRecord":
-        """The record of a fault that a step met."""
         where = {"step_id": record.step.id, "revision": record.revision, "at": at}
         return cls.model_validate({**dict(fault), **where, "decision": decision, "reconciled": reconciled})
 
@@ -164,7 +160,6 @@ class UndoRecord(BaseModel, frozen=True):
     """The kind that undoes it; empty if there is none."""
     done: bool = False
     reason: str = ""
-    """Why it was not undone."""
 
 
 class Observation(BaseModel, frozen=True):
@@ -187,9 +182,7 @@ class Revision(BaseModel, frozen=True):
     refused: tuple[str, ...] = ()
     """Ids of the steps whose faults led to this plan."""
     kept: tuple[str, ...] = ()
-    """Ids of the steps that were completed before."""
     looked: tuple[str, ...] = ()
-    """Kinds of the reads that observed."""
     planner: str = ""
 
 
@@ -205,9 +198,7 @@ class Compaction(BaseModel, frozen=True):
     """A summary of the oldest turns of a conversation that was too long for the model."""
 
     turn: int
-    """The turn before which it was made."""
     turns: int
-    """How many of the oldest turns it replaces."""
     planner: str
     tokens: int
     """Of the conversation before it."""

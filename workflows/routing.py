@@ -84,8 +84,6 @@ def inspect(about: str) -> ToolSpec:
 
 @dataclass(frozen=True)
 class Route:
-    """The options of one activity execution."""
-
     activity: str
     start_to_close: timedelta
     schedule_to_close: timedelta

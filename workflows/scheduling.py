@@ -50,7 +50,6 @@ class ToolReply(NamedTuple):
     earlier: Sequence[Fault]
     """The faults of the attempts before the last one, as far as they are known."""
     taken: int
-    """Attempts that count."""
 
 
 @dataclass
@@ -84,7 +83,6 @@ class ToolCall:
 
     @property
     def missing(self) -> spending.Limit:
-        """The limit for which nothing could be reserved."""
         return spending.step_limit_reached(*self._account)
 
     async def run(self, granted: int) -> ToolReply:
@@ -116,11 +114,7 @@ async def read(
     revision: int,
     store: str | None = None,
 ) -> StepReturn | Fault:
-    """Run a read that the workflow itself needs; only a worker with this `store` may answer, where one is named.
-
-    Raises:
-        CancelledError: the task was cancelled.
-    """
+    """Run a read that the workflow itself needs; only a worker with this `store` may answer, where one is named."""
     header = CallHeader(
         key=ids.idempotency_key(id, progress.origin),
         revision=revision,
@@ -266,11 +260,7 @@ def after_lost_reply(payload: dict[str, JsonValue], fault: Fault) -> dict[str, J
 async def _run(
     spec: ToolSpec, attempts: int, payload: JsonValue, returns: type[T], *, id: str, title: str, header: CallHeader
 ) -> tuple[T | Fault, tuple[Fault, ...]]:
-    """Execute one activity: what it returned or why it failed, and the faults of the attempts before the last one.
-
-    Raises:
-        CancelledError: it was cancelled.
-    """
+    """Execute one activity: what it returned or why it failed, and the faults of the attempts before the last one."""
     route = routing.route(spec, attempts)
     try:
         with attached(header):

@@ -28,29 +28,24 @@ class Situation(BaseModel, frozen=True, serialize_by_alias=True, validate_by_nam
     now: datetime
     documents: str | None = None
     records: tuple[StepRecord, ...] = ()
-    """The steps of the task, with their results."""
     faults: tuple[FaultRecord, ...] = ()
     """The faults that led to replans, the newest last."""
     observations: tuple[Observation, ...] = ()
     """What was observed after the last of them."""
     rejected: tuple[str, ...] = ()
-    """Why the last proposal was rejected."""
     down: tuple[str, ...] = ()
-    """Kinds that the task may not use any more."""
     withheld: tuple[str, ...] = ()
     """Kinds that may not be planned, because the task has read untrusted content."""
     is_tainted: bool = False
     """Whether the task, or the conversation that it continues, has read untrusted content."""
     calls_left: int = 0
     omitted: int = 0
-    """Completed steps of a long task that are not in `records` any more."""
     strategy: Literal["plan", "react"] = "plan"
     result_schema: dict[str, JsonValue] | None = None
     continues: str | None = None
     converses: bool = False
     """Whether the planner keeps its conversation, so that this is only what is new since its last turn."""
     branch: int = 0
-    """The branch of the conversation."""
     is_last: bool = False
     """Whether the budget is used up, so that the planner must answer from what is known."""
     max_output: int | None = None
@@ -58,7 +53,6 @@ class Situation(BaseModel, frozen=True, serialize_by_alias=True, validate_by_nam
     max_lost_replies: int | None = Field(default=None, alias="may_lose")
     """Replies that earlier attempts may lose before no further request is made; None without a limit."""
     planner: str | None = None
-    """The planner, as `--planner` names it; None for the worker's own."""
     compact: int = 0
     """How many of the oldest turns to summarise; 0 for a request for a proposal."""
 

@@ -58,7 +58,6 @@ class Allowance(NamedTuple):
     """What is reserved for one request to the planner; `settle_turn` takes it back."""
 
     max_output: int | None
-    """Tokens of the reply; None for the default."""
     reserved_tokens: int
     reserved_usd: float
     is_priced: bool
@@ -219,7 +218,6 @@ def with_call_tokens(spec: ToolSpec, args: JsonValue) -> ToolSpec:
 
 
 def _input_tokens(progress: Progress, catalogue: Catalogue, new_bytes: int = 0) -> int:
-    """Estimated input tokens of the next request to the planner."""
     return (progress.context or catalogue.preamble) + math.ceil(new_bytes / BYTES_PER_TOKEN)
 
 

@@ -30,7 +30,6 @@ class Remains(BaseModel, frozen=True):
     faults: tuple[FaultRecord, ...] = ()
     """Of these steps."""
     is_tainted: bool = True
-    """Whether it read untrusted content."""
 
 
 class Task(BaseModel, frozen=True):
@@ -38,21 +37,16 @@ class Task(BaseModel, frozen=True):
 
     text: str = Field(min_length=1, max_length=16_000)
     plan: tuple[Step, ...] | None = None
-    """A hand-written plan, which becomes the first proposal."""
     plan_only: bool = False
     """Whether the task ends with that plan, so that no planner is asked unless a replan is allowed."""
     documents: str | None = None
-    """The folder of documents, below the worker's root."""
     strategy: Literal["plan", "react"] = "plan"
     limits: Limits = Limits()
     on_escalation: Literal["end", "undo"] = "end"
-    """What becomes of the effects when the task escalates."""
     planner: str | None = None
-    """The planner, as `--planner` names it; None for the worker's own."""
     allow: tuple[str, ...] = ()
     """Kinds with an effect that may be planned even after untrusted content was read."""
     result_schema: dict[str, JsonValue] | None = None
-    """The JSON schema of the answer; None for a text."""
     continues: str | None = None
     """The first run of the task whose conversation this one continues."""
     remains: Remains | None = None

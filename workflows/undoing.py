@@ -34,8 +34,6 @@ UNFINISHED = (StepStatus.FAILED, StepStatus.CANCELLED, StepStatus.RUNNING, StepS
 
 
 class Undo(BaseModel):
-    """The input of UndoWorkflow."""
-
     progress: Progress
     """The task's state, as its query `progress` tells it; `origin` is its first run."""
 
@@ -80,11 +78,7 @@ class UndoWorkflow:
 
 
 async def roll_back(progress: Progress, catalogue: Catalogue, changed: Callable[[], None]) -> None:
-    """Undo the effects of a task whose steps have ended; `progress.undo` says what became of each.
-
-    Raises:
-        CancelledError: it was cancelled.
-    """
+    """Undo the effects of a task whose steps have ended; `progress.undo` says what became of each."""
     for record in progress.with_status(StepStatus.PENDING):
         record.status = StepStatus.SKIPPED
     effects = [record for record in progress.records if record.effect is not Effect.READ and not record.undoes]
@@ -114,7 +108,6 @@ def _report_first_kind(progress: Progress, record: StepRecord) -> None:
 
 
 def _place(record: StepRecord) -> tuple[int, datetime]:
-    """The order in which steps ended."""
     # Times that this run recorded may differ on replay; those that it began with do not.
     return record.place, _ended(record)
 
@@ -162,13 +155,12 @@ async def _undo(
     companion = catalogue.specs[record.kind].undo if record.kind in catalogue.specs else None
     if companion is None or companion.kind not in catalogue.specs:
         return UndoRecord(step_id=record.step.id, reason=f"{record.kind} has no undo")
+    stays = UndoRecord(step_id=record.step.id, kind=companion.kind)
     try:
         # none may be left out: a default could undo something else
         args = {name: record.value_at(path) for name, path in companion.args.items()}
     except Unresolved as missing:
-        return UndoRecord(
-            step_id=record.step.id, kind=companion.kind, reason=f"its arguments cannot be made: {missing}"
-        )
+        return stays.model_copy(update={"reason": f"its arguments cannot be made: {missing}"})
     step = Step(id=ids.of_undo(record.step.id), kind=companion.kind, title=f"undo {record.step.id}")
     effect = catalogue.specs[companion.kind].effect
     undo = StepRecord(
@@ -178,14 +170,10 @@ async def _undo(
     await Execution(progress, catalogue, changed).run()
     if undo.status is not StepStatus.COMPLETED:
         reason = _last_fault(progress, undo).reason if undo.started else "it could not be tried"
-        return UndoRecord(step_id=record.step.id, kind=companion.kind, reason=reason)
+        return stays.model_copy(update={"reason": reason})
     # That attempt may have applied the effect after the undo; a ledger or a key would have prevented it.
     if record.effect is Effect.IDEMPOTENT and left_thread_behind(progress, record):
         reason = f"{companion.kind} was called, but an earlier attempt of {record.kind} was still running when it ended"
-        return UndoRecord(
-            step_id=record.step.id,
-            kind=companion.kind,
-            reason=f"{reason}: find out whether it applied its effect again",
-        )
+        return stays.model_copy(update={"reason": f"{reason}: find out whether it applied its effect again"})
     record.status = StepStatus.UNDONE
-    return UndoRecord(step_id=record.step.id, kind=companion.kind, done=True)
+    return stays.model_copy(update={"done": True})
