@@ -2,8 +2,8 @@
 
 import asyncio
 import time
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from enum import StrEnum
@@ -112,15 +112,20 @@ async def fetch_state(client: Client, handle: Handle) -> TaskState | None:
 
 
 async def _described(handle: Handle) -> WorkflowExecutionDescription | None:
-    try:
+    with _unless_permanent(), suppress(TimeoutError):
         async with asyncio.timeout(QUERY_TIMEOUT.total_seconds()):  # the SDK tries again for longer than people wait
             return await handle.describe()
-    except TimeoutError:
-        return None
+    return None
+
+
+@contextmanager
+def _unless_permanent() -> Iterator[None]:
+    """Suppress errors after which the server is asked again."""
+    try:
+        yield
     except RPCError as error:
         if error.status in PERMANENT:
             raise
-        return None
 
 
 async def _snapshot_of(client: Client, outcome: Outcome, seen: WorkflowExecutionDescription) -> Snapshot:
@@ -275,12 +280,9 @@ class Follower:
 
     async def _ended(self) -> Outcome | None:
         """The Outcome of a closed task; None if the server does not answer any more."""
-        try:
+        with _unless_permanent():
             return await final_outcome(self._handle)
-        except RPCError as error:
-            if error.status in PERMANENT:
-                raise
-            return None
+        return None
 
     async def _pause(self, seconds: float) -> None:
         with suppress(TimeoutError):

@@ -1,10 +1,11 @@
 """Find a task by its id, by the beginning of its id, or as the newest, and read its progress or outcome."""
 
 import asyncio
+from collections.abc import Awaitable
 from contextlib import suppress
 from datetime import timedelta
 from operator import attrgetter
-from typing import Any
+from typing import Any, TypeVar
 
 from pydantic import ValidationError
 from temporalio.client import (
@@ -24,9 +25,20 @@ from workflows.outcome import Ending, Outcome
 from workflows.progress import Progress
 from workflows.task import Task, TaskStatus
 
+T = TypeVar("T")
 Handle = WorkflowHandle[AgentWorkflow, Outcome]
 
 QUERY_TIMEOUT = timedelta(seconds=2.5)
+
+
+async def existing(answer: Awaitable[T]) -> T | None:
+    """The answer of the server; None where it does not have the workflow or the run."""
+    try:
+        return await answer
+    except RPCError as error:
+        if error.status is not RPCStatusCode.NOT_FOUND:
+            raise
+        return None
 
 
 async def final_outcome(handle: Handle) -> Outcome:
@@ -96,11 +108,8 @@ async def find_task(client: Client, id: str | None) -> Handle:
     if not id:
         raise Problem("unknown_id", "An empty id names no task", "write an id, or none for the newest task")
     handle: Handle = client.get_workflow_handle_for(AgentWorkflow.run, id)
-    try:
-        seen = await handle.describe()
-    except RPCError as error:
-        if error.status is not RPCStatusCode.NOT_FOUND:
-            raise
+    seen = await existing(handle.describe())
+    if seen is None:
         return await _by_prefix(client, id)
     if seen.workflow_type != TASK_TYPE:
         reason = f"{id!r} is no task, but a workflow of the type {seen.workflow_type!r}"

@@ -8,7 +8,7 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from client.history.reader import Reading, read_history
 from client.history.records import ONE_RUN, History
-from client.tasks import Handle
+from client.tasks import Handle, existing
 from client.workflow_task import failing
 from workflows.ids import reset_rollback_id, rollback_id
 
@@ -57,11 +57,8 @@ async def _read_earlier(client: Client, newest: History) -> None:
     while waiting:
         run = waiting.pop()
         known.add(run)
-        try:
-            history = await fetch_run(client, newest.task_id, run)
-        except RPCError as error:
-            if error.status is not RPCStatusCode.NOT_FOUND:
-                raise
+        history = await existing(fetch_run(client, newest.task_id, run))
+        if history is None:
             newest.deleted.append(run)
             continue
         waiting |= history.related - known
@@ -86,27 +83,19 @@ async def rollbacks(client: Client, id: str, first_run: str) -> list[History]:
 
 async def _runs_of(client: Client, id: str) -> list[str]:
     """All runs of a workflow that the server has, the newest also before it is listed."""
-    try:
-        newest = (await client.get_workflow_handle(id).describe()).run_id
-    except RPCError as error:
-        if error.status is not RPCStatusCode.NOT_FOUND:
-            raise
+    newest = await existing(client.get_workflow_handle(id).describe())
+    if newest is None:
         return []
     listed = set[str]()
     if not set(id) & set("'\\"):  # what would not be a plain word in the query
         listed = {one.run_id async for one in client.list_workflows(f"WorkflowId = '{id}'")}
-    return list(listed | {newest})
+    return list(listed | {newest.run_id})
 
 
 async def rollback(client: Client, id: str, ended: datetime) -> str | None:
     """How the workflow stands, in the server's word, that undoes a task since its end; None where there is none."""
-    try:
-        seen = await client.get_workflow_handle(rollback_id(id)).describe()
-    except RPCError as error:
-        if error.status is not RPCStatusCode.NOT_FOUND:
-            raise
-        return None
-    if not seen.status or seen.start_time < ended:
+    seen = await existing(client.get_workflow_handle(rollback_id(id)).describe())
+    if seen is None or not seen.status or seen.start_time < ended:
         return None
     is_older = seen.status is WorkflowExecutionStatus.COMPLETED and not await seen.memo_value(COVERS_ALL_RUNS, False)
     return ONE_RUN if is_older else seen.status.name.lower()

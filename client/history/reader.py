@@ -109,19 +109,6 @@ def _why(payload: Payload) -> str:
     return "cannot be decoded" if encoding in PLAIN else "is encrypted"
 
 
-def failing(
-    history: History, call: Call, failure: Failure, cause: BaseException | None, attempt: int
-) -> AttemptFailure:
-    """The fault that ended an attempt; `cause` is what `failure` stands for, None where that cannot be read."""
-    if cause is None and failure.HasField("timeout_failure_info"):
-        return AttemptFailure.of(Fault.of(_timed_out(failure), failure.message, source=call.kind, attempt=attempt))
-    if cause is None:
-        type = failure.application_failure_info.type
-        return AttemptFailure(failure.message, Quadrant(type) if type in set(Quadrant) else None)
-    spec = history.spec(call.kind) or ToolSpec(kind=call.kind, effect=Effect.READ)
-    return AttemptFailure.of(from_activity_error(_activity_error(call, cause), spec, attempt))
-
-
 def _timed_out(failure: Failure) -> Code:
     of = failure.timeout_failure_info.timeout_type
     return Code.WORKER_LOST if of == TimeoutType.TIMEOUT_TYPE_HEARTBEAT else Code.TIMEOUT
@@ -212,11 +199,11 @@ class Reading:
         self.history.cancels.append(self._at(event.event_id))
 
     async def _on_workflow_execution_signaled(self, event: HistoryEvent) -> None:
-        if event.workflow_execution_signaled_event_attributes.signal_name == UNDO_WHEN_CANCELLED:
+        of = event.workflow_execution_signaled_event_attributes
+        if of.signal_name == UNDO_WHEN_CANCELLED:
             self.history.undo_asked.append(self._at(event.event_id))
-        elif event.workflow_execution_signaled_event_attributes.signal_name == KNOW_EARLIER_EFFECTS:
-            payloads = event.workflow_execution_signaled_event_attributes.input.payloads
-            records = await self._payloads.value(event.event_id, "signal", payloads)
+        elif of.signal_name == KNOW_EARLIER_EFFECTS:
+            records = await self._payloads.value(event.event_id, "signal", of.input.payloads)
             known = [StepRecord.model_validate(one) for one in records] if isinstance(records, list) else []
             self.history.earlier_effects += known
 
@@ -357,7 +344,13 @@ class Reading:
         """The fault that the workflow saw, and, on the way, those of the attempts before it."""
         cause = await self._payloads.failure(event, failure)
         call.earlier = earlier(call, cause) or call.earlier
-        return failing(self.history, call, failure, cause, attempt)
+        if cause is None and failure.HasField("timeout_failure_info"):
+            return AttemptFailure.of(Fault.of(_timed_out(failure), failure.message, source=call.kind, attempt=attempt))
+        if cause is None:
+            type = failure.application_failure_info.type
+            return AttemptFailure(failure.message, Quadrant(type) if type in set(Quadrant) else None)
+        spec = self.history.spec(call.kind) or ToolSpec(kind=call.kind, effect=Effect.READ)
+        return AttemptFailure.of(from_activity_error(_activity_error(call, cause), spec, attempt))
 
 
 def _when(event: HistoryEvent) -> datetime:
