@@ -260,20 +260,10 @@ class Execution:
 
     def _complete(self, record: StepRecord, back: StepReturn) -> None:
         record.status, record.result, record.replayed = StepStatus.COMPLETED, back.result, back.replayed
-        record.unchanged = self._is_unchanged(record)
-
-    def _is_unchanged(self, record: StepRecord) -> bool:
         progress = self._progress
-        if progress.task.strategy != "react" or record.args is None:
-            return False
-        return progress.loops.note(
-            record.step.kind,
-            record.args,
-            record.result,
-            record.effect,
-            revision=record.revision,
-            changes=progress.effects,
-        )
+        if progress.task.strategy == "react" and record.args is not None:
+            made = record.step.kind, record.args, record.result, record.effect
+            record.unchanged = progress.loops.note(*made, revision=record.revision, changes=progress.effects)
 
     def _fail(self, record: StepRecord, fault: Fault, decision: Replan | Escalate) -> None:
         record.status = StepStatus.FAILED

@@ -131,7 +131,11 @@ class Grants(BaseModel):
         if self.is_tainted:
             return
         for kind in kinds:
-            self._grant(kind, specs)
+            spec = specs.get(kind)
+            while spec is not None and spec.kind not in self.kinds:
+                if spec.effect is not Effect.READ:
+                    self.kinds.append(spec.kind)
+                spec = specs.get(spec.fallback or "")
 
     def begin(self, spec: ToolSpec) -> None:
         self.is_tainted = self.is_tainted or spec.untrusted
@@ -144,13 +148,6 @@ class Grants(BaseModel):
 
     def withheld(self, specs: Iterable[ToolSpec], named: Collection[str]) -> list[str]:
         return [spec.kind for spec in specs if self.withholds(spec, named)]
-
-    def _grant(self, kind: str, specs: Mapping[str, ToolSpec]) -> None:
-        spec = specs.get(kind)
-        while spec is not None and spec.kind not in self.kinds:
-            if spec.effect is not Effect.READ:
-                self.kinds.append(spec.kind)
-            spec = specs.get(spec.fallback or "")
 
 
 def refusal(kind: str) -> str:

@@ -41,6 +41,13 @@ LONGEST_OVERTIME, OVERTIME_TIMES = 60.0, 10
 EXIT_WITHIN = timedelta(seconds=12)
 """After a worker has cancelled its calls to shut down, its process ends within this time, even if threads run."""
 
+NON_RETRYABLE = (
+    *("persistent_infrastructural", "persistent_semantic", "NotFoundError", "RuntimeError"),
+    # An attempt whose worker went silent is a loss, not an attempt of the tool, and its outcome is unknown.
+    *("TemporalTimeout:StartToClose", "TemporalTimeout:Heartbeat"),
+)
+"""Error types after which the workflow decides, instead of Temporal's retry policy."""
+
 
 @dataclass(frozen=True)
 class Profile:
@@ -105,7 +112,7 @@ def route(spec: ToolSpec, attempts: int) -> Route:
             backoff_coefficient=2.0,
             maximum_interval=timedelta(seconds=profile.cap),
             maximum_attempts=attempts,
-            non_retryable_error_types=_never_again(),
+            non_retryable_error_types=NON_RETRYABLE,
         ),
     )
 
@@ -161,10 +168,3 @@ def loss_wait(losses: int) -> float:
 def missing_tool_wait(waits: int) -> float:
     """Seconds to wait for a worker that knows the kind: 1 s, doubling to 15 s."""
     return float(min(15, 2 ** min(waits, 10)))
-
-
-def _never_again() -> list[str]:
-    """Error types after which the workflow decides, instead of Temporal's retry policy."""
-    # An attempt whose worker went silent is a loss, not an attempt of the tool, and its outcome is unknown.
-    silent = ["TemporalTimeout:StartToClose", "TemporalTimeout:Heartbeat"]
-    return ["persistent_infrastructural", "persistent_semantic", "NotFoundError", "RuntimeError", *silent]
