@@ -4,6 +4,7 @@ import asyncio
 import os
 import platform
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from itertools import accumulate
 from pathlib import Path
@@ -15,9 +16,9 @@ from sqlalchemy.engine import Connection
 from sqlalchemy.ext.asyncio import AsyncEngine
 from temporalio import activity, service
 from temporalio.api.common.v1 import Payload, WorkflowExecution
-from temporalio.api.enums.v1 import WorkflowExecutionStatus
 from temporalio.api.workflowservice.v1 import DescribeWorkflowExecutionRequest
 from temporalio.client import Client
+from temporalio.client import WorkflowExecutionStatus as Status
 from temporalio.converter import StorageDriver, StorageDriverClaim, StorageDriverRetrieveContext
 from temporalio.service import RPCError, RPCStatusCode
 
@@ -55,7 +56,6 @@ from workflows.inspect import (
     ToolsInquiry,
     TranscriptFindings,
     TranscriptInquiry,
-    TurnCard,
     WorkerCard,
     WorkerFindings,
     WorkerInquiry,
@@ -71,35 +71,30 @@ WRITTEN = frozenset({"state", "workspace"})
 """The folders that the worker writes to; it only reads the others."""
 
 
+@dataclass(frozen=True)
 class Host:
     """The process of a worker: its places, keys and versions."""
 
-    def __init__(
-        self,
-        engine: AsyncEngine,
-        folders: Mapping[str, Path | None],
-        keys: Mapping[str, bool],
-        version: str,
-        datasources: Iterable[AsyncEngine] = (),
-    ) -> None:
-        """`engine` is the store, which may be among the datasources; `keys` says by name which keys are set."""
-        self._engine = engine
-        self._datasources = tuple(one for one in datasources if one is not engine)
-        self._folders = {name: path.absolute() if path else None for name, path in folders.items()}
-        self._keys = dict(keys)
-        self._version = version
+    engine: AsyncEngine
+    """The store."""
+    folders: Mapping[str, Path | None]
+    keys: Mapping[str, bool]
+    """By name, which keys are set."""
+    version: str
+    datasources: Iterable[AsyncEngine] = ()
+    """The store may be among them."""
 
     async def card(self) -> WorkerCard:
         """The state of the worker; takes at most about LOOK_SECONDS."""
-        store = _database("store", self._engine, {**REPLAN_TABLES.tables, **metadata.tables})
-        datasources = (_database("datasource", engine, LEDGERS) for engine in self._datasources)
-        checks = [store, *datasources, *(_folder(name, path) for name, path in self._folders.items())]
+        store = _database("store", self.engine, {**REPLAN_TABLES.tables, **metadata.tables})
+        datasources = (_database("datasource", one, LEDGERS) for one in self.datasources if one is not self.engine)
+        checks = [store, *datasources, *(_folder(name, path) for name, path in self.folders.items())]
         return WorkerCard(
-            version=self._version,
+            version=self.version,
             python=platform.python_version(),
             sdk=service.__version__,
             places=tuple(await asyncio.gather(*checks)),
-            keys=self._keys,
+            keys=dict(self.keys),
             clock=datetime.now(UTC),
             server_clock=activity.info().started_time,
         )
@@ -132,6 +127,7 @@ def _missing(connection: Connection, tables: Collection[str]) -> list[str]:
 async def _folder(name: str, path: Path | None) -> Place:
     if path is None:
         return Place(name=name, where=None)
+    path = path.absolute()  # noqa: ASYNC240  # it only asks for the current folder
     mode = os.R_OK | os.X_OK | (os.W_OK if name in WRITTEN else 0)
     try:
         async with asyncio.timeout(LOOK_SECONDS):
@@ -147,15 +143,7 @@ def _problem_of(path: Path, is_there: Callable[[Path], bool], mode: int) -> str 
     return None if os.access(path, mode) else f"the worker may not {'write' if mode & os.W_OK else 'read'} there"
 
 
-CLOSED = frozenset(
-    {
-        WorkflowExecutionStatus.WORKFLOW_EXECUTION_STATUS_COMPLETED,
-        WorkflowExecutionStatus.WORKFLOW_EXECUTION_STATUS_FAILED,
-        WorkflowExecutionStatus.WORKFLOW_EXECUTION_STATUS_CANCELED,
-        WorkflowExecutionStatus.WORKFLOW_EXECUTION_STATUS_TERMINATED,
-        WorkflowExecutionStatus.WORKFLOW_EXECUTION_STATUS_TIMED_OUT,
-    }
-)
+CLOSED = frozenset({Status.COMPLETED, Status.FAILED, Status.CANCELED, Status.TERMINATED, Status.TIMED_OUT})
 """A task with any other status, also one that only a newer server has, may need its payloads."""
 MARGIN = timedelta(hours=1)
 """Nothing younger is pruned: clocks differ, and a task that has just closed may be reset or undone."""
@@ -165,42 +153,24 @@ MAX_PAGE = 1024 * 1024
 """Bytes of the turns in one answer; the server's limit is 2 MB."""
 
 
+@dataclass(frozen=True)
 class Inspector:
-    """Answers inquiries."""
+    """Answers inquiries about a worker with these kinds and the planner of this name."""
 
-    def __init__(
-        self,
-        kinds: Mapping[str, Kind],
-        planner: str,
-        host: Host,
-        vault: Vault,
-        ledgers: Iterable[AsyncEngine],
-        buckets: Sequence[StorageDriver] = (),
-        *,
-        transcript: Transcript | None = None,
-        left_out: Iterable[str] = (),
-        converses: bool = False,
-        price: Price | None = None,
-    ) -> None:
-        """Answer for a worker with these kinds and the planner of this name.
-
-        Its payloads are in `vault` and `buckets`, its effects in `ledgers`, its conversations in `transcript`.
-        `left_out` are kinds that it would have with a model; `converses` says whether the planner is a model, and
-        `price` what the planner's tokens cost.
-        """
-        self._kinds = kinds
-        self._planner = planner
-        self._host = host
-        self._vault = vault
-        self._ledgers = tuple(ledgers)
-        self._transcript = transcript
-        self._left_out = tuple(left_out)
-        self._converses = converses
-        self._price = price
-        self._drivers = {driver.name(): driver for driver in (vault, *buckets)}
-
-    def activities(self) -> list[Callable[..., Any]]:
-        return [self.inspect]
+    kinds: Mapping[str, Kind]
+    planner: str
+    host: Host
+    vault: Vault
+    ledgers: Iterable[AsyncEngine]
+    buckets: Sequence[StorageDriver] = ()
+    """Where payloads are that are not in the vault."""
+    transcript: Transcript | None = None
+    left_out: Sequence[str] = ()
+    """Kinds that it would have with a model."""
+    converses: bool = False
+    """Whether the planner is a model."""
+    price: Price | None = None
+    """What the planner's tokens cost."""
 
     @activity.defn(name=routing.INSPECT.kind)
     async def inspect(self, inquiry: InquiryInput) -> Findings:
@@ -209,17 +179,24 @@ class Inspector:
             match question:
                 case ToolsInquiry() | PlanInquiry():  # a plan is drafted by the workflow
                     kind = question.kind if isinstance(question, ToolsInquiry) else None
-                    return ToolsFindings(planner=self._planner, tools=self._tools(kind), left_out=self._left_out)
+                    return ToolsFindings(planner=self.planner, tools=self._tools(kind), left_out=tuple(self.left_out))
                 case WorkerInquiry():
-                    return await self._worker()
+                    return WorkerFindings(
+                        planner=self.planner,
+                        tools=self._tools(),
+                        left_out=tuple(self.left_out),
+                        worker=await self.host.card(),
+                        converses=self.converses,
+                        price=self.price,
+                    )
                 case PayloadInquiry():
                     payload = await self._payload(question.driver, question.claim)
-                    return PayloadFindings(planner=self._planner, payload=payload)
+                    return PayloadFindings(planner=self.planner, payload=payload)
                 case ClaimsInquiry():
-                    return ClaimsFindings(planner=self._planner, lacks=await self._lacks(question.claims))
+                    return ClaimsFindings(planner=self.planner, lacks=await self._lacks(question.claims))
                 case PruneInquiry():
                     pruned = await self._pruned(question.older_than, question.after, question.by)
-                    return PruneFindings(planner=self._planner, pruned=pruned)
+                    return PruneFindings(planner=self.planner, pruned=pruned)
                 case EffectsInquiry():
                     return await self._effects(question.task_id)
                 case TranscriptInquiry():
@@ -227,39 +204,25 @@ class Inspector:
                 case unreachable:
                     assert_never(unreachable)
 
-    async def _worker(self) -> WorkerFindings:
-        return WorkerFindings(
-            planner=self._planner,
-            tools=self._tools(),
-            left_out=self._left_out,
-            worker=await self._host.card(),
-            converses=self._converses,
-            price=self._price,
-        )
-
     def _tools(self, kind: str | None = None) -> tuple[ToolCard, ...]:
-        return tuple(_card(one) for name, one in self._kinds.items() if kind in (None, name))
+        return tuple(_card(one) for name, one in self.kinds.items() if kind in (None, name))
 
     async def _pruned(self, older_than: datetime | None, after: str, by: str) -> Pruned:
-        """Delete payloads and conversations of the next MAX_TASKS tasks after `after`.
-
-        Raises:
-            NeedsPerson: an older console asks, which would delete what open tasks need.
-        """
-        if older_than is None:
+        """Delete payloads and conversations of the next MAX_TASKS tasks after `after`."""
+        if older_than is None:  # an older console asks, which would delete what open tasks need
             raise NeedsPerson("This console does not say which payloads to delete: update it to the worker's version.")
         before = min(older_than, datetime.now(UTC) - MARGIN)
-        with_turns = await self._transcript.tasks(before, after, MAX_TASKS) if self._transcript else []
-        ids = {*await self._vault.tasks(before, after, MAX_TASKS), *with_turns}
+        with_turns = await self.transcript.tasks(before, after, MAX_TASKS) if self.transcript else []
+        ids = {*await self.vault.tasks(before, after, MAX_TASKS), *with_turns}
         chosen = sorted(ids)[:MAX_TASKS]
         over = await _over(activity.client(), chosen)
-        pruned = await self._vault.prune(over, before, by)
-        turns, ownerless = 0, await self._vault.ownerless(before)
-        if self._transcript:
+        pruned = await self.vault.prune(over, before, by)
+        turns, ownerless = 0, await self.vault.ownerless(before)
+        if self.transcript:
             ended = {*over.closed, *over.gone} & set(with_turns)
             continued = await _continued(activity.client()) if ended else ()
-            turns = await self._transcript.prune(ended, before, continued)
-            ownerless += await self._transcript.ownerless(before)
+            turns = await self.transcript.prune(ended, before, continued)
+            ownerless += await self.transcript.ownerless(before)
         found = {
             "turns": turns,
             "after": chosen[-1] if len(ids) >= MAX_TASKS else None,
@@ -270,11 +233,11 @@ class Inspector:
 
     async def _lacks(self, claims: Sequence[Claim]) -> str:
         """Why a payload cannot be fetched, for the first such claim; empty if all can."""
-        in_vault = [StorageDriverClaim(claim.data) for claim in claims if claim.driver == self._vault.name()]
-        if missing := await self._vault.lacks(in_vault):
+        in_vault = [StorageDriverClaim(claim.data) for claim in claims if claim.driver == self.vault.name()]
+        if missing := await self.vault.lacks(in_vault):
             return missing
         for claim in claims:
-            if claim.driver != self._vault.name():
+            if claim.driver != self.vault.name():
                 try:
                     await self._fetched(claim.driver, claim.data)
                 except NeedsPerson as missing:
@@ -283,7 +246,7 @@ class Inspector:
 
     async def _effects(self, task: str) -> EffectsFindings:
         found, unread = list[Mapping[str, Any]](), list[Place]()
-        for engine in self._ledgers:
+        for engine in self.ledgers:
             try:
                 async with transaction(reading(engine)) as tx:
                     found += await effects_of(tx, task)
@@ -291,13 +254,14 @@ class Inspector:
                 problem = classify(error).reason.rstrip(".")
                 unread.append(Place(name="ledger", where=spoken(engine.url), problem=problem))
         cards = [EffectCard.model_validate(effect) for effect in sorted(found, key=lambda effect: effect["at"])]
-        return EffectsFindings(planner=self._planner, effects=tuple(cards), unread=tuple(unread))
+        return EffectsFindings(planner=self.planner, effects=tuple(cards), unread=tuple(unread))
 
     async def _turns(self, run: str, skip: int) -> TranscriptFindings:
         """The transcript without its first `skip` turns, as far as it fits into one answer."""
-        cards = (await self._transcript.cards(run))[skip:] if self._transcript else ()
-        page = _page(cards)
-        return TranscriptFindings(planner=self._planner, transcript=tuple(page), more=len(page) < len(cards))
+        cards = (await self.transcript.cards(run))[skip:] if self.transcript else ()
+        sizes = accumulate(len(card.model_dump_json().encode()) for card in cards)
+        page = cards[: max(1, sum(size <= MAX_PAGE for size in sizes))]
+        return TranscriptFindings(planner=self.planner, transcript=tuple(page), more=len(page) < len(cards))
 
     async def _payload(self, driver: str, claim: dict[str, str]) -> JsonValue:
         payload = await self._fetched(driver, claim)
@@ -307,27 +271,20 @@ class Inspector:
         return value
 
     async def _fetched(self, driver: str, claim: dict[str, str]) -> Payload:
-        """A payload in external storage.
-
-        Raises:
-            NeedsPerson: it is not there.
-        """
-        if driver not in self._drivers:
+        """A payload in external storage; raises NeedsPerson if it is not there."""
+        drivers = {one.name(): one for one in (self.vault, *self.buckets)}
+        if driver not in drivers:
             raise NeedsPerson(f"This worker has no storage {driver!r}: start a worker with it.")
         try:
-            [payload] = await self._drivers[driver].retrieve(
-                StorageDriverRetrieveContext(), [StorageDriverClaim(claim)]
-            )
+            [payload] = await drivers[driver].retrieve(StorageDriverRetrieveContext(), [StorageDriverClaim(claim)])
         except (PayloadLost, RuntimeError, ValueError) as lost:  # the SDK's S3 driver raises the last two
             raise NeedsPerson(str(lost)) from lost
         return payload
 
 
 async def _over(client: Client, tasks: Sequence[str]) -> EndedTasks:
-    """Those of the tasks that have no open run and are not being undone.
-
-    Each workflow is asked for: a list of open workflows is about a second old.
-    """
+    """Those of the tasks that have no open run and are not being undone."""
+    # Each workflow is asked for: a list of open workflows is about a second old.
     own = await asyncio.gather(*(_is_open(client, task) for task in tasks))
     undone = await asyncio.gather(*(_is_open(client, rollback_id(task)) for task in tasks))
     before = await asyncio.gather(*(_is_open(client, reset_rollback_id(task)) for task in tasks))
@@ -348,7 +305,7 @@ async def _is_open(client: Client, id: str) -> bool | None:
         if error.status is not RPCStatusCode.NOT_FOUND:
             raise
         return None
-    return seen.workflow_execution_info.status not in CLOSED
+    return int(seen.workflow_execution_info.status) not in CLOSED
 
 
 async def _continued(client: Client) -> set[str]:
@@ -356,12 +313,6 @@ async def _continued(client: Client) -> set[str]:
     rows = client.list_workflows("WorkflowType = 'AgentWorkflow' AND ExecutionStatus = 'Running'")
     found = [(await row.memo()).get(CONTINUES_MEMO) async for row in rows]
     return {str(run) for run in found if run}
-
-
-def _page(cards: Sequence[TurnCard]) -> Sequence[TurnCard]:
-    """The first cards that fit into an answer, at least one."""
-    sizes = accumulate(len(card.model_dump_json().encode()) for card in cards)
-    return cards[: max(1, sum(size <= MAX_PAGE for size in sizes))]
 
 
 def _card(kind: Kind) -> ToolCard:

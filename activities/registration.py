@@ -30,51 +30,30 @@ from activities.toolbox.resources import Resources
 
 
 class Options(Protocol):
-    """The options of a worker that count here; `Settings` has them."""
+    """The fields of `runtime.settings.Settings` that are read here."""
 
     @property
-    def planner(self) -> str | None:
-        """As `--planner` takes it."""
-
+    def planner(self) -> str | None: ...
     @property
-    def base_url(self) -> str | None:
-        """As `--base-url` takes it."""
-
+    def base_url(self) -> str | None: ...
     @property
-    def tools(self) -> Sequence[Path]:
-        """The tools files."""
-
+    def tools(self) -> Sequence[Path]: ...
     @property
-    def breaks(self) -> Sequence[str]:
-        """As `--break` takes them."""
-
+    def breaks(self) -> Sequence[str]: ...
     @property
-    def state(self) -> Path:
-        """The folder of the embedded store."""
-
+    def state(self) -> Path: ...
     @property
-    def store(self) -> str | None:
-        """The URL of the store; None for the embedded one."""
-
+    def store(self) -> str | None: ...
     @property
-    def documents_root(self) -> Path | None:
-        """The root of the folders that tasks may search."""
-
+    def documents_root(self) -> Path | None: ...
     @property
-    def workspace_root(self) -> Path | None:
-        """The root below which each task gets a folder to write in."""
-
+    def workspace_root(self) -> Path | None: ...
     @property
-    def allow_hosts(self) -> Sequence[str]:
-        """As `--allow-host` takes them."""
-
+    def allow_hosts(self) -> Sequence[str]: ...
     @property
-    def allow_requests(self) -> Sequence[str]:
-        """As `--allow-request` takes them."""
-
+    def allow_requests(self) -> Sequence[str]: ...
     @property
-    def http_headers(self) -> Sequence[str]:
-        """As `--http-header` takes them."""
+    def http_headers(self) -> Sequence[str]: ...
 
 
 @dataclass(frozen=True)
@@ -97,9 +76,8 @@ class Abilities:
         """
         selection = PlannerSelection(options.planner, environment, options.base_url, prices)
         has_model = selection.step_model is not None
-        registry = Registry(
-            load_all(options.tools), builtin=builtin.tools(has_model=has_model), demo=demo, has_model=has_model
-        )
+        offered = builtin.tools(has_model=has_model)
+        registry = Registry(load_all(options.tools), builtin=offered, demo=demo, has_model=has_model)
         faults = FaultInjection(options.breaks, {name: kind.spec for name, kind in registry.items()})
         return cls(selection, registry, faults, environment)
 
@@ -157,8 +135,8 @@ class WorkerParts:
         boundary = Boundary(self.resources, faults, store=self.store_id, ledgers=self.databases)
         return [
             *planning.activities(),
-            *EffectFinder(self.databases, self.store_id).activities(),
-            *inspector.activities(),
+            EffectFinder(self.databases, self.store_id).find_effect,
+            inspector.inspect,
             *boundary.activities(registry),
         ]
 

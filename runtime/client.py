@@ -90,7 +90,10 @@ async def connect(
     settings["target_host"] = address or settings.get("target_host") or DEFAULT_ADDRESS
     settings["namespace"] = namespace or settings.get("namespace") or DEFAULT_NAMESPACE
     client = await _dial(settings, interceptors, runtime)
-    await _require_namespace(client, settings["target_host"])
+    try:
+        await namespace_id(client)
+    except RPCError as error:
+        raise _refused(error.status, client.namespace, settings["target_host"]) from error
     return client
 
 
@@ -144,15 +147,8 @@ async def _dial(
 
 def _translated(text: str, address: str) -> NotConnected:
     """What the text of the SDK's core says, by the first mark in it."""
-    for mark, failure in _failures(address).items():
-        if mark in text:
-            return failure
-    return Unreachable(f"No Temporal server answers at {address}", START_ONE)
-
-
-def _failures(address: str) -> dict[str, NotConnected]:
     refused = Unreachable(f"The server at {address} refuses these credentials", CHECK_CREDENTIALS)
-    return {
+    failures = {
         "dns error": Unreachable(f"The host name in {address} is not known", "correct TEMPORAL_ADDRESS or --address"),
         "ParseError": Misconfigured("The TLS certificate or key is not PEM text", "check the profile's TLS settings"),
         "InvalidContentType": Unreachable(f"{address} answers, but without TLS", "set TEMPORAL_TLS=false"),
@@ -166,14 +162,8 @@ def _failures(address: str) -> dict[str, NotConnected]:
             f"What answers at {address} is no Temporal server, or wants TLS", "check the port, or set TEMPORAL_TLS=true"
         ),
     }
-
-
-async def _require_namespace(client: Client, address: str) -> None:
-    request = DescribeNamespaceRequest(namespace=client.namespace)
-    try:
-        await client.workflow_service.describe_namespace(request, timeout=RPC_TIMEOUT)
-    except RPCError as error:
-        raise _refused(error.status, client.namespace, address) from error
+    nothing = Unreachable(f"No Temporal server answers at {address}", START_ONE)
+    return next((failure for mark, failure in failures.items() if mark in text), nothing)
 
 
 def _refused(status: RPCStatusCode, namespace: str, address: str) -> Unreachable:
@@ -193,9 +183,9 @@ async def register_search_attributes(client: Client, attributes: Mapping[str, st
     wanted = {name: VALUE_TYPES[kind] for name, kind in attributes.items()}
     try:
         present = await _attributes(client)
-        missing = {name: kind for name, kind in wanted.items() if name not in present}
-        if missing:
-            await _add(client, missing)
+        if missing := {name: kind for name, kind in wanted.items() if name not in present}:
+            request = AddSearchAttributesRequest(namespace=client.namespace, search_attributes=missing)
+            await client.operator_service.add_search_attributes(request, timeout=RPC_TIMEOUT)
             present = await _attributes(client)
     except RPCError as error:
         if error.status not in REFUSALS:
@@ -207,8 +197,3 @@ async def register_search_attributes(client: Client, attributes: Mapping[str, st
 async def _attributes(client: Client) -> dict[str, IndexedValueType.ValueType]:
     request = ListSearchAttributesRequest(namespace=client.namespace)
     return dict((await client.operator_service.list_search_attributes(request, timeout=RPC_TIMEOUT)).custom_attributes)
-
-
-async def _add(client: Client, attributes: Mapping[str, IndexedValueType.ValueType]) -> None:
-    request = AddSearchAttributesRequest(namespace=client.namespace, search_attributes=attributes)
-    await client.operator_service.add_search_attributes(request, timeout=RPC_TIMEOUT)

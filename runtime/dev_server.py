@@ -13,7 +13,7 @@ import subprocess
 import sys
 import time
 from collections.abc import AsyncIterator, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
@@ -131,11 +131,12 @@ class DevServer:
     async def start(self) -> None:
         """Start it and return when it serves its namespace. Raises ServerUnavailable."""
         await self.stop()
-        async with AsyncExitStack() as undo:
-            self._process = _spawn(self.spec, self._binary)
-            undo.push_async_callback(self.stop)
+        self._process = _spawn(self.spec, self._binary)
+        try:
             await self._until_ready(self._process)
-            undo.pop_all()
+        except BaseException:
+            await self.stop()
+            raise
 
     async def stop(self) -> None:
         if self._process:
@@ -144,7 +145,9 @@ class DevServer:
 
     async def _until_ready(self, process: subprocess.Popen[bytes]) -> None:
         deadline = time.monotonic() + START_SECONDS
-        while not await _prepared(self.spec):
+        while True:
+            with suppress(NotConnected):
+                return await _prepare(self.spec)
             if process.poll() is not None:
                 raise ServerUnavailable(
                     f"The Temporal server ended while it started ({last_line(self.spec.log)}): look into"
@@ -168,7 +171,7 @@ def _spawn(spec: ServerSpec, binary: Path) -> subprocess.Popen[bytes]:
 
 def _require_free(ip: str, port: int) -> None:
     try:
-        _listen(ip, port).close()
+        socket.create_server((ip, port)).close()
     except OSError as error:
         raise ServerUnavailable(
             f"Port {port} on {ip} cannot be used for a Temporal server ({os.strerror(error.errno or 0)}), perhaps"
@@ -190,22 +193,10 @@ def _locked(spec: ServerSpec) -> IO[bytes]:
     return lock
 
 
-async def _prepared(spec: ServerSpec) -> bool:
-    try:
-        await _prepare(spec)
-    except NotConnected:
-        return False
-    return True
-
-
 async def _prepare(spec: ServerSpec) -> None:
     client = await connect(address=spec.address, namespace=spec.namespace, plain=True)
     # Not by --search-attribute: the server reads that flag only when it makes a new database.
     await register_search_attributes(client, spec.attributes)
-
-
-def _listen(ip: str, port: int) -> socket.socket:
-    return socket.create_server((ip, port))
 
 
 def free_port() -> int:

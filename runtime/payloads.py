@@ -38,7 +38,6 @@ READ_BY_CLIENTS = (Outcome, Progress, Findings, Catalogue, Proposed)
 """The models that clients without external storage read; each is small enough for the server by itself."""
 INLINE = "replan-inline"
 """The metadata key of a payload that stays in the history."""
-S3_PACKAGES = 'pip install "temporalio[aioboto3]"'
 
 
 class PayloadPruned(RuntimeError):
@@ -76,11 +75,9 @@ def _readable(payload: Payload, hint: Any) -> Payload:
 
 
 class FailureConverter(DefaultFailureConverter):
-    """Leaves the stack trace out of every ApplicationError.
+    """Leaves the stack trace out of every ApplicationError; an unexpected exception keeps it."""
 
-    Its Fault or Outcome says everything; the trace would add 1.5 KB to each attempt, always with the same lines of
-    Replan and with paths of the machine. An unexpected exception keeps its trace.
-    """
+    # Its Fault or Outcome says everything; the trace would add 1.5 KB and paths of the machine to each attempt.
 
     def to_failure(self, exception: BaseException, payload_converter: AnyPayloadConverter, failure: Failure) -> None:
         super().to_failure(exception, payload_converter, failure)
@@ -122,6 +119,6 @@ async def s3(url: str) -> AsyncIterator[StorageDriver]:
         from temporalio.contrib.aws.s3driver import S3StorageDriver
         from temporalio.contrib.aws.s3driver.aioboto3 import new_aioboto3_client
     except ImportError as error:
-        raise BadSetting(f"--payloads needs {error.name}: {S3_PACKAGES}.") from error
+        raise BadSetting(f'--payloads needs {error.name}: pip install "temporalio[aioboto3]".') from error
     async with aioboto3.Session().client("s3") as client:
         yield S3StorageDriver(new_aioboto3_client(client), parts.netloc)

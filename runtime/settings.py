@@ -155,15 +155,14 @@ def with_settings(main: Callable[[Settings], None]) -> Callable[..., None]:
         main(Settings(**{name: value for name, value in options.items() if value is not None}))
 
     command.__doc__ = main.__doc__
-    command.__signature__ = inspect.Signature(  # type: ignore[attr-defined]  # what Typer reads instead of the code's
-        [
-            inspect.Parameter(
-                one.name,
-                inspect.Parameter.KEYWORD_ONLY,
-                default=None if one.default is MISSING else one.default,
-                annotation=one.type,
-            )
-            for one in fields(Settings)
-        ]
-    )
+    given = [
+        inspect.Parameter(
+            one.name,
+            inspect.Parameter.KEYWORD_ONLY,
+            default=None if one.default is MISSING else one.default,
+            annotation=one.type,
+        )
+        for one in fields(Settings)
+    ]
+    command.__signature__ = inspect.Signature(given)  # type: ignore[attr-defined]  # what Typer reads
     return command

@@ -21,7 +21,9 @@ def configure(style: LogStyle | None = None) -> None:
         structlog.stdlib.add_log_level,
         structlog.processors.TimeStamper(fmt="iso", utc=True),
     ]
-    last: Processor = structlog.processors.JSONRenderer() if chosen is LogStyle.JSON else _console()
+    last: Processor = structlog.processors.JSONRenderer()
+    if chosen is LogStyle.TEXT:
+        last = structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty(), pad_event_to=8)
     formatter = structlog.stdlib.ProcessorFormatter(
         foreign_pre_chain=[
             *first,
@@ -44,19 +46,11 @@ def configure(style: LogStyle | None = None) -> None:
         wrapper_class=structlog.stdlib.BoundLogger,
         cache_logger_on_first_use=True,
     )
-    _quiet()
-
-
-def _quiet() -> None:
-    """Silence lines of every call, and those of which the boundary logs a better one without values."""
+    # Not a line for every call, nor those of which the boundary logs a better one without values.
     workflow.logger.workflow_info_on_message = False
     activity.logger.activity_info_on_message = False
     for name in ("temporalio.activity", "httpx", "httpx2", "aiosqlite", "alembic"):
         logging.getLogger(name).setLevel(logging.ERROR)
-
-
-def _console() -> Processor:
-    return structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty(), pad_event_to=8)
 
 
 def _name_task(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:

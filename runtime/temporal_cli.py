@@ -44,33 +44,24 @@ async def find_cli(say: Say) -> Path:
 
     `say` is called with a line about each slow step. Raises ServerUnavailable.
     """
-    return _named() or _on_path() or _cached() or await _fetched(say)
+    return _installed() or await _fetched(say)
 
 
-def _named() -> Path | None:
+def _installed() -> Path | None:
     name = os.environ.get(VARIABLE)
-    if not name:
-        return None
-    found = shutil.which(name)
-    if found is None:
+    found = shutil.which(name or "temporal")
+    if name and found is None:
         raise ServerUnavailable(
             f"{VARIABLE} names {name!r}, where no program is: correct it, or unset it to let Replan find one."
         )
-    return Path(found).absolute()
-
-
-def _on_path() -> Path | None:
-    found = shutil.which("temporal")
-    return Path(found).absolute() if found else None
+    if found is not None:
+        return Path(found).absolute()
+    return cached_binary() if os.access(cached_binary(), os.X_OK) else None
 
 
 def cached_binary() -> Path:
     """Where the downloaded or built binary is kept, in the user's cache folder."""
     return user_cache_path("replan") / f"temporal-{VERSION}"
-
-
-def _cached() -> Path | None:
-    return cached_binary() if os.access(cached_binary(), os.X_OK) else None
 
 
 async def _fetched(say: Say) -> Path:

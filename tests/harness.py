@@ -114,7 +114,7 @@ async def staged(
         resources = Resources(engine, http, folder, model=model, price=price)
         boundary = Boundary(resources, store=store, ledgers=datasources)
         finder = EffectFinder(datasources, store)
-        activities = [*planning.activities(), *finder.activities(), *boundary.activities(registry), *extra]
+        activities = [*planning.activities(), finder.find_effect, *boundary.activities(registry), *extra]
         async with worker(client, name, activities, workflow, jitter):
             yield Stage(client, name)
     await engine.dispose()

@@ -54,23 +54,17 @@ BY_WORDS: Mapping[str, Row] = {
     "prompt is too long": model_api.TOO_LONG,
     "exceed context limit": model_api.TOO_LONG,
 }
-"""A part of the message of a 400 without a code, which is compared and never quoted."""
+"""By a part of the message of a 400 without a code."""
 
 
 def _status(error: anthropic.APIStatusError) -> Fault:
-    row = BY_CODE.get(error.error_code or "") or BY_TYPE.get(error.type or "") or _by_words(error)
-    if row is model_api.BROKEN:  # `api_error` is also the type of what has a status of its own
-        row = model_api.by_status(error.status_code) if error.status_code >= 500 else row
-    return model_api.fault(PROVIDER, row or model_api.by_status(error.status_code), error)
-
-
-def _by_words(error: anthropic.APIStatusError) -> Row | None:
-    said = str(error.api_message or "").lower() if error.status_code == 400 else ""
-    return next((row for words, row in BY_WORDS.items() if words in said), None)
+    by_words = model_api.by_words(BY_WORDS, error.api_message, error.status_code)
+    row = BY_CODE.get(error.error_code or "") or BY_TYPE.get(error.type or "") or by_words
+    return model_api.by_status(PROVIDER, row, error, error.status_code)
 
 
 def _always(row: Row) -> Entry:
-    return lambda error: model_api.fault(PROVIDER, row, error)
+    return model_api.always(PROVIDER, row)
 
 
 TABLE: Table = {

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 import httpx2
 
 from activities.borders.http import is_unsent, seconds
+from activities.borders.table import Entry
 from workflows.faults import QUADRANT, Code, Fault
 
 Row = tuple[Code, str]
@@ -65,9 +66,22 @@ STATUS: Mapping[int, Row] = {
 """Other 5xx are `server_error`; every other status is a mistake of Replan's request."""
 
 
-def by_status(status: int) -> Row:
-    """The row of a status, if nothing else is known."""
-    return STATUS.get(status) or (BROKEN if status >= 500 else OURS)
+def always(provider: str, row: Row) -> Entry:
+    """An entry with the same row for every exception of its class."""
+    return lambda error: fault(provider, row, error)
+
+
+def by_words(rows: Mapping[str, Row], message: object, status: int) -> Row | None:
+    """The row whose words a 400 has in its message, which is compared and never quoted."""
+    said = str(message or "").lower() if status == 400 else ""
+    return next((row for words, row in rows.items() if words in said), None)
+
+
+def by_status(provider: str, row: Row | None, error: Exception, status: int) -> Fault:
+    """The fault of a response: by `row` if its error code is known, else by its status."""
+    if row is None or (row is BROKEN and status >= 500):  # BROKEN is also the code of what has a status of its own
+        row = STATUS.get(status) or (BROKEN if status >= 500 else OURS)
+    return fault(provider, row, error)
 
 
 def fault(provider: str, row: Row, error: Exception) -> Fault:

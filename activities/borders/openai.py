@@ -36,28 +36,21 @@ BY_CODE: Mapping[str, Row] = {
 }
 """By `error.code`, and by `error.type` where that is not known."""
 
-
 BY_WORDS: Mapping[str, Row] = {
     "use /v1/responses": model_api.NO_TOOLS,
     "maximum context length": model_api.TOO_LONG,
 }
-"""A part of the message of a 400 whose code says too little, which is compared and never quoted."""
+"""By a part of the message of a 400 whose code says too little."""
 
 
 def _status(error: openai.APIStatusError) -> Fault:
-    row = BY_CODE.get(error.code or "") or _by_words(error) or BY_CODE.get(error.type or "")
-    if row is model_api.BROKEN:  # also the code of what has a status of its own
-        row = model_api.by_status(error.status_code) if error.status_code >= 500 else row
-    return model_api.fault(PROVIDER, row or model_api.by_status(error.status_code), error)
-
-
-def _by_words(error: openai.APIStatusError) -> Row | None:
-    said = error.message.lower() if error.status_code == 400 else ""
-    return next((row for words, row in BY_WORDS.items() if words in said), None)
+    by_words = model_api.by_words(BY_WORDS, error.message, error.status_code)
+    row = BY_CODE.get(error.code or "") or by_words or BY_CODE.get(error.type or "")
+    return model_api.by_status(PROVIDER, row, error, error.status_code)
 
 
 def _always(row: Row) -> Entry:
-    return lambda error: model_api.fault(PROVIDER, row, error)
+    return model_api.always(PROVIDER, row)
 
 
 TABLE: Table = {

@@ -62,7 +62,7 @@ class Boundary:
         """
         self._resources = resources
         self._faults = faults or FaultInjection((), {})
-        self._effects = Effects(resources.engine, store, ledgers)
+        self._effects = Effects(resources.engine, store, tuple(ledgers) or (resources.engine,))
         self.threads = Threads()
         self._late_calls = set[asyncio.Task[None]]()
 

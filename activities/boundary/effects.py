@@ -1,8 +1,8 @@
 """How often a call may be made, by the effect of its tool; and the activity `find_effect`, which reads the ledgers."""
 
 import functools
-from collections.abc import Callable, Iterable
-from typing import Any
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 from temporalio import activity
@@ -18,38 +18,36 @@ from workflows.faults import Applied, Code, Fault
 from workflows.plan import StepReturn
 
 
+@dataclass(frozen=True)
 class Effects:
     """Applies each effect once, with the ledgers of one worker."""
 
-    def __init__(self, engine: AsyncEngine, store: str | None = None, ledgers: Iterable[AsyncEngine] = ()) -> None:
-        """Keep claims in `engine`, the store, whose id is `store`; `ledgers` are all that this worker has."""
-        self._engine = engine
-        self._store = store
-        self._ledgers = tuple(ledgers) or (engine,)
+    engine: AsyncEngine
+    """The store, which keeps claims."""
+    store: str | None = None
+    """The id of the store."""
+    ledgers: Sequence[AsyncEngine] = ()
+    """All that this worker has."""
 
     def check_store(self, attempt: Attempt) -> None:
-        """Refuse a call of a task whose effects are in the ledger of another store.
-
-        Raises:
-            FaultRaised: the task works with another store than this worker.
-        """
+        """Raise FaultRaised for a task whose effects are in the ledger of another store."""
         wanted = attempt.call.store
-        if wanted and self._store and wanted != self._store:
-            reason = f"The task works with the store {wanted}, and this worker with {self._store}: nothing was done."
+        if wanted and self.store and wanted != self.store:
+            reason = f"The task works with the store {wanted}, and this worker with {self.store}: nothing was done."
             remedy = "Start the worker with the --store or --state of the task, and end this one."
             raise FaultRaised(Fault.of(Code.WRONG_STORE, f"{reason} {remedy}"))
 
     async def has_undone(self, attempt: Attempt) -> bool:
         """Whether this call is to undo an effect, and an earlier attempt of it has done so."""
         undoes = attempt.call.undoes
-        return undoes is not None and await ledger.undone_by(self._ledgers, undoes.key) == attempt.call.key
+        return undoes is not None and await ledger.undone_by(self.ledgers, undoes.key) == attempt.call.key
 
     async def mark_undone(self, attempt: Attempt) -> None:
         """Record the effect that this call undid, if any, so that its result is not returned again."""
         undone, task = attempt.call.undoes, attempt.call.task or activity.info().workflow_id or ""
         if undone is not None:
             entry = LedgerEntry(undone.key, task, undone.step, undone.kind, digest="")
-            await ledger.mark_undone(self._ledgers, entry, by=attempt.call.key)
+            await ledger.mark_undone(self.ledgers, entry, by=attempt.call.key)
 
     async def apply(
         self, attempt: Attempt, arguments_digest: str, work: Work, tx: AsyncConnection | None
@@ -65,8 +63,8 @@ class Effects:
                 return await ledger.apply_in_transaction(tx, entry, work)
             if spec.effect is Effect.UNKEYED:
                 proves_no_effect = functools.partial(_proves_no_effect, attempt)
-                return await ledger.apply_at_most_once(self._engine, entry, work, proves_no_effect)
-            if spec.effect in REFUSAL_MAY_FOLLOW_SUCCESS and await ledger.undone_by([self._engine], entry.key):
+                return await ledger.apply_at_most_once(self.engine, entry, work, proves_no_effect)
+            if spec.effect in REFUSAL_MAY_FOLLOW_SUCCESS and await ledger.undone_by([self.engine], entry.key):
                 raise EffectUndone(entry.key)
             return EffectResult(await work(), replayed=False)
         except EffectUndone:
@@ -87,7 +85,7 @@ class Effects:
         """Record the result of a call whose attempt has ended; `work` waits for it."""
         if attempt.spec.effect is Effect.UNKEYED:
             entry = _entry(attempt, arguments_digest)
-            await ledger.apply_claimed(self._engine, entry, work, functools.partial(_proves_no_effect, attempt))
+            await ledger.apply_claimed(self.engine, entry, work, functools.partial(_proves_no_effect, attempt))
         else:
             await work()
 
@@ -115,21 +113,16 @@ class EffectFinder:
         self._ledgers = tuple(ledgers)
         self._effects = Effects(self._ledgers[0], store, self._ledgers)
 
-    def activities(self) -> list[Callable[..., Any]]:
-        return [self.find_effect]
-
     @activity.defn(name=routing.FIND_EFFECT.kind)
     async def find_effect(self, wanted: dict[str, str]) -> StepReturn:
         """The result of the call with the key `key`."""
         async with attempt_of(routing.FIND_EFFECT) as attempt:
             self._effects.check_store(attempt)
             for engine in self._ledgers:
-                if found := await self._find(engine, wanted["key"]):
+                try:
+                    found = await ledger.find_result(engine, wanted["key"])
+                except OutcomeUnknown:
+                    raise NeedsPerson("The ledger has the call, but not its result.") from None
+                if found:
                     return StepReturn(result=found.result, attempt=attempt.number, replayed=True)
             raise Refused("No ledger of this worker has such an effect.", code="not_found")
-
-    async def _find(self, engine: AsyncEngine, key: str) -> EffectResult | None:
-        try:
-            return await ledger.find_result(engine, key)
-        except OutcomeUnknown:
-            raise NeedsPerson("The ledger has the call, but not its result.") from None

@@ -1,6 +1,7 @@
 """Asking a planner that keeps a conversation: each turn is asked for once, and then answered from the transcript."""
 
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 
 from temporalio import activity
 
@@ -19,11 +20,11 @@ CONVERSATION_LOST = (
 )
 
 
+@dataclass(frozen=True)
 class TurnRecorder:
     """Answers a turn from the transcript, or asks the planner and records its reply."""
 
-    def __init__(self, transcript: Transcript) -> None:
-        self._transcript = transcript
+    transcript: Transcript
 
     async def propose(
         self,
@@ -58,10 +59,10 @@ class TurnRecorder:
         return await self._record(situation, turns, PlannerReply(check(reply.proposed), reply.exchange)), False
 
     async def newest_turns(self, run: str) -> list[RecordedTurn]:
-        return (await self._transcript.load(run)).newest()
+        return (await self.transcript.load(run)).newest()
 
     async def _turns(self, task: str, situation: Situation) -> TaskTurns:
-        turns = await self._transcript.load(task, situation.continues)
+        turns = await self.transcript.load(task, situation.continues)
         is_first = bool(situation.text) and not situation.continues
         if not is_first and not turns.before(situation.turn, situation.branch):
             raise FaultRaised(Fault.of(Code.WRONG_STORE, CONVERSATION_LOST))
@@ -74,7 +75,7 @@ class TurnRecorder:
             turns.task, branch, situation.turn, situation, proposed, reply.exchange, upto=situation.compact
         )
         workflow = activity.info().workflow_id if activity.in_activity() else None
-        recorded = await self._transcript.write(turn, before=situation.branch, workflow=workflow)
+        recorded = await self.transcript.write(turn, before=situation.branch, workflow=workflow)
         # A worker that still runs the task as it was before a reset may have been faster.
         if situation_digest(recorded.situation) != situation_digest(situation):
             raise FaultRaised(Fault.of(Code.BUSY, "Another turn was recorded in the place of this one meanwhile."))

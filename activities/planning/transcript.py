@@ -5,6 +5,7 @@ reset leads to another situation, a new branch begins; the old one stays as it i
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence, Set
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
@@ -141,48 +142,46 @@ class Transcript:
             return await tx.scalar(select(func.count()).select_from(TURNS).where(*old)) or 0
 
 
+@dataclass(frozen=True)
 class TaskTurns:
     """The turns of one task on all branches, and of the tasks whose conversation it continues."""
 
-    def __init__(
-        self, task: str, rows: Iterable[tuple[RecordedTurn, int, str]], continued: Sequence[RecordedTurn]
-    ) -> None:
-        """Each row is a turn, the branch of the turn before it, and its digest; the newest is the last one."""
-        self.task = task
-        self._rows = tuple(rows)
-        self._continued = tuple(continued)
+    task: str
+    rows: Sequence[tuple[RecordedTurn, int, str]]
+    """Each is a turn, the branch of the turn before it, and its digest; the newest is the last one."""
+    continued: Sequence[RecordedTurn]
 
     @property
     def tasks(self) -> set[str]:
         """The first runs of all tasks in the conversation."""
-        return {self.task, *(turn.task for turn in self._continued)}
+        return {self.task, *(turn.task for turn in self.continued)}
 
     def recorded(self, situation: Situation) -> RecordedTurn | None:
         """The turn that answered this situation; None if no turn did."""
         key = (situation.turn, situation.branch, situation_digest(situation))
-        return next((turn for turn, before, digest in self._rows if (turn.turn, before, digest) == key), None)
+        return next((turn for turn, before, digest in self.rows if (turn.turn, before, digest) == key), None)
 
     def branch_for(self, situation: Situation) -> int:
         """The branch of a new answer: a new branch if this turn already answered another situation."""
-        taken = {(turn.branch, turn.turn) for turn, _, _ in self._rows}
+        taken = {(turn.branch, turn.turn) for turn, _, _ in self.rows}
         if (situation.branch, situation.turn) not in taken:
             return situation.branch
-        return 1 + max(turn.branch for turn, _, _ in self._rows)
+        return 1 + max(turn.branch for turn, _, _ in self.rows)
 
     def before(self, number: int, branch: int) -> list[RecordedTurn]:
         """The turns before the turn `number`, the last of them on `branch`, the oldest first."""
         found = list[RecordedTurn]()
-        for turn, branch_before, _ in sorted(self._rows, key=lambda row: row[0].turn, reverse=True):
+        for turn, branch_before, _ in sorted(self.rows, key=lambda row: row[0].turn, reverse=True):
             if turn.turn < number and turn.branch == branch:
                 found.append(turn)
                 branch = branch_before
-        return [*self._continued, *reversed(found)]
+        return [*self.continued, *reversed(found)]
 
     def newest(self) -> list[RecordedTurn]:
         """The turn that was recorded last, and those before it."""
-        if not self._rows:
-            return [*self._continued]
-        last = self._rows[-1][0]
+        if not self.rows:
+            return [*self.continued]
+        last = self.rows[-1][0]
         return self.before(last.turn + 1, last.branch)
 
 

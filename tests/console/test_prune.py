@@ -93,7 +93,7 @@ async def pruning(client: Client, engine: AsyncEngine) -> AsyncIterator[Place]:
     host = Host(engine, {}, {}, "1.2.3")
     inspecting = Inspector({}, "offline", host, vault, [], transcript=transcript)
     worker = serve.build(
-        client, queue, workflows=[InspectWorkflow], activities=inspecting.activities(), interceptors=[], is_watched=True
+        client, queue, workflows=[InspectWorkflow], activities=[inspecting.inspect], interceptors=[], is_watched=True
     )
     async with worker:
         yield Place(client, engine, queue, vault, transcript)
