@@ -53,16 +53,12 @@ class ToolError(Exception):
         Raises:
             ValueError: `code` does not belong to this class.
         """
+        if code is not None and code not in self.codes():
+            raise ValueError(f"{type(self).__name__} has no code {code!r}: use one of {', '.join(self.codes())}.")
         plain = reason.encode(errors="replace").decode()  # a file's name may contain lone surrogates
         super().__init__(plain)
-        self.fault = Fault.of(self._code(code), plain, observed=to_jsonable_python(observed), retry_after=retry_after)
-
-    @classmethod
-    def _code(cls, name: str | None) -> Code:
-        allowed = cls.codes()
-        if name is not None and name not in allowed:
-            raise ValueError(f"{cls.__name__} has no code {name!r}: use one of {', '.join(allowed)}.")
-        return cls.default if name is None else Code(name)
+        known = self.default if code is None else Code(code)
+        self.fault = Fault.of(known, plain, observed=to_jsonable_python(observed), retry_after=retry_after)
 
     @classmethod
     def codes(cls) -> list[str]:

@@ -205,7 +205,16 @@ class Inspector:
                     assert_never(unreachable)
 
     def _tools(self, kind: str | None = None) -> tuple[ToolCard, ...]:
-        return tuple(_card(one) for name, one in self.kinds.items() if kind in (None, name))
+        return tuple(
+            ToolCard(
+                spec=one.spec,
+                description=one.description,
+                args_schema=one.args_schema,
+                result_schema=one.result.json_schema(),
+            )
+            for name, one in self.kinds.items()
+            if kind in (None, name)
+        )
 
     async def _pruned(self, older_than: datetime | None, after: str, by: str) -> Pruned:
         """Delete payloads and conversations of the next MAX_TASKS tasks after `after`."""
@@ -313,12 +322,3 @@ async def _continued(client: Client) -> set[str]:
     rows = client.list_workflows("WorkflowType = 'AgentWorkflow' AND ExecutionStatus = 'Running'")
     found = [(await row.memo()).get(CONTINUES_MEMO) async for row in rows]
     return {str(run) for run in found if run}
-
-
-def _card(kind: Kind) -> ToolCard:
-    return ToolCard(
-        spec=kind.spec,
-        description=kind.description,
-        args_schema=kind.args_schema,
-        result_schema=kind.result.json_schema(),
-    )

@@ -145,11 +145,7 @@ def _page_of(playground: Playground, *words: str) -> str:
 
 
 def left_by(command: Sequence[str], environment: Mapping[str, str], exit: int = 0) -> str:
-    """What a command leaves on a terminal of 80 columns, with its colours.
-
-    Raises:
-        SystemExit: it ended with another exit code than `exit`; a picture of that would mislead.
-    """
+    """What a command that ends with `exit` leaves on a terminal of 80 columns, with its colours."""
     screen, terminal = os.openpty()
     termios.tcsetwinsize(terminal, (ROWS, COLUMNS))
     process = subprocess.Popen(  # noqa: S603  # our own script
@@ -199,11 +195,7 @@ def _read(screen: int) -> str:
 
 
 def browser_program(environment: Mapping[str, str]) -> str:
-    """The path of the Chromium that is used.
-
-    Raises:
-        NoBrowser: there is none, or REPLAN_BROWSER names no program.
-    """
+    """The path of the Chromium that is used; raises NoBrowser if there is none."""
     path, named = environment.get("PATH"), environment.get(BROWSER_VARIABLE)
     found = next(filter(None, (shutil.which(name, path=path) for name in ([named] if named else BROWSERS))), None)
     if found is None and named:
@@ -215,12 +207,7 @@ def browser_program(environment: Mapping[str, str]) -> str:
 
 @contextmanager
 def browser_page(stored: Mapping[str, str | bool]) -> Iterator["Page"]:
-    """An empty page of a browser that is closed at the end; `stored` are settings that a person chose in the web UI.
-
-    Raises:
-        NoBrowser: there is no Chromium, no Playwright, or they do not go together.
-        SystemExit: the browser gave up waiting for something on the page.
-    """
+    """An empty page of a browser that is closed at the end; `stored` are settings that a person chose in the web UI."""
     executable = browser_program(os.environ)
     try:
         from playwright.sync_api import Error, sync_playwright  # of an extra

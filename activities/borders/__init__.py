@@ -5,7 +5,6 @@ Reasons are written here and never copied from an exception's message, which may
 
 import importlib
 from collections.abc import Mapping
-from typing import Any
 
 from activities.borders import http, os, sql, validation
 from activities.borders.table import Entry, Table
@@ -39,6 +38,3 @@ def _of_model_sdk(raised: type) -> Entry | None:
         return None
     table: Table = importlib.import_module(f"activities.borders.{package}").TABLE
     return table.get(raised)
-
-
-__all__: list[Any] = ["MODEL_SDKS", "TABLES", "classify"]

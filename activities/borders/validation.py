@@ -17,7 +17,6 @@ MAX_NAME = 40
 _QUOTING = {"value_error", "assertion_error", "union_tag_invalid", "get_attribute_error"}
 _PLAIN = frozenset(get_args(ErrorType)) - _QUOTING
 """Types of mistakes whose message quotes no value before its first comma; those of custom validators may."""
-_RULE = r"[a-z_]{1,40}"
 _WHOLE = {"literal_error", "enum", "string_pattern_mismatch", "url_scheme"}
 """Types whose message may contain commas from the schema."""
 
@@ -36,14 +35,11 @@ def _place(loc: tuple[int | str, ...]) -> str:
 
 def _expected(error: Mapping[str, Any]) -> str:
     if error["type"] not in _PLAIN:
-        return f"has a value that is not allowed{_named(str(error['type']))}"
+        # The type may be a custom one that contains a value: it is named only if it looks like a rule's name.
+        rule = f" ({error['type']})" if re.fullmatch(r"[a-z_]{1,40}", str(error["type"])) else ""
+        return f"has a value that is not allowed{rule}"
     message = str(error["msg"]) if error["type"] in _WHOLE else str(error["msg"]).split(",", 1)[0]
     return message if message[:2].isupper() else message[:1].lower() + message[1:]  # URL, UUID
-
-
-def _named(rule: str) -> str:
-    """The type of a mistake, if it looks like a rule's name; a custom one may contain a value."""
-    return f" ({rule})" if re.fullmatch(_RULE, rule) else ""
 
 
 def _broken(error: ValidationError) -> Fault:

@@ -189,12 +189,14 @@ def _fault_of_cancel() -> Fault | None:
 def _failure(attempt: Attempt, fault: Fault, began: float, error: BaseException) -> ApplicationError:
     """The form in which a fault leaves the activity: as data, since no exception class crosses the border."""
     found = {
+        "reason": fault.reason[: MAX_TEXT // 4],
+        "observed": _observed(fault.observed),
         "source": attempt.spec.kind,
         "attempt": attempt.number,
         "applied": attempt.applied_so_far(fault, error),
         **({"model_use": attempt.meter.known_use} if attempt.spec.tokens else {}),
     }
-    fault = _bounded(fault).model_copy(update=found)
+    fault = fault.model_copy(update=found)
     delay = None
     may_repeat = fault.retryable(is_safe=attempt.spec.effect in SAFE)
     if may_repeat:
@@ -216,12 +218,8 @@ def _failure(attempt: Attempt, fault: Fault, began: float, error: BaseException)
     )
 
 
-def _bounded(fault: Fault) -> Fault:
-    """The fault, small enough for a history and writable as JSON."""
-    return fault.model_copy(update={"reason": fault.reason[: MAX_TEXT // 4], "observed": _observed(fault.observed)})
-
-
 def _observed(value: JsonValue) -> JsonValue:
+    """The value, small enough for a history and writable as JSON."""
     try:
         text = to_json(value, inf_nan_mode="null").decode()
     except PydanticSerializationError:  # a lone surrogate, half of a character

@@ -28,7 +28,6 @@ from activities.boundary.threads import StillRunning, Threads
 from activities.providers.messages import LanguageModel
 from activities.providers.metering import MeteredModel
 from activities.toolbox.declare import conditions
-from activities.toolbox.declare.conditions import Condition
 from activities.toolbox.declare.kind import Kind
 from activities.toolbox.injection import Transaction
 from activities.toolbox.resources import Resources
@@ -244,16 +243,12 @@ def _encode(kind: Kind, args: Any, value: Any) -> JsonValue:
         reason = f"{kind.spec.kind} returned {size} bytes, more than {limit}: let it return less."
         raise FaultRaised(Fault.of(Code.TOO_LARGE, reason))
     if kind.ensure is not None:
-        _ensure(kind, kind.ensure, args, checked, result)
+        # The tool did something, and nobody can say what.
+        seen = conditions.condition_value(functools.partial(kind.result.dump_python, checked))
+        violation = conditions.violation(kind.spec.kind, kind.ensure, {"args": args, "result": seen})
+        if violation is not None:
+            raise FaultRaised(Fault.of(Code.UNEXPECTED_RESULT, violation, observed=result, applied=Applied.UNKNOWN))
     return result
-
-
-def _ensure(kind: Kind, condition: Condition, args: Any, returned: Any, result: JsonValue) -> None:
-    """Reject a result that violates the condition: the tool did something, but nobody can say what."""
-    values = {"args": args, "result": conditions.condition_value(functools.partial(kind.result.dump_python, returned))}
-    reason = conditions.violation(kind.spec.kind, condition, values)
-    if reason is not None:
-        raise FaultRaised(Fault.of(Code.UNEXPECTED_RESULT, reason, observed=result, applied=Applied.UNKNOWN))
 
 
 def _is_finite(value: Any) -> bool:

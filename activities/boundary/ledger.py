@@ -184,11 +184,7 @@ async def effects_of(tx: AsyncConnection, task: str) -> Sequence[dict[str, Any]]
 
 
 async def _claim(tx: AsyncConnection, entry: LedgerEntry) -> bool:
-    """Whether the key was free, or claimed with an older fencing token.
-
-    Raises:
-        DatabaseUnavailable: it cannot be written.
-    """
+    """Whether the key was free, or claimed with an older fencing token."""
     row = {**entry.row, "at": datetime.now(UTC)}
     with translated_outage():
         if await insert_new(tx, LEDGER, row):

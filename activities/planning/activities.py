@@ -164,11 +164,7 @@ class Planning:
             raise FaultRaised(fault)
 
     def _reach(self, spec: ToolSpec, situation: Situation, this: Attempt, point: Failpoint) -> None:
-        """Pass a failpoint; before a request, check that the budget covers the replies that earlier attempts lost.
-
-        Raises:
-            FaultRaised: it does not.
-        """
+        """Pass a failpoint; before a request, check that the budget covers the replies that earlier attempts lost."""
         lost = _lost_replies(this)
         limit = situation.max_lost_replies
         if point is Failpoint.AFTER_CLAIM and limit is not None and lost > limit:

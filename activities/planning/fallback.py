@@ -10,7 +10,7 @@ from activities.planning.planner import ConversationalPlanner, Planner, PlannerR
 from activities.providers.fallback import ask_first_usable
 from activities.toolbox.declare.kind import Kind
 from workflows.catalogue import Price
-from workflows.faults import Code, Fault
+from workflows.faults import Code
 from workflows.plan import PassedOver, Proposed
 from workflows.situation import Situation
 
@@ -34,11 +34,7 @@ class FallbackPlanner:
         return max((planner.preamble(kinds) for planner in self._conversational), default=0)
 
     async def propose(self, situation: Situation, kinds: Mapping[str, Kind]) -> Proposed:
-        """The proposal of the first usable planner, with its name.
-
-        Raises:
-            Exception: what the last planner raised, or the first one whose error is transient or a bug.
-        """
+        """The proposal of the first usable planner, with its name; raises as `ask_first_usable` does."""
 
         async def ask(planner: Planner) -> PlannerReply:
             return _named_reply(await planner.propose(situation, kinds), planner)
@@ -68,14 +64,10 @@ async def _ask(planners: Sequence[AnyPlanner], ask: Callable[[AnyPlanner], Await
         fault = classify(error)
         if not passed_over or fault.code is Code.BUG:
             raise
-        raise FaultRaised(_with_passed_over(fault, passed_over)) from error
+        # The fault names the planners before the last one, too: a person has to repair all of them.
+        before = (f"Before it {one.planner} could not be used ({one.code}): {one.reason}" for one in passed_over)
+        raise FaultRaised(fault.model_copy(update={"reason": " ".join([fault.reason, *before])})) from error
     return PlannerReply(reply.proposed.model_copy(update={"passed_over": tuple(passed_over)}), reply.exchange)
-
-
-def _with_passed_over(fault: Fault, passed_over: Sequence[PassedOver]) -> Fault:
-    """The last planner's fault; it names the planners before it, so that a person repairs these, too."""
-    before = " ".join(f"Before it {one.planner} could not be used ({one.code}): {one.reason}" for one in passed_over)
-    return fault.model_copy(update={"reason": f"{fault.reason} {before}"})
 
 
 def _named_reply(answer: object, planner: Planner) -> PlannerReply:

@@ -91,12 +91,7 @@ class ModelPlanner:
         return PlannerReply(proposed, exchange)
 
     async def summarise(self, past: Sequence[RecordedTurn], oldest: int) -> PlannerReply:
-        """Ask the model for a summary of the `oldest` turns.
-
-        Raises:
-            Unreachable: the model gave none.
-            Exception: the provider rejected the request or could not be reached.
-        """
+        """Ask the model for a summary of the `oldest` turns; raises Unreachable if it gives none."""
         told = UserTurn(conversation.text_to_summarise(past, oldest))
         reply = await self._ask(Request(prompts.SUMMARY, (), (told,), self._max_summary, skip_cache=True), "compaction")
         if reply.stop is not StopReason.DONE or not reply.turn.text.strip():
@@ -185,16 +180,11 @@ def _tokens(request: Request) -> int:
 def _read(strategy: Strategy, reply: Reply, situation: Situation, kinds: Mapping[str, Kind], branch: int) -> Proposal:
     # Before the other checks: there is no budget to ask again, so any text is better than none.
     if situation.is_last:
-        return _last_words(reply)
+        if not reply.turn.text.strip():
+            raise UnusableReply(prompts.BUDGET_USED_UP)
+        return Answer(result=reply.turn.text.strip())
     if reply.stop is StopReason.REFUSED:
         raise UnusableReply(prompts.DECLINED)
     if reply.stop is StopReason.CUT:
         raise UnusableReply(strategy.cut_off)
     return strategy.read(reply, situation, kinds, branch)
-
-
-def _last_words(reply: Reply) -> Answer:
-    """The text that ends a task whose budget is used up, even if the reply was cut off."""
-    if not reply.turn.text.strip():
-        raise UnusableReply(prompts.BUDGET_USED_UP)
-    return Answer(result=reply.turn.text.strip())

@@ -115,9 +115,7 @@ class ScriptedPlanner:
     def read(cls, path: Path) -> "ScriptedPlanner":
         """Read the proposals from a JSON file: a list of `{"type": "steps" | "answer" | "question" | "give_up", ...}`.
 
-        Raises:
-            OSError: the file cannot be read.
-            pydantic.ValidationError: it contains something else.
+        Raises OSError, or pydantic.ValidationError if it contains something else.
         """
         return cls(_SCRIPT.validate_json(path.read_bytes()))
 

@@ -73,7 +73,8 @@ class ReactStrategy:
         calls = reply.turn.calls
         if not calls:
             return _text_answer(reply, situation)
-        endings = [call for call in calls if _is_ending(call, situation)]
+        has_finish = situation.result_schema is not None
+        endings = [call for call in calls if call.name in ENDINGS and (call.name != FINISH or has_finish)]
         if endings and len(calls) > 1:
             raise UnusableReply(prompts.ENDING_NOT_ALONE.format(name=endings[0].name))
         if endings:
@@ -107,10 +108,6 @@ class PlanStrategy:
         if call.name != PROPOSE:
             raise UnusableReply(prompts.unknown_tool(call.name, nearest(call.name, [PROPOSE, *ENDINGS]), kinds))
         return _plan(call)
-
-
-def _is_ending(call: ToolCall, situation: Situation) -> bool:
-    return call.name in ENDINGS and (call.name != FINISH or situation.result_schema is not None)
 
 
 def _text_answer(reply: Reply, situation: Situation) -> Answer:
@@ -225,19 +222,17 @@ SHARED: Mapping[str, Schema] = {
 
 def propose_plan(kinds: Mapping[str, Kind]) -> ToolDefinition:
     """The call that carries a plan, with a schema made from the kinds."""
-    return ToolDefinition(PROPOSE, prompts.PROPOSE, _plan_schema(kinds))
-
-
-def _plan_schema(kinds: Mapping[str, Kind]) -> Schema:
     definitions: Schema = dict(SHARED)
     for name, kind in kinds.items():
-        parts = kind.args_schema.get("$defs", {})
+        args = dict(kind.args_schema)
+        parts = args.pop("$defs", {})
         definitions |= {f"{name}.{part}": _with_references(schema, name) for part, schema in parts.items()}
-        definitions[f"{name}.arguments"] = _args_schema(kind)
+        definitions[f"{name}.arguments"] = _with_references(args, name)
     any_step = {"anyOf": [_step_schema(name) for name in kinds]}
     steps = {"type": "array", "minItems": 1, "maxItems": MAX_STEPS, "items": any_step}
     because = {"type": "string", "description": "Why these steps, in one sentence, for the people who watch."}
-    return {**_closed_object({"because": because, "steps": steps}, required=["steps"]), "$defs": definitions}
+    schema = _closed_object({"because": because, "steps": steps}, required=["steps"])
+    return ToolDefinition(PROPOSE, prompts.PROPOSE, {**schema, "$defs": definitions})
 
 
 def _step_schema(kind: str) -> Schema:
@@ -245,12 +240,6 @@ def _step_schema(kind: str) -> Schema:
     shared = {name: {"$ref": f"{DEFINITIONS}{name}"} for name in ("id", "title", "needs")}
     own = {"kind": {"type": "string", "enum": [kind]}, "args": {"$ref": f"{DEFINITIONS}{kind}.arguments"}}
     return _closed_object({**shared, **own}, required=["id", "kind", "args"])
-
-
-def _args_schema(kind: Kind) -> Schema:
-    plain = {name: part for name, part in kind.args_schema.items() if name != "$defs"}
-    allowed: Schema = _with_references(plain, kind.spec.kind)
-    return allowed
 
 
 def _with_references(schema: Any, kind: str) -> Any:

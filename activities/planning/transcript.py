@@ -103,7 +103,7 @@ class Transcript:
         """The newest conversation of the task whose first run is `run`, for the console."""
         async with transaction(reading(self._engine)) as tx:
             turns = await _load(tx, run)
-            rows = await _rows(tx, turns.tasks)
+            rows = await _rows(tx, {turns.task, *(turn.task for turn in turns.continued)})
         times = {(row.task, row.branch, row.turn): row.at for row in rows}
         return tuple(_card(turn, times[turn.task, turn.branch, turn.turn]) for turn in turns.newest())
 
@@ -150,11 +150,6 @@ class TaskTurns:
     rows: Sequence[tuple[RecordedTurn, int, str]]
     """Each is a turn, the branch of the turn before it, and its digest; the newest is the last one."""
     continued: Sequence[RecordedTurn]
-
-    @property
-    def tasks(self) -> set[str]:
-        """The first runs of all tasks in the conversation."""
-        return {self.task, *(turn.task for turn in self.continued)}
 
     def recorded(self, situation: Situation) -> RecordedTurn | None:
         """The turn that answered this situation; None if no turn did."""

@@ -122,12 +122,10 @@ def with_unique_ids(turns: Iterable[Turn], model: str) -> Iterator[Turn]:
 def _with_ids(turn: AssistantTurn, ids: list[str]) -> AssistantTurn:
     """The turn with these ids; the provider's own blocks stay only if no call changes."""
     called = zip(turn.calls, ids, strict=True)
-    calls = tuple(replace(call, id=id, name=_valid_name(call.name)) for call, id in called)
+    calls = tuple(
+        replace(call, id=id, name=INVALID_IN_NAME.sub("_", call.name)[:MAX_NAME] or "unnamed") for call, id in called
+    )
     return replace(turn, calls=calls, blocks=turn.blocks if calls == turn.calls else ())
-
-
-def _valid_name(name: str) -> str:
-    return INVALID_IN_NAME.sub("_", name)[:MAX_NAME] or "unnamed"
 
 
 def parse_call(id: str, name: str, arguments: str | dict[str, JsonValue]) -> ToolCall:

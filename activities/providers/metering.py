@@ -29,7 +29,10 @@ async def ask_model(model: LanguageModel, request: Request, patience: float | No
         Unreachable: there was no reply in time.
         Exception: what the provider's SDK raises, for the tables of `activities.borders`.
     """
-    about = {**_activity_ids(), "role": role, "model": model.name}
+    about = {"role": role, "model": model.name}
+    if activity.in_activity():
+        info = activity.info()
+        about = {"task": info.workflow_id or "", "step": info.activity_id, **about}
     try:
         # The SDKs' own timeouts start again with each byte.
         async with asyncio.timeout(patience):
@@ -42,13 +45,6 @@ async def ask_model(model: LanguageModel, request: Request, patience: float | No
         raise
     log.info("model", **about, stop=reply.stop.value, **asdict(reply.usage))
     return reply
-
-
-def _activity_ids() -> dict[str, str]:
-    if not activity.in_activity():
-        return {}
-    info = activity.info()
-    return {"task": info.workflow_id or "", "step": info.activity_id}
 
 
 def _identifiers(error: Exception) -> dict[str, str]:
@@ -97,12 +93,7 @@ class MeteredModel:
         self._meter = meter
 
     async def reply(self, request: Request) -> Reply:
-        """Ask once.
-
-        Raises:
-            Unreachable: the attempt's deadline passed before the reply came.
-            Exception: what the provider's SDK raises, for the tables of `activities.borders`.
-        """
+        """Ask once, and raise as `ask_model` does."""
         self._meter.requests += 1
         reply = await ask_model(self._model, request, deadline.left(), "step")
         self._meter.replies.append(reply.usage)

@@ -5,7 +5,7 @@ import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import date
-from functools import cached_property
+from functools import cache
 from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -55,7 +55,8 @@ class PublishedModel(BaseModel):
         return Price.model_validate(rates)
 
 
-def published_models() -> dict[str, PublishedModel]:
+@cache
+def published_models() -> Mapping[str, PublishedModel]:
     entries = tomllib.loads(PRICES_FILE.read_text(encoding="utf-8"))
     return {name: PublishedModel.model_validate(entry) for name, entry in entries.items()}
 
@@ -85,11 +86,8 @@ class PriceList:
         return own or (published.window if published else None)
 
     def _published(self, name: str) -> PublishedModel | None:
-        return self._models.get(name) or self._models.get(SNAPSHOT.sub("", name))
-
-    @cached_property
-    def _models(self) -> Mapping[str, PublishedModel]:
-        return published_models()
+        models = published_models()
+        return models.get(name) or models.get(SNAPSHOT.sub("", name))
 
 
 def _without_host(name: str) -> str:

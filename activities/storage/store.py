@@ -79,18 +79,15 @@ def expect_file(engine: AsyncEngine) -> None:
 
 def file_of(engine: AsyncEngine) -> Path | None:
     """The file of a SQLite database; None for PostgreSQL, and for a database in memory."""
-    return _named(engine.url.database or ":memory:") if engine.dialect.name == "sqlite" else None
+    database = engine.url.database or ":memory:"
+    if engine.dialect.name != "sqlite" or ":memory:" in database or "mode=memory" in database:
+        return None
+    return Path(database.removeprefix("file:").partition("?")[0])
 
 
 def is_lasting(engine: AsyncEngine) -> bool:
     """Whether the database outlives its connections."""
     return engine.dialect.name != "sqlite" or file_of(engine) is not None
-
-
-def _named(database: str) -> Path | None:
-    if ":memory:" in database or "mode=memory" in database:
-        return None
-    return Path(database.removeprefix("file:").partition("?")[0])
 
 
 def _translate_write_in_read_transaction(context: ExceptionContext) -> None:
@@ -229,7 +226,8 @@ class Datasources:
         """Each database once, the store first, even if several engines connect to one database."""
         databases = dict[object, AsyncEngine]()
         for engine in (self.store, *self._datasources):
-            databases.setdefault(_identity(engine), engine)
+            # Two URLs may differ only in their query; a database in memory belongs to its engine alone.
+            databases.setdefault(engine.url.set(query={}) if is_lasting(engine) else engine, engine)
         return iter(databases.values())
 
     async def open(self, opened: AsyncExitStack) -> None:
@@ -241,11 +239,6 @@ class Datasources:
         for engine in self._datasources:
             opened.push_async_callback(engine.dispose)
             await adopt(engine)
-
-
-def _identity(engine: AsyncEngine) -> object:
-    """Equal for engines whose URLs name the same database; a database in memory belongs to its engine alone."""
-    return engine.url.set(query={}) if is_lasting(engine) else engine
 
 
 @contextmanager

@@ -16,8 +16,6 @@ from sqlalchemy import (
     Index,
     Integer,
     LargeBinary,
-    Row,
-    Select,
     String,
     Table,
     case,
@@ -137,7 +135,9 @@ class Vault(StorageDriver):
         async with _transaction(self._engine) as tx:
             for claim in claims:
                 task, digest = claim.claim_data["task"], claim.claim_data["digest"]
-                found = (await tx.execute(_without_data(task, digest))).first()
+                wanted = select(PAYLOADS.c.size, PAYLOADS.c.pruned, PAYLOADS.c.pruned_by)  # without the data
+                same = (PAYLOADS.c.task == task, PAYLOADS.c.digest == digest)
+                found = (await tx.execute(wanted.where(*same))).first()
                 if found is None or found.pruned is not None:
                     return _missing(task, digest) if found is None else _tombstone(task, digest, found)
         return None
@@ -211,11 +211,6 @@ async def _take(tx: AsyncConnection, task: str, digest: str) -> Payload:
     return Payload.FromString(row.data)
 
 
-def _without_data(task: str, digest: str) -> Select[tuple[int, datetime | None, str | None]]:
-    wanted = select(PAYLOADS.c.size, PAYLOADS.c.pruned, PAYLOADS.c.pruned_by)
-    return wanted.where(PAYLOADS.c.task == task, PAYLOADS.c.digest == digest)
-
-
 def _named(task: str, digest: str) -> str:
     return f"The payload {digest[:12]} of task {task!r}"
 
@@ -224,6 +219,6 @@ def _missing(task: str, digest: str) -> str:
     return f"{_named(task, digest)} is not in this worker's store: start a worker on the store that has it."
 
 
-def _tombstone(task: str, digest: str, row: Row[Any]) -> str:
+def _tombstone(task: str, digest: str, row: Any) -> str:
     when = f"{row.pruned:%Y-%m-%d %H:%M} UTC, asked by {row.pruned_by or 'an unknown person'}"
     return f"{_named(task, digest)} ({row.size} bytes) was deleted by `prune` ({when}): start the task anew."
