@@ -12,7 +12,6 @@ from typing import Any, assert_never
 
 import sqlalchemy
 from pydantic import JsonValue
-from sqlalchemy.engine import Connection
 from sqlalchemy.ext.asyncio import AsyncEngine
 from temporalio import activity, service
 from temporalio.api.common.v1 import Payload, WorkflowExecution
@@ -108,20 +107,16 @@ async def _problem_of_database(engine: AsyncEngine, tables: Collection[str]) -> 
     file = file_of(engine)
     try:
         async with asyncio.timeout(LOOK_SECONDS), engine.connect() as connection:
-            missing = await connection.run_sync(_missing, tables)
+            there = await connection.run_sync(lambda sync: sqlalchemy.inspect(sync).get_table_names())
     except TimeoutError:
         return f"it gave no answer within {LOOK_SECONDS:g} s"
     except Exception as error:  # any driver's; its words may quote the URL, those of the border's tables do not
         fault = classify(error)
         return f"it cannot be read ({type(error).__name__})" if fault.code is Code.BUG else fault.reason.rstrip(".")
-    if missing:
+    if missing := sorted(set(tables) - set(there)):
         return f"it lacks the tables {', '.join(missing)}"
     # A deleted file stays readable as long as it is open, so connecting is no proof that it is there.
     return await asyncio.to_thread(_problem_of, file, os.path.isfile, os.R_OK | os.W_OK) if file else None
-
-
-def _missing(connection: Connection, tables: Collection[str]) -> list[str]:
-    return sorted(set(tables) - set(sqlalchemy.inspect(connection).get_table_names()))
 
 
 async def _folder(name: str, path: Path | None) -> Place:

@@ -164,19 +164,16 @@ class DevServer:
 def _spawn(spec: ServerSpec, binary: Path) -> subprocess.Popen[bytes]:
     spec.folder.mkdir(parents=True, exist_ok=True)
     for port in (spec.port, spec.ui_port):
-        _require_free(spec.ip, port)
+        try:
+            socket.create_server((spec.ip, port)).close()
+        except OSError as error:
+            raise ServerUnavailable(
+                f"Port {port} on {spec.ip} cannot be used for a Temporal server ({os.strerror(error.errno or 0)}),"
+                " perhaps because another program listens there: choose another with"
+                f" TEMPORAL_ADDRESS=localhost:{free_port()}."
+            ) from error
     with _locked(spec) as lock:
         return spawn(spec.command(binary), spec.log, keep_open=[lock.fileno()])
-
-
-def _require_free(ip: str, port: int) -> None:
-    try:
-        socket.create_server((ip, port)).close()
-    except OSError as error:
-        raise ServerUnavailable(
-            f"Port {port} on {ip} cannot be used for a Temporal server ({os.strerror(error.errno or 0)}), perhaps"
-            f" because another program listens there: choose another with TEMPORAL_ADDRESS=localhost:{free_port()}."
-        ) from error
 
 
 def _locked(spec: ServerSpec) -> IO[bytes]:

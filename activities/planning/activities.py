@@ -1,7 +1,6 @@
 """The planner's activities: `catalogue`, `plan`, `replan` and `compact`."""
 
-from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -111,16 +110,21 @@ class Planning:
         return await self._propose(situation, routing.COMPACT)
 
     async def _propose(self, situation: Situation, spec: ToolSpec) -> Proposed:
-        async with self._attempt(spec) as this:
-            planner = self._planner_of(situation)
+        async with attempt_of(spec) as this:
+            self._break(spec, Failpoint.BEFORE_CLAIM)
+            try:
+                planner = self._select(situation.planner)
+            except UnknownPlanner as unknown:
+                raise NeedsPerson(str(unknown)) from unknown
             if situation.converses:
-                return await self._converse(planner, situation, spec, this)
-            if situation.plan is not None:
-                proposed = Proposed(proposal=NewSteps(steps=situation.plan), planner=planner.name)
+                proposed = await self._converse(planner, situation, spec, this)
             else:
-                reply = await planner.propose(situation, self._kinds)
-                proposed = reply if isinstance(reply, Proposed) else Proposed(proposal=reply, planner=planner.name)
-            return check_proposal(proposed, self._kinds)
+                by_hand = NewSteps(steps=situation.plan) if situation.plan is not None else None
+                reply = by_hand or await planner.propose(situation, self._kinds)
+                named = reply if isinstance(reply, Proposed) else Proposed(proposal=reply, planner=planner.name)
+                proposed = check_proposal(named, self._kinds)
+            self._break(spec, Failpoint.AFTER_COMMIT)
+            return proposed
 
     async def _converse(self, planner: Planner, situation: Situation, spec: ToolSpec, this: Attempt) -> Proposed:
         # A worker started without a key would tell its own planner only what is new.
@@ -142,20 +146,6 @@ class Planning:
         if self._planner_for_task is None:
             raise UnknownPlanner(f"This worker makes no planner {str(name)[:80]!r}: leave --planner out.")
         return self._planner_for_task(str(name))
-
-    def _planner_of(self, situation: Situation) -> Planner:
-        try:
-            return self._select(situation.planner)
-        except UnknownPlanner as unknown:
-            raise NeedsPerson(str(unknown)) from unknown
-
-    @asynccontextmanager
-    async def _attempt(self, spec: ToolSpec) -> AsyncIterator[Attempt]:
-        """One attempt, with the failpoints before and after it."""
-        async with attempt_of(spec) as this:
-            self._break(spec, Failpoint.BEFORE_CLAIM)
-            yield this
-            self._break(spec, Failpoint.AFTER_COMMIT)
 
     def _break(self, spec: ToolSpec, point: Failpoint) -> None:
         self._breaks.stop(spec.kind, point)

@@ -18,7 +18,7 @@ from activities.providers.untrusted import fenced, remove_hidden
 from workflows.catalogue import Effect
 from workflows.faults import Applied
 from workflows.guards import REPEATED_NOTICE
-from workflows.plan import GiveUp, NewSteps, Proposed, Step, canonical
+from workflows.plan import GiveUp, NewSteps, Proposed, canonical
 from workflows.record import FaultRecord, Observation, StepRecord, StepStatus
 from workflows.situation import Situation
 
@@ -126,13 +126,11 @@ def assistant_turn(past: RecordedTurn) -> AssistantTurn:
         return AssistantTurn(
             calls=tuple(ToolCall(f"step_{past.turn}_{index}", step.kind, step.args) for index, step in steps)
         )
-    plan: list[JsonValue] = [_planned_step(step) for step in proposal.steps]
+    plan: list[JsonValue] = [
+        {"id": step.id, "kind": step.kind, "args": step.args, **({"needs": [*step.needs]} if step.needs else {})}
+        for step in proposal.steps
+    ]
     return AssistantTurn(calls=(ToolCall(f"plan_{past.turn}", PROPOSE, {"steps": plan}),))
-
-
-def _planned_step(step: Step) -> dict[str, JsonValue]:
-    needs: dict[str, JsonValue] = {"needs": [*step.needs]} if step.needs else {}
-    return {"id": step.id, "kind": step.kind, "args": step.args, **needs}
 
 
 def _observed(observations: Sequence[Observation]) -> Iterator[str]:

@@ -138,7 +138,8 @@ def task_text(situation: Situation, *, is_next: bool = False) -> str:
 
 def closing_lines(situation: Situation) -> str:
     """What is true only now (time, calls left, kinds that may not be used), and what the model shall do next."""
-    lines = [f"It is {situation.now:%A, %Y-%m-%d %H:%M %Z}. {_calls(situation.calls_left)} left."]
+    calls = "1 tool call is" if situation.calls_left == 1 else f"{situation.calls_left} tool calls are"
+    lines = [f"It is {situation.now:%A, %Y-%m-%d %H:%M %Z}. {calls} left."]
     if situation.omitted:
         lines.append(f"{situation.omitted} older finished steps are not shown any more; their ids are taken.")
     if situation.down:
@@ -150,10 +151,6 @@ def closing_lines(situation: Situation) -> str:
             " only the user can allow them."
         )
     return "\n".join([*lines, _wanted(situation)])
-
-
-def _calls(number: int) -> str:
-    return "1 tool call is" if number == 1 else f"{number} tool calls are"
 
 
 def _wanted(situation: Situation) -> str:

@@ -10,7 +10,6 @@ from activities.providers.messages import (
     Request,
     StopReason,
     ToolCall,
-    ToolDefinition,
     ToolResult,
     Turn,
     Usage,
@@ -63,13 +62,12 @@ def _tools(request: Request) -> dict[str, Any]:
     # A call is never forced (`tool_choice: any`), because newer models reject that.
     if not request.tools:
         return {}
-    tools = [_tool(tool) for tool in request.tools]
+    tools = [
+        {"name": tool.name, "description": tool.description, "input_schema": dict(tool.schema)}
+        for tool in request.tools
+    ]
     offered = {"tools": [*tools[:-1], {**tools[-1], **_cached(request)}]}
     return offered if request.may_call else {**offered, "tool_choice": {"type": "none"}}
-
-
-def _tool(tool: ToolDefinition) -> dict[str, Any]:
-    return {"name": tool.name, "description": tool.description, "input_schema": dict(tool.schema)}
 
 
 def _cached(request: Request) -> Mapping[str, Any]:

@@ -9,8 +9,6 @@ from activities.providers.messages import (
     Reply,
     Request,
     StopReason,
-    ToolCall,
-    ToolDefinition,
     Turn,
     Usage,
 )
@@ -68,13 +66,11 @@ class OpenAIModel(ModelAdapter):
 def _tools(request: Request) -> dict[str, Any]:
     if not request.tools:
         return {}
-    offered = {"tools": [_tool(tool) for tool in request.tools]}
+    functions = [
+        {"name": tool.name, "description": tool.description, "parameters": dict(tool.schema)} for tool in request.tools
+    ]
+    offered = {"tools": [{"type": "function", "function": function} for function in functions]}
     return offered if request.may_call else {**offered, "tool_choice": "none"}
-
-
-def _tool(tool: ToolDefinition) -> dict[str, Any]:
-    function = {"name": tool.name, "description": tool.description, "parameters": dict(tool.schema)}
-    return {"type": "function", "function": function}
 
 
 def _messages(request: Request, model: str) -> Iterator[dict[str, Any]]:
@@ -85,17 +81,14 @@ def _messages(request: Request, model: str) -> Iterator[dict[str, Any]]:
 
 def _turn_messages(turn: Turn) -> Iterator[dict[str, Any]]:
     if isinstance(turn, AssistantTurn):
-        calls = {"tool_calls": [_tool_call(call) for call in turn.calls]} if turn.calls else {}
-        yield {"role": "assistant", "content": turn.text or None, **calls}
+        functions = [(call.id, {"name": call.name, "arguments": canonical(call.args)}) for call in turn.calls]
+        calls = [{"id": id, "type": "function", "function": function} for id, function in functions]
+        yield {"role": "assistant", "content": turn.text or None, **({"tool_calls": calls} if calls else {})}
         return
     for result in turn.results:
         yield {"role": "tool", "tool_call_id": result.call_id, "content": result.text}
     if turn.text:
         yield {"role": "user", "content": turn.text}
-
-
-def _tool_call(call: ToolCall) -> dict[str, Any]:
-    return {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": canonical(call.args)}}
 
 
 def _usage(used: "CompletionUsage | None") -> Usage:
