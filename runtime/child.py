@@ -28,11 +28,7 @@ os.execv(sys.argv[2], sys.argv[2:])
 
 
 def spawn(
-    command: Sequence[str],
-    log: Path,
-    *,
-    environment: Mapping[str, str] | None = None,
-    keep_open: Sequence[int] = (),
+    command: Sequence[str], log: Path, *, environment: Mapping[str, str] | None = None, keep_open: Sequence[int] = ()
 ) -> subprocess.Popen[bytes]:
     """Start `command` (an absolute path first) with its output in `log`, away from the terminal's Ctrl-C.
 

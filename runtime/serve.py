@@ -100,9 +100,8 @@ class Stop:
     """Handles SIGTERM and Ctrl-C: the first one stops the worker in order, a second one ends the process at once."""
 
     def __init__(self) -> None:
-        """Until `wait` is called, a signal cancels the current task, which starts the worker."""
         self._asked = asyncio.Event()
-        self._starting = asyncio.current_task()
+        self._starting = asyncio.current_task()  # a signal cancels it until `wait` is called
         for number in (signal.SIGINT, signal.SIGTERM):
             asyncio.get_running_loop().add_signal_handler(number, self._ask)
 

@@ -46,9 +46,7 @@ class Settings:
     allow_requests: Annotated[
         list[str],
         typer.Option(
-            "--allow-request",
-            metavar="HOST[:PORT]",
-            help="A host that http_request may send to; may be repeated.",
+            "--allow-request", metavar="HOST[:PORT]", help="A host that http_request may send to; may be repeated."
         ),
     ] = field(default_factory=list)
     http_headers: Annotated[

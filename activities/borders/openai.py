@@ -36,10 +36,7 @@ BY_CODE: Mapping[str, Row] = {
 }
 """By `error.code`, and by `error.type` where that is not known."""
 
-BY_WORDS: Mapping[str, Row] = {
-    "use /v1/responses": model_api.NO_TOOLS,
-    "maximum context length": model_api.TOO_LONG,
-}
+BY_WORDS: Mapping[str, Row] = {"use /v1/responses": model_api.NO_TOOLS, "maximum context length": model_api.TOO_LONG}
 """By a part of the message of a 400 whose code says too little."""
 
 

@@ -44,9 +44,7 @@ class Planning:
         breaks: FaultInjection | None = None,
         step_prices: Mapping[str, Price | None] | None = None,
     ) -> None:
-        """Plan with `planner` and `kinds`.
-
-        `searchable` says whether the namespace has our search attributes, `documents` is the root of documents, and
+        """`searchable` says whether the namespace has our search attributes, `documents` is the root of documents, and
         `store` the id of the worker's store. Without a `transcript` every planner is told the whole task each time.
         `planner_for_task` makes the planner that a task names; `step_prices` are those of the models for steps.
         """

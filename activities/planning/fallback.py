@@ -30,7 +30,6 @@ class FallbackPlanner:
         return {name: price for planner in self._conversational for name, price in planner.prices.items()}
 
     def preamble(self, kinds: Mapping[str, Kind]) -> int:
-        """The longest preamble, in tokens."""
         return max((planner.preamble(kinds) for planner in self._conversational), default=0)
 
     async def propose(self, situation: Situation, kinds: Mapping[str, Kind]) -> Proposed:

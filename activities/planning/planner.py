@@ -40,13 +40,7 @@ class ConversationalPlanner(Planner, Protocol):
         """Tokens of what a model is told before the task: instructions and kinds; an estimate."""
 
     async def converse(
-        self,
-        situation: Situation,
-        kinds: Mapping[str, Kind],
-        past: Sequence["RecordedTurn"],
-        *,
-        task: str,
-        branch: int,
+        self, situation: Situation, kinds: Mapping[str, Kind], past: Sequence["RecordedTurn"], *, task: str, branch: int
     ) -> "PlannerReply":
         """Propose what comes next on `branch` of the conversation of `task`; `past` are its turns so far.
 

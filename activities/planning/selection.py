@@ -42,11 +42,7 @@ class PlannerSelection:
         return highest_price(self.prices.values())
 
     def for_task(self, names: str) -> Planner:
-        """The planner that a task names.
-
-        Raises:
-            UnknownPlanner: this worker cannot make it. A task may not name a file of the worker.
-        """
+        """The planner that a task names, which may not be a file; raises UnknownPlanner if it cannot be made."""
         if any(name.startswith("scripted") for name in _listed(names)):
             raise UnknownPlanner("A task cannot name a script: start a worker with --planner scripted:FILE.")
         is_openai = any(_provider(name) == "openai" for name in _listed(names))

@@ -4,16 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from activities.providers.adapter import ModelAdapter, replace_surrogates, with_unique_ids
-from activities.providers.messages import (
-    AssistantTurn,
-    Reply,
-    Request,
-    StopReason,
-    ToolCall,
-    ToolResult,
-    Turn,
-    Usage,
-)
+from activities.providers.messages import AssistantTurn, Reply, Request, StopReason, ToolCall, ToolResult, Turn, Usage
 
 if TYPE_CHECKING:  # to import the SDK takes a second; the adapter does it at the first request
     from anthropic.types import ContentBlock, Message

@@ -4,14 +4,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from activities.providers.adapter import ModelAdapter, parse_call, replace_surrogates, with_unique_ids
-from activities.providers.messages import (
-    AssistantTurn,
-    Reply,
-    Request,
-    StopReason,
-    Turn,
-    Usage,
-)
+from activities.providers.messages import AssistantTurn, Reply, Request, StopReason, Turn, Usage
 from workflows.plan import canonical
 from workflows.spending import MAX_OUTPUT
 
@@ -39,10 +32,7 @@ class OpenAIModel(ModelAdapter):
 
     async def _send(self, client: Any, request: Request) -> "ChatCompletion":
         completion: ChatCompletion = await client.chat.completions.create(
-            model=self._model,
-            **self._limit(request),
-            messages=list(_messages(request, self.name)),
-            **_tools(request),
+            model=self._model, **self._limit(request), messages=list(_messages(request, self.name)), **_tools(request)
         )
         return completion
 
