@@ -49,7 +49,7 @@ def _what(story: Story, end: End) -> Sentence:
             return Sentence(text=f"The task was asked {what}, and it was cancelled.", events=proof)
         case (_, "deadline"):
             fired = [timer.ended for timer in story.history.timers if timer.fired and timer.is_deadline]
-            return Sentence(text=reason, events=tuple(event for event in (*fired, end.event) if event))
+            return Sentence(text=reason, events=words.known(*fired, end.event))
         case _:
             return Sentence(text=f"The task ended as {end.status.replace('_', ' ')}: {reason}", events=(end.event,))
 
@@ -133,12 +133,7 @@ def _running(story: Story, call: Call) -> Sentence:
     return Sentence(text=f"{what}: attempt {pending.attempt}{of} {state}{last}", events=(call.scheduled,))
 
 
-def resets(story: Story) -> list[Sentence]:
-    return [Sentence(text=_reset(one), events=(one.event,)) for one in story.history.resets]
-
-
-def _reset(reset: Reset) -> str:
+def reset_sentence(reset: Reset) -> Sentence:
     why = f": {words.sentence(reset.reason)}" if reset.reason else "."
-    when = words.moment(reset.at)
     left = "What its earlier run did after this point is left out here; the end says what of it stands."
-    return f"The task was reset here at {when}{why} {left}"
+    return Sentence(text=f"The task was reset here at {words.moment(reset.at)}{why} {left}", events=(reset.event,))

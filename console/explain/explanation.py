@@ -27,8 +27,6 @@ COUNTED = {
 """What the summary counts, by decision, in singular and plural."""
 ANSWERED_BY_A_TURN = ("fault that led to another turn", "faults that led to another turn")
 """`replan` with the strategy `react`."""
-
-
 SHORTEST_GAP = 2.0
 """Seconds; a running worker takes a task sooner."""
 
@@ -70,7 +68,7 @@ def explain_task(history: History) -> Explanation:
         items=items,
         plans=tuple(diffs(story)),
         now=tuple(endings.state_now(story)),
-        resets=tuple(endings.resets(story)),
+        resets=tuple(map(endings.reset_sentence, history.resets)),
         compactions=tuple(planning.compactions(story)),
         todo=tuple(remedies(story)),
         notes=tuple(unreadable(history)),
@@ -91,10 +89,8 @@ def unreadable(history: History) -> list[Sentence]:
     """What could not be read, one sentence for each cause; it contains no value."""
     causes = dict[str, list[str]]()
     for one in history.unreadable:
-        where = (
-            f"event {one.event}'s {one.what}" if history.runs == 1 else f"run {one.run}, event {one.event}'s {one.what}"
-        )
-        causes.setdefault(one.why, []).append(where)
+        run = f"run {one.run}, " if history.runs > 1 else ""
+        causes.setdefault(one.why, []).append(f"{run}event {one.event}'s {one.what}")
     return [Sentence(text=_without(why, places)) for why, places in causes.items()]
 
 
@@ -198,7 +194,7 @@ def finished_sentence(story: Story, call: Call) -> Sentence:
     again = " (a replayed result: it was applied before)" if call.replayed else ""
     at = "at its first attempt" if call.attempt <= 1 else f"at attempt {call.attempt}"
     text = words.stop(f"{faults.call_name(call)} finished {at}{again} and returned: {words.value(call.result)}")
-    return Sentence(text=text, events=tuple(event for event in (call.ended,) if event))
+    return Sentence(text=text, events=words.known(call.ended))
 
 
 def undone_sentence(call: Call) -> Sentence:

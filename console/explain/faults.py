@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 
 from client.effects import Reconciliation, next_call, reconciliation_of
 from client.history.records import AttemptFailure, Call, CallEnd, Event, Timer
-from client.history.story import Change, Plan, Story, Turn, diff
+from client.history.story import Plan, Story, Turn, diff
 from console.explain import words
 from console.explain.words import Cost, Decision, Item, Sentence
 from console.render.tree import times
@@ -43,7 +43,6 @@ def call_item(
 ) -> Item:
     """The item of a call that failed, with what followed."""
     after = call.ended or call.scheduled
-    spent = Cost(failed_attempts=max(1, call.attempt), waited=seconds_waited(call), lost=seconds_lost(call))
     then, cost = what_followed(story, call.id, call, after, decision)
     found = reconciliation_of(story, call, record)
     why = (
@@ -57,7 +56,7 @@ def call_item(
         why=Sentence(text=why + "."),
         decision=decision,
         then=(*reconciliation_sentences(found, decision), *then) if found else then,
-        cost=spent + cost + (_cost_of(found) if found else Cost()),
+        cost=cost_of_attempts(call, max(1, call.attempt)) + cost + (_cost_of(found) if found else Cost()),
     )
 
 
@@ -69,8 +68,7 @@ def _what_failed(call: Call, failing: AttemptFailure) -> Sentence:
         said = f"{words.failed_as(failing, f'at all {len(failings)} attempts')} {_tried(call)}"
     else:
         said = f"failed {times(len(failings))}: {words.counted(failings)}. {_tried(call)}"
-    proof = tuple(event for event in (call.ended,) if event)
-    return Sentence(text=f"{call_name(call)} {said}{words.observed(failing)}", events=proof)
+    return Sentence(text=f"{call_name(call)} {said}{words.observed(failing)}", events=words.known(call.ended))
 
 
 def _tried(call: Call) -> str:
@@ -136,7 +134,9 @@ def _uncalled(story: Story, id: str, record: FaultRecord) -> Item:
     where = _told(story, record)
     failing = AttemptFailure.of(record)
     why = words.UNCALLED_BECAUSE.get(record.code, words.UNCALLED_ANYWAY)
-    then, cost = what_followed(story, id, None, _before(story, where), record.decision)
+    # Just before the event, so that the event itself counts as following.
+    before = Event(where[0].run, where[0].id - 1) if where else Event(1, 1)
+    then, cost = what_followed(story, id, None, before, record.decision)
     return Item(
         steps=(id,),
         what=Sentence(text=f"{id} {words.failed_as(failing)}", events=where),
@@ -153,11 +153,6 @@ def _told(story: Story, record: FaultRecord) -> tuple[Event, ...]:
     return (told[0].scheduled,) if told else (end.event,) if end else ()
 
 
-def _before(story: Story, where: tuple[Event, ...]) -> Event:
-    """The place just before an event, so that the event itself counts as following."""
-    return Event(where[0].run, where[0].id - 1) if where else Event(1, 1)
-
-
 def failed_before(call: Call) -> list[AttemptFailure]:
     known = {fault.attempt: AttemptFailure.of(fault) for fault in call.earlier}
     last = {call.attempt - 1: call.last} if call.last else {}
@@ -170,13 +165,9 @@ def retry_waits(call: Call) -> list[float]:
     return [fault.waited for fault in call.earlier if fault.waited is not None and fault.attempt < call.attempt]
 
 
-def seconds_waited(call: Call) -> float:
-    return sum(retry_waits(call))
-
-
-def seconds_lost(call: Call) -> float:
-    """Seconds of attempts that ended without a response."""
-    return _lost_before(call) + _lost_last(call)
+def cost_of_attempts(call: Call, failed: int) -> Cost:
+    lost = _lost_before(call) + _lost_last(call)  # seconds of attempts that ended without a response
+    return Cost(failed_attempts=failed, waited=sum(retry_waits(call)), lost=lost)
 
 
 def _lost_last(call: Call) -> float:
@@ -190,7 +181,7 @@ def _lost_before(call: Call) -> float:
     """Seconds until the last attempt began, without the known backoffs."""
     if len(retry_waits(call)) == max(0, call.attempt - 1) or call.started_at is None:
         return 0.0
-    return max(0.0, (call.started_at - call.at).total_seconds() - seconds_waited(call))
+    return max(0.0, (call.started_at - call.at).total_seconds() - sum(retry_waits(call)))
 
 
 def call_name(call: Call) -> str:
@@ -212,7 +203,7 @@ def retry_item(call: Call) -> Item:
     first = failings[0]
     because = words.REQUEST_AGAIN_BECAUSE if call.is_own else words.RETRY_BECAUSE
     why = because.get(first.quadrant, words.RETRY_ANYWAY)
-    proof = tuple(event for event in (call.started, call.ended) if event)
+    proof = words.known(call.started, call.ended)
     result = f" It returned: {words.stop(words.value(call.result))}" if call.is_step and call.result is not None else ""
     return Item(
         steps=step_ids(call),
@@ -220,7 +211,7 @@ def retry_item(call: Call) -> Item:
         why=Sentence(text=f"{why}: {after_attempts(call)}."),
         decision="retry",
         then=(Sentence(text=f"Attempt {call.attempt} succeeded.{result}", events=proof[-1:]),),
-        cost=Cost(failed_attempts=len(failings), waited=seconds_waited(call), lost=seconds_lost(call)),
+        cost=cost_of_attempts(call, len(failings)),
     )
 
 
@@ -262,14 +253,19 @@ def what_followed(
 
 def _waited(story: Story, call: Call) -> tuple[tuple[Sentence, ...], Cost]:
     timer, following = timer_of(story, call), next_call(story, call)
-    proof = tuple(event for event in (timer and timer.started, timer and timer.ended) if event)
+    next_event = (following.scheduled,) if following else ()
     again = "the same call was made again" if following else "the same call is to be made again"
     if timer is None:
-        return (Sentence(text=f"So {again} at once.", events=(following.scheduled,) if following else ()),), Cost()
+        return (Sentence(text=f"So {again} at once.", events=next_event),), Cost()
+    said = Sentence(
+        text=f"{_waited_on(timer)}, then {again}.", events=(*words.known(timer.started, timer.ended), *next_event)
+    )
+    return (said,), Cost(waited=timer.seconds if timer.fired else 0.0)
+
+
+def _waited_on(timer: Timer) -> str:
     state = "" if timer.fired else " (the timer was stopped)" if timer.ended else " (it is still waiting)"
-    text = f"It waited {words.seconds(timer.seconds)} on a timer{state}, then {again}."
-    proof += (following.scheduled,) if following else ()
-    return (Sentence(text=text, events=proof),), Cost(waited=timer.seconds if timer.fired else 0.0)
+    return f"It waited {words.seconds(timer.seconds)} on a timer{state}"
 
 
 def _fallen_back(following: Call | None) -> Sentence:
@@ -333,16 +329,11 @@ def _put(story: Story, id: str, plan: Plan | None) -> str:
             return "no call came of it." if end else "it has not answered yet."
         return "no plan came of it." if end else "it has not answered with a plan yet."
     before = story.plans[plan.number - 2] if plan.number > 1 else None
-    changes = diff(story, before, plan).changed
-    for one in changes:
-        if one.before.id == id:
-            return f"{plan.name} has {one.after.id} in its place{_difference(one)}."
-    return f"{plan.name} does without it."
-
-
-def _difference(change: Change) -> str:
-    text = words.differences(change)
-    return f" ({text})" if text else ""
+    one = next((one for one in diff(story, before, plan).changed if one.before.id == id), None)
+    if one is None:
+        return f"{plan.name} does without it."
+    how = words.differences(one)
+    return f"{plan.name} has {one.after.id} in its place{f' ({how})' if how else ''}."
 
 
 def _no_plan(story: Story) -> Sentence:
@@ -360,22 +351,19 @@ def _no_plan(story: Story) -> Sentence:
 
 def _escalated(story: Story) -> tuple[Sentence, ...]:
     end = story.history.end
-    if end is None and any(call.is_undo for call in story.history.calls):
+    text = "Steps that run may still finish; then the task ends as escalated."
+    if end is not None:
+        text = f"A person cannot answer a running task yet, so it ended as {end.status.replace('_', ' ')}."
+    elif any(call.is_undo for call in story.history.calls):
         text = "A person cannot answer a running task yet, so what it did is being undone; then it ends."
-        return (Sentence(text=text),)
-    if end is None:
-        return (Sentence(text="Steps that run may still finish; then the task ends as escalated."),)
-    how = end.status.replace("_", " ")
-    return (Sentence(text=f"A person cannot answer a running task yet, so it ended as {how}.", events=(end.event,)),)
+    return (Sentence(text=text, events=(end.event,) if end else ()),)
 
 
 def timer_of(story: Story, call: Call) -> Timer | None:
     """The timer before a call is made again."""
     following, after = next_call(story, call), call.ended or call.scheduled
-    for timer in story.history.timers:
-        if timer.retries(call) and timer.started > after and (following is None or timer.started < following.scheduled):
-            return timer
-    return None
+    timers = (timer for timer in story.history.timers if timer.retries(call) and timer.started > after)
+    return next((timer for timer in timers if following is None or timer.started < following.scheduled), None)
 
 
 def replan_after(story: Story, after: Event) -> Turn | None:
@@ -398,7 +386,11 @@ def _cost_of(found: Reconciliation) -> Cost:
 def reconciliation_sentences(found: Reconciliation, decision: Decision) -> tuple[Sentence, ...]:
     """The reads and timers in order, and what was found out."""
     told = [(read.scheduled, _asked(read)) for read in found.reads]
-    told += [(timer.started, _settled(timer)) for timer in found.timers]
+    settled = ", until no attempt could still be running."
+    told += [
+        (timer.started, Sentence(text=_waited_on(timer) + settled, events=words.known(timer.started, timer.ended)))
+        for timer in found.timers
+    ]
     return (*(sentence for _, sentence in sorted(told, key=lambda one: one[0])), *_verdict(found, decision))
 
 
@@ -429,9 +421,3 @@ def _asked(look: Call) -> Sentence:
     else:
         text = f"{asked} {words.failed_as(look.failing)}"
     return Sentence(text=text, events=look.events)
-
-
-def _settled(timer: Timer) -> Sentence:
-    state = "" if timer.fired else " (the timer was stopped)" if timer.ended else " (it is still waiting)"
-    text = f"It waited {words.seconds(timer.seconds)} on a timer{state}, until no attempt could still be running."
-    return Sentence(text=text, events=tuple(event for event in (timer.started, timer.ended) if event))

@@ -109,8 +109,7 @@ def _together(row: Sequence[RowGroup], plans: Sequence[Plan]) -> RowGroup:
 
 def item_rows(number: int, item: Item) -> list[Row]:
     lead = f"{number:>2}.  "
-    leads = [lead, *[" " * len(lead)] * (len(item.sentences) - 1)]
-    return list(zip(leads, item.sentences, strict=True))
+    return [(lead if index == 0 else " " * len(lead), one) for index, one in enumerate(item.sentences)]
 
 
 def plan_rows(story: Story, diff: Diff) -> list[Row]:
@@ -132,9 +131,10 @@ def _because(diff: Diff) -> list[Row]:
 
 def difference_lines(diff: Diff) -> list[str]:
     """Kept, changed, added and dropped steps, a line each."""
-    changed = [
-        f"{_renamed(one.before.id, one.after.id)} ({words.differences(one)})".replace(" ()", "") for one in diff.changed
-    ]
+    changed = list[str]()
+    for one in diff.changed:
+        renamed = one.after.id if one.before.id == one.after.id else f"{one.before.id} -> {one.after.id}"
+        changed.append(f"{renamed} ({words.differences(one)})".replace(" ()", ""))
     groups = {
         "changed": changed,
         "planned" if diff.number == 1 or diff.is_turn else "added": [planned(one) for one in diff.added],
@@ -152,20 +152,15 @@ def planned(step: Planned) -> str:
     return f"{one_line(step.id)} ({one_line(step.kind)}{args}{needs})"
 
 
-def _renamed(before: str, after: str) -> str:
-    return after if before == after else f"{before} -> {after}"
-
-
 def _finished(explained: Explanation) -> Iterator[tuple[Event, Row]]:
     """The finished and the undone steps that no item mentions."""
     story = explained.story
     told = {event for item in explained.items for event in item.events}
-    for call in story.done:
+    said = [(call, "  +  ", explanation.finished_sentence(story, call)) for call in story.done]
+    said += [(call, "  -  ", explanation.undone_sentence(call)) for call in story.undone]
+    for call, lead, sentence in said:
         if call.ended and call.ended not in told:
-            yield call.ended, ("  +  ", explanation.finished_sentence(story, call))
-    for call in story.undone:
-        if call.ended and call.ended not in told:
-            yield call.ended, ("  -  ", explanation.undone_sentence(call))
+            yield call.ended, (lead, sentence)
 
 
 def _closing(explained: Explanation) -> Iterator[Row]:
@@ -230,38 +225,28 @@ def step_lines(one: OneStep, width: int | None) -> list[str]:
 def step_rows(one: OneStep) -> Iterator[Row]:
     yield "", _heading(one)
     for diff in one.revisions:
+        events = one.whole.story.plans[diff.number - 1].events
         for text in difference_lines(diff):
-            yield (
-                INDENT,
-                Sentence(
-                    text=f"{diff.name.capitalize()}: {text}", events=one.whole.story.plans[diff.number - 1].events
-                ),
-            )
+            yield INDENT, Sentence(text=f"{diff.name.capitalize()}: {text}", events=events)
     for number, item in enumerate(one.items, 1):
         yield from item_rows(number, item)
     if not one.items:
-        yield "", Sentence(text=_nothing(one))
+        called = one.whole.story.history.of_step(one.id)
+        never = "It was never called: a plan ended, or the task did, before its turn came."
+        yield "", Sentence(text="It met no fault: nothing to explain." if called else never)
 
 
 def _heading(one: OneStep) -> Sentence:
     story = one.whole.story
     calls = story.history.of_step(one.id)
-    kinds = dict.fromkeys(
-        [*([story.steps[one.id].kind] if one.id in story.steps else []), *(call.kind for call in calls)]
-    )
+    planned_kind = [story.steps[one.id].kind] if one.id in story.steps else []
+    kinds = dict.fromkeys([*planned_kind, *(call.kind for call in calls)])
     standing = explanation.step_state(story, one.id)
     tried = f" after {count(sum(call.attempt for call in calls), 'attempt')}" if calls and calls[-1].closed else ""
     done = [call for call in story.done if call.step == one.id]
     got = f" It returned: {words.stop(words.value(done[-1].result))}" if done else ""
     text = f"{one.id} ({', then '.join(kinds)}) of {story.history.task_id}: {standing}{tried}.{got}"
     return Sentence(text=text, events=tuple(event for call in calls for event in call.events))
-
-
-def _nothing(one: OneStep) -> str:
-    calls = one.whole.story.history.of_step(one.id)
-    if calls:
-        return "It met no fault: nothing to explain."
-    return "It was never called: a plan ended, or the task did, before its turn came."
 
 
 def step_document(one: OneStep) -> dict[str, Any]:
@@ -282,17 +267,14 @@ def step_document(one: OneStep) -> dict[str, Any]:
 
 def _narrowed(diff: Diff, id: str) -> Diff | None:
     """The differences of a plan that concern a step; None where none does."""
-    narrowed = diff.model_copy(
-        update={
-            "kept": tuple(one for one in diff.kept if one == id),
-            "unchanged": tuple(one for one in diff.unchanged if one == id),
-            "changed": tuple(one for one in diff.changed if id in (one.before.id, one.after.id)),
-            "added": tuple(one for one in diff.added if one.id == id),
-            "dropped": tuple(one for one in diff.dropped if one.id == id),
-        }
-    )
-    parts = (narrowed.kept, narrowed.unchanged, narrowed.changed, narrowed.added, narrowed.dropped)
-    return narrowed if any(parts) else None
+    parts = {
+        "kept": tuple(one for one in diff.kept if one == id),
+        "unchanged": tuple(one for one in diff.unchanged if one == id),
+        "changed": tuple(one for one in diff.changed if id in (one.before.id, one.after.id)),
+        "added": tuple(one for one in diff.added if one.id == id),
+        "dropped": tuple(one for one in diff.dropped if one.id == id),
+    }
+    return diff.model_copy(update=parts) if any(parts.values()) else None
 
 
 def lay_out_rows(rows: Iterable[Row], story: Story, width: int | None) -> Iterator[str]:

@@ -86,7 +86,7 @@ def _rejected(story: Story, turn: Turn) -> Item:
     else:
         then = _sent_back(story, after)
     return Item(
-        what=Sentence(text=f"{who} was rejected: {words.sentences(turn.reasons)}", events=turn.call.events),
+        what=Sentence(text=f"{who} was rejected: {words.sentence(*turn.reasons)}", events=turn.call.events),
         why=Sentence(text=f"{why}; it cost no tool call."),
         decision="end" if by_hand else "send_back" if after else "escalate" if end else "undecided",
         then=(then,),

@@ -1,5 +1,6 @@
 """The parts of an explanation (Item, Sentence, Cost), and causes, values and numbers in words."""
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, Literal
@@ -47,14 +48,7 @@ class Cost(_Frozen):
     """Seconds in which no worker took a scheduled workflow task or activity."""
 
     def __add__(self, other: "Cost") -> "Cost":
-        return Cost(
-            failed_attempts=self.failed_attempts + other.failed_attempts,
-            observations=self.observations + other.observations,
-            planning_calls=self.planning_calls + other.planning_calls,
-            waited=self.waited + other.waited,
-            lost=self.lost + other.lost,
-            unattended=self.unattended + other.unattended,
-        )
+        return Cost(**{name: getattr(self, name) + getattr(other, name) for name in Cost.model_fields})
 
 
 class Item(_Frozen):
@@ -210,13 +204,13 @@ def rolled_back(task: str, stands: str) -> str:
     return f"What it did {how} (workflow {rollback_id(task)}): `{starter('effects', task)}` says what stands."
 
 
-def sentence(text: str) -> str:
-    """Untrusted text as one sentence: one line, cut, with a full stop."""
-    line = shorten(one_line(text), MAX_REASON)
-    return line if line.endswith((".", "!", "?", "…")) else line + "."
+def known(*events: Event | None) -> tuple[Event, ...]:
+    """Those that have happened."""
+    return tuple(event for event in events if event)
 
 
-def sentences(texts: Iterable[str]) -> str:
+def sentence(*texts: str) -> str:
+    """Untrusted texts as one sentence: on one line, each cut, with a full stop."""
     joined = "; ".join(shorten(one_line(text), MAX_REASON) for text in texts)
     return joined if joined.endswith((".", "!", "?", "…")) else joined + "."
 
@@ -275,10 +269,8 @@ def same(failings: Sequence[AttemptFailure]) -> bool:
 
 def counted(failings: Sequence[AttemptFailure]) -> str:
     """Several faults in one clause: `server_error twice (503.), timeout once (No answer.)`."""
-    groups = dict[str, list[AttemptFailure]]()
-    for failing in failings:
-        groups.setdefault(code(failing), []).append(failing)
-    return ", ".join(f"{name} {times(len(group))} ({reason(group[-1])})" for name, group in groups.items())
+    number, last = Counter(map(code, failings)), {code(one): one for one in failings}
+    return ", ".join(f"{name} {times(number[name])} ({reason(one)})" for name, one in last.items())
 
 
 def listed(words: Iterable[str], limit: int = 12) -> str:

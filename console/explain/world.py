@@ -44,7 +44,7 @@ def left(story: Story) -> list[Sentence]:
     said = [
         Sentence(
             text=f"Kept from {name if story.in_turns else f'plan {name}'}: {words.listed(ids)}.",
-            events=_ended(story, ids),
+            events=words.known(*(call.ended for call in story.done if call.step in ids)),
         )
         for name, ids in by_plan.items()
     ]
@@ -56,7 +56,9 @@ def left(story: Story) -> list[Sentence]:
     certain = " for certain" if perhaps and not sure else ""
     nothing = "nothing that still stands" if any(one.undone for one in changed) else "nothing"
     said.append(Sentence(text=f"Changed in the world: {_named(sure) or nothing}{certain}.", events=_proof(story, sure)))
-    return said + earlier(story) + unknown(story) + _undone(story, changed) + _rolled_back(story)
+    said += [*earlier(story), *unknown(story), *_undone(story, changed)]
+    rollback = story.history.rollback
+    return [*said, *([Sentence(text=words.rolled_back(story.history.task_id, rollback))] if rollback else [])]
 
 
 def earlier(story: Story) -> list[Sentence]:
@@ -65,21 +67,14 @@ def earlier(story: Story) -> list[Sentence]:
     all = effects.all_effects(story, None, (), rollbacks) if story.history.earlier else []
     left = [one for one in all if one.key not in own and one.undoes is None and one.state is not EffectState.UNDONE]
     surely = {True: "Changed", False: "Perhaps changed"}
-    said = list[Sentence]()
+    said = list[str]()
     for sure, what in surely.items():
         steps = [f"{one.step} ({one.kind})" for one in left if (one.state is EffectState.APPLIED) is sure]
         if steps:
-            said.append(
-                Sentence(text=f"{what} by an earlier run, before a reset, and it stands: {words.listed(steps)}.")
-            )
+            said.append(f"{what} by an earlier run, before a reset, and it stands: {words.listed(steps)}.")
     for run in story.history.deleted:
-        said.append(Sentence(text=f"The history of the run {run} was deleted: what that changed is not known here."))
-    return said
-
-
-def _rolled_back(story: Story) -> list[Sentence]:
-    rollback = story.history.rollback
-    return [Sentence(text=words.rolled_back(story.history.task_id, rollback))] if rollback else []
+        said.append(f"The history of the run {run} was deleted: what that changed is not known here.")
+    return [Sentence(text=text) for text in said]
 
 
 def _undone(story: Story, changed: Sequence[Changed]) -> list[Sentence]:
@@ -117,10 +112,6 @@ def _named(changed: Sequence[Changed]) -> str:
     return words.listed(f"{one.step_id} ({one.kind}{', done before' if one.replayed else ''})" for one in changed)
 
 
-def _ended(story: Story, ids: Sequence[str]) -> tuple[Event, ...]:
-    return tuple(call.ended for call in story.done if call.ended and call.step in ids)
-
-
 def _proof(story: Story, changed: Sequence[Changed]) -> tuple[Event, ...]:
     ids = {id for one in changed for id in one.events}
     return tuple(event for call in story.history.calls for event in call.events[-1:] if event.id in ids)
@@ -128,8 +119,7 @@ def _proof(story: Story, changed: Sequence[Changed]) -> tuple[Event, ...]:
 
 def changes(story: Story) -> list[Changed]:
     """Every step that changed the world or may have, by the kind that did it, in order."""
-    found = [one for one in effects.own_effects(story).values() if one.undoes is None]
-    return [_changed(story, one) for one in found]
+    return [_changed(story, one) for one in effects.own_effects(story).values() if one.undoes is None]
 
 
 def _changed(story: Story, one: TaskEffect) -> Changed:

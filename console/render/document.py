@@ -27,19 +27,11 @@ def _escaped(found: re.Match[str]) -> str:
 
 def of_task(outcome: "Outcome", run_id: str | None, ui_url: str | None) -> str:
     fields = outcome.model_dump(mode="json")
-    document: dict[str, Any] = {
-        "schema": SCHEMA,
-        "task_id": fields.pop("task_id"),
-        "run_id": run_id,
-        **fields,
-        "ui_url": ui_url,
-    }
-    return written(document)
+    return of_anything({"task_id": fields.pop("task_id"), "run_id": run_id, **fields, "ui_url": ui_url})
 
 
 def of_start(task_id: str, run_id: str | None, ui_url: str | None) -> str:
-    started = {"schema": SCHEMA, "task_id": task_id, "run_id": run_id, "status": "running", "ui_url": ui_url}
-    return written(started)
+    return of_anything({"task_id": task_id, "run_id": run_id, "status": "running", "ui_url": ui_url})
 
 
 def of_anything(fields: dict[str, Any]) -> str:
@@ -47,5 +39,4 @@ def of_anything(fields: dict[str, Any]) -> str:
 
 
 def of_problem(problem: Problem) -> str:
-    error = {"code": problem.code, "reason": problem.reason, "remedy": problem.remedy}
-    return written({"schema": SCHEMA, "error": error})
+    return of_anything({"error": {"code": problem.code, "reason": problem.reason, "remedy": problem.remedy}})

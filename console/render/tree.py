@@ -20,12 +20,8 @@ from workflows.plan import canonical
 from workflows.record import Compaction, FaultRecord, Rejection, Revision, StepStatus, UndoRecord
 from workflows.task import TaskStatus
 
-MAX_BECAUSE = 400
 MANY_TURNS = 12
 """In a longer task, a turn that only goes on has no heading; the ids of its steps begin with its number."""
-MAX_NOTE = 400
-PLAN_REFUSED = "plan_refused"
-"""The code of a task whose hand-written plan was rejected; the reason of its end has the details."""
 _OF_CALL = re.compile(rf"step '{OF_TURN.pattern}': ")
 """The call of a turn that a reason is about; it was never made, so its id is not shown."""
 FOLLOWS = {
@@ -55,7 +51,7 @@ TO_A_PERSON = {
 WIDTH = 80
 """Columns where stdout is no terminal."""
 MAX_REASON = 400
-"""Cells of a fault's reason; `explain` and `--json` have the rest."""
+"""Cells of a reason; `explain` and `--json` have the rest."""
 USUAL_NAMES, MIN_NAMES = 52, 12
 """Cells for id, kind and title: as many as fit WIDTH, and what is left of them on a narrow terminal."""
 TAIL = 21
@@ -66,14 +62,9 @@ MAX_RESULT = 4000
 MAX_ROWS = 60
 MAX_CLOSING_REASON = 600
 """Cells of the reason for an end."""
-PARTIAL_ANSWER = "The answer from what was finished by then:"
 LEAST_USD = 0.0001
 CLOSED = "closed"
 """The code of a task that was closed from outside."""
-NEEDS_EXPLANATION = (TaskStatus.ESCALATED, TaskStatus.OVER_BUDGET)
-"""Ends of a task that `explain` says more about, even where no step met a fault."""
-HELPED = (StepStatus.COMPLETED, StepStatus.UNDONE)
-LOST = (StepStatus.FAILED, StepStatus.SKIPPED, StepStatus.CANCELLED)
 UNDO_HEADING = "Undo  the newest first"
 EARLIER_HEADING = "Before a reset  by an earlier run"
 STATUS_COLOURS = {
@@ -130,10 +121,6 @@ class RowLayout:
     def _what(self, step: OutcomeStep) -> str:
         names = f"{pad(step.id, self._ids[step.revision])} {pad(kind(step), self._kinds[step.revision])}"
         return f"{printable(names)} {one_line(step.title)}"
-
-
-def whole(outcome: Outcome, ui_url: str | None, width: int = WIDTH, live: LiveState | None = None) -> list[str]:
-    return body(outcome, ui_url, width, live) + closing(outcome)
 
 
 def body(outcome: Outcome, ui_url: str | None, width: int = WIDTH, live: LiveState | None = None) -> list[str]:
@@ -203,22 +190,16 @@ def turn_number(outcome: Outcome, revision: Revision) -> int | None:
     return turn_of(step.id for step in outcome.steps if step.revision == revision.number)
 
 
-def revision_name(outcome: Outcome, revision: Revision) -> str:
-    """`Plan 2`, `Turn 7`."""
-    number = turn_number(outcome, revision)
-    return f"Plan {revision.number}" if number is None else f"Turn {number}"
-
-
 def plan_heading(outcome: Outcome, revision: Revision) -> list[str]:
     """The lines above the steps of a plan or turn; see MANY_TURNS."""
-    name, because = revision_name(outcome, revision), one_line(revision.because)
-    facts = _facts(outcome, revision)
-    if turn_number(outcome, revision) is not None and not facts:
+    turn, because = turn_number(outcome, revision), one_line(revision.because)
+    name, facts = f"Plan {revision.number}" if turn is None else f"Turn {turn}", _facts(outcome, revision)
+    if turn is not None and not facts:
         if revision is not outcome.revisions[0] and len(outcome.revisions) > MANY_TURNS:
             return []
-        return [Line(cut("  ".join(filter(None, [name, because])), MAX_BECAUSE), "bold", 0, len(name))]
+        return [Line(cut("  ".join(filter(None, [name, because])), MAX_REASON), "bold", 0, len(name))]
     head: str = Line(printable("  ".join(filter(None, [name, "; ".join(facts)]))), "bold", 0, len(name))
-    return [head, f"    {cut(because, MAX_BECAUSE)}"] if because else [head]
+    return [head, f"    {cut(because, MAX_REASON)}"] if because else [head]
 
 
 def _facts(outcome: Outcome, revision: Revision) -> list[str]:
@@ -229,13 +210,10 @@ def _facts(outcome: Outcome, revision: Revision) -> list[str]:
     if revision.refused:
         rejected = ", ".join(revision.refused)
         facts.append(f"because {rejected} {'was' if len(revision.refused) == 1 else 'were'} rejected")
-        facts += [f"{_kept(revision.kept)} kept"] if revision.kept else []
+        kept = ", ".join(revision.kept) if len(revision.kept) <= 8 else f"{len(revision.kept)} steps"
+        facts += [f"{kept} kept"] if kept else []
         facts += [f"observed with {', '.join(revision.looked)}"] if revision.looked else []
     return facts
-
-
-def _kept(ids: tuple[str, ...]) -> str:
-    return ", ".join(ids) if len(ids) <= 8 else f"{len(ids)} steps"
 
 
 def failovers(outcome: Outcome) -> dict[tuple[str, str], list[str]]:
@@ -243,7 +221,7 @@ def failovers(outcome: Outcome) -> dict[tuple[str, str], list[str]]:
     told = dict[tuple[str, str], list[str]]()
     for one in outcome.failovers:
         took_over = f"; {one_line(outcome.planner)} took over" if outcome.planner not in ("", one.planner) else ""
-        reason = cut(one_line(one.reason), MAX_NOTE).rstrip(".")
+        reason = cut(one_line(one.reason), MAX_REASON).rstrip(".")
         head = signed("!", f"{one_line(one.planner)} could not be used ({one_line(one.code)})", "yellow")
         told.setdefault((one.planner, one.code), [head, f"    {reason}{took_over}"])
     return told
@@ -256,13 +234,13 @@ def _compaction(one: Compaction) -> Line:
 
 def rejections(outcome: Outcome) -> Sequence[Rejection]:
     """The rejected proposals, unless the reason of the end names them."""
-    return () if outcome.code == PLAN_REFUSED else outcome.rejections
+    return () if outcome.code == "plan_refused" else outcome.rejections
 
 
 def _rejection(outcome: Outcome, one: Rejection) -> Line:
     what = "Turn" if outcome.strategy == "react" else "Proposal"
     reasons = "; ".join(_OF_CALL.sub("", one_line(reason)) for reason in one.reasons)
-    return signed("!", f"{what} {one.turn} not used: {cut(reasons, MAX_NOTE)}", "yellow")
+    return signed("!", f"{what} {one.turn} not used: {cut(reasons, MAX_REASON)}", "yellow")
 
 
 def notes_above(outcome: Outcome, revision: Revision | None) -> Iterator[tuple[Compaction | Rejection, str]]:
@@ -340,7 +318,7 @@ def _state(step: OutcomeStep, attempt: Attempt | None) -> str:
     as_it_is = (StepStatus.PENDING, StepStatus.WAITING, StepStatus.SKIPPED, StepStatus.UNDONE)
     if step.status in as_it_is or not step.attempts:
         return step.status.value
-    return f"{step.attempts} attempt{'' if step.attempts == 1 else 's'}"
+    return count(step.attempts, "attempt")
 
 
 def _time(step: OutcomeStep, live: LiveState | None) -> str:
@@ -390,9 +368,9 @@ def closing(outcome: Outcome) -> list[str]:
     if outcome.reason:
         said.append(cut(one_line(outcome.reason), MAX_CLOSING_REASON))
     if outcome.result is not None:
-        said += [PARTIAL_ANSWER] if outcome.status is TaskStatus.OVER_BUDGET else []
+        said += ["The answer from what was finished by then:"] if outcome.status is TaskStatus.OVER_BUDGET else []
         said += _result(outcome)
-    if outcome.faults or rejections(outcome) or outcome.status in NEEDS_EXPLANATION:
+    if outcome.faults or rejections(outcome) or outcome.status in (TaskStatus.ESCALATED, TaskStatus.OVER_BUDGET):
         said.append(f"Why: {starter('explain', outcome.task_id)}")
     return said
 
@@ -437,7 +415,8 @@ def _retry_count(outcome: Outcome) -> list[str]:
     counted = count(len(of), "retry", "retries")
     if not of:
         return [counted]
-    helped, wasted = sum(one in HELPED for one in of), sum(one in LOST for one in of)
+    helped = sum(one in (StepStatus.COMPLETED, StepStatus.UNDONE) for one in of)
+    wasted = sum(one in (StepStatus.FAILED, StepStatus.SKIPPED, StepStatus.CANCELLED) for one in of)
     return [f"{counted} ({_helped(helped, len(of))})", f"{wasted} wasted"]
 
 

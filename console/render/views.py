@@ -20,7 +20,6 @@ from console.options import Common
 from console.render import document, tree
 from console.render.tree import WIDTH, RowLayout
 from workflows.outcome import Outcome
-from workflows.record import Revision
 
 SCHEMA = 1
 
@@ -32,40 +31,34 @@ class StderrView(View):
         self._common = common
 
     def silence(self, who: Silent) -> None:
-        print(no_answer(who, self._common.queue), file=sys.stderr, flush=True)
+        self._warn(no_answer(who, self._common.queue))
 
     def answers(self, who: Silent) -> None:
-        print(answers_again(who), file=sys.stderr, flush=True)
+        self._warn("the server answers again" if who is Silent.SERVER else "a worker answers again")
 
     def failing(self, task: FailingTask | None) -> None:
-        print(workflow_task_state(task), file=sys.stderr, flush=True)
+        self._warn(workflow_task_state(task))
+
+    def _warn(self, sentence: str) -> None:
+        print(sentence, file=sys.stderr, flush=True)
 
 
-class LinesView(View):
+class LinesView(StderrView):
     """Prints a task line by line: each step when it has ended."""
 
     def __init__(self, common: Common, ui_url: str | None, say: Callable[[str], None], width: int = WIDTH) -> None:
-        self._common = common
-        self._ui_url = ui_url
-        self._say = say
-        self._width = width
+        super().__init__(common)
+        self._ui_url, self._say, self._width = ui_url, say, width
         self._plans = 0
-        self._steps = set[tuple[str, int]]()
-        self._notes = set[Hashable]()
+        self._told = set[Hashable]()
         self._stays = 0
         self._began = self._undoing = False
 
     def see(self, snapshot: Snapshot) -> None:
         self._report(snapshot.outcome)
 
-    def silence(self, who: Silent) -> None:
-        self._say(f"  {no_answer(who, self._common.queue)}")
-
-    def answers(self, who: Silent) -> None:
-        self._say(f"  {answers_again(who)}")
-
-    def failing(self, task: FailingTask | None) -> None:
-        self._say(f"  {workflow_task_state(task)}")
+    def _warn(self, sentence: str) -> None:
+        self._say(f"  {sentence}")
 
     def end(self, outcome: Outcome) -> None:
         self._report(outcome)
@@ -83,38 +76,31 @@ class LinesView(View):
             self._print_once(what, told)
         for revision in [one for one in outcome.revisions if one.number > self._plans]:
             self._print_steps(outcome, layout, before=revision.number)
-            self._print_notes(outcome, revision)
+            for note, line in tree.notes_above(outcome, revision):
+                self._print_once(note, [line])
             for line in tree.plan_heading(outcome, revision):
                 self._say(line)
             self._plans = revision.number
         self._print_steps(outcome, layout, before=self._plans + 1)
-        self._print_notes(outcome, None)
-        self._print_stays(outcome)
-
-    def _print_steps(self, outcome: Outcome, layout: RowLayout, before: int) -> None:
-        for step in outcome.steps:
-            told = (step.id, step.revision)
-            if tree.has_ended(step) and step.revision < before and told not in self._steps:
-                self._steps.add(told)
-                self._begin_undo(wanted=tree.is_undo(step))
-                for line in tree.step_lines(outcome, step, layout):
-                    self._say(line)
-
-    def _print_notes(self, outcome: Outcome, before: Revision | None) -> None:
-        for one, line in tree.notes_above(outcome, before):
-            self._print_once(one, [line])
-
-    def _print_once(self, what: Hashable, lines: Sequence[str]) -> None:
-        if what not in self._notes:
-            self._notes.add(what)
-            for line in lines:
-                self._say(line)
-
-    def _print_stays(self, outcome: Outcome) -> None:
+        for note, line in tree.notes_above(outcome, None):
+            self._print_once(note, [line])
         for one in tree.not_tried(outcome)[self._stays :]:
             self._begin_undo(wanted=True)
             self._stays += 1
             self._say(tree.stays_line(one))
+
+    def _print_steps(self, outcome: Outcome, layout: RowLayout, before: int) -> None:
+        for step in outcome.steps:
+            told = (step.id, step.revision)
+            if tree.has_ended(step) and step.revision < before and told not in self._told:
+                self._begin_undo(wanted=tree.is_undo(step))
+                self._print_once(told, tree.step_lines(outcome, step, layout))
+
+    def _print_once(self, what: Hashable, lines: Sequence[str]) -> None:
+        if what not in self._told:
+            self._told.add(what)
+            for line in lines:
+                self._say(line)
 
     def _begin_undo(self, *, wanted: bool) -> None:
         if wanted and not self._undoing:
@@ -139,7 +125,6 @@ class EventsView(View):
         self._began = False
         self._plans = 0
         self._written = set[tuple[str, object]]()
-        self._faults = set[tuple[Any, ...]]()
         self._steps = dict[tuple[str, int], tuple[Any, ...]]()
 
     def see(self, snapshot: Snapshot) -> None:
@@ -179,9 +164,7 @@ class EventsView(View):
             self._once("rejection", rejection.turn, rejection.model_dump(mode="json"))
         for fault in outcome.faults:
             which = (fault.step_id, fault.revision, fault.attempt, fault.decision, fault.at)
-            if which not in self._faults:
-                self._faults.add(which)
-                self._write("fault", **fault.model_dump(mode="json"))
+            self._once("fault", which, fault.model_dump(mode="json"))
         for step in outcome.steps:
             count = attempts.get(step.id, step.attempts)
             stands, where = (step.status, count, step.kind), (step.id, step.revision)
@@ -204,10 +187,6 @@ def no_answer(who: Silent, queue: str) -> str:
     if who is Silent.SERVER:
         return "the server does not answer, still trying"
     return printable(f"no worker answers on queue {queue}: {worker(queue)}  (still waiting)")
-
-
-def answers_again(who: Silent) -> str:
-    return "the server answers again" if who is Silent.SERVER else "a worker answers again"
 
 
 def workflow_task_state(task: FailingTask | None) -> str:

@@ -3,6 +3,7 @@
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from console.render import tree
 from workflows.budget import Spent
 from workflows.catalogue import Effect
 from workflows.faults import QUADRANT, Code
@@ -69,3 +70,8 @@ def fault(code: Code = Code.CONFLICT, decision: str = "replan", **more: Any) -> 
         "at": BEGAN,
     }
     return FaultRecord.model_validate({**given, **more})
+
+
+def all_lines(outcome: Outcome, ui_url: str | None) -> list[str]:
+    """The tree of a task with its closing lines, as `show` prints them."""
+    return [*tree.body(outcome, ui_url), *tree.closing(outcome)]

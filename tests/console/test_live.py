@@ -14,9 +14,9 @@ from temporalio.client import Client, WorkflowFailureError
 from temporalio.service import RPCError
 
 from client.tasks import Handle, query_progress
-from console.render import tree
 from replan import Refused, tool
 from runtime.dev_server import DevServer
+from tests.console.outcomes import all_lines
 from tests.console.terminal import Terminal, starter
 from tests.harness import DONE, Stage, outcome, plan, staged, step
 from tests.processes import ROOT
@@ -85,7 +85,7 @@ async def test_a_long_task_stays_whole_and_once(client: Client, stage: Stage, te
         await window.until("pending below")
         code = await window.ended()
     handle: Handle = client.get_workflow_handle_for(AgentWorkflow.run, stage.queue)
-    lines = tree.whole(await outcome(handle), None)
+    lines = all_lines(await outcome(handle), None)
 
     assert code == 0
     assert [row for row in window.shown.text if "http://" not in row][1:] == lines[1:]

@@ -10,7 +10,7 @@ from client.follow import Attempt
 from console.render import tree
 from console.render.terminal import wrap
 from console.render.tree import LiveState
-from tests.console.outcomes import BEGAN, fault, outcome, step
+from tests.console.outcomes import BEGAN, all_lines, fault, outcome, step
 from workflows.budget import Spent
 from workflows.faults import Code
 from workflows.outcome import Outcome
@@ -44,7 +44,7 @@ REPLANNED = outcome(
 
 def test_a_task_with_a_retry_and_a_replan_reads_like_a_story() -> None:
     """Plans, steps, what went wrong, what followed, what it cost, and the result."""
-    assert tree.whole(REPLANNED, "http://localhost:8233/x") == [
+    assert all_lines(REPLANNED, "http://localhost:8233/x") == [
         "book-a-slot-7f3a  offline planner  http://localhost:8233/x",
         "Plan 1",
         "  ✗ book  book_slot team 14:00                             1 attempt    0.02 s",
@@ -224,7 +224,7 @@ def evil() -> Outcome:
 @pytest.mark.parametrize("result", [EVIL, {"text": EVIL, EVIL: [EVIL]}], ids=["text", "JSON"])
 def test_nothing_from_the_world_can_draw_on_the_terminal(result: Any) -> None:
     """Escapes, bells, control characters and reversed text are gone from every line; line breaks of a result stay."""
-    text = "\n".join(tree.whole(evil().model_copy(update={"result": result}), "http://x"))
+    text = "\n".join(all_lines(evil().model_copy(update={"result": result}), "http://x"))
 
     assert [char for char in text if not char.isprintable() and char != "\n"] == []
     assert "done" in text
@@ -232,7 +232,7 @@ def test_nothing_from_the_world_can_draw_on_the_terminal(result: Any) -> None:
 
 def test_a_hostile_word_adds_no_line() -> None:
     """A reason with line breaks cannot pretend to be a plan of its own."""
-    lines = tree.whole(evil().model_copy(update={"result": None}), None)
+    lines = all_lines(evil().model_copy(update={"result": None}), None)
 
     assert all("\n" not in line for line in lines)
     assert sum(line.startswith("Plan ") for line in lines) == 1

@@ -12,7 +12,7 @@ from console.render.live import fit_groups
 from console.render.terminal import painted, wrap
 from console.render.tree import RowLayout
 from console.render.views import LinesView
-from tests.console.outcomes import BEGAN, fault, outcome, step
+from tests.console.outcomes import BEGAN, all_lines, fault, outcome, step
 from workflows.budget import Spent
 from workflows.outcome import Outcome, OutcomeStep
 from workflows.record import Compaction, Failover, Rejection, Revision, StepStatus
@@ -214,7 +214,7 @@ def test_turns_and_summaries_are_coloured() -> None:
     revision = Revision(number=1, because="  Plan 3 is old.\n  ✓ done")
     short = Compaction(turn=1, turns=1, planner="openai:x", tokens=9)
     whole = reacting(1, compactions=(short,), revisions=(revision,), reason="  ✗ no")
-    shown = [painted(row) for line in tree.whole(whole, None) for row in wrap(line, 40)]
+    shown = [painted(row) for line in all_lines(whole, None) for row in wrap(line, 40)]
 
     assert "  \x1b[33m≡\x1b[0m the oldest turn summarised at turn" in shown
     assert "\x1b[1mTurn 1\x1b[0m  Plan 3 is old. ✓ done" in shown
