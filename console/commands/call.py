@@ -7,7 +7,6 @@ from typing import Annotated, Any
 
 import typer
 from pydantic import JsonValue
-from temporalio.client import Client
 
 from client.problem import Problem
 from client.start import new_id
@@ -32,16 +31,10 @@ async def call_command(
     arguments: Annotated[str, typer.Argument(metavar="JSON", help="Its arguments as JSON, or @FILE.")] = "{}",
     common: Common,
 ) -> int:
+    """Run one step like a step of a plan; the row of the step goes to stderr where stdout is no terminal."""
     read = read_arguments(arguments)  # before anything is connected
-    return await call(await common.connected(), common, kind, read)
-
-
-async def call(client: Client, common: Common, kind: str, arguments: dict[str, JsonValue]) -> int:
-    """Run one step like a step of a plan, and print its result.
-
-    Where stdout is no terminal, it has only the result; the row of the step goes to stderr.
-    """
-    plan = (Step(id="call", kind=kind, args=arguments),)
+    client = await common.connected()
+    plan = (Step(id="call", kind=kind, args=read),)
     task = Task(text=f"call {kind}", plan=plan, plan_only=True, limits=Limits(replans=0))
     handle = await client.start_workflow(
         AgentWorkflow.run, task, id=new_id(task.text), task_queue=common.queue, static_summary=f"call {kind}"
@@ -63,11 +56,7 @@ async def call(client: Client, common: Common, kind: str, arguments: dict[str, J
 
 
 def read_arguments(text: str) -> dict[str, JsonValue]:
-    """Read a tool's arguments: a JSON object, or @FILE that holds one.
-
-    Raises:
-        Problem: it is neither, or cannot be sent.
-    """
+    """Read a tool's arguments: a JSON object, or @FILE that holds one; Problem for anything else."""
     try:
         read: Any = json.loads(_text_of(text[1:]) if text.startswith("@") else text)
     except RecursionError as error:

@@ -25,13 +25,7 @@ async def cancel_command(
 
 
 async def cancel(client: Client, handle: Handle, common: Common, *, undo: bool = False) -> int:
-    """Ask a running task to stop; it ends when the steps that run have ended and, with `undo`, are taken back.
-
-    One whose workflow task fails is asked, too, but cannot stop before that succeeds: exit code 3.
-
-    Raises:
-        Problem: it has ended already.
-    """
+    """Ask a running task to stop; exit code 3 where its workflow task fails, so that it cannot stop yet."""
     found = await undoing.cancel(client, handle, undo=undo)
     said = f"{printable(handle.id)} was asked to stop{' and to undo what it has done' if undo else ''}."
     asked = f"{said} See what is done: {starter('show', handle.id)}"

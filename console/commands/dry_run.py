@@ -13,6 +13,7 @@ from console.exits import Exit
 from console.options import Common
 from console.render import document
 from console.render.terminal import print_lines
+from console.render.tree import count
 from workflows.catalogue import Effect, ToolSpec
 from workflows.inspect import Draft, PlanInquiry
 from workflows.outcome import Ending
@@ -138,7 +139,7 @@ def _told(spec: ToolSpec) -> list[str]:
 def _sum(steps: Sequence[Step], specs: Mapping[str, ToolSpec]) -> str:
     changing = [step for step in steps if specs[step.kind].effect is not Effect.READ]
     final = [step.id for step in changing if specs[step.kind].undo is None]
-    counted = f"{len(steps)} step{'' if len(steps) == 1 else 's'}"
+    counted = count(len(steps), "step")
     if not changing:
         return f"{counted}: none changes the world; {NOT_RUN}"
     verb = "changes" if len(changing) == 1 else "change"
@@ -149,8 +150,10 @@ def _sum(steps: Sequence[Step], specs: Mapping[str, ToolSpec]) -> str:
 
 async def show_plan(client: Client, task: Task, common: Common) -> int:
     """Ask for the plan and print it; the exit code is the one that the task would end with."""
-    found = await _drafted(client, task, common)
-    ending = ending_of(found)
+    answer = await ask(client, common.queue, PlanInquiry(task=task), on_wait=_print_wait)
+    if answer.draft is None:
+        raise too_old("for --dry-run")
+    found, ending = answer.draft, ending_of(answer.draft)
     if common.json:
         print(document.of_anything(draft_fields(task, found, ending)))
     else:
@@ -158,18 +161,6 @@ async def show_plan(client: Client, task: Task, common: Common) -> int:
     if ending.code in ("plan_refused", "task_refused"):
         return Exit.BAD_USAGE
     return {TaskStatus.FAILED: Exit.FAILED, TaskStatus.ESCALATED: Exit.NEEDS_PERSON}.get(ending.status, Exit.COMPLETED)
-
-
-async def _drafted(client: Client, task: Task, common: Common) -> Draft:
-    """What a worker's planner proposes.
-
-    Raises:
-        Problem: no worker answers, it cannot draft, or the planner takes too long.
-    """
-    found = await ask(client, common.queue, PlanInquiry(task=task), on_wait=_print_wait)
-    if found.draft is None:
-        raise too_old("for --dry-run")
-    return found.draft
 
 
 def _print_wait() -> None:

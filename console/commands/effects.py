@@ -2,35 +2,24 @@
 
 from collections.abc import Sequence
 
-from temporalio.client import Client
-
 from client import tasks
 from client.effects import EffectState, TaskEffect
-from client.tasks import Handle
 from client.text import cut, one_line, printable
 from client.workers import list_effects
-from console.commands import show
 from console.exits import Exit
 from console.explain import words
 from console.options import Common, TaskId
 from console.render import document
+from console.render.terminal import print_lines
 from workflows.plan import canonical
 
 MAX_RESULT = 400
 
 
 async def effects_command(*, id: TaskId = None, common: Common) -> int:
+    """Print every effect of a task that happened or may have, the oldest first; a worker reads its ledgers."""
     client = await common.connected()
     handle = await tasks.find_task(client, id)
-    return await effects(client, handle, await common.at(handle))
-
-
-async def effects(client: Client, handle: Handle, common: Common) -> int:
-    """Print every effect of a task that happened or may have, the oldest first.
-
-    Raises:
-        Problem: no worker answers, or it is too old to have a ledger.
-    """
     found = await list_effects(client, handle)
     if common.json:
         told = [one.model_dump(mode="json", by_alias=True) for one in found.effects]
@@ -38,15 +27,15 @@ async def effects(client: Client, handle: Handle, common: Common) -> int:
         fields = {"task_id": handle.id, "effects": told, "unread": unread, "deleted_runs": list(found.deleted_runs)}
         print(document.of_anything(fields))
         return Exit.COMPLETED
+    lines = list[str]()
     for one in found.effects:
-        for line in _lines(one, found.effects):
-            show.say(printable(line))
+        lines += _lines(one, found.effects)
     for ledger in found.unread:
-        show.say(printable(f"The ledger {ledger.where} cannot be read ({ledger.problem}): what it has is not listed."))
+        lines.append(f"The ledger {ledger.where} cannot be read ({ledger.problem}): what it has is not listed.")
     for run in found.deleted_runs:
-        show.say(printable(f"The history of its run {run} was deleted: of that, only what a ledger has is listed."))
-    if not any((found.effects, found.unread, found.deleted_runs)):
-        show.say(printable(f"{handle.id} has changed nothing: neither its history nor a ledger has an effect of it."))
+        lines.append(f"The history of its run {run} was deleted: of that, only what a ledger has is listed.")
+    nothing = f"{handle.id} has changed nothing: neither its history nor a ledger has an effect of it."
+    print_lines(map(printable, lines or [nothing]))
     return Exit.COMPLETED
 
 

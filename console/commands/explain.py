@@ -27,11 +27,7 @@ async def explain_command(
 
 
 async def explain(client: Client, handle: Handle, common: Common, step: str | None) -> int:
-    """Print why a task, or one step of it, did what it did.
-
-    Raises:
-        Problem: the task never planned such a step.
-    """
+    """Print why a task, or one step of it, did what it did."""
     explained = explanation.explain_task(await fetch.fetch_history(client, handle))
     chosen = page.explain_step(explained, step) if step is not None else None
     width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None

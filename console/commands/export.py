@@ -37,11 +37,7 @@ async def export_command(
 
 
 def require_writable(file: str, *, force: bool) -> None:
-    """Say before anything is asked of a server that a file cannot be written.
-
-    Raises:
-        Problem: it exists and may not be overwritten, or its folder takes no file.
-    """
+    """Raise Problem for a file that exists, or whose folder does not, before anything is asked of a server."""
     if file == STDOUT:
         return
     path = Path(file)
@@ -54,11 +50,7 @@ def require_writable(file: str, *, force: bool) -> None:
 
 
 async def export(client: Client, handle: Handle, common: Common, file: str, *, redact: bool, force: bool) -> int:
-    """Write a task's newest run, redacted if wanted, to a file or to standard output.
-
-    Raises:
-        Problem: the file cannot be written.
-    """
+    """Write a task's newest run, redacted if wanted, to a file or to standard output."""
     done = await exporting.export(client, handle, redact=redact)
     fields = {"task_id": done.task_id, "run_id": done.run_id, "redacted": redact}
     fields["explain"] = explanation.document(explanation.explain_task(done.history))
@@ -91,17 +83,11 @@ def _write(text: str, file: str, *, force: bool) -> None:
             try:
                 rough.write(text + "\n")
                 rough.close()
-                _put(Path(rough.name), path, force=force)
+                path.touch(exist_ok=force)  # one that came there meanwhile is not overwritten
+                Path(rough.name).replace(path)
             finally:
                 Path(rough.name).unlink(missing_ok=True)
-    except OSError as error:
-        raise Problem("no_file", f"{file!r} cannot be written ({error.strerror})", "name another file") from error
-
-
-def _put(rough: Path, path: Path, *, force: bool) -> None:
-    """Give a complete file its name; one that came there meanwhile is not overwritten."""
-    try:
-        path.touch(exist_ok=force)
     except FileExistsError as error:
         raise Problem("file_exists", f"The file {str(path)!r} exists", "add --force to overwrite it") from error
-    rough.replace(path)
+    except OSError as error:
+        raise Problem("no_file", f"{file!r} cannot be written ({error.strerror})", "name another file") from error

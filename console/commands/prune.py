@@ -10,7 +10,7 @@ from client import workers
 from console.exits import Exit
 from console.options import Common
 from console.render import document
-from workflows.inspect import Pruned
+from console.render.tree import count
 
 
 async def prune_command(
@@ -24,24 +24,17 @@ async def prune_command(
 
 
 async def prune(client: Client, common: Common, days: float) -> int:
-    """Delete the payloads and conversations of closed tasks that were stored more than `days` ago.
-
-    Raises:
-        Problem: no worker answers, or it is too old to prune.
-    """
+    """Delete the payloads and conversations of closed tasks that were stored more than `days` ago."""
     before = datetime.now(UTC) - timedelta(days=days)
-    _print(await workers.prune(client, common.queue, before), before, common)
-    return Exit.COMPLETED
-
-
-def _print(all: Pruned, before: datetime, common: Common) -> None:
+    all = await workers.prune(client, common.queue, before)
     if common.json:
         fields = {"pruned": all.payloads, "bytes": all.size, "turns": all.turns, "before": before.isoformat()}
         print(document.of_anything({**fields, "kept": all.kept, "ownerless": all.ownerless}))
-        return
+        return Exit.COMPLETED
     what = f"{all.payloads} payloads, {all.size} bytes, and {all.turns} turns of conversations"
     print(f"pruned {what} that were stored before {before:%Y-%m-%d %H:%M} UTC")
     if all.kept:
-        print(f"kept all of {all.kept} task{'' if all.kept == 1 else 's'}, open or being undone")
+        print(f"kept all of {count(all.kept, 'task')}, open or being undone")
     if all.ownerless:
         print(f"kept {all.ownerless} payloads and turns that do not say whose they are: see docs/operations.md")
+    return Exit.COMPLETED

@@ -28,11 +28,6 @@ async def reset_command(
     reason: Annotated[str | None, typer.Option(metavar="TEXT", help="Why, for the history.")] = None,
     common: Common,
 ) -> int:
-    """`reset`, with its options.
-
-    Raises:
-        Problem: both --undo and --keep.
-    """
     if undo and keep:
         raise Problem("usage", "`--undo` and `--keep` do not go together", "give one of them")
     fate = Fate.UNDO if undo else Fate.KEEP if keep else None
@@ -43,11 +38,7 @@ async def reset_command(
 async def reset(
     client: Client, handle: Handle, common: Common, *, to: str, why: str | None, fate: Fate | None = None
 ) -> int:
-    """Begin a new run of a task that keeps what happened before `to` was first scheduled, and its keys.
-
-    Raises:
-        Problem: the task cannot go back there.
-    """
+    """Begin a new run of a task that keeps what happened before `to` was first scheduled, and its keys."""
     reason = why or f"starter.py reset --to {to}"
     view = RollbackView(await common.at(handle), handle.id)
     is_attended = show.is_attended(common)

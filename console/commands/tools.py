@@ -1,10 +1,9 @@
-"""`tools` and `call`: what a worker can do, and one step of it."""
+"""`tools`: what a worker can do."""
 
 import sys
 from typing import Annotated, Any
 
 import typer
-from temporalio.client import Client
 
 from client.problem import Problem
 from client.text import printable
@@ -27,12 +26,8 @@ async def tools_command(
     kind: Annotated[str | None, typer.Argument(metavar="KIND", help="Only this tool, with its arguments.")] = None,
     common: Common,
 ) -> int:
-    return await tools(await common.connected(), common, kind)
-
-
-async def tools(client: Client, common: Common, kind: str | None) -> int:
     """Print the catalogue of a live worker, or one tool with its schemas."""
-    found = await ask(client, common.queue, ToolsInquiry())
+    found = await ask(await common.connected(), common.queue, ToolsInquiry())
     cards = {card.spec.kind: card for card in found.tools}
     if kind is not None and kind not in cards:
         reason = f"The worker has no tool {kind!r}{nearest(kind, cards)}"
@@ -70,14 +65,10 @@ def _more(card: ToolCard) -> list[str]:
     lines += [f"  retries: {spec.retry}; {spec.timeout:g} s an attempt{extra}", "  takes"]
     for name, part in card.args_schema.get("properties", {}).items():
         needed = " (required)" if name in card.args_schema.get("required", ()) else ""
-        lines.append(
-            f"    {name}: {part.get('format') or part.get('type', 'any')}{needed}  {part.get('description', '')}"
-        )
-    return [*lines, "  returns", *_fields(card.result_schema)]
+        lines.append(f"{_field(name, part)}{needed}  {part.get('description', '')}")
+    returned = card.result_schema.get("properties", {})
+    return [*lines, "  returns", *(_field(name, part) for name, part in returned.items())]
 
 
-def _fields(schema: dict[str, Any]) -> list[str]:
-    return [
-        f"    {name}: {part.get('format') or part.get('type', 'any')}"
-        for name, part in schema.get("properties", {}).items()
-    ]
+def _field(name: str, schema: dict[str, Any]) -> str:
+    return f"    {name}: {schema.get('format') or schema.get('type', 'any')}"

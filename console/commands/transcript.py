@@ -10,7 +10,6 @@ from pydantic import JsonValue
 from temporalio.client import Client
 
 from client import tasks
-from client.tasks import Handle
 from client.text import cut, one_line, printable, starter
 from client.workers import ask, too_old
 from console.exits import Exit
@@ -35,19 +34,6 @@ FENCE = re.compile(r'<data from="[^"\n]*">\n|\n</data>')
 SIGN_COLOURS = {">": "cyan", "←": "cyan", "<": "green", "→": "green", "✗": "red", "≡": "yellow", "·": "yellow"}
 STOPPED = {"cut": "cut off at its limit, so nothing of it was used", "refused": "declined to answer"}
 """Replies that did not end as usual."""
-
-
-async def transcript_command(
-    *,
-    id: TaskId = None,
-    full: Annotated[
-        bool, typer.Option("--full", help="Long texts unfolded, with the marks around untrusted content.")
-    ] = False,
-    common: Common,
-) -> int:
-    client = await common.connected()
-    handle = await tasks.find_task(client, id)
-    return await transcript(client, handle, await common.at(handle), full=full)
 
 
 def turn_lines(cards: Sequence[TurnCard], names: Mapping[str, str], *, full: bool) -> Iterator[str]:
@@ -181,20 +167,26 @@ def _text(text: str, *, full: bool, most: int = MAX_TEXT, rows: int = MAX_ROWS) 
         yield f"{INDENT}… {len(whole) - len(shown):,} more characters of {len(whole):,}: --full"
 
 
-async def transcript(client: Client, handle: Handle, common: Common, *, full: bool) -> int:
-    """Print the newest conversation of a task, with those of the tasks that it continues.
-
-    Raises:
-        Problem: no worker answers, or it is too old to keep conversations.
-    """
+async def transcript_command(
+    *,
+    id: TaskId = None,
+    full: Annotated[
+        bool, typer.Option("--full", help="Long texts unfolded, with the marks around untrusted content.")
+    ] = False,
+    common: Common,
+) -> int:
+    """Print the newest conversation of a task, with those of the tasks that it continues."""
+    client = await common.connected()
+    handle = await tasks.find_task(client, id)
+    common = await common.at(handle)
     run = await tasks.first_run(handle)
     cards = await _cards(client, common, run)
     names = await _names(client, {*(card.task for card in cards)} - {run}) | {run: handle.id}
     if common.json:
         told = [card.model_dump(mode="json") for card in cards]
         print(document.of_anything({"task_id": handle.id, "run": run, "tasks": names, "turns": told}))
-        return Exit.COMPLETED
-    print_lines(_lines(handle.id, cards, names, full=full))
+    else:
+        print_lines(_lines(handle.id, cards, names, full=full))
     return Exit.COMPLETED
 
 

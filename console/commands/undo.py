@@ -19,7 +19,7 @@ from console.commands import show
 from console.exits import Exit
 from console.options import Common, TaskId
 from console.render import document
-from console.render.tree import MAX_REASON
+from console.render.tree import MAX_REASON, count
 from console.render.views import StderrView
 from workflows.details import SIGNS
 from workflows.outcome import Outcome
@@ -62,11 +62,7 @@ class RollbackView(StderrView):
 
 
 async def undo(client: Client, handle: Handle, common: Common) -> int:
-    """Undo the effects of a closed task; where that is being done already, follow it.
-
-    Raises:
-        Problem: the task runs, no worker answers for it or can replay it, or the rollback ended without an outcome.
-    """
+    """Undo the effects of a closed task; where that is being done already, follow it."""
     view = RollbackView(await common.at(handle), handle.id)
     rollback = await undoing.undo(client, handle, view, is_attended=show.is_attended(common))
     if common.json:
@@ -89,11 +85,8 @@ def _closing(id: str, rollback: Rollback) -> list[str]:
     done, name = sum(one.done for one in undo), printable(id)
     if not undo:
         return [f"There is nothing to undo: {name} has changed nothing that still stands."]
-    of = f"{len(undo)} effect{'' if len(undo) == 1 else 's'}"
-    said = [f"{done} of {of} of {name} undone."]
-    if not rollback.is_complete:
-        said.append(f"See what is known: {starter('effects', id)}")
-    return said
+    said = f"{done} of {count(len(undo), 'effect')} of {name} undone."
+    return [said] if rollback.is_complete else [said, f"See what is known: {starter('effects', id)}"]
 
 
 def _document(client: Client, rollback: Rollback, id: str) -> str:
