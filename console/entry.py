@@ -37,14 +37,16 @@ def main(app: typer.Typer, arguments: list[str]) -> int:
         return Exit.DETACHED
     except SystemExit as left:
         if left.code != 1:
-            raise
-        return _broken_pipe()  # Typer and rich raise this for a closed pipe; our exit codes are returned
+            raise  # Typer and rich raise 1 for a closed pipe; our exit codes are returned
     except OSError as error:
         if error.errno in NO_SPACE:
-            return _no_space(error)
+            _discard(sys.__stdout__)
+            _print_error(f"The output cannot be written ({error.strerror}): make room, or send it elsewhere.")
+            return Exit.FAILED
         if error.errno not in (errno.EPIPE, errno.EIO):
             raise
-        return _broken_pipe()
+    _discard(sys.__stdout__, sys.__stderr__)
+    return BROKEN_PIPE
 
 
 def _open_closed() -> None:
@@ -52,17 +54,6 @@ def _open_closed() -> None:
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:
             setattr(sys, name, Path(os.devnull).open("w"))  # noqa: SIM115  # as long as the process
-
-
-def _broken_pipe() -> int:
-    _discard(sys.__stdout__, sys.__stderr__)
-    return BROKEN_PIPE
-
-
-def _no_space(error: OSError) -> int:
-    _discard(sys.__stdout__)
-    _print_error(f"The output cannot be written ({error.strerror}): make room, or send it elsewhere.")
-    return Exit.FAILED
 
 
 def _discard(*streams: TextIO | None) -> None:

@@ -105,11 +105,7 @@ def of_workflow_tasks(failing: Sequence[FailingTask], looked_at: int, running: i
 
 
 def of_worker(found: WorkerFindings, version: str, *, restart: str, asked: datetime, answered: datetime) -> list[Check]:
-    """The checks of what a worker answered.
-
-    `version` is the console's, `restart` the command that starts a worker; the worker was asked and answered at these
-    times of our clock.
-    """
+    """`version` is the console's, `restart` the command that starts a worker; the times are of our clock."""
     card, old = found.worker, "the worker is too old to say"
     if card is None:
         seen = Check("worker", Status.WARN, "answers, but is older than this console", f"restart it: `{restart}`")
@@ -131,10 +127,12 @@ def of_tools(found: ToolsFindings) -> list[Check]:
     untrusted = sum(spec.untrusted for spec in specs)
     if not specs:
         return [Check("tools", Status.FAIL, "the worker has none", "give it some with --tools FILE")]
-    lacking = list(_lacking_tools(specs))
     returns = "returns" if untrusted == 1 else "return"
     told = f", {untrusted} {returns} untrusted content" if untrusted else ""
-    return [Check("tools", Status.OK, f"{len(specs)}, of which {changing} change the world{told}"), *lacking]
+    return [
+        Check("tools", Status.OK, f"{len(specs)}, of which {changing} change the world{told}"),
+        *_lacking_tools(specs),
+    ]
 
 
 def lacks(spec: ToolSpec, undoing: Collection[str]) -> list[str]:
@@ -172,9 +170,10 @@ def _planner(found: WorkerFindings) -> Check:
         price = f"{found.price.input:g} USD for a million tokens of input, {found.price.output:g} of output"
         return Check("planner", Status.OK, f"{found.planner}; {price}")
     whose = "the price of at least one" if "," in found.planner else "its price"
-    told, is_own = f"{found.planner}; {whose} is not known, so --usd is refused", "@" in found.planner
-    remedy = "[models.prices] of the worker's settings file gives it"
-    return Check("planner", Status.OK if is_own else Status.WARN, told, "" if is_own else remedy)
+    told = f"{found.planner}; {whose} is not known, so --usd is refused"
+    if "@" in found.planner:
+        return Check("planner", Status.OK, told)
+    return Check("planner", Status.WARN, told, "[models.prices] of the worker's settings file gives it")
 
 
 def _needed(planner: str) -> str | None:
@@ -233,7 +232,6 @@ AT_ONCE, MAX_LOOKED_AT = 20, 100
 REPORTED = "TemporalReportedProblems IS NOT NULL"
 """A search attribute of servers from 1.30 on, set after several failures of a workflow task."""
 OF_NAMESPACE = ("web ui", "search attributes", "workflow tasks", "worker", *OF_WORKER)
-WIDEST_NAME = 22
 
 
 async def doctor_command(*, common: Common) -> int:
@@ -321,11 +319,10 @@ async def _failing(client: Client, id: str, look: asyncio.Semaphore) -> FailingT
 
 async def _web_ui(client: Client) -> list[Check]:
     base = ui_base(_host(client))
-    if base is None:
-        return [Check("web ui", Status.WARN, f"not known for {_host(client)}", "set REPLAN_UI to its address")]
-    if await _answers(base):
+    if base is not None and await _answers(base):
         return [Check("web ui", Status.OK, base)]
-    return [Check("web ui", Status.WARN, f"nothing answers at {base}", "set REPLAN_UI to its address")]
+    found = f"nothing answers at {base}" if base else f"not known for {_host(client)}"
+    return [Check("web ui", Status.WARN, found, "set REPLAN_UI to its address")]
 
 
 async def _answers(url: str) -> bool:
@@ -355,10 +352,12 @@ def _host(client: Client) -> str:
 
 
 def _lines(found: Sequence[Check]) -> list[str]:
-    width = min(WIDEST_NAME, max(len(check.name) for check in found))
-    lines = [_line(check, width) for check in found]
+    width = min(22, max(len(check.name) for check in found))
     failed, warnings = (sum(check.status is status for check in found) for status in (Status.FAIL, Status.WARN))
-    return [*lines, f"{failed or 'nothing'} failed, {warnings or 'no'} warning{'' if warnings == 1 else 's'}"]
+    return [
+        *(_line(check, width) for check in found),
+        f"{failed or 'nothing'} failed, {warnings or 'no'} warning{'' if warnings == 1 else 's'}",
+    ]
 
 
 def _line(check: Check, width: int) -> str:

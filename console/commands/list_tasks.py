@@ -19,9 +19,10 @@ from client import tasks as finding
 from client.connection import ui_url
 from client.problem import Problem
 from client.start import TASK_MEMO
-from client.text import one_line, starter
+from client.text import cut, one_line, starter
 from client.workflow_task import UNREADABLE, FailingTask, failing
 from console.exits import Exit
+from console.explain.words import moment
 from console.options import Common
 from console.render import document
 from workflows import attributes
@@ -80,13 +81,13 @@ def table(listed: Sequence[Listed], width: int | None, now: datetime) -> list[st
     widths = [max(cell_len(row[column]) for row in cells) for column in range(len(HEADING))]
     if width is not None:
         widths = _fitted(widths, width)
-    lines = [_cut(line, width) if width else line for line in (_line(row, widths) for row in cells)]
+    lines = [cut(line, width) if width else line for line in (_line(row, widths) for row in cells)]
     below = [_below(one, width) for one in listed]
     return [lines[0], *(line for pair in zip(lines[1:], below, strict=True) for line in pair if line)]
 
 
 def _cells(one: Listed, now: datetime | None) -> tuple[str, ...]:
-    when = f"{one.started_at.astimezone(UTC):%Y-%m-%d %H:%M:%SZ}" if now is None else age(one.started_at, now)
+    when = moment(one.started_at) if now is None else age(one.started_at, now)
     replans = "" if one.replans is None else str(one.replans)
     return one.status, when, one_line(one.task_id), replans, one_line(one.last_fault or ""), one_line(one.task)
 
@@ -110,7 +111,7 @@ def _fitted(widths: Sequence[int], width: int) -> list[int]:
 
 
 def _line(row: Sequence[str], widths: Sequence[int]) -> str:
-    return GAP.join(set_cell_size(_cut(cell, wide), wide) for cell, wide in zip(row, widths, strict=True)).rstrip()
+    return GAP.join(set_cell_size(cut(cell, wide), wide) for cell, wide in zip(row, widths, strict=True)).rstrip()
 
 
 def _below(one: Listed, width: int | None) -> str:
@@ -118,15 +119,9 @@ def _below(one: Listed, width: int | None) -> str:
         return ""
     shows = f"`{starter('show', one.task_id)}`"
     line = f"    ! {one.failing.short}: {shows}" if one.failing else f"    ? {one_line(one.reason or '')}"
-    return line if width is None else _cut(line, width)
+    return line if width is None else cut(line, width)
 
 
-def _cut(text: str, width: int) -> str:
-    return text if cell_len(text) <= width else set_cell_size(text, width - 1).rstrip() + "…" if width else ""
-
-
-AT_ONCE = 20
-"""Requests to the server at the same time."""
 STATUS = attributes.STATUS.name
 
 CLOSED = {
@@ -166,11 +161,7 @@ class Why(NamedTuple):
 
 
 def status_named(name: str | None) -> TaskStatus | None:
-    """The status of this name, in upper or lower case; also Temporal's `Canceled`.
-
-    Raises:
-        Problem: there is none of this name.
-    """
+    """The status of this name, in upper or lower case; also Temporal's `Canceled`; Problem where there is none."""
     if name is None:
         return None
     meant = name.strip().lower().replace("-", "_")
@@ -182,20 +173,10 @@ def status_named(name: str | None) -> TaskStatus | None:
 
 
 async def tasks(client: Client, common: Common, *, status: TaskStatus | None, query: str | None, limit: int) -> int:
-    """Print the newest tasks.
-
-    Raises:
-        Problem: the server rejects the query.
-    """
     found, note = await _found(client, status, query, limit)
-    limit_requests = asyncio.Semaphore(AT_ONCE)
-    listed = [
-        one
-        for one in await asyncio.gather(
-            *(_listed(client, row, limit_requests, narrowed=bool(status or query)) for row in found)
-        )
-        if one is not None and status in (None, one.status)
-    ]
+    limit_requests = asyncio.Semaphore(20)
+    rows = [_listed(client, row, limit_requests, narrowed=bool(status or query)) for row in found]
+    listed = [one for one in await asyncio.gather(*rows) if one is not None and status in (None, one.status)]
     if note:
         print(f"note: {note}", file=sys.stderr)
     if common.json:
@@ -284,8 +265,7 @@ async def _status(client: Client, row: WorkflowExecution, published: str) -> tup
 
 async def _failure(client: Client, row: WorkflowExecution) -> Failure:
     handle = client.get_workflow_handle(row.id, run_id=row.run_id)
-    only = WorkflowHistoryEventFilterType.CLOSE_EVENT
-    async for event in handle.fetch_history_events(event_filter_type=only):
+    async for event in handle.fetch_history_events(event_filter_type=WorkflowHistoryEventFilterType.CLOSE_EVENT):
         return event.workflow_execution_failed_event_attributes.failure
     return Failure()
 

@@ -58,11 +58,7 @@ async def show_command(
 
 
 async def print_result(client: Client, handle: Handle, common: Common, step: str) -> int:
-    """Print the result of a step as JSON; a worker reads it from its store where the history has only a reference.
-
-    Raises:
-        Problem: no such step has finished, or no worker has what it returned.
-    """
+    """Print the result of a step as JSON; a worker reads it from its store where the history has only a reference."""
     payload = _returned([event async for event in handle.fetch_history_events()], step)
     reference = reference_of(payload)
     if reference is None:
@@ -96,11 +92,7 @@ def _returned(events: list[HistoryEvent], step: str) -> Payload:
 
 
 def check(common: Common, *, jsonl: bool, follows: bool) -> None:
-    """Check, before connecting, that these options go together.
-
-    Raises:
-        Problem: --jsonl beside --json, or where nothing is followed.
-    """
+    """Raise Problem for --jsonl beside --json, or where nothing is followed, before anything is connected."""
     if jsonl and common.json:
         raise Problem("usage", "--json is one document and --jsonl one event per line", "give one of them")
     if jsonl and not follows:
@@ -109,7 +101,6 @@ def check(common: Common, *, jsonl: bool, follows: bool) -> None:
 
 
 async def follow_task(client: Client, handle: Handle, common: Common, *, jsonl: bool = False) -> int:
-    """Show what happens until the task ends; Ctrl-C leaves it running and prints how to follow it again."""
     view = await _view(client, handle, await common.at(handle), jsonl)
     outcome = await to_the_end(client, handle, view, is_attended=is_attended(common, jsonl=jsonl))
     if isinstance(view, EventsView):
@@ -130,16 +121,14 @@ async def to_the_end(client: Client, handle: Handle, view: View, *, is_attended:
         with view:
             return await Follower(client, handle, view, is_attended=is_attended).to_the_end()
     except asyncio.CancelledError:
-        _leave(handle.id)
+        follow, stop = starter("show", handle.id, "--follow"), starter("cancel", handle.id)
+        ways = f"\nFollow: {follow}\nStop:   {stop}" if sys.stderr.isatty() else f" Follow: {follow}  Stop: {stop}"
+        print(f"\ndetached; still running.{ways}", file=sys.stderr)
         raise
 
 
 async def show(client: Client, handle: Handle, common: Common) -> int:
-    """Show the state of a task once.
-
-    Raises:
-        Problem: it runs and its workflow task fails, or no worker answers, or the server does not.
-    """
+    """Show the state of a task once."""
     outcome, snapshot = await _standing(client, handle, common)
     rolled_back = await fetch.rollback(client, handle.id, outcome.ended_at) if outcome.ended_at else None
     if common.json:
@@ -207,14 +196,6 @@ async def _standing(client: Client, handle: Handle, common: Common) -> tuple[Out
 
 async def _document(client: Client, handle: Handle, outcome: Outcome) -> str:
     return document.of_task(outcome, (await handle.describe()).run_id, _place(client, handle))
-
-
-def _leave(id: str) -> None:
-    follow, stop = starter("show", id, "--follow"), starter("cancel", id)
-    if sys.stderr.isatty():
-        print(f"\ndetached; still running.\nFollow: {follow}\nStop:   {stop}", file=sys.stderr)
-    else:
-        print(f"\ndetached; still running. Follow: {follow}  Stop: {stop}", file=sys.stderr)
 
 
 def _place(client: Client, handle: Handle) -> str | None:

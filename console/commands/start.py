@@ -124,11 +124,7 @@ async def start_command(
 
 
 def limits_for(path: Path | None, profile: Profile, given: Mapping[str, Any]) -> dict[str, Any]:
-    """The limits of a task; `given` has those of the command line, None where it has none.
-
-    Raises:
-        Problem: the settings file cannot be used.
-    """
+    """The limits of a task; `given` has those of the command line, None where it has none."""
     try:
         return SettingsFile.read(path).limits(profile, given)
     except BadSettings as wrong:
@@ -150,11 +146,7 @@ AN_EXAMPLE = """write a JSON schema, e.g. {"type": "object", "properties": {"tot
 
 
 def read_schema(path: Path) -> dict[str, JsonValue]:
-    """Read the JSON schema of an answer.
-
-    Raises:
-        Problem: the file cannot be read, is too large, or is not a usable schema.
-    """
+    """Read the JSON schema of an answer; Problem for a file that is none, or is too large."""
     schema = _parsed(path, _bytes_of(path))
     if not isinstance(schema, dict):
         raise _unusable(path, "it is not a JSON object", AN_EXAMPLE)
@@ -181,11 +173,11 @@ def _parsed(path: Path, read: bytes) -> Any:
     try:
         parsed = json.loads(read, parse_constant=_no_constant)
         json.dumps(parsed, ensure_ascii=False, allow_nan=False).encode()  # a lone surrogate, or 1e999, cannot be sent
+        return parsed
     except RecursionError as error:
         raise _unusable(path, "it is nested too deeply", "make it flatter") from error
     except ValueError as error:
         raise _unusable(path, f"it is not JSON ({error})", AN_EXAMPLE) from error
-    return parsed
 
 
 def _no_constant(name: str) -> None:
@@ -216,14 +208,11 @@ def _check(path: Path, schema: dict[str, Any]) -> None:
 
 
 def _references(value: Any) -> Iterator[str]:
-    if isinstance(value, dict):
-        if isinstance(value.get("$ref"), str):
-            yield value["$ref"]
-        for item in value.values():
-            yield from _references(item)
-    elif isinstance(value, list):
-        for item in value:
-            yield from _references(item)
+    if isinstance(value, dict) and isinstance(value.get("$ref"), str):
+        yield value["$ref"]
+    parts = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    for item in parts:
+        yield from _references(item)
 
 
 def _unusable(path: Path, wrong: str, remedy: str) -> Problem:
@@ -239,11 +228,7 @@ PLANNER_WAS_LAST = ("question", "gave_up", "proposals_rejected")
 
 
 async def continued(client: Client, task: Task, id: str) -> Task:
-    """The task as the continuation of the conversation of another, which `id` or its beginning names.
-
-    Raises:
-        Problem: there is no such task, or it is running.
-    """
+    """The task as the continuation of the conversation of another, which `id` or its beginning names."""
     earlier = await tasks.find_task(client, None if id == NEWEST else id)
     seen = await earlier.describe()
     if seen.status is WorkflowExecutionStatus.RUNNING:
@@ -259,16 +244,14 @@ def remains(outcome: Outcome) -> Remains | None:
         return None
     last = outcome.revisions[-1].number if outcome.revisions else 0
     unseen = last if not _has_seen_all(outcome) else None
-    steps = [step for step in outcome.steps if _is_unseen(step, unseen)]
+    steps = [
+        step
+        for step in outcome.steps
+        if not is_undo(step) and (step.revision == unseen or step.status is StepStatus.UNDONE)
+    ]
     ids = {step.id for step in steps}
     faults = tuple(fault for fault in outcome.faults if fault.revision == last and fault.step_id in ids)
-    whole = Remains(records=tuple(map(_record, steps)), faults=faults, is_tainted=outcome.is_tainted)
-    return _fitting(whole)
-
-
-def _is_unseen(step: OutcomeStep, revision: int | None) -> bool:
-    """Whether the planner has not seen the result of a step: one of the plan `revision`, or undone at the end."""
-    return not is_undo(step) and (step.revision == revision or step.status is StepStatus.UNDONE)
+    return _fitting(Remains(records=tuple(map(_record, steps)), faults=faults, is_tainted=outcome.is_tainted))
 
 
 def _has_seen_all(outcome: Outcome) -> bool:
@@ -297,9 +280,10 @@ def _fitting(whole: Remains) -> Remains:
     for id in sorted(sizes, key=sizes.__getitem__, reverse=True):
         if over > 0:
             dropped[id], over = sizes[id], over - sizes[id]
-    records = (_without(record, dropped.get(record.step.id, 0)) for record in whole.records)
+    records = [
+        record.model_copy(update={"result": None, "left_out": size})
+        if (size := dropped.get(record.step.id))
+        else record
+        for record in whole.records
+    ]
     return whole.model_copy(update={"records": tuple(records)})
-
-
-def _without(record: StepRecord, size: int) -> StepRecord:
-    return record.model_copy(update={"result": None, "left_out": size}) if size else record

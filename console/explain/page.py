@@ -205,11 +205,7 @@ class OneStep:
 
 
 def explain_step(whole: Explanation, id: str) -> OneStep:
-    """The step with this id.
-
-    Raises:
-        Problem: the task never planned such a step.
-    """
+    """The step with this id; Problem where the task never planned one."""
     ids = whole.story.step_ids
     if id not in ids:
         task = whole.story.history.task_id
@@ -285,14 +281,12 @@ def lay_out_rows(rows: Iterable[Row], story: Story, width: int | None) -> Iterat
 
 
 def lay_out_sentence(lead: str, text: str, cited: str, width: int | None) -> list[str]:
-    """A wrapped sentence, with its events at the right end of the last line or, without room, below it.
-
-    A word that is too long to stand there, such as an address, begins as far to the left as it must.
-    """
+    """A wrapped sentence, with its events at the right end of the last line or, without room, below it."""
     if width is None:
         return ["  ".join(filter(None, [lead + text, cited]))]
     wide = max(MIN_COLUMNS, width)
     first, *others = wrap(text, wide - len(lead))
+    # A word that is too long to be indented, such as an address, begins as far to the left as it must.
     *rows, last = [lead + first, *(" " * min(len(lead), max(0, wide - cell_len(row))) + row for row in others)]
     if not cited:
         return [*rows, last]
@@ -305,12 +299,8 @@ def citation(events: Sequence[Event], *, many: bool = False) -> str:
     ids = sorted({event.id for event in events})
     if not ids:
         return ""
-    spans = list[list[int]]()
-    for id in ids:
-        if spans and id == spans[-1][-1] + 1:
-            spans[-1].append(id)
-        else:
-            spans.append([id])
+    # In a row of consecutive ids, the difference between id and place stays the same.
+    spans = [[id for _, id in span] for _, span in groupby(enumerate(ids), key=lambda one: one[1] - one[0])]
     shown = [str(span[0]) if len(span) == 1 else f"{span[0]}-{span[-1]}" for span in spans]
     text = ", ".join(shown if len(shown) <= MAX_SPANS else [*shown[: MAX_SPANS - 1], "...", shown[-1]])
     run = f"run {events[0].run}, " if many else ""

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
+from itertools import groupby
 from types import FrameType, TracebackType
 from typing import Any, Self, TextIO
 
@@ -23,8 +24,6 @@ from workflows.record import StepStatus
 
 GIVE_UP = 6
 """Groups in a row that found no room, after which no further group is tried."""
-WORDS = {StepStatus.COMPLETED: "finished"}
-MOST_IMPORTANT = (StepStatus.RUNNING, StepStatus.WAITING)
 MAX_STEPS = 100
 """A longer task is not shown whole at its end."""
 ENDING_SIGNALS = (signal.SIGTERM, signal.SIGHUP)
@@ -89,12 +88,12 @@ class LiveView(View):
         self._screen.draw(fit_frame(self._frame(width, height), width, height))
 
     def _frame(self, width: int, height: int) -> list[str]:
-        common = self._common
-        notes = [f"  {no_answer(self._silent, common.queue)}"] if self._silent else []
+        notes = [f"  {no_answer(self._silent, self._common.queue)}"] if self._silent else []
         notes += [f"  {workflow_task_state(self._failing)}"] if self._failing else []
         if self._snapshot is None:
             for_what = "a worker that can go on" if self._failing else "a worker"
-            return waiting_frame(self._id, for_what, self._ui_url, notes, width)
+            head = printable("  ".join(filter(None, [self._id, f"waiting for {for_what}", self._ui_url])))
+            return _wrapped([head, *notes], width)
         return running_frame(self._snapshot, self._ui_url, notes, width, height)
 
     def _resume(self, number: int, frame: FrameType | None) -> None:
@@ -109,11 +108,6 @@ class LiveView(View):
         finally:
             signal.signal(number, signal.SIG_DFL)
             os.kill(os.getpid(), number)
-
-
-def waiting_frame(id: str, for_what: str, ui_url: str | None, notes: Sequence[str], width: int) -> list[str]:
-    head = printable("  ".join(filter(None, [id, f"waiting for {for_what}", ui_url])))
-    return _wrapped([head, *notes], width)
 
 
 def running_frame(snapshot: Snapshot, ui_url: str | None, notes: Sequence[str], width: int, height: int) -> list[str]:
@@ -185,7 +179,7 @@ def _try(groups: Sequence[LineGroup], chosen: dict[int, int], index: int, room: 
 
 
 def _height(groups: Sequence[LineGroup], chosen: dict[int, int]) -> int:
-    gaps = sum(1 for at in range(len(groups)) if at not in chosen and (at == 0 or at - 1 in chosen))
+    gaps = sum(at not in chosen and (at == 0 or at - 1 in chosen) for at in range(len(groups)))
     return sum(chosen.values()) + gaps
 
 
@@ -200,7 +194,7 @@ def _ranked(groups: Sequence[LineGroup]) -> list[int]:
 
     def rank(at: int) -> float:
         group, status = groups[at], _status(groups[at])
-        if status in MOST_IMPORTANT:
+        if status in (StepStatus.RUNNING, StepStatus.WAITING):
             return 0
         if status is None:
             return 1 if group.revision == newest else len(groups) + 1
@@ -220,19 +214,16 @@ def _status(group: LineGroup) -> StepStatus | None:
 
 
 def _lines(groups: Sequence[LineGroup], chosen: dict[int, int]) -> list[str]:
-    lines, hidden = list[str](), list[int]()
+    lines = list[str]()
     steps = [at for at in chosen if groups[at].step]
-    for at in range(len(groups) + 1):
-        if at < len(groups) and at not in chosen:
-            hidden.append(at)
-            continue
-        if len(hidden) == 1:
-            lines.append(groups[hidden[0]].lines[0])  # a line that says what is hidden would be as long
-        elif hidden:
-            lines.append(_gap([groups[one] for one in hidden], _where(hidden, steps)))
-        hidden = []
-        if at < len(groups):
-            lines += groups[at].lines[: chosen[at]]
+    for is_shown, run in groupby(range(len(groups)), key=chosen.__contains__):
+        places = list(run)
+        if is_shown:
+            lines += [line for at in places for line in groups[at].lines[: chosen[at]]]
+        elif len(places) == 1:
+            lines.append(groups[places[0]].lines[0])  # a line that says what is hidden would be as long
+        else:
+            lines.append(_gap([groups[at] for at in places], _where(places, steps)))
     return lines
 
 
@@ -245,6 +236,6 @@ def _where(hidden: Sequence[int], shown: Sequence[int]) -> str:
 def _gap(hidden: Sequence[LineGroup], where: str) -> str:
     counts = Counter(group.step.status for group in hidden if group.step)
     plans = sum(group.step is None and group.lines[0].startswith("Plan") for group in hidden)
-    said = [f"{plans} plan{'' if plans == 1 else 's'}"] if plans else []
-    said += [f"{number} {WORDS.get(one, one.value)}" for one, number in counts.items()]
+    said = [tree.count(plans, "plan")] if plans else []
+    said += [f"{number} {'finished' if one is StepStatus.COMPLETED else one.value}" for one, number in counts.items()]
     return f"  ... {', '.join(said) or 'more'}{where}"

@@ -52,10 +52,7 @@ def cut_line(line: str, width: int) -> str:
 
 
 def wrap(line: str, width: int) -> list[str]:
-    """Break a line between words into rows of `width` cells, the later ones indented like the first.
-
-    A URL is never broken; a word of wide letters is, since such text has no blanks. Only the first row is styled.
-    """
+    """Break a line between words into rows of `width` cells, indented like the first, which alone keeps its style."""
     if cell_len(line) <= width:
         return [line]
     indent = _indent(line, width)
@@ -76,7 +73,7 @@ def _indent(line: str, width: int) -> str:
 
 def _words(line: str, room: int) -> Iterator[str]:
     for blanks, word in re.findall(r"(\s*)(\S+)", line):
-        if cell_len(word) > max(room, len(word)):
+        if cell_len(word) > max(room, len(word)):  # wide letters, which have no blanks; a URL is never broken
             first, *rest = chop_cells(word, max(room, 2))
             yield blanks + first
             yield from rest
@@ -134,17 +131,14 @@ class Screen:
         self._size = (0, 0)
 
     def draw(self, lines: Sequence[str]) -> None:
-        """Replace the frame by these lines, each narrower than the terminal and fewer than its rows.
-
-        Rows that have not changed are not written again, so that nothing flickers.
-        """
+        """Replace the frame by these lines, each narrower than the terminal and fewer than its rows."""
         same = terminal_size(self._stream) == self._size
         if same and list(lines) == self._drawn:
             return
         back, known = self._back(), self._drawn if same else []
         parts = [BEGIN, back]
         for index, line in enumerate(lines):
-            unchanged = index < len(known) and known[index] == line
+            unchanged = index < len(known) and known[index] == line  # written again, it would flicker
             parts.append("\n" if unchanged else self._painted(line) + REST_OF_LINE + "\n")
         parts += [REST_OF_SCREEN if not same or len(lines) < len(known) else "", DONE]
         self._drawn, self._size = list(lines), terminal_size(self._stream)

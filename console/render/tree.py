@@ -1,6 +1,7 @@
 """A task as lines for people: plans, steps, faults, what followed, and the result. Pure functions of an Outcome."""
 
 import re
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -41,8 +42,6 @@ FOUND = {
     "escalate": "it was not applied, but neither a retry nor a new plan can help -> a person",
 }
 """What followed where Replan first found out whether the call was applied."""
-NEW_PLAN, NEXT_TURN = "a new plan", "the model's next turn"
-"""What follows a rejection, with the strategy `plan` and with `react`."""
 TO_A_PERSON = {
     Applied.APPLIED: "it was applied, so it is not repeated -> a person",
     Applied.UNKNOWN: "nobody knows whether it was applied -> a person, no second call",
@@ -260,9 +259,7 @@ def _turn(outcome: Outcome, revision: Revision) -> int:
     if number is not None:
         return number
     others = {one.turn for one in outcome.rejections}
-    others |= {
-        at for one in outcome.compactions for at in (one.turn - 1, one.turn)
-    }  # the turn that was too long, and the summary
+    others |= {one.turn for one in outcome.compactions} | {one.turn - 1 for one in outcome.compactions}  # and the summary
     number = revision.number
     for other in sorted(others):
         number += other <= number
@@ -309,7 +306,8 @@ def _follows(outcome: Outcome, fault: FaultRecord) -> str:
     if fault.decision == "replan" and outcome.ended_at and not replanned:
         return known["end"]
     said = known[fault.decision]
-    return said.replace(NEW_PLAN, NEXT_TURN) if outcome.strategy == "react" and fault.decision == "replan" else said
+    in_turns = outcome.strategy == "react" and fault.decision == "replan"
+    return said.replace("a new plan", "the model's next turn") if in_turns else said
 
 
 def _state(step: OutcomeStep, attempt: Attempt | None) -> str:
@@ -339,8 +337,8 @@ def _earlier_fault(attempt: Attempt, live: LiveState) -> list[str]:
 
 
 def _retries(faults: Sequence[FaultRecord]) -> str:
-    codes = dict.fromkeys(fault.code for fault in faults)
-    counted = [f"{code} {times(sum(fault.code is code for fault in faults))}" for code in codes]
+    codes = Counter(fault.code for fault in faults)
+    counted = [f"{code} {times(number)}" for code, number in codes.items()]
     waits = [f"{fault.waited:.2f} s" for fault in faults if fault.waited is not None]
     return f"{', '.join(counted)}, waited {' and '.join(waits)}" if waits else ", ".join(counted)
 
@@ -376,14 +374,12 @@ def closing(outcome: Outcome) -> list[str]:
 
 
 def headline(outcome: Outcome) -> Line:
-    """`Completed in 2.3 s: 1 replan, 2 retries (both helped), 0 wasted, 7 tool calls`.
-
-    Without counts for a task that was closed from outside, since it wrote no outcome.
-    """
+    """`Completed in 2.3 s: 1 replan, 2 retries (both helped), 0 wasted, 7 tool calls`."""
     counts = [count(outcome.replans, "replan"), *_retry_count(outcome), count(outcome.spent.tool_calls, "tool call")]
     counts += spent_on_models(outcome.spent)
     took = "in" if outcome.ended_at else "for"
     said = f"{took} {duration(outcome.spent.seconds, digits=1)}"
+    # A task that was closed from outside wrote no outcome, so it has no counts.
     return status_line(outcome.status, said if outcome.code == CLOSED else f"{said}: {', '.join(counts)}")
 
 
