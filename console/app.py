@@ -19,81 +19,57 @@ class Entry(NamedTuple):
     group: str
     help: str
     example: str
+    """What follows `python starter.py`."""
     module: str = ""
     """The module in console/commands, where it is not called like the command."""
 
 
 COMMANDS = {
     "start": Entry(
-        "Run",
-        "Start a task and follow it.",
-        'python starter.py start --task "search the documents for refund policy" --json',
+        "Run", "Start a task and follow it.", 'start --task "search the documents for refund policy" --json'
     ),
-    "call": Entry(
-        "Run",
-        "Run one step. The quickest way to try a tool.",
-        """python starter.py call get_price '{"sku": "A-17"}'""",
-    ),
+    "call": Entry("Run", "Run one step. The quickest way to try a tool.", """call get_price '{"sku": "A-17"}'"""),
     "list": Entry(
-        "Look",
-        "List tasks, newest first, with what needs a person.",
-        "python starter.py list --status escalated",
-        "list_tasks",
+        "Look", "List tasks, newest first, with what needs a person.", "list --status escalated", "list_tasks"
     ),
-    "show": Entry(
-        "Look",
-        "Show plans, steps, faults and the result of a task.",
-        "python starter.py show book-a-slot --follow",
-    ),
-    "explain": Entry(
-        "Look",
-        "Say why a task did what it did, from its history.",
-        "python starter.py explain book-a-slot --step book",
-    ),
+    "show": Entry("Look", "Show plans, steps, faults and the result of a task.", "show book-a-slot --follow"),
+    "explain": Entry("Look", "Say why a task did what it did, from its history.", "explain book-a-slot --step book"),
     "effects": Entry(
         "Look",
         "List what a task changed, or may have changed, with keys. A worker reads its ledgers for it.",
-        "python starter.py effects book-a-slot",
+        "effects book-a-slot",
     ),
     "transcript": Entry(
         "Look",
         "Print the conversation of a task with its model, turn by turn. A worker reads it from its store.",
-        "python starter.py transcript book-a-slot --full",
+        "transcript book-a-slot --full",
     ),
-    "tools": Entry(
-        "Look",
-        "List the tools of a running worker.",
-        "python starter.py tools book_slot",
-    ),
+    "tools": Entry("Look", "List the tools of a running worker.", "tools book_slot"),
     "cancel": Entry(
-        "Decide",
-        "Ask a task to stop. Finished steps stay, unless they are to be undone.",
-        "python starter.py cancel book-a-slot",
+        "Decide", "Ask a task to stop. Finished steps stay, unless they are to be undone.", "cancel book-a-slot"
     ),
     "undo": Entry(
         "Decide",
         "Undo the effects of a closed task, the newest first. It may be repeated: nothing is undone twice.",
-        "python starter.py undo book-a-slot",
+        "undo book-a-slot",
     ),
     "reset": Entry(
         "Decide",
         "Re-run from before STEP; refused if an effect could be applied twice.",
-        "python starter.py reset book-a-slot --to price",
+        "reset book-a-slot --to price",
     ),
     "doctor": Entry(
-        "Operate",
-        "Check server, worker, store and tools. Each finding has its remedy.",
-        "python starter.py doctor --queue replan",
+        "Operate", "Check server, worker, store and tools. Each finding has its remedy.", "doctor --queue replan"
     ),
     "export": Entry(
         "Operate",
         "Write a task's history to a file that can be replayed, with the explanation.",
-        "python starter.py export book-a-slot report.json --redact",
+        "export book-a-slot report.json --redact",
     ),
     "prune": Entry(
         "Operate",
         "Delete large payloads and conversations of closed tasks from the store. Their histories stay, without them.",
-        "python starter.py prune --older-than 30",
+        "prune --older-than 30",
     ),
 }
 """All commands, in the order of `--help`."""
@@ -159,7 +135,11 @@ def with_common(work: Callable[..., Coroutine[Any, Any, int]]) -> Callable[..., 
 def _register(typer_app: typer.Typer, name: str, function: Any) -> None:
     entry = COMMANDS[name]
     typer_app.command(
-        name, cls=Command, help=entry.help, rich_help_panel=entry.group, epilog=f"Example: {entry.example}"
+        name,
+        cls=Command,
+        help=entry.help,
+        rich_help_panel=entry.group,
+        epilog=f"Example: python starter.py {entry.example}",
     )(function)
 
 

@@ -31,11 +31,7 @@ class Playground:
 
 @contextmanager
 def open_playground(*options: str) -> Iterator[Playground]:
-    """A worker with these options and its own server; both are stopped at the end.
-
-    Raises:
-        SystemExit: the worker did not start; with its log.
-    """
+    """A worker with these options and its own server, both stopped at the end; SystemExit if it does not start."""
     with tempfile.TemporaryDirectory(prefix="replan-demo-") as state:
         environment = {**os.environ, "TEMPORAL_ADDRESS": f"localhost:{_free_port()}", "REPLAN_STATE": state}
         with _worker(environment, Path(state) / "worker.log", options) as ready:
@@ -84,19 +80,14 @@ def main() -> int:
         print(playground.ready)
         print(f'$ python starter.py --task "{TASK}"\n', flush=True)
         code = subprocess.run(starter("--task", TASK), env=playground.environment).returncode  # noqa: S603  # our own script
-        _wait_for_enter(playground.ui)
-    return code
-
-
-def _wait_for_enter(ui: str) -> None:
-    """Keep server and worker running while a person uses the web UI."""
-    if sys.stdin.isatty() and sys.stdout.isatty():
+        if not (sys.stdin.isatty() and sys.stdout.isatty()):
+            print(f"Web UI {playground.ui} is closed again, because this is not a terminal")
+            return code
         try:
-            input(f"Web UI {ui} stays up until you press Enter ")
+            input(f"Web UI {playground.ui} stays up until you press Enter ")
         except (EOFError, KeyboardInterrupt):
             print()
-    else:
-        print(f"Web UI {ui} is closed again, because this is not a terminal")
+    return code
 
 
 if __name__ == "__main__":

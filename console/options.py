@@ -33,11 +33,7 @@ class Common:
     ] = None
 
     async def connected(self) -> "Client":
-        """A client of the server that options, environment and profile name.
-
-        Raises:
-            Problem: no server answers, or the settings cannot be used.
-        """
+        """A client of the server that options, environment and profile name; Problem where none answers."""
         from client.connection import connected
 
         return await connected(self.address, self.namespace, self.profile)

@@ -82,8 +82,7 @@ def _interrupted(story: Story) -> tuple[Sentence, ...]:
         if effect_of(story, call) is not EffectState.NONE and reconciliation is None
     ]
     doubt = f"; whether {words.listed(doubtful)} changed the world is not known" if doubtful else ""
-    verb = "was" if len(cut) == 1 else "were"
-    text = f"{words.listed(call.id for call in cut)} {verb} stopped while running{doubt}."
+    text = f"{words.listed(call.id for call in cut)} {'was' if len(cut) == 1 else 'were'} stopped while running{doubt}."
     told = Sentence(text=text, events=tuple(event for call in cut for event in call.events))
     return (told, *(sentence for one in found if one for sentence in faults.reconciliation_sentences(one, "end")))
 
@@ -103,14 +102,10 @@ def state_now(story: Story) -> list[Sentence]:
     if history.end is not None:
         return []
     said = [_running(story, call) for call in history.calls if call.closed is None]
-    said += [
-        Sentence(
-            text=f"A timer of {words.seconds(timer.seconds)} runs: {words.sentence(timer.summary)}",
-            events=(timer.started,),
-        )
-        for timer in history.timers
-        if timer.ended is None
-    ]
+    for timer in history.timers:
+        if timer.ended is None:
+            text = f"A timer of {words.seconds(timer.seconds)} runs: {words.sentence(timer.summary)}"
+            said.append(Sentence(text=text, events=(timer.started,)))
     if history.failing:
         said.append(Sentence(text=f"{history.failing.reason}.", events=(Event(history.runs, history.failing.event),)))
     elif history.waits_for_worker:

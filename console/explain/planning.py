@@ -79,12 +79,10 @@ def _rejected(story: Story, turn: Turn) -> Item:
     by_hand = _is_by_hand(story, turn)
     who = "The hand-written plan" if by_hand else _named(story, turn).capitalize() + f" of the {_planner(story)}"
     why = "A proposal is checked before anything is scheduled, so nothing of it was run"
-    end = story.history.end
-    after = _next(story, turn)
+    end, after = story.history.end, _next(story, turn)
+    then = _sent_back(story, after)
     if after is None and end is not None:
         then = Sentence(text=_given_up(story, by_hand), events=(end.event,))
-    else:
-        then = _sent_back(story, after)
     return Item(
         what=Sentence(text=f"{who} was rejected: {words.sentence(*turn.reasons)}", events=turn.call.events),
         why=Sentence(text=f"{why}; it cost no tool call."),

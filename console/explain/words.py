@@ -191,10 +191,7 @@ def why_replanned(failing: AttemptFailure, kind: str, *, planned: bool, in_turns
 
 
 def rolled_back(task: str, stands: str) -> str:
-    """The sentence about a rollback, a workflow that undoes what a closed task did.
-
-    `stands` is the server's word for its status, or ONE_RUN.
-    """
+    """The sentence about the undo of a closed task; `stands` is the server's word for its status, or ONE_RUN."""
     how = {
         "running": "is being undone",
         "completed": "was undone completely after its end",

@@ -151,10 +151,7 @@ def _wrapped(lines: Sequence[str], width: int) -> list[str]:
 
 
 def fit_groups(groups: Sequence[LineGroup], room: int) -> list[str]:
-    """At most `room` lines of the groups, in order, with `... 143 finished above` for what is left out.
-
-    A group is shown together with the heading of its plan. A group without room for all its lines shows the first.
-    """
+    """At most `room` lines of the groups, in order, with `... 143 finished above` for what is left out."""
     if sum(len(group.lines) for group in groups) <= room:
         return [line for group in groups for line in group.lines]
     chosen, misses = dict[int, int](), 0
@@ -169,6 +166,7 @@ def fit_groups(groups: Sequence[LineGroup], room: int) -> list[str]:
 def _try(groups: Sequence[LineGroup], chosen: dict[int, int], index: int, room: int) -> bool:
     header = max(at for at in range(index + 1) if groups[at].step is None)
     count = len(groups[index].lines)
+    # With the heading of its plan; the first line alone where there is no room for all.
     ways = [{header: 1, **chosen, index: max(lines, chosen.get(index, 0))} for lines in (count, 1)]
     ways += [] if chosen else [{index: 1}]  # a tiny terminal shows at least one step that runs
     for way in ways:

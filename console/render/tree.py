@@ -258,8 +258,9 @@ def _turn(outcome: Outcome, revision: Revision) -> int:
     number = turn_number(outcome, revision)
     if number is not None:
         return number
-    others = {one.turn for one in outcome.rejections}
-    others |= {one.turn for one in outcome.compactions} | {one.turn - 1 for one in outcome.compactions}  # and the summary
+    summaries = {one.turn for one in outcome.compactions}
+    too_long = {turn - 1 for turn in summaries}
+    others = {one.turn for one in outcome.rejections} | summaries | too_long
     number = revision.number
     for other in sorted(others):
         number += other <= number
