@@ -135,7 +135,7 @@ async def show(client: Client, handle: Handle, common: Common) -> int:
         print(await _document(client, handle, outcome))
         return exit_code(outcome)
     live = tree.LiveState(datetime.now(UTC), snapshot.attempts) if snapshot else None
-    lines = tree.body(outcome, _place(client, handle), _width(), live)
+    lines = tree.body(outcome, ui_place(client, handle.id), _width(), live)
     lines += [tree.activity_line(what) for what in snapshot.doing] if snapshot else []
     lines += tree.closing(outcome)
     lines += [printable(words.rolled_back(handle.id, rolled_back))] if rolled_back else []
@@ -158,7 +158,7 @@ async def _effects(client: Client, handle: Handle, outcome: Outcome, rolled_back
 
 
 async def detached(client: Client, handle: Handle, common: Common) -> int:
-    place = _place(client, handle)
+    place = ui_place(client, handle.id)
     if common.json:
         print(document.of_start(handle.id, handle.result_run_id, place))
     else:
@@ -168,7 +168,7 @@ async def detached(client: Client, handle: Handle, common: Common) -> int:
 
 
 async def _view(client: Client, handle: Handle, common: Common, jsonl: bool) -> View:
-    place = _place(client, handle)
+    place = ui_place(client, handle.id)
     if jsonl:
         return EventsView(common, (await handle.describe()).run_id, place, sys.stdout)
     if common.json:
@@ -195,11 +195,12 @@ async def _standing(client: Client, handle: Handle, common: Common) -> tuple[Out
 
 
 async def _document(client: Client, handle: Handle, outcome: Outcome) -> str:
-    return document.of_task(outcome, (await handle.describe()).run_id, _place(client, handle))
+    return document.of_task(outcome, (await handle.describe()).run_id, ui_place(client, handle.id))
 
 
-def _place(client: Client, handle: Handle) -> str | None:
-    return ui_url(client.service_client.config.target_host, client.namespace, handle.id)
+def ui_place(client: Client, id: str) -> str | None:
+    """The address of a workflow in the web UI."""
+    return ui_url(client.service_client.config.target_host, client.namespace, id)
 
 
 def _width() -> int:

@@ -4,13 +4,11 @@ import asyncio
 import sys
 from collections.abc import Sequence
 from types import TracebackType
-from typing import Any
 
 from temporalio.client import Client
 
 from client import tasks
 from client import undo as undoing
-from client.connection import ui_url
 from client.follow import Snapshot
 from client.tasks import Handle
 from client.text import cut, one_line, printable, starter
@@ -66,7 +64,9 @@ async def undo(client: Client, handle: Handle, common: Common) -> int:
     view = RollbackView(await common.at(handle), handle.id)
     rollback = await undoing.undo(client, handle, view, is_attended=show.is_attended(common))
     if common.json:
-        print(_document(client, rollback, handle.id))
+        told = [one.model_dump(mode="json") for one in rollback.outcome.undo]
+        fields = {"task_id": handle.id, "undo_id": rollback.handle.id, "undone": rollback.is_complete, "undo": told}
+        print(document.of_anything({**fields, "ui_url": show.ui_place(client, rollback.handle.id)}))
     else:
         for line in _closing(handle.id, rollback):
             show.say(line)
@@ -87,14 +87,3 @@ def _closing(id: str, rollback: Rollback) -> list[str]:
         return [f"There is nothing to undo: {name} has changed nothing that still stands."]
     said = f"{done} of {count(len(undo), 'effect')} of {name} undone."
     return [said] if rollback.is_complete else [said, f"See what is known: {starter('effects', id)}"]
-
-
-def _document(client: Client, rollback: Rollback, id: str) -> str:
-    fields: dict[str, Any] = {
-        "task_id": id,
-        "undo_id": rollback.handle.id,
-        "undone": rollback.is_complete,
-        "undo": [one.model_dump(mode="json") for one in rollback.outcome.undo],
-        "ui_url": ui_url(client.service_client.config.target_host, client.namespace, rollback.handle.id),
-    }
-    return document.of_anything(fields)

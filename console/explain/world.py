@@ -38,16 +38,13 @@ def kept(story: Story) -> dict[str, list[str]]:
 
 def left(story: Story) -> list[Sentence]:
     """What was kept, what never started, what changed in the world, each with its events."""
-    by_plan = kept(story)
+    by_plan = {f"plan {number}": ids for number, ids in kept(story).items()}
     if story.in_turns and by_plan:
         by_plan = {"earlier turns": [id for ids in by_plan.values() for id in ids]}
-    said = [
-        Sentence(
-            text=f"Kept from {name if story.in_turns else f'plan {name}'}: {words.listed(ids)}.",
-            events=words.known(*(call.ended for call in story.done if call.step in ids)),
-        )
-        for name, ids in by_plan.items()
-    ]
+    said = list[Sentence]()
+    for name, ids in by_plan.items():
+        ended = words.known(*(call.ended for call in story.done if call.step in ids))
+        said.append(Sentence(text=f"Kept from {name}: {words.listed(ids)}.", events=ended))
     never = never_started(story)
     said += [Sentence(text=f"Never started: {words.listed(never)}.")] if never else []
     changed = changes(story)
@@ -96,9 +93,7 @@ def unknown(story: Story) -> list[Sentence]:
         "Runs, and may change the world": [one for one in perhaps if one.step_id in open],
         "May have changed the world, nobody knows": [one for one in perhaps if one.step_id not in open],
     }
-    return [
-        Sentence(text=f"{text}: {_named(ones)}.", events=_proof(story, ones)) for text, ones in groups.items() if ones
-    ]
+    return [Sentence(text=f"{what}: {_named(of)}.", events=_proof(story, of)) for what, of in groups.items() if of]
 
 
 def never_started(story: Story) -> list[str]:
