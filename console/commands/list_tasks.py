@@ -36,7 +36,7 @@ GAP = "  "
 MIN_ID = 20
 MIN_TEXT = 12
 MIN_FAULT = 10
-"""The least cells for an id, a task's text and its last fault."""
+"""Cells that an id, a task's text and its last fault have at least."""
 
 
 async def list_command(

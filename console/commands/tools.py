@@ -55,7 +55,7 @@ def _head(card: ToolCard) -> None:
 
 def _more(card: ToolCard) -> list[str]:
     spec, lines = card.spec, list[str]()
-    related = {"looks again with": spec.observe, "is reconciled by": spec.reconcile, "is undone by": spec.undo}
+    related = {"observes with": spec.observe, "is reconciled by": spec.reconcile, "is undone by": spec.undo}
     lines += [f"  {words} {other.kind}" for words, other in related.items() if other]
     lines += [f"  settles within {spec.settle:g} s"] if spec.reconcile else []
     lines += [f"  falls back to {spec.fallback}"] if spec.fallback else []

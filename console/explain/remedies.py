@@ -62,7 +62,7 @@ OF_ENDING: Mapping[str, str] = {
     "cancelled": "Start it again if it is still needed.",
     "closed": "`temporal workflow show -w ID --detailed` shows who closed it.",
 }
-"""By the code of a task that is no fault's."""
+"""By the code of an end that no fault caused."""
 CHECK_EFFECT = "Check whether it was applied ({effects} has its key), then start a new task for what is left."
 JUDGE_EFFECT = "It was applied: decide whether it may stay, then start a new task for what is left."
 OR_UNDO = " Or undo what the task did: {undo}."

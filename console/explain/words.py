@@ -202,7 +202,7 @@ def rolled_back(task: str, stands: str) -> str:
 
 
 def known(*events: Event | None) -> tuple[Event, ...]:
-    """Those that have happened."""
+    """The events without None, which stands for one that has not happened."""
     return tuple(event for event in events if event)
 
 

@@ -18,9 +18,9 @@ class Changed(BaseModel):
     step_id: str
     kind: str
     sure: bool
-    """False where the call may have changed the world and nobody knows."""
+    """False for an unknown outcome."""
     replayed: bool
-    """Whether it had been done before, so that nothing was done twice."""
+    """Whether the recorded first result was returned again."""
     undone: bool
     events: tuple[int, ...]
 
@@ -59,7 +59,7 @@ def left(story: Story) -> list[Sentence]:
 
 
 def earlier(story: Story) -> list[Sentence]:
-    """What earlier runs changed, which a reset left behind, as far as it stands; and which of these nobody can read."""
+    """The effects of runs before a reset that still stand, and the runs whose history was deleted."""
     own, rollbacks = effects.own_effects(story), [Story(one) for one in story.history.rollbacks]
     all = effects.all_effects(story, None, (), rollbacks) if story.history.earlier else []
     left = [one for one in all if one.key not in own and one.undoes is None and one.state is not EffectState.UNDONE]

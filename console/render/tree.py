@@ -22,9 +22,9 @@ from workflows.record import Compaction, FaultRecord, Rejection, Revision, StepS
 from workflows.task import TaskStatus
 
 MANY_TURNS = 12
-"""In a longer task, a turn that only goes on has no heading; the ids of its steps begin with its number."""
+"""In a longer task, a turn has a heading only for a fact such as a rejection; the ids of its steps name the turn."""
 _OF_CALL = re.compile(rf"step '{OF_TURN.pattern}': ")
-"""The call of a turn that a reason is about; it was never made, so its id is not shown."""
+"""Names a call that was never made, so that its id tells a reader nothing."""
 FOLLOWS = {
     "replan": "the same call would fail again -> a new plan, no retry",
     "end": "the same call would fail again: no retry",
