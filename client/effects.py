@@ -148,11 +148,8 @@ def _not_applied(story: Story) -> list[str]:
 
 
 def _verdict(reads: tuple[Call, ...], timers: tuple[Timer, ...], *, outlived: bool = False) -> Verdict | None:
-    """What the last read says. "Not found" counts only if no further read is waited for.
-
-    It never counts if a thread of the call `outlived` its attempt.
-    """
-    last = reads[-1]
+    """What the last read says; "not found" counts only if no further read is waited for."""
+    last = reads[-1]  # if a thread of the call outlived its attempt, "not found" never counts
     match last.closed:
         case CallEnd.COMPLETED:
             return Verdict.APPLIED
@@ -194,10 +191,7 @@ async def fetch_effects(client: Client, story: Story, cards: Sequence[EffectCard
 def all_effects(
     story: Story, rollback: Story | None, cards: Sequence[EffectCard], earlier_rollbacks: Sequence[Story] = ()
 ) -> list[TaskEffect]:
-    """All effects of a task, over all its runs, that were applied or may have been, the oldest first.
-
-    `rollback` undid it after its end.
-    """
+    """All effects of a task that were applied or may have been, the oldest first; `rollback` undid it after its end."""
     found = dict[str, TaskEffect]()
     for run in runs_of(story)[:-1]:
         _add(run, run, found)

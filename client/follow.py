@@ -224,11 +224,9 @@ class Follower:
     """Polls one task, and calls the methods of a view."""
 
     def __init__(self, client: Client, handle: Handle, view: View, *, is_attended: bool = True) -> None:
-        """Follow the newest run of the task that `handle` names: a reset begins another.
-
-        If no person watches (`is_attended` false), a task that only a person can repair is not followed for ever.
-        """
+        # Without a person who watches, a task that only a person can repair is not followed for ever.
         self._client = client
+        # of the newest run: a reset begins another
         self._handle: Handle = client.get_workflow_handle_for(AgentWorkflow.run, handle.id)
         self._view = view
         self._is_attended = is_attended

@@ -176,10 +176,7 @@ class FailingTask(BaseModel):
 
 
 async def failing(client: Client, seen: WorkflowExecutionDescription) -> FailingTask | None:
-    """Why a workflow that runs cannot go on; None where its workflow task does not fail.
-
-    Costs nothing beside `seen` where no workflow task is pending, else mostly one request.
-    """
+    """Why a workflow that runs cannot go on; None where its workflow task does not fail."""
     pending = seen.raw_description.pending_workflow_task
     is_taken = pending.state == PendingWorkflowTaskState.PENDING_WORKFLOW_TASK_STATE_STARTED
     if not seen.raw_description.HasField("pending_workflow_task") or (is_taken and pending.attempt == 1):

@@ -72,10 +72,7 @@ class Budget(BaseModel):
         return calls and (self._unpromised(spec, used) > 0 or not self.promised.get(spec.kind))
 
     def reserve(self, spec: ToolSpec, used: int = 0, at_most: int | None = None) -> int:
-        """Reserve the attempts of one activity execution, and return how many; 0 if the tool calls are used up.
-
-        With `at_most` it reserves never more than that.
-        """
+        """Reserve the attempts of one activity execution, and return how many; 0 if the tool calls are used up."""
         granted = min(max(1, self._unpromised(spec, used)), max(0, self.free))
         granted = granted if at_most is None else min(granted, at_most)
         self.reserved += granted

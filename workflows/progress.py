@@ -173,10 +173,7 @@ class Progress(BaseModel):
         self.ending, self.status, self.ended_at = ending, ending.status, now
 
     def slim(self, specs: Mapping[str, ToolSpec] | None = None) -> "Progress":
-        """A copy without long arguments and without the largest results, which fits into a message.
-
-        Values that companions of the kinds in `specs` use are kept.
-        """
+        """A copy that fits into a message, without long values but those that companions of the `specs` use."""
         omitted, known = self._too_large(), specs or {}
         records = [
             record.slim(omitted.get(record.step.id, 0), known[record.kind].paths if record.kind in known else ())

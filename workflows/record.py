@@ -89,10 +89,7 @@ class StepRecord(BaseModel, serialize_by_alias=True, validate_by_name=True):
         return self.step.args if self.args is None or self._has_long_args else self.args
 
     def slim(self, left_out: int, paths: Iterable[str] = ()) -> "StepRecord":
-        """A copy without long arguments and, if `left_out` gives its size in bytes, without the result.
-
-        Values at the `paths` are kept, unless they are long themselves.
-        """
+        """A copy without long arguments and, if `left_out` gives its size, without the result; keeps short `paths`."""
         if not left_out and not self._has_long_args:
             return self
         args = None if self._has_long_args else self.args

@@ -41,11 +41,6 @@ async def fetch_history(client: Client, handle: Handle) -> History:
 
 
 async def fetch_run(client: Client, id: str, run_id: str) -> History:
-    """The history of one run of a workflow.
-
-    Raises:
-        RPCError: the server does not answer, or does not have the run.
-    """
     history = await read_history(id, _run(client, id, run_id), client.data_converter)
     history.run_ids.append(run_id)
     return history
