@@ -7,7 +7,7 @@ import structlog
 
 from activities.borders import classify
 from activities.providers.messages import LanguageModel, Reply, Request
-from workflows.faults import Code, Fault, Quadrant
+from workflows.faults import Code, Quadrant
 from workflows.plan import PassedOver
 
 log = structlog.get_logger("replan.model")
@@ -40,17 +40,13 @@ async def ask_first_usable(
             return await ask(candidate)
         except Exception as error:  # total: `classify` knows every exception
             fault = classify(error)
-            if not _is_unusable(fault):
+            # Every other fault may pass, or is ours: only a person can repair this kind.
+            if fault.quadrant is not Quadrant.PERSISTENT_INFRASTRUCTURAL or fault.code is Code.BUG:
                 raise
             log.warning("passed_over", name=candidate.name, code=fault.code.value, reason=fault.reason)
             if passed_over is not None:
                 passed_over.append(PassedOver(planner=candidate.name, code=fault.code.value, reason=fault.reason))
     return await ask(last)
-
-
-def _is_unusable(fault: Fault) -> bool:
-    """Whether only a person can make the candidate usable again."""
-    return fault.quadrant is Quadrant.PERSISTENT_INFRASTRUCTURAL and fault.code is not Code.BUG
 
 
 class FallbackModel:
