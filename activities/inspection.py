@@ -236,7 +236,7 @@ class Inspector:
         return pruned.model_copy(update=found)
 
     async def _lacks(self, claims: Sequence[Claim]) -> str:
-        """Why a payload cannot be fetched, for the first such claim; empty if all can."""
+        """Why the first missing payload cannot be fetched; empty if none is missing."""
         in_vault = [StorageDriverClaim(claim.data) for claim in claims if claim.driver == self.vault.name()]
         if missing := await self.vault.lacks(in_vault):
             return missing

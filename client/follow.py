@@ -288,7 +288,7 @@ class Follower:
         self._woken.clear()
 
     async def _wake(self) -> None:
-        """End the pause as soon as the task ends, by a long poll."""
+        """Wake the follower when the task ends; this waits with a long poll."""
         ending = self._client.get_workflow_handle(self._handle.id)
         while True:
             try:

@@ -64,7 +64,7 @@ SAID: Mapping[EffectState, str] = {
 
 
 class Fate(StrEnum):
-    """What becomes of effects that a reset goes back over and that could be planned anew."""
+    """What happens to effects after the reset point, which a new plan could apply again."""
 
     UNDO = "undo"
     """They are undone first."""
@@ -85,10 +85,10 @@ class ResetResult(NamedTuple):
 
 
 class _Prepared(NamedTuple):
-    """What was done about the effects that a reset goes back over."""
+    """What was done about the effects after the reset point."""
 
     point: Call
-    """Where the task goes back to, so that its planner decides with all that it is told."""
+    """The reset point, and what the planner is told there."""
     told: Sequence[StepRecord] = ()
     kept: Sequence[TaskEffect] = ()
     undone: Sequence[TaskEffect] = ()
@@ -148,17 +148,17 @@ class EffectsAtReset:
 
     @property
     def after(self) -> list[TaskEffect]:
-        """Those that stand, or may, and that the run which the reset begins does not know of by itself."""
+        """Effects that stand, or may stand, and that the new run does not know."""
         return [one for one in self._later if one.state is not EffectState.UNDONE]
 
     @property
     def undone(self) -> list[TaskEffect]:
-        """Those that were undone, and whose ids the run that the reset begins does not know to be taken."""
+        """Effects that were undone, and whose step ids the new run could use again."""
         return [one for one in self._later if one.state is EffectState.UNDONE]
 
     @property
     def in_the_way(self) -> list[TaskEffect]:
-        """Those that stand and could be planned anew under another key, by a planner that does not know of them."""
+        """Effects that stand, and that a planner which does not know them could plan again under another key."""
         known = {record.step.id for record in self.story.history.earlier_effects}
         return [one for one in self.after if one.step not in known and not self._is_repeated(one)]
 
@@ -168,7 +168,7 @@ class EffectsAtReset:
 
     @property
     def is_by_hand(self) -> bool:
-        """Whether the plan in force was written by hand, or the one that is asked for at that point."""
+        """Whether the plan at the reset point was written by hand."""
         task, plan = self.story.history.task, self.plan
         is_first = plan is None or (plan.number == 1 and self.point.kind not in INTERNAL_KINDS)
         return task is not None and task.plan is not None and is_first
@@ -178,7 +178,7 @@ class EffectsAtReset:
         return one.step in self._steps and one.key in own_effects(self.story)
 
     def is_in_flight(self, one: TaskEffect) -> bool:
-        """Whether its call is scheduled before that point and not ended there, so that the server makes it again."""
+        """Whether its call was scheduled, but had not ended, at the reset point: the server runs it again."""
         return any(
             call.id == one.step and call.scheduled.id < self.point.task for call in self.story.history.newest_calls
         )
@@ -265,7 +265,7 @@ def _prepare(there: EffectsAtReset, fate: Fate) -> _Prepared:
 
 
 def _record(one: TaskEffect, story: Story) -> StepRecord:
-    """An effect as a run is told of it, without arguments that are too long for a message."""
+    """The record of an effect for the new run, without arguments that are too long."""
     record = record_of(one, call_with_key(story, one.key), outlived=outlived(story, one.key))
     spec = story.history.catalogue.specs.get(one.kind) if story.history.catalogue else None
     small = record.slim(0, spec.paths if spec else ())

@@ -1,4 +1,4 @@
-"""Foreign text made harmless for a terminal, and command lines that are shown to be copied."""
+"""Makes text from outside safe to print, and writes commands that a user can copy."""
 
 import shlex
 

@@ -24,6 +24,7 @@ class Entry(NamedTuple):
     """The module in console/commands, where it is not called like the command."""
 
 
+# A command NAME is the function `NAME_command` in console/commands/NAME.py.
 COMMANDS = {
     "start": Entry(
         "Run", "Start a task and follow it.", 'start --task "search the documents for refund policy" --json'

@@ -1,5 +1,7 @@
 """The texts in Temporal's web UI: summaries, and the current details of a task as Markdown.
 
+The titles of steps are made in `execution` and `scheduling`, the names of timers in `ids`.
+
 The UI renders no tables and no checkboxes and passes raw HTML on, so foreign text is escaped, with backslashes, since
 it shows an entity such as `&lt;` as it is written. Details travel in a URL, so they stay below `MAX_DETAILS`.
 """

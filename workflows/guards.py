@@ -127,7 +127,7 @@ class Grants(BaseModel):
     """Whether a call that returns untrusted content has begun, however it ended."""
 
     def plan(self, kinds: Iterable[str], specs: Mapping[str, ToolSpec]) -> None:
-        """Grant the kinds of an accepted plan; nothing once untrusted content was read."""
+        """Allow the kinds of an accepted plan, unless the task has read untrusted content."""
         if self.is_tainted:
             return
         for kind in kinds:

@@ -80,7 +80,7 @@ class CallCard(BaseModel, frozen=True):
 
 
 class ResultCard(BaseModel, frozen=True):
-    """The result of a tool call, as the model was told."""
+    """The result of a tool call, as it was shown to the model."""
 
     call_id: str
     text: str

@@ -266,7 +266,7 @@ def fold(progress: Progress) -> None:
 
 
 def fits_continue_as_new(progress: Progress) -> bool:
-    """Whether a task can continue as new: the steps of the plan in force alone may be too large."""
+    """Whether a task is small enough to continue as new; the current plan alone can be too large."""
     return len(progress.model_dump_json().encode()) <= MAX_CONTINUED
 
 

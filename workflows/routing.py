@@ -1,4 +1,6 @@
-"""From a ToolSpec to the options of its activity. The only file with timeouts and retry numbers.
+"""All timeouts and retries of activities: from a ToolSpec to the options of its activity.
+
+A tool's own `timeout=` stands in its spec; how long the console waits for an answer stands in client/.
 
 The policy is full jitter over a doubling backoff (M. Brooker, "Exponential Backoff And Jitter", AWS Architecture
 Blog, 2015). The server adds no jitter of its own, so the boundary sends `backoff` as `next_retry_delay`.

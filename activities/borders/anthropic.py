@@ -1,7 +1,7 @@
 """Anthropic's SDK (`anthropic`): `error_code` and `type` say what was rejected, more exactly than class and status.
 
-Spend limits are children of RateLimitError and an organisation on hold one of BadRequestError, so neither class says
-whether time helps.
+The SDK raises RateLimitError for a spent limit, too, and BadRequestError for a suspended organisation: the class alone
+does not say whether waiting helps.
 """
 
 from collections.abc import Mapping

@@ -12,7 +12,10 @@ _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE}
 
 def _by_number(error: OSError) -> Fault:
     if error.errno in _FULL:
-        return Fault.of(Code.QUOTA_EXHAUSTED, "The worker's disk is full, or it has too many open files: make room.")
+        return Fault.of(
+            Code.QUOTA_EXHAUSTED,
+            "The worker's disk is full, or it has too many open files: free space, or raise that limit.",
+        )
     if error.errno in (errno.ENETUNREACH, errno.EHOSTUNREACH, errno.ENETDOWN):
         return _CUT(error)
     if error.errno == errno.ENAMETOOLONG:

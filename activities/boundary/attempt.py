@@ -175,7 +175,7 @@ def is_shutdown() -> bool:
 def _fault_of_cancel() -> Fault | None:
     """The fault of a cancel that the workflow did not request; None if it did."""
     if activity.cancellation_details() is None:
-        return Fault.of(Code.BUG, "The call was cancelled from inside, not by its workflow: fix the tool.")
+        return Fault.of(Code.BUG, "The tool cancelled its own call, which no workflow asked for: fix the tool.")
     if is_shutdown():
         return Fault.of(Code.WORKER_SHUTDOWN, "The worker was shut down during the call.")
     return None

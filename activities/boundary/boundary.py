@@ -227,7 +227,9 @@ def _decode(kind: Kind, payload: RawValue, attempt: Attempt) -> tuple[JsonValue,
         return value, kind.parse(value)
     except ValidationError as error:
         wrong = validation.fields(error.errors(include_url=False, include_context=False, include_input=False))
-        raise FaultRaised(Fault.of(Code.INVALID_INPUT, f"{kind.spec.kind} cannot take this: {wrong}.")) from None
+        raise FaultRaised(
+            Fault.of(Code.INVALID_INPUT, f"The arguments do not fit {kind.spec.kind}: {wrong}.")
+        ) from None
 
 
 def _encode(kind: Kind, args: Any, value: Any) -> JsonValue:

@@ -1,8 +1,8 @@
-"""What an observation or an earlier result has to offer in place of a rejected call; the rules know no kind.
+"""What an observation or an earlier result has to offer in place of a rejected call; the rules fit any tool.
 
 Three rules find it. An observation lists values for an argument: `{"free": ["14:30", "15:00"]}` for `at: "14:00"`. A
-search that a step refers to found more than one item. A number that broke a limit keeps it now: `price` is 24.00 again,
-within `at_most` 24.50.
+search that a step refers to found more than one item. A number that was over its limit is within it again: `price` is
+24.00, and `at_most` is 24.50.
 """
 
 import re

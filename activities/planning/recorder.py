@@ -78,7 +78,7 @@ class TurnRecorder:
         recorded = await self.transcript.write(turn, before=situation.branch, workflow=workflow)
         # A worker that still runs the task as it was before a reset may have been faster.
         if situation_digest(recorded.situation) != situation_digest(situation):
-            raise FaultRaised(Fault.of(Code.BUSY, "Another turn was recorded in the place of this one meanwhile."))
+            raise FaultRaised(Fault.of(Code.BUSY, "Another worker recorded this turn first; the attempt is repeated."))
         return recorded.proposed
 
 

@@ -30,7 +30,11 @@ PROVIDERS: Mapping[str, Provider] = {
     "anthropic": Provider(anthropic.AnthropicModel, anthropic.DEFAULT_MODEL, "ANTHROPIC_API_KEY", "ANTHROPIC_BASE_URL"),
     "openai": Provider(openai.OpenAIModel, openai.DEFAULT_MODEL, "OPENAI_API_KEY", "OPENAI_BASE_URL"),
 }
-"""By name; without `--planner`, the first one whose key is set plans."""
+"""By name; without `--planner`, the first one whose key is set plans.
+
+To add one: an adapter beside `anthropic.py`, a table in `activities/borders` and its name in `MODEL_SDKS` there, prices
+in `prices.toml`, and a row here.
+"""
 NO_KEY = "none"
 """Sent to the user's own server if no key is set: the SDK's client must send something."""
 

@@ -105,7 +105,7 @@ async def test_a_result_of_another_type_is_unexpected(calls: Bench, value: objec
 @pytest.mark.parametrize(
     ("args", "words"),
     [
-        ({"number": HIDDEN}, "echo cannot take this: 'number' input should be a valid integer."),
+        ({"number": HIDDEN}, "The arguments do not fit echo: 'number' input should be a valid integer."),
         ({"number": 0}, "'number' input should be greater than or equal to 1"),
         ({"word": [HIDDEN]}, "'word' input should be a valid string"),
         ({"wrod": HIDDEN}, "'wrod' extra inputs are not permitted"),

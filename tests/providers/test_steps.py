@@ -112,7 +112,7 @@ WRONG: dict[str, tuple[str, Response, Code, str]] = {
         "extract",
         ModelReply((ModelCall(CALL, {"total": 1}),) * 2),
         Code.UNEXPECTED_RESULT,
-        "2 answers at once",
+        "2 answers instead of one",
     ),
     "no fit": ("extract", gives(total="24.50"), Code.UNEXPECTED_RESULT, "do not keep the schema"),
     "too long": ("summarise", ModelError(413, "request_too_large"), Code.INVALID_INPUT, "give it a part"),
@@ -155,7 +155,7 @@ async def test_a_planner_sees_what_does_not_fit(tmp_path: Path, provider: str) -
 
 BAD: dict[str, tuple[str, dict[str, Any], str]] = {
     "no text": ("summarise", {"text": "  "}, "nothing to summarise"),
-    "no words": ("extract", {"text": "\n", "json_schema": {}}, "nothing to take values out of"),
+    "no words": ("extract", {"text": "\n", "json_schema": {}}, "The text is empty"),
     "no results": ("compose", {"what": "A letter.", "results": []}, "no results to write from"),
     "no schema": ("extract", {"text": "x", "json_schema": {"type": "objekt"}}, "'objekt' is not valid"),
     "elsewhere": ("extract", {"text": "x", "json_schema": {"$ref": "http://127.0.0.1/"}}, "leads nowhere"),

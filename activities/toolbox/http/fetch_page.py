@@ -85,7 +85,7 @@ def _media_type(answer: httpx2.Response) -> str:
         raise Refused(f"The page is {what}, not text: use another one.", code="unexpected_result")
     packed = answer.headers.get("content-encoding", "identity").lower()
     if not {part.strip() for part in packed.split(",")} <= {"identity", "gzip", "deflate"}:
-        raise Refused("The page has an unsupported content encoding: use another one.", code="unexpected_result")
+        raise Refused("The page has an unsupported content encoding: use another page.", code="unexpected_result")
     return media
 
 

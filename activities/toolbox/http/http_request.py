@@ -90,7 +90,9 @@ def _headers(args: HttpRequest, key: Key) -> Mapping[str, str]:
             raise Refused(f"{reason}--http-header sends such headers.", code="invalid_input")
     media = headers.setdefault("content-type", "application/json")
     if not _JSON.fullmatch(media.partition(";")[0].strip().lower()):
-        raise Refused(f"The body is sent as JSON, not as {media[:80]}: leave the header out.", code="invalid_input")
+        raise Refused(
+            f"The body is sent as JSON, not as {media[:80]}: leave out the content-type header.", code="invalid_input"
+        )
     if args.method == "GET":
         if args.body is not None:
             raise Refused("A GET has no body: put what you look for into the address.", code="invalid_input")

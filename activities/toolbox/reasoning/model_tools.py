@@ -79,7 +79,10 @@ async def arguments(
         reason = "The model gave no values: what it says in their place is what was seen."
         raise Refused(reason, code="unexpected_result", observed={"said": said})
     if len(calls) > 1:
-        raise Refused(f"The model gave {len(calls)} answers at once.", code="unexpected_result")
+        raise Refused(
+            f"The model gave {len(calls)} answers instead of one: try again, or use another model.",
+            code="unexpected_result",
+        )
     if calls[0].broken:
         raise Refused("The model's values cannot be read: they are no JSON object.", code="unexpected_result")
     return calls[0].args
@@ -139,7 +142,7 @@ async def extract(args: Extraction, model: LanguageModel) -> JsonValue:
     `invalid_input`.
     """
     if not args.text.strip():
-        raise Refused("There is nothing to take values out of: give the text itself.", code="invalid_input")
+        raise Refused("The text is empty: give the text that holds the values.", code="invalid_input")
     try:
         schema = JsonSchema(args.json_schema)
         told = whole("text", args.text)
