@@ -1,6 +1,6 @@
 """Whether the calls of a task changed the world, from its history and the ledgers of a worker.
 
-`effect_of` says it of one call; all who ask use it: `effects`, `explain`, `undo`, `show`, `reset`.
+`effect_of` decides it for one call; `effects`, `explain`, `undo`, `show` and `reset` all use it.
 """
 
 import sys
@@ -174,7 +174,7 @@ class TaskEffect(BaseModel):
     state: EffectState = Field(serialization_alias="known")
     """APPLIED, UNKNOWN or UNDONE."""
     at: datetime
-    """When it was applied, or of the last news of it."""
+    """When it was applied or, where that is not known, when it was last heard of."""
     result: JsonValue = None
     undone_at: datetime | None = None
     undone_by: str | None = None
@@ -209,7 +209,7 @@ def all_effects(
 
 
 def own_effects(story: Story) -> dict[str, TaskEffect]:
-    """Those of the newest runs alone, which no reset has left behind, by key."""
+    """By key, the effects of the newest run and the runs that it continues, without runs that a reset left behind."""
     found = dict[str, TaskEffect]()
     _add(story, story, found)
     return found

@@ -57,9 +57,9 @@ class Attempt:
     number: int
     of: int | None
     code: str | None = None
-    """What the attempt before met."""
+    """The code of the previous attempt's failure; None for a first attempt."""
     due: datetime | None = None
-    """When it begins, while it is waited for."""
+    """When it will begin; None if it has begun."""
 
     @property
     def words(self) -> str:

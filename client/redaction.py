@@ -1,7 +1,7 @@
-"""A history whose values are placeholders, equal ones by equal ones, so that it can be given away and still replays.
+"""A history that can be given away and still replays: equal values are replaced by equal placeholders.
 
-What decides stays: kinds, ids of steps, codes, effects, limits, times, keys of objects. All other words and numbers go:
-a string or a payload that nothing here names is replaced.
+What decisions depend on stays: kinds, ids of steps, codes, effects, limits, times, keys of objects. All other words and
+numbers go: a string or a payload that nothing here names is replaced.
 """
 
 import json
@@ -36,7 +36,7 @@ from workflows.task import Task, TaskStatus
 PLAIN_KEY = re.compile(r"[A-Za-z_$][A-Za-z0-9_$-]{0,63}|[0-9]{1,4}")
 """A key that is a name, which stays; an address or a sentence is a value."""
 LONG = 256
-"""Bytes from which a placeholder in a tool's data is as long as its value: the size of data decides, too."""
+"""Bytes from which a placeholder in a tool's data is as long as its value: some decisions depend on the size."""
 
 
 class Placeholders:
@@ -55,7 +55,7 @@ class Placeholders:
         return label if not sized or size < LONG else f"{label[:-1]} {'.' * (size - len(label) - 1)}>"
 
     def number(self, value: float) -> float:
-        """A number of the same type that stands for this one, in whichever type it comes: 1.0 is 1."""
+        """The placeholder of a number, of the same type; 1 and 1.0 count as one number."""
         if value != value:
             return value
         other = 1000 + self._numbers.setdefault(value, len(self._numbers) + 1)
@@ -111,7 +111,7 @@ KEPT: Mapping[type[BaseModel], frozenset[str]] = {
     UndoRecord: frozenset({"step_id", "kind"}),
     Undoes: frozenset({"key", "step", "kind"}),
 }
-"""The strings of our models that decide; an enum, a time and a number of a model's own stay without being named."""
+"""By model, the fields on which decisions depend; a model's own enums, times and numbers stay without being listed."""
 
 FOREIGN = frozenset({"args", "result", "observed", "value"})
 """The fields of our models that hold what tools and planners say."""
@@ -134,7 +134,7 @@ class Values(Placeholders):
         return self.data(value)
 
     def _learn(self, progress: Progress) -> None:
-        """Remember what the digests of the repeat guard become, which knows calls and observations by nothing else."""
+        """Map each digest that the repeat guard may hold to the digest of the redacted value."""
         for record in progress.records:
             for args in (record.args, record.step.args):
                 self._digests[digest(record.kind, args)] = digest(record.kind, self.data(args, references=True))

@@ -174,7 +174,7 @@ class EffectsAtReset:
         return task is not None and task.plan is not None and is_first
 
     def is_of_plan(self, one: TaskEffect) -> bool:
-        """Whether the newest run did it as a step of the plan in force, which has an id of its own there."""
+        """Whether it is an effect of the newest run, and of a step of the plan in force at the reset point."""
         return one.step in self._steps and one.key in own_effects(self.story)
 
     def is_in_flight(self, one: TaskEffect) -> bool:
@@ -314,7 +314,7 @@ async def _tell(
     records: Sequence[StepRecord],
     reason: str,
 ) -> str:
-    """Tell a run of the task what stands by a signal, which a reset of that run carries over; the id of that run.
+    """Signal to a run of the task which effects stand, and return its id; a reset of that run carries the signal over.
 
     A closed task takes no signal: it is first set back to just before its end, where it does nothing but end again.
 
@@ -466,7 +466,7 @@ def reference_of(payload: Payload) -> ExternalStorageReference | None:
 
 
 def _refuse_overtaken(before: Story, after: Story, point: Call) -> None:
-    """Report what the old run did in the world between the look at it and its end."""
+    """Raise Problem if the old run changed the world after its history was read and before it ended."""
     known = {(call.scheduled.id, effect_of(before, call)) for call in before.history.newest_calls}
     for call in reversed(after.history.newest_calls):
         state = effect_of(after, call)

@@ -71,7 +71,7 @@ async def query_progress(handle: Handle) -> Progress | None:
 
 
 async def _closed_from_outside(handle: Handle) -> Outcome:
-    """A cancelled task wrote its Outcome into the memo; one that was terminated wrote nothing."""
+    """The Outcome that a cancelled task wrote into its memo; one made here for a task that could write none."""
     seen = await handle.describe()
     memo: dict[str, Any] = dict(await seen.memo())
     if OUTCOME_MEMO in memo:
@@ -131,8 +131,8 @@ async def first_run(handle: Handle) -> str:
 async def newest_tasks(client: Client, query: str, limit: int) -> list[WorkflowExecution]:
     """The tasks that were started last among those that `query` finds, the newest first, each with its newest run.
 
-    A server lists what runs, then what closed last, and sorts in no other way: so pages are read until one holds all
-    that began after the last of those that count.
+    The server lists running tasks, then those that closed last, and cannot sort by start. So longer and longer lists
+    are read, until one holds every task that began after the last of the `limit` newest.
     """
     found = dict[str, WorkflowExecution]()
     since, take = None, PAGE + 2 * limit

@@ -36,7 +36,7 @@ from workflows.record import StepRecord, StepStatus, UndoRecord
 from workflows.undoing import Undo, UndoWorkflow
 
 KNOWN_TO_RUN = (StepStatus.COMPLETED, StepStatus.UNDONE)
-"""Steps of the newest run whose effects it knows without its history."""
+"""Statuses with which the state of the newest run tells of a step's effect; no history is needed for these."""
 MAX_INPUT = 1024 * 1024
 """Bytes of an account that a rollback is started with; the server takes 2 MB."""
 

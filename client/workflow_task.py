@@ -101,7 +101,7 @@ class FailingTask(BaseModel):
     is_taken: bool = Field(default=True, exclude=True)
     """Whether a worker has the attempt that is under way."""
     failures: int = Field(default=0, exclude=True)
-    """Those that are written down: a signal begins the count of attempts anew, and one more is written."""
+    """Failures that history has: more than one if signals came, each of which begins the count of attempts anew."""
     workflow_id: str = Field(exclude=True)
     task_id: str = Field(exclude=True)
     """The task; of a rollback, the one that it undoes."""
@@ -124,7 +124,7 @@ class FailingTask(BaseModel):
 
     @property
     def short(self) -> str:
-        """The same in a line that is cut at its end."""
+        """The same in short, without the task's id and the worker's message, for a line whose end may be cut."""
         return f"its workflow task fails{self._often}; {WHY[self.cause]}"
 
     @property

@@ -29,7 +29,7 @@ MAX_FRUITLESS = 2
 """Replans in a row that may complete no step."""
 MAX_KEPT = 50
 CONTINUE = "continue-as-new"
-"""Patch id, with the turn before which a run saw the server's suggestion. It marks no version: never remove it."""
+"""Start of a patch id; the turn where a run saw the server's suggestion follows. No version marker: never remove it."""
 OUTCOME_MEMO = "outcome"
 """The memo with the Outcome of a cancelled task, because a Canceled close has no details."""
 

@@ -63,16 +63,16 @@ class Budget(BaseModel):
         return 0.0 if self.spent.unpriced else _money(limit - spent - self.held_usd)
 
     def attempts(self, spec: ToolSpec, used: int = 0) -> int:
-        """Attempts that a step of this kind may still have after `used` ones, when its siblings have settled."""
+        """Attempts that a step may have after `used` ones, if running steps give back all that they reserved."""
         return routing.attempts(spec, routing.RETRIES_PER_KIND - self.retries.get(spec.kind, 0), used)
 
     def is_open(self, spec: ToolSpec, used: int = 0) -> bool:
-        """Whether a reservation would get an attempt now, or no running activity can give one back."""
+        """Whether waiting ends: an attempt can be reserved now, or no running activity can give one back."""
         calls = self.free > 0 or self.reserved == 0
         return calls and (self._unpromised(spec, used) > 0 or not self.promised.get(spec.kind))
 
     def reserve(self, spec: ToolSpec, used: int = 0, at_most: int | None = None) -> int:
-        """Reserve the attempts of one activity execution, and return how many; 0 if the tool calls are used up."""
+        """Reserve the attempts of one activity execution; return how many, 0 if no call is left or `at_most` is 0."""
         granted = min(max(1, self._unpromised(spec, used)), max(0, self.free))
         granted = granted if at_most is None else min(granted, at_most)
         self.reserved += granted

@@ -17,7 +17,7 @@ class FailedCall(BaseModel):
     """A call that failed persistently."""
 
     effects: int
-    """Effects that the task had applied at the fault."""
+    """How many effects the task had applied when the call failed."""
     looked: str | None = None
     """Digest of the observation (a read and its arguments) that shows whether the state changed."""
     seen: str | None = None
@@ -25,7 +25,7 @@ class FailedCall(BaseModel):
 
 
 class RepeatGuard(BaseModel):
-    """Rejects a call that failed persistently until the state has changed."""
+    """Rejects a repeat of a call that failed with a persistent fault, as long as the state has not changed."""
 
     failed: dict[str, FailedCall] = Field(default_factory=dict)
     """By digest of kind and resolved arguments."""

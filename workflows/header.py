@@ -1,4 +1,4 @@
-"""The header of an activity: what the activity must know beside its arguments, which the web UI shows alone."""
+"""The header of an activity: what it must know besides its arguments. The web UI shows only the arguments."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress

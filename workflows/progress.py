@@ -76,7 +76,7 @@ class Progress(BaseModel):
     was_reset: bool = False
     """Whether an earlier run of the task was made by a reset."""
     origin: str | None = None
-    """The first run of the task, where another workflow undoes it; the keys of its calls begin with it."""
+    """In a rollback: the first run of the task that it undoes, with which the keys of the calls begin. Else None."""
     branch: int = 0
     told: int = 0
     """The last plan whose outcome the planner was told."""

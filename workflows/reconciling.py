@@ -1,9 +1,9 @@
 """Reconciliation: find out whether a call with an unknown outcome was applied, as payment systems do.
 
 The read that the kind names as `reconcile` looks for the effect. What it finds is the result of the call. "Not found"
-is trusted only when no attempt can still be running: `settle` seconds after the last attempt ended or, where its end
-was not seen, must have ended. If a thread of the call outlived its attempt, that time is unknown, so it is never
-trusted.
+is trusted only when no attempt can still be running: `settle` seconds after the end of the last attempt or, where that
+was not seen, after the latest moment at which it can have ended. If a thread of the call outlived its attempt, there is
+no such moment, so "not found" is never trusted.
 """
 
 from collections.abc import Callable, Iterable

@@ -39,7 +39,7 @@ STEP_DEADLINE = timedelta(days=1)
 GRACE = timedelta(seconds=5)
 """What the start-to-close timeout adds, so that the boundary can report its own timeout."""
 LONGEST_OVERTIME, OVERTIME_TIMES = 60.0, 10
-"""The boundary waits for an effect in a thread ten times its timeout, but at most so many seconds more."""
+"""After its timeout an effect in a thread is waited for ten timeouts more, but at most so many seconds."""
 EXIT_WITHIN = timedelta(seconds=12)
 """After a worker has cancelled its calls to shut down, its process ends within this time, even if threads run."""
 

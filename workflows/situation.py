@@ -63,7 +63,7 @@ class Situation(BaseModel, frozen=True, serialize_by_alias=True, validate_by_nam
 
     @property
     def planned(self) -> tuple[StepRecord, ...]:
-        """The steps that this run planned, or the task whose conversation it continues."""
+        """The steps that were planned by this run, or by the task whose conversation this task continues."""
         return tuple(record for record in self.records if record.revision)
 
     @property

@@ -1,4 +1,4 @@
-"""What models and tools may use: reserved before each activity, settled after it, one last answer kept back.
+"""What models and tools may use: reserved before an activity, settled after it, with a reserve for one last answer.
 
 How many tokens a request has is not known before it was made. Its input is estimated from the conversation as the
 provider counted it last and from what is new, at three bytes a token; its output is limited by what the budget has
@@ -163,7 +163,7 @@ def cancelled_fault(spec: ToolSpec) -> Fault:
 
 
 def is_open(progress: Progress, catalogue: Catalogue, spec: ToolSpec, used: int = 0) -> bool:
-    """Whether a reservation would get an attempt now, or no running activity can give one back."""
+    """Whether waiting ends: an attempt can be reserved now, or no running activity can give one back."""
     fits = _affordable_attempts(progress, catalogue, spec) != 0
     return (fits or not progress.budget.held_tokens) and progress.budget.is_open(spec, used)
 

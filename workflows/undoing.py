@@ -100,7 +100,7 @@ async def roll_back(progress: Progress, catalogue: Catalogue, changed: Callable[
 
 
 def _report_first_kind(progress: Progress, record: StepRecord) -> None:
-    """Report the call that a fallback replaced, where it may have been applied: only the fallback's is undone."""
+    """Report the call before the fallback if it may have been applied: only the effect of the fallback is undone."""
     first = [one for one in progress.faults if one.step_id == record.step.id and one.source == record.step.kind]
     if record.is_fallback and may_have_taken_effect(first):
         reason = f"it may have been applied as {record.step.kind} before {record.kind} took over"

@@ -18,7 +18,7 @@ _QUOTING = {"value_error", "assertion_error", "union_tag_invalid", "get_attribut
 _PLAIN = frozenset(get_args(ErrorType)) - _QUOTING
 """Types of mistakes whose message quotes no value before its first comma; those of custom validators may."""
 _WHOLE = {"literal_error", "enum", "string_pattern_mismatch", "url_scheme"}
-"""Types whose message may contain commas from the schema."""
+"""Types whose message is shown whole, not only up to its first comma: its commas come from the schema, not a value."""
 
 
 def fields(errors: Iterable[Mapping[str, Any]]) -> str:

@@ -158,7 +158,7 @@ def _earlier_effects(situation: Situation) -> Iterator[str]:
 
 
 def _results(before: RecordedTurn, situation: Situation) -> Iterator[ToolResult]:
-    """One result for each call of the turn before, in their order."""
+    """One result for each call that the model made in the turn `before`, in the order of the calls."""
     proposal = before.proposed.proposal
     ids = [step.id for step in proposal.steps] if isinstance(proposal, NewSteps) else []
     calls = assistant_turn(before).calls

@@ -63,7 +63,7 @@ class ModelPlanner:
         return max(_tokens(_request(strategy, _EMPTY, kinds, ())) for strategy in STRATEGIES.values())
 
     async def propose(self, situation: Situation, kinds: Mapping[str, Kind]) -> Proposed:
-        """Ask what comes next in a task that is told as a whole; the model sees it turn by turn."""
+        """Ask what comes next, for a `situation` that holds the whole task; it is split into turns for the model."""
         past, new = conversation.split_situation(situation)
         return (await self.converse(new, kinds, past, task="", branch=0)).proposed
 

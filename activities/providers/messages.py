@@ -86,7 +86,7 @@ class Usage:
     """Tokens of one reply, as the provider counts them; the four are disjoint."""
 
     input: int = 0
-    """Input at the full price."""
+    """Input that was neither read from the provider's cache nor written to it."""
     output: int = 0
     cache_read: int = 0
     cache_write: int = 0

@@ -88,7 +88,7 @@ async def _runs_of(client: Client, id: str) -> list[str]:
 
 
 async def rollback(client: Client, id: str, ended: datetime) -> str | None:
-    """How the workflow stands, in the server's word, that undoes a task since its end; None where there is none."""
+    """The status of the rollback that began after a task's end: the server's word or ONE_RUN; None without one."""
     seen = await existing(client.get_workflow_handle(rollback_id(id)).describe())
     if seen is None or not seen.status or seen.start_time < ended:
         return None

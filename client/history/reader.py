@@ -139,7 +139,7 @@ def _activity_error(call: Call, cause: BaseException) -> ActivityError:
 SUFFIX = "_event_attributes"
 UNDO_WHEN_CANCELLED = AgentWorkflow.undo_when_cancelled.__name__
 KNOW_EARLIER_EFFECTS = AgentWorkflow.know_earlier_effects.__name__
-"""The signals."""
+"""The names of the task's two signals."""
 RESET = WorkflowTaskFailedCause.WORKFLOW_TASK_FAILED_CAUSE_RESET_WORKFLOW
 
 
@@ -341,7 +341,7 @@ class Reading:
         timer.ended = self._at(event.event_id)
 
     async def _failing(self, call: Call, failure: Failure, attempt: int, event: int) -> AttemptFailure:
-        """The fault that the workflow saw, and, on the way, those of the attempts before it."""
+        """The failure as the workflow saw it; the faults of the attempts before it are stored in `call.earlier`."""
         cause = await self._payloads.failure(event, failure)
         call.earlier = earlier(call, cause) or call.earlier
         if cause is None and failure.HasField("timeout_failure_info"):

@@ -142,7 +142,7 @@ class Call:
 
 
 ONE_RUN = "one_run"
-"""A rollback that is completed and looked at the last run of its task alone, as those of an older console."""
+"""The status of a completed rollback that looked only at the last run of its task, as an older console does."""
 LONG_AGO = datetime.min.replace(tzinfo=UTC)
 
 
@@ -159,7 +159,7 @@ class Timer:
         return self.summary == ids.DEADLINE_TIMER
 
     def reconciles(self, call: Call) -> bool:
-        """Whether no attempt of a call can still be running when it fires."""
+        """Whether it waits until no attempt of this call can still be running."""
         return ids.is_reconcile_timer(self.summary, call.owner)
 
     def retries(self, call: Call) -> bool:
@@ -230,7 +230,7 @@ class History:
     began: bool = False
     end: End | None = None
     rollback: str | None = None
-    """How the workflow stands, in the server's word, that undoes the task after its end."""
+    """The status of the rollback that began after the task's end: the server's word or ONE_RUN; None without one."""
     pending: dict[str, Pending] = field(default_factory=dict)
     unreadable: list[Unreadable] = field(default_factory=list)
     earlier_effects: list[StepRecord] = field(default_factory=list)
@@ -240,9 +240,9 @@ class History:
     related: set[str] = field(default_factory=set)
     """Every run that its events name: those that were reset, and those that one continued as."""
     earlier: list["History"] = field(default_factory=list)
-    """Of the other runs of the task, which resets left behind, the oldest first; one for each run."""
+    """The histories of the runs that resets left behind, one for each run, the oldest first."""
     rollbacks: list["History"] = field(default_factory=list)
-    """Where there are such runs: what was undone, before resets and after the ends of the task."""
+    """The histories of the task's rollbacks, before resets and after its ends; read only where `earlier` has runs."""
     deleted: list[str] = field(default_factory=list)
     """Runs of the task whose history is not on the server any more."""
 

@@ -15,7 +15,7 @@ from workflows.record import FaultRecord
 
 REFUSED_AT_THE_END = ("plan_refused", "proposals_rejected")
 OF_TURN = re.compile(r"t(\d+)\.c\d+(\.b\d+)?")
-"""The id of a step that a model called for by itself: `t7.c0`."""
+"""The id of a step that a model called directly, without a plan: `t7.c0`."""
 
 
 class ProposalVerdict(StrEnum):
@@ -55,7 +55,7 @@ class Plan:
     steps: tuple[Step, ...]
     because: str = ""
     move: int | None = None
-    """The number of its turn, where it is what a model called for by itself in one turn."""
+    """The number of its turn, if it is no plan but what a model called directly in one turn."""
 
     @property
     def name(self) -> str:
@@ -120,7 +120,7 @@ class Story:
         return next((plan for plan in self.plans if plan.turn.call.scheduled >= turn.call.scheduled), None)
 
     def faults(self) -> Sequence[FaultRecord]:
-        """The faults that are recorded with the decision that followed: all of them, or those of the newest replan."""
+        """The recorded faults with their decisions: those of the Outcome, else those in the newest plan request."""
         if self.history.outcome is not None:
             return self.history.outcome.faults
         told = [call.situation.faults for call in self.history.planning if call.situation]

@@ -1,1 +1,1 @@
-"""What each command takes; what it does is in the modules beside, imported when it runs so that `--help` is quick."""
+"""One module for each command of `console/app.py`, imported only when its command runs, so that `--help` is quick."""

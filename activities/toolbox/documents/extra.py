@@ -1,4 +1,4 @@
-"""The packages of the extra `documents`, without which a worker starts, too."""
+"""The packages of the extra `documents`; a worker also starts without them."""
 
 from collections.abc import Mapping
 from importlib.util import find_spec

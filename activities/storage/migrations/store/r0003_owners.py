@@ -1,4 +1,4 @@
-"""Whose payloads and turns are, and what `prune` leaves of a payload."""
+"""The owners of payloads and turns, and what `prune` leaves of a payload."""
 
 from alembic.operations import Operations
 from sqlalchemy import Column, DateTime, String
