@@ -76,4 +76,4 @@ async def test_words_are_not_broken_at_80_columns(server: DevServer, tmp_path: P
     first, second, third, *_ = window.shown.text
 
     assert (code, first.split()[:2]) == (0, ["book_slot", "transactional"])
-    assert f"{first[32:]} {second[32:]}" == DOES and not second[:32].strip() and third.startswith("  looks")
+    assert f"{first[32:]} {second[32:]}" == DOES and not second[:32].strip() and third.startswith("  observes")
