@@ -183,7 +183,7 @@ class _Repair:
         fault = self._fault(record)
         if fault is None and record.status is not StepStatus.FAILED:
             return f"{record.step.id} cannot use {record.step.kind}"
-        return f"{record.step.id} was refused ({fault.code if fault else 'unknown'})"
+        return f"{record.step.id} was rejected ({fault.code if fault else 'unknown'})"
 
     def _has_effect(self, record: StepRecord) -> bool:
         kind = self._kinds.get(record.step.kind)

@@ -30,7 +30,7 @@ async def test_the_nearest_alternative_is_taken() -> None:
 
 async def test_the_new_plan_says_why() -> None:
     """One sentence for people: what was refused and what takes its place."""
-    assert (await new_plan(refused())).because == "book was refused (conflict); nearest free alternative 14:30"
+    assert (await new_plan(refused())).because == "book was rejected (conflict); nearest free alternative 14:30"
 
 
 @pytest.mark.parametrize(
@@ -132,7 +132,7 @@ async def test_a_wider_query_is_taken() -> None:
     plan = await new_plan(situation)
 
     assert plan.steps[0].args == {"query": "refund", "limit": 3}
-    assert plan.because == "search was refused (no_results); wider alternative 'refund'"
+    assert plan.because == "search was rejected (no_results); wider alternative 'refund'"
 
 
 async def test_the_rules_know_nothing_of_the_kind() -> None:

@@ -75,7 +75,7 @@ async def test_what_is_within_the_limit_again_is_bought(price: str, code: Code, 
     assert isinstance(proposal, NewSteps) is is_again
     if isinstance(proposal, NewSteps):
         assert (proposal.steps[0].args, proposal.steps[0].kind) == (BUY, "purchase")
-        assert proposal.because == f"one was refused (precondition_failed); price is {price} now, within at_most 24.50"
+        assert proposal.because == f"one was rejected (precondition_failed); price is {price} now, within at_most 24.50"
 
 
 async def test_what_the_workflow_refuses_to_repeat_is_given_up() -> None:
@@ -277,7 +277,7 @@ async def test_a_tool_of_the_same_purpose_takes_over_what_is_down() -> None:
 
     assert isinstance(proposal, NewSteps)
     assert [(one.id, one.kind) for one in proposal.steps] == [("one-2", "sky"), ("sum", "calculate")]
-    assert proposal.because == "one was refused (timeout); sky serves the same purpose"
+    assert proposal.because == "one was rejected (timeout); sky serves the same purpose"
 
 
 async def test_what_was_refused_is_asked_elsewhere_when_nothing_is_offered() -> None:
