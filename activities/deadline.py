@@ -24,10 +24,10 @@ _HARMLESS = frozenset({b"GET", b"HEAD", b"OPTIONS", b"TRACE", b"CONNECT"})
 
 @dataclass
 class Deadline:
-    """The deadline of the current attempt, and what it has sent."""
+    """The deadline of the current attempt, and the number of requests that the attempt has sent."""
 
     at: float
-    """In seconds of `clock`."""
+    """The time of the deadline, on the clock of `clock()`, in seconds."""
     sent: int = 0
     """The number of requests that may have changed something."""
 
@@ -45,13 +45,13 @@ _DEADLINE: ContextVar[Deadline | None] = ContextVar("replan_deadline", default=N
 
 
 def clock() -> float:
-    """Seconds, counted also while the process is frozen and, on Linux, while the machine sleeps."""
+    """A time in seconds that goes on while the process is frozen and, on Linux, while the machine sleeps."""
     return time.clock_gettime(time.CLOCK_BOOTTIME) if sys.platform == "linux" else time.monotonic()
 
 
 @contextmanager
 def within(seconds: float) -> Iterator[Deadline]:
-    """Set the deadline of everything inside to so many seconds from now."""
+    """Set the deadline of all code inside the `with` block to `seconds` from now."""
     deadline = Deadline(clock() + seconds)
     token = _DEADLINE.set(deadline)
     try:
@@ -85,9 +85,10 @@ def sent() -> int:
 
 
 def is_alone(method: str | None) -> bool:
-    """Whether only the last request of this attempt may have changed something; `method` is its, if it was sent.
+    """Whether no request of this attempt but the last one may have changed something.
 
-    Only then does its rejection prove that nothing was changed.
+    `method` is the HTTP method of the last request; None if that request was not sent. Only if the result is True,
+    the rejection of the last request proves that the attempt changed nothing.
     """
     own = 1 if method is not None and method.encode() not in _HARMLESS else 0
     return sent() <= own

@@ -29,7 +29,7 @@ RESERVED_CODES = frozenset(
         Code.WRONG_STORE,
     }
 )
-"""Codes for what happens around a call; the workflow relies on them, so no tool may raise them."""
+"""Codes of faults that Replan itself finds around a call; the workflow relies on them, so no tool may raise them."""
 
 
 class ToolError(Exception):
@@ -38,9 +38,9 @@ class ToolError(Exception):
     quadrant: ClassVar[Quadrant]
     default: ClassVar[Code]
     is_harmless = False
-    """Whether no attempt of the call, with its arguments, can have changed anything."""
+    """True if the error proves that neither this attempt nor an earlier one of the call has changed anything."""
     requests: int | None = None
-    """How many of the last requests it is about; None if it is about the whole call."""
+    """How many of the last requests of the attempt had no effect, as the error proves; None: all of them."""
 
     def __init__(
         self, reason: str, *, code: str | None = None, observed: Any = None, retry_after: float | None = None
@@ -70,13 +70,13 @@ E = TypeVar("E", bound=ToolError)
 
 
 def unsent(error: E) -> E:
-    """The same error, about a request that was not sent; those before it may have had an effect."""
+    """Return the error, marked as about a request that was not sent; earlier requests may have had an effect."""
     error.requests = 0
     return error
 
 
 def answered(error: E) -> E:
-    """The same error, about the last request, which had no effect; those before it may have had one."""
+    """Return the error, marked as about the last request, which had no effect; earlier requests may have had one."""
     error.requests = 1
     return error
 

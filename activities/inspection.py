@@ -67,7 +67,7 @@ LOOK_SECONDS = 3.0
 LEDGERS = frozenset({"replan_ledger"})
 """Replan's tables in a datasource."""
 WRITTEN = frozenset({"state", "workspace"})
-"""The folders that the worker writes to; it only reads the others."""
+"""Names of the folders that the worker writes to; it only reads from the other folders."""
 
 
 @dataclass(frozen=True)
@@ -78,10 +78,10 @@ class Host:
     """The store."""
     folders: Mapping[str, Path | None]
     keys: Mapping[str, bool]
-    """By name, which keys are set."""
+    """The name of each API key, and whether it is set in the worker's environment."""
     version: str
     datasources: Iterable[AsyncEngine] = ()
-    """The store may be among them."""
+    """The databases with a ledger; the store may be among them."""
 
     async def card(self) -> WorkerCard:
         """The state of the worker; takes at most about LOOK_SECONDS."""
@@ -139,9 +139,9 @@ def _problem_of(path: Path, is_there: Callable[[Path], bool], mode: int) -> str 
 
 
 CLOSED = frozenset({Status.COMPLETED, Status.FAILED, Status.CANCELED, Status.TERMINATED, Status.TIMED_OUT})
-"""A task with any other status, also one that only a newer server has, may need its payloads."""
+"""The statuses of ended tasks. A task with any other status, even an unknown one, may still need its payloads."""
 MARGIN = timedelta(hours=1)
-"""Nothing younger is pruned: clocks differ, and a task that has just closed may be reset or undone."""
+"""The minimum age of pruned data: clocks differ, and a task that has just closed may be reset or undone."""
 MAX_TASKS = 100
 """Tasks that one answer about pruning deals with."""
 MAX_PAGE = 1024 * 1024
@@ -158,10 +158,10 @@ class Inspector:
     vault: Vault
     ledgers: Iterable[AsyncEngine]
     buckets: Sequence[StorageDriver] = ()
-    """Where payloads are that are not in the vault."""
+    """Drivers of the buckets that hold large payloads outside the vault."""
     transcript: Transcript | None = None
     left_out: Sequence[str] = ()
-    """Kinds that it would have with a model."""
+    """Kinds of tools that this worker lacks because it has no model."""
     converses: bool = False
     """Whether the planner is a model."""
     price: Price | None = None
@@ -278,7 +278,7 @@ class Inspector:
         """A payload in external storage; raises NeedsPerson if it is not there."""
         drivers = {one.name(): one for one in (self.vault, *self.buckets)}
         if driver not in drivers:
-            raise NeedsPerson(f"This worker has no storage {driver!r}: start a worker with it.")
+            raise NeedsPerson(f"This worker has no driver {driver!r}: start a worker with the same --payloads.")
         try:
             [payload] = await drivers[driver].retrieve(StorageDriverRetrieveContext(), [StorageDriverClaim(claim)])
         except (PayloadLost, RuntimeError, ValueError) as lost:  # the SDK's S3 driver raises the last two
@@ -287,7 +287,7 @@ class Inspector:
 
 
 async def _over(client: Client, tasks: Sequence[str]) -> EndedTasks:
-    """Those of the tasks that have no open run and are not being undone."""
+    """Select the tasks that have no open run and no open rollback."""
     # Each workflow is asked for: a list of open workflows is about a second old.
     own = await asyncio.gather(*(_is_open(client, task) for task in tasks))
     undone = await asyncio.gather(*(_is_open(client, rollback_id(task)) for task in tasks))
@@ -313,7 +313,7 @@ async def _is_open(client: Client, id: str) -> bool | None:
 
 
 async def _continued(client: Client) -> set[str]:
-    """The first runs of the tasks whose conversations open tasks continue, also before their first turn."""
+    """The ids of the first runs of tasks whose conversation an open task continues, even if it has no turn yet."""
     rows = client.list_workflows("WorkflowType = 'AgentWorkflow' AND ExecutionStatus = 'Running'")
     found = [(await row.memo()).get(CONTINUES_MEMO) async for row in rows]
     return {str(run) for run in found if run}

@@ -101,7 +101,7 @@ class WorkerParts:
 
     @property
     def storage(self) -> list[StorageDriver]:
-        """Where large payloads lie; new ones go to the first."""
+        """The drivers for large payloads; the first one stores new payloads, the others only read."""
         return [*self.buckets, self.vault]
 
     def activities(self) -> list[Callable[..., Any]]:

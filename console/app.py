@@ -19,9 +19,9 @@ class Entry(NamedTuple):
     group: str
     help: str
     example: str
-    """What follows `python starter.py`."""
+    """An example for the help: the arguments after `python starter.py`."""
     module: str = ""
-    """The module in console/commands, where it is not called like the command."""
+    """The name of the module in console/commands; empty where it is the name of the command."""
 
 
 # A command NAME is the function `NAME_command` in console/commands/NAME.py.

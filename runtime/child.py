@@ -32,8 +32,8 @@ def spawn(
 ) -> subprocess.Popen[bytes]:
     """Start `command` (an absolute path first) with its output in `log`, away from the terminal's Ctrl-C.
 
-    On Linux the kernel kills it when the thread that called this ends, however that happens, so call it from the main
-    thread; elsewhere only `end` ends it.
+    On Linux, if this is called from the main thread, the kernel kills the new process when this process ends, even
+    by a crash or a kill. On other systems and from other threads, only `end` stops it.
     """
     with log.open("wb") as output:
         return subprocess.Popen(  # noqa: S603 - commands are built in this room, never from a task

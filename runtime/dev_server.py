@@ -37,7 +37,7 @@ LAST_PORT = 65535
 UI_PORT_OFFSET = 1000
 """The Temporal CLI's own rule for the port of the web UI."""
 FREE_PORTS = range(20_000, 31_000)
-"""Below those that Linux (from 32768) and macOS (from 49152) give to clients."""
+"""The ports of `free_port`, below those that Linux (from 32768) and macOS (from 49152) give to clients."""
 
 FAST_AND_DURABLE = (
     *("--sqlite-pragma", "journal_mode=wal"),
@@ -58,7 +58,7 @@ class ServerSpec:
     """A development server: where it listens, where it keeps its state, and its namespace."""
 
     folder: Path
-    """Of the database, which is kept, and of the log, which each start replaces."""
+    """The folder of the database, which is kept, and of the log file, which each start overwrites."""
     host: str = "localhost"
     port: int = 7233
     ui_port: int = 8233
@@ -228,7 +228,7 @@ class LocalServer:
     address: str
     ui_url: str
     ours: bool
-    """False for one that ran before, and is not stopped at the end."""
+    """Whether this process started the server and stops it at the end; False if the server ran already."""
 
 
 @asynccontextmanager

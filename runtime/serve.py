@@ -39,7 +39,7 @@ class Server:
 
     client: Client
     local: LocalServer | None
-    """The server of `--dev`."""
+    """The server on this machine that `--dev` uses; None without `--dev`."""
     namespace_id: str
     """Unique among the namespaces of all servers."""
     is_searchable: bool
@@ -71,7 +71,7 @@ def build(
 ) -> Worker:
     """A worker with Replan's limits.
 
-    One that `is_watched` runs workflow code in the SDK's sandbox, as the workers of tests do. A user's worker runs only
+    With `is_watched`, as in tests, workflows run in the SDK's sandbox. A user's worker has no sandbox: it runs only
     Replan's workflows, which `workflows/ruff.toml` and the tests keep deterministic; the sandbox costs 1.6 ms a step.
     """
     return Worker(

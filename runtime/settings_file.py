@@ -79,7 +79,7 @@ class ModelPrice(_Frozen):
     input: float = Field(ge=0)
     output: float = Field(ge=0)
     cache_read: float | None = Field(default=None, ge=0)
-    """By default the price of input."""
+    """The price of input tokens read from the cache; None: the same as `input`."""
     cache_write: float | None = Field(default=None, ge=0)
 
     @property
@@ -95,7 +95,7 @@ class Models(_Frozen):
     """The share of a model's window that a conversation may fill before it is compacted."""
     prices: dict[Model, ModelPrice] = Field(default_factory=dict)
     windows: dict[Model, Annotated[int, Field(ge=1)]] = Field(default_factory=dict)
-    """Tokens of input that a request may have."""
+    """By model, the context window: the maximum of input tokens in a request."""
 
     @property
     def known_prices(self) -> dict[str, Price]:

@@ -55,7 +55,7 @@ class ToolSpec(BaseModel, frozen=True, serialize_by_alias=True, validate_by_name
     tokens: int = 0
     """Tokens of a model that one call may use; 0 for a kind that uses no model."""
     tokens_overhead: int | None = Field(default=None, alias="tokens_beside")
-    """Those of them that are not for reading the arguments; None where the model reads more than the arguments."""
+    """Tokens of `tokens` for everything except the arguments; None if the model also reads other content."""
     is_threaded: bool = False
     """Whether the tool is a plain function: neither a timeout nor a cancel can stop its thread."""
     digest: str = ""

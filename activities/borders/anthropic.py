@@ -33,7 +33,7 @@ BY_CODE: Mapping[str, Row] = {
     "request_body_timeout": model_api.LATE,
     "request_body_too_large_after_decoding": model_api.TOO_LONG,
 }
-"""By `error.details.error_code`; a code that is not here is what its `type` is."""
+"""Rows by `error.details.error_code`; for any other code, BY_TYPE decides."""
 
 BY_TYPE: Mapping[str, Row] = {
     "authentication_error": model_api.KEY,
@@ -47,14 +47,14 @@ BY_TYPE: Mapping[str, Row] = {
     "overloaded_error": model_api.OVERLOADED,
     "conflict_error": model_api.BUSY,
 }
-"""By `error.type`; `invalid_request_error` says less than its status."""
+"""Rows by `error.type`; without `invalid_request_error`, since the HTTP status says more than that type."""
 
 BY_WORDS: Mapping[str, Row] = {
     "credit balance": model_api.QUOTA,
     "prompt is too long": model_api.TOO_LONG,
     "exceed context limit": model_api.TOO_LONG,
 }
-"""By a part of the message of a 400 without a code."""
+"""Rows by a part of the message, for a response with status 400 that neither BY_CODE nor BY_TYPE knows."""
 
 
 def _status(error: anthropic.APIStatusError) -> Fault:
@@ -80,4 +80,4 @@ TABLE: Table = {
     anthropic.WorkloadIdentityError: _always(model_api.KEY),
     _response.MissingStreamClassError: _always(model_api.MISUSED),
 }
-"""Every class with a status is an APIStatusError."""
+"""Entries by class of exception; every class with an HTTP status is a subclass of APIStatusError."""

@@ -63,7 +63,7 @@ STATUS: Mapping[int, Row] = {
     504: LATE,
     529: OVERLOADED,
 }
-"""Other 5xx are `server_error`; every other status is a mistake of Replan's request."""
+"""Rows by HTTP status. A 5xx that is not here is `server_error`; any other status is a mistake in Replan's request."""
 
 
 def always(provider: str, row: Row) -> Entry:
@@ -72,7 +72,7 @@ def always(provider: str, row: Row) -> Entry:
 
 
 def by_words(rows: Mapping[str, Row], message: object, status: int) -> Row | None:
-    """The row whose words a 400 has in its message, which is compared and never quoted."""
+    """The row whose words are in the message of a response with status 400; None for other messages and statuses."""
     said = str(message or "").lower() if status == 400 else ""
     return next((row for words, row in rows.items() if words in said), None)
 

@@ -17,7 +17,7 @@ from workflows.faults import Code
 _LOCKED = always(Code.BUSY, "The database is locked by another writer.")
 _UNREACHABLE = always(Code.UNREACHABLE, "The database cannot be reached.")
 _CONSTRAINT = always(
-    Code.CONFLICT, "The database rejected it, since it contradicts what is stored: observe that and choose again."
+    Code.CONFLICT, "The database rejected the change, since it breaks a constraint: read the rows and choose again."
 )
 _VALUE = always(Code.INVALID_INPUT, "The database cannot store such a value: change the arguments.")
 _BUG = always(Code.BUG, "The tool uses its database wrongly: fix the tool.")
@@ -29,7 +29,7 @@ _NO_TABLE = always(
 _OTHER_VERSION = always(
     Code.WRONG_STORE,
     "Replan's own tables are missing there, or of another version than this worker: start a worker of that version on"
-    " it, or start this one again, which brings older tables along.",
+    " it, or start this one again, which migrates older tables.",
 )
 _WROTE = always(
     Code.BUG,
@@ -70,7 +70,7 @@ appendix A), since most errors of asyncpg have no class in SQLAlchemy.
 """
 
 _LACKING = ("42P01", "42703", "SQLITE_ERROR")
-"""No such table, no such column; SQLite has one code for these and for wrong SQL, which ours is not."""
+"""Codes for a missing table or column. SQLite uses its code for wrong SQL, too, but Replan's own SQL is correct."""
 _OURS = re.compile(r"\breplan_(ledger|store|payloads)\b")
 
 
@@ -118,7 +118,7 @@ TABLE: Table = {
 }
 
 DATABASE_ERRORS = (exc.SQLAlchemyError, sqlite3.Error, OSError, DatabaseFileGone, DatabaseUnavailable)
-"""What the use of a database can raise."""
+"""The exceptions that code can get when it uses a database."""
 
 _UNAVAILABLE = (
     "SQLITE_BUSY",
@@ -132,7 +132,7 @@ _UNAVAILABLE = (
     "53300",  # too many connections
     "55P03",  # lock not available
 )
-"""Beginnings of SQLite's result codes (https://sqlite.org/rescode.html) and of SQLSTATEs (PostgreSQL's appendix A)."""
+"""Codes that say that a database cannot be reached now, or is locked; beginnings of codes as in _BY_CODE."""
 
 _CAUSES: Mapping[str, str] = {
     "SQLITE_BUSY": "another process has it locked",
@@ -149,7 +149,7 @@ _CAUSES: Mapping[str, str] = {
     "55P03": "another process has it locked",
     "57P": "the server is starting or stopping",
 }
-"""Why a database cannot be used, by the same beginnings."""
+"""Why a database cannot be used, by the beginning of SQLite's result code or of the SQLSTATE."""
 
 _BY_MESSAGE: Mapping[str, str] = {
     "authentication failed": "user or password are rejected",
@@ -159,14 +159,14 @@ _BY_MESSAGE: Mapping[str, str] = {
     "timeout expired": "it gave no answer",
     "too many clients": "the server has no connection left",
 }
-"""The same, by a part of libpq's message about a failed connection, which has no code."""
+"""Why a database cannot be used, by a part of libpq's message; libpq gives no code for a failed connection."""
 
 _BY_CLASS: Mapping[type[BaseException], str] = {
     exc.ArgumentError: "it is no URL of a database",
     exc.NoSuchModuleError: "there is no such driver: write sqlite+aiosqlite:// or postgresql+psycopg://",
     exc.InvalidRequestError: "its driver is not asynchronous: write sqlite+aiosqlite:// or postgresql+psycopg://",
 }
-"""The same, by SQLAlchemy's exceptions about a URL."""
+"""Why a database cannot be used, by the class of SQLAlchemy's exception about its URL."""
 
 
 def is_unavailable(error: BaseException) -> bool:

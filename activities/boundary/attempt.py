@@ -44,9 +44,9 @@ class FaultRaised(Exception):
     """Carries a fault that was found without an exception of the tool."""
 
     def __init__(self, fault: Fault, *, is_certain: bool = False) -> None:
-        """`is_certain` says that the fault is about the effect itself, as the ledger knows it.
+        """`is_certain` says that the ledger proves the rejection, so no earlier attempt needs to be considered.
 
-        A rejection that is not certain may be caused by an earlier attempt which took effect.
+        Any other rejection ("exists already") may be caused by an earlier attempt that took effect.
         """
         super().__init__(fault.reason)
         self.fault = fault
@@ -61,7 +61,7 @@ class Attempt:
     call: CallHeader
     number: int
     earlier: list[dict[str, Any]]
-    """The faults of earlier attempts; one that ended without reporting (crash or timeout) has none."""
+    """The faults of earlier attempts; an attempt that ended without reporting (crash or timeout) is not in the list."""
     shape: JsonValue = None
     """The shape of the input, for the log."""
     called: bool = False
@@ -73,7 +73,7 @@ class Attempt:
     replayed: bool = False
     """Whether the result is the recorded one of an earlier attempt."""
     meter: Meter = field(default_factory=Meter)
-    """What the call used of models."""
+    """The model calls of this attempt, with their tokens and cost."""
     time: asyncio.Timeout = field(default_factory=lambda: asyncio.timeout(None))
     """Ends the attempt at its timeout."""
 
@@ -107,8 +107,8 @@ class Attempt:
     def may_have_taken_effect(self) -> bool:
         """Whether an earlier attempt may have applied the effect: it said so, or ended without reporting.
 
-        After a reset there may be attempts that are in no history. They count only for an effect that must not be
-        applied twice, or that a read tool can look for: else a rejection is taken at its word.
+        After a reset, attempts may have run that the new history does not show. They are considered only for a keyed
+        tool and for a tool with `reconcile`; for other tools a rejection counts as proof of no effect.
         """
         ended_without_reporting = self.number - 1 > len(self.earlier)
         said_so = any(fault.get("effect") == Applied.UNKNOWN for fault in self.earlier)
@@ -160,7 +160,7 @@ async def attempt_of(spec: ToolSpec) -> AsyncIterator[Attempt]:
 
 
 async def _send_heartbeats(attempt: Attempt) -> None:
-    """Without them, neither a cancel nor a crash would be noticed before the attempt's timeout."""
+    """Send a heartbeat at intervals, so that a cancel or a crash is noticed before the attempt's timeout."""
     while True:
         activity.heartbeat(*attempt.earlier)
         await asyncio.sleep(routing.HEARTBEAT_EVERY.total_seconds())
@@ -175,7 +175,7 @@ def is_shutdown() -> bool:
 def _fault_of_cancel() -> Fault | None:
     """The fault of a cancel that the workflow did not request; None if it did."""
     if activity.cancellation_details() is None:
-        return Fault.of(Code.BUG, "The tool cancelled its own call, which no workflow asked for: fix the tool.")
+        return Fault.of(Code.BUG, "The tool cancelled its own call, the workflow did not: fix the tool.")
     if is_shutdown():
         return Fault.of(Code.WORKER_SHUTDOWN, "The worker was shut down during the call.")
     return None
@@ -255,7 +255,7 @@ def _size(value: Any) -> str:
 
 
 def _logged(fault: Fault, spec: ToolSpec, error: BaseException) -> Fault:
-    """Log a bug's exception; the fault, which must not quote it, then says where to look."""
+    """Log the exception of a bug, and return the fault with a hint to that log line; the fault must not quote it."""
     info = activity.info()
     words, frames = scrubbed(error), raised_at(error)
     log.error("bug", task=info.workflow_id, kind=spec.kind, step=info.activity_id, error=words, at=frames)
@@ -300,7 +300,7 @@ def raised_at(error: BaseException, last: int = 6) -> list[str]:
 class HeaderInterceptor(Interceptor):
     """Reads the `CallHeader` of each activity; registered with the worker.
 
-    `jitter` draws the share of the longest backoff that an attempt waits, evenly from [0, 1).
+    `jitter` returns a random number in [0, 1); the wait before a retry is the longest backoff times this number.
     """
 
     def __init__(self, jitter: Callable[[], float] = random.random) -> None:

@@ -38,7 +38,7 @@ from workflows.plan import PRUNED_ENCODING, StepReturn, canonical, digest, prune
 MAX_RESULT = 1024 * 1024
 """Bytes of a result as JSON."""
 MAX_EFFECT_RESULT = 48 * 1024
-"""Bytes of the result of an effect: it was applied, so its result must fit into the history, without a store."""
+"""Bytes of an effect's result as JSON: small enough to stay in the history, without external storage."""
 
 log = structlog.get_logger("replan.step")
 
@@ -112,7 +112,7 @@ class Boundary:
         )
 
     async def _apply(self, call: "_Call") -> EffectResult:
-        """Call the tool, unless the ledger has its result; the ledger's row is in the transaction or around it."""
+        """Call the tool, unless the ledger has its result; a transactional tool and the ledger share a transaction."""
         kind, attempt = call.kind, call.attempt
         if kind.spec.effect is Effect.TRANSACTIONAL:
             async with self._resources.given(kind, attempt.call, self._model(attempt)) as given:
@@ -192,7 +192,7 @@ class _Call:
     attempt: Attempt
     args: BaseModel
     digest: str
-    """Of the arguments as they were sent."""
+    """The digest of the kind and of the arguments as they were sent."""
 
     def arguments_seen(self) -> Any:
         """The arguments as the `ensure` condition sees them; None without a condition."""
@@ -212,13 +212,13 @@ def _unknown_kind() -> Callable[..., Any]:
 
 
 def _decode(kind: Kind, payload: RawValue, attempt: Attempt) -> tuple[JsonValue, BaseModel]:
-    """The arguments as they were sent, and as the tool takes them."""
+    """Decode and validate the arguments; return them as JSON, as they were sent, and as the tool's model."""
     if payload.payload.metadata.get("encoding") == PRUNED_ENCODING:
         raise FaultRaised(Fault.of(Code.NEEDS_PERSON, payload.payload.data.decode()))
     try:
         value = activity.payload_converter().from_payload(payload.payload)
     except Exception as error:
-        reason = "The arguments cannot be decoded: a payload codec may be missing, or a newer worker."
+        reason = "The arguments cannot be decoded: this worker may lack a payload codec, or be too old for the task."
         raise FaultRaised(Fault.of(Code.UNDECODABLE, reason)) from error
     if missing := pruned(value):
         raise FaultRaised(Fault.of(Code.NEEDS_PERSON, missing))

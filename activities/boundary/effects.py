@@ -27,7 +27,7 @@ class Effects:
     store: str | None = None
     """The id of the store."""
     ledgers: Sequence[AsyncEngine] = ()
-    """All that this worker has."""
+    """The databases with a ledger that this worker has open."""
 
     def check_store(self, attempt: Attempt) -> None:
         """Raise FaultRaised for a task whose effects are in the ledger of another store."""
@@ -38,7 +38,7 @@ class Effects:
             raise FaultRaised(Fault.of(Code.WRONG_STORE, f"{reason} {remedy}"))
 
     async def has_undone(self, attempt: Attempt) -> bool:
-        """Whether this call is to undo an effect, and an earlier attempt of it has done so."""
+        """Whether this call is made to undo an effect, and an earlier attempt of the call has already undone it."""
         undoes = attempt.call.undoes
         return undoes is not None and await ledger.undone_by(self.ledgers, undoes.key) == attempt.call.key
 

@@ -32,7 +32,7 @@ PLANNER = (routing.PLAN, routing.REPLAN, routing.COMPACT)
 class Failpoint(StrEnum):
     """Where in a call a fault can be injected. A call without claim or commit has these points in the same order.
 
-    A call of the planner has them around its transcript: the turn is looked up there, requested, and recorded.
+    In a call of the planner, `claim` is the search for the turn in the transcript, and `commit` its recording.
     """
 
     BEFORE_CLAIM = "before_claim"
@@ -51,7 +51,7 @@ class BadBreak(ValueError):
 
 @dataclass
 class Injection:
-    """What happens at a failpoint of one kind, and how often it still happens."""
+    """A fault or signal for the calls of one kind, its failpoint, and how many more times it is injected."""
 
     what: Fault | signal.Signals
     failpoint: Failpoint

@@ -48,9 +48,9 @@ class LedgerEntry(NamedTuple):
     step: str
     kind: str
     digest: str
-    """Of the kind and its arguments."""
+    """The digest of the kind and the arguments."""
     fencing_token: int = 0
-    """How often the effect was found not to have been applied; a call with an older token loses its claim."""
+    """How often Replan found that the effect was not applied; a call with a higher token takes over the claim."""
 
     @property
     def row(self) -> dict[str, Any]:
@@ -166,7 +166,7 @@ async def find_result(engine: AsyncEngine, key: str) -> EffectResult | None:
 async def mark_undone(ledgers: Sequence[AsyncEngine], entry: LedgerEntry, by: str) -> None:
     """Record that the call with the key `by` undid an effect, in the ledger that has it.
 
-    An effect that no ledger has, as one of a keyed call, gets a row in the first one.
+    If no ledger has a row for the effect (as for a keyed tool), insert a row into the first ledger.
     """
     mark = {"undone_at": datetime.now(UTC), "undone_by": by}
     for engine in ledgers:
@@ -184,7 +184,7 @@ async def effects_of(tx: AsyncConnection, task: str) -> Sequence[dict[str, Any]]
 
 
 async def _claim(tx: AsyncConnection, entry: LedgerEntry) -> bool:
-    """Whether the key was free, or claimed with an older fencing token."""
+    """Try to claim the key; returns whether it was free, or claimed with a lower fencing token and without result."""
     row = {**entry.row, "at": datetime.now(UTC)}
     with translated_outage():
         if await insert_new(tx, LEDGER, row):

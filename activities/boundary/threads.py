@@ -50,8 +50,8 @@ class Threads:
 
         Raises:
             DeadlinePassed: no thread was free before the deadline; nothing was called.
-            StillRunning: it may have an effect, and still ran at the limit, or when the worker shut down.
-            CancelledError: it only reads, or no thread was free before the attempt was cancelled.
+            StillRunning: a tool that may have an effect still ran at the limit, or when the worker shut down.
+            CancelledError: the attempt was cancelled, and the tool only reads or was not yet started.
         """
         call = self._pool.submit(copy_context().run, _call, function)
         self._calls.add(call)

@@ -1,8 +1,8 @@
-"""What an observation or an earlier result has to offer in place of a rejected call; the rules fit any tool.
+"""Finds what can be called instead of a rejected call, by three rules that fit any tool.
 
-Three rules find it. An observation lists values for an argument: `{"free": ["14:30", "15:00"]}` for `at: "14:00"`. A
-search that a step refers to found more than one item. A number that was over its limit is within it again: `price` is
-24.00, and `at_most` is 24.50.
+1. An observation lists other values for an argument: `{"free": ["14:30", "15:00"]}` for `at: "14:00"`.
+2. A search that the step refers to found more than one item: the next item may do.
+3. A number that broke a limit keeps it now, e.g. `price` is 24.00 and `at_most` is 24.50: the call may be repeated.
 """
 
 import re
@@ -18,7 +18,7 @@ from pydantic import JsonValue
 from workflows.plan import Unresolved, resolve
 
 OFFERING = ("", "free", "available", "open", "wider", "alternatives", "options", "choices", "suggestions")
-"""Names of lists whose items can be had; an observation that is itself a list has no name."""
+"""Names of lists whose items may replace an argument; `""` is for an observation that is itself a list."""
 NOT_OFFERED = ("taken", "busy", "booked", "unavailable", "blocked", "closed", "skipped")
 UPPER, LOWER = ("at_most", "max"), ("at_least", "min")  # how the names of arguments begin that set a limit
 MAX_NUMBER = 10**30
@@ -37,8 +37,9 @@ class Alternative(NamedTuple):
 def find_alternatives(args: Mapping[str, JsonValue], observed: JsonValue) -> Iterator[Alternative]:
     """Yield what `observed` offers for one of `args`, the best first.
 
-    A list offers values for the argument whose value has the same shape as its items; the nearest comes first, the
-    later before the earlier. All texts look alike, and all numbers: a list of them must have the name of an offer.
+    A list offers values for the argument whose value has the same shape as its items; the nearest value comes first,
+    at the same distance the later one. Texts and numbers are too common for the shape to decide: a list of them counts
+    only if its name is the argument's or is in `OFFERING`.
     """
     lists = [(name, items) for name, items in _lists(observed) if name.lower() not in NOT_OFFERED]
     # A list with the name of an argument comes first, then those with the name of an offer.
@@ -56,7 +57,7 @@ def find_alternatives(args: Mapping[str, JsonValue], observed: JsonValue) -> Ite
 
 
 def find_later_items(args: Mapping[str, JsonValue], results: Mapping[str, JsonValue]) -> Iterator[Alternative]:
-    """Yield the later items of the lists that planned `args` refer to, in their order."""
+    """Yield the list items after the referenced item: for a reference to `hits.0.text`, `hits.1.text` and so on."""
     for name, value in args.items():
         if not (isinstance(value, dict) and set(value) == {"$from", "path"}):
             continue
@@ -88,7 +89,7 @@ def fields_changed_meanwhile(
 ) -> list[str]:
     """Name the fields that the call would write and that have changed since they were read.
 
-    `now` contains the object that the alternative is from; of the results `before`, the last with that object counts.
+    `now` contains the object that the alternative is from; its old fields are from the last result in `before` with it.
     Empty if the object was never read, or the call writes no fields by name.
     """
     wanted = {field: value for part in args.values() if isinstance(part, dict) for field, value in part.items()}
@@ -171,7 +172,7 @@ def shape_of(value: JsonValue) -> str | None:
 
 
 def _position(value: JsonValue, shape: str | None) -> Decimal | None:
-    """Where a value lies on the line of its shape."""
+    """A time, date, moment or number as a number, to compute distances; None if it cannot be converted."""
     try:
         match shape:
             case "time":
@@ -189,7 +190,7 @@ def _position(value: JsonValue, shape: str | None) -> Decimal | None:
 
 
 def _distance(old: JsonValue, item: JsonValue) -> tuple[Decimal, bool]:
-    """How far an item is from the rejected value; at the same distance the later one comes first."""
+    """The sort key of an item: its distance from the rejected value `old`, then whether it lies before `old`."""
     here, there = _position(old, shape_of(old)), _position(item, shape_of(item))
     if here is None or there is None:
         return Decimal("Infinity"), False

@@ -1,7 +1,7 @@
 """The forms, by subject; the first form that a clause matches is meant.
 
 For example `calculate 18% of 2450` matches the pattern of `calculate`, whose function reads the rest as the argument
-`expression`. A clause with an ambiguous part is read by no form, rather than guessed.
+`expression`. The function returns None for a clause with an ambiguous part; nothing is guessed.
 """
 
 import re
@@ -61,7 +61,7 @@ QUOTED = r"\"[^\"]+\"|\u201c[^\u201d]+\u201d|'[^']+'"
 _WORD = r"[^\s\"'\u201c\u201d,;]+"
 NAME = rf"(?:{QUOTED}|{_WORD})"  # one word, or several in quotation marks
 FILE = rf"(?:{QUOTED}|(?=\S*[^\s.,;][.\-_/][^\s.,;]){_WORD})"
-"""A name that cannot be another word of the sentence: with a dot or a dash, or in quotation marks."""
+"""A name that is no ordinary word: it has `.`, `-`, `_` or `/` inside, or stands in quotation marks."""
 
 
 def pronoun(said: str, referent: Referent) -> Pronoun | None:
@@ -165,7 +165,7 @@ def _move(found: re.Match[str], today: date) -> Calls | None:
 
 
 def _moment(said: str, today: date) -> tuple[date | None, time] | None:
-    """A time, or a day and a time; None as the day means that it stays."""
+    """Read a time, or a day and a time. A day of None means the old day; the result is None if unreadable."""
     words = re.sub(r"^(?:on|at)\s+", "", said.strip(), flags=re.IGNORECASE).split()
     for count in (1, 2, 3):
         at = parse_time(" ".join(words[-count:])) if count <= len(words) else None

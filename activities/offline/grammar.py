@@ -132,7 +132,7 @@ class Referent:
     paths: Mapping[str, str]
 
     def path(self, step: Step) -> str | None:
-        """Where the result of this step has it; None if it has none."""
+        """The path of the thing in the result of `step`; None if that result does not contain it."""
         is_named = step.kind != "find_customer" or re.fullmatch(CUSTOMER, str(step.args.get("query")))
         return self.paths.get(step.kind) if is_named else None
 
@@ -184,5 +184,5 @@ class Form:
 
     @cached_property
     def beginning(self) -> re.Pattern[str]:
-        """Matches a text that begins with such a clause and continues with others."""
+        """The pattern of a text that begins with a clause of this form; other clauses may follow."""
         return re.compile(rf"(?:{self.pattern.pattern})(?=\s*(?:[,;.?!\n]|$)|\s+(?:and|then)\b)", self.pattern.flags)

@@ -154,7 +154,10 @@ PHRASES: Mapping[str, Phrase] = {
     "list_documents": _phrase(Papers, _documents),
     "delete_document": _phrase(Paper, lambda paper, _: f"Deleted {paper.name} ({paper.title})."),
 }
-"""By kind, from the result and today's date; a result of another shape raises a ValidationError."""
+"""For each kind, the function that makes the sentence from the result and today's date.
+
+It raises ValidationError for a result of another shape.
+"""
 
 
 def _slot(booking: Booking, today: date) -> str:

@@ -35,7 +35,7 @@ class NotUnderstood(ValueError):
 
 
 class OfflinePlanner:
-    """Proposes the same for the same situation, at once and without cost."""
+    """The planner without a model: deterministic, immediate and free."""
 
     name = "offline"
 
@@ -162,12 +162,12 @@ def _sources(clause: Clause, calls: Calls, steps: Sequence[Step]) -> Sequence[St
 def _nothing_before(clause: Clause, referent: Referent) -> NotUnderstood:
     word = re.search(r"\b(?:it|them|these|those|that|the (?:result|summary|page|text)s?)\b", clause.text, re.IGNORECASE)
     said = word.group() if word else "it"
-    reason = f"In {clause.text[:120]!r} is not understood what `{said}` is: it must be {referent.description}."
+    reason = f"In {clause.text[:120]!r} it is not clear what `{said}` means: it must be {referent.description}."
     return NotUnderstood(f"{reason} {referent.remedy}. {MODEL_HINT}")
 
 
 def _steps(calls: Calls, source: Step | None, before: Sequence[Step], needs: Sequence[str]) -> list[Step]:
-    """The steps of one clause, for one of the steps that its pronoun stands for."""
+    """Make the steps of one clause; its pronoun, if any, stands for the result of `source`."""
     new = list[Step]()
     for call in calls:
         args = {name: _value(value, source, new) for name, value in call.args.items()}

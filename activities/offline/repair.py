@@ -116,7 +116,7 @@ class _Repair:
         return Step(id=id, kind=kind, args=new_args, needs=needs, title=title)
 
     def _alternative(self, record: StepRecord) -> Alternative | None:
-        """The first alternative whose call has not failed and that no other step of this plan takes."""
+        """The first alternative whose call is not excluded and is no planned effect of another step; None if none."""
         failed, args = self._failed_record(record), _args_of(record)
         for alternative in find_alternatives(args, self._observed(failed)):
             call = _CallKey(record.step.kind, canonical({**args, alternative.argument: alternative.value}))
@@ -143,7 +143,7 @@ class _Repair:
         return None
 
     def _may_repeat(self, record: StepRecord) -> bool:
-        """Whether a limit that rejected the same call is kept now, and the workflow did not reject the step."""
+        """Whether the call may be repeated unchanged: the limit that it broke is kept now, and it is not rejected."""
         failed = self._failed_record(record)
         fault = self._fault(failed)
         reason = limit_kept_now(_args_of(record), fault.observed, self._observed(failed)) if fault else None
@@ -206,10 +206,11 @@ class _Repair:
 def effects_already_applied(
     steps: Sequence[Step], earlier: Sequence[StepRecord], kinds: Mapping[str, Kind]
 ) -> dict[str, StepRecord]:
-    """The effect of an earlier run that each of the steps would repeat, by the id of the step; raises UnclearEffect.
+    """Find the steps whose effect an earlier run has already applied: id of the step to the earlier record.
 
-    Its record has the step's kind and id; or a numbered id (`book-2` for `book`) and the same arguments except one
-    time, date or number, which is what a repair changes.
+    The record has the kind and the id of the step; or a numbered id (`book-2` for `book`) and the same arguments,
+    except that one time, date or number may differ, because a repair changes one. Raises UnclearEffect if it is not
+    certain that the earlier effect was applied or is the same.
     """
     # Each record is used for one step only, and first for the step with the same id.
     free = [record for record in earlier if record.status is not StepStatus.UNDONE]
@@ -233,7 +234,7 @@ def effects_already_applied(
 def remaining_steps(
     steps: Sequence[Step], earlier: Sequence[StepRecord], kinds: Mapping[str, Kind]
 ) -> tuple[Step, ...]:
-    """The steps of a first plan without those that `earlier` runs have done, under ids that these do not use."""
+    """The steps of a first plan that `earlier` runs have not done; a step gets a new id if `earlier` uses its id."""
     done = effects_already_applied(steps, earlier, kinds)
     used = {record.step.id for record in earlier}
     ids, taken = dict[str, str](), used | {step.id for step in steps}
@@ -267,7 +268,7 @@ def _is_retry_of(step: Step, record: StepRecord) -> bool:
 
 
 def _changed(step: Step, record: StepRecord) -> list[str]:
-    """The arguments that differ; a reference is not known yet and may be any value."""
+    """The arguments whose planned values differ from the record; references count as equal (no value is known yet)."""
     made, planned = _args_of(record), step.args.items()
     known = {name: value for name, value in planned if not (isinstance(value, dict) and "$from" in value)}
     return [name for name, value in known.items() if made.get(name) != value]
@@ -359,7 +360,7 @@ _FOR_PEOPLE = ("title", "description", "examples")
 
 
 def _inlined(value: Any, definitions: Mapping[str, Any], within: tuple[str, ...]) -> Any:
-    """A schema with its definitions in place, because their names may differ; a recursive one ends at its name."""
+    """Replace each `$ref` by its definition, because names of definitions may differ; a recursive `$ref` stays."""
     if isinstance(value, list):
         return [_inlined(item, definitions, within) for item in value]
     if not isinstance(value, dict):

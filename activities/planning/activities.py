@@ -24,7 +24,7 @@ from workflows.faults import Code, Fault
 from workflows.plan import NewSteps, Proposed
 from workflows.situation import Situation
 
-TOO_MANY_LOST = "Answers of the model were lost ({lost}), and what is set aside for this turn does not do for another."
+TOO_MANY_LOST = "Replies of the model were lost ({lost}), and the rest of the budget does not cover another request."
 
 
 class Planning:
@@ -64,7 +64,7 @@ class Planning:
 
     @activity.defn(name=routing.CATALOGUE.kind)
     async def catalogue(self, wanted: dict[str, JsonValue]) -> Catalogue:
-        """The kinds and settings of this worker, and why it refuses a task that asks for `wanted`, if it does."""
+        """The kinds and settings of this worker; and the reason if it refuses a task with the requirements `wanted`."""
         async with attempt_of(routing.CATALOGUE):
             try:
                 planner = self._select(wanted.get("planner"))

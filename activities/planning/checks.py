@@ -1,4 +1,4 @@
-"""What is wrong with a proposal by itself, and why a worker refuses a task; each in a sentence that says what to do."""
+"""Checks of a proposal on its own, and of a task that a worker is to run; each mistake says what to do about it."""
 
 import json
 import re
@@ -32,16 +32,16 @@ from workflows.plan import (
 )
 
 OTHER_STEP_KEYS = ("$ref", "$step", "from", "ref", "step")
-"""Keys that other languages use in place of `$from`."""
+"""Keys that models write instead of `$from`, as other reference syntaxes do."""
 PATH_KEYS = {"path", "field", "key", "$path"}
 TEMPLATE = re.compile(r"(?:\$\{|\{\{|\{|\$)\s*([A-Za-z][\w-]*(?:\.[\w-]+)*)\s*\}{0,2}")
 """A reference as text: `${book.id}`, `{{book.id}}`, `$book.id`."""
 FILLERS = {"result", "output"}
-"""Words that other languages put between a step and its field."""
+"""Words that other reference syntaxes put between a step and its field, as in `book.result.id`."""
 
 
 def check_proposal(proposed: Proposed, kinds: Mapping[str, Kind]) -> Proposed:
-    """The proposal with what is wrong with it; one that is too large is replaced, or the server would reject it."""
+    """The proposal with its mistakes in `rejected`; a GiveUp replaces a proposal that is too large for the server."""
     if proposed.rejected or proposed.compact:
         return proposed
     mistakes = find_mistakes(proposed.proposal, kinds)
@@ -51,7 +51,7 @@ def check_proposal(proposed: Proposed, kinds: Mapping[str, Kind]) -> Proposed:
 
 
 def find_mistakes(proposal: Proposal, kinds: Mapping[str, Kind]) -> list[str]:
-    """What is wrong with a proposal by itself; the workflow checks how it fits the task."""
+    """The mistakes of a proposal on its own; the workflow checks whether the proposal fits the state of the task."""
     if _bytes(proposal) > MAX_BYTES:
         return [f"the proposal has {_bytes(proposal)} bytes, more than {MAX_BYTES}: propose less at once"]
     if not isinstance(proposal, NewSteps):
@@ -92,7 +92,7 @@ def _unknown_arguments(step: Step, kind: Kind) -> str:
 
 
 def _wrong_arguments(step: Step, kind: Kind) -> str:
-    """What the kind's schema rejects, except values that are references and so not known yet."""
+    """The arguments that the kind's schema rejects, except references: their values are not known yet."""
     try:
         kind.parse(step.args)
     except ValidationError as error:
@@ -103,7 +103,7 @@ def _wrong_arguments(step: Step, kind: Kind) -> str:
 
 
 def _is_unknown(value: JsonValue, loc: Sequence[int | str], mistake: str) -> bool:
-    """Whether the value at `loc` is not known yet, because it is or contains a reference; names are known."""
+    """Whether a reference may explain pydantic's error `mistake` at `loc`: the referenced value is not known yet."""
     for part in loc:
         if _is_reference(value):
             return True
@@ -129,7 +129,7 @@ def _misspelt_references(value: JsonValue, steps: Collection[str], at: str = "")
 
 
 def _intended(value: JsonValue, steps: Collection[str]) -> JsonValue:
-    """The reference that a value stands for; None if it is a correct reference, or no reference."""
+    """The correct form of a misspelt reference; None if the value is a correct reference, or no reference."""
     if isinstance(value, str):
         found = TEMPLATE.fullmatch(value)
         return _reference(found.group(1), "", steps) if found else None

@@ -23,11 +23,11 @@ from workflows.record import FaultRecord, Observation, StepRecord, StepStatus
 from workflows.situation import Situation
 
 MAX_ARGS = 2_000
-"""Characters of the arguments of an observation."""
+"""The most characters of a call's arguments that a model is shown with an observation or an earlier effect."""
 NEVER_CUT = 1_000_000
-"""Characters of a summary that are shown: all of them."""
+"""A limit in characters that no summary reaches, so that a summary is always shown whole."""
 NEVER_SUMMARISED = 2
-"""The newest turns stay word for word."""
+"""How many of the newest turns are always kept word for word."""
 MAX_KEPT = 0.4
 """The largest part of a conversation that stays word for word beside a summary."""
 STATES: Mapping[StepStatus, str] = {
@@ -134,7 +134,7 @@ def assistant_turn(past: RecordedTurn) -> AssistantTurn:
 
 
 def _observed(observations: Sequence[Observation]) -> Iterator[str]:
-    """The state after the newest rejection."""
+    """Lines about the state that was observed at or after the newest rejections."""
     for one in observations:
         how = "As it was at the refusal" if one.stale else f"Seen at {one.at:%H:%M:%S %Z}, after the refusal"
         asked = f" of {fenced('arguments', one.args, MAX_ARGS)}" if one.args else ""
@@ -203,7 +203,7 @@ def _result(record: StepRecord) -> str:
 
 
 def _rejection(id: str, fault: FaultRecord) -> str:
-    """What was rejected, what was observed, what may be tried."""
+    """The result of a rejected call: the reason, the observed state, and what the model may try next."""
     told = f"{id} was refused ({fault.code}). The reason:\n{fenced(id, fault.reason)}"
     if fault.observed is not None:
         told += f"\nWhat it saw:\n{fenced(id, fault.observed)}"
@@ -252,7 +252,7 @@ def _goal(past: Sequence[RecordedTurn], index: int, new: Situation | None) -> Si
 
 
 def _with_summary(told: UserTurn, summary: RecordedTurn, goal: Situation | None) -> UserTurn:
-    """The goal, the summary and the errors that were open when it was made, before the text of a turn."""
+    """The user turn `told` with the goal and summary before its text; of its results only errors stay, as text."""
     words = summary.exchange.said.text if summary.exchange else ""
     errors = [result.text for result in told.results if result.is_error]
     parts = [
@@ -265,7 +265,7 @@ def _with_summary(told: UserTurn, summary: RecordedTurn, goal: Situation | None)
 
 
 def _without_closing(turn: Turn, closings: Iterable[str]) -> Turn:
-    """The turn without its last lines, which were true only at its moment."""
+    """The turn without its closing lines (time, calls left), which were true only when it was sent."""
     closing = next((words for words in closings if turn.text.endswith(words)), "")
     return replace(turn, text=turn.text.removesuffix(closing).strip())
 

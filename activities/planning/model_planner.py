@@ -26,9 +26,9 @@ from workflows.spending import MAX_OUTPUT
 STRATEGIES: Mapping[str, Strategy] = {"plan": PlanStrategy(), "react": ReactStrategy()}
 _EMPTY = Situation(turn=0, now=datetime(2026, 1, 1, tzinfo=UTC))
 CHARACTERS_PER_TOKEN = 3
-"""Of JSON, at the least: estimates are rather too high."""
+"""A low ratio, which fits JSON: a text has rather fewer tokens than estimated."""
 MAX_SUMMARY, SUMMARY_PART = 4_000, 8
-"""Tokens of a summary, and at most this fraction (1/8) of the model's window."""
+"""The limits of a summary: this many tokens, and 1/8 of the model's window."""
 REPLY_PART = 4
 """A reply fills at most this fraction (1/4) of the model's window."""
 

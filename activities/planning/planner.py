@@ -19,7 +19,7 @@ class Planner(Protocol):
 
     @property
     def name(self) -> str:
-        """The name, as `--planner` takes it."""
+        """The planner's name, in the form that the option `--planner` takes."""
 
     async def propose(self, situation: Situation, kinds: Mapping[str, Kind]) -> Proposal | Proposed:
         """Propose what comes next; after a crash the same situation may come again.
@@ -48,7 +48,7 @@ class ConversationalPlanner(Planner, Protocol):
         """
 
     async def summarise(self, past: Sequence["RecordedTurn"], oldest: int) -> "PlannerReply":
-        """Summarise the `oldest` of these turns and their results; what the model said is the summary."""
+        """Summarise the first `oldest` turns of `past` and their results; `exchange.said.text` is the summary."""
 
 
 # The transcript stores exchanges as JSON: the names of their fields must stay.
@@ -59,7 +59,7 @@ class Exchange:
     """One request to a model and its reply."""
 
     told: UserTurn
-    """What was new; every later request repeats it."""
+    """The user turn that this request added; every later request repeats it."""
     said: AssistantTurn
     stop: StopReason
     usage: Usage
@@ -70,11 +70,11 @@ class RecordedTurn:
     """One turn of a conversation, or a summary of the oldest turns."""
 
     task: str
-    """The first run of its task."""
+    """The run id of the first run of the task."""
     branch: int
     turn: int
     situation: Situation
-    """What was new, as the workflow told it."""
+    """What was new in the task since the turn before, as the workflow sent it."""
     proposed: Proposed
     exchange: Exchange | None = None
     """None if no model was asked: for a hand-written plan, or a planner without a model."""
@@ -88,7 +88,7 @@ class RecordedTurn:
 
 @dataclass(frozen=True)
 class PlannerReply:
-    """What a planner proposes, and the exchange with a model that it comes from."""
+    """A planner's proposal, and the exchange with a model that led to it; None if no model was asked."""
 
     proposed: Proposed
     exchange: Exchange | None = None

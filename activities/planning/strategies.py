@@ -23,7 +23,7 @@ ENDINGS: Mapping[str, tuple[type[Answer] | type[Question] | type[GiveUp], str, s
     ASK: (Question, "question", "text"),
     GIVE_UP: (GiveUp, "reason", "reason"),
 }
-"""The calls that end a task or its turn: the proposal that each is, its argument's name, and the proposal's field."""
+"""The calls that end a task or turn, by name: type of the proposal, argument of the call, field that it fills."""
 MAX_PROVIDER_ID = 200
 """Characters of a provider's call id that a step keeps."""
 MAX_REASON = 200
@@ -243,7 +243,7 @@ def _step_schema(kind: str) -> Schema:
 
 
 def _with_references(schema: Any, kind: str) -> Any:
-    """The schema with a reference allowed in place of every value; its definitions are those of the plan's schema."""
+    """The schema in which each value may also be a reference; its `$ref`s point into the schema of the plan."""
     if isinstance(schema, list):
         return [_with_references(item, kind) for item in schema]
     if not isinstance(schema, dict):
@@ -264,7 +264,7 @@ def _with_references(schema: Any, kind: str) -> Any:
 
 
 def _or_reference(schema: Schema) -> Schema:
-    """The schema or a reference, described as before."""
+    """A schema that allows a value or a reference, with the value's description."""
     about: Schema = {name: schema[name] for name in DESCRIBING if name in schema}
     plain = {name: part for name, part in schema.items() if name not in about}
     return {**about, "anyOf": [plain, {"$ref": f"{DEFINITIONS}{REFERENCE}"}]}

@@ -47,7 +47,7 @@ VOLATILE_FIELDS: Mapping[str, set[str]] = {
     "faults": {"at", "attempt", "waited", "retry_after", "model_use"},
     "observations": {"at"},
 }
-"""Times, counts and ledger details: they may differ when the same thing happens again after a reset."""
+"""Fields that a situation's digest leaves out: they may differ if the same steps run again after a reset."""
 
 
 class Transcript:
@@ -71,9 +71,9 @@ class Transcript:
             return await _load(tx, task, continues)
 
     async def write(self, turn: RecordedTurn, before: int, workflow: str | None = None) -> RecordedTurn:
-        """Record a turn after one of the branch `before`, and return the recorded turn.
+        """Record `turn` and return it; if another worker recorded the turn first, return that worker's turn.
 
-        That is another worker's turn if it was recorded first. `workflow` is the task's workflow id.
+        `before` is the branch of the turn before it, `workflow` the task's workflow id, None if unknown.
 
         Raises:
             DatabaseUnavailable: the store cannot be reached; nothing is recorded.
@@ -108,17 +108,17 @@ class Transcript:
         return tuple(_card(turn, times[turn.task, turn.branch, turn.turn]) for turn in turns.newest())
 
     async def tasks(self, before: datetime, after: str, limit: int) -> list[str]:
-        """The next workflow ids after `after` of this namespace's tasks with turns older than `before`, sorted."""
+        """At most `limit` sorted workflow ids after `after`: this namespace's tasks with turns older than `before`."""
         mine = (self._is_mine, TURNS.c.at < before, TURNS.c.workflow > after)
         wanted = select(TURNS.c.workflow).distinct().where(*mine).order_by(TURNS.c.workflow).limit(limit)
         async with transaction(reading(self._engine)) as tx:
             return list(await tx.scalars(wanted))
 
     async def prune(self, tasks: Collection[str], before: datetime, carried: Collection[str] = ()) -> int:
-        """Delete the conversations of these tasks that ended before a moment, and return how many turns they had.
+        """Delete conversations whose last turn is older than `before`; return the number of deleted turns.
 
-        The caller knows that none of the tasks is open. A conversation that a remaining one continues is kept, and so
-        are those of the tasks whose first runs are `carried`.
+        `tasks` are workflow ids; the caller makes sure that all these tasks are closed. A conversation that a remaining
+        conversation continues is kept, and so are those of the tasks whose first runs are `carried`.
         """
         old = func.max(TURNS.c.at) < before
         mine = (self._is_mine, TURNS.c.workflow.in_(tasks))
@@ -136,7 +136,7 @@ class Transcript:
             return (await tx.execute(delete(TURNS).where(TURNS.c.task.in_(candidates - kept)))).rowcount
 
     async def ownerless(self, before: datetime) -> int:
-        """How many turns before a moment have no workflow id or namespace."""
+        """How many turns that were recorded before `before` have no workflow id or no namespace."""
         old = (TURNS.c.workflow.is_(None) | TURNS.c.namespace.is_(None), TURNS.c.at < before)
         async with transaction(reading(self._engine)) as tx:
             return await tx.scalar(select(func.count()).select_from(TURNS).where(*old)) or 0
@@ -148,7 +148,7 @@ class TaskTurns:
 
     task: str
     rows: Sequence[tuple[RecordedTurn, int, str]]
-    """Each is a turn, the branch of the turn before it, and its digest; the newest is the last one."""
+    """Each row: a turn, the branch of the turn before it, and the digest of its situation; the newest row is last."""
     continued: Sequence[RecordedTurn]
 
     def recorded(self, situation: Situation) -> RecordedTurn | None:
@@ -209,7 +209,7 @@ async def _load(
 
 
 async def _continued(tx: AsyncConnection, tasks: list[str] | Select[tuple[str]]) -> set[str]:
-    """The tasks whose conversations these continue."""
+    """The first runs of the tasks whose conversations `tasks` continue."""
     told = select(TURNS.c.situation).where(TURNS.c.task.in_(tasks), TURNS.c.situation.contains('"continues"'))
     found = (Situation.model_validate_json(text).continues for text in await tx.scalars(told))
     return {task for task in found if task}

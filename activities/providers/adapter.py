@@ -22,9 +22,9 @@ VALID_ID = re.compile(r"[a-zA-Z0-9_-]{1,40}")
 INVALID_IN_NAME = re.compile(r"[^a-zA-Z0-9_-]")
 MAX_NAME = 64
 NOT_JSON = (json.JSONDecodeError,)
-"""What an SDK raises for a body that it cannot parse."""
+"""The exceptions that an SDK raises for a body that is no JSON."""
 WRONG_SHAPE = (AttributeError, IndexError, KeyError, TypeError, ValueError)
-"""What translating a response raises if its shape differs from the SDK's types."""
+"""The exceptions that `_translate` raises for a response whose shape differs from the SDK's types."""
 
 
 class Endpoint:
@@ -62,7 +62,7 @@ class ModelAdapter(ABC):
     client: ClassVar[str]
     """The SDK's class of asynchronous clients."""
     api: ClassVar[str]
-    """The provider's API, as messages name it."""
+    """The name of the provider's API in error messages."""
 
     def __init__(self, model: str, endpoint: Endpoint) -> None:
         self.name = endpoint.model_name(self.sdk, model)
@@ -104,7 +104,7 @@ class ModelAdapter(ABC):
 
 
 def with_unique_ids(turns: Iterable[Turn], model: str) -> Iterator[Turn]:
-    """The turns with call ids that are unique in all of them; `model` sees its own ids again where they are unique."""
+    """The turns with call ids that are unique in the conversation; valid, unique ids of `model` itself stay."""
     seen, new_ids = set[str](), list[str]()
     for place, turn in enumerate(turns):
         if isinstance(turn, UserTurn):
@@ -120,7 +120,7 @@ def with_unique_ids(turns: Iterable[Turn], model: str) -> Iterator[Turn]:
 
 
 def _with_ids(turn: AssistantTurn, ids: list[str]) -> AssistantTurn:
-    """The turn with these ids; the provider's own blocks stay only if no call changes."""
+    """The turn with `ids` and valid names for its calls; the provider's own `blocks` stay only if no call changes."""
     called = zip(turn.calls, ids, strict=True)
     calls = tuple(
         replace(call, id=id, name=INVALID_IN_NAME.sub("_", call.name)[:MAX_NAME] or "unnamed") for call, id in called

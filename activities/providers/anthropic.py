@@ -99,7 +99,7 @@ def _usage(used: "MessageUsage") -> Usage:
 
 
 def _signed(blocks: Sequence["ContentBlock"]) -> tuple[dict[str, Any], ...]:
-    """The unchanged blocks of a turn with thoughts: these are signed, and the API wants them back as they were."""
+    """The blocks of a turn with thoughts, else empty: the API signs thoughts and wants the blocks back unchanged."""
     if not any(block.type in THOUGHTS for block in blocks):
         return ()
     return tuple(block.model_dump(mode="json", exclude_unset=True) for block in blocks)

@@ -27,12 +27,12 @@ async def ask_first_usable(
     ask: Callable[[Candidate], Awaitable[Result]],
     passed_over: list[PassedOver] | None = None,
 ) -> Result:
-    """What the first usable candidate answers; those before it are added to `passed_over`.
+    """The answer of the first usable candidate; each unusable candidate before it is added to `passed_over`.
 
     The first candidate is asked first each time, so a repaired key is used at once.
 
     Raises:
-        Exception: what the last candidate raised, or the first one whose error is transient or a bug.
+        Exception: the error of the last candidate; or the first error that is a bug or not PERSISTENT_INFRASTRUCTURAL.
     """
     *others, last = candidates
     for candidate in others:
@@ -50,7 +50,7 @@ async def ask_first_usable(
 
 
 class FallbackModel:
-    """A model that asks several others in an order; each one that cannot be used costs a request."""
+    """A model that asks several models in order until one is usable; each unusable model costs a request."""
 
     def __init__(self, models: Sequence[LanguageModel]) -> None:
         self._models = tuple(models)

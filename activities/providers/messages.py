@@ -35,7 +35,7 @@ class ToolCall:
     name: str
     args: dict[str, JsonValue]
     broken: str = ""
-    """What is wrong with the arguments if they are no JSON object; `args` is then empty."""
+    """Why the arguments are no JSON object, and `args` is empty; an empty text if they are a JSON object."""
 
 
 @dataclass(frozen=True)
@@ -72,18 +72,18 @@ Turn = UserTurn | AssistantTurn
 
 class StopReason(StrEnum):
     DONE = "done"
-    """It finished, or met a stop sequence."""
+    """The model finished its reply, or wrote a stop sequence."""
     CALLS = "calls"
-    """It waits for the results of its calls."""
+    """The model waits for the results of its calls."""
     CUT = "cut"
-    """The reply reached its limit, or the request the model's window: the end of the reply is lost."""
+    """The reply reached its token limit, or filled the model's window; the end of the reply is lost."""
     REFUSED = "refused"
     """The model declined, or a filter held its reply back."""
 
 
 @dataclass(frozen=True)
 class Usage:
-    """Tokens of one reply, as the provider counts them; the four are disjoint."""
+    """Tokens of one request and its reply, as the provider counts them; no token is in two fields."""
 
     input: int = 0
     """Input that was neither read from the provider's cache nor written to it."""
@@ -121,10 +121,10 @@ class Request:
     tools: Sequence[ToolDefinition]
     """Empty if the model shall answer with text only."""
     turns: Sequence[Turn]
-    """The first and the last are the user's; each result belongs to a call of the turn before it."""
+    """The first and the last turn are user turns; each result belongs to a call of the turn before its own."""
     max_output: int = MAX_OUTPUT
-    """Tokens."""
+    """The limit of the reply, in tokens."""
     may_call: bool = True
     """Whether the model may call the tools; if not, they are listed because earlier turns called them."""
     skip_cache: bool = False
-    """Whether no later request begins like this one, so that the provider need not cache it."""
+    """True if no later request begins like this one: the provider then need not cache the request."""

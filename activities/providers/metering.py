@@ -18,7 +18,7 @@ from workflows.faults import ModelUse
 log = structlog.get_logger("replan.model")
 
 Role = Literal["planner", "compaction", "step"]
-"""What the reply is for."""
+"""The purpose of a request to a model."""
 IDENTIFIER = re.compile(r"[A-Za-z0-9_]{1,60}")
 
 
@@ -48,7 +48,7 @@ async def ask_model(model: LanguageModel, request: Request, patience: float | No
 
 
 def _identifiers(error: Exception) -> dict[str, str]:
-    """What a provider's support asks for; only identifiers, because messages may quote keys and prompts."""
+    """The status, codes and request id of an error, for the log; not its message, which may quote keys and prompts."""
     found = {
         name: str(getattr(error, name, None) or "")
         for name in ("status_code", "type", "code", "error_code", "request_id")
@@ -58,7 +58,7 @@ def _identifiers(error: Exception) -> dict[str, str]:
 
 @dataclass
 class Meter:
-    """The requests to models of one attempt, and what they used."""
+    """The requests that one attempt of a step sent to models, and the tokens that they used."""
 
     price: Price | None = None
     """The price of the worker's model; None if it is unknown."""
@@ -68,7 +68,7 @@ class Meter:
 
     @property
     def known_use(self) -> ModelUse | None:
-        """What was used; None if a request has no reply."""
+        """Requests, tokens and US dollars; None if a request has no reply, so that its tokens are unknown."""
         if self.requests != len(self.replies):
             return None
         return ModelUse(calls=self.requests, tokens=self.tokens, usd=self.usd)

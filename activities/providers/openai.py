@@ -13,7 +13,7 @@ if TYPE_CHECKING:  # to import the SDK takes a second; the adapter does it at th
     from openai.types.chat import ChatCompletion
 
 DEFAULT_MODEL = "gpt-5.4-mini"
-"""A model that may call functions in Chat Completions, which not all newer models may."""
+"""A model that supports function calls in Chat Completions; some newer models do not."""
 STOP_REASONS: Mapping[str | None, StopReason] = {
     "stop": StopReason.DONE,
     "tool_calls": StopReason.CALLS,

@@ -16,13 +16,13 @@ from workflows.catalogue import Price
 PRICES_FILE = Path(__file__).with_name("prices.toml")
 MILLION = 1_000_000
 SNAPSHOT = re.compile(r"-\d{4}-?\d{2}-?\d{2}$")
-"""The date by which a provider names a snapshot of a model; it costs what the model costs."""
+"""The date at the end of a snapshot's name; a snapshot of a model has the price of the model."""
 COMPACT_AT = 0.8
 """The part of a model's window that a conversation may fill before it is summarised."""
 
 
 class LongRequest(BaseModel):
-    """If a request has more than `above` input tokens, all of it costs so many times as much."""
+    """The factors for all input and all output of a request with more than `above` input tokens."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -44,7 +44,7 @@ class PublishedModel(BaseModel):
     cache_write: float = Field(ge=0)
     long: LongRequest | None = None
     read: date
-    """When the entry was compared with its source."""
+    """The day on which the entry was compared with `source`."""
     source: str
 
     @property
@@ -63,10 +63,10 @@ def published_models() -> Mapping[str, PublishedModel]:
 
 @dataclass(frozen=True)
 class PriceList:
-    """Prices and windows of models; the settings file goes before what providers publish."""
+    """Prices and windows of models: those of the settings file, else those that the provider publishes."""
 
     prices: Mapping[str, Price] = field(default_factory=dict)
-    """By the model's name, with or without `@HOST`."""
+    """Prices from the settings file, by the model's name, with or without `@HOST`."""
     windows: Mapping[str, int] = field(default_factory=dict)
     compact_at: float = COMPACT_AT
 
@@ -107,7 +107,7 @@ def cost_in_usd(usage: Usage, price: Price | None) -> float | None:
 
 
 def highest_price(prices: Iterable[Price | None]) -> Price | None:
-    """The highest of each rate, for a task that may use any of the models; None if one is unknown or there are none."""
+    """The highest value of each rate, for a task that may use any model; None if a price is unknown or none given."""
     known = list(prices)
     if not known or None in known:
         return None

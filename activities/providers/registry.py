@@ -30,17 +30,17 @@ PROVIDERS: Mapping[str, Provider] = {
     "anthropic": Provider(anthropic.AnthropicModel, anthropic.DEFAULT_MODEL, "ANTHROPIC_API_KEY", "ANTHROPIC_BASE_URL"),
     "openai": Provider(openai.OpenAIModel, openai.DEFAULT_MODEL, "OPENAI_API_KEY", "OPENAI_BASE_URL"),
 }
-"""By name; without `--planner`, the first one whose key is set plans.
+"""The providers by name; without `--planner`, the first provider whose key is set makes the plans.
 
 To add one: an adapter beside `anthropic.py`, a table in `activities/borders` and its name in `MODEL_SDKS` there, prices
 in `prices.toml`, and a row here.
 """
 NO_KEY = "none"
-"""Sent to the user's own server if no key is set: the SDK's client must send something."""
+"""The key for the user's own server if no key is set, because the SDK's client needs a key."""
 
 
 def model_named(name: str, environment: Mapping[str, str], base_url: str | None) -> LanguageModel:
-    """The model that `PROVIDER:MODEL` or `PROVIDER` means; `base_url` is where a server for `openai` is.
+    """The model that `PROVIDER:MODEL` or `PROVIDER` means; `base_url` is the address of a server for `openai`.
 
     Raises:
         UnknownPlanner: there is no such provider, its key is missing, or its address cannot be used.

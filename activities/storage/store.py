@@ -60,7 +60,7 @@ def tune(engine: AsyncEngine) -> None:
 
 
 def expect_file(engine: AsyncEngine) -> None:
-    """Let each transaction raise DatabaseFileGone while the file of this SQLite database is not the one of now.
+    """From now on, let transactions raise DatabaseFileGone if the file of this SQLite database was deleted or replaced.
 
     Writes to a deleted file are lost with the process, and a new file does not have the effects that were applied.
     """
@@ -91,7 +91,7 @@ def is_lasting(engine: AsyncEngine) -> bool:
 
 
 def _translate_write_in_read_transaction(context: ExceptionContext) -> None:
-    """Raise WriteInReadTransaction for such a write; the error of a database that is read-only has the same code."""
+    """Raise WriteInReadTransaction for a write in a `reading` transaction; a read-only database has that code, too."""
     error, connection = context.original_exception, context.connection
     code = getattr(error, "sqlite_errorname", None) or getattr(error, "sqlstate", None)
     reads = connection is not None and connection.get_execution_options().get("replan_reads")
@@ -332,6 +332,6 @@ def _engine(url: str) -> AsyncEngine:
 
 
 def _open_file(engine: AsyncEngine) -> None:
-    """Fail here rather than in aiosqlite, whose thread outlives a failure and then misses the loop (its issue 241)."""
+    """Try to open a SQLite file without aiosqlite, whose thread would not end after a failure (its issue 241)."""
     args, more = engine.dialect.create_connect_args(engine.url)
     sqlite3.connect(*list[Any](args), **more).close()

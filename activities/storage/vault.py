@@ -82,9 +82,9 @@ class EndedTasks:
     """Tasks without an open run, by their workflow ids."""
 
     closed: Sequence[str]
-    """The server has their histories."""
+    """Ids of tasks whose histories the Temporal server still has."""
     gone: Sequence[str]
-    """The server has deleted them."""
+    """Ids of tasks that the Temporal server does not have any more."""
 
 
 class Vault(StorageDriver):

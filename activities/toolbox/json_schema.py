@@ -19,11 +19,11 @@ from workflows.plan import canonical
 
 MAX_SCHEMA = 32 * 1024  # bytes
 MAX_REFERENCES = 20_000
-"""References that are followed for one value: a few definitions that double each other would take for ever."""
+"""Limit of `$ref`s followed for one value; definitions that each refer twice to the next take exponential time."""
 MAX_NAMED, MAX_WORDS = 5, 200  # errors that are reported at once, and characters of each
 NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")  # names of properties that every model provider takes
 UNBOUNDED = ("patternProperties", "$dynamicRef", "$recursiveRef")
-"""Keywords that are not supported: Python's regular expressions may take for ever, dynamic references, too."""
+"""Unsupported keywords: Python's regular expressions and dynamic references have no bound on their time."""
 OUTER = ("$schema", "$id")
 COMBINED = ("anyOf", "oneOf", "allOf", "not", "enum", "const", "$ref")
 VALUE = "value"
@@ -58,7 +58,7 @@ class JsonSchema:
 
     @property
     def arguments(self) -> dict[str, Any]:
-        """The schema of a call whose arguments are such a value, or which has it as its only argument."""
+        """The schema of a tool's arguments: the schema itself if `is_object`, else an object with one field `value`."""
         if self.is_object:
             return self._schema
         inner = _moved(self._schema, f"#/properties/{VALUE}")
@@ -68,7 +68,7 @@ class JsonSchema:
         return args if self.is_object else args.get(VALUE, args)
 
     def misfits(self, value: JsonValue) -> list[str]:
-        """The first errors of a value, with their places; raises BadSchema if it refers to itself without end."""
+        """The first errors of a value, with their places; raises BadSchema if the schema recurses without end."""
         try:
             found = islice(_validator(self._schema).iter_errors(value), MAX_NAMED)
             return [f"{one.json_path.lstrip('$.') or 'the whole'}: {one.message[:MAX_WORDS]}" for one in found]
@@ -77,7 +77,7 @@ class JsonSchema:
 
 
 def _parts(value: Any) -> Iterator[tuple[str, Any]]:
-    """All named parts, at any depth."""
+    """All pairs of key and value in the objects of a JSON value, at any depth."""
     if isinstance(value, dict):
         yield from value.items()
     for item in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():

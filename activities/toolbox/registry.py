@@ -94,7 +94,7 @@ class Registry(Mapping[str, Kind]):
 
 
 def _without(tools: Iterable[Tool[..., Any]], others: Iterable[Tool[..., Any]]) -> list[Tool[..., Any]]:
-    """The tools without those whose name one of the others has."""
+    """The tools in `tools` whose names are not used in `others`."""
     taken = {tool.__name__ for tool in others}
     return [tool for tool in tools if tool.__name__ not in taken]
 

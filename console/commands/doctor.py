@@ -34,19 +34,19 @@ MAX_NAMED = 5
 CLOCK_SECONDS = 5.0
 """A larger difference between two clocks is a warning."""
 KEY_OF = {"anthropic": "ANTHROPIC_API_KEY", "openai": "OPENAI_API_KEY"}
-"""The API key that a planner needs, by the beginning of its name."""
+"""By the beginning of a planner's name, the environment variable with the API key that the planner needs."""
 OPTION_OF = {
     "store": "check --store, REPLAN_STORE and --state of the worker",
     "state": "check --state of the worker",
     "documents": "check --documents of the worker",
     "workspace": "check --workspace of the worker",
 }
-"""What to do about a place that cannot be used."""
+"""By the name of a store or folder, what to do when it cannot be used."""
 WITHOUT = {
     "documents": "no tool can search or read documents: --documents of the worker names their folder",
     "workspace": "no tool can write files: --workspace of the worker names a folder for them",
 }
-"""What a worker cannot do without such a folder, and the option that sets it."""
+"""By the name of a folder, what a worker without it cannot do, and the option that sets it."""
 LACKING = {
     "observe": "observe= names the read tool that refreshes state after a rejection",
     "undo": "undo= names the tool that undoes it",
@@ -105,7 +105,7 @@ def of_workflow_tasks(failing: Sequence[FailingTask], looked_at: int, running: i
 
 
 def of_worker(found: WorkerFindings, version: str, *, restart: str, asked: datetime, answered: datetime) -> list[Check]:
-    """`version` is the console's, `restart` the command that starts a worker; the times are of our clock."""
+    """The checks of a worker; `version` is the console's, `asked` and `answered` are times of the console's clock."""
     card, old = found.worker, "the worker is too old to say"
     if card is None:
         seen = Check("worker", Status.WARN, "answers, but is older than this console", f"restart it: `{restart}`")
@@ -163,7 +163,7 @@ def _version(card: WorkerCard, version: str, restart: str) -> Check:
 
 
 def _planner(found: WorkerFindings) -> Check:
-    """The planner and, of a model, the price of its tokens; an own server in OpenAI's place has no known price."""
+    """The planner, and the token price of a model; no warning for an OpenAI-compatible server (`@`) without one."""
     if not found.converses:
         return Check("planner", Status.OK, found.planner)
     if found.price is not None:
@@ -177,7 +177,7 @@ def _planner(found: WorkerFindings) -> Check:
 
 
 def _needed(planner: str) -> str | None:
-    """The API key that the first of several planners needs; an own server in OpenAI's place needs none."""
+    """The API key that the first planner needs; None for an OpenAI-compatible server (`@`) and without a model."""
     first = planner.partition(",")[0]
     if first.startswith("openai") and "@" in first:
         return None
@@ -217,14 +217,14 @@ def _clocks(card: WorkerCard, asked: datetime, answered: datetime) -> Check:
 
 
 def _outside(moment: datetime, first: datetime, last: datetime) -> float:
-    """Seconds by which our clock is ahead of another, whose `moment` was between our `first` and `last`."""
+    """Least seconds that our clock is ahead, negative if behind; the other read `moment` between `first` and `last`."""
     if moment < first:
         return (first - moment).total_seconds()
     return min(0.0, (last - moment).total_seconds())
 
 
 PATIENCE_SECONDS = 8.5
-"""For all checks together; starting Python takes another second."""
+"""Seconds for all checks together; starting Python takes another second."""
 UI_SECONDS = 2.0
 RPC_TIMEOUT = timedelta(seconds=4)
 AT_ONCE, MAX_LOOKED_AT = 20, 100

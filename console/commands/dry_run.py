@@ -83,7 +83,7 @@ def proposed(draft: Draft) -> tuple[Step, ...]:
 
 
 def in_order(steps: Sequence[Step]) -> list[Step]:
-    """The steps so that each comes after those that it needs."""
+    """The steps, sorted: each step comes after the steps that it needs."""
     ordered, pending = list[Step](), list(steps)
     while batch := ready_steps(pending, [step.id for step in ordered]):
         ordered += batch
@@ -92,7 +92,7 @@ def in_order(steps: Sequence[Step]) -> list[Step]:
 
 
 def shown_value(value: JsonValue) -> str:
-    """An argument as JSON, but for references: `hits.documents[0].name`."""
+    """An argument as JSON; a reference to a result in it as `hits.documents[0].name`."""
     if isinstance(value, dict) and "$from" in value and set(value) <= {"$from", "path"}:
         parts = [part for part in str(value.get("path", "")).split(".") if part]
         return str(value["$from"]) + "".join(f"[{part}]" if part.isdecimal() else f".{part}" for part in parts)

@@ -36,7 +36,7 @@ GAP = "  "
 MIN_ID = 20
 MIN_TEXT = 12
 MIN_FAULT = 10
-"""Cells that an id, a task's text and its last fault have at least."""
+"""The smallest widths of the columns ID, TASK and LAST FAULT, in cells."""
 
 
 async def list_command(
@@ -60,11 +60,11 @@ class Listed(BaseModel):
     task: str
     status: TaskStatus
     reason: str | None
-    """Why it needed a person: the planner's question, or the reason of its end."""
+    """Of an escalated task, the planner's question or the reason of its end; None for other tasks."""
     started_at: datetime
     ended_at: datetime | None
     replans: int | None
-    """None, like the three below, in a namespace without our search attributes, or before the task began."""
+    """From a search attribute of the task, like `planner` and `strategy`; None without the attribute."""
     last_fault: str | None
     planner: str | None
     strategy: str | None
@@ -130,7 +130,7 @@ CLOSED = {
     WorkflowExecutionStatus.TERMINATED: TaskStatus.FAILED,
     WorkflowExecutionStatus.TIMED_OUT: TaskStatus.FAILED,
 }
-"""Temporal statuses that stand for one status of ours."""
+"""The Temporal statuses that each map to exactly one TaskStatus."""
 
 PLAIN: Mapping[TaskStatus, str] = {
     TaskStatus.RUNNING: "ExecutionStatus = 'Running'",
@@ -141,7 +141,7 @@ PLAIN: Mapping[TaskStatus, str] = {
     TaskStatus.CANCELLED: "ExecutionStatus = 'Canceled'",
     TaskStatus.FAILED: "ExecutionStatus IN ('Failed', 'Terminated', 'TimedOut')",
 }
-"""The list filter by status, in a namespace without our search attributes."""
+"""By status, the list filter for a namespace without our search attributes; it may find other statuses, too."""
 
 EXACT: Mapping[TaskStatus, str] = {
     **PLAIN,
@@ -157,7 +157,7 @@ EXACT: Mapping[TaskStatus, str] = {
 class Why(NamedTuple):
     reason: str
     fault: str | None
-    """The code of the fault that it ended with, of a step or of the planner."""
+    """The code of the fault of a step or of the planner that ended the task; None where no such code is known."""
 
 
 def status_named(name: str | None) -> TaskStatus | None:
@@ -218,7 +218,7 @@ async def _found(
 async def _listed(
     client: Client, row: WorkflowExecution, limit_requests: asyncio.Semaphore, *, narrowed: bool
 ) -> Listed | None:
-    """A row with its details; None for an earlier run of a task that has a newer one."""
+    """The data of one listed run; None where the task has a newer run, or was deleted meanwhile."""
     async with limit_requests:
         closed = row.status is not WorkflowExecutionStatus.RUNNING
         try:

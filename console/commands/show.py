@@ -92,7 +92,7 @@ def _returned(events: list[HistoryEvent], step: str) -> Payload:
 
 
 def check(common: Common, *, jsonl: bool, follows: bool) -> None:
-    """Raise Problem for --jsonl beside --json, or where nothing is followed, before anything is connected."""
+    """Raise Problem for --jsonl together with --json, or without a task to follow; call it before connecting."""
     if jsonl and common.json:
         raise Problem("usage", "--json is one document and --jsonl one event per line", "give one of them")
     if jsonl and not follows:
@@ -144,7 +144,7 @@ async def show(client: Client, handle: Handle, common: Common) -> int:
 
 
 async def _effects(client: Client, handle: Handle, outcome: Outcome, rolled_back: str | None) -> list[str]:
-    """What the outcome does not tell: effects of steps that were cancelled, and of runs before a reset."""
+    """Lines about effects that the outcome does not contain: of cancelled steps, and of runs before a reset."""
     seen = await handle.describe()
     has_earlier = seen.raw_description.workflow_execution_info.first_run_id not in ("", seen.run_id)
     was_cut = any(step.status is StepStatus.CANCELLED and step.effect is not Effect.READ for step in outcome.steps)

@@ -124,7 +124,7 @@ async def start_command(
 
 
 def limits_for(path: Path | None, profile: Profile, given: Mapping[str, Any]) -> dict[str, Any]:
-    """The limits of a task; `given` has those of the command line, None where it has none."""
+    """The limits of a task; `given` has the limits of the command line, None for each option that was not given."""
     try:
         return SettingsFile.read(path).limits(profile, given)
     except BadSettings as wrong:
@@ -141,12 +141,12 @@ def profile_name(common: Common, *, detach: bool, jsonl: bool) -> Profile:
 MAX_SCHEMA = 32 * 1024
 """Bytes of a schema file; each request to the model contains it."""
 MAX_WORDS = 200
-"""Cells of the reason why a schema cannot be used."""
+"""Cells to which the reason why a schema cannot be used is cut."""
 AN_EXAMPLE = """write a JSON schema, e.g. {"type": "object", "properties": {"total": {"type": "number"}}}"""
 
 
 def read_schema(path: Path) -> dict[str, JsonValue]:
-    """Read the JSON schema of an answer; Problem for a file that is none, or is too large."""
+    """Read the JSON schema of an answer; Problem for a file that is not a JSON schema, or is too large."""
     schema = _parsed(path, _bytes_of(path))
     if not isinstance(schema, dict):
         raise _unusable(path, "it is not a JSON object", AN_EXAMPLE)
@@ -222,13 +222,13 @@ def _unusable(path: Path, wrong: str, remedy: str) -> Problem:
 NEWEST = "newest"
 """The value of --continue for the newest task, since an option cannot be left empty."""
 MAX_REMAINS = 256 * 1024
-"""Bytes; the task is the input of a workflow, and the server takes at most 2 MB."""
+"""Bytes of a Remains at most: it is part of the workflow's input, and the server takes at most 2 MB."""
 PLANNER_WAS_LAST = ("question", "gave_up", "proposals_rejected")
-"""Codes of a task that ended with a turn of its planner, which had seen everything by then."""
+"""Outcome codes of tasks that ended with a turn of the planner: the planner has seen all earlier results."""
 
 
 async def continued(client: Client, task: Task, id: str) -> Task:
-    """The task as the continuation of the conversation of another, which `id` or its beginning names."""
+    """The task, continuing the conversation of an ended task: `id` is that task's id, its beginning, or NEWEST."""
     earlier = await tasks.find_task(client, None if id == NEWEST else id)
     seen = await earlier.describe()
     if seen.status is WorkflowExecutionStatus.RUNNING:
@@ -274,7 +274,7 @@ def _record(step: OutcomeStep) -> StepRecord:
 
 
 def _fitting(whole: Remains) -> Remains:
-    """The same without its largest results, until it is small enough."""
+    """Leave out the largest results until at most MAX_REMAINS bytes are left."""
     sizes = {record.step.id: len(canonical(record.result).encode()) for record in whole.records}
     over, dropped = len(whole.model_dump_json().encode()) - MAX_REMAINS, dict[str, int]()
     for id in sorted(sizes, key=sizes.__getitem__, reverse=True):

@@ -24,7 +24,7 @@ from workflows.plan import canonical
 MAX_TEXT, MAX_ROWS = 600, 8
 """Characters and lines of each text to the model, and of each call, that are shown without `--full`."""
 MAX_SAID = 4_000
-"""Characters of a text of the model."""
+"""Characters of each text written by the model that are shown without `--full`."""
 MAX_NAME = 60
 MAX_INLINE = 100
 """Characters of arguments that fit in one line."""
@@ -33,7 +33,7 @@ FENCE = re.compile(r'<data from="[^"\n]*">\n|\n</data>')
 """The marks around untrusted content; they are escaped in the content itself."""
 SIGN_COLOURS = {">": "cyan", "←": "cyan", "<": "green", "→": "green", "✗": "red", "≡": "yellow", "·": "yellow"}
 STOPPED = {"cut": "cut off at its limit, so nothing of it was used", "refused": "declined to answer"}
-"""Replies that did not end as usual."""
+"""By stop reason, the words for a reply of the model that did not end normally."""
 
 
 def turn_lines(cards: Sequence[TurnCard], names: Mapping[str, str], *, full: bool) -> Iterator[str]:
@@ -105,7 +105,7 @@ def _said(sign: str, text: str) -> Line:
 
 
 def _answered(card: TurnCard, earlier: Sequence[TurnCard]) -> tuple[CallCard, ...]:
-    """The calls whose results a turn has: the newest with these ids, since a provider may reuse ids."""
+    """The calls of the newest earlier turn with a call id of these results; a provider may reuse ids."""
     wanted = {result.call_id for result in card.results}
     for one in reversed(earlier):
         if wanted & {call.id for call in one.calls}:

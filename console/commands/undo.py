@@ -30,7 +30,7 @@ async def undo_command(*, id: TaskId = None, common: Common) -> int:
 
 
 class RollbackView(StderrView):
-    """Prints what became of each effect, as soon as that is known."""
+    """Prints for each effect, as soon as it is known, whether the effect was undone or stays."""
 
     def __init__(self, common: Common, task_id: str) -> None:
         super().__init__(common)
@@ -41,7 +41,7 @@ class RollbackView(StderrView):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Say how to come back, where a person stops to follow."""
+        """Print the command that follows the rollback again, if Ctrl-C ended the following."""
         super().__exit__(kind, error, trace)
         if isinstance(error, asyncio.CancelledError):
             print(f"\ndetached; it goes on. Follow: {starter('undo', self._task_id)}", file=sys.stderr)
@@ -60,7 +60,7 @@ class RollbackView(StderrView):
 
 
 async def undo(client: Client, handle: Handle, common: Common) -> int:
-    """Undo the effects of a closed task; where that is being done already, follow it."""
+    """Undo the effects of a closed task; if a rollback of the task runs already, follow that rollback."""
     view = RollbackView(await common.at(handle), handle.id)
     rollback = await undoing.undo(client, handle, view, is_attended=show.is_attended(common))
     if common.json:

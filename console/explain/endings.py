@@ -116,7 +116,7 @@ def state_now(story: Story) -> list[Sentence]:
 
 
 def _running(story: Story, call: Call) -> Sentence:
-    """A call that has not ended; its attempts are known from the server, since no event has them yet."""
+    """A sentence about an open call; its attempts come from `describe`, since the history has no event of them yet."""
     what = "The planner" if call.is_planning else f"{call.id} ({call.kind})"
     what = f"The check whether {call.owner} was applied ({call.kind})" if call.is_reconcile else what
     pending = story.history.pending.get(call.id)

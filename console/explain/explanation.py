@@ -26,9 +26,9 @@ COUNTED = {
 }
 """What the summary counts, by decision, in singular and plural."""
 ANSWERED_BY_A_TURN = ("fault that led to another turn", "faults that led to another turn")
-"""`replan` with the strategy `react`."""
+"""Replaces the words of COUNTED for `replan` in a task with the strategy `react`."""
 SHORTEST_GAP = 2.0
-"""Seconds; a running worker takes a task sooner."""
+"""Seconds; a shorter gap is usual with a running worker and does not count."""
 
 
 class Explanation(BaseModel):
@@ -135,7 +135,7 @@ def tool_calls(story: Story) -> int:
 
 
 def _taken(call: Call) -> int:
-    """The attempts of an ended call that count; those that a worker's shutdown ended do not."""
+    """How many attempts of a call count as tool calls; attempts that a worker's shutdown ended do not count."""
     if call.closed is None:
         return 0
     return call.failing.fault.taken if call.failing and call.failing.fault else max(1, call.attempt)

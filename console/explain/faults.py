@@ -84,7 +84,7 @@ def _recorded(records: list[FaultRecord], failing: AttemptFailure) -> FaultRecor
 
 
 def _decision(story: Story, call: Call, record: FaultRecord | None) -> Decision:
-    """The decision that the Outcome recorded or, before there is one, that what followed shows."""
+    """The decision that the Outcome has for the call; without one, the decision that the later events show."""
     if record is not None and story.history.outcome is not None:
         return record.decision
     derived = _derived(story, call)
@@ -178,7 +178,7 @@ def _lost_last(call: Call) -> float:
 
 
 def _lost_before(call: Call) -> float:
-    """Seconds until the last attempt began, without the known backoffs."""
+    """Seconds in earlier attempts without a response: until the last attempt began, minus the known backoffs."""
     if len(retry_waits(call)) == max(0, call.attempt - 1) or call.started_at is None:
         return 0.0
     return max(0.0, (call.started_at - call.at).total_seconds() - sum(retry_waits(call)))
@@ -300,7 +300,7 @@ def _replanned(story: Story, id: str, after: Event) -> tuple[tuple[Sentence, ...
 
 
 def _first_refused(story: Story, turn: Turn) -> str | None:
-    """The first of the steps whose faults led to one request; its item has the cost of the request."""
+    """The id of the first step whose fault led to a request; only the item of that step has the request's cost."""
     previous = [one.call.scheduled for one in story.turns if one.call.scheduled < turn.call.scheduled]
     since = max(previous, default=Event(0, 0))
     failed = [call for call in story.history.calls if call.is_step and call.closed is CallEnd.FAILED]
@@ -375,7 +375,7 @@ SO: dict[Decision, str] = {
     "fallback": ", so another kind could take over",
     "replan": ", so a new plan could be made",
 }
-"""What was possible because a call was not applied."""
+"""By decision, a clause that says what could follow because the call was not applied."""
 
 
 def _cost_of(found: Reconciliation) -> Cost:

@@ -85,7 +85,7 @@ def _plan_group(story: Story, diff: Diff) -> RowGroup:
 
 
 def fold_routine(story: Story, groups: Sequence[RowGroup]) -> Iterator[RowGroup]:
-    """The groups in order; of many turns, routine ones in a row become one sentence."""
+    """The groups in order; in a task with more than MANY_TURNS turns, consecutive routine turns become one sentence."""
     many = len([plan for plan in story.plans if plan.move is not None]) > MANY_TURNS
     for (is_routine, _), group in groupby(groups, key=lambda group: (group.is_routine, group.at.run)):
         row = list(group)
@@ -113,7 +113,7 @@ def item_rows(number: int, item: Item) -> list[Row]:
 
 
 def plan_rows(story: Story, diff: Diff) -> list[Row]:
-    """A plan: its steps or, for a new one, how it differs from the one before."""
+    """The rows of a plan: for the first plan and a turn its steps, else the differences from the plan before."""
     events = story.plans[diff.number - 1].events
     name, move = diff.name.capitalize(), story.plans[diff.number - 1].move
     if diff.number == 1 or move is not None:
@@ -262,7 +262,7 @@ def step_document(one: OneStep) -> dict[str, Any]:
 
 
 def _narrowed(diff: Diff, id: str) -> Diff | None:
-    """The differences of a plan that concern a step; None where none does."""
+    """The part of `diff` that concerns the step `id`; None where no part does."""
     parts = {
         "kept": tuple(one for one in diff.kept if one == id),
         "unchanged": tuple(one for one in diff.unchanged if one == id),

@@ -13,7 +13,7 @@ from workflows.plan import GiveUp, PassedOver, Question
 
 
 def failover_items(story: Story) -> Iterator[Item]:
-    """The item of each planner that could not be used, one for each code."""
+    """One item for each planner that could not be used and each code that its requests failed with."""
     found = dict[tuple[str, str], list[tuple[Call, PassedOver]]]()
     for call in story.history.planning:
         for one in call.proposed.passed_over if call.proposed else ():
@@ -93,7 +93,7 @@ def _rejected(story: Story, turn: Turn) -> Item:
 
 
 def _next(story: Story, turn: Turn) -> Turn | None:
-    """The next request with an answer; one that was too long for the model has none."""
+    """The next request to the planner, skipping requests that were too long for the model; None without one."""
     later = (one for one in story.turns if one.call.scheduled > turn.call.scheduled)
     return next((one for one in later if one.verdict is not ProposalVerdict.TOO_LONG), None)
 

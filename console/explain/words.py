@@ -39,7 +39,7 @@ class Cost(_Frozen):
     observations: int = 0
     """Attempts of calls that observe, or that find out whether a call was applied."""
     planning_calls: int = 0
-    """Requests for a proposal that were needed in addition."""
+    """Additional requests for a proposal, which a fault or a rejected proposal made necessary."""
     waited: float = 0.0
     """Seconds of backoffs and timers."""
     lost: float = 0.0
@@ -76,7 +76,7 @@ class Item(_Frozen):
         return max(self.what.events, default=Event(1, 1))
 
     def document(self) -> dict[str, Any]:
-        """The item as JSON; where a task has several runs, `run` says whose events these are."""
+        """The item as JSON; `events` has only the event ids of the run with the number `run`."""
         run = self.at.run
         return {
             "what": self.what.text,
@@ -104,7 +104,7 @@ REQUEST_AGAIN_BECAUSE: Mapping[Quadrant | None, str] = {
     Quadrant.TRANSIENT_INFRASTRUCTURAL: "No answer came back, so a retry could succeed",
     Quadrant.TRANSIENT_SEMANTIC: "The answer was to try later, so a retry could succeed",
 }
-"""The same of a request to the planner or to the catalogue."""
+"""Like RETRY_BECAUSE, for a request to the planner or to the catalogue."""
 RETRY_ANYWAY = "The fault counts as transient, so a retry could succeed"
 
 WAIT_BECAUSE: Mapping[Code | None, str] = {
@@ -157,7 +157,7 @@ def observed(failing: AttemptFailure) -> str:
 
 
 def why_escalated(failing: AttemptFailure, *, is_own: bool = False) -> str:
-    """Why a person has to act; `is_own` of a request to the planner or to the catalogue."""
+    """Why a person has to act; `is_own` is true for a request to the planner or to the catalogue."""
     if failing.fault and failing.fault.applied is Applied.APPLIED:
         return "The call was applied, but its result is wrong: a new plan would apply it again"
     if failing.fault and failing.fault.uncounted:

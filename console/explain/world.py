@@ -75,7 +75,7 @@ def earlier(story: Story) -> list[Sentence]:
 
 
 def _undone(story: Story, changed: Sequence[Changed]) -> list[Sentence]:
-    """What was changed and taken back, and what stays although it was to be taken back."""
+    """Sentences about the changes that were undone, and the changes that were to be undone but stay."""
     back = [one for one in changed if one.undone]
     proof = tuple(event for call in story.undone for event in call.events[-1:])
     said = [Sentence(text=f"Changed and undone: {_named(back)}.", events=proof)] if back else []
@@ -97,7 +97,7 @@ def unknown(story: Story) -> list[Sentence]:
 
 
 def never_started(story: Story) -> list[str]:
-    """The steps of the last plan that a task ended without."""
+    """The steps of the last plan that had not started when the task ended; empty while the task runs."""
     if not story.plans or story.history.end is None:
         return []
     return [step.id for step in story.plans[-1].steps if not story.history.of_step(step.id)]

@@ -23,9 +23,9 @@ from workflows.outcome import Outcome
 from workflows.record import StepStatus
 
 GIVE_UP = 6
-"""Groups in a row that found no room, after which no further group is tried."""
+"""After more than this number of consecutive groups for which there is no room, no further group is tried."""
 MAX_STEPS = 100
-"""A longer task is not shown whole at its end."""
+"""Steps; of a task with more steps, only a part of the tree is printed at the end."""
 ENDING_SIGNALS = (signal.SIGTERM, signal.SIGHUP)
 
 

@@ -95,7 +95,7 @@ def painted(line: str) -> str:
 
 
 def print_lines(lines: Iterable[str]) -> None:
-    """Print lines: wrapped and coloured on a terminal, as they are elsewhere."""
+    """Print lines: wrapped and coloured on a terminal, unchanged elsewhere."""
     if sys.stdout.isatty():
         width, colours = terminal_size(sys.stdout)[0], has_colours(sys.stdout)
         lines = [row for line in lines for row in wrap(line, width)]
@@ -181,7 +181,7 @@ class TerminalEcho:
         self._before: list[Any] | None = None
 
     def turn_off(self) -> None:
-        """Turn the echo off where stdin is a terminal; again after the shell has had the terminal."""
+        """Turn the echo off where stdin is a terminal; also to be called when a suspended process continues."""
         if sys.stdin is None or not sys.stdin.isatty():
             return
         self._before = self._before or termios.tcgetattr(sys.stdin)

@@ -24,7 +24,7 @@ from workflows.task import TaskStatus
 MANY_TURNS = 12
 """In a longer task, a turn has a heading only for a fact such as a rejection; the ids of its steps name the turn."""
 _OF_CALL = re.compile(rf"step '{OF_TURN.pattern}': ")
-"""Names a call that was never made, so that its id tells a reader nothing."""
+"""The call's id in the reason of a rejection; it is left out, since no line shows a call that was never made."""
 FOLLOWS = {
     "replan": "the same call would fail again -> a new plan, no retry",
     "end": "the same call would fail again: no retry",
@@ -41,7 +41,7 @@ FOUND = {
     "reconcile": "it was applied: its result was found, nothing was repeated",
     "escalate": "it was not applied, but neither a retry nor a new plan can help -> a person",
 }
-"""What followed where Replan first found out whether the call was applied."""
+"""Like FOLLOWS, for a call with an unknown outcome, after Replan found out whether it was applied."""
 TO_A_PERSON = {
     Applied.APPLIED: "it was applied, so it is not repeated -> a person",
     Applied.UNKNOWN: "nobody knows whether it was applied -> a person, no second call",
@@ -52,7 +52,7 @@ WIDTH = 80
 MAX_REASON = 400
 """Cells of a reason; `explain` and `--json` have the rest."""
 USUAL_NAMES, MIN_NAMES = 52, 12
-"""Cells for id, kind and title: as many as fit WIDTH, and what is left of them on a narrow terminal."""
+"""Cells for id, kind and title: the number in a row of WIDTH cells, and the least number on a narrow terminal."""
 TAIL = 21
 """Cells for attempts and time."""
 MAX_ID, MAX_KIND = 14, 20
@@ -80,7 +80,7 @@ TASK_COLOURS = {
     TaskStatus.WAITING: "yellow",
     TaskStatus.CANCELLED: "yellow",
 }
-"""All others are red."""
+"""A status that is not listed here is red."""
 
 
 @dataclass(frozen=True)
@@ -254,7 +254,7 @@ def notes_above(outcome: Outcome, revision: Revision | None) -> Iterator[tuple[C
 
 
 def _turn(outcome: Outcome, revision: Revision) -> int:
-    """The turn that proposed a plan: the number of the plan, plus the turns before that proposed none."""
+    """The number of the turn that proposed a plan: the plan's number plus the earlier turns without a plan."""
     number = turn_number(outcome, revision)
     if number is not None:
         return number
@@ -329,7 +329,7 @@ def _time(step: OutcomeStep, live: LiveState | None) -> str:
 
 
 def _earlier_fault(attempt: Attempt, live: LiveState) -> list[str]:
-    """Why the attempt before failed, and when this one begins."""
+    """The code of the last failed attempt before `attempt` and, while `attempt` waits, the time until it begins."""
     if attempt.code is None:
         return []
     wait = (attempt.due - live.at).total_seconds() if attempt.due else 0
@@ -418,7 +418,7 @@ def _retry_count(outcome: Outcome) -> list[str]:
 
 
 def _became(step: OutcomeStep | None, fault: FaultRecord | None = None) -> StepStatus | None:
-    """The status that a retry led to; FAILED where the fallback took over, whatever it did."""
+    """The status of the step after a retry; FAILED for a retry of a kind whose fallback took over later."""
     if step is None:
         return None
     by_own = not step.is_fallback or (fault is not None and fault.source == step.kind)

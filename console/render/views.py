@@ -25,7 +25,7 @@ SCHEMA = 1
 
 
 class StderrView(View):
-    """Prints on stderr who does not answer; for a command that prints one document on stdout at the end."""
+    """Warns on stderr when a worker or the server does not answer; for a command whose stdout is one document."""
 
     def __init__(self, common: Common) -> None:
         self._common = common

@@ -13,7 +13,7 @@ from replan.testing.script import ModelCall, ModelError, ModelReply, ReceivedReq
 
 FIELDS = {"model", "max_tokens", "messages", "system", "tools", "tool_choice"}
 CHOICES: tuple[Json, ...] = ({"type": "auto"}, {"type": "none"})
-"""The newest models reject a request that forces a call."""
+"""The accepted values of `tool_choice`: the newest models reject a request that forces a call."""
 BLOCKS = {
     "thinking": {"type", "thinking", "signature"},
     "text": {"type", "text", "cache_control"},

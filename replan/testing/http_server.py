@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 
 SILENCE = None
-"""The answer of a server that reads the request and never answers."""
+"""In the place of an answer: the server reads the request and sends nothing."""
 
 
 def reply(status: int, body: bytes = b"", **headers: str) -> bytes:

@@ -37,7 +37,7 @@ class ModelApi(ABC):
     bodies: list[Json] = field(default_factory=list)
     """The JSON of every request, valid or not."""
     times: list[float] = field(default_factory=list)
-    """When each arrived, by the monotonic clock."""
+    """When each request arrived, in seconds of the monotonic clock."""
     violations: list[str] = field(default_factory=list)
     """Every rule that a request broke, and every mistake of the script."""
     aborted: int = 0

@@ -26,7 +26,7 @@ START_SECONDS = 60
 USER, PASSWORD = "replan", "sk-secret"
 """For tests. The password must never appear anywhere."""
 FAST = ("-c", "fsync=off", "-c", "synchronous_commit=off", "-c", "full_page_writes=off", "-c", "autovacuum=off")
-"""Faster, and as safe if processes die; data may be lost if the machine does."""
+"""Options for speed: no data is lost if a process dies, but data may be lost if the machine crashes."""
 
 
 class PostgresFailed(RuntimeError):

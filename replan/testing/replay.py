@@ -26,7 +26,7 @@ from workflows.plan import PRUNED_ENCODING
 
 
 async def replay(*files: Path, workflow: type = AgentWorkflow) -> Mapping[Path, Exception]:
-    """Replay histories as `starter.py export` writes them; those that fail, each with its error, empty if all is well.
+    """Replay histories that `starter.py export` wrote; return the error of each history that fails, by file.
 
     Raises:
         OSError: a file cannot be read.
@@ -52,7 +52,7 @@ def replayer(workflow: type = AgentWorkflow) -> Replayer:
 
 
 class _NoStore(StorageDriver):
-    """Returns for each payload what stands for one that `prune` deleted."""
+    """A store without payloads: returns for each payload the placeholder of a payload that `prune` deleted."""
 
     def name(self) -> str:
         return "replan-store"  # the name in the histories' references

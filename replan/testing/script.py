@@ -19,13 +19,13 @@ class ReceivedRequest:
     may_call: bool
     """Whether the model may call one of them in this turn."""
     turns: tuple[Turn, ...]
-    """The first and the last are the user's."""
+    """The first and the last turn are user turns."""
     body: dict[str, Any]
     """The JSON as it was sent."""
 
     @property
     def turn(self) -> int:
-        """How many turns the model took before this one."""
+        """How many turns of the model are in the request."""
         return sum(isinstance(turn, AssistantTurn) for turn in self.turns)
 
     @property
@@ -67,7 +67,7 @@ class ModelCall:
 
     name: str
     args: Mapping[str, Any] | str
-    """An object; or text, where OpenAI's protocol carries text, to write broken JSON."""
+    """The arguments as an object; or as text, only in OpenAI's protocol, so that it can be broken JSON."""
 
 
 @dataclass(frozen=True)
@@ -77,10 +77,10 @@ class ModelReply:
     calls: tuple[ModelCall, ...] = ()
     text: str = ""
     stop: str | None = None
-    """The stop reason in the provider's own word; None for the one that fits."""
+    """The provider's stop reason; None chooses the reason that fits the reply."""
     refusal: str | None = None
     thinking: str = ""
-    """Anthropic only."""
+    """The text of the model's thinking; only Anthropic's API carries it."""
     headers: Mapping[str, str] = field(default_factory=dict)
 
 

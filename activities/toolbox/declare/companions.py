@@ -1,7 +1,7 @@
 """The other tools that a tool names: `observe`, `reconcile`, `undo` and `fallback`.
 
-All but `fallback` may say where the other's arguments come from, as paths over the call: `args.day`, `result.id`,
-`key`. Arguments without a path are taken from `args` by name.
+For `observe`, `reconcile` and `undo`, paths say where the arguments of the other tool come from: `args.day`,
+`result.id`, `key`. An argument without a path is taken from `args` by its name. `fallback` gets the same `args`.
 """
 
 import inspect
@@ -74,7 +74,7 @@ def _reconcile_mistakes(
 
 
 def _difference(found: Any, result: Any) -> str | None:
-    """Why a value of the type `found` is no `result`, as the middle of a sentence."""
+    """Why the type `found` cannot stand for the type `result`, as the middle of a sentence; None if it can."""
     if found == result or None in (found, result):  # a tool without a result has a mistake of its own
         return None
     if not (is_model(found) and is_model(result)):

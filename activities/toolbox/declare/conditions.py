@@ -126,7 +126,7 @@ def violation(kind: str, condition: Condition, values: Mapping[str, Any]) -> str
 
 
 def condition_value(dump: Callable[..., Any]) -> Any:
-    """The value that pydantic's `dump` writes, for a condition: JSON by field names, but decimals stay numbers."""
+    """Convert a value for a condition by pydantic's `dump`: JSON with field names, but a Decimal stays a Decimal."""
     # As texts, 24.5 and 24.50 would differ.
     return _exact(dump(mode="json", by_alias=False, warnings=False), dump(by_alias=False, warnings=False))
 
@@ -213,7 +213,7 @@ _FUNCTIONS = {**TYPED_FUNCTIONS, _TRUTH: TRUTH}
 
 
 class _Truths(ast.NodeTransformer):
-    """Wraps each name that stands where a truth value must into `truth(name)`."""
+    """Replaces each name that is an operand of `and` or `or`, or is the whole condition, by `truth(name)`."""
 
     def visit_BoolOp(self, node: ast.BoolOp) -> ast.AST:
         node.values = [self._truth(value) for value in node.values]
@@ -286,7 +286,7 @@ def _found(values: Mapping[str, Any], dotted: str) -> Any:
 
 
 def plain(value: Any) -> Value:
-    """JSON with decimals as its numbers; a float becomes the number that it is written as."""
+    """Convert every number in a JSON value to Decimal; a float by its text, so 0.1 becomes Decimal("0.1")."""
     match value:
         case None | bool():
             return value

@@ -1,4 +1,4 @@
-"""Whether a value of a type has a field such as `result.free.0`, and of which type; for the paths in declarations."""
+"""Finds the type of a field such as `result.free.0` in a JSON schema, to check the paths in declarations of tools."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -54,7 +54,7 @@ class Fields:
 
 
 def _at(whole: Schema, dotted: str) -> list[Schema]:
-    """The schemas that a value may have; an empty one allows anything."""
+    """The schemas of the value at the path `dotted`, one per member of a union; an empty schema allows anything."""
     parts = dotted.split(".")
     places = _members(whole, whole)
     for number, part in enumerate(parts[1:], start=1):
@@ -66,7 +66,7 @@ def _at(whole: Schema, dotted: str) -> list[Schema]:
 
 
 def _members(schema: Schema, whole: Schema) -> list[Schema]:
-    """What a union consists of, references followed."""
+    """The member schemas of a union, or the schema itself; each `$ref` is replaced by its definition."""
     if "$ref" in schema:
         return _members(whole["$defs"][schema["$ref"].rpartition("/")[2]], whole)
     union = schema.get("anyOf") or schema.get("oneOf")
@@ -102,7 +102,7 @@ def _instead(where: str, part: str, places: Sequence[Schema]) -> str:
 
 
 def _type(places: Sequence[Schema]) -> Type | None:
-    """The common type of these schemas, null apart; None if there is none."""
+    """The only type of these schemas, ignoring null beside another type; None if unknown or several."""
     types = {_TYPES.get(place.get("type", "")) for place in places}
     types = types - {Type.NONE} or types
     return types.pop() if len(types) == 1 else None

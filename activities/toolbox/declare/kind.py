@@ -187,7 +187,7 @@ def _datasource_mistakes(tool: Tool[..., Any], hints: Mapping[str, Any]) -> Iter
 
 
 def _tokens_mistakes(tool: Tool[..., Any], hints: Mapping[str, Any]) -> Iterator[str]:
-    """Mistakes of the tokens: without a limit the workflow could reserve nothing before the call."""
+    """Mistakes in `tokens` and `tokens_overhead`; the workflow reserves `tokens` before each call of a model tool."""
     name, tokens, overhead = tool.__name__, tool.options.tokens, tool.options.tokens_overhead
     if not isinstance(tokens, int):
         return

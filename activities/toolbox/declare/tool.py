@@ -65,7 +65,7 @@ class ToolOptions:
     reconcile: Other = None
     """The read tool that finds out whether a call with an unknown outcome was applied."""
     settle: Annotated[float | None, _SETTLE] = None
-    """How long after the last attempt a "not found" of `reconcile` is trusted, in seconds."""
+    """Seconds to wait after the last attempt before a "not found" of `reconcile` is trusted."""
     undo: Other = None
     """The tool that undoes the effect."""
     fallback: "Tool[..., Any] | None" = None
@@ -79,11 +79,11 @@ class ToolOptions:
     datasource: AsyncEngine | None = None
     """The database of its `Transaction`; None for the worker's store."""
     untrusted: Annotated[bool, _BOOL] = False
-    """Whether its results are untrusted content: later plans get no new kinds of effects."""
+    """Whether results are untrusted content: later plans may use only effects that earlier plans or the user named."""
     tokens: Annotated[int, _COUNT] = 0
     """Tokens of a model that one call may use."""
     tokens_overhead: Annotated[int | None, _COUNT] = None
-    """Those of them that are not for reading the arguments; None where the model reads more than the arguments."""
+    """Tokens of `tokens` for everything except the arguments; None if the model also reads other content."""
     enforces_timeout: Annotated[bool, _BOOL] = False
     """Whether a plain `def`, which nothing can stop, ends by itself before its `timeout`."""
 

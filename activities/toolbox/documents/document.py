@@ -71,7 +71,7 @@ def paged(text: str) -> Iterator[Page]:
 
 CHILD = Path(__file__).with_name("pdf_child.py")
 SECONDS = 5
-"""CPU seconds until the last page is begun. The process ends after twice as many, or four times by the clock."""
+"""CPU seconds after which no new page is begun; the process ends at 2 times as many, or 4 times by the clock."""
 MEGABYTES = 512  # memory limit of the process
 NO_PYPDF = 3  # the exit code of the process where pypdf is not installed
 _SLOW = "it takes too long to read"

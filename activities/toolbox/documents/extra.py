@@ -10,7 +10,7 @@ NEEDED_FOR: Mapping[str, str] = {
     "pypdf": "read PDF (search, read_document)",
     "sumy": "pick key sentences (summarise and key_sentences)",
 }
-"""Package to what a worker cannot do without it."""
+"""For each package, what a worker without this package cannot do."""
 INSTALL = "run `pip install 'replan[documents]'`, in a checkout `pip install --editable '.[documents]'`"
 
 

@@ -59,9 +59,9 @@ class HttpReply(BaseModel):
 
     status: int
     headers: dict[str, str]
-    """Those that later steps may need, by their names in small letters."""
+    """The headers of `RETURNED` that the service sent, by lower-case name."""
     body: JsonValue
-    """JSON where the answer is some, else its text; null when it is empty."""
+    """The parsed JSON if the answer is JSON that is small enough, else its text; None if the body is empty."""
     cut: str = ""
     """Why `body` is not the whole answer; empty when it is."""
 

@@ -36,7 +36,7 @@ def checked(url: httpx2.URL) -> httpx2.URL:
     elif url.userinfo:
         reason = "The address has something before an @: give it without a user's name and password."
     elif url.port is not None and not 0 < url.port < 65536:
-        reason = "The port of the address is none: leave it out, or give one from 1 to 65535."
+        reason = "The port of the address is invalid: leave it out, or give one from 1 to 65535."
     elif len(str(url)) > MAX_URL:
         reason = f"The address has more than {MAX_URL} characters: use a shorter one."
     else:
@@ -290,7 +290,7 @@ class _CheckedNetwork(httpcore2.AsyncNetworkBackend):
             raise unsent(_unknown(host, error)) from None
         if not all(self._reach.allows(host, address) for address in addresses):
             reason = (
-                f"{_name(host)} is not on the public internet, and besides that this worker reaches only what its "
+                f"{_name(host)} is not on the public internet; outside of it, this worker reaches only what "
                 "--allow-host names: use a public address."
             )
             raise unsent(Refused(reason, code="invalid_input"))

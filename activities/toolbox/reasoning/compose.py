@@ -28,7 +28,7 @@ class Composition(BaseModel):
 
     text: str
     method: Literal["model", "list"]
-    """Written by a model, or the results one below the other."""
+    """`model`: a model wrote the text; `list`: the results are listed one below the other."""
 
 
 @tool.read

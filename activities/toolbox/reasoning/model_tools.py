@@ -50,7 +50,7 @@ MAX_SAID = 500  # characters that the planner sees of words that a model wrote i
 
 
 def limit(max_output: int) -> int:
-    """Tokens of one request at the most."""
+    """The maximum tokens of one request: the input, the instructions and `max_output`."""
     return MAX_ASKED // BYTES_PER_TOKEN + AROUND + max_output
 
 
@@ -164,7 +164,7 @@ class SummaryWithMethod(extractive.Summary):
     """A summary, and how it was made."""
 
     method: Literal["model", "key_sentences"]
-    """By a model in its own words, or the most telling sentences word for word."""
+    """`model`: a model wrote the summary; `key_sentences`: the most telling sentences were copied."""
 
 
 @tool.read
