@@ -33,7 +33,7 @@ class EffectState(StrEnum):
     APPLIED = "happened"
     UNKNOWN = "may_have_happened"
     RUNNING = "running"
-    """It has not ended, and may change the world."""
+    """The call has not ended, and may still change the world."""
     UNDONE = "undone"
 
 
@@ -44,7 +44,7 @@ class Reconciliation:
     reads: tuple[Call, ...]
     timers: tuple[Timer, ...]
     verdict: Verdict | None
-    """None while it is not known."""
+    """None while the reconciliation has no verdict."""
 
 
 _OF_VERDICT: Mapping[Verdict | None, EffectState] = {
@@ -135,7 +135,7 @@ def next_call(story: Story, call: Call) -> Call | None:
 
 
 def _not_applied(story: Story) -> list[str]:
-    """The steps of which a rollback of their closed task found that they had not been applied."""
+    """The steps that were not applied, as the reconciliation during a rollback found."""
     reads = dict[str, tuple[Call, ...]]()
     for call in story.history.calls:
         if call.is_reconcile and not story.history.of_step(call.owner):
@@ -239,7 +239,7 @@ def _add(task: Story, story: Story, found: dict[str, TaskEffect]) -> None:
 
 
 def _update(found: dict[str, TaskEffect], key: str, change: Mapping[str, Any]) -> None:
-    """Change the effect of a step, which may be that of a fallback."""
+    """Apply `change` to the effect of a step, also where a fallback applied the effect."""
     for one in list(found.values()):
         if one.key.partition(":")[0] == key and one.undoes is None:
             found[one.key] = one.model_copy(update=change)
@@ -345,7 +345,7 @@ def _unprotected(story: Story) -> list[Call]:
 
 
 async def with_reset_point(client: Client, failing: FailingTask) -> FailingTask:
-    """The same with the newest step that `reset` may go back to, for which the whole run is read."""
+    """`failing` with the newest step that `reset` may go back to; the whole run is read to find this step."""
     if failing.task_id != failing.workflow_id:  # a rollback is started again instead of reset
         return failing
     run_id = (await client.get_workflow_handle(failing.workflow_id).describe()).run_id

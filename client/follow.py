@@ -190,7 +190,7 @@ class Silent(StrEnum):
 
 
 class View:
-    """Shows nothing."""
+    """The methods that a follower calls to show a task; in this base class they show nothing."""
 
     def __enter__(self) -> Self:
         """Begin to show."""
@@ -232,7 +232,7 @@ class Follower:
         self._is_attended = is_attended
         self._silent: Silent | None = None
         self._failing: FailingTask | None = None
-        """What was last passed to the view."""
+        """The failure that was last passed to the view; None while the workflow task does not fail."""
         self._failing_since: float | None = None
         self._sure_since: float | None = None
         self._heard = time.monotonic()

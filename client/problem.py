@@ -8,7 +8,7 @@ class ProblemKind(StrEnum):
 
     BAD_REQUEST = "bad_request"
     FAILED = "failed"
-    """It was understood, and could not be done."""
+    """The request was understood, but could not be carried out."""
     NEEDS_PERSON = "needs_person"
     UNREACHABLE = "unreachable"
 

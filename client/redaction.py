@@ -118,14 +118,14 @@ FOREIGN = frozenset({"args", "result", "observed", "value"})
 
 
 class Values(Placeholders):
-    """Redacts values by the model that they should be of; one that is of none is foreign as a whole."""
+    """Redacts each value by the model that it belongs to; a value without a model is redacted as foreign data."""
 
     def __init__(self) -> None:
         super().__init__()
         self._digests = dict[str, str]()
 
     def of(self, value: JsonValue, shape: Sequence[type[BaseModel]]) -> JsonValue:
-        """A value of the first of these models that takes it, or a list of such."""
+        """Redact a value, or each value of a list, by the first of these models that accepts it."""
         if isinstance(value, list) and shape:
             return [self.of(one, shape) for one in value]
         for model in shape:
@@ -294,7 +294,7 @@ class Redaction:
                 setattr(message, field.name, self.text(value))
 
     def _details(self, info: ApplicationFailureInfo) -> None:
-        """A fault, those of the attempts before it, or an Outcome; a stranger's details have no model."""
+        """Redact the details of a failure: a fault with those of earlier attempts, an Outcome, or foreign data."""
         shape: Shape = (Fault,) if info.type in set(Quadrant) else (Outcome,) if info.type in set(TaskStatus) else ()
         for payload in info.details.payloads:
             self._message(payload, shape)

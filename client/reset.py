@@ -52,9 +52,9 @@ from workflows.record import StepRecord, StepStatus
 
 MAX_NAMED = 5
 MAX_TRIES = 5
-"""How often a closed task is set back to its end to be sent a signal, before it ends again."""
+"""How often a closed task is reset to just before its end, if it ends again before the signal reaches it."""
 MAX_SIGNAL = 1024 * 1024
-"""Bytes of results in that signal; the server takes 2 MB."""
+"""Bytes of the records in that signal, above which their results are left out; the server takes 2 MB."""
 SAID: Mapping[EffectState, str] = {
     EffectState.NONE: "has changed nothing",
     EffectState.APPLIED: "has changed the world",
@@ -77,7 +77,7 @@ class ResetResult(NamedTuple):
     point: Call
     """The call before which the new run begins."""
     asked: Call
-    """The call that was asked for; an earlier one is taken where the planner has to decide anew."""
+    """The call that the user named; `point` is an earlier call where the planner has to decide anew."""
     kept: Sequence[TaskEffect]
     undone: Sequence[TaskEffect]
     deleted_runs: Sequence[str]
@@ -85,10 +85,10 @@ class ResetResult(NamedTuple):
 
 
 class _Prepared(NamedTuple):
-    """What was done about the effects after the reset point."""
+    """Where the new run begins, and what happens to the effects after that point."""
 
     point: Call
-    """The reset point, and what the planner is told there."""
+    """The reset point; `told` are the effects that the planner is told of there."""
     told: Sequence[StepRecord] = ()
     kept: Sequence[TaskEffect] = ()
     undone: Sequence[TaskEffect] = ()
@@ -277,7 +277,7 @@ def _as_undone(one: TaskEffect, story: Story) -> StepRecord:
 
 
 def _request(there: EffectsAtReset) -> Call:
-    """The request for the plan in force: only there the planner can take into account what stands."""
+    """The request that led to the plan in force: after a reset to it, the planner can consider the applied effects."""
     if there.is_by_hand:
         one, id = (there.in_the_way or there.after)[-1], there.story.history.task_id
         reason = f"The plan of task {id!r} was written by hand, and its steps would be called with their old ids"
@@ -335,7 +335,7 @@ async def _tell(
             events = (await one.fetch_history()).events
             continue
         return run
-    reason = f"Task {seen.id!r} ended again each time before it could be told what stands"
+    reason = f"Task {seen.id!r} ended again each time before it could be told which effects stand"
     raise Problem("untold", reason, "stop its workers, reset it, and start them again", ProblemKind.FAILED)
 
 
@@ -350,7 +350,7 @@ def _last_task(events: Sequence[HistoryEvent], id: str) -> int:
 
 
 def _fitting(records: Sequence[StepRecord]) -> list[StepRecord]:
-    """The same without results, where they are too large for a message."""
+    """The records; without their results where all records together are too large for the signal."""
     size = sum(len(record.model_dump_json()) for record in records)
     return [record.slim(len(canonical(record.result)) if size > MAX_SIGNAL else 0) for record in records]
 
@@ -388,7 +388,7 @@ def _step(story: Story, to: str) -> Call:
 
 
 def _refuse_repeated(story: Story, step: Call, fate: Fate | None) -> None:
-    """Refuse what would be called again; with a fate only what is called before the planner is asked."""
+    """Refuse to repeat calls; with a `fate`, refuse only calls that run or come before the planner is asked."""
     repeated = [
         call
         for call in repeated_by_reset(story, step)
@@ -409,7 +409,7 @@ def _refuse_repeated(story: Story, step: Call, fate: Fate | None) -> None:
 
 
 def _refuse_late(story: Story) -> None:
-    """A deadline counts from the first start, so a task that is past it would only end again."""
+    """Refuse if the deadline has passed: it counts from the first start, so the new run would end at once."""
     task, start = story.history.task, story.history.started_at
     limit = task.limits.deadline if task else None
     if limit and start and start + timedelta(seconds=limit) <= datetime.now(UTC):

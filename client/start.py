@@ -40,7 +40,7 @@ class Options(BaseModel):
 
 @dataclass(frozen=True)
 class TaskOptions:
-    """What a new task is asked with; None where nothing is said."""
+    """The options of a new task; None for an option that was not given."""
 
     text: str | None = None
     plan: Path | None = None
@@ -64,7 +64,7 @@ class PlanFile(BaseModel):
     documents: str | None = None
     """The folder of documents; `--documents` takes precedence."""
     options: Options = Options()
-    """The command line takes precedence over each."""
+    """Options of the task; each is overridden by the command line."""
     schema_: Literal[1] = Field(default=1, alias="schema")
     dry_run: bool = False
     planner: str = ""

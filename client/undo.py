@@ -64,7 +64,7 @@ async def cancel(client: Client, handle: Handle, *, undo: bool = False) -> Faili
 
 
 class Rollback(NamedTuple):
-    """A workflow that undid a task, and what it came to."""
+    """A workflow that undid a task, and its Outcome."""
 
     handle: Handle
     outcome: Outcome
@@ -152,7 +152,7 @@ async def _state_of_newest_run(handle: Handle, queue: str) -> Progress:
 def over_all_runs(
     newest: Progress, story: Story, found: Sequence[TaskEffect], unread: Sequence[Place] = ()
 ) -> Progress:
-    """The state of the newest run with the effects that only earlier runs know of, and the places not looked at."""
+    """The state of the newest run, with effects that only earlier runs know of, and with what was not looked at."""
     own, records = effects.own_effects(story), {record.step.id: record for record in newest.records}
     undo = _not_looked_at(story, unread)
     for one in found:
@@ -165,7 +165,7 @@ def over_all_runs(
         if one.undoes is not None or (is_known and is_mine) or is_gone:
             continue
         if is_known:
-            reason = f"an earlier run did it as {one.kind}, too: see `{starter('effects', newest.task_id)}`"
+            reason = f"an earlier run also called {one.kind} for this step: see `{starter('effects', newest.task_id)}`"
             undo.append(UndoRecord(step_id=one.step, kind=one.kind, reason=reason))
         else:
             records[one.step] = record_of(one, call, outlived=effects.outlived(story, one.key))

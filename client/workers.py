@@ -70,7 +70,7 @@ async def _require_worker(handle: WorkflowHandle[Any, F], queue: str) -> None:
 
 
 def too_old(what_for: str) -> Problem:
-    """That the worker which answered does not know a question of this version."""
+    """The problem that the worker which answered is too old to know the question."""
     reason, remedy = f"The worker is too old {what_for}", "restart it on the version of this console"
     return Problem("old_worker", reason, remedy, ProblemKind.FAILED)
 

@@ -87,7 +87,7 @@ HARMLESS = frozenset(
 
 
 class FailingTask(BaseModel):
-    """That the workflow task of a running task fails, and has not succeeded since."""
+    """A running task whose workflow task fails, and has not succeeded since."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -97,7 +97,7 @@ class FailingTask(BaseModel):
     attempt: int
     """The attempt that is under way or due, as the server counts; 0 where it does not say."""
     since: datetime
-    """The first failure; for REPLAY, the question."""
+    """The time of the first failure; for REPLAY, of the query."""
     is_taken: bool = Field(default=True, exclude=True)
     """Whether a worker has the attempt that is under way."""
     failures: int = Field(default=0, exclude=True)
@@ -124,7 +124,7 @@ class FailingTask(BaseModel):
 
     @property
     def short(self) -> str:
-        """The same in short, without the task's id and the worker's message, for a line whose end may be cut."""
+        """A short form of `reason` for a line whose end may be cut: without the task's id and the worker's message."""
         return f"its workflow task fails{self._often}; {WHY[self.cause]}"
 
     @property
@@ -196,7 +196,7 @@ async def failing(client: Client, seen: WorkflowExecutionDescription) -> Failing
 async def of_streak(
     streak: Sequence[HistoryEvent], converter: DataConverter, id: str, queue: str, attempt: int
 ) -> FailingTask | None:
-    """What the failures of a workflow task since the last one that was completed tell, the newest first."""
+    """The cause of the failures in `streak`, newest first; None if all are timeouts and `attempt` is below `SURE`."""
     failed = [event for event in streak if event.HasField("workflow_task_failed_event_attributes")]
     if not failed and (not streak or attempt < SURE):  # a worker that was killed once is no news
         return None
@@ -234,7 +234,7 @@ def ends_streak(event: HistoryEvent) -> bool:
 
 
 def unanswered(seen: WorkflowExecutionDescription, message: str) -> FailingTask:
-    """A workflow whose worker could not say how it stands: it answered the question with an error."""
+    """The failure of a workflow whose worker answered the query for its state with an error."""
     return FailingTask(
         cause=Cause.REPLAY,
         message=cut(one_line(message), MAX_MESSAGE),

@@ -29,7 +29,8 @@ MAX_FRUITLESS = 2
 """Replans in a row that may complete no step."""
 MAX_KEPT = 50
 CONTINUE = "continue-as-new"
-"""Start of a patch id; the turn where a run saw the server's suggestion follows. No version marker: never remove it."""
+"""Prefix of a patch id, before the number of a turn. The marker keeps in history that the run saw the server suggest
+to continue as new. It does not mark a version of the code: never remove it."""
 OUTCOME_MEMO = "outcome"
 """The memo with the Outcome of a cancelled task, because a Canceled close has no details."""
 
@@ -96,7 +97,7 @@ class AgentWorkflow:
         return ending.status is TaskStatus.ESCALATED and self._progress.task.on_escalation == "undo"
 
     async def _roll_back(self, ending: Ending) -> Ending:
-        """Undo the effects, even if the task is cancelled meanwhile; the ending with what became of them."""
+        """Undo the effects, even if the task is cancelled meanwhile; the returned ending says what was undone."""
         progress = self._progress
         undoing = asyncio.create_task(self._undo())
         while not undoing.done():
@@ -112,7 +113,7 @@ class AgentWorkflow:
         return ending.model_copy(update={"reason": " ".join([ending.reason, *results])})
 
     async def _work(self) -> Ending | None:
-        """Run the loop; None where the history is long, so that the task continues as new."""
+        """Run the loop until the task ends; return None where the task must continue as new, as its history is long."""
         progress = self._progress
         try:
             await self._read_catalogue()

@@ -19,7 +19,7 @@ TYPES: Mapping[str, str] = {
     **dict.fromkeys((key.name for key in (STATUS, STRATEGY, PLANNER, TENANT, LAST_FAULT)), "Keyword"),
     REPLANS.name: "Int",
 }
-"""Name and type of each, to register them in a namespace."""
+"""The name and type with which each search attribute is registered in a namespace."""
 
 
 Values = tuple[tuple[SearchAttributeKey[Any], Any], ...]

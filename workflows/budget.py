@@ -67,7 +67,7 @@ class Budget(BaseModel):
         return routing.attempts(spec, routing.RETRIES_PER_KIND - self.retries.get(spec.kind, 0), used)
 
     def is_open(self, spec: ToolSpec, used: int = 0) -> bool:
-        """Whether waiting ends: an attempt can be reserved now, or no running activity can give one back."""
+        """Whether waiting is over: an attempt can be reserved, or no running activity can give an attempt back."""
         calls = self.free > 0 or self.reserved == 0
         return calls and (self._unpromised(spec, used) > 0 or not self.promised.get(spec.kind))
 
@@ -92,7 +92,7 @@ class Budget(BaseModel):
         self.held_usd = _money(self.held_usd + usd)
 
     def pay(self, calls: int, tokens: int, usd: float | None) -> None:
-        """Count what `calls` of models used; once a price is unknown (None), so is the sum."""
+        """Add what `calls` model calls used; after a call with an unknown price (`usd` is None) the sum is unknown."""
         spent = self.spent
         spent.model_calls += calls
         spent.tokens += tokens

@@ -76,9 +76,9 @@ class Price(BaseModel, frozen=True):
     cache_read: float
     cache_write: float
     long_from: int | None = None
-    """Tokens of a request above which all of it costs more."""
+    """Input tokens above which the whole request costs more; None where the price does not change."""
     long_input: float = 1.0
-    """The factor for input, cache reads and cache writes then."""
+    """The factor on the prices of input, cache reads and cache writes above `long_from`."""
     long_output: float = 1.0
 
 

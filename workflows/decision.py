@@ -24,7 +24,7 @@ class Remaining(BaseModel, frozen=True):
     deadline: float = routing.STEP_DEADLINE.total_seconds()
     down: tuple[str, ...] = ()
     reconcile: bool = True
-    """Whether the outcome of the call was not reconciled yet."""
+    """Whether the outcome of the call may still be reconciled; False after a reconciliation."""
 
 
 class Wait(BaseModel, frozen=True):

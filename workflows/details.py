@@ -40,7 +40,7 @@ NEXT_TURN = "the same call would fail again, so the model's next turn and no ret
 MAX_REJECTIONS = 3
 """Rejected proposals that are shown, the newest."""
 MANY = 30
-"""With more steps not all fit, so those of the plan in force come first."""
+"""Number of steps above which not all lines fit; then the steps of the plan in force come first."""
 
 _SPECIAL = re.compile(r"([\\`*_{}\[\]()#+!|~<>&$-])")
 
@@ -96,7 +96,7 @@ def _headline(progress: Progress) -> str:
 
 
 def _of(spent: float, limit: float | None) -> str:
-    """`7 of 25`, `48,120`, `0.31 of 2.00`."""
+    """What was spent, with its limit if there is one: `7 of 25`, `0.31 of 2.00`, `48,120`."""
     form = ",.2f" if isinstance(spent, float) else ","
     return f"{spent:{form}}" if limit is None else f"{spent:{form}} of {limit:{form}}"
 

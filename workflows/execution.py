@@ -116,7 +116,7 @@ class Execution:
             fault, finding = self._check_repeat(record) or await self._attempt(record), None
 
     def _after_finding(self, record: StepRecord, fault: Fault, finding: Finding) -> Fault | None:
-        """The fault with what was found out about its effect; None where it was applied: the step is completed."""
+        """The fault, updated by the finding; None where the effect was applied, so that the step is completed."""
         match finding.verdict:
             case Verdict.APPLIED:
                 known = fault.model_copy(update={"applied": Applied.APPLIED})
@@ -220,7 +220,7 @@ class Execution:
         return ids.idempotency_key(record.call_id, self._progress.origin)
 
     def _with_earlier_outcome(self, record: StepRecord, fault: Fault) -> Fault:
-        """The fault; its outcome is unknown where that of an earlier execution of the step is."""
+        """The fault, with an unknown outcome where an earlier execution of the step may have been applied."""
         # A rejection may be caused by the earlier execution ("already paid"); a transient fault says nothing about it.
         spec = self._spec(record)
         ambiguous = SAFE if fault.quadrant.is_transient else REFUSAL_MAY_FOLLOW_SUCCESS

@@ -33,7 +33,7 @@ class Quadrant(StrEnum):
     TRANSIENT_INFRASTRUCTURAL = "transient_infrastructural"
     """The called system cannot be reached for now: the activity's RetryPolicy retries."""
     TRANSIENT_SEMANTIC = "transient_semantic"
-    """The called system asks to come back later: the same, after its Retry-After."""
+    """The called system asks to call again later: the activity's RetryPolicy retries after its Retry-After."""
     PERSISTENT_INFRASTRUCTURAL = "persistent_infrastructural"
     """The deployment is broken: a person, no retry."""
     PERSISTENT_SEMANTIC = "persistent_semantic"
@@ -107,7 +107,7 @@ DEFERRED = frozenset({Code.WORKER_SHUTDOWN, Code.CIRCUIT_OPEN, Code.STORE_UNAVAI
 SILENT = (TimeoutType.HEARTBEAT, TimeoutType.START_TO_CLOSE)
 """Timeouts which mean that the worker went silent: a live boundary reports its own timeout before."""
 UNCOUNTED = DEFERRED | {Code.MISSING_TOOL}
-"""Attempts that ended with one of these do not count, because the tool was not called or did not end."""
+"""Codes of attempts that do not count, because the tool was not called or did not end."""
 
 
 class Applied(StrEnum):

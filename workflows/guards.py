@@ -21,16 +21,16 @@ class FailedCall(BaseModel):
     looked: str | None = None
     """Digest of the observation (a read and its arguments) that shows whether the state changed."""
     seen: str | None = None
-    """Digest of what that observation returned at the fault."""
+    """Digest of the state at the fault, with which later results of that observation are compared."""
 
 
 class RepeatGuard(BaseModel):
     """Rejects a repeat of a call that failed with a persistent fault, as long as the state has not changed."""
 
     failed: dict[str, FailedCall] = Field(default_factory=dict)
-    """By digest of kind and resolved arguments."""
+    """The failed calls, by the digest of their kind and resolved arguments."""
     seen: dict[str, str] = Field(default_factory=dict)
-    """By observation, the digest of its last result."""
+    """The digest of the last result of each observation, by the digest of the observation."""
 
     def remember(self, kind: str, args: Mapping[str, JsonValue], effects: int) -> None:
         """Record a persistent failure of this call, after `effects` effects of the task."""
@@ -75,9 +75,9 @@ class LastCall(BaseModel):
     revision: int
     shown: str
     changes: int
-    """Effects that the task had applied then."""
+    """How many effects the task had applied after this call."""
     count: int = 1
-    """How many in a row had the same result."""
+    """How many of the identical calls, in consecutive turns, had the same result."""
 
 
 class LoopGuard(BaseModel):
@@ -87,7 +87,7 @@ class LoopGuard(BaseModel):
     """
 
     calls: dict[str, LastCall] = Field(default_factory=dict)
-    """By digest of kind and resolved arguments."""
+    """The last calls, by the digest of their kind and resolved arguments."""
 
     def note(
         self,

@@ -29,7 +29,7 @@ class Undoes(BaseModel, frozen=True):
 
 
 class CallHeader(Sparse, frozen=True, serialize_by_alias=True, validate_by_name=True):
-    """What the boundary must know beside the arguments."""
+    """What the boundary must know of a call besides its arguments."""
 
     key: str
     """The idempotency key: `first_execution_run_id`/step id, the same over retry, crash, replay and reset."""
@@ -46,7 +46,7 @@ class CallHeader(Sparse, frozen=True, serialize_by_alias=True, validate_by_name=
     """Whether a run of the task was made by a reset, so that an earlier run may have made the call."""
     undoes: Undoes | None = None
     task: str | None = None
-    """The task whose effect it is; None for the workflow itself."""
+    """In an UndoWorkflow, the id of the task that it undoes; None where the calling workflow is the task."""
 
 
 def made_by_reset() -> bool:

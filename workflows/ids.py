@@ -23,7 +23,7 @@ def of_request(turn: int, *, is_compaction: bool = False) -> str:
 
 
 def of_call(step: str, fallback: str | None = None) -> str:
-    """The activity id of a step's call; a call of a `fallback` kind is another one than the step's own."""
+    """The activity id of a step's call; a call of a `fallback` kind has another id than a call of the step's kind."""
     return f"{step}:{fallback}" if fallback else step
 
 

@@ -55,7 +55,7 @@ class WorkerCard(BaseModel, frozen=True):
     """By name of the variable, whether its environment has the key."""
     clock: datetime
     server_clock: datetime
-    """The server's clock, a moment before."""
+    """The server's time, shortly before `clock` was read."""
 
 
 class EffectCard(BaseModel, frozen=True):
@@ -74,7 +74,7 @@ class CallCard(BaseModel, frozen=True):
     """A tool call of a model."""
 
     id: str
-    """The provider's."""
+    """The id that the provider gave to the call."""
     name: str
     args: dict[str, JsonValue]
 
@@ -93,7 +93,7 @@ class TurnCard(BaseModel, frozen=True):
     turn: int
     branch: int = 0
     task: str
-    """The first run of the task of the turn: a task may continue another one's conversation."""
+    """The first run of the task that this turn belongs to; several tasks may share a conversation."""
     planner: str
     at: datetime
     results: tuple[ResultCard, ...] = ()
@@ -112,13 +112,13 @@ class Pruned(BaseModel, frozen=True):
 
     payloads: int
     size: int
-    """Bytes."""
+    """Bytes of the deleted payloads."""
     turns: int = 0
-    """Of conversations."""
+    """Number of deleted turns of conversations."""
     after: str | None = None
     """The last task that was looked at, if there are more."""
     kept: int = 0
-    """Tasks that are open, or that an open one needs."""
+    """Number of tasks that lose nothing, because they are open or an open task needs them."""
     ownerless: int = 0
     """Payloads and turns of unknown tasks, which are kept."""
 
@@ -163,7 +163,7 @@ class PayloadFindings(Findings):
 
 class ClaimsFindings(Findings):
     lacks: str | None = None
-    """Why the first missing one cannot be fetched; empty if all can, None from a worker that does not know."""
+    """Why the first missing payload cannot be fetched; empty if none is missing, None from a worker that is too old."""
 
 
 class PruneFindings(Findings):

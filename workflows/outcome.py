@@ -32,7 +32,7 @@ class OutcomeStep(BaseModel, frozen=True):
     result: JsonValue
     result_omitted: bool = False
     result_bytes: int = 0
-    """Its size, if it was left out."""
+    """Bytes of the result, if the result was left out; else 0."""
     fault: FaultRecord | None
 
 

@@ -130,7 +130,7 @@ class Proposed(_Recorded):
     lost: int = 0
     """Requests of earlier attempts whose replies were lost, so that their cost is unknown."""
     branch: int = 0
-    """The branch of the conversation with this turn; a new one where a reset task takes another course."""
+    """The branch of the conversation that this turn is on; a new branch where a reset task goes on differently."""
     context: int = 0
     """Tokens of the conversation with this turn; 0 where no model was asked."""
     compact: int = 0
@@ -147,10 +147,10 @@ class StepReturn(Sparse, frozen=True):
     replayed: bool = False
     """Whether the effect was applied before, and this is its recorded first result."""
     earlier: tuple[JsonValue, ...] = ()
-    """The faults of the attempts before it, as far as they are known."""
+    """The faults of earlier attempts of the same activity, as far as they are known."""
     model_calls: int = 0
     tokens: int = 0
-    """What models used for the step."""
+    """Tokens that models used for the step."""
     usd: float | None = None
 
 

@@ -38,7 +38,7 @@ class Folded(BaseModel):
     """What a long task keeps of its oldest steps, faults and plans."""
 
     ids: list[str] = Field(default_factory=list)
-    """Of steps that started, because no id may be used twice."""
+    """Ids of the dropped steps that had started, because no id may be used twice."""
     effects: int = 0
     faults: int = 0
     revisions: int = 0
@@ -79,7 +79,7 @@ class Progress(BaseModel):
     """In a rollback: the first run of the task that it undoes, with which the keys of the calls begin. Else None."""
     branch: int = 0
     told: int = 0
-    """The last plan whose outcome the planner was told."""
+    """The number of the last plan whose outcome the planner was told; 0 if there is none."""
     is_opened: bool = False
     context: int = 0
     compactions: list[Compaction] = Field(default_factory=list)

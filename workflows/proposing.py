@@ -23,7 +23,7 @@ MAX_COMPACTIONS = 2
 MAX_FAILOVERS = 50
 """Failed planners that a task keeps, the newest."""
 MAX_REJECTIONS_KEPT, MAX_REASONS, MAX_REASON = 20, 3, 300
-"""Rejected proposals of which a task knows, reasons of each, and characters of one."""
+"""How many rejected proposals a task keeps, how many reasons of each, and how many characters of each reason."""
 MAX_REJECTIONS = 2
 """How often a rejected proposal goes back to the planner before a person is asked."""
 
@@ -61,7 +61,7 @@ async def propose(progress: Progress, catalogue: Catalogue) -> Proposal:
 
 
 async def last_answer(progress: Progress, catalogue: Catalogue) -> JsonValue:
-    """What a model answers from what is there, when nothing may be called any more; None where it does not."""
+    """The model's answer from the results so far, when no tool may be called any more; None if there is no answer."""
     if not catalogue.converses or not progress.is_opened:
         return None
     try:

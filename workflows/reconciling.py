@@ -38,7 +38,7 @@ class Finding(NamedTuple):
     verdict: Verdict
     result: JsonValue = None
     because: str = ""
-    """Why it cannot be told, in a few words."""
+    """Why the outcome cannot be found out, in a few words; else empty."""
 
 
 async def reconcile(
@@ -122,7 +122,7 @@ def thread_may_run_on(progress: Progress, record: StepRecord, *faults: Fault) ->
 
 
 def left_thread_behind(progress: Progress, record: StepRecord) -> bool:
-    """Whether a thread of the call outlived its attempt, if only until its worker had shut down."""
+    """Whether a thread of the call outlived its attempt, even if the thread ended when its worker shut down."""
     return record.outlived or any(one.still_running for one in _faults(progress, record))
 
 

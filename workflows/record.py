@@ -40,9 +40,9 @@ class StepRecord(BaseModel, serialize_by_alias=True, validate_by_name=True):
     effect: Effect
     status: StepStatus = StepStatus.PENDING
     attempts: int = 0
-    """Of all its activity executions and kinds; those whose worker stopped or went silent do not count."""
+    """Attempts in all activity executions and with all kinds, without those whose worker stopped or went silent."""
     used: int = 0
-    """Those of them with the kind in use."""
+    """The part of `attempts` with the current kind."""
     losses: int = 0
     """Attempts whose workers went silent; `attempts` does not count them."""
     waits: int = 0
@@ -71,12 +71,12 @@ class StepRecord(BaseModel, serialize_by_alias=True, validate_by_name=True):
     outlived: bool = False
     """Whether a thread of it outlived its attempt in an earlier run of the task."""
     named: dict[str, JsonValue] = Field(default_factory=dict)
-    """By path, values that the companions of the kind (undo, reconcile, observe) use, of a call or result that is no
-    longer kept."""
+    """Values, by path, that the companions of the kind (undo, reconcile, observe) need from arguments or a result that
+    are not kept any more."""
 
     @property
     def call_id(self) -> str:
-        """The id with which its idempotency key ends; a fallback is another call than the step's own."""
+        """The activity id of the step's call, the end of its idempotency key; a call of a fallback kind has its own."""
         return ids.of_call(self.step.id, self.kind if self.is_fallback else None)
 
     @property
@@ -110,7 +110,7 @@ class StepRecord(BaseModel, serialize_by_alias=True, validate_by_name=True):
         return pick({"args": self.args, "result": self.result, "key": key}, path, "the call")
 
     def args_for(self, companion: Companion, key: str = "") -> dict[str, JsonValue]:
-        """The arguments of a companion's read; those that cannot be made are left out, for its own defaults."""
+        """The arguments for a companion; an argument without a value is left out, so that its default applies."""
         args = dict[str, JsonValue]()
         for name, path in companion.args.items():
             with suppress(Unresolved):
@@ -188,7 +188,7 @@ class Rejection(BaseModel, frozen=True):
 
     turn: int
     reasons: tuple[str, ...]
-    """The first few, each cut."""
+    """The first few reasons, each shortened."""
 
 
 class Compaction(BaseModel, frozen=True):
@@ -198,7 +198,7 @@ class Compaction(BaseModel, frozen=True):
     turns: int
     planner: str
     tokens: int
-    """Of the conversation before it."""
+    """Tokens of the conversation before the summary."""
 
 
 class Failover(PassedOver):

@@ -39,7 +39,7 @@ STEP_DEADLINE = timedelta(days=1)
 GRACE = timedelta(seconds=5)
 """What the start-to-close timeout adds, so that the boundary can report its own timeout."""
 LONGEST_OVERTIME, OVERTIME_TIMES = 60.0, 10
-"""After its timeout an effect in a thread is waited for ten timeouts more, but at most so many seconds."""
+"""An attempt whose effect runs in a thread waits for it after its timeout: ten timeouts more, at most 60 seconds."""
 EXIT_WITHIN = timedelta(seconds=12)
 """After a worker has cancelled its calls to shut down, its process ends within this time, even if threads run."""
 

@@ -31,7 +31,7 @@ class Situation(BaseModel, frozen=True, serialize_by_alias=True, validate_by_nam
     faults: tuple[FaultRecord, ...] = ()
     """The faults that led to replans, the newest last."""
     observations: tuple[Observation, ...] = ()
-    """What was observed after the last of them."""
+    """The states that were observed after the last of these faults."""
     rejected: tuple[str, ...] = ()
     down: tuple[str, ...] = ()
     withheld: tuple[str, ...] = ()

@@ -38,7 +38,7 @@ MAY_BE_BILLED = frozenset(
 LAST_OUTPUT = 2_000
 """Tokens kept back for the last answer of a task whose budget is used up, reasoning included."""
 BYTES_PER_TOKEN = 3
-"""Of JSON and text in Latin letters; models count three to four."""
+"""Estimate for JSON and text in Latin letters, where models count three to four bytes per token."""
 MILLION = 1_000_000
 
 MAX_LOST_REPLIES = "may_lose"
@@ -113,7 +113,7 @@ def settle_turn(progress: Progress, allowance: Allowance, used: Proposed | Fault
 
 
 def turn_limit_reached(progress: Progress, catalogue: Catalogue, new_bytes: int = 0) -> Literal["tokens", "usd"]:
-    """The limit for which a request could not be reserved."""
+    """The limit that was too low to reserve a request."""
     kept = _last_answer_cost(progress, catalogue, new_bytes)
     tokens, usd = _output_limits(progress, catalogue.price, _input_tokens(progress, catalogue, new_bytes), kept)
     return "tokens" if tokens <= usd else "usd"
@@ -163,7 +163,7 @@ def cancelled_fault(spec: ToolSpec) -> Fault:
 
 
 def is_open(progress: Progress, catalogue: Catalogue, spec: ToolSpec, used: int = 0) -> bool:
-    """Whether waiting ends: an attempt can be reserved now, or no running activity can give one back."""
+    """Whether waiting is over: an attempt can be reserved, or no running activity can give an attempt back."""
     fits = _affordable_attempts(progress, catalogue, spec) != 0
     return (fits or not progress.budget.held_tokens) and progress.budget.is_open(spec, used)
 
@@ -177,7 +177,7 @@ def should_wait_for_siblings(progress: Progress, catalogue: Catalogue, spec: Too
 def step_limit_reached(
     progress: Progress, catalogue: Catalogue, spec: ToolSpec
 ) -> Literal["tool_calls", "tokens", "usd"]:
-    """The limit for which a step could not be reserved."""
+    """The limit that was too low to reserve an attempt of a step."""
     if progress.budget.free <= 0:
         return "tool_calls"
     tokens, _ = _unreserved(progress, _last_answer_cost(progress, catalogue))
@@ -187,7 +187,7 @@ def step_limit_reached(
 def sufficient_limit(
     progress: Progress, catalogue: Catalogue, new_bytes: int, limit: Literal["tokens", "usd"]
 ) -> float:
-    """A limit with which the request that could not be reserved would fit, and another one like it."""
+    """A limit that is enough for the request that could not be reserved, and for a second request of that size."""
     asked, spent = _input_tokens(progress, catalogue, new_bytes), progress.budget.spent
     next_one = _request_cost(catalogue.price, asked, MAX_OUTPUT)
     kept = _last_answer_cost(progress, catalogue, new_bytes)
@@ -288,7 +288,7 @@ def _affordable_attempts(progress: Progress, catalogue: Catalogue, spec: ToolSpe
 
 
 def _accounted(faults: Iterable[Fault]) -> int:
-    """How many attempts used nothing, or an amount that is known."""
+    """How many of the attempts with these faults used no model, or used a known amount."""
     return sum(fault.attempt > 0 and (fault.model_use is not None or not _may_be_billed(fault)) for fault in faults)
 
 

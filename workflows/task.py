@@ -28,7 +28,7 @@ class Remains(BaseModel, frozen=True):
     records: tuple[StepRecord, ...] = ()
     """The steps of its last plan, if no answer followed."""
     faults: tuple[FaultRecord, ...] = ()
-    """Of these steps."""
+    """The faults of these steps."""
     is_tainted: bool = True
 
 
@@ -38,7 +38,7 @@ class Task(BaseModel, frozen=True):
     text: str = Field(min_length=1, max_length=16_000)
     plan: tuple[Step, ...] | None = None
     plan_only: bool = False
-    """Whether the task ends with that plan, so that no planner is asked unless a replan is allowed."""
+    """Whether the task ends when `plan` is completed; then a planner is asked only for a replan, if one is allowed."""
     documents: str | None = None
     strategy: Literal["plan", "react"] = "plan"
     limits: Limits = Limits()
@@ -50,7 +50,7 @@ class Task(BaseModel, frozen=True):
     continues: str | None = None
     """The first run of the task whose conversation this one continues."""
     remains: Remains | None = None
-    """What the planner was not told of that task's end."""
+    """What the planner was not told about the end of the task whose conversation is continued."""
 
     @property
     def named(self) -> frozenset[str]:
@@ -58,7 +58,7 @@ class Task(BaseModel, frozen=True):
         return frozenset(self.allow) | {step.kind for step in self.plan or ()}
 
     def is_tainted(self, is_clean: bool) -> bool:
-        """Whether it begins with untrusted content; `is_clean`: the conversation that it continues has none."""
+        """Whether the task begins with untrusted content; `is_clean`: the conversation that it continues has none."""
         rest = self.remains is not None and self.remains.is_tainted
         return self.continues is not None and (rest or not is_clean)
 

@@ -49,7 +49,7 @@ REFERENCE_MARK = "__temporal_external_storage_reference"
 
 
 class Payloads:
-    """Decodes as the client does, one run of a task after the other."""
+    """Decodes payloads with the client's converter, one run of a task after the other."""
 
     def __init__(self, converter: DataConverter) -> None:
         self._converter = converter
@@ -122,7 +122,7 @@ def earlier(call: Call, cause: BaseException | None) -> tuple[Fault, ...]:
 
 
 def _activity_error(call: Call, cause: BaseException) -> ActivityError:
-    """The exception that the workflow got, as far as it is looked at."""
+    """The exception that the workflow got, rebuilt with the fields that are needed here."""
     error = ActivityError(
         call.id,
         scheduled_event_id=call.scheduled.id,

@@ -211,7 +211,7 @@ class History:
     task_id: str
     runs: int = 1
     first_run: str = ""
-    """The id that the keys of its calls begin with."""
+    """The id of the task's first run, with which the idempotency keys of its calls begin."""
     task: Task | None = None
     started_at: datetime | None = None
     last: Event | None = None
@@ -224,7 +224,7 @@ class History:
     resets: list[Reset] = field(default_factory=list)
     due: datetime | None = None
     gaps: list[tuple[datetime, datetime]] = field(default_factory=list)
-    """From when a call or a workflow task was scheduled until a worker took it."""
+    """Periods in which a call or a workflow task was scheduled, but no worker had taken it."""
     waits_for_worker: Event | None = None
     failing: FailingTask | None = None
     began: bool = False
@@ -238,7 +238,7 @@ class History:
     run_ids: list[str] = field(default_factory=list)
     """The runs that it was read from, the oldest first."""
     related: set[str] = field(default_factory=set)
-    """Every run that its events name: those that were reset, and those that one continued as."""
+    """The ids of all runs that its events name: runs that were reset, and runs that another run continued as."""
     earlier: list["History"] = field(default_factory=list)
     """The histories of the runs that resets left behind, one for each run, the oldest first."""
     rollbacks: list["History"] = field(default_factory=list)

@@ -55,7 +55,7 @@ class Plan:
     steps: tuple[Step, ...]
     because: str = ""
     move: int | None = None
-    """The number of its turn, if it is no plan but what a model called directly in one turn."""
+    """The number of the turn, if this is not a plan but the calls that a model made directly in one turn; else None."""
 
     @property
     def name(self) -> str:
@@ -218,7 +218,7 @@ class Planned(_Frozen):
 
 
 class Was(_Frozen):
-    """Two values of one thing; `(none)` stands for one that is not there."""
+    """A value before and after a change; `(none)` stands for a missing value."""
 
     before: JsonValue
     after: JsonValue
@@ -245,7 +245,7 @@ class Diff(_Frozen):
 
     number: int
     name: str
-    """`plan 2`; `turn 7` for what a model called for by itself in one turn."""
+    """`plan 2`, or `turn 7` for the calls that a model made directly in one turn."""
     is_turn: bool
     because: str
     replan: bool
@@ -261,7 +261,7 @@ class Diff(_Frozen):
 
 
 def diffs(story: Story) -> list[Diff]:
-    """Every plan against the one before; the first, and a turn that only goes on, against nothing."""
+    """Each plan compared with the plan before it; the first plan, and a turn without a replan, with nothing."""
     earlier: Sequence[Plan | None] = [None, *story.plans]
     pairs = zip(earlier, story.plans, strict=False)
     return [diff(story, before if plan.move is None or plan.turn.is_replan else None, plan) for before, plan in pairs]
@@ -306,7 +306,7 @@ def _same_id(one: Step, other: Step) -> bool:
 
 
 def _extended_id(one: Step, other: Step) -> bool:
-    """`book-2`, or `book_again`, for `book`."""
+    """Whether one id is the other with an ending: `book-2` or `book_again` for `book`."""
     return other.id.startswith((one.id + "-", one.id + "_"))
 
 
