@@ -466,7 +466,7 @@ def reference_of(payload: Payload) -> ExternalStorageReference | None:
 
 
 def _refuse_overtaken(before: Story, after: Story, point: Call) -> None:
-    """Raise Problem if the old run changed the world after its history was read and before it ended."""
+    """Raise Problem if the old run had, or may have had, an effect after `before` was read and before the run ended."""
     known = {(call.scheduled.id, effect_of(before, call)) for call in before.history.newest_calls}
     for call in reversed(after.history.newest_calls):
         state = effect_of(after, call)

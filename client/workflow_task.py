@@ -48,7 +48,7 @@ class Cause(StrEnum):
     LIMIT = "limit"
     TIMEOUT = "timeout"
     REPLAY = "replay"
-    """No workflow task failed yet, but the worker that answers queries cannot replay the task."""
+    """No workflow task failed yet, but a query did: the worker's code cannot replay the history of the task."""
 
 
 WHY = {
@@ -282,7 +282,7 @@ async def _cause(given: int, failure: Failure, converter: DataConverter) -> Caus
 
 
 async def _is_fault(failure: Failure, converter: DataConverter) -> bool:
-    """Whether a failure carries a fault of ours: only the vault raises one where a workflow task is decoded."""
+    """Whether a failure or a cause of it carries a `Fault`; in a workflow task, only the payload store raises one."""
     while True:
         details = failure.application_failure_info.details.payloads
         if details:

@@ -46,7 +46,7 @@ _SPECIAL = re.compile(r"([\\`*_{}\[\]()#+!|~<>&$-])")
 
 
 def escape(text: str) -> str:
-    """One line of foreign text as plain text in Markdown."""
+    """Join the text to one line and escape Markdown's special characters, so that it is shown as it is."""
     plain = " ".join(text.split())
     return _SPECIAL.sub(r"\\\1", plain)
 

@@ -37,7 +37,7 @@ HTTP_READ_DEADLINE = 20.0
 STEP_DEADLINE = timedelta(days=1)
 """Schedule-to-close timeout of each activity, and the most that a step waits in all; longer than a night."""
 GRACE = timedelta(seconds=5)
-"""What the start-to-close timeout adds, so that the boundary can report its own timeout."""
+"""Start-to-close is the tool's timeout, any overtime and this, so that the boundary reports a timeout first."""
 LONGEST_OVERTIME, OVERTIME_TIMES = 60.0, 10
 """An attempt whose effect runs in a thread waits for it after its timeout: ten timeouts more, at most 60 seconds."""
 EXIT_WITHIN = timedelta(seconds=12)

@@ -184,7 +184,11 @@ async def effects_of(tx: AsyncConnection, task: str) -> Sequence[dict[str, Any]]
 
 
 async def _claim(tx: AsyncConnection, entry: LedgerEntry) -> bool:
-    """Try to claim the key; returns whether it was free, or claimed with a lower fencing token and without result."""
+    """Try to claim the key; returns whether this call has it now.
+
+    A key is claimed if it has no row, or if its row has the same arguments, a lower fencing token,
+    no result, and was not undone.
+    """
     row = {**entry.row, "at": datetime.now(UTC)}
     with translated_outage():
         if await insert_new(tx, LEDGER, row):

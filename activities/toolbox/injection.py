@@ -64,7 +64,10 @@ ASYNC_ONLY = (Transaction, httpx2.AsyncClient, Web, Services, LanguageModel)
 
 
 def folder(root: Path | None, below: str | None) -> Path:
-    """Find the folder `below` the worker's root of documents; raises NeedsPerson if either is missing."""
+    """Find the folder named `below` inside `root`, the worker's documents (None: `root` itself).
+
+    Raises NeedsPerson if the worker has no documents, or if there is no such folder inside them.
+    """
     if root is None:
         raise NeedsPerson("This worker has no documents: start it with --documents DIR.")
     name = below or "."

@@ -234,7 +234,7 @@ class History:
     pending: dict[str, Pending] = field(default_factory=dict)
     unreadable: list[Unreadable] = field(default_factory=list)
     earlier_effects: list[StepRecord] = field(default_factory=list)
-    """Effects of earlier runs, which `reset` sent by signal."""
+    """Effects of earlier runs, read from the signals by which `reset` told the new run of them."""
     run_ids: list[str] = field(default_factory=list)
     """The runs that it was read from, the oldest first."""
     related: set[str] = field(default_factory=set)
