@@ -152,7 +152,11 @@ async def _state_of_newest_run(handle: Handle, queue: str) -> Progress:
 def over_all_runs(
     newest: Progress, story: Story, found: Sequence[TaskEffect], unread: Sequence[Place] = ()
 ) -> Progress:
-    """The state of the newest run, with effects that only earlier runs know of, and with what was not looked at."""
+    """The state of the newest run, with a step for each effect that only earlier runs know of.
+
+    Its `undo` names what the rollback leaves alone: other calls that earlier runs made for a step of the newest run,
+    runs whose history was deleted, and, if there are such runs, ledgers that cannot be read.
+    """
     own, records = effects.own_effects(story), {record.step.id: record for record in newest.records}
     undo = _not_looked_at(story, unread)
     for one in found:

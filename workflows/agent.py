@@ -212,7 +212,10 @@ class AgentWorkflow:
         self._publish()
 
     def _check_replans(self, rejecting: Sequence[FaultRecord], fruitless: bool) -> None:
-        """Count a replan, or end the task where a limit of replans is reached."""
+        """Count a replan, or end the task: no replan is left, or MAX_FRUITLESS new plans in a row finished no step.
+
+        `fruitless`: the plan that has just failed was itself a replan, and it finished no step.
+        """
         progress, limit = self._progress, self._progress.budget.limits.replans
         progress.fruitless = progress.fruitless + 1 if fruitless else 0
         last = f"{rejecting[-1].step_id}: {rejecting[-1].reason}"

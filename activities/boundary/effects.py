@@ -23,7 +23,7 @@ class Effects:
     """Applies each effect once, with the ledgers of one worker."""
 
     engine: AsyncEngine
-    """The store, which keeps claims."""
+    """The database of the store; the key of an unkeyed call is claimed in it before the call is made."""
     store: str | None = None
     """The id of the store."""
     ledgers: Sequence[AsyncEngine] = ()

@@ -110,7 +110,10 @@ class Tool(Generic[P, R]):
         return self.function(*args, **kwargs)
 
     def using(self, /, **paths: str) -> Companion:
-        """Name this tool as a companion of another, with `field="args.other_field"` for its arguments."""
+        """This tool as an option of another one, and where its arguments come from.
+
+        `undo=refund.using(order="result.id")` calls `refund` with the `id` of the other tool's result as `order`.
+        """
         return Companion(self, paths)
 
 

@@ -124,7 +124,7 @@ async def _read(answer: httpx2.Response) -> HttpReply:
 
 
 def _body(answer: httpx2.Response, content: bytes) -> tuple[JsonValue, str]:
-    """The body as JSON or as text, and why it is cut."""
+    """The body as JSON or else as text, and a note if the text was cut (empty if it was not)."""
     if not content:
         return None, ""
     media = answer.headers.get("content-type", "").partition(";")[0].strip().lower()
