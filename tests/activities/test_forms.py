@@ -177,7 +177,7 @@ async def test_what_is_moved_is_cancelled_last() -> None:
     ("text", "hint"),
     [
         ("move it to 15:00", "it must be a booking that was made before. Write its number instead"),
-        ("cancel them", "`them` is: it must be a booking"),
+        ("cancel them", "`them` means: it must be a booking"),
         ("refund it", "Write its number instead, as in order 12"),
         ("read it", "a document that was searched for before"),
         ("calculate 1+1 then summarise it", "Name the document or the URL instead"),
