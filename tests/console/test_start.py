@@ -38,8 +38,11 @@ def test_an_id_reads_like_the_task_and_is_never_the_same(text: str, begins: str)
 
 
 def test_thousands_of_equal_tasks_have_ids_of_their_own() -> None:
-    """A task that is started every few minutes does not meet itself: 3,000 ids, no more than one is taken twice."""
-    assert len({new_id("call search") for _ in range(3000)}) >= 2990
+    """A task that is started every few minutes does not meet itself: of 3,000 ids hardly any is taken twice."""
+    ids = {new_id("call search") for _ in range(3000)}
+
+    # Of 16 million endings 0.3 are expected twice: two are one run in thirty, five are one in a million.
+    assert len(ids) >= 2996
 
 
 @pytest.mark.parametrize(
