@@ -8,6 +8,7 @@ from pydantic import BaseModel, Field, JsonValue
 
 from workflows.budget import Spent
 from workflows.catalogue import Effect
+from workflows.plan import Mistake
 from workflows.record import Compaction, Failover, FaultRecord, Rejection, Revision, StepStatus, UndoRecord
 from workflows.task import TaskStatus
 
@@ -59,7 +60,7 @@ class Outcome(BaseModel, frozen=True):
     compactions: tuple[Compaction, ...] = ()
     failovers: tuple[Failover, ...] = ()
     rejections: tuple[Rejection, ...] = ()
-    reasons: tuple[str, ...] = Field(default=(), exclude_if=not_)
+    reasons: tuple[Mistake, ...] = Field(default=(), exclude_if=not_)
     """All reasons why the last proposal was rejected, where that ended the task."""
     is_tainted: bool = False
     spent: Spent
@@ -75,13 +76,13 @@ class Ending(BaseModel, frozen=True):
     code: str | None = None
     result: JsonValue = None
     question: str | None = None
-    reasons: tuple[str, ...] = Field(default=(), exclude_if=not_)
+    reasons: tuple[Mistake, ...] = Field(default=(), exclude_if=not_)
 
 
 class TaskEnded(Exception):
     """Ends the task from within its loop."""
 
-    def __init__(self, status: TaskStatus, reason: str, code: str, reasons: Sequence[str] = ()) -> None:
+    def __init__(self, status: TaskStatus, reason: str, code: str, reasons: Sequence[Mistake] = ()) -> None:
         """`code` is the reason for programs, `reasons` are those of a rejected proposal."""
         super().__init__(reason)
         self.ending = Ending(status=status, reason=reason, code=code, reasons=tuple(reasons))

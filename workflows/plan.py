@@ -18,6 +18,7 @@ from pydantic import (
     SerializerFunctionWrapHandler,
     field_serializer,
     model_serializer,
+    model_validator,
 )
 
 MAX_STEPS = 50
@@ -108,6 +109,24 @@ class GiveUp(_Recorded):
 Proposal = Annotated[NewSteps | Answer | Question | GiveUp, Field(discriminator="type")]
 
 
+class Mistake(_Frozen):
+    """One reason why a proposal cannot be run."""
+
+    text: str
+    """A whole sentence, with the step's id."""
+    step: str = ""
+    """The id of the step that is wrong; empty if the whole proposal is."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _from_text(cls, value: object) -> object:
+        """Workers of an earlier version wrote the sentence alone."""
+        return {"text": value} if isinstance(value, str) else value
+
+    def __str__(self) -> str:
+        return self.text
+
+
 class PassedOver(_Frozen):
     """A planner that could not be used, so that the next one of the list was asked."""
 
@@ -120,7 +139,7 @@ class Proposed(_Recorded):
     """What a planning activity returns."""
 
     proposal: Proposal
-    rejected: tuple[str, ...] = ()
+    rejected: tuple[Mistake, ...] = ()
     """Why the proposal cannot be run, as far as the activity can tell; empty where it can."""
     planner: str = ""
     model_calls: int = 0
@@ -246,19 +265,21 @@ def ready_steps(pending: Iterable[Step], completed: Collection[str]) -> list[Ste
     return [step for step in pending if step.dependencies <= done]
 
 
-def check_graph(steps: Sequence[Step], finished: Collection[str], taken: Collection[str]) -> list[str]:
+def check_graph(steps: Sequence[Step], finished: Collection[str], taken: Collection[str]) -> list[Mistake]:
     """What is wrong with the ids, references and cycles of a proposal.
 
     `finished` are ids of completed steps of the task, `taken` those of all steps that ever started.
     """
     ids = [step.id for step in steps]
-    reasons = [
-        f"step id {id!r} is used twice: give each step an id of its own"
+    mistakes = [
+        Mistake(text=f"step id {id!r} is used twice: give each step an id of its own", step=id)
         for id in dict.fromkeys(ids)
         if ids.count(id) > 1
     ]
-    reasons += [
-        f"step id {id!r} belongs to an earlier step of this task: choose another, e.g. {id + '-2'!r}"
+    mistakes += [
+        Mistake(
+            text=f"step id {id!r} belongs to an earlier step of this task: choose another, e.g. {id + '-2'!r}", step=id
+        )
         for id in dict.fromkeys(ids)
         if id in taken
     ]
@@ -270,8 +291,8 @@ def check_graph(steps: Sequence[Step], finished: Collection[str], taken: Collect
                 if need in taken
                 else f"does not exist{nearest(need, known)}"
             )
-            reasons.append(f"step {step.id!r} needs {need!r}, which {what}")
-    return reasons or _cycle(steps)
+            mistakes.append(Mistake(text=f"step {step.id!r} needs {need!r}, which {what}", step=step.id))
+    return mistakes or _cycle(steps)
 
 
 def nearest(name: str, among: Iterable[str]) -> str:
@@ -297,11 +318,12 @@ def _is_pruned(value: JsonValue) -> TypeGuard[dict[str, JsonValue]]:
     return isinstance(value, dict) and value.keys() == {PRUNED}
 
 
-def _cycle(steps: Sequence[Step]) -> list[str]:
+def _cycle(steps: Sequence[Step]) -> list[Mistake]:
     try:
         TopologicalSorter({step.id: sorted(step.dependencies) for step in steps}).prepare()
     except CycleError as error:
-        return [f"steps need each other in a circle: {' -> '.join(error.args[1])}: remove one of these needs"]
+        circle = " -> ".join(error.args[1])
+        return [Mistake(text=f"steps need each other in a circle: {circle}: remove one of these needs")]
     return []
 
 

@@ -10,7 +10,7 @@ from workflows.catalogue import Catalogue
 from workflows.faults import Code
 from workflows.guards import refusal
 from workflows.outcome import TaskEnded
-from workflows.plan import Answer, NewSteps, Proposal, Proposed, Step, Unresolved, check_graph, resolve
+from workflows.plan import Answer, Mistake, NewSteps, Proposal, Proposed, Step, Unresolved, check_graph, resolve
 from workflows.progress import Progress
 from workflows.record import Compaction, Failover, Rejection
 from workflows.scheduling import ask_planner
@@ -34,11 +34,11 @@ async def propose(progress: Progress, catalogue: Catalogue) -> Proposal:
     Raises:
         TaskEnded: the hand-written plan cannot be run, the planner cannot be reached, or no proposal of it can be run.
     """
-    rejected: Sequence[str] = ()
+    rejected: Sequence[Mistake] = ()
     for _ in range(1 + MAX_REJECTIONS):
         by_hand = progress.turn == 0 and progress.task.plan is not None
         proposed = await _take_turn(progress, catalogue, rejected)
-        rejected = _all_reasons(proposed, check(proposed.proposal, progress, catalogue))
+        rejected = [*proposed.rejected, *check(proposed, progress, catalogue)]
         if not rejected:
             if isinstance(proposed.proposal, NewSteps):
                 progress.grants.plan([step.kind for step in proposed.proposal.steps], catalogue.specs)
@@ -46,7 +46,7 @@ async def propose(progress: Progress, catalogue: Catalogue) -> Proposal:
         workflow.logger.info("decision", extra={"decision": "proposal_rejected", "reasons": len(rejected)})
         _note(progress, rejected)
         if by_hand:
-            reason = f"The plan was rejected: {'; '.join(rejected)}."
+            reason = f"The plan was rejected: {'; '.join(map(str, rejected))}."
             raise TaskEnded(TaskStatus.FAILED, reason, "plan_refused", rejected)
         is_empty = progress.task.strategy == "react" and not isinstance(proposed.proposal, NewSteps)
         if is_empty and progress.budget.free > 0:
@@ -56,7 +56,8 @@ async def propose(progress: Progress, catalogue: Catalogue) -> Proposal:
     if not progress.budget.free:
         reason = f"The planner asks for more. {limit_message(progress.budget.limits, 'tool_calls')}"
         raise TaskEnded(TaskStatus.OVER_BUDGET, reason, "tool_calls")
-    reason = f"The planner made {1 + MAX_REJECTIONS} proposals that cannot be run; the last: {'; '.join(rejected)}."
+    last = "; ".join(map(str, rejected))
+    reason = f"The planner made {1 + MAX_REJECTIONS} proposals that cannot be run; the last: {last}."
     raise TaskEnded(TaskStatus.ESCALATED, reason, "proposals_rejected", rejected)
 
 
@@ -73,7 +74,7 @@ async def last_answer(progress: Progress, catalogue: Catalogue) -> JsonValue:
 
 
 async def _take_turn(
-    progress: Progress, catalogue: Catalogue, rejected: Sequence[str], *, is_last: bool = False
+    progress: Progress, catalogue: Catalogue, rejected: Sequence[Mistake], *, is_last: bool = False
 ) -> Proposed:
     """Tell the planner what is new, and return what it says."""
     for _ in range(1 + MAX_COMPACTIONS):
@@ -125,7 +126,7 @@ def _record_turn(progress: Progress, catalogue: Catalogue, proposed: Proposed) -
     progress.failovers = progress.failovers[-MAX_FAILOVERS:]
 
 
-def _title(progress: Progress, rejected: Sequence[str], *, is_last: bool) -> str:
+def _title(progress: Progress, rejected: Sequence[Mistake], *, is_last: bool) -> str:
     is_react = progress.task.strategy == "react"
     if is_last:
         return "the budget is used up: an answer from what is there"
@@ -139,48 +140,47 @@ def _title(progress: Progress, rejected: Sequence[str], *, is_last: bool) -> str
     return f"plan {progress.revision} is done: what next?" if progress.revision else "a plan"
 
 
-def _note(progress: Progress, reasons: Sequence[str]) -> None:
-    cut = tuple(reason[:MAX_REASON] for reason in reasons[:MAX_REASONS])
+def _note(progress: Progress, reasons: Sequence[Mistake]) -> None:
+    cut = tuple(str(reason)[:MAX_REASON] for reason in reasons[:MAX_REASONS])
     progress.rejections = [*progress.rejections, Rejection(turn=progress.turn, reasons=cut)][-MAX_REJECTIONS_KEPT:]
 
 
-def _all_reasons(proposed: Proposed, ours: Sequence[str]) -> list[str]:
-    """The mistakes that the activity found, and `ours` in the steps where it found none."""
-    named = {reason.partition(":")[0] for reason in proposed.rejected}
-    return [*proposed.rejected, *(reason for reason in ours if reason.partition(":")[0] not in named)]
-
-
-def check(proposal: Proposal, progress: Progress, catalogue: Catalogue) -> list[str]:
+def check(proposed: Proposed, progress: Progress, catalogue: Catalogue) -> list[Mistake]:
     """Say why the workflow may not run a proposal; the kinds' schemas were checked by the planner's activity."""
+    proposal = proposed.proposal
     if not isinstance(proposal, NewSteps):
         return []
     if not proposal.steps:
-        return ["the plan has no steps: propose at least one, or the answer"]
-    reasons = check_graph(proposal.steps, progress.results, progress.taken)
+        return [Mistake(text="the plan has no steps: propose at least one, or the answer")]
+    mistakes = check_graph(proposal.steps, progress.results, progress.taken)
     if len(proposal.steps) > progress.budget.free:
-        reasons.append(f"{len(proposal.steps)} steps, but only {progress.budget.free} tool calls are left")
+        text = f"{len(proposal.steps)} steps, but only {progress.budget.free} tool calls are left"
+        mistakes.append(Mistake(text=text))
+    known = {mistake.step for mistake in proposed.rejected}
     for step in proposal.steps:
-        reasons += _check_step(step, progress, catalogue)
-    return reasons
+        text = "" if step.id in known else _step_mistake(step, progress, catalogue)
+        mistakes += [Mistake(text=f"step {step.id!r}{text}", step=step.id)] if text else []
+    return mistakes
 
 
-def _check_step(step: Step, progress: Progress, catalogue: Catalogue) -> list[str]:
+def _step_mistake(step: Step, progress: Progress, catalogue: Catalogue) -> str:
+    """The words that follow the step's id in the sentence; empty if the step may run."""
     if step.kind not in catalogue.specs:
-        return [f"step {step.id!r}: this task has no kind {step.kind!r}"]
+        return f": this task has no kind {step.kind!r}"
     if step.kind in progress.down:
-        return [f"step {step.id!r}: {step.kind} is down, its retries are used up: use another kind"]
+        return f": {step.kind} is down, its retries are used up: use another kind"
     if progress.grants.withholds(catalogue.specs[step.kind], progress.task.named):
-        return [f"step {step.id!r}: {refusal(step.kind)}"]
+        return f": {refusal(step.kind)}"
     if not step.dependencies <= set(progress.results):
-        return []  # its arguments are known, and so checked again, when it starts
+        return ""  # its arguments are known, and so checked again, when it starts
     try:
         args = resolve(step.args, progress.results)
     except Unresolved as missing:
-        return [f"step {step.id!r}: {missing}"]
+        return f": {missing}"
     if isinstance(args, dict) and progress.guard.refuses(step.kind, args, progress.effects):
-        return [f"step {step.id!r} repeats a call that failed, and nothing has changed since: change the call"]
+        return " repeats a call that failed, and nothing has changed since: change the call"
     if isinstance(args, dict) and progress.loops.refuses(
         step.kind, args, revision=progress.revision, changes=progress.effects
     ):
-        return [f"step {step.id!r} makes the same call for the third time, and nothing changes: do something else"]
-    return []
+        return " makes the same call for the third time, and nothing changes: do something else"
+    return ""

@@ -8,7 +8,7 @@ from pydantic import BaseModel, Field, JsonValue
 from temporalio import workflow
 
 from workflows.catalogue import Catalogue
-from workflows.plan import Step, canonical
+from workflows.plan import Mistake, Step, canonical
 from workflows.progress import Progress
 from workflows.record import FaultRecord, Observation, StepRecord
 
@@ -32,7 +32,7 @@ class Situation(BaseModel, frozen=True, serialize_by_alias=True, validate_by_nam
     """The faults that led to replans, the newest last."""
     observations: tuple[Observation, ...] = ()
     """The states that were observed after the last of these faults."""
-    rejected: tuple[str, ...] = ()
+    rejected: tuple[Mistake, ...] = ()
     down: tuple[str, ...] = ()
     withheld: tuple[str, ...] = ()
     """Kinds that may not be planned, because the task has read untrusted content."""
@@ -74,7 +74,7 @@ class Situation(BaseModel, frozen=True, serialize_by_alias=True, validate_by_nam
 
 
 def describe_situation(
-    progress: Progress, catalogue: Catalogue, rejected: Sequence[str], *, is_last: bool
+    progress: Progress, catalogue: Catalogue, rejected: Sequence[Mistake], *, is_last: bool
 ) -> Situation:
     """What the planner is told in the turn that begins; `rejected` are the mistakes of its last proposal."""
     task = progress.task

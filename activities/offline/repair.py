@@ -22,7 +22,7 @@ from activities.offline.alternatives import (
 )
 from activities.toolbox.declare.kind import Kind
 from workflows.catalogue import Effect
-from workflows.plan import GiveUp, NewSteps, Step, canonical
+from workflows.plan import GiveUp, Mistake, NewSteps, Step, canonical
 from workflows.record import FaultRecord, StepRecord, StepStatus
 from workflows.situation import Situation
 
@@ -57,16 +57,15 @@ def repair(situation: Situation, kinds: Mapping[str, Kind]) -> NewSteps | GiveUp
         plan = first.plan()
         if not situation.rejected:
             return plan
-        # Change the rejected steps: the workflow quotes their ids in its sentences; nothing else is read from these.
-        named = {id for id in first.calls if any(repr(id) in reason for reason in situation.rejected)}
+        named = first.calls.keys() & {mistake.step for mistake in situation.rejected}
         changed = _Repair(situation, kinds, rejected=frozenset(first.calls[id] for id in named)).plan()
         return changed if changed != plan else GiveUp(reason=rejection_reason(situation.rejected))
     except NoRepair as stuck:
         return GiveUp(reason=rejection_reason(situation.rejected) if situation.rejected else str(stuck))
 
 
-def rejection_reason(reasons: tuple[str, ...]) -> str:
-    return f"The plan may not be run, and no rule changes it: {'; '.join(reasons)[:2000]}."
+def rejection_reason(mistakes: Sequence[Mistake]) -> str:
+    return f"The plan may not be run, and no rule changes it: {'; '.join(map(str, mistakes))[:2000]}."
 
 
 class _CallKey(NamedTuple):

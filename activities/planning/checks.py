@@ -22,6 +22,7 @@ from workflows.plan import (
     STEP_ID,
     TURN_ID,
     GiveUp,
+    Mistake,
     NewSteps,
     Proposal,
     Proposed,
@@ -46,38 +47,42 @@ def check_proposal(proposed: Proposed, kinds: Mapping[str, Kind]) -> Proposed:
         return proposed
     mistakes = find_mistakes(proposed.proposal, kinds)
     is_too_large = _bytes(proposed.proposal) > MAX_BYTES
-    kept = GiveUp(reason=mistakes[0]) if is_too_large else proposed.proposal
+    kept = GiveUp(reason=mistakes[0].text) if is_too_large else proposed.proposal
     return proposed.model_copy(update={"proposal": kept, "rejected": tuple(mistakes)})
 
 
-def find_mistakes(proposal: Proposal, kinds: Mapping[str, Kind]) -> list[str]:
+def find_mistakes(proposal: Proposal, kinds: Mapping[str, Kind]) -> list[Mistake]:
     """The mistakes of a proposal on its own; the workflow checks whether the proposal fits the state of the task."""
     if _bytes(proposal) > MAX_BYTES:
-        return [f"the proposal has {_bytes(proposal)} bytes, more than {MAX_BYTES}: propose less at once"]
+        text = f"the proposal has {_bytes(proposal)} bytes, more than {MAX_BYTES}: propose less at once"
+        return [Mistake(text=text)]
     if not isinstance(proposal, NewSteps):
         return []
     if len(proposal.steps) > MAX_STEPS:
-        return [f"the plan has {len(proposal.steps)} steps, more than {MAX_STEPS}: propose the first of them"]
+        text = f"the plan has {len(proposal.steps)} steps, more than {MAX_STEPS}: propose the first of them"
+        return [Mistake(text=text)]
     ids = {id for step in proposal.steps for id in (step.id, *step.needs)}
-    return [reason for step in proposal.steps for reason in _step_mistakes(step, kinds, ids)]
+    found = ((step, _step_mistake(step, kinds, ids)) for step in proposal.steps)
+    return [Mistake(text=text, step=step.id) for step, text in found if text]
 
 
 def _bytes(proposal: Proposal) -> int:
     return len(proposal.model_dump_json().encode())
 
 
-def _step_mistakes(step: Step, kinds: Mapping[str, Kind], ids: Collection[str]) -> list[str]:
+def _step_mistake(step: Step, kinds: Mapping[str, Kind], ids: Collection[str]) -> str:
+    """What is wrong with a step, as a sentence; empty if it may be run."""
     if not re.fullmatch(STEP_ID, step.id) and not re.fullmatch(TURN_ID, step.id):
-        return [f"step id {step.id[:80]!r} must be a letter, then letters, digits, - or _, 64 at most"]
+        return f"step id {step.id[:80]!r} must be a letter, then letters, digits, - or _, 64 at most"
     if step.kind not in kinds:
         there = nearest(step.kind, kinds) or f": there are {', '.join(sorted(kinds))}"
-        return [f"step {step.id!r}: there is no kind {step.kind[:80]!r}{there}"]
+        return f"step {step.id!r}: there is no kind {step.kind[:80]!r}{there}"
     if depth(step.args) > MAX_DEPTH:
-        return [f"step {step.id!r}: its arguments are nested deeper than {MAX_DEPTH}: make them flat"]
+        return f"step {step.id!r}: its arguments are nested deeper than {MAX_DEPTH}: make them flat"
     kind, others = kinds[step.kind], set(ids) - {step.id}
     misspelt = "; ".join(_misspelt_references(step.args, others))
     wrong = _unknown_arguments(step, kind) or misspelt or _wrong_arguments(step, kind)
-    return [f"step {step.id!r}: {step.kind}: {wrong}"] if wrong else []
+    return f"step {step.id!r}: {step.kind}: {wrong}" if wrong else ""
 
 
 def _unknown_arguments(step: Step, kind: Kind) -> str:

@@ -19,7 +19,7 @@ from activities.toolbox.find_tools import NAME as FIND_TOOLS
 from workflows import routing
 from workflows.catalogue import Price
 from workflows.faults import Code
-from workflows.plan import Answer, GiveUp, NewSteps, Proposal, Proposed, canonical
+from workflows.plan import Answer, GiveUp, Mistake, NewSteps, Proposal, Proposed, canonical
 from workflows.situation import Situation
 from workflows.spending import MAX_OUTPUT
 
@@ -87,7 +87,7 @@ class ModelPlanner:
         try:
             proposed = self._proposed(_read(strategy, reply, situation, kinds, branch), reply)
         except UnusableReply as unusable:
-            proposed = self._proposed(GiveUp(reason=str(unusable)), reply, rejected=(str(unusable),))
+            proposed = self._proposed(GiveUp(reason=str(unusable)), reply, rejected=(Mistake(text=str(unusable)),))
         return PlannerReply(proposed, exchange)
 
     async def summarise(self, past: Sequence[RecordedTurn], oldest: int) -> PlannerReply:
@@ -106,7 +106,7 @@ class ModelPlanner:
         reason = "The conversation is too long for the model: it is summarised first."
         return PlannerReply(Proposed(proposal=GiveUp(reason=reason), planner=self.name, compact=oldest))
 
-    def _proposed(self, proposal: Proposal, reply: Reply, rejected: tuple[str, ...] = ()) -> Proposed:
+    def _proposed(self, proposal: Proposal, reply: Reply, rejected: tuple[Mistake, ...] = ()) -> Proposed:
         tokens = reply.usage.tokens
         return Proposed(
             proposal=proposal,

@@ -5,7 +5,7 @@ from typing import Any
 
 from activities.providers.untrusted import fenced
 from activities.toolbox.declare.kind import Kind
-from workflows.plan import MAX_DEPTH, MAX_STEPS
+from workflows.plan import MAX_DEPTH, MAX_STEPS, Mistake
 from workflows.situation import Situation
 
 DEPTH = 3
@@ -163,10 +163,10 @@ def _wanted(situation: Situation) -> str:
     return "What comes next: another plan, or the end?" if situation.planned else "Propose a plan."
 
 
-def rejected_reply(reasons: Sequence[str]) -> list[str]:
+def rejected_reply(mistakes: Sequence[Mistake]) -> list[str]:
     """That the last reply cannot be used, and why; reasons may quote results, so they are fenced."""
     told = "Your last answer could not be used, and nothing of it was carried out. What is wrong with it:"
-    return [told, fenced("check", [*reasons])]
+    return [told, fenced("check", [str(mistake) for mistake in mistakes])]
 
 
 EARLIER_EFFECTS = (
@@ -180,12 +180,12 @@ def undone_steps(ids: Sequence[str]) -> list[str]:
     return [f"Since then these finished steps were undone, and what they did is gone: {', '.join(ids)}."] if ids else []
 
 
-def rejected_call(reasons: Sequence[str], id: str | None, *, is_first: bool) -> str:
+def rejected_call(mistakes: Sequence[Mistake], id: str | None, *, is_first: bool) -> str:
     """The result of a call in a reply that cannot be used; `id` is the step that the call would have become."""
-    mine = [reason for reason in reasons if id and f"step {id!r}" in reason]
-    others = [reason for reason in reasons if "step '" not in reason] if is_first or not id else []
+    mine = [mistake for mistake in mistakes if id and mistake.step == id]
+    others = [mistake for mistake in mistakes if not mistake.step] if is_first or not id else []
     if mine or others or (is_first and not id):
-        return "\n".join(rejected_reply([*others, *mine] or reasons))
+        return "\n".join(rejected_reply([*others, *mine] or mistakes))
     return "Not carried out, since another call of the same turn cannot be used."
 
 

@@ -240,7 +240,7 @@ def _card(turn: RecordedTurn, at: datetime) -> TurnCard:
         at=at,
         upto=turn.upto,
         planner=turn.proposed.planner,
-        rejected=turn.proposed.rejected,
+        rejected=tuple(mistake.text for mistake in turn.proposed.rejected),
         tokens=turn.proposed.tokens,
     )
     if turn.exchange is None:

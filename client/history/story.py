@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, JsonValue
 
 from client.history.records import Call, CallEnd, Event, History
 from workflows import routing
-from workflows.plan import Answer, GiveUp, NewSteps, Question, Step
+from workflows.plan import Answer, GiveUp, Mistake, NewSteps, Question, Step
 from workflows.record import FaultRecord
 
 REFUSED_AT_THE_END = ("plan_refused", "proposals_rejected")
@@ -36,7 +36,7 @@ class Turn:
 
     call: Call
     verdict: ProposalVerdict
-    reasons: tuple[str, ...] = ()
+    reasons: tuple[Mistake, ...] = ()
 
     @property
     def is_replan(self) -> bool:
@@ -150,13 +150,13 @@ def _turn(history: History, call: Call, after: Call | None) -> Turn:
     if outcome is not None and outcome.code in REFUSED_AT_THE_END:
         # An older worker writes the reasons as one text behind a few words of its own.
         last = outcome.reason.partition(": ")[2] or outcome.reason
-        return Turn(call, ProposalVerdict.REJECTED, outcome.reasons or (last,))
+        return Turn(call, ProposalVerdict.REJECTED, outcome.reasons or (Mistake(text=last),))
     if history.end is None and not own and not _anything_after(history, call):
         return Turn(call, ProposalVerdict.UNDECIDED)
     return _judged(call, own)
 
 
-def _judged(call: Call, reasons: Sequence[str]) -> Turn:
+def _judged(call: Call, reasons: Sequence[Mistake]) -> Turn:
     if reasons:
         return Turn(call, ProposalVerdict.REJECTED, tuple(reasons))
     return Turn(call, ProposalVerdict.ACCEPTED if call.proposed else ProposalVerdict.UNREADABLE)

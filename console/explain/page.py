@@ -196,8 +196,7 @@ class OneStep:
 
     @property
     def items(self) -> list[Item]:
-        named = f"step {self.id!r}"
-        return [item for item in self.whole.items if self.id in item.steps or named in item.what.text]
+        return [item for item in self.whole.items if self.id in item.steps]
 
     @property
     def revisions(self) -> list[Diff]:

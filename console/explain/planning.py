@@ -9,7 +9,7 @@ from console.explain import faults, words
 from console.explain.words import Cost, Decision, Item, Sentence
 from console.render.tree import count
 from workflows import ids
-from workflows.plan import GiveUp, PassedOver, Question
+from workflows.plan import GiveUp, NewSteps, PassedOver, Question
 
 
 def failover_items(story: Story) -> Iterator[Item]:
@@ -84,12 +84,20 @@ def _rejected(story: Story, turn: Turn) -> Item:
     if after is None and end is not None:
         then = Sentence(text=_given_up(story, by_hand), events=(end.event,))
     return Item(
-        what=Sentence(text=f"{who} was rejected: {words.sentence(*turn.reasons)}", events=turn.call.events),
+        what=Sentence(text=f"{who} was rejected: {words.sentence(*map(str, turn.reasons))}", events=turn.call.events),
         why=Sentence(text=f"{why}; it cost no tool call."),
+        steps=tuple(_steps_of_rejected(turn)),
         decision="end" if by_hand else "send_back" if after else "escalate" if end else "undecided",
         then=(then,),
         cost=Cost(planning_calls=0 if by_hand else 1),
     )
+
+
+def _steps_of_rejected(turn: Turn) -> Iterator[str]:
+    """The steps that a rejected proposal's mistakes name; all of its steps if a mistake names none."""
+    planned = turn.proposal.steps if isinstance(turn.proposal, NewSteps) else ()
+    wrong = {mistake.step for mistake in turn.reasons}
+    yield from (step for step in dict.fromkeys(step.id for step in planned) if "" in wrong or step in wrong)
 
 
 def _next(story: Story, turn: Turn) -> Turn | None:

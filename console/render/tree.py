@@ -1,6 +1,5 @@
 """A task as lines for people: plans, steps, faults, what followed, and the result. Pure functions of an Outcome."""
 
-import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -9,7 +8,7 @@ from datetime import datetime
 from rich.cells import cell_len
 
 from client.follow import Attempt
-from client.history.story import OF_TURN, turn_of
+from client.history.story import turn_of
 from client.text import cut, one_line, printable, starter
 from console.render.terminal import Line, pad, signed
 from workflows import ids
@@ -23,8 +22,6 @@ from workflows.task import TaskStatus
 
 MANY_TURNS = 12
 """In a longer task, a turn has a heading only for a fact such as a rejection; the ids of its steps name the turn."""
-_OF_CALL = re.compile(rf"step '{OF_TURN.pattern}': ")
-"""The call's id in the reason of a rejection; it is left out, since no line shows a call that was never made."""
 FOLLOWS = {
     "replan": "the same call would fail again -> a new plan, no retry",
     "end": "the same call would fail again: no retry",
@@ -238,7 +235,7 @@ def rejections(outcome: Outcome) -> Sequence[Rejection]:
 
 def _rejection(outcome: Outcome, one: Rejection) -> Line:
     what = "Turn" if outcome.strategy == "react" else "Proposal"
-    reasons = "; ".join(_OF_CALL.sub("", one_line(reason)) for reason in one.reasons)
+    reasons = "; ".join(map(one_line, one.reasons))
     return signed("!", f"{what} {one.turn} not used: {cut(reasons, MAX_REASON)}", "yellow")
 
 

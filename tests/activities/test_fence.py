@@ -14,7 +14,7 @@ from activities.planning.conversation import assistant_turn
 from activities.planning.planner import Exchange, RecordedTurn
 from activities.providers.messages import AssistantTurn, StopReason, ToolCall, Usage, UserTurn
 from activities.providers.untrusted import MAX_LABEL, fenced, remove_hidden
-from workflows.plan import Answer, Proposed
+from workflows.plan import Answer, Mistake, Proposed
 from workflows.situation import MAX_SHOWN, Situation
 
 JSON = st.recursive(
@@ -142,7 +142,8 @@ def turn(number: int, *, exchange: Exchange | None = None) -> RecordedTurn:
 
 def test_a_reason_may_quote_the_world() -> None:
     """A reference to nothing is answered with the fields that there are, and a service names its fields itself."""
-    told = "\n".join(prompts.rejected_reply([f"step 'b': the result of 'a' has nothing at 'x': it has [{ORDER!r}]"]))
+    quoting = Mistake(text=f"step 'b': the result of 'a' has nothing at 'x': it has [{ORDER!r}]", step="b")
+    told = "\n".join(prompts.rejected_reply([quoting]))
 
     assert told.count("</data>") == 1 and told.endswith("</data>") and ORDER not in told
 

@@ -17,7 +17,7 @@ from activities.toolbox.documents.search import search
 from activities.toolbox.registry import Registry
 from replan import tool
 from tests.harness import DONE, plan, step
-from workflows.plan import MAX_BYTES, MAX_STEPS, Answer, GiveUp, NewSteps, Proposed, Question, Step
+from workflows.plan import MAX_BYTES, MAX_STEPS, Answer, GiveUp, Mistake, NewSteps, Proposed, Question, Step
 from workflows.situation import Situation
 
 HIDDEN = "sk-secret"
@@ -84,7 +84,7 @@ REF: JsonValue = {"$from": "a", "path": "free.0"}
 
 def reasons(*steps: Step) -> list[str]:
     """What is wrong with a plan of these steps."""
-    return find_mistakes(plan(*steps), KINDS)
+    return [mistake.text for mistake in find_mistakes(plan(*steps), KINDS)]
 
 
 def situation(turn: int = 1, **more: object) -> Situation:
@@ -243,7 +243,7 @@ def test_too_much_is_refused(proposal: NewSteps | Answer | Question, words: str)
     """Limits are counted in what the server counts: steps, bytes, levels."""
     (reason,) = find_mistakes(proposal, KINDS)
 
-    assert words in reason
+    assert words in reason.text
 
 
 @pytest.mark.parametrize("proposal", [DONE, Question(text="Which?"), GiveUp(reason="No way."), plan()])
@@ -275,14 +275,14 @@ async def test_a_hand_written_plan_is_the_proposal() -> None:
     back = await proposed(ScriptedPlanner([]), situation(plan=[step("a", "nothing")]))
 
     assert back.proposal == plan(step("a", "nothing"))
-    assert back.rejected == ("step 'a': there is no kind 'nothing': there are meet, travel",)
+    assert back.rejected == (Mistake(text="step 'a': there is no kind 'nothing': there are meet, travel", step="a"),)
 
 
 async def test_a_proposal_that_is_too_large_does_not_travel() -> None:
     """A result of megabytes would be refused by the server: the reasons go back, the proposal does not."""
     back = await proposed(ScriptedPlanner([Answer(result="x" * 3_000_000)]), situation())
 
-    assert "bytes, more than 65536" in back.rejected[0]
+    assert "bytes, more than 65536" in back.rejected[0].text
     assert len(back.model_dump_json()) < 1000
 
 
@@ -362,8 +362,8 @@ def test_a_file_that_is_no_script_is_an_error(tmp_path: Path, content: bytes | N
 
 def test_an_argument_that_nobody_knows_is_a_mistake() -> None:
     """`limt=3` would silently be ignored: the plan is refused, and the nearest name is said."""
-    reasons = find_mistakes(
+    (reason,) = find_mistakes(
         NewSteps(steps=(Step(id="a", kind="search", args={"query": "x", "limt": 3}),)), Registry([search])
     )
 
-    assert reasons == ["step 'a': search: has no argument 'limt': did you mean limit?"]
+    assert (reason.step, reason.text) == ("a", "step 'a': search: has no argument 'limt': did you mean limit?")

@@ -166,7 +166,7 @@ async def test_a_kind_that_is_down_is_not_proposed_again() -> None:
 
 async def test_a_rejected_alternative_gives_way_to_the_next() -> None:
     """The reasons name the step, and another offer is there."""
-    situation = refused(rejected=("step 'book-2' repeats a call that failed",))
+    situation = refused(rejected=({"text": "step 'book-2' repeats a call that failed", "step": "book-2"},))
 
     assert (await new_plan(situation)).steps[0].args["at"] == "15:00"
 

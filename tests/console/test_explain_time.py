@@ -11,6 +11,7 @@ from console.explain import explanation, page
 from console.explain.explanation import Explanation
 from tests.console import histories
 from tests.console.histories import change_payloads, event_type, explained
+from workflows.plan import Mistake
 
 
 async def told(events: Sequence[HistoryEvent]) -> Explanation:
@@ -109,7 +110,7 @@ async def test_all_reasons_of_a_refused_plan_are_told() -> None:
     end = story.history.end
     assert end is not None and end.outcome is not None
     reasons = [f"step 's{number}': {'long ' * 50}reason {number}" for number in range(4)]
-    outcome = end.outcome.model_copy(update={"reasons": tuple(reasons)})
+    outcome = end.outcome.model_copy(update={"reasons": tuple(Mistake(text=reason) for reason in reasons)})
     story.history.end = type(end)(end.status, end.event, end.at, outcome)
     said = explanation.explain_task(story.history).items[0].what.text
 

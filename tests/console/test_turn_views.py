@@ -130,8 +130,8 @@ def test_a_turn_of_which_nothing_was_done_is_told() -> None:
 
     assert heads(tree.body(whole, None))[1:] == [
         "Turn 1",
-        "  ! Turn 2 not used: purchase changes the world, and no plan named it: ask the user (--allow purchase); "
-        "and no",
+        "  ! Turn 2 not used: step 't2.c0': purchase changes the world, and no plan named it: ask the user "
+        "(--allow purchase); and no",
         "Turn 3",
     ]
 

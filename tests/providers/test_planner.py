@@ -92,7 +92,7 @@ async def test_what_a_model_does_wrong_is_said_exactly(provider: str, said: Mode
     """It goes back through the workflow; the tokens are spent all the same."""
     _, proposed = await propose(provider, said)
 
-    assert len(proposed.rejected) == 1 and reason in proposed.rejected[0]
+    assert len(proposed.rejected) == 1 and reason in proposed.rejected[0].text
     assert proposed.tokens == 130
 
 
@@ -101,14 +101,14 @@ async def test_a_call_that_was_cut_off_is_never_carried_out(whose: str, word: st
     """However whole it looks."""
     _, proposed = await propose(whose, ModelReply(proposes(BOOK).calls, stop=word))
 
-    assert isinstance(proposed.proposal, GiveUp) and "cut off before its end" in proposed.rejected[0]
+    assert isinstance(proposed.proposal, GiveUp) and "cut off before its end" in proposed.rejected[0].text
 
 
 async def test_malformed_json_is_said() -> None:
     """With the place where it breaks."""
     _, proposed = await propose("openai", ModelReply((ModelCall(PROPOSE, '{"steps": [{"id": "a"'),)))
 
-    assert "the arguments of propose_plan cannot be read: they are no JSON (EOF" in proposed.rejected[0]
+    assert "the arguments of propose_plan cannot be read: they are no JSON (EOF" in proposed.rejected[0].text
 
 
 async def test_the_reasons_of_a_rejection_are_told(provider: str) -> None:

@@ -112,7 +112,9 @@ async def test_without_a_fallback_the_next_plan_does_without_the_kind(client: Cl
 
     assert scheduled == ["catalogue", "plan", "cut", "replan", "replan", "echo", "plan"]
     assert [one.down for one in planner.told] == [(), ("cut",), ("cut",), ("cut",)]
-    assert planner.told[2].rejected == ("step 'b': cut is down, its retries are used up: use another kind",)
+    assert [one.text for one in planner.told[2].rejected] == [
+        "step 'b': cut is down, its retries are used up: use another kind"
+    ]
     assert ended.status is TaskStatus.COMPLETED
 
 

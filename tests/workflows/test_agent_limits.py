@@ -126,7 +126,7 @@ async def test_a_plan_of_more_steps_than_tool_calls_goes_back(client: Client, tm
     async with staged(client, tmp_path, [echo], planner) as stage:
         ended = await stage.run(tool_calls=2)
 
-    assert planner.told[1].rejected == ("3 steps, but only 2 tool calls are left",)
+    assert [one.text for one in planner.told[1].rejected] == ["3 steps, but only 2 tool calls are left"]
     assert statuses(ended) == {"d": StepStatus.COMPLETED}
 
 

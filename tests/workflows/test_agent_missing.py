@@ -124,4 +124,6 @@ async def test_a_kind_that_the_task_does_not_have_is_refused_at_once(client: Cli
         ended = await stage.run()
 
     assert (ended.status, ended.steps) == (TaskStatus.COMPLETED, ())
-    assert planner.told[1].rejected == ("step 'a': there is no kind 'shout': there are echo",)
+    assert [one.text for one in planner.told[1].rejected] == [
+        "step 'a': there is no kind 'shout': there are echo",
+    ]

@@ -104,10 +104,10 @@ async def test_a_proposal_that_cannot_be_run_goes_back_with_the_reasons(client: 
         ended = await outcome(handle)
         scheduled = await calls(handle)
 
-    assert [one.rejected for one in planner.told] == [
-        (),
-        ("step 'a': there is no kind 'ecco': did you mean echo?",),
-        ("steps need each other in a circle: a -> b -> a: remove one of these needs",),
+    assert [[(one.step, one.text) for one in told.rejected] for told in planner.told] == [
+        [],
+        [("a", "step 'a': there is no kind 'ecco': did you mean echo?")],
+        [("", "steps need each other in a circle: a -> b -> a: remove one of these needs")],
     ]
     assert [(one.kind, one.id) for one in scheduled[1:]] == [("plan", "plan:1"), ("plan", "plan:2"), ("plan", "plan:3")]
     assert (ended.status, ended.steps, ended.revisions, ended.replans) == (TaskStatus.COMPLETED, (), (), 0)
@@ -145,9 +145,9 @@ async def test_a_new_plan_may_not_use_an_id_again_that_has_run(client: Client, t
     async with staged(client, tmp_path, [echo], planner) as stage:
         await stage.run()
 
-    assert planner.told[2].rejected == (
-        "step id 'a' belongs to an earlier step of this task: choose another, e.g. 'a-2'",
-    )
+    assert [one.text for one in planner.told[2].rejected] == [
+        "step id 'a' belongs to an earlier step of this task: choose another, e.g. 'a-2'"
+    ]
 
 
 async def test_a_reference_to_nothing_in_a_finished_result_goes_back(client: Client, tmp_path: Path) -> None:
@@ -156,7 +156,9 @@ async def test_a_reference_to_nothing_in_a_finished_result_goes_back(client: Cli
     async with staged(client, tmp_path, [echo], planner) as stage:
         await stage.run()
 
-    assert planner.told[2].rejected == ("step 'b': the result of 'a' has nothing at 'text': it has ['said']",)
+    assert [one.text for one in planner.told[2].rejected] == [
+        "step 'b': the result of 'a' has nothing at 'text': it has ['said']"
+    ]
 
 
 async def test_a_reference_that_turns_out_to_lead_nowhere_is_a_refusal(client: Client, tmp_path: Path) -> None:

@@ -95,7 +95,7 @@ def test_a_reference_to_a_folded_step_is_refused_with_the_reason() -> None:
     kept = progress(20, 50)
     step = Step(id="new", kind="echo", args={"word": {"$from": "p1s0", "path": "said"}})
 
-    assert check_graph([step], kept.results, kept.taken) == [
+    assert [one.text for one in check_graph([step], kept.results, kept.taken)] == [
         "step 'new' needs 'p1s0', which failed, or whose result is not kept any more"
     ]
 

@@ -140,7 +140,7 @@ def test_a_proposal_of_the_wrong_shape_is_told_why(steps: list[Step], says: str)
     reasons = check_graph(steps, finished=["fine"], taken=["fine", "old"])
 
     assert len(reasons) == 1
-    assert says in reasons[0]
+    assert says in reasons[0].text
 
 
 def test_all_mistakes_of_a_proposal_are_told_at_once() -> None:
