@@ -46,7 +46,7 @@ INTERNAL_ACTIVITIES = {
     routing.PLAN.kind: "asking the planner",
     routing.REPLAN.kind: "asking the planner for a new plan",
     routing.COMPACT.kind: "summarising the older turns of the conversation",
-    routing.FIND_EFFECT.kind: "asking the ledger whether a call happened",
+    routing.FIND_EFFECT.kind: "asking the ledger whether a call took effect",
 }
 
 
@@ -138,7 +138,7 @@ async def _snapshot_of(client: Client, outcome: Outcome, seen: WorkflowExecution
         elif step := running.get(activity.activity_id):
             attempts[step.id] = await _attempt(client, step, activity)
         elif activity.activity_id.endswith(ids.RECONCILIATION):
-            doing.append(f"finding out with {kind} whether a call happened")
+            doing.append(f"finding out with {kind} whether a call took effect")
         else:
             doing.append(f"looking at the world again with {kind}")
     return Snapshot(outcome, attempts, tuple(dict.fromkeys(doing)))

@@ -140,7 +140,7 @@ async def _state_of_newest_run(handle: Handle, queue: str) -> Progress:
     except WorkflowQueryFailedError as error:
         said = cut(one_line(error.message), MAX_MESSAGE).rstrip(".")
         reason = f"The worker that answers cannot replay task {handle.id!r} ({said})"
-        remedy = "run workers with the code that the task ran on, or with code that is mended, and try again"
+        remedy = "run workers with the code that the task ran on, or with code that is fixed, and try again"
         raise Problem("workflow_task_fails", reason, remedy, ProblemKind.NEEDS_PERSON) from error
     if progress is None:
         reason = f"No worker tells what task {handle.id!r} did"

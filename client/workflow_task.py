@@ -155,7 +155,7 @@ class FailingTask(BaseModel):
             case Cause.TIMEOUT:
                 return "see the logs of the workers: restart one that hangs, mend the code where one broke"
             case _:
-                return f"run workers with the earlier code, or with code that is mended, and it goes on by itself{SOON}"
+                return f"run workers with the earlier code, or with code that is fixed, and it goes on by itself{SOON}"
 
     @property
     def _else(self) -> str:

@@ -49,8 +49,8 @@ def _lines(one: TaskEffect, all: Sequence[TaskEffect]) -> list[str]:
 
 def _standing(one: TaskEffect, all: Sequence[TaskEffect]) -> str:
     if one.state is EffectState.UNKNOWN:
-        return "may have happened"
+        return "outcome unknown"
     if one.state is EffectState.APPLIED:
-        return f"happened, and took back {one.undoes}" if one.undoes else "happened"
+        return f"applied, and took back {one.undoes}" if one.undoes else "applied"
     by = next((f"{other.step} ({other.kind})" for other in all if other.key == one.undone_by), one.undone_by)
     return f"undone at {words.moment(one.undone_at)} by {by}" if one.undone_at else f"undone by {by}"

@@ -55,7 +55,7 @@ def test_an_undone_effect_says_by_what(desk: Rollbacks) -> None:
 
     assert [told[id]["known"] for id in ("note", "deposit", "send", "put")] == ["undone"] * 4
     assert (told["send"]["undone_by"], told["undo:send"]["undoes"]) == (told["undo:send"]["key"], "send")
-    assert "by undo:send (recall)" in lines and "shout (unkeyed)  may have happened" in lines
+    assert "by undo:send (recall)" in lines and "shout (unkeyed)  outcome unknown" in lines
 
 
 def test_an_effect_that_the_task_undid_itself_says_so(desk: Rollbacks) -> None:

@@ -86,8 +86,6 @@ async def test_the_decisions_are_those_of_the_outcome(client: Client, everything
     recorded = {(fault.step_id, fault.decision) for fault in ended.faults}
     items = [item for item in explained.items if item.decision != "send_back"]
     explains = {(step, item.decision) for item in items for step in item.steps}
-        (step, item.decision) for item in explained.items if item.decision != "send_back" for step in item.steps
-    }
 
     assert explains == recorded - {("d", "retry")}
 

@@ -69,12 +69,12 @@ def test_a_thread_that_outlived_its_task_is_named_and_its_end_is_known(served: R
         task = served.run_task("note", "ponder")
         undone, listed = served.starter("undo", task), served.starter("effects", task)
     until = time.monotonic() + 40
-    while "ponder  ponder (unkeyed)  happened" not in served.starter("effects", task).stdout:
+    while "ponder  ponder (unkeyed)  applied" not in served.starter("effects", task).stdout:
         assert time.monotonic() < until
 
     assert (undone.returncode, served.rows()) == (3, 0)
     assert "ponder (ponder) stays: nobody knows" in undone.stdout and "was still running" in undone.stdout
-    assert "ponder  ponder (unkeyed)  may have happened" in listed.stdout
+    assert "ponder  ponder (unkeyed)  outcome unknown" in listed.stdout
 
 
 def test_a_worker_may_be_killed_in_the_middle(desk: Rollbacks) -> None:

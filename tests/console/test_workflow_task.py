@@ -143,7 +143,7 @@ async def test_show_names_it_and_the_way_out(deploys: Deploys, broken: Handle) -
 
     assert (said.value.code, OF_PROBLEM[said.value.kind]) == ("workflow_task_fails", Exit.NEEDS_PERSON)
     assert "no worker" not in str(said.value) and "its workflow task fails (attempt 2, since 20" in said.value.reason
-    assert "run workers with the earlier code, or with code that is mended" in said.value.remedy
+    assert "run workers with the earlier code, or with code that is fixed" in said.value.remedy
     assert f"`{TERMINATE} {broken.id}` ends it" in said.value.remedy
 
 
