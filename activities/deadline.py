@@ -1,7 +1,7 @@
 """The deadline of an attempt: after it, no request is sent.
 
-A process that was frozen continues where it stopped. By then Replan may have found out that the call had no effect, and
-repeated it: a request that is sent so late would apply the effect twice.
+A worker process that was frozen (SIGSTOP, a paused machine) continues in the middle of a tool. By then Replan may have
+found no effect of the call and repeated it: a request that the old attempt sends now would apply the effect twice.
 """
 
 import sys
@@ -24,12 +24,12 @@ _HARMLESS = frozenset({b"GET", b"HEAD", b"OPTIONS", b"TRACE", b"CONNECT"})
 
 @dataclass
 class Deadline:
-    """The deadline of the current attempt, and the number of requests that the attempt has sent."""
+    """The deadline of the current attempt, and how many requests with a possible effect the attempt has sent."""
 
     at: float
-    """The time of the deadline, on the clock of `clock()`, in seconds."""
+    """The time of the deadline: a value of `clock()`, in seconds."""
     sent: int = 0
-    """The number of requests that may have changed something."""
+    """The number of sent requests that may have changed something; a GET, for example, does not count."""
 
 
 class DeadlinePassed(Unreachable):
@@ -45,7 +45,7 @@ _DEADLINE: ContextVar[Deadline | None] = ContextVar("replan_deadline", default=N
 
 
 def clock() -> float:
-    """A time in seconds that goes on while the process is frozen and, on Linux, while the machine sleeps."""
+    """Seconds of a clock that goes on while the process is frozen and, on Linux, also while the machine sleeps."""
     return time.clock_gettime(time.CLOCK_BOOTTIME) if sys.platform == "linux" else time.monotonic()
 
 
@@ -61,11 +61,11 @@ def within(seconds: float) -> Iterator[Deadline]:
 
 
 def check() -> None:
-    """Raise if the deadline has passed; outside an attempt there is none.
+    """Raise if the deadline of the attempt has passed; outside an attempt there is no deadline, and nothing is raised.
 
     Raises:
-        DeadlinePassed: nothing was sent.
-        TimeoutError: an earlier request may have changed something.
+        DeadlinePassed: the attempt has sent no request that may have changed something.
+        TimeoutError: an earlier request of the attempt may have changed something.
     """
     deadline = _DEADLINE.get()
     if deadline is not None and clock() >= deadline.at:
@@ -79,16 +79,19 @@ def left() -> float | None:
 
 
 def sent() -> int:
-    """The number of requests of this attempt that may have changed something; only those of `client` count."""
+    """The number of requests of this attempt that may have changed something.
+
+    Only requests that a `Guard` has seen are counted: those of `client()` and of the tools' `Web`.
+    """
     deadline = _DEADLINE.get()
     return deadline.sent if deadline else 0
 
 
 def is_alone(method: str | None) -> bool:
-    """Whether no request of this attempt but the last one may have changed something.
+    """Whether at most the last request of this attempt may have changed something.
 
-    `method` is the HTTP method of the last request; None if that request was not sent. Only if the result is True,
-    the rejection of the last request proves that the attempt changed nothing.
+    `method` is the HTTP method of the last request; None if that request was not sent. If the result is True, the
+    rejection of the last request proves that the attempt changed nothing.
     """
     own = 1 if method is not None and method.encode() not in _HARMLESS else 0
     return sent() <= own
@@ -97,8 +100,9 @@ def is_alone(method: str | None) -> bool:
 async def before_request(request: httpx2.Request) -> None:
     """Check the deadline before a connection is made, and again before the first byte is sent.
 
-    An event hook of `httpx2`, called also for each redirect.
+    An event hook of `httpx2`, which calls it for each request, also for each redirect.
     """
+    # The deadline may pass while a connection is made: the Guard checks again when the connection stands.
     check()
     trace = request.extensions.get("trace")
     if not isinstance(trace, Guard):
@@ -115,6 +119,7 @@ class Guard:
     async def __call__(self, event: str, info: Mapping[str, Any]) -> None:
         if event.endswith(_ABOUT_TO_SEND):
             check()
+        # Headers and body are two events of one request: only the headers are counted.
         if event.endswith(_ABOUT_TO_SEND[0]) and info["request"].method not in _HARMLESS:
             deadline = _DEADLINE.get()
             if deadline is not None:
@@ -124,5 +129,5 @@ class Guard:
 
 
 def client(**options: Any) -> httpx2.AsyncClient:
-    """The HTTP client of tools; `options` are those of `httpx2.AsyncClient`."""
+    """Make an HTTP client whose requests keep the deadline; `options` are those of `httpx2.AsyncClient`."""
     return httpx2.AsyncClient(event_hooks={"request": [before_request]}, **options)

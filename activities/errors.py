@@ -1,13 +1,13 @@
-"""The exceptions of tools, named by what follows, and those of databases.
+"""The exceptions that a tool may raise, one class for each reaction of Replan, and three exceptions of databases.
 
     ToolError
     ├── Refused       the call is rejected              -> a new plan
-    ├── Busy          not now                           -> retried after `retry_after` seconds
+    ├── Busy          the call is rejected for now      -> retried after `retry_after` seconds
     ├── Unreachable   the call did not get through      -> retried with backoff
-    └── NeedsPerson   the deployment has to be fixed    -> an operator
+    └── NeedsPerson   the deployment has to be fixed    -> Replan waits for an operator
 
-Most tools raise none of them: `activities.borders` knows the exceptions of HTTP, SQL, pydantic and the operating
-system, and an exception that it does not know is a `bug`, which an operator has to fix.
+Most tools raise none of them: the tables in `activities.borders` translate the exceptions of HTTP, SQL, pydantic and
+the operating system. An exception that is in no table is a `bug`, which an operator has to fix.
 """
 
 from typing import Any, ClassVar, TypeVar
@@ -29,26 +29,26 @@ RESERVED_CODES = frozenset(
         Code.WRONG_STORE,
     }
 )
-"""Codes of faults that Replan itself finds around a call; the workflow relies on them, so no tool may raise them."""
+"""Codes that only Replan gives to a fault: a tool may not raise them, since the workflow relies on their meaning."""
 
 
 class ToolError(Exception):
-    """The base of the four classes that a tool raises."""
+    """The base of the four exceptions that a tool may raise; it is not raised itself."""
 
     quadrant: ClassVar[Quadrant]
     default: ClassVar[Code]
     is_harmless = False
-    """True if the error proves that neither this attempt nor an earlier one of the call has changed anything."""
+    """True if the error proves that no attempt of the call, this one or an earlier one, has changed anything."""
     requests: int | None = None
-    """How many of the last requests of the attempt had no effect, as the error proves; None: all of them."""
+    """The error proves that this many requests of the attempt, the last ones, had no effect; None: all requests."""
 
     def __init__(
         self, reason: str, *, code: str | None = None, observed: Any = None, retry_after: float | None = None
     ) -> None:
         """`reason` is one sentence about what happened, for the planner and for people.
 
-        `code` is one of `codes()`; `observed` is the state that the planner will see, a model or any JSON value;
-        `retry_after` is in seconds.
+        `code` is one of `codes()`, by default the `default` of the class. `observed` is the state that the planner will
+        see: a pydantic model or any JSON value. `retry_after` is in seconds.
 
         Raises:
             ValueError: `code` does not belong to this class.
@@ -70,33 +70,33 @@ E = TypeVar("E", bound=ToolError)
 
 
 def unsent(error: E) -> E:
-    """Return the error, marked as about a request that was not sent; earlier requests may have had an effect."""
+    """Mark the error: its request was not sent, but earlier requests of the attempt may have had an effect."""
     error.requests = 0
     return error
 
 
 def answered(error: E) -> E:
-    """Return the error, marked as about the last request, which had no effect; earlier requests may have had one."""
+    """Mark the error: the last request was answered and had no effect, but earlier requests of the attempt may have."""
     error.requests = 1
     return error
 
 
 class Refused(ToolError):
-    """The call is rejected, now and later: make a new plan from `observed`."""
+    """The call is rejected, and a retry would be rejected, too: the planner makes a new plan from `observed`."""
 
     quadrant = Quadrant.PERSISTENT_SEMANTIC
     default = Code.REFUSED
 
 
 class Busy(ToolError):
-    """The call is rejected for now: retry it after `retry_after` seconds, or after a backoff."""
+    """The call is rejected for now: Replan retries it after `retry_after` seconds, or after a backoff."""
 
     quadrant = Quadrant.TRANSIENT_SEMANTIC
     default = Code.BUSY
 
 
 class Unreachable(ToolError):
-    """The call did not get through and had no effect: retry it after a backoff."""
+    """The call did not get through and had no effect: Replan retries it after a backoff."""
 
     quadrant = Quadrant.TRANSIENT_INFRASTRUCTURAL
     default = Code.UNREACHABLE
@@ -110,7 +110,7 @@ class NeedsPerson(ToolError):
 
 
 class DatabaseUnavailable(Exception):
-    """A database of Replan or of a tool cannot be reached, or is locked, and nothing has been done in it."""
+    """A database of Replan or of a tool cannot be reached or is locked; nothing was changed in it."""
 
 
 class DatabaseFileGone(Exception):
@@ -118,4 +118,4 @@ class DatabaseFileGone(Exception):
 
 
 class WriteInReadTransaction(Exception):
-    """A statement would write in a transaction that only reads."""
+    """A statement tried to write in a transaction that may only read."""

@@ -1,6 +1,7 @@
-"""Where exceptions of other libraries become Faults: one table for each library, the most specific class wins.
+"""Translates exceptions of other libraries to Faults, which are typed errors as data.
 
-Reasons are written here and never copied from an exception's message, which may contain secrets or instructions.
+Each library has one table by class of exception, and the most specific class wins. The reason of a Fault comes from the
+table, never from the exception's message, which may contain secrets, or instructions for a model.
 """
 
 import importlib
@@ -13,15 +14,16 @@ from workflows.faults import Code, Fault
 
 TABLES: Mapping[str, Table] = {"http": http.TABLE, "sql": sql.TABLE, "validation": validation.TABLE, "os": os.TABLE}
 
+# The import of an SDK takes seconds, and a worker without models needs none.
 MODEL_SDKS = ("anthropic", "openai")
-"""Libraries whose tables are imported when one of them raises: that takes seconds, also in a worker without models."""
+"""Packages whose tables are imported only when one of their exceptions is classified."""
 
 _ALL: Table = {name: entry for table in TABLES.values() for name, entry in table.items()}
 
 
 def classify(error: BaseException) -> Fault:
-    """The Fault of any exception of a tool; one that is in no table is a `bug`."""
-    while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:  # as a TaskGroup wraps it
+    """Translate an exception of a tool to its Fault; an exception whose class is in no table is a `bug`."""
+    while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:  # a TaskGroup wraps even one exception
         error = error.exceptions[0]
     if isinstance(error, ToolError):
         return error.fault

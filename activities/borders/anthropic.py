@@ -1,4 +1,4 @@
-"""Anthropic's SDK (`anthropic`): `error_code` and `type` say what was rejected, more exactly than class and status.
+"""Anthropic's SDK (`anthropic`): the Fault of each exception, by `error_code` and `type` before class and status.
 
 The SDK raises RateLimitError for a spent limit, too, and BadRequestError for a suspended organisation: the class alone
 does not say whether waiting helps.
@@ -33,9 +33,10 @@ BY_CODE: Mapping[str, Row] = {
     "request_body_timeout": model_api.LATE,
     "request_body_too_large_after_decoding": model_api.TOO_LONG,
 }
-"""Rows by `error.details.error_code`; for any other code, BY_TYPE decides."""
+"""Rows (code and reason of a Fault) by `error.details.error_code`; for any other code, BY_TYPE decides."""
 
 BY_TYPE: Mapping[str, Row] = {
+    # Without "invalid_request_error": the HTTP status says more than that type.
     "authentication_error": model_api.KEY,
     "billing_error": model_api.QUOTA,
     "permission_error": model_api.FORBIDDEN,
@@ -47,7 +48,7 @@ BY_TYPE: Mapping[str, Row] = {
     "overloaded_error": model_api.OVERLOADED,
     "conflict_error": model_api.BUSY,
 }
-"""Rows by `error.type`; without `invalid_request_error`, since the HTTP status says more than that type."""
+"""Rows by `error.type`."""
 
 BY_WORDS: Mapping[str, Row] = {
     "credit balance": model_api.QUOTA,

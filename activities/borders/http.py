@@ -43,10 +43,10 @@ STATUS: Mapping[int, tuple[Code, str]] = {
     505: (Code.MALFORMED_SCHEMA, "the HTTP version is not supported, fix the tool"),
     529: (Code.OVERLOADED, "the service is overloaded"),
 }
-"""The code of a status, and its meaning; other 4xx are `refused`, other 5xx `server_error`, 3xx `unexpected_result`."""
+"""By HTTP status, the code of the Fault and a part of its reason; for any other status, `_by_class` decides."""
 
 MAX_BODY = 4 * 1024
-"""Bytes; a longer body of a rejection is not kept as what was observed."""
+"""Bytes of a rejection's body that a fault keeps as `observed`; a longer body is left out."""
 
 
 def _status(error: httpx2.HTTPStatusError) -> Fault:
@@ -69,7 +69,7 @@ def _by_class(status: int) -> tuple[Code, str]:
 
 
 def seconds(retry_after: str | None) -> float | None:
-    """Seconds that a Retry-After header asks for, a number or an HTTP date; None if there is none or it is invalid."""
+    """Seconds that a Retry-After header (a number or an HTTP date) asks to wait; None if it is missing or invalid."""
     if retry_after is None:
         return None
     if retry_after.strip().isdecimal():
@@ -82,7 +82,7 @@ def seconds(retry_after: str | None) -> float | None:
 
 
 def _body(response: httpx2.Response) -> JsonValue:
-    """The JSON body of a rejection, which often says what is possible; None if it is too long or no JSON."""
+    """The JSON body of a rejection, which often says what would be accepted; None if it is too long or no JSON."""
     # The standard library's reader accepts NaN and lone surrogates, which no history can hold, and overflows the stack
     # on a thousand brackets.
     try:
@@ -127,7 +127,7 @@ TABLE: Table = {
     httpcore2.ProtocolError: _HTTPX[httpx2.RemoteProtocolError],
     httpcore2.ConnectionNotAvailable: _HTTPX[httpx2.PoolTimeout],
 }
-"""An exception of `httpcore2`, which `Web` uses directly, means the same as that of `httpx2` with its name."""
+"""Entries for `httpx2`, and for `httpcore2`, which the tools' `Web` uses directly: equal names have equal entries."""
 
 _NOTHING_SENT = (
     *(httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout, httpx2.UnsupportedProtocol, httpx2.InvalidURL),
@@ -136,12 +136,12 @@ _NOTHING_SENT = (
 
 
 def had_no_effect(error: BaseException) -> bool:
-    """Whether an exception proves that the request changed nothing: it was not sent, or was rejected (4xx)."""
+    """Whether an exception proves that its request changed nothing: the request was not sent, or was rejected (4xx)."""
     if isinstance(error, httpx2.HTTPStatusError):
         return 400 <= error.response.status_code < 500
     return is_unsent(error)
 
 
 def is_unsent(error: BaseException | None) -> bool:
-    """Whether an exception proves that the request was not sent."""
+    """Whether an exception proves that its request was not sent."""
     return isinstance(error, _NOTHING_SENT)

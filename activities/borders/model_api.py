@@ -1,7 +1,7 @@
-"""The Faults that model providers have in common, and how long to wait before a retry.
+"""What the tables of all model providers share: rows, the Fault of a row, and the wait before a retry.
 
-A status of a model's API means something else than that of a tool's service: 404 is a wrong name of a model, and 409 is
-transient.
+A status of a model's API means something else than a status of a tool's service: 404 is a wrong name of a model, and
+409 is transient.
 """
 
 from collections.abc import Mapping
@@ -13,6 +13,7 @@ from activities.borders.table import Entry
 from workflows.faults import QUADRANT, Code, Fault
 
 Row = tuple[Code, str]
+"""The code of a Fault, and the part of its reason that follows the provider's name."""
 
 QUOTA: Row = (Code.QUOTA_EXHAUSTED, "has no credit left for us: pay or raise the limit in its console")
 SPENT: Row = (Code.QUOTA_EXHAUSTED, "has reached the limit that was set for spending: raise it in its console")
@@ -63,29 +64,30 @@ STATUS: Mapping[int, Row] = {
     504: LATE,
     529: OVERLOADED,
 }
-"""Rows by HTTP status. A 5xx that is not here is `server_error`; any other status is a mistake in Replan's request."""
+"""Rows by HTTP status. Another 5xx is `server_error`; any other status is a mistake in Replan's request."""
 
 
 def always(provider: str, row: Row) -> Entry:
-    """An entry with the same row for every exception of its class."""
+    """An entry that makes the fault of one row for every exception of its class."""
     return lambda error: fault(provider, row, error)
 
 
 def by_words(rows: Mapping[str, Row], message: object, status: int) -> Row | None:
-    """The row whose words are in the message of a response with status 400; None for other messages and statuses."""
+    """The row whose key is a part of `message`, in any case of letters; None if no key is, or the status is not 400."""
     said = str(message or "").lower() if status == 400 else ""
     return next((row for words, row in rows.items() if words in said), None)
 
 
 def by_status(provider: str, row: Row | None, error: Exception, status: int) -> Fault:
-    """The fault of a response: by `row` if its error code is known, else by its status."""
-    if row is None or (row is BROKEN and status >= 500):  # BROKEN is also the code of what has a status of its own
+    """The fault of an error response: that of `row` or, if `row` is None, that of the HTTP status."""
+    if row is None or (row is BROKEN and status >= 500):  # BROKEN says less than a status such as 503
         row = STATUS.get(status) or (BROKEN if status >= 500 else OURS)
     return fault(provider, row, error)
 
 
 def fault(provider: str, row: Row, error: Exception) -> Fault:
-    """The fault of a row, with the wait that the provider asks for; its message may quote keys and prompts."""
+    """The fault of a row, with the wait that the response asks for."""
+    # Without the error's message, which may quote keys and prompts.
     code, says = row
     response = getattr(error, "response", None) if QUADRANT[code].is_transient else None
     wait = _wait(response) if isinstance(response, httpx2.Response) else None
@@ -93,14 +95,14 @@ def fault(provider: str, row: Row, error: Exception) -> Fault:
 
 
 def _who(provider: str, error: Exception) -> str:
-    """The provider, or the server that is configured instead."""
+    """The provider's name, or a name with the host if another server was asked, as with `--base-url`."""
     request = getattr(error, "request", None)
     host = request.url.host if isinstance(request, httpx2.Request) else OWN_HOSTS[provider]
     return provider if host == OWN_HOSTS[provider] else f"The model server at {host}"
 
 
 def _wait(response: httpx2.Response) -> float | None:
-    """Seconds that a response asks to wait; from `retry-after-ms` if there is one."""
+    """Seconds that a response asks to wait, None if it asks for none; `retry-after-ms` wins over `retry-after`."""
     exact = response.headers.get("retry-after-ms", "")
     if exact.strip().isdecimal():
         return min(float(exact) / 1000, 86_400.0)

@@ -1,6 +1,7 @@
-"""OpenAI's SDK (`openai`): `code` and `type` say what was rejected, more exactly than class and status.
+"""OpenAI's SDK (`openai`): the Fault of each exception, by `code` and `type` before class and status.
 
-A used-up quota is a RateLimitError, and a conversation that is too long a BadRequestError.
+The SDK raises RateLimitError for a used-up quota, too, and BadRequestError for a conversation that is too long: the
+class alone does not say whether waiting helps.
 """
 
 from collections.abc import Mapping
@@ -34,10 +35,10 @@ BY_CODE: Mapping[str, Row] = {
     "content_policy_violation": model_api.FILTERED,
     "server_error": model_api.BROKEN,
 }
-"""By `error.code`, and by `error.type` where that is not known."""
+"""Rows (code and reason of a Fault) by `error.code`; for any other code, BY_WORDS decides, then `error.type`."""
 
 BY_WORDS: Mapping[str, Row] = {"use /v1/responses": model_api.NO_TOOLS, "maximum context length": model_api.TOO_LONG}
-"""By a part of the message of a 400 whose code says too little."""
+"""Rows by a part of the message, for a response with status 400 whose `error.code` is not in BY_CODE."""
 
 
 def _status(error: openai.APIStatusError) -> Fault:
@@ -67,4 +68,4 @@ TABLE: Table = {
     _response.MissingStreamClassError: _always(model_api.MISUSED),
     _legacy_response.MissingStreamClassError: _always(model_api.MISUSED),
 }
-"""Every class with a status is an APIStatusError."""
+"""Entries by class of exception; every class with an HTTP status is a subclass of APIStatusError."""

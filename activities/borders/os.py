@@ -1,4 +1,4 @@
-"""The operating system (`OSError` and its children): names that do not exist, permissions, connections, full disks."""
+"""The operating system: the Fault of `OSError` and of its subclasses."""
 
 import errno
 import socket

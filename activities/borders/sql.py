@@ -40,6 +40,7 @@ _FULL = always(Code.QUOTA_EXHAUSTED, "The disk of the database is full: free som
 _CLOSED = always(Code.FORBIDDEN, "The database may not be written by the worker: give it the permission.")
 _DAMAGED = always(Code.NEEDS_PERSON, "The database is damaged, or is none: restore it from a backup.")
 
+# By code and not by class alone, since SQLAlchemy has no class for most errors of asyncpg.
 _BY_CODE: Mapping[str, Entry] = {
     "SQLITE_BUSY": _LOCKED,
     "SQLITE_LOCKED": _LOCKED,
@@ -65,17 +66,17 @@ _BY_CODE: Mapping[str, Entry] = {
     "XX001": _DAMAGED,
     "XX002": _DAMAGED,  # an index
 }
-"""By the beginning of SQLite's result code (https://sqlite.org/rescode.html) or of the SQLSTATE (PostgreSQL's manual,
-appendix A), since most errors of asyncpg have no class in SQLAlchemy.
+"""Entries by the beginning of SQLite's result code (https://sqlite.org/rescode.html) or of the SQLSTATE (PostgreSQL's
+manual, appendix A).
 """
 
 _LACKING = ("42P01", "42703", "SQLITE_ERROR")
-"""Codes for a missing table or column. SQLite uses its code for wrong SQL, too, but Replan's own SQL is correct."""
+"""Codes for a missing table or column. SQLITE_ERROR also stands for wrong SQL, but Replan's own SQL is correct."""
 _OURS = re.compile(r"\breplan_(ledger|store|payloads)\b")
 
 
 def _dbapi(otherwise: Entry) -> Entry:
-    """An entry for SQLAlchemy's wrapped errors: what the driver's code says, else `otherwise`."""
+    """An entry for an exception of SQLAlchemy that wraps the driver's: by the driver's error code, else `otherwise`."""
     return lambda error: (
         _UNREACHABLE if error.connection_invalidated else _by_code(error.orig, otherwise, error.statement or "")
     )(error)
@@ -132,7 +133,7 @@ _UNAVAILABLE = (
     "53300",  # too many connections
     "55P03",  # lock not available
 )
-"""Codes that say that a database cannot be reached now, or is locked; beginnings of codes as in _BY_CODE."""
+"""Beginnings of the codes, as in _BY_CODE, that say that a database cannot be reached now or is locked."""
 
 _CAUSES: Mapping[str, str] = {
     "SQLITE_BUSY": "another process has it locked",
@@ -170,7 +171,7 @@ _BY_CLASS: Mapping[type[BaseException], str] = {
 
 
 def is_unavailable(error: BaseException) -> bool:
-    """Whether an exception says that a database cannot be reached now, or is locked: time can cure it."""
+    """Whether an exception says that a database cannot be reached now, or is locked: a retry may succeed."""
     if isinstance(error, DatabaseFileGone | exc.TimeoutError | ConnectionError) or getattr(
         error, "connection_invalidated", False
     ):
@@ -188,6 +189,6 @@ def cause(error: BaseException) -> str:
 
 
 def _code(error: BaseException | None) -> str:
-    """SQLite's result code or the SQLSTATE; empty where there is none."""
+    """SQLite's result code or the SQLSTATE of the driver's exception; empty if it has none."""
     original = getattr(error, "orig", None) or error
     return getattr(original, "sqlite_errorname", None) or getattr(original, "sqlstate", None) or ""

@@ -1,4 +1,4 @@
-"""The types of a border's table."""
+"""The types of the tables that translate exceptions to Faults."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -6,7 +6,7 @@ from typing import Any
 from workflows.faults import Code, Fault
 
 Entry = Callable[[Any], Fault]
-"""Makes a Fault of an exception of the class that is its key in the table."""
+"""Makes the Fault of an exception; its key in a Table is the class of the exception."""
 
 Table = Mapping[type[BaseException], Entry]
 

@@ -1,4 +1,4 @@
-"""pydantic: arguments or a result have the wrong type; the reason names the fields, never their values."""
+"""pydantic: the Fault of a result with the wrong type, and a text that names wrong fields but never their values."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -13,16 +13,16 @@ from workflows.faults import Code, Fault
 
 MAX_NAMED = 5
 MAX_NAME = 40
-"""Characters of a field's name, which is untrusted content if no model declares it."""
+"""Characters of a field's name in a text; a name that no model declares is untrusted content."""
 _QUOTING = {"value_error", "assertion_error", "union_tag_invalid", "get_attribute_error"}
 _PLAIN = frozenset(get_args(ErrorType)) - _QUOTING
-"""Types of mistakes whose message quotes no value before its first comma; those of custom validators may."""
+"""pydantic's types of errors whose message has no value before its first comma, unlike that of a custom validator."""
 _WHOLE = {"literal_error", "enum", "string_pattern_mismatch", "url_scheme"}
 """Types whose message is shown whole, not only up to its first comma: its commas come from the schema, not a value."""
 
 
 def fields(errors: Iterable[Mapping[str, Any]]) -> str:
-    """Name the fields that are wrong and what was expected of each."""
+    """A text that names the first MAX_NAMED wrong fields, and what was expected of each."""
     named = [f"{_place(error['loc'])} {_expected(error)}" for error in errors]
     more = f" and {len(named) - MAX_NAMED} more" if len(named) > MAX_NAMED else ""
     return "; ".join(named[:MAX_NAMED]) + more
