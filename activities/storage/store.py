@@ -1,4 +1,4 @@
-"""The store and the databases of tools: how they are opened, and the differences between SQLite and PostgreSQL."""
+"""The store (Replan's own database) and the databases of tools: opening them, and how SQLite and PostgreSQL differ."""
 
 import asyncio
 import os
@@ -25,11 +25,11 @@ BUSY_TIMEOUT = 5.0
 """Seconds that a statement waits for a lock."""
 
 _READ_ONLY = ("SQLITE_READONLY", "25006")
-"""The codes of SQLite and PostgreSQL for a write in a transaction that only reads."""
+"""The codes of SQLite and PostgreSQL for a write in a transaction that may only read."""
 
 
 class _File(NamedTuple):
-    """The identity of an open file, whose name may be given to another file."""
+    """The identity of a file, which shows whether another file has its path by now."""
 
     path: str
     device: int
@@ -45,7 +45,7 @@ class _File(NamedTuple):
 
 
 def tune(engine: AsyncEngine) -> None:
-    """Configure an engine for Replan, once."""
+    """Configure an engine for Replan; a second call changes nothing."""
     sync = engine.sync_engine
     if event.contains(sync, "handle_error", _translate_write_in_read_transaction):
         return
@@ -60,10 +60,11 @@ def tune(engine: AsyncEngine) -> None:
 
 
 def expect_file(engine: AsyncEngine) -> None:
-    """From now on, let transactions raise DatabaseFileGone if the file of this SQLite database was deleted or replaced.
+    """Let transactions that begin from now on raise DatabaseFileGone if the SQLite file was deleted or replaced.
 
-    Writes to a deleted file are lost with the process, and a new file does not have the effects that were applied.
+    An engine without a file, such as one for PostgreSQL, is left as it is.
     """
+    # Writes to a deleted file are lost with the process, and a new file does not have the effects that were applied.
     path = file_of(engine)
     file = _File.at(str(path.absolute())) if path else None
     if file is None:
@@ -86,12 +87,13 @@ def file_of(engine: AsyncEngine) -> Path | None:
 
 
 def is_lasting(engine: AsyncEngine) -> bool:
-    """Whether the database outlives its connections."""
+    """Whether the database outlives its connections; a SQLite database in memory does not."""
     return engine.dialect.name != "sqlite" or file_of(engine) is not None
 
 
 def _translate_write_in_read_transaction(context: ExceptionContext) -> None:
-    """Raise WriteInReadTransaction for a write in a `reading` transaction; a read-only database has that code, too."""
+    """Raise WriteInReadTransaction if a statement tried to write in a `reading` transaction."""
+    # The code alone is no proof: a database that is read-only gives the same.
     error, connection = context.original_exception, context.connection
     code = getattr(error, "sqlite_errorname", None) or getattr(error, "sqlstate", None)
     reads = connection is not None and connection.get_execution_options().get("replan_reads")
@@ -100,8 +102,8 @@ def _translate_write_in_read_transaction(context: ExceptionContext) -> None:
 
 
 def _set_up_sqlite(connection: Any, _record: Any) -> None:
-    """Write-ahead logging, full durability, foreign keys, and transactions that only _begin_sqlite begins."""
-    connection.isolation_level = None
+    """Set a write-ahead log, full durability and foreign keys; only _begin_sqlite begins transactions."""
+    connection.isolation_level = None  # the driver begins no transaction by itself
     cursor = connection.cursor()
     try:
         for pragma in (
@@ -113,13 +115,13 @@ def _set_up_sqlite(connection: Any, _record: Any) -> None:
             cursor.execute(f"PRAGMA {pragma}")
         cursor.close()
     except BaseException:
-        connection.close()  # the pool forgets it, and its thread would stay
+        connection.close()  # the pool forgets the connection, and its thread would stay
         raise
 
 
 def _roll_back(connection: Any, _record: Any, _error: BaseException | None) -> None:
-    """Free the lock of an invalidated connection, as after a cancel in the middle of a statement."""
-    # SQLite keeps a connection open, and its transaction with it, as long as there is a reference to its cursor.
+    """Free the lock of an invalidated connection; a cancel in the middle of a statement invalidates it, for example."""
+    # SQLite keeps a connection and its transaction open as long as there is a reference to a cursor of it.
     if connection is not None:
         with suppress(sqlite3.Error, DBAPIError, ValueError):  # it is closed, or there is nothing to roll back
             connection.rollback()
@@ -135,18 +137,18 @@ def _begin_sqlite(connection: Connection) -> None:
 
 
 def _set_up_postgresql(connection: Any, _record: Any) -> None:
-    """Wait for a lock as long as with SQLite, unless the server or the URL sets a limit."""
+    """Let a new connection wait at most BUSY_TIMEOUT for a lock, unless the server or the URL sets a limit."""
     cursor = connection.cursor()
     milliseconds = int(BUSY_TIMEOUT * 1000)
     cursor.execute(
         f"SELECT set_config('lock_timeout', '{milliseconds}', false) WHERE current_setting('lock_timeout') = '0'"
     )
     cursor.close()
-    connection.commit()
+    connection.commit()  # a rollback would take the setting back
 
 
 metadata = MetaData()
-"""The tables of tools in the store; a worker creates those that are missing."""
+"""The tables that tools declare for the store; a worker that starts creates those that are missing."""
 
 REPLAN_TABLES = MetaData()
 """Replan's own tables, which migrations create and change."""
@@ -155,23 +157,23 @@ IDENTITY = Table("replan_store", REPLAN_TABLES, Column("id", String(36), primary
 """One row: the id of the store, which it keeps when it is moved or restored."""
 
 CONNECT_SECONDS, POOL_SECONDS = 5, 10
-"""Limits for a new connection to PostgreSQL, and for a free one of the pool."""
+"""The longest waits, in seconds, for a new connection to PostgreSQL and for a free connection of the pool."""
 
 
 def sqlite_url(state: Path) -> str:
-    """The URL of the embedded store in a state folder."""
+    """The URL of the SQLite store in the folder `state`."""
     return f"sqlite+aiosqlite:///{state / 'store.db'}"
 
 
 class StoreUnavailable(Exception):
-    """A database cannot be opened; the message says which and what to check, and has no password."""
+    """A database cannot be opened; the message names it without its password, and says what to check."""
 
 
 async def open_store(url: str) -> AsyncEngine:
-    """Open the store at `url`, migrate Replan's tables to the newest revision, and create missing ones of tools.
+    """Open the store at `url`, migrate Replan's tables to the newest revision, and create missing tables of tools.
 
     Raises:
-        StoreUnavailable: it cannot be opened, or is of a newer Replan.
+        StoreUnavailable: the store cannot be opened, or was migrated by a newer Replan.
     """
     with _opening("The store", url, "check --store, REPLAN_STORE, --state", "start a newer Replan, or another --store"):
         engine = _engine(url)
@@ -204,10 +206,10 @@ async def _prepare(engine: AsyncEngine, *streams: Stream, tables: MetaData | Non
 
 
 async def adopt(engine: AsyncEngine) -> None:
-    """Set a tool's database up as the store is, and bring its ledger to the newest revision.
+    """Configure a tool's database like the store, and bring the ledger in it to the newest revision.
 
     Raises:
-        StoreUnavailable: it cannot be opened, or is of a newer Replan.
+        StoreUnavailable: the database cannot be opened, or was migrated by a newer Replan.
     """
     check = "check its URL in the tools file, and that the worker may create tables there"
     with _opening("The datasource", engine.url, check, "start a newer Replan"):
@@ -218,7 +220,7 @@ class Datasources:
     """The store and the databases of the tools: all databases with a ledger."""
 
     def __init__(self, store: AsyncEngine, datasources: Iterable[AsyncEngine | None] = ()) -> None:
-        """Take the open store and the datasource of each tool, None for a tool on the store; `open` opens them."""
+        """`store` is open already. `datasources` has the database of each tool, None for a tool that uses the store."""
         self.store = store
         self._datasources = tuple(dict.fromkeys(engine for engine in datasources if engine is not None))
 
@@ -231,13 +233,13 @@ class Datasources:
         return iter(databases.values())
 
     async def open(self, opened: AsyncExitStack) -> None:
-        """Adopt the databases of the tools; `opened` closes them.
+        """Open the databases of the tools with `adopt`; they are closed when `opened` exits.
 
         Raises:
-            StoreUnavailable: one of them cannot be opened; the message says which.
+            StoreUnavailable: a database cannot be opened; the message names it.
         """
         for engine in self._datasources:
-            opened.push_async_callback(engine.dispose)
+            opened.push_async_callback(engine.dispose)  # before `adopt`, which may fail
             await adopt(engine)
 
 
@@ -271,14 +273,15 @@ class Moment(TypeDecorator[datetime]):
 
 
 async def insert_new(tx: AsyncConnection, table: Table, row: Mapping[str, Any]) -> bool:
-    """Insert a row unless its key exists; returns whether it was inserted."""
+    """Insert a row unless its key exists; return whether it was inserted."""
     insert: Any = {"sqlite": sqlite.insert, "postgresql": postgresql.insert}[tx.dialect.name]
     done = await tx.execute(insert(table).values(row).on_conflict_do_nothing().returning(*table.primary_key))
     return done.first() is not None
 
 
 def spoken(url: str | URL) -> str:
-    """A URL for messages: without password, and without query, since drivers take passwords there, too."""
+    """A URL for messages, without its password and its query; a phrase if the URL is invalid."""
+    # Drivers take passwords in the query, too.
     try:
         return make_url(url).set(query={}).render_as_string(hide_password=True)
     except (ArgumentError, ValueError):  # a port that is no number is a ValueError
@@ -286,18 +289,19 @@ def spoken(url: str | URL) -> str:
 
 
 def writing(engine: AsyncEngine) -> AsyncEngine:
-    """The same engine for transactions that write: SQLite locks at their beginning, so they cannot fail late."""
+    """The same engine, for transactions that write: with SQLite, they lock the database when they begin."""
+    # A SQLite transaction that reads first and locks later can fail at its first write.
     return engine.execution_options(replan_writes=True)
 
 
 def reading(engine: AsyncEngine) -> AsyncEngine:
-    """The same engine for transactions that only read: a write raises WriteInReadTransaction."""
+    """The same engine, for transactions that only read: a write raises WriteInReadTransaction."""
     return engine.execution_options(replan_reads=True, postgresql_readonly=True)
 
 
 @contextmanager
 def translated_outage() -> Iterator[None]:
-    """Raise DatabaseUnavailable for every error of a database that cannot be reached or is locked."""
+    """Inside the block, raise DatabaseUnavailable in place of an error that says 'cannot be reached' or 'locked'."""
     try:
         yield
     except DATABASE_ERRORS as error:
@@ -311,7 +315,7 @@ async def transaction(engine: AsyncEngine) -> AsyncIterator[AsyncConnection]:
     """A transaction that commits when the block ends without an exception.
 
     Raises:
-        DatabaseUnavailable: it cannot be begun.
+        DatabaseUnavailable: the transaction cannot begin, since the database cannot be reached or is locked.
     """
     async with AsyncExitStack() as stack:
         with translated_outage():
@@ -320,18 +324,20 @@ async def transaction(engine: AsyncEngine) -> AsyncIterator[AsyncConnection]:
 
 
 def _engine(url: str) -> AsyncEngine:
-    """An engine; with PostgreSQL it tests a pooled connection before each use, since the server may have restarted."""
+    """Make an engine; with PostgreSQL, it limits waits and tests a pooled connection before each use."""
     engine = create_async_engine(url, hide_parameters=True)
     if engine.dialect.name == "sqlite":
         return engine
     waits = {"connect_timeout": CONNECT_SECONDS} if engine.dialect.driver == "psycopg" else {}
     given = {name: value for name, value in waits.items() if name not in engine.url.query}
+    # The server may have restarted since a pooled connection was used.
     return create_async_engine(
         url, hide_parameters=True, pool_pre_ping=True, pool_timeout=POOL_SECONDS, connect_args=given
     )
 
 
 def _open_file(engine: AsyncEngine) -> None:
-    """Try to open a SQLite file without aiosqlite, whose thread would not end after a failure (its issue 241)."""
+    """Open and close a SQLite file, to raise what prevents it."""
+    # Not with aiosqlite, whose thread would not end after a failure (its issue 241).
     args, more = engine.dialect.create_connect_args(engine.url)
     sqlite3.connect(*list[Any](args), **more).close()

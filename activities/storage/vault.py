@@ -55,19 +55,20 @@ PAYLOADS = Table(
     Column("pruned_by", String(200)),
     Index("replan_payloads_owner", "namespace", "task", "stored"),  # without it, a query about owners reads all data
 )
-"""One row for each different payload of a task; `stored` is when it was last written.
+"""One row for each different payload of a task; `stored` is the time of its last write, `size` its bytes.
 
-`namespace` is the id of the task's namespace; null if it is unknown, or two namespaces share the payload. `pruned` is
-when its data was deleted, and `pruned_by` who asked for that.
+`namespace` is the id of the task's namespace; null if the namespace is unknown, or if two namespaces share the payload.
+`pruned` is the time when `prune` deleted the data, and `pruned_by` the person who asked for that.
 """
 
 
 class PayloadLost(ApplicationError):
-    """A payload cannot be stored or fetched; raised in the form in which a fault leaves an activity.
+    """A payload cannot be stored or fetched: an ApplicationError with a Fault, the form of every failure of an activity.
 
-    A fetch is retryable: the SDK fetches what a workflow task needs before workflow code runs, and a non-retryable
-    error there would close the workflow. So the workflow task fails, and the server repeats it until a worker has the
-    payload. An activity that cannot store its result ends, and the workflow decides by the fault.
+    A failed fetch is retryable: the SDK fetches what a workflow task needs before workflow code runs, and a
+    non-retryable error there would close the workflow. So the workflow task fails, and the server repeats it until a
+    worker has the payload. A failed store is not retryable: the activity whose result cannot be stored ends, and the
+    workflow decides by the fault.
     """
 
     def __init__(self, fault: Fault, *, non_retryable: bool = False) -> None:
@@ -79,16 +80,16 @@ class PayloadLost(ApplicationError):
 
 @dataclass(frozen=True)
 class EndedTasks:
-    """Tasks without an open run, by their workflow ids."""
+    """The workflow ids of tasks without an open run."""
 
     closed: Sequence[str]
-    """Ids of tasks whose histories the Temporal server still has."""
+    """Tasks whose histories the Temporal server still has."""
     gone: Sequence[str]
-    """Ids of tasks that the Temporal server does not have any more."""
+    """Tasks that the Temporal server does not have any more."""
 
 
 class Vault(StorageDriver):
-    """A driver of the SDK's external storage that uses Replan's store."""
+    """A driver for the SDK's external storage; it keeps the payloads in a table of Replan's store."""
 
     def __init__(self, engine: AsyncEngine, namespace: str | None = None) -> None:
         """`namespace` is the id of the namespace to which the stored payloads belong."""
@@ -102,10 +103,10 @@ class Vault(StorageDriver):
         return "replan.store"
 
     async def store(self, context: StorageDriverStoreContext, payloads: Sequence[Payload]) -> list[StorageDriverClaim]:
-        """Store the payloads and return where they are; equal payloads of a task are stored once.
+        """Store the payloads and return a claim (a reference) for each; a task's equal payloads are stored once.
 
         Raises:
-            PayloadLost: they cannot be stored.
+            PayloadLost: the payloads cannot be stored.
         """
         target = context.target
         task = "" if target is None or isinstance(target, StorageDriverActivityInfo) else target.id or ""
@@ -122,16 +123,16 @@ class Vault(StorageDriver):
     async def retrieve(
         self, context: StorageDriverRetrieveContext, claims: Sequence[StorageDriverClaim]
     ) -> list[Payload]:
-        """Fetch the payloads; a deleted one is replaced by one that says so.
+        """Fetch the payloads; in place of a payload that `prune` deleted, return one with a sentence that says so.
 
         Raises:
-            PayloadLost: one is missing or damaged, or the store cannot be used.
+            PayloadLost: a payload is missing or damaged, or the store cannot be used.
         """
         async with _transaction(self._engine) as tx:
             return [await _take(tx, claim.claim_data["task"], claim.claim_data["digest"]) for claim in claims]
 
     async def lacks(self, claims: Sequence[StorageDriverClaim]) -> str | None:
-        """Why a payload cannot be fetched, for the first one that is missing or deleted; None if there is none."""
+        """Why the first payload that is missing or deleted cannot be fetched; None if all payloads can be fetched."""
         async with _transaction(self._engine) as tx:
             for claim in claims:
                 task, digest = claim.claim_data["task"], claim.claim_data["digest"]
@@ -143,16 +144,16 @@ class Vault(StorageDriver):
         return None
 
     async def tasks(self, before: datetime, after: str, limit: int) -> list[str]:
-        """The next `limit` tasks of this namespace with payloads from before a moment, in the order of their ids."""
+        """The next `limit` workflow ids above `after`: this namespace's tasks with payloads older than `before`."""
         later = PAYLOADS.c.task > after
         wanted = select(PAYLOADS.c.task).distinct().where(self._old(before), later)
         async with reading(self._engine).begin() as tx:
             return list(await tx.scalars(wanted.order_by(PAYLOADS.c.task).limit(limit)))
 
     async def prune(self, tasks: EndedTasks, before: datetime, by: str) -> Pruned:
-        """Delete the payloads of ended tasks of this namespace from before a moment.
+        """Delete payloads of ended tasks of this namespace that are older than `before`; `by` is who asked for it.
 
-        Those of closed tasks leave a row that says so, since their histories can still be read.
+        The rows of closed tasks stay without their data, since the histories of these tasks can still be read.
         """
         old = self._old(before)
         closed, gone = PAYLOADS.c.task.in_(tasks.closed), PAYLOADS.c.task.in_(tasks.gone)
@@ -169,7 +170,7 @@ class Vault(StorageDriver):
         return (PAYLOADS.c.namespace == (self._namespace or "")) & (PAYLOADS.c.stored < before)
 
     async def ownerless(self, before: datetime) -> int:
-        """The number of payloads from before a moment that belong to no namespace, or to several."""
+        """The number of payloads older than `before` that belong to no namespace, or to several."""
         old = (PAYLOADS.c.namespace.is_(None), PAYLOADS.c.stored < before)
         async with reading(self._engine).begin() as tx:
             return await tx.scalar(select(func.count()).select_from(PAYLOADS).where(*old)) or 0
@@ -177,7 +178,7 @@ class Vault(StorageDriver):
 
 @asynccontextmanager
 async def _transaction(engine: AsyncEngine, *, non_retryable: bool = False) -> AsyncIterator[AsyncConnection]:
-    """A transaction whose errors become PayloadLost, without the driver's own words."""
+    """A transaction whose database errors become PayloadLost, without the driver's message."""
     try:
         with translated_outage():
             async with engine.begin() as tx:
@@ -191,7 +192,7 @@ async def _keep(tx: AsyncConnection, task: str, digest: str, data: bytes, namesp
     if await insert_new(tx, PAYLOADS, {**row, "namespace": namespace}):
         return
     same = (PAYLOADS.c.task == task) & (PAYLOADS.c.digest == digest)
-    # A task of another namespace may have the same id: a payload of both may be deleted by neither.
+    # A task of another namespace may have the same id: a payload of both gets no owner, so neither can delete it.
     owner = case((PAYLOADS.c.namespace == namespace, PAYLOADS.c.namespace))
     await tx.execute(update(PAYLOADS).where(same).values(stored=row["stored"], namespace=owner))
     again = update(PAYLOADS).where(same, PAYLOADS.c.pruned.is_not(None))

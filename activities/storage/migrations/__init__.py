@@ -1,7 +1,8 @@
-"""Replan's own tables, made and changed by Alembic: `ledger` on every database that has effects, `store` on the store.
+"""Replan's own tables, which Alembic creates and changes in two streams of revisions.
 
-A new revision is a file in the folder of its stream, `r0002_words.py`, with `revision`, `down_revision` and
-`upgrade(op)`; there is no way back. A revision that was released is never changed.
+The stream `ledger` is for each database with effects of tools, and `store` for the store alone. A new revision is a
+file in the folder of its stream, such as `r0002_words.py`, with `revision`, `down_revision` and `upgrade(op)`. There is
+no downgrade. A revision that was released is never changed.
 """
 
 from collections.abc import Iterable
@@ -15,11 +16,11 @@ from sqlalchemy import text
 from sqlalchemy.engine import Connection
 
 LOCK = int.from_bytes(b"replan")
-"""The key of PostgreSQL's advisory lock; SQLite's write lock needs none."""
+"""The key of PostgreSQL's advisory lock, which lets one worker migrate at a time; SQLite's write lock has no key."""
 
 
 class Stream(StrEnum):
-    """Revisions that follow each other: the name of their folder and of the table that says how far a database is."""
+    """A series of revisions, by the name of its folder; in a database, `table` holds the revision that was reached."""
 
     LEDGER = "ledger"
     STORE = "store"
@@ -30,11 +31,13 @@ class Stream(StrEnum):
 
 
 class Newer(Exception):
-    """A database is at a revision that this code does not have; the message names both."""
+    """A database is at a revision that this code does not have; the message names it and the newest known revision."""
 
 
 def migrate(connection: Connection, *streams: Stream) -> None:
-    """Bring Replan's tables to the newest revisions, in a transaction that has begun to write; others wait for its end.
+    """Bring Replan's tables to the newest revisions.
+
+    The transaction of `connection` must have begun to write: other workers that migrate wait until it ends.
 
     Raises:
         Newer: the database was migrated by a newer Replan.

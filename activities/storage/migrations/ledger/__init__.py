@@ -1,1 +1,1 @@
-"""The ledger, where a tool's effects are."""
+"""Revisions of the ledger, which each database with effects of tools has."""

@@ -1,4 +1,4 @@
-"""The ledger: one row for each effect."""
+"""Create the ledger, with one row for each effect."""
 
 from alembic.operations import Operations
 from sqlalchemy import Column, DateTime, Integer, String, Text

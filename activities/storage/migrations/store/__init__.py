@@ -1,1 +1,1 @@
-"""What only the store has."""
+"""Revisions of the tables that only the store has."""

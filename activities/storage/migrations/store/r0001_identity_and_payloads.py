@@ -1,4 +1,4 @@
-"""The store's identity, and the large payloads of tasks."""
+"""Create the tables for the store's id and for the large payloads of tasks."""
 
 import uuid
 

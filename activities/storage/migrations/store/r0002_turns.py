@@ -1,4 +1,4 @@
-"""The conversations of tasks with their planners."""
+"""Create the table for the turns of conversations between tasks and their planners."""
 
 from alembic.operations import Operations
 from sqlalchemy import Column, DateTime, Integer, String, Text

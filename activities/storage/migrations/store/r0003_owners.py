@@ -1,4 +1,4 @@
-"""The owners of payloads and turns, and what `prune` leaves of a payload."""
+"""Add the owners of payloads and turns, and when and by whom a payload was pruned."""
 
 from alembic.operations import Operations
 from sqlalchemy import Column, DateTime, String
@@ -8,7 +8,7 @@ down_revision = "0002"
 
 
 def upgrade(op: Operations) -> None:
-    """Add the columns; rows from before have no owner."""
+    # Existing rows keep NULL: they have no owner, and `prune` counts them but leaves them.
     op.add_column("replan_payloads", Column("namespace", String(200)))
     op.add_column("replan_payloads", Column("pruned", DateTime))
     op.add_column("replan_payloads", Column("pruned_by", String(200)))
