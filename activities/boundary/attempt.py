@@ -44,9 +44,9 @@ class FaultRaised(Exception):
     """Carries a fault that was found without an exception of the tool."""
 
     def __init__(self, fault: Fault, *, is_certain: bool = False) -> None:
-        """`is_certain` says that the ledger proves the rejection, so no earlier attempt needs to be considered.
+        """`is_certain` says that the ledger proves the rejection, whatever earlier attempts of the call did.
 
-        Any other rejection ("exists already") may be caused by an earlier attempt that took effect.
+        Any other rejection, such as "exists already", may be the consequence of an earlier attempt that took effect.
         """
         super().__init__(fault.reason)
         self.fault = fault
@@ -61,17 +61,17 @@ class Attempt:
     call: CallHeader
     number: int
     earlier: list[dict[str, Any]]
-    """The faults of earlier attempts; an attempt that ended without reporting (crash or timeout) is not in the list."""
+    """The faults of earlier attempts, as JSON; one that ended without reporting (crash or timeout) has none."""
     shape: JsonValue = None
-    """The shape of the input, for the log."""
+    """The type and size of each argument, for the log."""
     called: bool = False
     """Whether the tool was called."""
     returned: bool = False
     """Whether the tool returned a result, valid or not."""
     committing: bool = False
-    """Whether the transaction of the effect may be committed, even if something fails from now on."""
+    """Whether the transaction of the effect may have been committed, so that a failure no longer proves "no effect"."""
     replayed: bool = False
-    """Whether the result is the recorded one of an earlier attempt."""
+    """Whether the result was recorded by an earlier attempt, and this attempt did not call the tool."""
     meter: Meter = field(default_factory=Meter)
     """The model calls of this attempt, with their tokens and cost."""
     time: asyncio.Timeout = field(default_factory=lambda: asyncio.timeout(None))
@@ -105,10 +105,10 @@ class Attempt:
 
     @property
     def may_have_taken_effect(self) -> bool:
-        """Whether an earlier attempt may have applied the effect: it said so, or ended without reporting.
+        """Whether an earlier attempt may have applied the effect: its fault says so, or it ended without reporting.
 
-        After a reset, attempts may have run that the new history does not show. They are considered only for a keyed
-        tool and for a tool with `reconcile`; for other tools a rejection counts as proof of no effect.
+        After a reset, attempts may have run that the new history does not show. They count only for a keyed tool and
+        for a tool with `reconcile`; for any other tool a rejection is taken as proof of no effect.
         """
         ended_without_reporting = self.number - 1 > len(self.earlier)
         said_so = any(fault.get("effect") == Applied.UNKNOWN for fault in self.earlier)
@@ -117,7 +117,7 @@ class Attempt:
 
 
 def _proves_no_effect(error: BaseException) -> bool:
-    """Whether an exception proves that nothing was changed: the tool says so, or its only request did nothing."""
+    """Whether an exception proves that the attempt changed nothing: the tool says so, or no request had an effect."""
     if isinstance(error, ToolError):
         return error.requests is None or deadline.sent() <= error.requests
     failed = error.request.method if isinstance(error, httpx2.HTTPStatusError) else None
@@ -126,11 +126,11 @@ def _proves_no_effect(error: BaseException) -> bool:
 
 @contextlib.asynccontextmanager
 async def attempt_of(spec: ToolSpec) -> AsyncIterator[Attempt]:
-    """Surround one attempt: send heartbeats, write one log line, and turn whatever is raised into a Fault.
+    """Surround one attempt: send heartbeats, write one log line, and turn every exception into a Fault.
 
     Raises:
         ApplicationError: the attempt failed; its first detail is the Fault.
-        CancelledError: the workflow cancelled it; this is no fault.
+        CancelledError: the workflow cancelled the activity, which is no fault.
     """
     info = activity.info()
     call = _CALL.get() or CallHeader(key=f"{info.workflow_run_id}/{info.activity_id}")
@@ -145,6 +145,7 @@ async def attempt_of(spec: ToolSpec) -> AsyncIterator[Attempt]:
         if fault is None:
             _log(attempt, "cancelled", began)
             raise
+        # Without its cause, here and below: Temporal would write the message of the cause into history.
         raise _failure(attempt, fault, began, cancel) from None
     except FaultRaised as raised:
         raise _failure(attempt, raised.fault, began, raised) from None
@@ -162,6 +163,7 @@ async def attempt_of(spec: ToolSpec) -> AsyncIterator[Attempt]:
 async def _send_heartbeats(attempt: Attempt) -> None:
     """Send a heartbeat at intervals, so that a cancel or a crash is noticed before the attempt's timeout."""
     while True:
+        # The server keeps only the last heartbeat, so each one repeats the earlier faults.
         activity.heartbeat(*attempt.earlier)
         await asyncio.sleep(routing.HEARTBEAT_EVERY.total_seconds())
 
@@ -173,7 +175,7 @@ def is_shutdown() -> bool:
 
 
 def _fault_of_cancel() -> Fault | None:
-    """The fault of a cancel that the workflow did not request; None if it did."""
+    """The fault of a cancellation that the workflow did not request; None if the workflow requested it."""
     if activity.cancellation_details() is None:
         return Fault.of(Code.BUG, "The tool cancelled its own call, the workflow did not: fix the tool.")
     if is_shutdown():
@@ -182,9 +184,12 @@ def _fault_of_cancel() -> Fault | None:
 
 
 def _failure(attempt: Attempt, fault: Fault, began: float, error: BaseException) -> ApplicationError:
-    """The form in which a fault leaves the activity: as data, since no exception class crosses the border."""
+    """Log the fault, and make the error with which the activity fails; its details are this fault and the earlier ones.
+
+    If the attempt will be retried, the fault is also sent with a heartbeat.
+    """
     found = {
-        "reason": fault.reason[: MAX_TEXT // 4],
+        "reason": fault.reason[: MAX_TEXT // 4],  # the limit is in bytes; a character has up to 4
         "observed": _observed(fault.observed),
         "source": attempt.spec.kind,
         "attempt": attempt.number,
@@ -214,7 +219,7 @@ def _failure(attempt: Attempt, fault: Fault, began: float, error: BaseException)
 
 
 def _observed(value: JsonValue) -> JsonValue:
-    """The value, small enough for a history and writable as JSON."""
+    """The value as JSON of at most MAX_TEXT bytes; a longer one is cut to a text, and an invalid one becomes None."""
     try:
         text = to_json(value, inf_nan_mode="null").decode()
     except PydanticSerializationError:  # a lone surrogate, half of a character
@@ -242,7 +247,7 @@ def _log(attempt: Attempt, outcome: str, began: float, fault: Fault | None = Non
 
 
 def shape(value: Any, kind: Kind) -> JsonValue:
-    """For the log, type and size of each argument that the kind declares; never a value, nor a key of a dictionary."""
+    """The type and size of each argument that the kind declares, for the log; no value, and no key of a dictionary."""
     if not isinstance(value, dict):
         return type(value).__name__
     known = {info.alias or name for name, info in kind.args.model_fields.items()}
@@ -255,7 +260,8 @@ def _size(value: Any) -> str:
 
 
 def _logged(fault: Fault, spec: ToolSpec, error: BaseException) -> Fault:
-    """Log the exception of a bug, and return the fault with a hint to that log line; the fault must not quote it."""
+    """Log the exception of a bug, and return the fault with a hint to that log line."""
+    # The fault goes into history and to the planner, so it does not quote the exception.
     info = activity.info()
     words, frames = scrubbed(error), raised_at(error)
     log.error("bug", task=info.workflow_id, kind=spec.kind, step=info.activity_id, error=words, at=frames)
@@ -264,7 +270,7 @@ def _logged(fault: Fault, spec: ToolSpec, error: BaseException) -> Fault:
 
 
 _CLOSED = r"[\]),;?(]*(?:[\s\"']|$)"
-"""What may follow the placeholder `?` of an SQL statement, up to the next space."""
+"""A pattern of what may follow the placeholder `?` of an SQL statement, up to the next space."""
 _SECRETS = (
     re.compile(
         r"(?i)(?<![a-z])(apikey|token|key|secret|password|passwd|authorization|cookie)"
@@ -276,11 +282,11 @@ _SECRETS = (
     re.compile(rf"(?<=\?)(?!{_CLOSED})[^\s\"']+"),
     re.compile(r"[A-Za-z0-9+/_=-]{32,}"),
 )
-"""Named credentials, well-known formats of keys, user info and queries of URLs, long opaque strings."""
+"""Patterns of possible secrets: named credentials, formats of keys, user and query of a URL, long opaque strings."""
 
 
 def scrubbed(error: BaseException) -> str:
-    """The class and the message of an exception without what may be a secret, cut to MAX_WORDS characters."""
+    """The class of an exception and at most MAX_WORDS characters of its message, with `***` for possible secrets."""
     message = str(error)[: 4 * MAX_WORDS]
     for secret in _SECRETS:
         message = secret.sub("***", message)
@@ -288,10 +294,11 @@ def scrubbed(error: BaseException) -> str:
 
 
 def raised_at(error: BaseException, last: int = 6) -> list[str]:
-    """Where it was raised: `file:line function`, the innermost last, without values.
+    """Where an exception was raised: at most `last` frames as `file:line function`, the innermost one last.
 
-    Frames of libraries are left out but for the innermost one: the line to fix is the tool's.
+    Frames in libraries are left out, except the innermost frame.
     """
+    # The line to fix is the tool's.
     stack = traceback.extract_tb(error.__traceback__)
     frames = [frame for frame in stack[:-1] if "site-packages" not in frame.filename][1 - last :] + stack[-1:]
     return [f"{Path(frame.filename).name}:{frame.lineno} {frame.name}" for frame in frames]

@@ -1,8 +1,8 @@
-"""The boundary: the only way from Temporal to a tool.
+"""The boundary: each call of a tool by a Temporal activity goes through it.
 
-decode -> validate -> inject -> call -> encode -> check the size -> check the `ensure` condition -> one log line; every
-exception becomes a Fault. The transaction of the tool, if it has one, commits after all checks, together with the row
-of the ledger: an effect is applied once, and a repeated call returns the recorded result.
+decode -> validate -> inject faults -> call -> encode -> check the size -> check the tool's `ensure` condition -> one
+log line; every exception becomes a Fault. The transaction of the tool, if it has one, commits after all checks,
+together with its row in the ledger: the effect is applied once, and a repeated call returns the recorded result.
 """
 
 import asyncio
@@ -36,15 +36,15 @@ from workflows.faults import Applied, Code, Fault
 from workflows.plan import PRUNED_ENCODING, StepReturn, canonical, digest, pruned
 
 MAX_RESULT = 1024 * 1024
-"""Bytes of a result as JSON."""
+"""The most bytes of a result as JSON, for a tool that reads or is idempotent."""
 MAX_EFFECT_RESULT = 48 * 1024
-"""Bytes of an effect's result as JSON: small enough to stay in the history, without external storage."""
+"""The most bytes of any other tool's result as JSON: small enough to stay in history, without external storage."""
 
 log = structlog.get_logger("replan.step")
 
 
 class Boundary:
-    """Makes an activity of each kind."""
+    """Makes the activity of each kind, which calls the kind's tool."""
 
     def __init__(
         self,
@@ -56,8 +56,8 @@ class Boundary:
     ) -> None:
         """Inject `resources` into tools, and `faults` into calls.
 
-        Calls of tasks that work with another store than the one with the id `store` are refused. `ledgers` are all that
-        this worker has, by default that of the store alone.
+        `store` is the id of the worker's store; a call of a task that works with another store is rejected. `ledgers`
+        are the databases with a ledger that this worker has open, by default the store alone.
         """
         self._resources = resources
         self._faults = faults or FaultInjection((), {})
@@ -136,7 +136,7 @@ class Boundary:
         return await self._effects.apply(attempt, call.digest, work_outside, None)
 
     def _model(self, attempt: Attempt) -> LanguageModel | None:
-        """The worker's model, metered for one attempt."""
+        """The worker's model, metered for one attempt; None if the worker has no model."""
         model, attempt.meter.price = self._resources.model, self._resources.price
         return MeteredModel(model, attempt.meter) if model else None
 
@@ -200,7 +200,7 @@ class _Call:
 
 
 def _unknown_kind() -> Callable[..., Any]:
-    """The activity for every kind that this worker does not have: it ends with a Fault, too."""
+    """The activity for every kind that this worker does not have; it fails with the fault `missing_tool`."""
 
     async def run(args: Sequence[RawValue]) -> StepReturn:
         name = activity.info().activity_type
@@ -212,7 +212,11 @@ def _unknown_kind() -> Callable[..., Any]:
 
 
 def _decode(kind: Kind, payload: RawValue, attempt: Attempt) -> tuple[JsonValue, BaseModel]:
-    """Decode and validate the arguments; return them as JSON, as they were sent, and as the tool's model."""
+    """Decode and validate the arguments; return them as the JSON that was sent, and as the tool's model.
+
+    Raises:
+        FaultRaised: the arguments cannot be decoded, or are invalid.
+    """
     if payload.payload.metadata.get("encoding") == PRUNED_ENCODING:
         raise FaultRaised(Fault.of(Code.NEEDS_PERSON, payload.payload.data.decode()))
     try:
@@ -233,9 +237,14 @@ def _decode(kind: Kind, payload: RawValue, attempt: Attempt) -> tuple[JsonValue,
 
 
 def _encode(kind: Kind, args: Any, value: Any) -> JsonValue:
-    """Check a result against its type, its size limit and the `ensure` condition, and write it as JSON."""
+    """Check a result against its type, its size limit and the `ensure` condition, and return it as JSON.
+
+    Raises:
+        FaultRaised, ValidationError, PydanticSerializationError: the result fails a check, or cannot be JSON.
+    """
     checked = kind.result.validate_python(value)
     result: JsonValue = kind.result.dump_python(checked, mode="json")
+    # pydantic would write null for these numbers.
     if not _is_finite(kind.result.dump_python(checked)):
         reason = f"{kind.spec.kind} returned a NaN or an infinity, which JSON does not have: return None or a string."
         raise FaultRaised(Fault.of(Code.UNSERIALISABLE, reason))
@@ -245,7 +254,7 @@ def _encode(kind: Kind, args: Any, value: Any) -> JsonValue:
         reason = f"{kind.spec.kind} returned {size} bytes, more than {limit}: let it return less."
         raise FaultRaised(Fault.of(Code.TOO_LARGE, reason))
     if kind.ensure is not None:
-        # The tool did something, and nobody can say what.
+        # After a violation, the tool has done something, but nobody knows what: the outcome is unknown.
         seen = conditions.condition_value(functools.partial(kind.result.dump_python, checked))
         violation = conditions.violation(kind.spec.kind, kind.ensure, {"args": args, "result": seen})
         if violation is not None:
@@ -254,7 +263,7 @@ def _encode(kind: Kind, args: Any, value: Any) -> JsonValue:
 
 
 def _is_finite(value: Any) -> bool:
-    """Whether every number in a result can be written as JSON: pydantic would write null for the others."""
+    """Whether no number in a result is NaN or infinite, so that JSON can hold all of them."""
     if isinstance(value, dict | list | tuple | set | frozenset):
         return all(map(_is_finite, value.values() if isinstance(value, dict) else value))
     return not isinstance(value, float) or math.isfinite(value)

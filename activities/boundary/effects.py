@@ -1,4 +1,4 @@
-"""How often a call may be made, by the effect of its tool; and the activity `find_effect`, which reads the ledgers."""
+"""Decides by a tool's effect whether a call may be made again; and the activity `find_effect`, which reads ledgers."""
 
 import functools
 from collections.abc import Iterable, Sequence
@@ -20,7 +20,7 @@ from workflows.plan import StepReturn
 
 @dataclass(frozen=True)
 class Effects:
-    """Applies each effect once, with the ledgers of one worker."""
+    """Makes calls so that each effect is applied once, with the help of one worker's ledgers."""
 
     engine: AsyncEngine
     """The database of the store; the key of an unkeyed call is claimed in it before the call is made."""
@@ -30,7 +30,7 @@ class Effects:
     """The databases with a ledger that this worker has open."""
 
     def check_store(self, attempt: Attempt) -> None:
-        """Raise FaultRaised for a task whose effects are in the ledger of another store."""
+        """Raise FaultRaised if the task works with another store, whose ledger then has its effects."""
         wanted = attempt.call.store
         if wanted and self.store and wanted != self.store:
             reason = f"The task works with the store {wanted}, and this worker with {self.store}: nothing was done."
@@ -43,7 +43,7 @@ class Effects:
         return undoes is not None and await ledger.undone_by(self.ledgers, undoes.key) == attempt.call.key
 
     async def mark_undone(self, attempt: Attempt) -> None:
-        """Record the effect that this call undid, if any, so that its result is not returned again."""
+        """If this call undid an effect, mark that effect in the ledger, so that its result is not returned again."""
         undone, task = attempt.call.undoes, attempt.call.task or activity.info().workflow_id or ""
         if undone is not None:
             entry = LedgerEntry(undone.key, task, undone.step, undone.kind, digest="")
@@ -64,6 +64,7 @@ class Effects:
             if spec.effect is Effect.UNKEYED:
                 proves_no_effect = functools.partial(_proves_no_effect, attempt)
                 return await ledger.apply_at_most_once(self.engine, entry, work, proves_no_effect)
+            # These effects have no row in a ledger until `mark_undone` inserts one.
             if spec.effect in REFUSAL_MAY_FOLLOW_SUCCESS and await ledger.undone_by([self.engine], entry.key):
                 raise EffectUndone(entry.key)
             return EffectResult(await work(), replayed=False)
@@ -82,7 +83,7 @@ class Effects:
             raise FaultRaised(Fault.of(Code.WORKER_LOST, reason, applied=Applied.UNKNOWN)) from None
 
     async def record_late(self, attempt: Attempt, arguments_digest: str, work: Work) -> None:
-        """Record the result of a call whose attempt has ended; `work` waits for it."""
+        """Record the result of a call that outlived its attempt; `work` waits for that result."""
         if attempt.spec.effect is Effect.UNKEYED:
             entry = _entry(attempt, arguments_digest)
             await ledger.apply_claimed(self.engine, entry, work, functools.partial(_proves_no_effect, attempt))
@@ -106,16 +107,20 @@ def _proves_no_effect(attempt: Attempt, error: BaseException) -> bool:
 
 
 class EffectFinder:
-    """Finds the results of effects in the ledgers."""
+    """Finds recorded results in the ledgers, to reconcile a call with an unknown outcome."""
 
     def __init__(self, ledgers: Iterable[AsyncEngine], store: str | None = None) -> None:
-        """The first of `ledgers` is that of the store, whose id is `store`."""
+        """`ledgers` are the databases with a ledger, the store first; `store` is the id of the store."""
         self._ledgers = tuple(ledgers)
         self._effects = Effects(self._ledgers[0], store, self._ledgers)
 
     @activity.defn(name=routing.FIND_EFFECT.kind)
     async def find_effect(self, wanted: dict[str, str]) -> StepReturn:
-        """The result of the call with the key `key`."""
+        """The recorded result of the call whose idempotency key is `wanted["key"]`.
+
+        Raises:
+            ApplicationError: no ledger has the call, its row has no result, or the task works with another store.
+        """
         async with attempt_of(routing.FIND_EFFECT) as attempt:
             self._effects.check_store(attempt)
             for engine in self._ledgers:

@@ -1,7 +1,8 @@
 """Failpoints, for `worker.py --dev --break KIND=FAULT[:N]`: faults that are injected into a call on purpose.
 
-KIND is a tool's, or `plan`, `replan` or `compact`, the activities of the planner. `KIND=die@FAILPOINT[:N]` kills the
-worker there, as the kernel would, and `KIND=freeze@FAILPOINT[:N]` stops it until somebody sends SIGCONT.
+KIND is the kind of a tool, or an activity of the planner: `plan`, `replan` or `compact`. N is the number of calls that
+get the fault, by default all. `KIND=die@FAILPOINT[:N]` kills the worker at that point of a call with SIGKILL, and
+`KIND=freeze@FAILPOINT[:N]` stops it until somebody sends SIGCONT.
 """
 
 import os
@@ -20,29 +21,30 @@ from workflows.plan import nearest
 T = TypeVar("T")
 
 LOST = "lost"
-"""The call takes effect and its answer is lost."""
+"""The fault of a call that takes effect, but whose answer is lost."""
 LEAVES_OUTCOME_UNKNOWN = (LOST, Code.WORKER_LOST)
 MAY_BE_REPEATED = (Effect.READ, *SAFE)
 """The effects of tools that can be called again after a lost answer."""
 SIGNALS: Mapping[str, signal.Signals] = {"die": signal.SIGKILL, "freeze": signal.SIGSTOP}
-"""What can be done to the whole worker, and the signal that does it."""
+"""What an option can do to the whole worker process, and the signal that does it."""
 PLANNER = (routing.PLAN, routing.REPLAN, routing.COMPACT)
 
 
 class Failpoint(StrEnum):
-    """Where in a call a fault can be injected. A call without claim or commit has these points in the same order.
+    """Where in a call a fault can be injected; a call that claims no key or commits nothing has the same four points.
 
-    In a call of the planner, `claim` is the search for the turn in the transcript, and `commit` its recording.
+    In a call of the planner, `claim` is the search for its turn in the recorded conversation, and `commit` is the
+    recording of the turn.
     """
 
     BEFORE_CLAIM = "before_claim"
-    """Before the ledger is asked."""
+    """Before the ledger is searched for the key of the call."""
     AFTER_CLAIM = "after_claim"
-    """The key is claimed, and the tool was not called."""
+    """The key is claimed; the tool is not called yet."""
     BEFORE_COMMIT = "before_commit"
-    """The tool returned; its transaction is not committed, or its result not recorded."""
+    """The tool has returned; its transaction is not committed, or its result is not recorded yet."""
     AFTER_COMMIT = "after_commit"
-    """Everything is recorded, and the answer was not sent."""
+    """Everything is recorded; the activity has not completed yet."""
 
 
 class BadBreak(ValueError):
@@ -76,7 +78,7 @@ class FaultInjection:
             self._injections[kind] = injection
 
     def fault(self, kind: str, failpoint: Failpoint) -> Fault | None:
-        """The fault that this call of `kind` has to end with at a failpoint."""
+        """Take the fault with which this call of `kind` must end at a failpoint; None if there is none or no more."""
         return self._take(kind, failpoint, Fault)
 
     def stop(self, kind: str, failpoint: Failpoint) -> None:

@@ -1,8 +1,9 @@
-"""The ledger: one row for each effect, written in the effect's own transaction, so that it is applied once.
+"""The ledger: a table with one row for each effect, by the key of its call, so that each effect is applied once.
 
-A call inserts its key first. If another call has inserted it, this one waits for its commit and returns its result. An
-effect outside the database claims its key, in a committed row, before the tool is called. The result of an effect that
-was undone is never returned again.
+A call inserts its key first. If another call has inserted the key, this call waits until the other one commits, and
+returns the recorded result. For a transactional tool, row and effect are one transaction. For an effect outside the
+database, the call claims the key: it commits a row without a result before the tool is called. The result of an effect
+that was undone is never returned again.
 """
 
 import json
@@ -34,14 +35,17 @@ LEDGER = Table(
     Column("undone_at", Moment),
     Column("undone_by", String(1200)),
 )
-"""`digest` is that of the arguments, `result` JSON, `claim` the fencing token, `undone_by` the key of a call."""
+"""`digest` is the digest of kind and arguments, `result` is JSON, and `claim` is the fencing token.
+
+`undone_by` is the key of the call that undid the effect.
+"""
 
 Work = Callable[[], Awaitable[JsonValue]]
 """Applies the effect and returns its result."""
 
 
 class LedgerEntry(NamedTuple):
-    """The call that applies an effect."""
+    """What the ledger records of a call that applies an effect."""
 
     key: str
     task: str
@@ -50,7 +54,7 @@ class LedgerEntry(NamedTuple):
     digest: str
     """The digest of the kind and the arguments."""
     fencing_token: int = 0
-    """How often Replan found that the effect was not applied; a call with a higher token takes over the claim."""
+    """How often Replan found that the effect was not applied; a call with a higher token takes over the key."""
 
     @property
     def row(self) -> dict[str, Any]:
@@ -67,15 +71,15 @@ class LedgerEntry(NamedTuple):
 class EffectResult(NamedTuple):
     result: JsonValue
     replayed: bool
-    """Whether it is the recorded result of an earlier call."""
+    """Whether the result was recorded by an earlier call."""
 
 
 class OutcomeUnknown(Exception):
-    """The key was claimed and no result recorded: the effect may have been applied."""
+    """The key was claimed, but no result is recorded: the effect may have been applied."""
 
 
 class EffectUndone(Exception):
-    """The effect was applied and undone, so its result counts no more."""
+    """The effect was applied and then undone, so its recorded result must not be returned."""
 
 
 class ArgumentsDiffer(Exception):
@@ -83,13 +87,14 @@ class ArgumentsDiffer(Exception):
 
 
 async def apply_in_transaction(tx: AsyncConnection, entry: LedgerEntry, work: Work) -> EffectResult:
-    """Apply an effect in this transaction, or return its recorded result.
+    """Apply an effect in the transaction `tx`, or return its recorded result.
 
     Raises:
         ArgumentsDiffer: the key was used with other arguments.
         EffectUndone: the effect was undone.
         DatabaseUnavailable: the datasource cannot be reached; nothing was done.
     """
+    # The other call may delete its claim between these two queries: then try to claim the key again.
     while not await _claim(tx, entry):
         if recorded := await _recorded(tx, entry):
             return recorded
@@ -101,9 +106,9 @@ async def apply_in_transaction(tx: AsyncConnection, entry: LedgerEntry, work: Wo
 async def apply_at_most_once(
     engine: AsyncEngine, entry: LedgerEntry, work: Work, proves_no_effect: Callable[[BaseException], bool]
 ) -> EffectResult:
-    """Claim the key and commit that, then apply an effect outside the database.
+    """Claim the key and commit the claim, then apply an effect outside the database; or return its recorded result.
 
-    The claim is given up only after an exception that `proves_no_effect`.
+    The claim is deleted only after an exception for which `proves_no_effect` returns True.
 
     Raises:
         OutcomeUnknown: an earlier attempt claimed the key and recorded no result.
@@ -132,7 +137,7 @@ async def apply_claimed(
     try:
         async with writing(engine).begin() as tx:
             await _record(tx, entry, result)
-    except DATABASE_ERRORS as error:  # the history keeps the result, and the claim alone prevents a second effect
+    except DATABASE_ERRORS as error:  # history keeps the result, and the claim prevents a second effect
         log.warning("ledger_behind", task=entry.task, step=entry.step, kind=entry.kind, error=type(error).__name__)
     return result
 
@@ -151,7 +156,7 @@ async def find_result(engine: AsyncEngine, key: str) -> EffectResult | None:
     """The result of the effect of `key`; None if it was not applied, or was undone.
 
     Raises:
-        OutcomeUnknown: its row has no result.
+        OutcomeUnknown: the key was claimed, but no result is recorded.
     """
     recorded = select(LEDGER.c.result).where(LEDGER.c.key == key, LEDGER.c.undone_at.is_(None))
     async with transaction(reading(engine)) as tx:
@@ -178,7 +183,7 @@ async def mark_undone(ledgers: Sequence[AsyncEngine], entry: LedgerEntry, by: st
 
 
 async def effects_of(tx: AsyncConnection, task: str) -> Sequence[dict[str, Any]]:
-    """The rows of a task, the oldest first."""
+    """The rows of a task as dictionaries, the oldest first."""
     found = await tx.execute(select(LEDGER).where(LEDGER.c.task == task).order_by(LEDGER.c.at, LEDGER.c.key))
     return [{**row._mapping, "result": json.loads(row.result) if row.result else None} for row in found]
 
@@ -209,7 +214,11 @@ def _own_row(entry: LedgerEntry) -> tuple[ColumnElement[bool], ...]:
 
 
 async def _recorded(tx: AsyncConnection, entry: LedgerEntry) -> EffectResult | None:
-    """The recorded result of a claimed key; None if its claim was given up at this moment."""
+    """The recorded result of a key that another call claimed; None if that call has just deleted its claim.
+
+    Raises:
+        EffectUndone, ArgumentsDiffer, OutcomeUnknown: the row has no result that this call may return.
+    """
     columns = select(LEDGER.c.digest, LEDGER.c.result, LEDGER.c.undone_at).where(LEDGER.c.key == entry.key)
     row = (await tx.execute(columns)).one_or_none()
     if row is None:

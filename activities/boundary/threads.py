@@ -1,7 +1,7 @@
-"""Plain functions run in threads, and nothing can stop a thread.
+"""Tools that are plain functions run in threads, and nothing can stop a thread.
 
 So an attempt that may have an effect waits for its thread even after its timeout or a cancel, up to a limit
-(`routing.overtime`). A thread that still runs then is counted until it ends.
+(`routing.overtime`). A thread that still runs then is left running, and counted until it ends.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ from workflows.faults import Applied, Code, Fault
 log = structlog.get_logger("replan.step")
 
 MAX_THREADS = 64
-"""Plain functions that run at the same time, those that outlived their timeout among them."""
+"""The most plain functions that run at the same time, including those that outlived their timeout."""
 
 
 class StillRunning(FaultRaised):
@@ -58,7 +58,7 @@ class Threads:
         call.add_done_callback(self._calls.discard)
         if spec.effect is Effect.READ:
             return await asyncio.wrap_future(call)
-        time.reschedule(None)
+        time.reschedule(None)  # `_wait` keeps the time: this timeout would cancel the wait for the thread
         return await self._wait(spec, call)
 
     async def _wait(self, spec: ToolSpec, call: Future[Any]) -> Any:
@@ -70,11 +70,12 @@ class Threads:
             try:
                 await asyncio.wait([ended], timeout=max(0.0, until - deadline.clock()))
             except asyncio.CancelledError:
-                if call.cancel():  # it waited for a free thread
+                if call.cancel():  # it still waited for a free thread
                     raise
                 if is_shutdown():  # the process ends soon, and the thread with it
                     reason = f"The worker was shut down while {spec.kind} ran in a thread, which cannot be stopped."
                     raise self._still_running(spec, Code.WORKER_SHUTDOWN, reason, ended) from None
+                # Cancelled by the workflow: the wait for the thread is at most as long as after a timeout.
                 limit = min(limit, deadline.clock() + extra)
             now = deadline.clock()
             if now >= due and call.cancel():
@@ -101,7 +102,7 @@ def _overtime(spec: ToolSpec) -> float:
 
 
 def _call(function: Callable[[], Any]) -> Any:
-    """Call the function, unless it waited for a free thread until the deadline."""
+    """Call the function; raise DeadlinePassed if it had to wait for a free thread until the deadline."""
     deadline.check()
     try:
         return function()
