@@ -1,1 +1,1 @@
-"""Models behind their providers' SDKs. A new provider is an adapter such as `openai.py` and a row of `PROVIDERS`."""
+"""Models behind their providers' SDKs. `PROVIDERS` in `registry.py` says how to add a provider."""

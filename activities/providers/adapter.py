@@ -22,7 +22,7 @@ VALID_ID = re.compile(r"[a-zA-Z0-9_-]{1,40}")
 INVALID_IN_NAME = re.compile(r"[^a-zA-Z0-9_-]")
 MAX_NAME = 64
 NOT_JSON = (json.JSONDecodeError,)
-"""The exceptions that an SDK raises for a body that is no JSON."""
+"""The exceptions that an SDK raises for a response whose body is no JSON."""
 WRONG_SHAPE = (AttributeError, IndexError, KeyError, TypeError, ValueError)
 """The exceptions that `_translate` raises for a response whose shape differs from the SDK's types."""
 
@@ -37,7 +37,7 @@ class Endpoint:
         self.url = url
 
     def __repr__(self) -> str:
-        """The host, never the key."""
+        """Show the host, never the key."""
         return f"Endpoint({self.host!r})"
 
     @property
@@ -46,11 +46,12 @@ class Endpoint:
         return urlsplit(self.url or "").netloc.rpartition("@")[2]
 
     def model_name(self, provider: str, model: str) -> str:
-        """The full name of a model here: `provider:MODEL`, with `@HOST` if the server is not the provider's own."""
+        """A model's full name: `provider:MODEL`, followed by `@HOST` if this server is not the provider's own."""
         return f"{provider}:{model}@{self.host}" if self.url else f"{provider}:{model}"
 
     def client_options(self, timeout: float) -> dict[str, Any]:
-        """The arguments of either SDK's client; `timeout` in seconds. Temporal retries, so the SDK does not."""
+        """The arguments for the client of either SDK; `timeout` is in seconds."""
+        # Temporal retries, so the SDK does not.
         return {"api_key": self._key, "base_url": self.url, "timeout": timeout, "max_retries": 0}
 
 
@@ -60,7 +61,7 @@ class ModelAdapter(ABC):
     sdk: ClassVar[str]
     """The SDK's package, which is also the provider's name."""
     client: ClassVar[str]
-    """The SDK's class of asynchronous clients."""
+    """The name of the SDK's class of asynchronous clients."""
     api: ClassVar[str]
     """The name of the provider's API in error messages."""
 
@@ -70,11 +71,11 @@ class ModelAdapter(ABC):
         self._endpoint = endpoint
 
     async def reply(self, request: Request) -> Reply:
-        """Ask once.
+        """Send one request to the model and return its reply.
 
         Raises:
-            Unreachable: the response is no reply, as when a proxy answered.
-            Exception: what the SDK raises, for the tables of `activities.borders`.
+            Unreachable: the response has not the shape of a reply; a proxy may have sent it.
+            Exception: any exception of the SDK; the tables of `activities.borders` translate it to a Fault.
         """
         # In a thread: the first import takes a second.
         sdk = await asyncio.to_thread(importlib.import_module, self.sdk)
@@ -104,7 +105,7 @@ class ModelAdapter(ABC):
 
 
 def with_unique_ids(turns: Iterable[Turn], model: str) -> Iterator[Turn]:
-    """The turns with call ids that are unique in the conversation; valid, unique ids of `model` itself stay."""
+    """Yield the turns with call ids that are unique in the conversation; `model`'s own ids stay if valid and unique."""
     seen, new_ids = set[str](), list[str]()
     for place, turn in enumerate(turns):
         if isinstance(turn, UserTurn):
@@ -120,7 +121,8 @@ def with_unique_ids(turns: Iterable[Turn], model: str) -> Iterator[Turn]:
 
 
 def _with_ids(turn: AssistantTurn, ids: list[str]) -> AssistantTurn:
-    """The turn with `ids` and valid names for its calls; the provider's own `blocks` stay only if no call changes."""
+    """The turn with `ids` and valid names for its calls; its `blocks` stay only if no call changes."""
+    # The blocks contain the calls as the provider wrote them, with the old ids.
     called = zip(turn.calls, ids, strict=True)
     calls = tuple(
         replace(call, id=id, name=INVALID_IN_NAME.sub("_", call.name)[:MAX_NAME] or "unnamed") for call, id in called
@@ -129,8 +131,8 @@ def _with_ids(turn: AssistantTurn, ids: list[str]) -> AssistantTurn:
 
 
 def parse_call(id: str, name: str, arguments: str | dict[str, JsonValue]) -> ToolCall:
-    """A call whose arguments the model wrote as text, which may be invalid JSON; some servers send an object."""
-    if isinstance(arguments, dict):
+    """Make a ToolCall from the model's `arguments`, a JSON text or object; if they are invalid, `broken` says why."""
+    if isinstance(arguments, dict):  # some servers send an object in place of a text
         return ToolCall(id, name, arguments)
     try:
         args: JsonValue = from_json(arguments or "{}", allow_inf_nan=False)
@@ -142,7 +144,7 @@ def parse_call(id: str, name: str, arguments: str | dict[str, JsonValue]) -> Too
 
 
 def replace_surrogates(turn: AssistantTurn) -> AssistantTurn:
-    """The turn with `?` for each lone surrogate, which JSON can carry but no database can store."""
+    """The turn with `?` for each lone surrogate (half a character), which JSON can carry but no database can store."""
     calls = tuple(
         replace(call, id=_replaced(call.id), name=_replaced(call.name), args=_replaced(call.args))
         for call in turn.calls

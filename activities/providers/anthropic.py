@@ -12,7 +12,7 @@ if TYPE_CHECKING:  # to import the SDK takes a second; the adapter does it at th
 
 DEFAULT_MODEL = "claude-sonnet-5-5"
 CACHED: Mapping[str, Any] = {"cache_control": {"type": "ephemeral"}}
-"""Marks the end of a prefix that the provider caches for the next request."""
+"""Marks the end of the part of a request that the provider caches, since the next request begins with it, too."""
 THOUGHTS = ("thinking", "redacted_thinking")
 STOP_REASONS: Mapping[str | None, StopReason] = {
     "end_turn": StopReason.DONE,
@@ -99,7 +99,8 @@ def _usage(used: "MessageUsage") -> Usage:
 
 
 def _signed(blocks: Sequence["ContentBlock"]) -> tuple[dict[str, Any], ...]:
-    """The blocks of a turn with thoughts, else empty: the API signs thoughts and wants the blocks back unchanged."""
+    """The blocks of a turn that contains thoughts, as JSON; empty for any other turn."""
+    # The API signs thoughts, and wants all blocks of such a turn back unchanged.
     if not any(block.type in THOUGHTS for block in blocks):
         return ()
     return tuple(block.model_dump(mode="json", exclude_unset=True) for block in blocks)

@@ -1,4 +1,4 @@
-"""Candidates in an order of preference: if one cannot be used and retries cannot help, the next one is asked."""
+"""Asks models or planners in an order of preference: if one cannot be used, and no retry can help, the next one."""
 
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Protocol, TypeVar
@@ -29,7 +29,7 @@ async def ask_first_usable(
 ) -> Result:
     """The answer of the first usable candidate; each unusable candidate before it is added to `passed_over`.
 
-    The first candidate is asked first each time, so a repaired key is used at once.
+    Each call begins with the first candidate again, so a repaired key is used at once.
 
     Raises:
         Exception: the error of the last candidate; or the first error that is a bug or not PERSISTENT_INFRASTRUCTURAL.
@@ -40,7 +40,7 @@ async def ask_first_usable(
             return await ask(candidate)
         except Exception as error:  # total: `classify` knows every exception
             fault = classify(error)
-            # Every other fault may pass, or is ours: only a person can repair this kind.
+            # Ask the next one only for a broken deployment, as with a rejected key: a retry cannot help there.
             if fault.quadrant is not Quadrant.PERSISTENT_INFRASTRUCTURAL or fault.code is Code.BUG:
                 raise
             log.warning("passed_over", name=candidate.name, code=fault.code.value, reason=fault.reason)
@@ -50,7 +50,7 @@ async def ask_first_usable(
 
 
 class FallbackModel:
-    """A model that asks several models in order until one is usable; each unusable model costs a request."""
+    """A model that asks several models in order until one is usable; each unusable model before it costs a request."""
 
     def __init__(self, models: Sequence[LanguageModel]) -> None:
         self._models = tuple(models)

@@ -1,4 +1,4 @@
-"""The protocol of all models here: one request in, one reply out, whichever provider answers."""
+"""What Replan and a model exchange, the same for all providers: one Request in, one Reply out."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -11,17 +11,17 @@ from workflows.spending import MAX_OUTPUT
 
 
 class LanguageModel(Protocol):
-    """A model of one provider."""
+    """A model that can be asked, whatever its provider."""
 
     @property
     def name(self) -> str:
         """The full name: `provider:MODEL`, with `@HOST` if the server is not the provider's own."""
 
     async def reply(self, request: "Request") -> "Reply":
-        """Ask once: one request on the wire, never a second one, ended when the caller is cancelled.
+        """Send the request and return the reply. A model gets the request once; a cancel of the caller ends it.
 
         Raises:
-            Exception: what the provider's SDK raises, for the tables of `activities.borders`; or a ToolError.
+            Exception: a ToolError, or any exception of the provider's SDK, which `activities.borders` translates.
         """
 
 
@@ -31,25 +31,26 @@ class LanguageModel(Protocol):
 @dataclass(frozen=True)
 class ToolCall:
     id: str
-    """The provider's id, which pairs call and result; a compatible server may repeat ids over turns."""
+    """The provider's id of the call, which its result repeats; a compatible server may reuse an id in a later turn."""
     name: str
     args: dict[str, JsonValue]
     broken: str = ""
-    """Why the arguments are no JSON object, and `args` is empty; an empty text if they are a JSON object."""
+    """Why the model's arguments are no JSON object, so that `args` is empty; an empty text if they are one."""
 
 
 @dataclass(frozen=True)
 class ToolResult:
-    """The result of a tool call, as the model is told it."""
+    """The result of a tool call, as it is sent to the model."""
 
     call_id: str
+    """The id of the ToolCall."""
     text: str
     is_error: bool = False
 
 
 @dataclass(frozen=True)
 class UserTurn:
-    """What a model is told: first the results of all calls of the turn before, in their order, then text."""
+    """What a model is told: first the results of all calls of the turn before, in the order of the calls, then text."""
 
     text: str = ""
     results: tuple[ToolResult, ...] = ()
@@ -98,8 +99,6 @@ class Usage:
 
 @dataclass(frozen=True)
 class Reply:
-    """A model's reply to one request."""
-
     turn: AssistantTurn
     usage: Usage
     stop: StopReason
@@ -119,12 +118,12 @@ class Request:
 
     system: str
     tools: Sequence[ToolDefinition]
-    """Empty if the model shall answer with text only."""
+    """The tools that the model may call; empty if it shall answer with text only."""
     turns: Sequence[Turn]
-    """The first and the last turn are user turns; each result belongs to a call of the turn before its own."""
+    """The first and the last turn are user turns; the results in a user turn belong to calls of the turn before it."""
     max_output: int = MAX_OUTPUT
     """The limit of the reply, in tokens."""
     may_call: bool = True
-    """Whether the model may call the tools; if not, they are listed because earlier turns called them."""
+    """Whether the model may call a tool now; if not, `tools` is still set, because earlier turns contain calls."""
     skip_cache: bool = False
-    """True if no later request begins like this one: the provider then need not cache the request."""
+    """True if no later request begins like this one, so that the provider need not cache it."""

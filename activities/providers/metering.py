@@ -1,4 +1,4 @@
-"""Asking a model with a timeout and a log line, and counting what one attempt of a step used."""
+"""Asks a model with a timeout and a log line, and counts what one attempt of a step used: requests, tokens, dollars."""
 
 import asyncio
 import re
@@ -23,11 +23,11 @@ IDENTIFIER = re.compile(r"[A-Za-z0-9_]{1,60}")
 
 
 async def ask_model(model: LanguageModel, request: Request, patience: float | None, role: Role) -> Reply:
-    """Ask once, and wait for the reply at most `patience` seconds; None leaves it to the SDK's client.
+    """Ask once, and wait for the reply at most `patience` seconds; with None, only the SDK's own timeout counts.
 
     Raises:
         Unreachable: there was no reply in time.
-        Exception: what the provider's SDK raises, for the tables of `activities.borders`.
+        Exception: any exception of the provider's SDK; the tables of `activities.borders` translate it to a Fault.
     """
     about = {"role": role, "model": model.name}
     if activity.in_activity():
@@ -48,7 +48,8 @@ async def ask_model(model: LanguageModel, request: Request, patience: float | No
 
 
 def _identifiers(error: Exception) -> dict[str, str]:
-    """The status, codes and request id of an error, for the log; not its message, which may quote keys and prompts."""
+    """The status, codes and request id of an error, for the log."""
+    # Not its message, which may quote keys and prompts.
     found = {
         name: str(getattr(error, name, None) or "")
         for name in ("status_code", "type", "code", "error_code", "request_id")
@@ -63,8 +64,9 @@ class Meter:
     price: Price | None = None
     """The price of the worker's model; None if it is unknown."""
     requests: int = 0
-    """Requests, answered or not."""
+    """The number of requests, with or without a reply."""
     replies: list[Usage] = field(default_factory=list)
+    """The tokens of each request that got a reply."""
 
     @property
     def known_use(self) -> ModelUse | None:
@@ -79,7 +81,7 @@ class Meter:
 
     @property
     def usd(self) -> float | None:
-        """US dollars; None if the price is unknown, or no model was asked."""
+        """The cost in US dollars; None if the price is unknown, or there was no reply."""
         costs = [cost_in_usd(usage, self.price) for usage in self.replies]
         return sum(cost for cost in costs if cost is not None) if costs and None not in costs else None
 
@@ -93,7 +95,7 @@ class MeteredModel:
         self._meter = meter
 
     async def reply(self, request: Request) -> Reply:
-        """Ask once, and raise as `ask_model` does."""
+        """Count the request, and ask once; raises what `ask_model` raises."""
         self._meter.requests += 1
         reply = await ask_model(self._model, request, deadline.left(), "step")
         self._meter.replies.append(reply.usage)

@@ -82,7 +82,7 @@ def _turn_messages(turn: Turn) -> Iterator[dict[str, Any]]:
 
 
 def _usage(used: "CompletionUsage | None") -> Usage:
-    """The tokens; zero from a compatible server that reports none."""
+    """The tokens that the server reports; zero if it reports none, as some compatible servers do."""
     if used is None:
         return Usage()
     details = used.prompt_tokens_details

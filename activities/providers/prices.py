@@ -1,4 +1,4 @@
-"""What models cost and how many tokens a request may have: `prices.toml`, and what a settings file says instead."""
+"""Prices of models, and their windows (input tokens of a request): from the settings file, else from `prices.toml`."""
 
 import re
 import tomllib
@@ -22,7 +22,7 @@ COMPACT_AT = 0.8
 
 
 class LongRequest(BaseModel):
-    """The factors for all input and all output of a request with more than `above` input tokens."""
+    """The price factors for all input and all output of a request with more than `above` input tokens."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -32,7 +32,7 @@ class LongRequest(BaseModel):
 
 
 class PublishedModel(BaseModel):
-    """What a provider publishes about a model; prices in US dollars for a million tokens."""
+    """What a provider publishes about a model; prices are in US dollars for a million tokens."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -68,6 +68,7 @@ class PriceList:
     prices: Mapping[str, Price] = field(default_factory=dict)
     """Prices from the settings file, by the model's name, with or without `@HOST`."""
     windows: Mapping[str, int] = field(default_factory=dict)
+    """Windows from the settings file, in tokens, by the same names."""
     compact_at: float = COMPACT_AT
 
     def price_of(self, name: str) -> Price | None:
@@ -95,7 +96,7 @@ def _without_host(name: str) -> str:
 
 
 def cost_in_usd(usage: Usage, price: Price | None) -> float | None:
-    """What a reply cost; None if the price is unknown."""
+    """The cost of a request and its reply in US dollars; None if the price is unknown."""
     if price is None:
         return None
     input_tokens = usage.tokens - usage.output
@@ -107,11 +108,15 @@ def cost_in_usd(usage: Usage, price: Price | None) -> float | None:
 
 
 def highest_price(prices: Iterable[Price | None]) -> Price | None:
-    """The highest value of each rate, for a task that may use any model; None if a price is unknown or none given."""
+    """The highest value of each rate, for a task that may use any of the models.
+
+    None if one of the prices is unknown, or if there are none.
+    """
     known = list(prices)
     if not known or None in known:
         return None
     each = [price.model_dump(exclude_none=True) for price in known if price]
     highest = {name: max(rates.get(name, 0) for rates in each) for name in Price.model_fields if name != "long_from"}
+    # The lowest threshold makes the most requests "long", which is the higher price.
     thresholds = [rates["long_from"] for rates in each if "long_from" in rates]
     return Price.model_validate({**highest, "long_from": min(thresholds, default=None)})

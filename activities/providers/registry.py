@@ -15,15 +15,15 @@ class UnknownPlanner(ValueError):
 
 @dataclass(frozen=True)
 class Provider:
-    """A provider of models, and the names by which its own SDK finds key and address."""
+    """A provider of models, with the environment variables that its own SDK reads, too."""
 
     adapter: Callable[[str, Endpoint], LanguageModel]
     default: str
-    """The model if none is named."""
+    """The model that is used if the name of the planner has no `:MODEL`."""
     key: str
-    """The environment variable with the API key."""
+    """The name of the environment variable with the API key."""
     url: str
-    """The environment variable with the address."""
+    """The name of the environment variable with the API's address."""
 
 
 PROVIDERS: Mapping[str, Provider] = {

@@ -1,8 +1,8 @@
 """Untrusted content on its way to a model: labelled, without hidden characters, and with a note if it is cut.
 
-It is JSON between marks, and nothing in it looks like a mark: each character that could open one is escaped as
-`\\u003c`, which is the same string in JSON. This also breaks the marks of chat templates (`<|im_start|>`), which some
-servers would obey anywhere.
+The content becomes JSON between two marks, `<data from="...">` and `</data>`, and nothing in it looks like a mark: each
+character that could begin a mark is escaped as `\\u003c`, which is the same string in JSON. This also breaks the
+marks of chat templates (`<|im_start|>`), which some servers would obey anywhere.
 """
 
 import re
@@ -21,7 +21,7 @@ HIDDEN = ("Cc", "Cf", "Cs", "Co")
 _ALSO_HIDDEN = re.compile(
     "[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2800\u3164\ufdd0-\ufdef\ufe00-\ufe0f\uffa0\ufff0-\ufff8\ufffe\uffff\U000e0000-\U000e0fff]"
 )
-"""Fillers and selectors of other categories; they show nothing, and text is hidden in them."""
+"""Fillers and selectors of other categories; they show nothing, so text can be hidden in them."""
 _LINES = str.maketrans({"\u0085": "\n", "\u2028": "\n", "\u2029": "\n"})
 _OPENING = re.compile("[<\u02c2\u1438\u2039\u276e\u2770\u27e8\u29fc\u3008\ufe64\uff1c]")
 """`<` and the characters that look like it."""
