@@ -1,4 +1,7 @@
-"""The activity behind InspectWorkflow: it answers questions about this worker, its store and its tasks."""
+"""The activity of InspectWorkflow: it answers the console's questions about this worker, its store and its tasks.
+
+One question, PruneInquiry, also deletes what ended tasks left in the store.
+"""
 
 import asyncio
 import os
@@ -63,20 +66,21 @@ from workflows.plan import PRUNED_ENCODING
 from workflows.task import CONTINUES_MEMO
 
 LOOK_SECONDS = 3.0
-"""How long checking one place may take."""
+"""Seconds that the check of one place (a database or a folder) may take."""
 LEDGERS = frozenset({"replan_ledger"})
-"""Replan's tables in a datasource."""
+"""Replan's tables in a datasource, the database of a tool."""
 WRITTEN = frozenset({"state", "workspace"})
 """Names of the folders that the worker writes to; it only reads from the other folders."""
 
 
 @dataclass(frozen=True)
 class Host:
-    """The process of a worker: its places, keys and versions."""
+    """What a worker tells about its process: databases and folders, API keys, versions."""
 
     engine: AsyncEngine
-    """The store."""
+    """The database of the worker's store."""
     folders: Mapping[str, Path | None]
+    """The worker's folders by name; None for a folder that is not configured."""
     keys: Mapping[str, bool]
     """The name of each API key, and whether it is set in the worker's environment."""
     version: str
@@ -84,7 +88,7 @@ class Host:
     """The databases with a ledger; the store may be among them."""
 
     async def card(self) -> WorkerCard:
-        """The state of the worker; takes at most about LOOK_SECONDS."""
+        """The state of the worker; all places are checked at once, so it takes at most about LOOK_SECONDS."""
         store = _database("store", self.engine, {**REPLAN_TABLES.tables, **metadata.tables})
         datasources = (_database("datasource", one, LEDGERS) for one in self.datasources if one is not self.engine)
         checks = [store, *datasources, *(_folder(name, path) for name, path in self.folders.items())]
@@ -139,33 +143,35 @@ def _problem_of(path: Path, is_there: Callable[[Path], bool], mode: int) -> str 
 
 
 CLOSED = frozenset({Status.COMPLETED, Status.FAILED, Status.CANCELED, Status.TERMINATED, Status.TIMED_OUT})
-"""The statuses of ended tasks. A task with any other status, even an unknown one, may still need its payloads."""
+"""The statuses of ended tasks. A task with any other status, even with one of a newer server, may need its payloads."""
 MARGIN = timedelta(hours=1)
-"""The minimum age of pruned data: clocks differ, and a task that has just closed may be reset or undone."""
+"""The age below which no data is pruned: clocks differ, and a task that has just ended may be reset or undone."""
 MAX_TASKS = 100
-"""Tasks that one answer about pruning deals with."""
+"""The most tasks that one PruneInquiry looks at; the client asks again for the rest."""
 MAX_PAGE = 1024 * 1024
-"""Bytes of the turns in one answer; the server's limit is 2 MB."""
+"""Bytes of the turns in one answer about a transcript; the Temporal server's limit for a payload is 2 MB."""
 
 
 @dataclass(frozen=True)
 class Inspector:
-    """Answers inquiries about a worker with these kinds and the planner of this name."""
+    """Answers the inquiries of InspectWorkflow about one worker."""
 
     kinds: Mapping[str, Kind]
     planner: str
+    """The name of the planner."""
     host: Host
     vault: Vault
     ledgers: Iterable[AsyncEngine]
+    """The databases with a ledger, the table of effects."""
     buckets: Sequence[StorageDriver] = ()
-    """Drivers of the buckets that hold large payloads outside the vault."""
+    """Storage drivers of the buckets that hold large payloads outside the vault, which is a table of the store."""
     transcript: Transcript | None = None
     left_out: Sequence[str] = ()
     """Kinds of tools that this worker lacks because it has no model."""
     converses: bool = False
     """Whether the planner is a model."""
     price: Price | None = None
-    """What the planner's tokens cost."""
+    """The price of the planner's tokens; None if it is unknown, or the planner is no model."""
 
     @activity.defn(name=routing.INSPECT.kind)
     async def inspect(self, inquiry: InquiryInput) -> Findings:
@@ -212,7 +218,11 @@ class Inspector:
         )
 
     async def _pruned(self, older_than: datetime | None, after: str, by: str) -> Pruned:
-        """Delete payloads and conversations of the next MAX_TASKS tasks after `after`."""
+        """Delete old payloads and conversations of ended tasks, among the next MAX_TASKS tasks with ids above `after`.
+
+        Raises:
+            NeedsPerson: `older_than` is None.
+        """
         if older_than is None:  # an older console asks, which would delete what open tasks need
             raise NeedsPerson("This console does not say which payloads to delete: update it to the worker's version.")
         before = min(older_than, datetime.now(UTC) - MARGIN)
@@ -236,7 +246,8 @@ class Inspector:
         return pruned.model_copy(update=found)
 
     async def _lacks(self, claims: Sequence[Claim]) -> str:
-        """Why the first missing payload cannot be fetched; empty if none is missing."""
+        """Why one of the payloads that `claims` refer to cannot be fetched; empty if all can be fetched."""
+        # The vault checks its own claims with one query each, and without the data.
         in_vault = [StorageDriverClaim(claim.data) for claim in claims if claim.driver == self.vault.name()]
         if missing := await self.vault.lacks(in_vault):
             return missing
@@ -261,9 +272,10 @@ class Inspector:
         return EffectsFindings(planner=self.planner, effects=tuple(cards), unread=tuple(unread))
 
     async def _turns(self, run: str, skip: int) -> TranscriptFindings:
-        """The transcript without its first `skip` turns, as far as it fits into one answer."""
+        """The turns of the task whose first run is `run`, from turn `skip` on; as many as fit into one answer."""
         cards = (await self.transcript.cards(run))[skip:] if self.transcript else ()
         sizes = accumulate(len(card.model_dump_json().encode()) for card in cards)
+        # At least one turn, however large: an empty page would let the client ask for the same turn for ever.
         page = cards[: max(1, sum(size <= MAX_PAGE for size in sizes))]
         return TranscriptFindings(planner=self.planner, transcript=tuple(page), more=len(page) < len(cards))
 
@@ -275,7 +287,7 @@ class Inspector:
         return value
 
     async def _fetched(self, driver: str, claim: dict[str, str]) -> Payload:
-        """A payload in external storage; raises NeedsPerson if it is not there."""
+        """Fetch a payload from external storage; raise NeedsPerson if it or its driver is missing."""
         drivers = {one.name(): one for one in (self.vault, *self.buckets)}
         if driver not in drivers:
             raise NeedsPerson(f"This worker has no driver {driver!r}: start a worker with the same --payloads.")
@@ -287,7 +299,7 @@ class Inspector:
 
 
 async def _over(client: Client, tasks: Sequence[str]) -> EndedTasks:
-    """Select the tasks that have no open run and no open rollback."""
+    """Select the tasks (workflow ids) that have no open run and no open rollback, a workflow that undoes effects."""
     # Each workflow is asked for: a list of open workflows is about a second old.
     own = await asyncio.gather(*(_is_open(client, task) for task in tasks))
     undone = await asyncio.gather(*(_is_open(client, rollback_id(task)) for task in tasks))
@@ -301,7 +313,7 @@ async def _over(client: Client, tasks: Sequence[str]) -> EndedTasks:
 
 
 async def _is_open(client: Client, id: str) -> bool | None:
-    """Whether the newest run of a workflow is open; None if the server has none."""
+    """Whether the newest run of a workflow is open; None if the server has no workflow with this id."""
     which = DescribeWorkflowExecutionRequest(namespace=client.namespace, execution=WorkflowExecution(workflow_id=id))
     try:
         seen = await client.workflow_service.describe_workflow_execution(which, retry=True)
@@ -313,7 +325,8 @@ async def _is_open(client: Client, id: str) -> bool | None:
 
 
 async def _continued(client: Client) -> set[str]:
-    """The ids of the first runs of tasks whose conversation an open task continues, even if it has no turn yet."""
+    """The ids of the first runs of tasks whose conversation an open task continues."""
+    # From memos, since an open task that has no turn yet is not in the table of turns.
     rows = client.list_workflows("WorkflowType = 'AgentWorkflow' AND ExecutionStatus = 'Running'")
     found = [(await row.memo()).get(CONTINUES_MEMO) async for row in rows]
     return {str(run) for run in found if run}

@@ -1,4 +1,4 @@
-"""What a worker is made of: what it can do, what it opens for that, and the activities that it registers."""
+"""The parts of a worker: its planner and tools, the databases and clients that they need, and its activities."""
 
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -29,6 +29,7 @@ from activities.toolbox.registry import Registry, load_all
 from activities.toolbox.resources import Resources
 
 
+# A protocol, since `activities` never imports `runtime`.
 class Options(Protocol):
     """The fields of `runtime.settings.Settings` that are read here."""
 
@@ -58,7 +59,7 @@ class Options(Protocol):
 
 @dataclass(frozen=True)
 class Abilities:
-    """What a worker can do, known before anything is opened."""
+    """What the options give to a worker: planner, tools, and faults to inject. Nothing is opened yet."""
 
     selection: PlannerSelection
     registry: Registry
@@ -69,7 +70,7 @@ class Abilities:
     def of(
         cls, options: Options, environment: Mapping[str, str], prices: PriceList, demo: Iterable[Tool[..., Any]]
     ) -> "Abilities":
-        """Find the planner, and load the tools: built-in ones, those of the files, and the `demo` ones.
+        """Find the planner, and load the tools: built-in ones, those of the tools files, and the `demo` ones.
 
         Raises:
             UnknownPlanner, ToolMistakes, BadBreak: an option cannot be used.
@@ -84,7 +85,7 @@ class Abilities:
 
 @dataclass(frozen=True)
 class WorkerParts:
-    """A worker's abilities, and what is open for them."""
+    """A worker's abilities, with the databases, clients and storage drivers that are open for them."""
 
     abilities: Abilities
     databases: Datasources
@@ -92,10 +93,10 @@ class WorkerParts:
     host: Host
     vault: Vault
     buckets: Sequence[StorageDriver]
-    """Where large payloads are stored instead of the vault."""
+    """Storage drivers of buckets: with one of them, large payloads are stored there and not in the vault."""
     store_id: str
     namespace: str
-    """The id of the namespace."""
+    """The id of the Temporal namespace, not its name."""
     is_searchable: bool
     """Whether the namespace has Replan's search attributes."""
 
@@ -105,7 +106,7 @@ class WorkerParts:
         return [*self.buckets, self.vault]
 
     def activities(self) -> list[Callable[..., Any]]:
-        """One activity for each kind, the planner's, and those that read the ledgers or answer the console."""
+        """All activities: the planner's, `find_effect`, `inspect`, one for each kind, and one for all unknown kinds."""
         selection, registry, faults = self.abilities.selection, self.abilities.registry, self.abilities.faults
         transcript = Transcript(self.databases.store, self.namespace)
         planning = Planning(
@@ -152,12 +153,12 @@ async def open_parts(
 ) -> AsyncIterator[WorkerParts]:
     """Open the databases and the HTTP client of a worker; they are closed when the block ends.
 
-    `namespace` is the id of the namespace, `is_searchable` says whether it has Replan's search attributes, `buckets`
-    store large payloads instead of the vault, and `version` is that of Replan.
+    `namespace` is the id of the Temporal namespace, and `is_searchable` says whether it has Replan's search attributes.
+    `buckets` store large payloads instead of the vault. `version` is the version of Replan.
 
     Raises:
         StoreUnavailable: a database cannot be opened.
-        BadReach: an option about hosts cannot be used.
+        BadReach: an option that allows hosts or sets headers cannot be used.
     """
     async with AsyncExitStack() as stack:
         store = await open_store(options.store or sqlite_url(options.state))
