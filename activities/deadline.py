@@ -114,7 +114,7 @@ class Guard:
     """A `trace` extension for `httpcore2` that checks the deadline right before something is sent."""
 
     then: Callable[[str, Mapping[str, Any]], Awaitable[None]] | None = None
-    """The tool's own `trace` extension."""
+    """The tool's own `trace` extension, which is called after the check; None if the tool has none."""
 
     async def __call__(self, event: str, info: Mapping[str, Any]) -> None:
         if event.endswith(_ABOUT_TO_SEND):

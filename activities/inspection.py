@@ -162,7 +162,7 @@ class Inspector:
     host: Host
     vault: Vault
     ledgers: Iterable[AsyncEngine]
-    """The databases with a ledger, the table of effects."""
+    """The databases that have a ledger, the table of applied effects."""
     buckets: Sequence[StorageDriver] = ()
     """Storage drivers of the buckets that hold large payloads outside the vault, which is a table of the store."""
     transcript: Transcript | None = None

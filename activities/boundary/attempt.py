@@ -69,7 +69,7 @@ class Attempt:
     returned: bool = False
     """Whether the tool returned a result, valid or not."""
     committing: bool = False
-    """Whether the transaction of the effect may have been committed, so that a failure no longer proves "no effect"."""
+    """Whether the effect's transaction may have been committed: a failure then leaves the outcome unknown."""
     replayed: bool = False
     """Whether the result was recorded by an earlier attempt, and this attempt did not call the tool."""
     meter: Meter = field(default_factory=Meter)
@@ -305,7 +305,7 @@ def raised_at(error: BaseException, last: int = 6) -> list[str]:
 
 
 class HeaderInterceptor(Interceptor):
-    """Reads the `CallHeader` of each activity; registered with the worker.
+    """Reads the `CallHeader` of each activity, its data besides the arguments; registered with the worker.
 
     `jitter` returns a random number in [0, 1); the wait before a retry is the longest backoff times this number.
     """

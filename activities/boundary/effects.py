@@ -25,7 +25,7 @@ class Effects:
     engine: AsyncEngine
     """The database of the store; the key of an unkeyed call is claimed in it before the call is made."""
     store: str | None = None
-    """The id of the store."""
+    """The id of the store; with None, tasks of any store are accepted."""
     ledgers: Sequence[AsyncEngine] = ()
     """The databases with a ledger that this worker has open."""
 

@@ -53,15 +53,16 @@ class BadBreak(ValueError):
 
 @dataclass
 class Injection:
-    """A fault or signal for the calls of one kind, its failpoint, and how many more times it is injected."""
+    """A fault or signal for the calls of one kind."""
 
     what: Fault | signal.Signals
     failpoint: Failpoint
     times: float
+    """How many more times it is injected; infinity for every call."""
 
 
 class FaultInjection:
-    """The faults that one worker injects."""
+    """The faults and signals that one worker injects, from its `--break` options."""
 
     def __init__(self, options: Sequence[str], specs: Mapping[str, ToolSpec]) -> None:
         """Read options such as `book_slot=conflict:1`; without a number the fault is injected into every call.

@@ -126,7 +126,10 @@ async def apply_at_most_once(
 async def apply_claimed(
     engine: AsyncEngine, entry: LedgerEntry, work: Work, proves_no_effect: Callable[[BaseException], bool]
 ) -> JsonValue:
-    """Apply an effect whose key is claimed, record its result, and return it."""
+    """Apply an effect whose key this call has claimed, record its result, and return it.
+
+    If `proves_no_effect` returns True for an exception, the claim is deleted, and another attempt may claim the key.
+    """
     try:
         result = await work()
     except BaseException as error:

@@ -34,7 +34,7 @@ class StillRunning(FaultRaised):
 
 
 class Threads:
-    """The threads of one worker's tools."""
+    """Runs those tools of one worker that are plain functions, each call in a thread."""
 
     def __init__(self) -> None:
         self._pool = ThreadPoolExecutor(MAX_THREADS, thread_name_prefix="tool")

@@ -65,7 +65,7 @@ class AssistantTurn:
     blocks: tuple[dict[str, JsonValue], ...] = ()
     """The turn as the provider wrote it, if the same model must get it back unchanged; else empty."""
     by: str = ""
-    """The full name of the model."""
+    """The full name of the model that wrote the turn."""
 
 
 Turn = UserTurn | AssistantTurn

@@ -37,7 +37,7 @@ class PublishedModel(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     window: int = Field(gt=0)
-    """Input tokens that a request may have."""
+    """The most input tokens that a request may have."""
     input: float = Field(ge=0)
     output: float = Field(ge=0)
     cache_read: float = Field(ge=0)
@@ -68,7 +68,7 @@ class PriceList:
     prices: Mapping[str, Price] = field(default_factory=dict)
     """Prices from the settings file, by the model's name, with or without `@HOST`."""
     windows: Mapping[str, int] = field(default_factory=dict)
-    """Windows from the settings file, in tokens, by the same names."""
+    """Windows from the settings file, in tokens, by the same names as `prices`."""
     compact_at: float = COMPACT_AT
 
     def price_of(self, name: str) -> Price | None:
@@ -81,7 +81,7 @@ class PriceList:
         return own or (published.price if published else None)
 
     def window_of(self, name: str) -> int | None:
-        """Input tokens that a request to a model may have; None if it is unknown."""
+        """The most input tokens that a request to a model may have; None if unknown."""
         published = self._published(name)
         own = self.windows.get(name) or self.windows.get(_without_host(name))
         return own or (published.window if published else None)

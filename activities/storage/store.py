@@ -337,7 +337,7 @@ def _engine(url: str) -> AsyncEngine:
 
 
 def _open_file(engine: AsyncEngine) -> None:
-    """Open and close a SQLite file, to raise what prevents it."""
+    """Open and close a SQLite file; raise the error if it cannot be opened."""
     # Not with aiosqlite, whose thread would not end after a failure (its issue 241).
     args, more = engine.dialect.create_connect_args(engine.url)
     sqlite3.connect(*list[Any](args), **more).close()

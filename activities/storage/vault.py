@@ -63,7 +63,7 @@ PAYLOADS = Table(
 
 
 class PayloadLost(ApplicationError):
-    """A payload cannot be stored or fetched: an ApplicationError with a Fault, the form of every failure of an activity.
+    """A payload cannot be stored or fetched: an ApplicationError with a Fault, as activities raise it.
 
     A failed fetch is retryable: the SDK fetches what a workflow task needs before workflow code runs, and a
     non-retryable error there would close the workflow. So the workflow task fails, and the server repeats it until a
