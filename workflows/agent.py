@@ -26,8 +26,9 @@ from workflows.task import Task, TaskStatus
 from workflows.undoing import roll_back
 
 MAX_FRUITLESS = 2
-"""Replans in a row that may complete no step."""
+"""After so many replans in a row that complete no step, the task ends as escalated."""
 MAX_KEPT = 50
+"""Ids of completed steps that a Revision lists, the newest."""
 CONTINUE = "continue-as-new"
 """Prefix of a patch id, before the number of a turn. The marker keeps in history that the run saw the server suggest
 to continue as new. It does not mark a version of the code: never remove it."""
@@ -39,20 +40,21 @@ OUTCOME_MEMO = "outcome"
 class AgentWorkflow:
     """One task, from its text to its Outcome.
 
-    A completed task returns its Outcome. A cancelled one closes as Canceled, with the Outcome in the memo. Every other
-    one fails with `ApplicationError(type=<status>, details=[Outcome])`.
+    A completed task returns its Outcome. A cancelled task closes as Canceled, with the Outcome in the memo. Every other
+    task fails with `ApplicationError(type=<status>, details=[Outcome])`.
     """
 
     @workflow.init
     def __init__(self, given: Task | Progress) -> None:
         self._progress = given if isinstance(given, Progress) else Progress.of(given)
+        # Empty until the activity has returned it, because a query may come first.
         self._catalogue = Catalogue(specs={}, planner="", searchable=False, patience=0)
         self._turn_at_run_start = self._progress.turn
         self._published: attributes.Values = ()
 
     @workflow.query
     def progress(self) -> Progress:
-        """The state of the task, without what is too large for an answer."""
+        """The state of the task, without values that are too large for an answer."""
         return self._progress.slim(self._catalogue.specs)
 
     @workflow.run
@@ -60,6 +62,7 @@ class AgentWorkflow:
         """Work until the task ends, its deadline passes, or it is cancelled; a long history continues as new."""
         work = asyncio.create_task(self._work())
         limit = self._progress.task.limits.deadline
+        # Since the first run began: to continue as new does not extend the deadline.
         deadline = self._progress.started_at + timedelta(seconds=limit) - workflow.now() if limit else None
         try:
             await workflow.wait_condition(work.done, timeout=deadline, timeout_summary=ids.DEADLINE_TIMER)
@@ -77,6 +80,7 @@ class AgentWorkflow:
             with suppress(asyncio.CancelledError):
                 await workflow.wait([work])
         if ending is None:
+            # The ids of the next run do not tell any more that this one was made by a reset.
             self._progress.was_reset = self._progress.was_reset or made_by_reset()
             workflow.continue_as_new(self._progress.slim(self._catalogue.specs))
         if self._is_to_be_undone(ending):
@@ -113,7 +117,7 @@ class AgentWorkflow:
         return ending.model_copy(update={"reason": " ".join([ending.reason, *results])})
 
     async def _work(self) -> Ending | None:
-        """Run the loop until the task ends; return None where the task must continue as new, as its history is long."""
+        """Run the loop until the task ends; return None if its history is long, so that it must continue as new."""
         progress = self._progress
         try:
             await self._read_catalogue()
@@ -162,14 +166,18 @@ class AgentWorkflow:
             self._catalogue = self._catalogue.model_copy(update={"converses": False})
         self._progress.planner, self._progress.searchable = self._catalogue.planner, self._catalogue.searchable
         self._progress.store = self._progress.store or self._catalogue.store
-        if not self._progress.turn:
+        if not self._progress.turn:  # later runs have it in Progress
             self._progress.grants.is_tainted = self._progress.task.is_tainted(self._catalogue.is_clean)
         self._publish()
         if self._catalogue.refused:
             raise TaskEnded(TaskStatus.FAILED, self._catalogue.refused, "task_refused")
 
     async def _execute(self, proposal: NewSteps) -> None:
-        """Run a plan; afterwards it is completed, a replan is due, or the task ends."""
+        """Run a plan: afterwards it is completed or, if a step was rejected, a replan is due.
+
+        Raises:
+            TaskEnded: a person has to act, or a limit is reached.
+        """
         self._accept(proposal)
         progress, finished = self._progress, len(self._progress.results)
         execution = Execution(progress, self._catalogue, self._show)
@@ -184,6 +192,7 @@ class AgentWorkflow:
             raise TaskEnded(TaskStatus.OVER_BUDGET, reason, execution.reached_limit)
         order = [record.step.id for record in progress.records]
         rejecting = progress.rejecting_faults
+        # In the order of the plan: the order of the faults depends on which call took longer.
         rejecting.sort(key=lambda fault: order.index(fault.step_id))
         fruitless = progress.replanning and len(progress.results) == finished
         progress.replanning = bool(rejecting)

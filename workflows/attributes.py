@@ -19,7 +19,7 @@ TYPES: Mapping[str, str] = {
     **dict.fromkeys((key.name for key in (STATUS, STRATEGY, PLANNER, TENANT, LAST_FAULT)), "Keyword"),
     REPLANS.name: "Int",
 }
-"""The name and type with which each search attribute is registered in a namespace."""
+"""The name and type of each search attribute, as it is registered in a namespace."""
 
 
 Values = tuple[tuple[SearchAttributeKey[Any], Any], ...]
@@ -37,7 +37,8 @@ def values(progress: Progress) -> Values:
 
 
 def publish(progress: Progress) -> None:
-    """Update the attributes of the task, if the namespace has them."""
+    """Update the search attributes of the task, if the namespace has them."""
+    # To set an attribute that is not registered would fail the workflow task.
     if not progress.searchable:
         return
     updates: list[SearchAttributeUpdate[Any]] = [key.value_set(value) for key, value in values(progress)]

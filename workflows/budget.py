@@ -1,12 +1,13 @@
-"""The limits of a task and its budget: reserved before an activity is scheduled, settled after it."""
+"""The limits of a task, and its budget: a part is reserved before each activity, and settled after it."""
 
 from pydantic import BaseModel, Field
 
 from workflows import routing
 from workflows.catalogue import ToolSpec
 
+# A date beyond the end of the calendar would fail the workflow task.
 MAX_DEADLINE = 366 * 24 * 3600.0
-"""Seconds: a year. A date beyond the end of the calendar would fail the workflow task."""
+"""Seconds: a year."""
 
 
 class Limits(BaseModel, frozen=True):
@@ -29,7 +30,7 @@ class Spent(BaseModel):
     """US dollars; None while no model was called, and after a call whose price is unknown."""
     seconds: float = 0.0
     unpriced: int = 0
-    """Calls of models with unknown prices."""
+    """How many calls of models had an unknown price."""
 
 
 class Budget(BaseModel):
@@ -38,10 +39,13 @@ class Budget(BaseModel):
     limits: Limits = Limits()
     spent: Spent = Field(default_factory=Spent)
     reserved: int = 0
+    """Attempts reserved for running activities."""
     retries: dict[str, int] = Field(default_factory=dict)
+    """Retries that were used, by kind."""
     promised: dict[str, int] = Field(default_factory=dict)
     """Retries reserved for running activities, by kind."""
     held_tokens: int = 0
+    """Tokens reserved for running activities."""
     held_usd: float = 0.0
 
     @property
@@ -63,16 +67,17 @@ class Budget(BaseModel):
         return 0.0 if self.spent.unpriced else _money(limit - spent - self.held_usd)
 
     def attempts(self, spec: ToolSpec, used: int = 0) -> int:
-        """Attempts that a step may have after `used` ones, if running steps give back all that they reserved."""
+        """How many more attempts a step may have after `used`, if running steps give back all that they reserved."""
         return routing.attempts(spec, routing.RETRIES_PER_KIND - self.retries.get(spec.kind, 0), used)
 
     def is_open(self, spec: ToolSpec, used: int = 0) -> bool:
-        """Whether waiting is over: an attempt can be reserved, or no running activity can give an attempt back."""
+        """Whether a step need not wait: an attempt can be reserved, or no running activity can give an attempt back."""
         calls = self.free > 0 or self.reserved == 0
         return calls and (self._unpromised(spec, used) > 0 or not self.promised.get(spec.kind))
 
     def reserve(self, spec: ToolSpec, used: int = 0, at_most: int | None = None) -> int:
-        """Reserve the attempts of one activity execution; return how many, 0 if no call is left or `at_most` is 0."""
+        """Reserve attempts for one activity execution; return how many, 0 if no tool call is left or `at_most` is 0."""
+        # At least one: after a lost attempt `decide` repeats a call even if no retry is left.
         granted = min(max(1, self._unpromised(spec, used)), max(0, self.free))
         granted = granted if at_most is None else min(granted, at_most)
         self.reserved += granted
@@ -80,14 +85,14 @@ class Budget(BaseModel):
         return granted
 
     def settle(self, spec: ToolSpec, granted: int, taken: int, used: int = 0) -> None:
-        """Give back what an activity execution was granted and did not take; `taken` attempts are spent."""
+        """Settle an activity execution: `taken` of the `granted` attempts are spent, the others are given back."""
         self.reserved -= granted
         self.spent.tool_calls += taken
         _add(self.promised, spec.kind, -_retries(granted, used))
         _add(self.retries, spec.kind, _retries(taken, used))
 
     def hold(self, tokens: int, usd: float) -> None:
-        """Reserve what models may use; negative amounts give it back."""
+        """Reserve tokens and US dollars for models; negative amounts give them back."""
         self.held_tokens += tokens
         self.held_usd = _money(self.held_usd + usd)
 
@@ -104,7 +109,7 @@ class Budget(BaseModel):
             spent.usd = _money((spent.usd or 0.0) + usd)
 
     def allow(self, calls: int) -> None:
-        """Raise the limit so that at least `calls` more tool calls can be made."""
+        """Raise the limit of tool calls, if necessary, so that at least `calls` more can be made."""
         more = self.spent.tool_calls + self.reserved + calls
         self.limits = self.limits.model_copy(update={"tool_calls": max(self.limits.tool_calls, more)})
 
@@ -114,7 +119,7 @@ class Budget(BaseModel):
 
 
 def _money(usd: float) -> float:
-    """Rounded to the last digit of any price, because sums of floats are not exact."""
+    """US dollars, rounded to a digit that no price has, because sums of floats are not exact."""
     return round(usd, 9)
 
 
@@ -123,5 +128,5 @@ def _add(account: dict[str, int], kind: str, number: int) -> None:
 
 
 def _retries(attempts: int, used: int) -> int:
-    """How many of `attempts` after `used` earlier ones are retries: all but the first attempt of a step."""
+    """How many of `attempts`, made after `used` earlier attempts, are retries: all but the first attempt of a step."""
     return attempts if used else max(0, attempts - 1)

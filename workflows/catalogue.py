@@ -1,4 +1,7 @@
-"""The spec of a kind: what the workflow knows of a tool, keeps in history and decides by."""
+"""The catalogue: the spec of each kind (a step's type), which is all that the workflow knows about the kind's tool.
+
+History contains the specs, so that a replay decides by the same ones.
+"""
 
 from enum import StrEnum
 from typing import Literal
@@ -17,53 +20,58 @@ class Effect(StrEnum):
     TRANSACTIONAL = "transactional"
     """The tool's writes commit in one transaction of its own datasource, or not at all."""
     UNKEYED = "unkeyed"
-    """May not be repeated."""
+    """A second call would apply the effect a second time."""
 
 
 SAFE = (Effect.IDEMPOTENT, Effect.KEYED, Effect.TRANSACTIONAL)
-"""Effects that may be repeated when the outcome is unknown: a second call changes nothing, or the key prevents it."""
+"""Effects whose call may be repeated after an unknown outcome: a second call applies no second effect."""
 REFUSAL_MAY_FOLLOW_SUCCESS = (Effect.IDEMPOTENT, Effect.KEYED)
-"""Effects whose rejection may follow an earlier attempt that was applied: "already cancelled", "no such file"."""
+"""Effects where a rejection may mean that an earlier attempt was applied: "already cancelled", "no such file"."""
 
 
 class Companion(BaseModel, frozen=True):
-    """A kind that serves another one, with its arguments: `{field: path}` over a call's `args`, `result` and `key`."""
+    """A kind that observes, reconciles or undoes the call of another kind.
+
+    `args` maps each argument to a path over that call's `args`, `result` and `key`, such as `{"id": "result.id"}`.
+    """
 
     kind: str
     args: dict[str, str] = Field(default_factory=dict)
 
 
 class ToolSpec(BaseModel, frozen=True, serialize_by_alias=True, validate_by_name=True):
-    """What a kind promises, as data; its schemas and description stay with the worker, `digest` covers them."""
+    """What a kind's tool promises, as data; the worker keeps its schemas and description, which `digest` covers."""
 
     kind: str
     effect: Effect
     retry: Literal["standard", "patient", "once"] = "standard"
     timeout: float = Field(default=30.0, gt=0)
-    """Seconds of one attempt."""
+    """Seconds that one attempt may take."""
     observe: Companion | None = None
+    """The read that shows the current state after a call was rejected."""
     reconcile: Companion | None = None
     """The read that finds out whether a call was applied; what it returns is the result of the call."""
     settle: float = Field(default=10.0, ge=0)
-    """Seconds after the last attempt from which on a "not found" of `reconcile` is trusted."""
+    """Seconds after the end of the last attempt; a "not found" of `reconcile` is trusted only later."""
     undo: Companion | None = None
     fallback: str | None = None
-    """The kind that replaces this one, with the same arguments, when its retries are used up."""
+    """The kind that is called instead, with the same arguments, when the retries of this kind are used up."""
     ensure: str | None = None
     """A condition over `args` and `result`; a result that violates it is rejected."""
     untrusted: bool = False
+    """Whether a result may contain text from outside (untrusted content)."""
     tokens: int = 0
-    """Tokens of a model that one call may use; 0 for a kind that uses no model."""
+    """How many tokens of a model one call may use; 0 for a kind that uses no model."""
     tokens_overhead: int | None = Field(default=None, alias="tokens_beside")
-    """Tokens of `tokens` for everything except the arguments; None if the model also reads other content."""
+    """The part of `tokens` for everything except the arguments; None if the model reads more than the arguments."""
     is_threaded: bool = False
     """Whether the tool is a plain function: neither a timeout nor a cancel can stop its thread."""
     digest: str = ""
-    """Digest of the spec, with schemas and description."""
+    """Digest of this spec and of the tool's schemas and description."""
 
     @property
     def paths(self) -> frozenset[str]:
-        """The paths of a call and its result that the companions use."""
+        """The paths to values of a call or of its result that the kind's companions take as arguments."""
         companions = filter(None, (self.observe, self.reconcile, self.undo))
         return frozenset(path for one in companions for path in one.args.values() if path != "key")
 
@@ -80,19 +88,20 @@ class Price(BaseModel, frozen=True):
     long_input: float = 1.0
     """The factor on the prices of input, cache reads and cache writes above `long_from`."""
     long_output: float = 1.0
+    """The factor on the price of output above `long_from`."""
 
 
 class Catalogue(BaseModel, frozen=True):
-    """The kinds that a task may use, and its worker's settings; read once, by an activity, and so part of history."""
+    """The kinds that a task may use, and settings of its worker; an activity reads it at the start of each run."""
 
     specs: dict[str, ToolSpec]
     planner: str
     searchable: bool = True
-    """Whether the namespace has our search attributes; to set an unknown one would fail the workflow task."""
+    """Whether the namespace has Replan's search attributes; to set an unknown one would fail the workflow task."""
     patience: float = Field(ge=0)
     """Seconds that a step waits for a worker that knows its kind."""
     store: str | None = None
-    """The worker's store; workers with another store apply no effect of the task."""
+    """The id of the worker's store (its database); a worker with another store refuses calls that have an effect."""
     refused: str | None = None
     """Why this worker cannot run the task; None where it can."""
     converses: bool = False
@@ -100,6 +109,6 @@ class Catalogue(BaseModel, frozen=True):
     is_clean: bool = False
     """Whether the conversation that the task continues is known, and has no untrusted content."""
     price: Price | None = None
-    """The highest price of the planner's tokens; None where that is unknown, or the planner is no model."""
+    """The highest price of the models that the task may use; None if a price is unknown, or no model is used."""
     preamble: int = 0
     """Estimated tokens of the instructions and kinds that a model is told before the task."""

@@ -14,15 +14,19 @@ class Remaining(BaseModel, frozen=True):
 
     attempts: int
     waits: int = 0
+    """How often the step has waited before."""
     losses: int = 0
-    """Attempts whose workers went silent, this one included."""
+    """Attempts whose workers went silent, the last one included."""
     waited: float = 0.0
     """Seconds that the step has waited for a worker that knows its kind."""
     patience: float = 0.0
-    """Seconds that it may wait for such a worker."""
+    """Seconds that the step may wait, in all, for a worker that knows its kind."""
     replans: bool = True
+    """Whether the task may still replan."""
     deadline: float = routing.STEP_DEADLINE.total_seconds()
+    """Seconds that the step may still wait."""
     down: tuple[str, ...] = ()
+    """Kinds that the task may not use any more."""
     reconcile: bool = True
     """Whether the outcome of the call may still be reconciled; False after a reconciliation."""
 
@@ -46,7 +50,7 @@ class Replan(BaseModel, frozen=True):
 
     action: Literal["replan"] = "replan"
     mark_down: bool = False
-    """Whether the task may not use the kind any more."""
+    """Whether the kind is marked down, so that later plans of the task may not use it."""
 
 
 class Reconcile(BaseModel, frozen=True):
@@ -84,7 +88,10 @@ def decide(fault: Fault, spec: ToolSpec, remaining: Remaining) -> Decision:
 
 
 def _unknown(fault: Fault, spec: ToolSpec, remaining: Remaining) -> Decision:
-    """Repeat a call with an unknown outcome where that is safe, else reconcile; replan only where it does no harm."""
+    """Decide after an unknown outcome: repeat the call if that is safe, else reconcile it, else ask a person.
+
+    A fallback or a new plan follows only an idempotent call, where an effect that was applied does no harm.
+    """
     # A safe repeat comes before reconciliation: it takes less time and has the same result.
     is_safe = spec.effect in SAFE and fault.quadrant.is_transient
     if is_safe and (repeat := _repeat(fault, remaining)):
@@ -95,7 +102,7 @@ def _unknown(fault: Fault, spec: ToolSpec, remaining: Remaining) -> Decision:
 
 
 def _missing_tool(remaining: Remaining) -> Decision:
-    """Wait for another worker: during a rolling deploy those that know the kind may be down."""
+    """Wait for a worker that knows the kind: during a rolling deploy there may be none for a short time."""
     if remaining.waited >= remaining.patience:
         return Escalate()
     return Wait(seconds=min(routing.missing_tool_wait(remaining.waits), remaining.patience - remaining.waited))
@@ -112,10 +119,10 @@ def _transient(fault: Fault, spec: ToolSpec, remaining: Remaining) -> Decision:
 
 
 def _repeat(fault: Fault, remaining: Remaining) -> Wait | None:
-    """The wait before the same call is repeated; None where it may not be."""
+    """The wait before the same call is repeated; None if it may not be repeated."""
     if fault.code is Code.WORKER_SHUTDOWN:
-        return Wait(seconds=0)
-    if fault.uncounted:
+        return Wait(seconds=0)  # another worker can take the call at once
+    if fault.uncounted:  # it used no attempt, so these faults have a limit of their own
         may_repeat, seconds = remaining.losses <= routing.MAX_LOSSES, routing.loss_wait(remaining.losses)
     else:
         may_repeat, seconds = remaining.attempts > 0, _durable_wait(fault, remaining)

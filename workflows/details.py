@@ -2,8 +2,9 @@
 
 The titles of steps are made in `execution` and `scheduling`, the names of timers in `ids`.
 
-The UI renders no tables and no checkboxes and passes raw HTML on, so foreign text is escaped, with backslashes, since
-it shows an entity such as `&lt;` as it is written. Details travel in a URL, so they stay below `MAX_DETAILS`.
+The UI renders no tables and no checkboxes, and it passes raw HTML on. So text from outside is escaped, and with
+backslashes, because the UI does not decode an entity such as `&lt;`. Details travel in a URL, so they stay below
+`MAX_DETAILS`.
 """
 
 import re
@@ -17,11 +18,11 @@ from workflows.progress import Progress
 from workflows.record import FaultRecord, StepRecord, StepStatus
 
 MAX_DETAILS = 2400
-"""Bytes."""
+"""Bytes of the current details."""
 LAST = ("", "---")
-"""A rule at the end, because UI 2.42 cuts the last line of the details."""
+"""The last lines of the details: a Markdown rule, because version 2.42 of the UI cuts the last line."""
 MAX_SUMMARY = 190
-"""Bytes; the server cuts at 200."""
+"""Bytes of a summary; the server cuts it at 200."""
 
 SIGNS = {
     StepStatus.PENDING: "○",
@@ -36,9 +37,9 @@ SIGNS = {
 """The sign of each step status, the same in the web UI and in the terminal."""
 
 NEXT_TURN = "the same call would fail again, so the model's next turn and no retry"
-"""What follows a rejection with the strategy `react`."""
+"""The text about what follows a rejected call with the strategy `react`."""
 MAX_REJECTIONS = 3
-"""Rejected proposals that are shown, the newest."""
+"""How many rejected proposals are shown: the newest."""
 MANY = 30
 """Number of steps above which not all lines fit; then the steps of the plan in force come first."""
 
@@ -58,6 +59,7 @@ def shorten(text: str, width: int) -> str:
 def summary(text: str) -> str:
     """One line, cut to what the server accepts as a summary."""
     line = " ".join(text.split())
+    # The cut may be in the middle of a character.
     cut = line.encode()[:MAX_SUMMARY].decode(errors="ignore")
     return line if cut == line else cut + "…"
 
@@ -107,7 +109,7 @@ def _is_turns(progress: Progress) -> bool:
 
 
 def _planning(progress: Progress) -> list[str]:
-    """Planners that could not be used, once for each reason; the last compaction; rejected proposals."""
+    """Lines about planners that could not be used, the last summary of the conversation, and rejected proposals."""
     passed = {(one.planner, one.code): one.reason for one in reversed(progress.failovers)}
     lines = [
         f"- {escape(shorten(planner, 80))} could not be used: {escape(code)}. {escape(shorten(reason, 200))}"
@@ -172,11 +174,11 @@ def _text(value: JsonValue) -> str:
 
 
 def _fit(lines: Iterable[str], count: int) -> str:
-    """Join whole lines up to the limit, and say how many of the `count` are left out."""
+    """Join as many whole lines as `MAX_DETAILS` allows, and say how many of the `count` lines are left out."""
     kept, used = list[str](), 0
     for index, line in enumerate(lines):
         used += len(line.encode()) + 1
-        if used > MAX_DETAILS - 60:
+        if used > MAX_DETAILS - 60:  # 60 bytes are for the line about the others, and for LAST
             return "\n".join([*kept, f"- … {count - index} more lines", *LAST])
         kept.append(line)
     return "\n".join([*kept, *LAST])

@@ -1,4 +1,4 @@
-"""Running a plan: each step starts when the steps that it needs are completed; after a fault no further step starts."""
+"""Running a plan: a step starts when all steps that it needs are completed; after a fault no further step starts."""
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
@@ -24,7 +24,7 @@ from workflows.spending import Limit
 MAX_ARGS = 512 * 1024
 """Bytes of a step's arguments with the results in them; the server would terminate a workflow that sends 2 MB."""
 MAX_SENT = 2 * 1024 * 1024
-"""Bytes of the arguments of steps that start together; the server takes 4 MB at once."""
+"""Bytes of the arguments of all steps that start together; the server accepts 4 MB in one request."""
 
 
 class Execution:
@@ -37,10 +37,10 @@ class Execution:
         self._changed = changed
         self._draining = False
         self.reached_limit: Limit | None = None
-        """The limit of the budget that kept a step from starting."""
+        """The limit of the budget that kept a step from starting; None if there was none."""
 
     async def run(self) -> None:
-        """Run all steps that can run; after a fault only let those finish that are running.
+        """Run the steps of the plan; after a fault no further step starts, and the running steps finish.
 
         Raises:
             CancelledError: the task was cancelled, and every step that ran has ended.
@@ -54,12 +54,13 @@ class Execution:
                     return
                 done, running = await workflow.wait(running, return_when=asyncio.FIRST_COMPLETED)
                 for step in done:
+                    # A step raises only because of a bug in this code, which must fail the workflow task.
                     step.result()
         except asyncio.CancelledError:
             self._draining = True
             for task in running:
                 task.cancel()
-            if running:
+            if running:  # an activity may still be applying its effect when its cancel is requested
                 await workflow.wait(running)
             raise
 
@@ -71,11 +72,12 @@ class Execution:
         steps = ready_steps([record.step for record in pending.values()], results)
         for step in steps[: routing.MAX_PARALLEL - running]:
             sent += _size(step, results)
-            if records and sent > MAX_SENT:
+            if records and sent > MAX_SENT:  # a single step always fits: `_prepare` limits its arguments
                 break  # the others start when one of these has ended
             records.append(pending[step.id])
         for record in records:
             record.status, record.started = StepStatus.RUNNING, workflow.now()
+            # Now, because a call that fails may have read untrusted content, too.
             self._progress.grants.begin(self._spec(record))
         return records
 
@@ -116,7 +118,7 @@ class Execution:
             fault, finding = self._check_repeat(record) or await self._attempt(record), None
 
     def _after_finding(self, record: StepRecord, fault: Fault, finding: Finding) -> Fault | None:
-        """The fault, updated by the finding; None where the effect was applied, so that the step is completed."""
+        """The fault, updated by the finding; None if the effect was applied, so that the step is completed."""
         match finding.verdict:
             case Verdict.APPLIED:
                 known = fault.model_copy(update={"applied": Applied.APPLIED})
@@ -132,7 +134,7 @@ class Execution:
                 assert_never(unreachable)
 
     def _prepare(self, record: StepRecord) -> Fault | None:
-        """Put the results of other steps into the arguments; a fault where the call cannot or may not be made."""
+        """Put the results of other steps into the arguments; return a fault if the call cannot or may not be made."""
         if record.undoes is not None:
             return None  # its arguments were made before, and contain no references
         try:
@@ -159,7 +161,7 @@ class Execution:
         return Fault.of(code, reason, source=record.kind, attempt=0)
 
     async def _attempt(self, record: StepRecord) -> Fault | None:
-        """Execute the step's activity once; None when the step is completed or the budget has no attempt for it."""
+        """Execute the step's activity once; return None if the step is completed, or the budget has no attempt left."""
         raise_if_cancelled()
         call = self._call(record)
         granted = await call.reserve_after_siblings()
@@ -170,7 +172,7 @@ class Execution:
         try:
             reply = await call.run(granted)
         except asyncio.CancelledError:
-            record.attempts += 1
+            record.attempts += 1  # a cancelled execution does not tell its number of attempts
             raise
         record.attempts, record.used = record.attempts + reply.taken, record.used + reply.taken
         if isinstance(reply.result, Fault):
@@ -203,7 +205,7 @@ class Execution:
             revision=record.revision,
             digest=spec.digest,
             documents=progress.task.documents,
-            store=progress.store if has_effect else None,
+            store=progress.store if has_effect else None,  # any worker may do a read
             fencing_token=record.fencing_token if has_effect else 0,
             is_reset=progress.was_reset or made_by_reset(),
             undoes=self._undoes(record),
@@ -220,7 +222,7 @@ class Execution:
         return ids.idempotency_key(record.call_id, self._progress.origin)
 
     def _with_earlier_outcome(self, record: StepRecord, fault: Fault) -> Fault:
-        """The fault, with an unknown outcome where an earlier execution of the step may have been applied."""
+        """The fault, with an unknown outcome if an earlier execution of the step's activity may have been applied."""
         # A rejection may be caused by the earlier execution ("already paid"); a transient fault says nothing about it.
         spec = self._spec(record)
         ambiguous = SAFE if fault.quadrant.is_transient else REFUSAL_MAY_FOLLOW_SUCCESS
@@ -254,6 +256,7 @@ class Execution:
             record.status = StepStatus.WAITING
             self._changed()
             await workflow.sleep(seconds, summary=summary(ids.retry_timer(record.step.id, fault.code)))
+            # A sum of sleeps, because a difference of workflow.now() may be another one on replay.
             record.slept += seconds
         record.status = StepStatus.RUNNING
         self._changed()
@@ -276,7 +279,7 @@ class Execution:
             self._progress.guard.remember(record.kind, record.args or record.step.args, self._progress.effects)
 
     def _note(self, record: StepRecord, fault: Fault, decision: Decision, finding: Finding | None) -> None:
-        """Record a fault and the decision; a `finding` about its effect replaces the record that exists."""
+        """Record a fault and the decision; a `finding` about the fault's effect replaces the record of the fault."""
         verdict = finding.verdict.value if finding else None
         explained = explain_effect(fault, decision, record, self._key(record), finding)
         note = FaultRecord.of_step(explained, record, decision.action, at=workflow.now(), reconciled=verdict)

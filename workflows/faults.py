@@ -1,6 +1,7 @@
 """The fault taxonomy: how a call failed, as data, and whether a retry can help.
 
-Only transient faults are retried. An exception that no table knows is `bug`: it goes to a person, never to a retry.
+Only transient faults are retried. An exception that is in no table of `activities/borders` gets the code `bug`: the
+call is not retried, and a person has to act.
 """
 
 from collections.abc import Iterable, Mapping
@@ -28,16 +29,16 @@ MAX_TEXT = 8 * 1024
 
 
 class Quadrant(StrEnum):
-    """The cell of the taxonomy; also the `type` of the ApplicationError on the wire."""
+    """Transient or persistent, infrastructural or semantic; also the `type` of the ApplicationError of an activity."""
 
     TRANSIENT_INFRASTRUCTURAL = "transient_infrastructural"
     """The called system cannot be reached for now: the activity's RetryPolicy retries."""
     TRANSIENT_SEMANTIC = "transient_semantic"
     """The called system asks to call again later: the activity's RetryPolicy retries after its Retry-After."""
     PERSISTENT_INFRASTRUCTURAL = "persistent_infrastructural"
-    """The deployment is broken: a person, no retry."""
+    """The deployment is broken: a retry cannot help, an operator has to repair it."""
     PERSISTENT_SEMANTIC = "persistent_semantic"
-    """The called system rejects the call as it is: a new plan, no retry."""
+    """The called system rejects the call: a retry cannot help, the planner makes a new plan."""
 
     @property
     def is_transient(self) -> bool:
@@ -45,7 +46,7 @@ class Quadrant(StrEnum):
 
     @property
     def is_semantic(self) -> bool:
-        """Whether the called system answered, and said no."""
+        """Whether the called system answered, and rejected the call for now or for good."""
         return self in (Quadrant.TRANSIENT_SEMANTIC, Quadrant.PERSISTENT_SEMANTIC)
 
 
@@ -103,11 +104,11 @@ QUADRANT: Mapping[Code, Quadrant] = {Code(code): cell for cell, codes in _CODES.
 
 
 DEFERRED = frozenset({Code.WORKER_SHUTDOWN, Code.CIRCUIT_OPEN, Code.STORE_UNAVAILABLE})
-"""Transient, but not retried by the RetryPolicy: they cost no attempt, so the workflow schedules the activity again."""
+"""Transient codes that use no attempt: not the RetryPolicy but the workflow schedules the activity again."""
 SILENT = (TimeoutType.HEARTBEAT, TimeoutType.START_TO_CLOSE)
-"""Timeouts which mean that the worker went silent: a live boundary reports its own timeout before."""
+"""Types of timeout which mean that the worker died or froze: a live worker reports the tool's timeout earlier."""
 UNCOUNTED = DEFERRED | {Code.MISSING_TOOL}
-"""Codes of attempts that do not count, because the tool was not called or did not end."""
+"""Codes of attempts that are not counted, because the tool was not called, or its worker stopped it."""
 
 
 class Applied(StrEnum):
@@ -119,7 +120,7 @@ class Applied(StrEnum):
 
 
 class ModelUse(BaseModel, frozen=True):
-    """What an attempt used of models, as their providers count it."""
+    """What one attempt used of models, as the providers of these models count it."""
 
     calls: int = 0
     tokens: int = 0
@@ -133,29 +134,29 @@ class Fault(BaseModel, frozen=True, serialize_by_alias=True, validate_by_name=Tr
     quadrant: Quadrant
     code: Code
     reason: str
-    """What happened, in one sentence from our tables, never copied from a foreign message."""
+    """What happened, in one sentence; never the message of another library's exception."""
     observed: JsonValue = None
     """The state that contradicts the call, as the called system told it."""
     retry_after: float | None = None
-    """Seconds that the called system asked to wait."""
+    """Seconds that the called system asked to wait; None if it did not."""
     applied: Applied = Field(default=Applied.NONE, alias="effect")
     source: str = ""
     attempt: int = Field(default=1, ge=0)
     """The number of the attempt within its activity execution; 0 when nothing was called."""
     waited: float | None = None
-    """Seconds of backoff before the next attempt of the same activity execution, where there was one."""
+    """Seconds of backoff between this attempt and the next of the same activity execution; None without a next one."""
     unsent: bool = False
-    """Whether no connection was made, so that the request to a model cost nothing."""
+    """Whether the attempt made no connection, so that a model's provider cannot have billed it."""
     lost: int = 0
-    """Replies of models that earlier attempts lost, where the budget allows no further request."""
+    """How many model replies earlier attempts lost, if the budget therefore allows no further request; else 0."""
     uncounted: bool = False
-    """Whether the attempt does not count, because its worker went silent; `routing.MAX_LOSSES` limits these."""
+    """Whether the attempt is not counted, because its worker went silent; `routing.MAX_LOSSES` limits such attempts."""
     by_id: bool = False
     """Whether only the step's id was rejected, so that the same call may be made under another id."""
     still_running: bool = False
     """Whether the tool's thread still ran when the attempt ended, so that its effect may be applied later."""
     model_use: ModelUse | None = None
-    """What the attempt used of models, where every request was answered; None where that is unknown."""
+    """What the attempt used of models; None if a reply was lost, so that this is unknown, or the kind uses no model."""
 
     @classmethod
     def of(
@@ -192,7 +193,7 @@ class Fault(BaseModel, frozen=True, serialize_by_alias=True, validate_by_name=Tr
 
     @property
     def taken(self) -> int:
-        """Attempts that count: the tool was called, and its worker stayed alive."""
+        """The attempts of the activity execution, without the last if that is `uncounted` or has an UNCOUNTED code."""
         return max(0, self.attempt - (self.uncounted or self.code in UNCOUNTED))
 
     @property
@@ -201,9 +202,9 @@ class Fault(BaseModel, frozen=True, serialize_by_alias=True, validate_by_name=Tr
         return self.still_running and self.code is not Code.WORKER_SHUTDOWN
 
     def retryable(self, *, is_safe: bool = False) -> bool:
-        """Whether Temporal's RetryPolicy may run the same activity again, within `routing`'s longest backoff.
+        """Whether Temporal's RetryPolicy may retry the activity; not after more than `routing.LONGEST_RETRY_AFTER`.
 
-        `is_safe` says that the effect may be applied twice.
+        `is_safe` says that the call may be repeated although its effect is, or may be, applied.
         """
         if not self.quadrant.is_transient or (self.applied is not Applied.NONE and not is_safe):
             return False
@@ -215,13 +216,14 @@ class Fault(BaseModel, frozen=True, serialize_by_alias=True, validate_by_name=Tr
 def from_activity_error(error: ActivityError, spec: ToolSpec, attempts: int) -> Fault:
     """Turn the error of an activity, other than a cancellation, into a Fault.
 
-    `attempts` is how many were allowed: it is taken for the real number where the server does not tell that.
+    `attempts` is how many were allowed. It stands for the number that were made, where the server does not tell it.
     """
     cause = error.cause
     is_at_once = error.retry_state == RetryState.NON_RETRYABLE_FAILURE
     assumed = 1 if is_at_once else attempts
     match cause:
         case TemporalTimeout() if is_at_once and cause.type in SILENT:
+            # An attempt carries the faults of those before it, so their number tells the number of the attempt.
             lost = _from_timeout(cause, spec, attempts=1 + len(earlier_faults(error)))
             return lost.model_copy(update={"uncounted": True})
         case ApplicationError():
@@ -238,7 +240,7 @@ def from_activity_error(error: ActivityError, spec: ToolSpec, attempts: int) -> 
 
 
 def earlier_faults(error: ActivityError) -> tuple[Fault, ...]:
-    """The transient faults of the attempts before the last one, as far as they are known."""
+    """The transient faults of the attempts before the last attempt, as far as they are known."""
     cause = error.cause
     if isinstance(cause, TemporalTimeout):  # an attempt hands the faults before it on with each heartbeat
         is_at_once = error.retry_state == RetryState.NON_RETRYABLE_FAILURE
@@ -249,7 +251,7 @@ def earlier_faults(error: ActivityError) -> tuple[Fault, ...]:
 
 
 def parse_faults(faults: Iterable[JsonValue]) -> tuple[Fault, ...]:
-    """Those of `faults` that can be read; a tool's own heartbeats and codes of a newer worker are left out."""
+    """Read faults; heartbeat details of the tool itself, and faults with a code of a newer version, are left out."""
     found = list[Fault]()
     for item in faults:
         with suppress(ValidationError):
@@ -267,6 +269,7 @@ def _from_application_error(cause: ApplicationError, spec: ToolSpec, attempts: i
         return Fault.of(Code.MISSING_TOOL, reason, source=spec.kind, attempt=1)
     if cause.type not in set(Quadrant) or not cause.details:
         reason = f"{spec.kind} failed before our boundary could classify it ({cause.type or 'no type'})."
+        # The SDK raises RuntimeError when it cannot decode the arguments of an activity.
         return _outside(Code.UNDECODABLE if cause.type == "RuntimeError" else Code.BUG, reason, spec, attempts)
     try:
         return Fault.model_validate(cause.details[0])
@@ -292,5 +295,6 @@ def _from_timeout(cause: TemporalTimeout, spec: ToolSpec, attempts: int) -> Faul
 
 
 def _outside(code: Code, reason: str, spec: ToolSpec, attempts: int) -> Fault:
+    # What happened outside of the tool proves nothing about the effect of its call.
     applied = Applied.NONE if spec.effect is Effect.READ else Applied.UNKNOWN
     return Fault.of(code, reason, applied=applied, source=spec.kind, attempt=attempts)

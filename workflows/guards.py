@@ -1,4 +1,4 @@
-"""Calls that a planner may not make: repeats of what failed, and effects that untrusted content may have asked for."""
+"""Guards that reject calls: repeats of a failed call, loops of one call, effects after untrusted content."""
 
 from collections.abc import Collection, Iterable, Mapping
 
@@ -19,13 +19,13 @@ class FailedCall(BaseModel):
     effects: int
     """How many effects the task had applied when the call failed."""
     looked: str | None = None
-    """Digest of the observation (a read and its arguments) that shows whether the state changed."""
+    """Digest of the observation (a read and its arguments) that shows whether the state changed; None without one."""
     seen: str | None = None
-    """Digest of the state at the fault, with which later results of that observation are compared."""
+    """Digest of the state at the fault; later results of the observation are compared with it."""
 
 
 class RepeatGuard(BaseModel):
-    """Rejects a repeat of a call that failed with a persistent fault, as long as the state has not changed."""
+    """Rejects the repeat of a call that failed with a persistent fault, as long as the state has not changed."""
 
     failed: dict[str, FailedCall] = Field(default_factory=dict)
     """The failed calls, by the digest of their kind and resolved arguments."""
@@ -33,7 +33,7 @@ class RepeatGuard(BaseModel):
     """The digest of the last result of each observation, by the digest of the observation."""
 
     def remember(self, kind: str, args: Mapping[str, JsonValue], effects: int) -> None:
-        """Record a persistent failure of this call, after `effects` effects of the task."""
+        """Record that this call failed persistently when the task had applied `effects` effects."""
         self.failed[digest(kind, dict(args))] = FailedCall(effects=effects)
 
     def observed(
@@ -45,10 +45,10 @@ class RepeatGuard(BaseModel):
         shown: JsonValue,
         rejected: JsonValue = None,
     ) -> None:
-        """Record the result of an observation (`shown`) after a call was rejected.
+        """Record what an observation showed after the call `kind` with `args` was rejected.
 
-        Later observations are compared with the state that the fault carried (`rejected`) if that has the same fields,
-        else with this one.
+        `look` and `look_args` are the read, `shown` is its result, `rejected` the state that the fault carried. Later
+        results of the read are compared with `rejected` if that has the same fields as `shown`, else with `shown`.
         """
         looked = digest(look, look_args)
         self.seen[looked] = digest(shown)
@@ -57,9 +57,9 @@ class RepeatGuard(BaseModel):
             call.looked, call.seen = looked, digest(rejected) if _alike(rejected, shown) else self.seen[looked]
 
     def refuses(self, kind: str, args: Mapping[str, JsonValue], effects: int) -> bool:
-        """Whether this call would repeat a persistent failure although nothing has changed."""
+        """Whether this call failed persistently, and nothing has changed since; `effects` counts the task's effects."""
         call = self.failed.get(digest(kind, dict(args)))
-        if call is None or effects > call.effects:
+        if call is None or effects > call.effects:  # an effect of this task may have changed the state
             return False
         return call.looked is None or self.seen.get(call.looked) == call.seen
 
@@ -70,20 +70,22 @@ def _alike(one: JsonValue, other: JsonValue) -> bool:
 
 
 class LastCall(BaseModel):
-    """The last of several identical calls."""
+    """The newest of several identical calls (the same kind and arguments)."""
 
     revision: int
+    """The number of the turn that made the call."""
     shown: str
+    """Digest of the result."""
     changes: int
     """How many effects the task had applied after this call."""
     count: int = 1
-    """How many of the identical calls, in consecutive turns, had the same result."""
+    """How many identical calls in consecutive turns, up to this one, had the same result."""
 
 
 class LoopGuard(BaseModel):
     """Rejects the third of three identical calls in consecutive turns whose results do not change.
 
-    A turn between that does not make the call, for example one that waits, starts the count again.
+    A turn that does not make the call, for example because it waits, starts the count again.
     """
 
     calls: dict[str, LastCall] = Field(default_factory=dict)
@@ -103,9 +105,10 @@ class LoopGuard(BaseModel):
 
         Returns whether the same call in the turn before had the same result, and no effect was applied between.
         """
-        # A repeated idempotent call changes nothing itself; of other effects that is not known.
+        # Only consecutive turns count.
         self.calls = {key: one for key, one in self.calls.items() if one.revision >= revision - 1}
         made, shown = digest(kind, dict(args)), digest(result)
+        # A repeated idempotent call is itself counted as an effect, but changes nothing.
         before, own = self.calls.get(made), int(effect is Effect.IDEMPOTENT)
         is_same = before is not None and (before.shown, before.changes + own) == (shown, changes)
         count = before.count + 1 if before and is_same else 1
@@ -113,7 +116,7 @@ class LoopGuard(BaseModel):
         return is_same
 
     def refuses(self, kind: str, args: Mapping[str, JsonValue], *, revision: int, changes: int) -> bool:
-        """Whether the turn after `revision` would make a call for the third time although nothing changes."""
+        """Whether the turn after turn `revision` would make this call for the third time although nothing changes."""
         last = self.calls.get(digest(kind, dict(args)))
         return last is not None and last.count > 1 and (last.revision, last.changes) == (revision, changes)
 
@@ -122,7 +125,7 @@ class Grants(BaseModel):
     """The effects that a task may plan after it has read untrusted content, which may contain instructions."""
 
     kinds: list[str] = Field(default_factory=list)
-    """Kinds with an effect that were planned before, with their fallbacks."""
+    """Kinds with an effect that were planned before the content was read, with their fallbacks."""
     is_tainted: bool = False
     """Whether a call that returns untrusted content has begun, however it ended."""
 
@@ -132,6 +135,7 @@ class Grants(BaseModel):
             return
         for kind in kinds:
             spec = specs.get(kind)
+            # A fallback may run in place of its kind, so it is allowed with the kind.
             while spec is not None and spec.kind not in self.kinds:
                 if spec.effect is not Effect.READ:
                     self.kinds.append(spec.kind)
@@ -141,7 +145,7 @@ class Grants(BaseModel):
         self.is_tainted = self.is_tainted or spec.untrusted
 
     def withholds(self, spec: ToolSpec, named: Collection[str]) -> bool:
-        """Whether a kind may not be planned any more; kinds that the user `named` in the task always may."""
+        """Whether a kind may not be planned any more; a kind that the user `named` in the task always may be."""
         if not self.is_tainted or spec.effect is Effect.READ:
             return False
         return spec.kind not in self.kinds and spec.kind not in named

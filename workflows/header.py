@@ -1,4 +1,4 @@
-"""The header of an activity: what it must know besides its arguments. The web UI shows only the arguments."""
+"""The header of an activity: what the worker must know besides the arguments, which are all that the web UI shows."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -21,7 +21,7 @@ HEADER = "replan-call"
 
 
 class Undoes(BaseModel, frozen=True):
-    """An effect to undo."""
+    """The effect that a call undoes: the idempotency key, step and kind of the call that applied it."""
 
     key: str
     step: str
@@ -29,24 +29,25 @@ class Undoes(BaseModel, frozen=True):
 
 
 class CallHeader(Sparse, frozen=True, serialize_by_alias=True, validate_by_name=True):
-    """What the boundary must know of a call besides its arguments."""
+    """What `activities.boundary`, the code around each tool, must know of a call besides its arguments."""
 
     key: str
     """The idempotency key: `first_execution_run_id`/step id, the same over retry, crash, replay and reset."""
     revision: int = 0
     digest: str = ""
-    """Digest of the spec that the workflow knows."""
+    """The digest of the kind's spec in the catalogue that the workflow has."""
     documents: str | None = None
     """The task's folder of documents, below the worker's root."""
     store: str | None = None
-    """The store of the task; None where any store will do."""
+    """The id of the task's store; a worker with another store refuses the call. None if each worker may make it."""
     fencing_token: int = Field(default=0, alias="claim")
-    """How often reconciliation found that the effect was not applied; the ledger accepts no older token."""
+    """How often reconciliation found that the call was not applied; the ledger of effects rejects an older token."""
     is_reset: bool = False
     """Whether a run of the task was made by a reset, so that an earlier run may have made the call."""
     undoes: Undoes | None = None
+    """The effect that the call undoes; None for a call that undoes nothing."""
     task: str | None = None
-    """In an UndoWorkflow, the id of the task that it undoes; None where the calling workflow is the task."""
+    """In an UndoWorkflow, the id of the task that it undoes; None if the calling workflow is the task itself."""
 
 
 def made_by_reset() -> bool:
@@ -61,6 +62,7 @@ _CALL: ContextVar[CallHeader] = ContextVar("replan_call")
 
 @contextmanager
 def attached(header: CallHeader) -> Iterator[None]:
+    """Send `header` with each activity that is scheduled within the `with` block."""
     token = _CALL.set(header)
     try:
         yield

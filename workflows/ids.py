@@ -8,22 +8,21 @@ from temporalio import workflow
 CATALOGUE = "catalogue"
 INSPECT = "inspect"
 PLAN, COMPACT = "plan:", "compact:"
-"""What stands before the number of a turn in the id of a request to the planner."""
+"""Prefixes of the activity id of a request to the planner; the number of the turn follows."""
 OBSERVATION = ":look"
-"""What follows a step's id in the id of the read that observes after its rejection."""
+"""Suffix, after a step's id, of the activity id of the read that observes the state after the step was rejected."""
 RECONCILIATION = ":reconcile"
-"""What follows the id of a call in the id of the read that finds out whether the call was applied."""
+"""Suffix, after the id of a call, of the activity id of the read that finds out whether the call was applied."""
 UNDO = "undo:"
-"""What stands before a step's id in the id of the step that undoes it."""
+"""Prefix of the id of a step that undoes another step, whose id follows."""
 
 
 def of_request(turn: int, *, is_compaction: bool = False) -> str:
-    """The activity id of a request to the planner."""
     return f"{COMPACT if is_compaction else PLAN}{turn}"
 
 
 def of_call(step: str, fallback: str | None = None) -> str:
-    """The activity id of a step's call; a call of a `fallback` kind has another id than a call of the step's kind."""
+    """The id of a step's call, with which its idempotency key ends; a call of a `fallback` kind has its own id."""
     return f"{step}:{fallback}" if fallback else step
 
 
@@ -40,7 +39,7 @@ def of_undo(step: str) -> str:
 
 
 def idempotency_key(call: str, first_run: str | None = None) -> str:
-    """The key of a call of the task whose first run is `first_run`; None for the running task."""
+    """The key of a call of the task whose first run has the id `first_run`; None stands for the running workflow."""
     return f"{first_run or workflow.info().first_execution_run_id}/{call}"
 
 
@@ -70,10 +69,10 @@ def reconcile_timer(step: str) -> str:
 
 
 def is_retry_timer(name: str, *calls: str) -> bool:
-    """Whether a timer has this name because one of these calls is to be scheduled again."""
+    """Whether a timer with this name stands before one of these calls is scheduled again."""
     return name.startswith(tuple(f"{call}{RETRY_TIMER}" for call in calls)) and RECONCILE_TIMER not in name
 
 
 def is_reconcile_timer(name: str, step: str) -> bool:
-    """Whether a timer has this name because a call of this step may still be running."""
+    """Whether a timer with this name waits because a call of this step may still be running."""
     return name.startswith(reconcile_timer(step))

@@ -1,4 +1,4 @@
-"""Questions of the console that only a worker can answer: an `Inquiry` of one kind, and its `Findings`."""
+"""Questions of the console that only a worker can answer: each is an `Inquiry`, its answer is `Findings`."""
 
 from datetime import datetime
 from typing import Annotated, Any, ClassVar, Generic, Literal, TypeVar
@@ -23,7 +23,7 @@ class Claim(BaseModel, frozen=True):
 
     driver: str
     data: dict[str, str]
-    """What the storage needs to find it."""
+    """What the storage driver needs to find the payload."""
 
 
 class ToolCard(BaseModel, frozen=True):
@@ -40,8 +40,9 @@ class Place(BaseModel, frozen=True):
 
     name: str
     where: str | None
-    """A path, or a URL without its password; None if the worker has none."""
+    """A path, or a URL without its password; None if the worker has no such store or folder."""
     problem: str | None = None
+    """Why it cannot be used; None if it can."""
 
 
 class WorkerCard(BaseModel, frozen=True):
@@ -52,14 +53,14 @@ class WorkerCard(BaseModel, frozen=True):
     sdk: str
     places: tuple[Place, ...]
     keys: dict[str, bool]
-    """By name of the variable, whether its environment has the key."""
+    """For each provider's key, by the name of its environment variable: whether the worker has it."""
     clock: datetime
     server_clock: datetime
     """The server's time, shortly before `clock` was read."""
 
 
 class EffectCard(BaseModel, frozen=True):
-    """One effect in the ledger."""
+    """One effect in a ledger, the table of effects that calls applied."""
 
     key: str
     step: str
@@ -104,23 +105,24 @@ class TurnCard(BaseModel, frozen=True):
     tokens: int = 0
     rejected: tuple[str, ...] = ()
     upto: int = 0
-    """For a summary: how many of the oldest turns it replaces; 0 for a turn."""
+    """For a summary: how many of the oldest turns it replaces; 0 for an ordinary turn."""
 
 
 class Pruned(BaseModel, frozen=True):
     """What was deleted from a store."""
 
     payloads: int
+    """Number of deleted payloads."""
     size: int
     """Bytes of the deleted payloads."""
     turns: int = 0
     """Number of deleted turns of conversations."""
     after: str | None = None
-    """The last task that was looked at, if there are more."""
+    """The id of the last task that was examined, if there are more tasks; else None."""
     kept: int = 0
-    """Number of tasks that lose nothing, because they are open or an open task needs them."""
+    """Number of tasks of which nothing was deleted, because they are open or an open task needs them."""
     ownerless: int = 0
-    """Payloads and turns of unknown tasks, which are kept."""
+    """Number of payloads and turns whose task is unknown; they are kept."""
 
 
 class Draft(BaseModel, frozen=True):
@@ -128,13 +130,13 @@ class Draft(BaseModel, frozen=True):
 
     planner: str = ""
     proposal: Proposal | None = None
-    """None if no proposal can be run; `ending` says why."""
+    """None if no proposal can be run; then `ending` says why."""
     ending: Ending | None = None
     specs: dict[str, ToolSpec] = {}
 
 
 class Findings(BaseModel, frozen=True):
-    """The answer to an inquiry. A worker that does not know the inquiry answers like one about `tools`."""
+    """The answer to an inquiry; a worker that does not know the inquiry answers an inquiry about `tools` instead."""
 
     planner: str
     tools: tuple[ToolCard, ...] = ()
@@ -150,7 +152,7 @@ class WorkerFindings(ToolsFindings):
     converses: bool = False
     """Whether the planner is a model."""
     price: Price | None = None
-    """The highest price of the planner's tokens; None where that is unknown, or the planner is no model."""
+    """The highest price of the planner's models; None if a price is unknown, or the planner is no model."""
 
 
 class PlanFindings(Findings):
@@ -173,19 +175,20 @@ class PruneFindings(Findings):
 class EffectsFindings(Findings):
     effects: tuple[EffectCard, ...] | None = None
     unread: tuple[Place, ...] = ()
+    """The stores whose ledger of effects could not be read."""
 
 
 class TranscriptFindings(Findings):
     transcript: tuple[TurnCard, ...] | None = None
     more: bool = False
-    """Whether turns follow: an answer is limited in size."""
+    """Whether more turns follow, which did not fit into this answer."""
 
 
 F = TypeVar("F", bound=Findings)
 
 
 class Inquiry(BaseModel, Generic[F], frozen=True):
-    """A question; `about` says which."""
+    """A question of the console to a worker; `about` says which question."""
 
     about: str
     findings: ClassVar[Any]
@@ -239,9 +242,9 @@ class PruneInquiry(Inquiry[PruneFindings]):
     findings = PruneFindings
     about: Literal["prune"] = "prune"
     older_than: datetime | None = None
-    """Only what was stored before this moment; None from an old console, for which nothing is deleted."""
+    """Only what was stored before this moment is deleted; None, from a console of an older version, is an error."""
     after: str = ""
-    """The task after which, in the order of ids, the deletion continues."""
+    """The id of the last task that was examined before; the tasks with greater ids are examined now."""
     by: str = ""
 
 
@@ -261,7 +264,7 @@ class TranscriptInquiry(Inquiry[TranscriptFindings]):
     run: str
     """The first run of the task."""
     skip: int = 0
-    """The number of turns, from the beginning, that are known already."""
+    """How many turns, from the first, the answer leaves out, because the console has them already."""
 
 
 class InquiryInput(
@@ -277,12 +280,12 @@ class InquiryInput(
                 | TranscriptInquiry,
                 Field(discriminator="about"),
             ]
-            | ToolsInquiry,
+            | ToolsInquiry,  # the last, because it accepts each `about`
             Field(union_mode="left_to_right"),
         ]
     ]
 ):
-    """The input of InspectWorkflow; what this version cannot read is an inquiry about tools."""
+    """The input of InspectWorkflow; an inquiry that this version does not know is read as an inquiry about tools."""
 
 
 @workflow.defn(name="InspectWorkflow")
@@ -291,13 +294,13 @@ class InspectWorkflow:
 
     @workflow.run
     async def run(self, inquiry: InquiryInput) -> Findings:
-        """Have a worker answer.
+        """Have a worker answer the inquiry.
 
         Raises:
             ApplicationError: the worker could not answer.
         """
         question = inquiry.root
-        if isinstance(question, PlanInquiry):
+        if isinstance(question, PlanInquiry):  # it needs the activities of a task, not `inspect`
             drafted = await _draft(question.task)
             return PlanFindings(planner=drafted.planner, draft=drafted)
         spec, payload = routing.inspect(question.about), question.model_dump(mode="json")

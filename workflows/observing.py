@@ -14,9 +14,9 @@ from workflows.scheduling import read
 
 
 async def observe(progress: Progress, catalogue: Catalogue, faults: Sequence[FaultRecord]) -> list[Observation]:
-    """Observe for each rejected step, once where two steps would make the same read.
+    """Observe the state for each rejected step; steps that would make the same read share one.
 
-    Where no read is possible, the state that the fault carries is taken, marked stale.
+    If no read is possible, the observation is the state that the fault carries, marked as stale.
     """
     seen = list[Observation]()
     for fault in faults:
@@ -34,7 +34,7 @@ async def observe(progress: Progress, catalogue: Catalogue, faults: Sequence[Fau
 async def _observe(
     progress: Progress, catalogue: Catalogue, kind: str, record: StepRecord, args: dict[str, JsonValue]
 ) -> Observation | None:
-    """Run the read `kind`; None when it fails or the budget has no call left."""
+    """Run the read `kind`; return None if it fails, or the budget has no tool call left."""
     id, title = ids.of_observation(record.step.id), f"observe, {record.step.id} was rejected"
     back = await read(progress, catalogue, catalogue.specs[kind], args, id=id, title=title, revision=record.revision)
     if isinstance(back, Fault):
@@ -43,7 +43,7 @@ async def _observe(
 
 
 def _read_of(progress: Progress, catalogue: Catalogue, record: StepRecord) -> tuple[str, dict[str, JsonValue]] | None:
-    """The read that observes for a step, and its arguments."""
+    """The kind of the read that observes the state for a step, and its arguments; None if there is no such read."""
     companion = catalogue.specs[record.kind].observe
     usable = catalogue.specs.keys() - set(progress.down)  # a kind that is down would use up its waits again
     if companion is None or companion.kind not in usable:

@@ -14,8 +14,6 @@ from workflows.task import TaskStatus
 
 
 class OutcomeStep(BaseModel, frozen=True):
-    """A step in an Outcome."""
-
     id: str
     title: str
     kind: str
@@ -27,7 +25,7 @@ class OutcomeStep(BaseModel, frozen=True):
     effect: Effect
     is_fallback: bool
     replayed: bool = False
-    """Whether the effect was applied by an earlier attempt, and this is its recorded result."""
+    """Whether an earlier attempt applied the effect, and `result` is its recorded result."""
     started: datetime | None
     ended: datetime | None
     result: JsonValue
@@ -55,13 +53,13 @@ class Outcome(BaseModel, frozen=True):
     steps: tuple[OutcomeStep, ...]
     faults: tuple[FaultRecord, ...]
     omitted: int = 0
-    """Completed steps of a long task that are not in `steps` any more."""
+    """How many steps of a long task are not in `steps` any more."""
     undo: tuple[UndoRecord, ...] = ()
     compactions: tuple[Compaction, ...] = ()
     failovers: tuple[Failover, ...] = ()
     rejections: tuple[Rejection, ...] = ()
     reasons: tuple[Mistake, ...] = Field(default=(), exclude_if=not_)
-    """All reasons why the last proposal was rejected, where that ended the task."""
+    """All reasons why the last proposal was rejected, if that ended the task; else empty."""
     is_tainted: bool = False
     spent: Spent
     started_at: datetime
@@ -80,9 +78,9 @@ class Ending(BaseModel, frozen=True):
 
 
 class TaskEnded(Exception):
-    """Ends the task from within its loop."""
+    """Raised anywhere in the loop of a task, to end the task with `ending`."""
 
     def __init__(self, status: TaskStatus, reason: str, code: str, reasons: Sequence[Mistake] = ()) -> None:
-        """`code` is the reason for programs, `reasons` are those of a rejected proposal."""
+        """`code` is the reason for programs; `reasons` are those of a rejected proposal that ends the task."""
         super().__init__(reason)
         self.ending = Ending(status=status, reason=reason, code=code, reasons=tuple(reasons))

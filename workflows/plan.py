@@ -1,7 +1,7 @@
-"""A plan: its steps, how they depend on each other, and what is wrong with the shape of a proposal.
+"""A plan: its steps, the references between them, and the check of their ids and dependencies.
 
 A reference `{"$from": "<step>", "path": "a.0.b"}` in a step's arguments stands for the result of another step, or for a
-part of it; the step then needs the other one.
+part of that result. The step then starts only when that other step is completed.
 """
 
 import difflib
@@ -25,16 +25,16 @@ MAX_STEPS = 50
 MAX_BYTES = 64 * 1024
 MAX_DEPTH = 20
 MAX_SHOWN = 300
-"""Characters of a result's keys in a message."""
+"""Characters of the list of a result's keys in an error message."""
 MAX_EXACT = 2**53
-"""Below it a float holds every whole number."""
+"""A float represents every whole number below this exactly."""
 STEP_ID = r"^[A-Za-z][A-Za-z0-9_-]{0,63}$"
 TURN_ID = r"^t\d+\.c\d+(\.b\d+)?$"
-"""The id of a step that a model called itself: the turn, the call's number in it and, after a reset, the branch."""
+"""The form of the id of a step that a model called itself: turn, call in this turn and, after a reset, branch."""
 
 
 class Sparse(BaseModel):
-    """Serialised without default values, to keep history small; a constant that tells the type stays."""
+    """Serialised without default values, to keep history small; a `Literal` field that tells the type stays."""
 
     @model_serializer(mode="wrap")
     def _drop_defaults(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
@@ -46,21 +46,21 @@ class _Frozen(BaseModel, frozen=True, extra="forbid"):
 
 
 class Step(_Frozen):
-    """One unit of a plan."""
+    """One unit of a plan: a call of the tool that its kind names."""
 
     id: str
-    """Unique in the task over all revisions: it is part of the idempotency key."""
+    """Unique in the task over all its plans, because it is part of the idempotency key."""
     kind: str
     args: dict[str, JsonValue] = Field(default_factory=dict)
     needs: tuple[str, ...] = ()
     title: str = ""
-    """A few words for people; the arguments are shown where it is empty."""
+    """A few words for people; if empty, the arguments are shown instead."""
     provider_call: str = ""
-    """The provider's id of the call, where a model called the kind itself."""
+    """The id that the model's provider gave the call; empty unless a model called the kind itself."""
 
     @property
     def dependencies(self) -> frozenset[str]:
-        """The ids of the steps that must be completed before it: `needs` and all references."""
+        """The ids of the steps that must be completed before this step: `needs` and all references."""
         return frozenset(self.needs) | frozenset(references(self.args))
 
     @property
@@ -120,7 +120,7 @@ class Mistake(_Frozen):
     @model_validator(mode="before")
     @classmethod
     def _from_text(cls, value: object) -> object:
-        """Workers of an earlier version wrote the sentence alone."""
+        """Read a sentence alone, as workers of an earlier version wrote it, as its `text`."""
         return {"text": value} if isinstance(value, str) else value
 
     def __str__(self) -> str:
@@ -128,7 +128,7 @@ class Mistake(_Frozen):
 
 
 class PassedOver(_Frozen):
-    """A planner that could not be used, so that the next one of the list was asked."""
+    """A planner that could not be used, so that the next planner of the list was asked."""
 
     planner: str
     code: str
@@ -140,7 +140,7 @@ class Proposed(_Recorded):
 
     proposal: Proposal
     rejected: tuple[Mistake, ...] = ()
-    """Why the proposal cannot be run, as far as the activity can tell; empty where it can."""
+    """The mistakes that the activity found in the proposal; empty if it found none."""
     planner: str = ""
     model_calls: int = 0
     tokens: int = 0
@@ -149,11 +149,11 @@ class Proposed(_Recorded):
     lost: int = 0
     """Requests of earlier attempts whose replies were lost, so that their cost is unknown."""
     branch: int = 0
-    """The branch of the conversation that this turn is on; a new branch where a reset task goes on differently."""
+    """The branch of the conversation with this turn; a reset task that goes on differently begins a new branch."""
     context: int = 0
-    """Tokens of the conversation with this turn; 0 where no model was asked."""
+    """Tokens of the conversation, this turn included; 0 if no model was asked."""
     compact: int = 0
-    """How many of the oldest turns must be summarised before the model can be asked; 0 where it was asked."""
+    """How many of the oldest turns must be summarised before the model can be asked; 0 if it was asked."""
     passed_over: tuple[PassedOver, ...] = ()
     """Planners that could not be used for this turn, in the order in which they were asked."""
 
@@ -164,7 +164,7 @@ class StepReturn(Sparse, frozen=True):
     result: JsonValue
     attempt: int = Field(default=1, ge=1)
     replayed: bool = False
-    """Whether the effect was applied before, and this is its recorded first result."""
+    """Whether an earlier call applied the effect, and `result` is its recorded result."""
     earlier: tuple[JsonValue, ...] = ()
     """The faults of earlier attempts of the same activity, as far as they are known."""
     model_calls: int = 0
@@ -174,9 +174,9 @@ class StepReturn(Sparse, frozen=True):
 
 
 PRUNED = "$pruned"
-"""The one key of the object that replaces a result which `prune` deleted; its value is a sentence for a person."""
+"""The only key of the object that replaces a result which `prune` deleted; its value is a sentence for a person."""
 PRUNED_ENCODING = b"replan/pruned"
-"""The encoding of the payload that replaces such a result; its data is the sentence."""
+"""The encoding of the payload that replaces a deleted result; the payload's data is a sentence for a person."""
 
 
 class Unresolved(ValueError):
@@ -192,7 +192,7 @@ def references(value: JsonValue) -> Iterator[str]:
 
 
 def resolve(value: JsonValue, results: Mapping[str, JsonValue]) -> JsonValue:
-    """Put results in the place of references.
+    """Return `value` with each reference replaced by what it stands for in `results`.
 
     Raises:
         Unresolved: a referenced step has no result, or its result has no such path.
@@ -212,7 +212,7 @@ def resolve(value: JsonValue, results: Mapping[str, JsonValue]) -> JsonValue:
 def pick(value: JsonValue, path: str, of: str) -> JsonValue:
     """Follow a dotted path (`free.0.at`) into `value`, which error messages call `of`.
 
-    Any part of a result that `prune` deleted is the object that replaces the result.
+    Every path into a result that `prune` deleted leads to the object that replaces the result.
 
     Raises:
         Unresolved: there is nothing at the path.
@@ -234,7 +234,7 @@ def pick(value: JsonValue, path: str, of: str) -> JsonValue:
 
 
 def pruned(value: JsonValue) -> str | None:
-    """The sentence about the first part of `value` that `prune` deleted; None where nothing is deleted."""
+    """The sentence about the first part of `value` that `prune` deleted; None if nothing is deleted."""
     if _is_pruned(value):
         return str(value[PRUNED])
     return next((found for item in _items(value) if (found := pruned(item))), None)
@@ -247,6 +247,7 @@ def canonical(value: JsonValue) -> str:
 
 def digest(*values: JsonValue) -> str:
     """A short digest of JSON values, the same in every process."""
+    # 24 hex digits are 96 bits: short in history, and no two values collide by chance.
     return hashlib.sha256(canonical(_same_numbers(list(values))).encode()).hexdigest()[:24]
 
 
@@ -260,15 +261,15 @@ def _same_numbers(value: JsonValue) -> JsonValue:
 
 
 def ready_steps(pending: Iterable[Step], completed: Collection[str]) -> list[Step]:
-    """Those of the `pending` steps that only need completed ones, in their order."""
+    """The `pending` steps whose dependencies are all `completed`, in the given order."""
     done = set(completed)
     return [step for step in pending if step.dependencies <= done]
 
 
 def check_graph(steps: Sequence[Step], finished: Collection[str], taken: Collection[str]) -> list[Mistake]:
-    """What is wrong with the ids, references and cycles of a proposal.
+    """The mistakes in the ids and dependencies of a proposal, a sentence each; empty if there are none.
 
-    `finished` are ids of completed steps of the task, `taken` those of all steps that ever started.
+    `finished` are the ids of the task's completed steps, `taken` the ids of all its steps that ever started.
     """
     ids = [step.id for step in steps]
     mistakes = [
@@ -296,7 +297,7 @@ def check_graph(steps: Sequence[Step], finished: Collection[str], taken: Collect
 
 
 def nearest(name: str, among: Iterable[str]) -> str:
-    """A clause with the names that were probably meant; empty where none is close."""
+    """The clause ": did you mean A or B?" with the names in `among` that are similar to `name`; empty if none is."""
     names = difflib.get_close_matches(name, sorted(among), n=3, cutoff=0.5)
     return f": did you mean {' or '.join(names)}?" if names else ""
 
@@ -334,7 +335,7 @@ def _brief(value: JsonValue) -> str:
 
 
 def _without_defaults(model: BaseModel, written: dict[str, Any]) -> dict[str, Any]:
-    """Those of the `written` fields of a model that are needed to read it again."""
+    """The fields of a serialised model (`written`) that are needed to read the model again."""
     fields = {field.alias or name: name for name, field in type(model).model_fields.items()}
     return {key: value for key, value in written.items() if _is_needed(model, fields[key])}
 

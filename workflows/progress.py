@@ -27,6 +27,7 @@ from workflows.task import Task, TaskStatus
 MAX_OUTCOME = 512 * 1024
 """Bytes of all step results in an Outcome; above it the largest are left out."""
 MAX_RECORDS = 300
+"""Steps that a task keeps; older steps are folded: dropped, and only their ids and numbers are kept."""
 MAX_FAULTS, MAX_REVISIONS = 200, 100
 MAX_PROGRESS = 512 * 1024
 """Bytes of Progress as JSON above which steps are folded even if they are few; the server accepts 2 MB."""
@@ -35,7 +36,7 @@ MAX_CONTINUED = 1024 * 1024
 
 
 class Folded(BaseModel):
-    """What a long task keeps of its oldest steps, faults and plans."""
+    """What a long task keeps of the oldest steps, faults and plans that it dropped."""
 
     ids: list[str] = Field(default_factory=list)
     """Ids of the dropped steps that had started, because no id may be used twice."""
@@ -65,28 +66,33 @@ class Progress(BaseModel):
     faults: list[FaultRecord] = Field(default_factory=list)
     observations: list[Observation] = Field(default_factory=list)
     down: list[str] = Field(default_factory=list)
+    """Kinds that the task may not use any more, because their retries are used up."""
     guard: RepeatGuard = Field(default_factory=RepeatGuard)
     loops: LoopGuard = Field(default_factory=LoopGuard)
     grants: Grants = Field(default_factory=Grants)
     budget: Budget = Field(default_factory=Budget)
     replanning: bool = False
+    """Whether the next proposal is a replan."""
     folded: Folded = Field(default_factory=Folded)
     undo_when_cancelled: bool = False
     undo: list[UndoRecord] = Field(default_factory=list)
     was_reset: bool = False
     """Whether an earlier run of the task was made by a reset."""
     origin: str | None = None
-    """In a rollback: the first run of the task that it undoes, with which the keys of the calls begin. Else None."""
+    """In an UndoWorkflow, the first run of the task that it undoes, which begins the keys of its calls. Else None."""
     branch: int = 0
+    """The branch of the planner's conversation; each reset that goes on differently begins a new one."""
     told: int = 0
     """The number of the last plan whose outcome the planner was told; 0 if there is none."""
     is_opened: bool = False
+    """Whether the planner's conversation about this task has begun."""
     context: int = 0
+    """Tokens of the planner's conversation; 0 if they are not known."""
     compactions: list[Compaction] = Field(default_factory=list)
     failovers: list[Failover] = Field(default_factory=list)
     rejections: list[Rejection] = Field(default_factory=list)
     has_untold_effects: bool = False
-    """Whether effects of earlier runs were added that the planner was not told yet."""
+    """Whether effects of earlier runs were added of which the planner was not told yet."""
 
     @classmethod
     def of(cls, task: Task) -> "Progress":
@@ -96,12 +102,12 @@ class Progress(BaseModel):
 
     @property
     def not_undone(self) -> str:
-        """The effects that could not be undone, and why; empty where all were."""
+        """The effects that could not be undone, and why; empty if all were undone."""
         return "; ".join(f"{one.step_id} ({one.reason.rstrip('.')})" for one in self.undo if not one.done)
 
     @property
     def revision(self) -> int:
-        """The number of the plan in force; 0 before the first."""
+        """The number of the plan in force; 0 before the first plan."""
         return self.folded.revisions + len(self.revisions)
 
     @property
@@ -119,12 +125,13 @@ class Progress(BaseModel):
 
     @property
     def effects(self) -> int:
+        """How many effects the task has applied."""
         kept = sum(record.effect is not Effect.READ for record in self.with_status(StepStatus.COMPLETED))
         return self.folded.effects + kept
 
     @property
     def taken(self) -> set[str]:
-        """Ids of steps that started, which no new step may have."""
+        """The ids of steps that started; no new step may have one of them."""
         # A proposal that was requested before effects of earlier runs were added may have their ids: it is the one
         # that planned them.
         free = {record.step.id for record in self._untold}
@@ -149,16 +156,18 @@ class Progress(BaseModel):
     def add_earlier(self, records: Sequence[StepRecord]) -> None:
         """Take over effects of earlier runs of the task, which a reset kept or undid.
 
-        A step of the plan in force that has not started becomes completed, unless its outcome is unknown: then it is
-        called with its old key, which finds that out. An effect of no plan of this run gets the revision 0, so that
-        planners are told of it and its id is not used again.
+        A step of the plan in force that has not started becomes completed. If its outcome is unknown, the step is
+        called with its old key instead, which finds the outcome out. An effect that no plan of this run has gets the
+        revision 0: planners are told of it, and its id is not used again.
         """
         for earlier in records:
             own = next((record for record in self.records if record.step.id == earlier.step.id), None)
             if own is not None and own.revision and own.started is not None:
+                # This run called the step itself: only that the effect was undone is new.
                 if earlier.status is StepStatus.UNDONE and own.status is StepStatus.COMPLETED:
                     own.status = StepStatus.UNDONE
                 continue
+            # CANCELLED stands for an unknown outcome, which the call of the step finds out.
             if own is not None and own.revision and earlier.status is StepStatus.CANCELLED:
                 continue
             earlier = earlier.model_copy(update={"place": 1 + max((one.place for one in self.records), default=0)})
@@ -173,7 +182,7 @@ class Progress(BaseModel):
         self.ending, self.status, self.ended_at = ending, ending.status, now
 
     def slim(self, specs: Mapping[str, ToolSpec] | None = None) -> "Progress":
-        """A copy that fits into a message, without long values but those that companions of the `specs` use."""
+        """A copy that fits into a message: long values are left out, except parts that companions in `specs` need."""
         omitted, known = self._too_large(), specs or {}
         records = [
             record.slim(omitted.get(record.step.id, 0), known[record.kind].paths if record.kind in known else ())
@@ -238,7 +247,7 @@ class Progress(BaseModel):
         )
 
     def _too_large(self) -> dict[str, int]:
-        """By step id, the bytes of the largest results that must be left out so that the rest fits."""
+        """The largest results, to be left out so that the rest fits into MAX_OUTCOME: their bytes by step id."""
         sizes = sorted((len(canonical(record.result).encode()), record.step.id) for record in self.records)
         total, omitted = sum(size for size, _ in sizes), dict[str, int]()
         while total > MAX_OUTCOME:
@@ -260,7 +269,7 @@ def fold(progress: Progress) -> None:
     folded.faults += faults - len(progress.faults)
     folded.revisions += revisions - len(progress.revisions)
     _fold_oldest(progress, len(progress.records) - MAX_RECORDS)
-    # By halves, because to measure the size costs most.
+    # Half of the steps at a time, because to measure the size takes most of the time.
     while _foldable(progress) and len(progress.model_dump_json()) > MAX_PROGRESS:
         _fold_oldest(progress, max(1, len(_foldable(progress)) // 2))
 
@@ -274,6 +283,7 @@ def _fold_oldest(progress: Progress, count: int) -> None:
     gone = _foldable(progress)[: max(0, count)]
     ids = {record.step.id for record in gone}
     progress.records = [record for record in progress.records if record.step.id not in ids]
+    # A step that never started leaves its id free.
     progress.folded.ids += [record.step.id for record in gone if record.started is not None]
     progress.folded.effects += sum(_is_finished_effect(record) for record in gone)
 

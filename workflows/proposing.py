@@ -19,9 +19,9 @@ from workflows.spending import limit_message
 from workflows.task import TaskStatus
 
 MAX_COMPACTIONS = 2
-"""Summaries in a row before one turn; if the conversation is still too long, another one does not help."""
+"""Summaries in a row before one turn; if the conversation is still too long, a further summary does not help."""
 MAX_FAILOVERS = 50
-"""Failed planners that a task keeps, the newest."""
+"""Failovers (planners that could not be used) that a task keeps, the newest."""
 MAX_REJECTIONS_KEPT, MAX_REASONS, MAX_REASON = 20, 3, 300
 """How many rejected proposals a task keeps, how many reasons of each, and how many characters of each reason."""
 MAX_REJECTIONS = 2
@@ -32,7 +32,7 @@ async def propose(progress: Progress, catalogue: Catalogue) -> Proposal:
     """Return the planner's next proposal, checked.
 
     Raises:
-        TaskEnded: the hand-written plan cannot be run, the planner cannot be reached, or no proposal of it can be run.
+        TaskEnded: the hand-written plan cannot be run, the planner cannot be reached, or its proposals cannot be run.
     """
     rejected: Sequence[Mistake] = ()
     for _ in range(1 + MAX_REJECTIONS):
@@ -45,12 +45,13 @@ async def propose(progress: Progress, catalogue: Catalogue) -> Proposal:
             return proposed.proposal
         workflow.logger.info("decision", extra={"decision": "proposal_rejected", "reasons": len(rejected)})
         _note(progress, rejected)
-        if by_hand:
+        if by_hand:  # a person wrote it, so it does not go back to a planner
             reason = f"The plan was rejected: {'; '.join(map(str, rejected))}."
             raise TaskEnded(TaskStatus.FAILED, reason, "plan_refused", rejected)
         is_empty = progress.task.strategy == "react" and not isinstance(proposed.proposal, NewSteps)
         if is_empty and progress.budget.free > 0:
             progress.budget.spent.tool_calls += 1  # turns without a call or an answer must end, too
+        # Without a tool call that is left, further steps would be rejected, too.
         if catalogue.converses and not progress.budget.free:
             break
     if not progress.budget.free:
@@ -62,7 +63,7 @@ async def propose(progress: Progress, catalogue: Catalogue) -> Proposal:
 
 
 async def last_answer(progress: Progress, catalogue: Catalogue) -> JsonValue:
-    """The model's answer from the results so far, when no tool may be called any more; None if there is no answer."""
+    """The model's answer from the results so far, when no tool may be called any more; None without an answer."""
     if not catalogue.converses or not progress.is_opened:
         return None
     try:
@@ -76,7 +77,7 @@ async def last_answer(progress: Progress, catalogue: Catalogue) -> JsonValue:
 async def _take_turn(
     progress: Progress, catalogue: Catalogue, rejected: Sequence[Mistake], *, is_last: bool = False
 ) -> Proposed:
-    """Tell the planner what is new, and return what it says."""
+    """Ask the planner for one proposal; first have its conversation summarised if that is too long."""
     for _ in range(1 + MAX_COMPACTIONS):
         progress.turn += 1
         spec = routing.REPLAN if progress.replanning else routing.PLAN
@@ -95,7 +96,7 @@ async def _take_turn(
 
 
 async def _compact(progress: Progress, catalogue: Catalogue, turns: int) -> None:
-    """Have the oldest `turns` of the conversation summarised."""
+    """Have the planner summarise the oldest `turns` turns of its conversation."""
     progress.turn += 1
     situation = Situation(
         turn=progress.turn,
@@ -110,6 +111,7 @@ async def _compact(progress: Progress, catalogue: Catalogue, turns: int) -> None
     progress.compactions.append(
         Compaction(turn=progress.turn, turns=turns, planner=done.planner, tokens=progress.context)
     )
+    # Half of the tokens is an estimate, until the provider counts the shorter conversation.
     progress.branch, progress.context = done.branch, progress.context // 2
 
 
@@ -119,6 +121,7 @@ def _record_turn(progress: Progress, catalogue: Catalogue, proposed: Proposed) -
     if catalogue.converses:
         progress.branch, progress.told, progress.is_opened = proposed.branch, progress.revision, True
     progress.context = proposed.context or progress.context
+    # A planner that is down is passed over in each turn, and noted once.
     for one in proposed.passed_over:
         known = [(last.planner, last.code) for last in progress.failovers]
         if (one.planner, one.code) not in known:
@@ -146,7 +149,7 @@ def _note(progress: Progress, reasons: Sequence[Mistake]) -> None:
 
 
 def check(proposed: Proposed, progress: Progress, catalogue: Catalogue) -> list[Mistake]:
-    """Say why the workflow may not run a proposal; the kinds' schemas were checked by the planner's activity."""
+    """The mistakes for which a proposal may not be run; the planner's activity has checked it against the schemas."""
     proposal = proposed.proposal
     if not isinstance(proposal, NewSteps):
         return []
@@ -156,6 +159,7 @@ def check(proposed: Proposed, progress: Progress, catalogue: Catalogue) -> list[
     if len(proposal.steps) > progress.budget.free:
         text = f"{len(proposal.steps)} steps, but only {progress.budget.free} tool calls are left"
         mistakes.append(Mistake(text=text))
+    # The activity has named a mistake in these steps already.
     known = {mistake.step for mistake in proposed.rejected}
     for step in proposal.steps:
         text = "" if step.id in known else _step_mistake(step, progress, catalogue)
@@ -164,7 +168,7 @@ def check(proposed: Proposed, progress: Progress, catalogue: Catalogue) -> list[
 
 
 def _step_mistake(step: Step, progress: Progress, catalogue: Catalogue) -> str:
-    """The words that follow the step's id in the sentence; empty if the step may run."""
+    """The end, after the step's id, of the sentence about a mistake in the step; empty if the step may run."""
     if step.kind not in catalogue.specs:
         return f": this task has no kind {step.kind!r}"
     if step.kind in progress.down:

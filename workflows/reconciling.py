@@ -25,7 +25,7 @@ from workflows.scheduling import read
 UNSEEN = (Code.WORKER_LOST, Code.TIMEOUT)
 """Faults after which the attempt may still be running."""
 LEDGER_READ = Companion(kind=routing.FIND_EFFECT.kind, args={"key": "key"})
-"""Reconciles a transactional call: its effect is recorded in the ledger."""
+"""The read that reconciles a transactional call, whose effect is recorded in the ledger."""
 
 
 class Verdict(StrEnum):
@@ -38,7 +38,7 @@ class Finding(NamedTuple):
     verdict: Verdict
     result: JsonValue = None
     because: str = ""
-    """Why the outcome cannot be found out, in a few words; else empty."""
+    """Why the outcome cannot be found out, in a few words; empty if it was found out."""
 
 
 async def reconcile(
@@ -105,6 +105,7 @@ def may_have_taken_effect(faults: Iterable[FaultRecord]) -> bool:
     """Whether one of the calls that ended with these faults may have been applied, as far as is known now."""
     maybe = False
     for one in faults:
+        # A reconciliation is about all attempts before it.
         maybe = (maybe and not one.reconciled) or one.applied is not Applied.NONE
     return maybe
 
@@ -112,6 +113,7 @@ def may_have_taken_effect(faults: Iterable[FaultRecord]) -> bool:
 def is_unseen(progress: Progress, record: StepRecord, fault: Fault) -> bool:
     """Whether an attempt of the call ended without reporting (crash or timeout), and so may still be running."""
     faults = _faults(progress, record)
+    # Fewer faults than attempts: one attempt left no fault.
     counted = [one for one in faults if one.code not in UNCOUNTED]
     return any(one.code in UNSEEN for one in (fault, *faults)) or len(counted) < record.used
 
@@ -131,7 +133,7 @@ def _faults(progress: Progress, record: StepRecord) -> list[FaultRecord]:
 
 
 def explain_effect(fault: Fault, decision: Decision, record: StepRecord, key: str, finding: Finding | None) -> Fault:
-    """The fault with a reason for a person: what may have been applied, and the key to look for."""
+    """The fault; if a person has to act, its reason also says what may have been applied, and with which key."""
     if not isinstance(decision, Escalate) or fault.applied is Applied.NONE:
         return fault
     if fault.applied is Applied.APPLIED:

@@ -1,4 +1,4 @@
-"""What a task records while it runs: steps, faults, revisions, observations, undos and more."""
+"""What a task records while it runs: steps, faults, plans, observations, undos and more."""
 
 from collections.abc import Iterable
 from contextlib import suppress
@@ -14,10 +14,9 @@ from workflows.faults import Fault
 from workflows.plan import PassedOver, Step, Unresolved, canonical, pick
 
 MAX_SHOWN_ARGS = 8 * 1024
-"""Bytes of a step's resolved arguments in an Outcome; longer ones are shown with their references."""
-
+"""Bytes; an Outcome shows larger resolved arguments as they were planned, with references instead of results."""
 MAX_NAMED = 4 * 1024
-"""Bytes of one value that is kept for a companion, such as an id, an address or an amount."""
+"""Bytes; a smaller value (an id, an address, an amount) is kept for a companion when the rest is left out."""
 
 
 class StepStatus(StrEnum):
@@ -32,51 +31,53 @@ class StepStatus(StrEnum):
 
 
 class StepRecord(BaseModel, serialize_by_alias=True, validate_by_name=True):
-    """A step and its state."""
+    """A step of a plan, and its state."""
 
     step: Step
     revision: int
-    """The number of its plan; 0 for an effect of an earlier run of the task that a reset kept or undid."""
+    """The number of the step's plan; 0 for an effect of an earlier run of the task, which a reset kept or undid."""
     effect: Effect
     status: StepStatus = StepStatus.PENDING
     attempts: int = 0
-    """Attempts in all activity executions and with all kinds, without those whose worker stopped or went silent."""
+    """Attempts of the step, also with a fallback kind; those whose worker stopped or went silent are not counted."""
     used: int = 0
-    """The part of `attempts` with the current kind."""
+    """How many of `attempts` called the current `kind`."""
     losses: int = 0
     """Attempts whose workers went silent; `attempts` does not count them."""
     waits: int = 0
     waited: float = 0.0
-    """Seconds that it waited for a worker that knows its kind."""
+    """Seconds that the step waited for a worker that knows its kind."""
     slept: float = 0.0
-    """Seconds that it waited between two activity executions, in all."""
+    """Seconds that the step waited between activity executions, in all."""
     place: int = 0
-    """Its number in the order in which the steps of the task ended, from 1; 0 for one that has not ended."""
+    """The position, from 1, in the order in which the steps of the task ended; 0 while the step has not ended."""
     kind: str
+    """The kind that is called: the one that was planned, or a fallback."""
     args: dict[str, JsonValue] | None = None
     """The arguments with resolved references; None before the step starts."""
     started: datetime | None = None
     ended: datetime | None = None
     result: JsonValue = None
     left_out: int = 0
-    """Bytes of the result, if it was left out because the whole would be too large."""
+    """Bytes of the result, if the result was left out because all results together are too large; else 0."""
     replayed: bool = False
     unchanged: bool = False
     """Whether the turn before made the same call with the same result, and no effect was applied between."""
     fencing_token: int = Field(default=0, alias="claim")
-    """How often reconciliation found that the call was not applied."""
+    """How often reconciliation found that the call was not applied; each repeat of the call carries the number."""
     was_waiting: bool = False
-    """Whether it was cancelled between two activity executions, not during one."""
+    """Whether the step was cancelled while it waited between two activity executions, so that no call ran."""
     undoes: str | None = None
+    """The id of the step that this one undoes; None for a step of a plan."""
     outlived: bool = False
-    """Whether a thread of it outlived its attempt in an earlier run of the task."""
+    """Whether, in an earlier run of the task, a thread of the call still ran after its attempt had ended."""
     named: dict[str, JsonValue] = Field(default_factory=dict)
-    """Values, by path, that the companions of the kind (undo, reconcile, observe) need from arguments or a result that
-    are not kept any more."""
+    """The short values, by path, that the kind's companions (undo, reconcile, observe) need from arguments or a result
+    that were left out."""
 
     @property
     def call_id(self) -> str:
-        """The activity id of the step's call, the end of its idempotency key; a call of a fallback kind has its own."""
+        """The end of the call's idempotency key: the step's id and, for a fallback kind, that kind."""
         return ids.of_call(self.step.id, self.kind if self.is_fallback else None)
 
     @property
@@ -85,11 +86,14 @@ class StepRecord(BaseModel, serialize_by_alias=True, validate_by_name=True):
 
     @property
     def shown_args(self) -> dict[str, JsonValue]:
-        """The arguments with resolved references, if they are known and short enough to show."""
+        """The arguments with resolved references; as they were planned if those are not known, or too long to show."""
         return self.step.args if self.args is None or self._has_long_args else self.args
 
     def slim(self, left_out: int, paths: Iterable[str] = ()) -> "StepRecord":
-        """A copy without long arguments and, if `left_out` gives its size, without the result; keeps short `paths`."""
+        """A copy without long arguments and, if `left_out` is not 0, without the result.
+
+        `left_out` is the size of the result in bytes. The short values at `paths`, which companions need, are kept.
+        """
         if not left_out and not self._has_long_args:
             return self
         args = None if self._has_long_args else self.args
@@ -100,7 +104,7 @@ class StepRecord(BaseModel, serialize_by_alias=True, validate_by_name=True):
         """The value at a companion's path over `args`, `result` and `key`, the idempotency key.
 
         Raises:
-            Unresolved: there is none, or it was too large to be kept.
+            Unresolved: there is no such value, or it was too large to be kept.
         """
         if path in self.named:
             return self.named[path]
@@ -110,7 +114,7 @@ class StepRecord(BaseModel, serialize_by_alias=True, validate_by_name=True):
         return pick({"args": self.args, "result": self.result, "key": key}, path, "the call")
 
     def args_for(self, companion: Companion, key: str = "") -> dict[str, JsonValue]:
-        """The arguments for a companion; an argument without a value is left out, so that its default applies."""
+        """The arguments for a call of a companion; one without a value is left out, so that its default applies."""
         args = dict[str, JsonValue]()
         for name, path in companion.args.items():
             with suppress(Unresolved):
@@ -138,7 +142,7 @@ class FaultRecord(Fault):
     revision: int
     decision: Literal["retry", "wait", "fallback", "replan", "reconcile", "escalate"]
     reconciled: Literal["applied", "not_applied", "cannot_tell"] | None = None
-    """What reconciliation found out; `effect` is then what is known now."""
+    """What reconciliation found out, so that `applied` says what is known since; None without a reconciliation."""
     at: datetime
 
     @classmethod
@@ -154,9 +158,10 @@ class UndoRecord(BaseModel, frozen=True):
 
     step_id: str
     kind: str = ""
-    """The kind that undoes it; empty if there is none."""
+    """The kind that undoes the effect; empty if there is none."""
     done: bool = False
     reason: str = ""
+    """Why the effect is not undone; empty if it is."""
 
 
 class Observation(BaseModel, frozen=True):
@@ -168,7 +173,7 @@ class Observation(BaseModel, frozen=True):
     value: JsonValue
     at: datetime
     stale: bool = False
-    """Whether this is the state that the fault carried, because the read failed or the kind has no `observe`."""
+    """Whether `value` is the state that the fault carried, because the read failed or the kind has no `observe`."""
 
 
 class Revision(BaseModel, frozen=True):
@@ -179,7 +184,9 @@ class Revision(BaseModel, frozen=True):
     refused: tuple[str, ...] = ()
     """Ids of the steps whose faults led to this plan."""
     kept: tuple[str, ...] = ()
+    """Ids of the completed steps before this plan, the newest `MAX_KEPT`."""
     looked: tuple[str, ...] = ()
+    """Kinds of the reads that observed the state for this plan."""
     planner: str = ""
 
 
@@ -196,6 +203,7 @@ class Compaction(BaseModel, frozen=True):
 
     turn: int
     turns: int
+    """How many turns the summary replaces."""
     planner: str
     tokens: int
     """Tokens of the conversation before the summary."""

@@ -1,6 +1,6 @@
 """All timeouts and retries of activities: from a ToolSpec to the options of its activity.
 
-A tool's own `timeout=` stands in its spec; how long the console waits for an answer stands in client/.
+Only a tool's own `timeout=` is in its spec, and how long the console waits for an answer is in client/.
 
 The policy is full jitter over a doubling backoff (M. Brooker, "Exponential Backoff And Jitter", AWS Architecture
 Blog, 2015). The server adds no jitter of its own, so the boundary sends `backoff` as `next_retry_delay`.
@@ -21,27 +21,28 @@ RETRIES_PER_KIND = 12
 LONGEST_RETRY_AFTER = 60.0
 """Seconds; for a longer Retry-After the workflow sets a timer, instead of a backoff of the activity."""
 MAX_LOSSES = 5
-"""Uncounted attempts of a step, whose workers went silent; after these it needs a person, as its tool may kill
-workers."""
+"""Attempts of a step that are not counted, because their workers went silent; after so many a person has to act, since
+the tool may kill its workers."""
 MISSING_TOOL_PATIENCE = 60.0
-"""Seconds that an activity waits for a worker that knows it (a rolling deploy)."""
+"""Seconds to wait for a worker that knows an activity; during a rolling deploy there may be none for a short time."""
 HEARTBEAT = timedelta(seconds=5)
-"""A worker that sends no heartbeat for so long is lost."""
+"""The heartbeat timeout of each activity: a worker that sends no heartbeat for so long counts as lost."""
 HEARTBEAT_EVERY = HEARTBEAT / 3
 CANCEL_NOTICE = timedelta(seconds=1)
 """A running activity learns of its cancellation within this time."""
 HTTP_CONNECT_TIMEOUT = 10.0
-"""Seconds to connect to a web server, and between two parts of its answer."""
+"""Seconds that connecting to a web server may take, and the time between two parts of its answer."""
 HTTP_READ_DEADLINE = 20.0
 """Seconds after which the rest of an answer is not read."""
+# A system that is down in the evening may be repaired in the morning.
 STEP_DEADLINE = timedelta(days=1)
-"""Schedule-to-close timeout of each activity, and the most that a step waits in all; longer than a night."""
+"""Schedule-to-close timeout of each activity, and the most that a step waits in all."""
 GRACE = timedelta(seconds=5)
-"""Start-to-close is the tool's timeout, any overtime and this, so that the boundary reports a timeout first."""
+"""Added to the tool's timeout and overtime, so that the worker reports a timeout before start-to-close does."""
 LONGEST_OVERTIME, OVERTIME_TIMES = 60.0, 10
-"""An attempt whose effect runs in a thread waits for it after its timeout: ten timeouts more, at most 60 seconds."""
+"""After its timeout an attempt waits for its thread, if that has an effect: ten timeouts more, at most 60 seconds."""
 EXIT_WITHIN = timedelta(seconds=12)
-"""After a worker has cancelled its calls to shut down, its process ends within this time, even if threads run."""
+"""After a shutdown has cancelled a worker's calls, its process ends within this time, even if threads still run."""
 
 NON_RETRYABLE = (
     *("persistent_infrastructural", "persistent_semantic", "NotFoundError", "RuntimeError"),
@@ -53,7 +54,7 @@ NON_RETRYABLE = (
 
 @dataclass(frozen=True)
 class Profile:
-    """Attempts and backoff of a kind; intervals in seconds."""
+    """The attempts of a kind, and its backoff in seconds: `first`, then doubling to `cap`."""
 
     attempts: int
     first: float
@@ -67,6 +68,7 @@ PROFILES: Mapping[str, Profile] = {
 }
 
 
+# The reply of a model may take minutes, and its provider may be overloaded for minutes.
 PLAN = ToolSpec(kind="plan", effect=Effect.READ, timeout=300, retry="patient")
 REPLAN = ToolSpec(kind="replan", effect=Effect.READ, timeout=300, retry="patient")
 COMPACT = ToolSpec(kind="compact", effect=Effect.READ, timeout=300, retry="patient")
@@ -76,18 +78,19 @@ PRUNE = INSPECT.model_copy(update={"timeout": 600.0})
 """`inspect` for the inquiry `prune`, which asks the server about many tasks and deletes what they left."""
 FIND_EFFECT = ToolSpec(kind="find_effect", effect=Effect.READ, timeout=10)
 INTERNAL = (PLAN, REPLAN, COMPACT, CATALOGUE, INSPECT, FIND_EFFECT)
-"""Our own activities; no tool may have one of these names."""
+"""Replan's own activities; no tool may have one of these names."""
 
 
 INQUIRY_TAKEN_WITHIN = timedelta(seconds=5)
-"""A live worker begins to work on an inquiry of the console within this time."""
+"""A live worker takes an inquiry of the console from the queue within this time."""
+# `plan` may need several requests to a model, `prune` runs one long activity.
 INQUIRY_LIMITS: Mapping[str, timedelta] = {"plan": timedelta(minutes=10), "prune": timedelta(minutes=11)}
 INQUIRY_LIMIT = timedelta(seconds=30)
 """How long a worker may work on an inquiry that has no limit of its own."""
 
 
 def inspect(about: str) -> ToolSpec:
-    """The activity that answers inquiries `about` something."""
+    """The spec of the activity that answers an inquiry; `about` is the value of `Inquiry.about`."""
     return PRUNE if about == "prune" else INSPECT
 
 
@@ -102,7 +105,7 @@ class Route:
 
 
 def route(spec: ToolSpec, attempts: int) -> Route:
-    """The options for a kind with at most `attempts` attempts, on the workflow's own task queue."""
+    """The activity options for a kind with at most `attempts` attempts, on the workflow's own task queue."""
     profile = PROFILES[spec.retry]
     return Route(
         activity=spec.kind,
@@ -120,23 +123,23 @@ def route(spec: ToolSpec, attempts: int) -> Route:
 
 
 def overtime(spec: ToolSpec) -> float:
-    """Seconds after its timeout that an attempt waits for its thread; a read does not wait."""
+    """Seconds that an attempt waits for its thread after its timeout; a read does not wait."""
     if not spec.is_threaded or spec.effect is Effect.READ:
         return 0.0
     return min(LONGEST_OVERTIME, OVERTIME_TIMES * spec.timeout)
 
 
 def longest_attempt(spec: ToolSpec) -> float:
-    """Seconds after which an attempt whose end was not seen has ended.
+    """Seconds within which an attempt ends, even if nobody sees its end.
 
-    A thread ends with its process at the latest, up to `EXIT_WITHIN` after the attempt was reported.
+    Its thread ends with the worker's process at the latest, up to `EXIT_WITHIN` after the attempt was reported.
     """
     extra = overtime(spec)
     return spec.timeout + (max(extra, EXIT_WITHIN.total_seconds()) if extra else 0.0)
 
 
 def attempts(spec: ToolSpec, retries_left: int, used: int) -> int:
-    """Attempts that a step may still have after `used` ones, if its kind has `retries_left`."""
+    """How many more attempts a step may have after `used`, if its kind has `retries_left`."""
     first = 0 if used else 1
     return max(0, min(PROFILES[spec.retry].attempts - used, first + retries_left))
 
@@ -144,11 +147,12 @@ def attempts(spec: ToolSpec, retries_left: int, used: int) -> int:
 def backoff(profile: str, attempt: int, jitter: float) -> float:
     """Seconds before the attempt after `attempt` (from 1), for a `jitter` drawn evenly from [0, 1)."""
     chosen = PROFILES[profile]
+    # The exponent is bounded, because a larger one would overflow a float.
     return min(chosen.cap, chosen.first * 2.0 ** min(attempt - 1, 30)) * jitter
 
 
 def seconds_left(waited: float) -> float:
-    """Seconds that a step may still wait; the time of its attempts does not count."""
+    """Seconds that a step may still wait after it waited `waited` seconds; the time of its attempts does not count."""
     return STEP_DEADLINE.total_seconds() - waited
 
 

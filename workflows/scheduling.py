@@ -27,16 +27,16 @@ from workflows.situation import Situation
 from workflows.task import TaskStatus
 
 UNCOUNTED_LOSSES = "uncounted-losses"
-"""Patch: an attempt of an unkeyed kind whose worker went silent counts as a loss. For other kinds the retry policy,
+"""Patch id: an attempt of an unkeyed kind whose worker went silent counts as a loss. For other kinds the retry policy,
 which history holds, tells the versions apart."""
 MAX_SITUATION = 1024 * 1024
-"""Bytes; the server would terminate a workflow that schedules an activity with 2 MB."""
+"""Bytes of a Situation; the server would terminate a workflow that schedules an activity with 2 MB."""
 
 T = TypeVar("T")
 
 
 class InternalActivityFailed(Exception):
-    """One of our own activities failed for good."""
+    """One of Replan's own activities failed, and is not scheduled again."""
 
     def __init__(self, fault: Fault) -> None:
         super().__init__(fault.reason)
@@ -44,12 +44,13 @@ class InternalActivityFailed(Exception):
 
 
 class ToolReply(NamedTuple):
-    """What came of one execution of a tool's activity."""
+    """What one execution of a tool's activity returned, or why it failed."""
 
     result: StepReturn | Fault
     earlier: Sequence[Fault]
     """The faults of the attempts before the last one, as far as they are known."""
     taken: int
+    """How many attempts the execution took, without those that are not counted."""
 
 
 @dataclass
@@ -71,11 +72,11 @@ class ToolCall:
         self._account = (self.progress, self.catalogue, self.spec)
 
     def reserve(self) -> int:
-        """Set aside attempts, and return how many; 0 where the budget has none left."""
+        """Reserve attempts, and return how many; 0 if the budget has none left."""
         return spending.reserve_step(*self._account, self.used)
 
     async def reserve_after_siblings(self) -> int:
-        """Like `reserve`, but wait while running steps hold what is missing and may give it back."""
+        """Like `reserve`, but wait while running steps have reserved what is missing, and may give it back."""
         # Several steps may wake up for the same attempt: only the reservation decides which of them gets it.
         while not (granted := self.reserve()) and spending.should_wait_for_siblings(*self._account):
             await workflow.wait_condition(lambda: spending.is_open(*self._account, self.used))
@@ -83,13 +84,14 @@ class ToolCall:
 
     @property
     def missing(self) -> spending.Limit:
+        """The limit of the budget that is too low for an attempt."""
         return spending.step_limit_reached(*self._account)
 
     async def run(self, granted: int) -> ToolReply:
         """Run the activity with at most `granted` attempts.
 
         Raises:
-            CancelledError: it was cancelled; it counts as one attempt.
+            CancelledError: the activity was cancelled; it counts as one attempt.
         """
         result: StepReturn | Fault = spending.cancelled_fault(self.spec)
         earlier: Sequence[Fault] = ()
@@ -98,7 +100,7 @@ class ToolCall:
             result, earlier = await _run(
                 self.spec, granted, self.args, StepReturn, id=self.id, title=self.title, header=self.header
             )
-        finally:
+        finally:  # a cancelled execution, too, must give its reservation back
             taken = spending.settle_step(*self._account, granted, result, earlier, self.used)
         return ToolReply(result, earlier, taken)
 
@@ -114,7 +116,7 @@ async def read(
     revision: int,
     store: str | None = None,
 ) -> StepReturn | Fault:
-    """Run a read that the workflow itself needs; only a worker with this `store` may answer, where one is named."""
+    """Run a read that the workflow itself needs; if a `store` is given, only a worker with this store may answer."""
     header = CallHeader(
         key=ids.idempotency_key(id, progress.origin),
         revision=revision,
@@ -157,10 +159,10 @@ async def read_catalogue(wanted: dict[str, JsonValue]) -> Catalogue:
 async def ask_planner(
     progress: Progress, catalogue: Catalogue, spec: ToolSpec, situation: Situation, *, title: str
 ) -> Proposed:
-    """Send the planner one request, within what the budget has left for it.
+    """Send the planner one request, for which the budget reserves tokens and money.
 
     Raises:
-        TaskEnded: the planner cannot be reached or told all of it, or the budget has too little left.
+        TaskEnded: the planner cannot be reached, the request is too large, or the budget has too little left.
     """
     request: dict[str, JsonValue] = situation.model_dump(mode="json", exclude_defaults=situation.converses)
     size = len(situation.model_dump_json(exclude_defaults=situation.converses).encode())
@@ -203,7 +205,7 @@ async def run_internal_activity(
     revision: int,
     waited: list[Fault] | None = None,
 ) -> T:
-    """Run one of our own activities; schedule it again after a transient fault, which is then added to `waited`.
+    """Run one of Replan's own activities; after a transient fault, add the fault to `waited` and schedule it again.
 
     Raises:
         InternalActivityFailed: it failed for good.
@@ -244,10 +246,10 @@ async def run_internal_activity(
 
 
 def after_lost_reply(payload: dict[str, JsonValue], fault: Fault) -> dict[str, JsonValue]:
-    """The request to a model after one whose reply was lost with its worker; the provider bills the lost one, too.
+    """The request to a model that follows a request whose reply was lost with its worker: it may lose one reply less.
 
     Raises:
-        InternalActivityFailed: the budget reserved nothing for one more.
+        InternalActivityFailed: the budget reserved nothing for one more request; the lost one may be billed.
     """
     left = payload.get(spending.MAX_LOST_REPLIES)
     if not isinstance(left, int):  # no budget limits it
@@ -260,7 +262,7 @@ def after_lost_reply(payload: dict[str, JsonValue], fault: Fault) -> dict[str, J
 async def _run(
     spec: ToolSpec, attempts: int, payload: JsonValue, returns: type[T], *, id: str, title: str, header: CallHeader
 ) -> tuple[T | Fault, tuple[Fault, ...]]:
-    """Execute one activity: what it returned or why it failed, and the faults of the attempts before the last one."""
+    """Execute one activity; return its result or its fault, and the faults of the attempts before the last one."""
     route = routing.route(spec, attempts)
     try:
         with attached(header):
@@ -275,6 +277,7 @@ async def _run(
                 schedule_to_close_timeout=route.schedule_to_close,
                 heartbeat_timeout=route.heartbeat,
                 retry_policy=route.retry,
+                # Only then is the outcome of a cancelled call known.
                 cancellation_type=ActivityCancellationType.WAIT_CANCELLATION_COMPLETED,
             )
     except ActivityError as error:
@@ -288,7 +291,7 @@ async def _run(
 
 
 def raise_if_cancelled() -> None:
-    """Stop a coroutine whose cancel was swallowed by an activity that ended normally.
+    """Stop a coroutine that was cancelled while its activity ended normally, so that no CancelledError was raised.
 
     Raises:
         CancelledError: the current asyncio task was asked to stop.

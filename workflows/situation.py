@@ -20,7 +20,7 @@ class Situation(BaseModel, frozen=True, serialize_by_alias=True, validate_by_nam
     """The input of the activities `plan`, `replan` and `compact`."""
 
     text: str = ""
-    """The task; a planner that keeps its conversation is told it only in the first turn."""
+    """The text of the task; a planner that keeps its conversation is told it only in the first turn."""
     plan: tuple[Step, ...] | None = None
     """A hand-written plan, which becomes the proposal."""
     turn: int
@@ -40,21 +40,22 @@ class Situation(BaseModel, frozen=True, serialize_by_alias=True, validate_by_nam
     """Whether the task, or the conversation that it continues, has read untrusted content."""
     calls_left: int = 0
     omitted: int = 0
+    """How many steps that started are not in `records` any more."""
     strategy: Literal["plan", "react"] = "plan"
     result_schema: dict[str, JsonValue] | None = None
     continues: str | None = None
     converses: bool = False
-    """Whether the planner keeps its conversation, so that this is only what is new since its last turn."""
+    """Whether the planner keeps its conversation, so that it is told only what is new since its last turn."""
     branch: int = 0
     is_last: bool = False
     """Whether the budget is used up, so that the planner must answer from what is known."""
     max_output: int | None = None
-    """Tokens that the reply may have; None for the default."""
+    """Tokens that the reply of a model may have; None for the default."""
     max_lost_replies: int | None = Field(default=None, alias="may_lose")
-    """Replies that earlier attempts may lose before no further request is made; None without a limit."""
+    """How many replies of a model may be lost; after more, no further request is made. None without a limit."""
     planner: str | None = None
     compact: int = 0
-    """How many of the oldest turns to summarise; 0 for a request for a proposal."""
+    """How many of the oldest turns are to be summarised; 0 if a proposal is requested."""
 
     @property
     def earlier(self) -> tuple[StepRecord, ...]:
@@ -68,7 +69,7 @@ class Situation(BaseModel, frozen=True, serialize_by_alias=True, validate_by_nam
 
     @property
     def unshown_bytes(self) -> int:
-        """Bytes of results that a model is not shown, because each is cut."""
+        """Bytes of results beyond MAX_SHOWN of each, which a model is not shown."""
         results = [*(one.result for one in self.records), *(one.value for one in self.observations)]
         return sum(len(canonical(result)[MAX_SHOWN:].encode()) for result in results)
 
@@ -76,7 +77,7 @@ class Situation(BaseModel, frozen=True, serialize_by_alias=True, validate_by_nam
 def describe_situation(
     progress: Progress, catalogue: Catalogue, rejected: Sequence[Mistake], *, is_last: bool
 ) -> Situation:
-    """What the planner is told in the turn that begins; `rejected` are the mistakes of its last proposal."""
+    """What the planner is told in the turn that begins; `rejected` are the mistakes in its last proposal."""
     task = progress.task
     common = Situation(
         turn=progress.turn,
@@ -119,6 +120,7 @@ def _news(progress: Progress) -> dict[str, object]:
     if progress.revision > progress.told:
         records = tuple(_brief(one) for one in progress.slim().records if one.revision > progress.told)
         found["faults"] = tuple(progress.rejecting_faults)
+        # Without a replan they are the observations of an earlier replan.
         found["observations"] = tuple(progress.observations) if progress.replanning else ()
     if progress.has_untold_effects:
         records = (*(_brief(one) for one in progress.slim().records if not one.revision), *records)
@@ -126,11 +128,11 @@ def _news(progress: Progress) -> dict[str, object]:
 
 
 def _brief(record: StepRecord) -> StepRecord:
-    """The fields of a step that a planner needs."""
+    """A copy with only the fields that a planner needs."""
     kept = {"step", "revision", "effect", "status", "attempts", "kind", "args", "result", "left_out", "replayed"}
     kept |= {"unchanged", "undoes"}
     left_out = {name: field for name, field in StepRecord.model_fields.items() if name not in kept}
     unsaid = {name: field.get_default(call_default_factory=True) for name, field in left_out.items()}
-    if record.args == record.step.args:
+    if record.args == record.step.args:  # nothing was put in the place of references
         unsaid["args"] = None
     return record.model_copy(update=unsaid)

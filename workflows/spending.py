@@ -1,8 +1,8 @@
 """What models and tools may use: reserved before an activity, settled after it, with a reserve for one last answer.
 
-How many tokens a request has is not known before it was made. Its input is estimated from the conversation as the
-provider counted it last and from what is new, at three bytes a token; its output is limited by what the budget has
-left. A lost answer counts as all that was reserved for it, because the provider bills it, too.
+The tokens of a request are not known in advance. Its input is estimated: the tokens that the provider counted last for
+the conversation, and the bytes of what is new, at three bytes a token. Its output is limited to what the budget has
+left. A lost reply counts as all that was reserved for it, because the provider bills it, too.
 """
 
 import math
@@ -47,22 +47,23 @@ Limit = Literal["tool_calls", "replans", "tokens", "usd", "deadline"]
 
 
 class Cost(NamedTuple):
-    """Tokens and their price."""
+    """Tokens, and what they cost."""
 
     tokens: int
     usd: float = 0.0
-    """US dollars; 0 without a price."""
+    """US dollars; 0 if the price is not known."""
 
 
 class Allowance(NamedTuple):
-    """What is reserved for one request to the planner; `settle_turn` takes it back."""
+    """What is reserved for one request to the planner, until `settle_turn` gives it back."""
 
     max_output: int | None
+    """Tokens that the reply may have; None without a limit."""
     reserved_tokens: int
     reserved_usd: float
     is_priced: bool
     max_lost_replies: int | None = None
-    """Replies that may be lost, each counted as all that is reserved; None without a limit."""
+    """How many replies may be lost, if each costs all that is reserved; None without a limit."""
 
     @property
     def told(self) -> dict[str, int]:
@@ -74,9 +75,10 @@ class Allowance(NamedTuple):
 def reserve_turn(
     progress: Progress, catalogue: Catalogue, new_bytes: int, *, is_last: bool = False
 ) -> Allowance | None:
-    """Reserve what the next request to the planner may use; None where too little is left.
+    """Reserve what the next request to the planner may use; return None if too little is left.
 
-    `new_bytes` is the size of what the planner was not told before. Only the last request may use what is kept back.
+    `new_bytes` is the size of what the planner was not told before. Only the last request (`is_last`) may use the
+    reserve for the last answer.
     """
     # A hand-written plan needs no model, and the offline planner uses no tokens.
     is_by_hand = progress.turn == 1 and progress.task.plan is not None
@@ -96,7 +98,7 @@ def reserve_turn(
 
 
 def settle_turn(progress: Progress, allowance: Allowance, used: Proposed | Fault, waited: Iterable[Fault] = ()) -> None:
-    """Give back what was reserved and count what was `used`.
+    """Give back the allowance of a request, and pay what it used; `used` is its reply or its fault.
 
     `waited` are the faults of the activity executions before the last one, whose replies may be lost.
     """
@@ -113,14 +115,14 @@ def settle_turn(progress: Progress, allowance: Allowance, used: Proposed | Fault
 
 
 def turn_limit_reached(progress: Progress, catalogue: Catalogue, new_bytes: int = 0) -> Literal["tokens", "usd"]:
-    """The limit that was too low to reserve a request."""
+    """The limit that was too low when a request could not be reserved."""
     kept = _last_answer_cost(progress, catalogue, new_bytes)
     tokens, usd = _output_limits(progress, catalogue.price, _input_tokens(progress, catalogue, new_bytes), kept)
     return "tokens" if tokens <= usd else "usd"
 
 
 def reserve_step(progress: Progress, catalogue: Catalogue, spec: ToolSpec, used: int = 0) -> int:
-    """Reserve attempts of one activity execution and their tokens; return how many, 0 if too little is left."""
+    """Reserve attempts of one activity execution, and their tokens; return how many, 0 if too little is left."""
     budget, each = progress.budget, _attempt_cost(catalogue.price, spec)
     granted = budget.reserve(spec, used, _affordable_attempts(progress, catalogue, spec))
     budget.hold(granted * each.tokens, granted * each.usd)
@@ -136,9 +138,10 @@ def settle_step(
     earlier: Iterable[Fault] = (),
     used: int = 0,
 ) -> int:
-    """Give back what an activity execution was granted and did not take, and return the attempts that it took.
+    """Give back the attempts that an activity execution did not take, and pay for the models that it used.
 
-    `earlier` are the faults of the attempts before the last one, as far as they are known.
+    Returns the attempts that it took. `came_back` is what its last attempt returned, `earlier` are the faults of the
+    attempts before, as far as they are known.
     """
     budget, each = progress.budget, _attempt_cost(catalogue.price, spec)
     budget.hold(-granted * each.tokens, -granted * each.usd)
@@ -158,18 +161,18 @@ def settle_step(
 
 
 def cancelled_fault(spec: ToolSpec) -> Fault:
-    """The fault of an activity execution that was cancelled, with one attempt of unknown outcome."""
+    """The fault with which a cancelled activity execution is settled: one attempt, whose reply may be billed."""
     return Fault.of(Code.TIMEOUT, "It was cut off.", source=spec.kind)
 
 
 def is_open(progress: Progress, catalogue: Catalogue, spec: ToolSpec, used: int = 0) -> bool:
-    """Whether waiting is over: an attempt can be reserved, or no running activity can give an attempt back."""
+    """Whether a step need not wait: an attempt can be reserved, or no running activity can give an attempt back."""
     fits = _affordable_attempts(progress, catalogue, spec) != 0
     return (fits or not progress.budget.held_tokens) and progress.budget.is_open(spec, used)
 
 
 def should_wait_for_siblings(progress: Progress, catalogue: Catalogue, spec: ToolSpec) -> bool:
-    """Whether running steps hold what a step lacks, so that it should wait for them."""
+    """Whether running steps have reserved what a further step lacks, so that this step should wait for them."""
     budget, fits = progress.budget, _affordable_attempts(progress, catalogue, spec) != 0
     return (fits or budget.held_tokens > 0) and (budget.free > 0 or budget.reserved > 0)
 
@@ -177,7 +180,7 @@ def should_wait_for_siblings(progress: Progress, catalogue: Catalogue, spec: Too
 def step_limit_reached(
     progress: Progress, catalogue: Catalogue, spec: ToolSpec
 ) -> Literal["tool_calls", "tokens", "usd"]:
-    """The limit that was too low to reserve an attempt of a step."""
+    """The limit that was too low when no attempt of a step could be reserved."""
     if progress.budget.free <= 0:
         return "tool_calls"
     tokens, _ = _unreserved(progress, _last_answer_cost(progress, catalogue))
@@ -234,21 +237,22 @@ def _request_cost(price: Price | None, input: int, output: int) -> Cost:
 
 
 def _attempt_cost(price: Price | None, spec: ToolSpec) -> Cost:
-    """The most that one attempt of a kind may use."""
+    """The most tokens and money that one attempt of a kind may use."""
     if spec.tokens_overhead is not None:
         said = min(spec.tokens_overhead, spec.tokens)
         return _request_cost(price, spec.tokens - said, said)
+    # How many of the tokens are input is not known, so all have the higher of the two prices.
     return max(_request_cost(price, spec.tokens, 0), _request_cost(price, 0, spec.tokens))
 
 
 def _how_many(left: tuple[float, float], each: Cost) -> int:
     """How often `each` fits into the tokens and US dollars that are left; one of them may be infinite."""
     fits = min(left[0] / each.tokens if each.tokens else math.inf, left[1] / each.usd if each.usd else math.inf)
-    return max(0, int(min(fits, MILLION)))
+    return max(0, int(min(fits, MILLION)))  # infinity is no int
 
 
 def _last_answer_cost(progress: Progress, catalogue: Catalogue, new_bytes: int = 0) -> Cost:
-    """What the last answer of the planner may cost; nothing where it is no model."""
+    """What the last answer of the planner may cost; nothing if the planner is no model."""
     if not catalogue.converses:
         return Cost(0)
     return _request_cost(catalogue.price, _input_tokens(progress, catalogue, new_bytes), LAST_OUTPUT)
@@ -264,9 +268,9 @@ def _unreserved(progress: Progress, kept: Cost) -> tuple[float, float]:
 
 
 def _output_limits(progress: Progress, price: Price | None, input: int, kept: Cost) -> tuple[float, float]:
-    """Tokens that a reply may have by the limit of tokens, and by that of money."""
+    """Tokens that a reply may have by the limit of tokens, and by the limit of money."""
     tokens, usd = _unreserved(progress, kept)
-    if price is None and usd < math.inf:
+    if price is None and usd < math.inf:  # what has no price cannot keep a limit of money
         return tokens - input, 0.0
     asked = _request_cost(price, input, 0).usd
     each = _request_cost(price, input, 1).usd - asked
@@ -276,7 +280,7 @@ def _output_limits(progress: Progress, price: Price | None, input: int, kept: Co
 
 
 def _affordable_attempts(progress: Progress, catalogue: Catalogue, spec: ToolSpec) -> int | None:
-    """Attempts of a kind that the limits of tokens and money allow; None without such a limit."""
+    """How many attempts of a kind the limits of tokens and money allow; None without such a limit."""
     if not spec.tokens:
         return None
     each = _attempt_cost(catalogue.price, spec)
@@ -288,7 +292,7 @@ def _affordable_attempts(progress: Progress, catalogue: Catalogue, spec: ToolSpe
 
 
 def _accounted(faults: Iterable[Fault]) -> int:
-    """How many of the attempts with these faults used no model, or used a known amount."""
+    """How many of the attempts with these faults certainly used no model, or used a known amount."""
     return sum(fault.attempt > 0 and (fault.model_use is not None or not _may_be_billed(fault)) for fault in faults)
 
 

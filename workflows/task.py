@@ -23,23 +23,25 @@ class TaskStatus(StrEnum):
 
 
 class Remains(BaseModel, frozen=True):
-    """What the planner was not told before a task ended, for the task that continues the conversation."""
+    """What the planner of an ended task was not told any more; the task that continues the conversation tells it."""
 
     records: tuple[StepRecord, ...] = ()
-    """The steps of its last plan, if no answer followed."""
+    """The steps of the ended task's last plan, if the planner gave no answer after it."""
     faults: tuple[FaultRecord, ...] = ()
     """The faults of these steps."""
     is_tainted: bool = True
 
 
 class Task(BaseModel, frozen=True):
-    """The input of the workflow."""
+    """What a user asks for: the input of AgentWorkflow."""
 
     text: str = Field(min_length=1, max_length=16_000)
     plan: tuple[Step, ...] | None = None
+    """A hand-written plan, which is the first proposal; None to ask the planner for it."""
     plan_only: bool = False
     """Whether the task ends when `plan` is completed; then a planner is asked only for a replan, if one is allowed."""
     documents: str | None = None
+    """A folder of documents, below the worker's root."""
     strategy: Literal["plan", "react"] = "plan"
     limits: Limits = Limits()
     on_escalation: Literal["end", "undo"] = "end"
@@ -50,7 +52,7 @@ class Task(BaseModel, frozen=True):
     continues: str | None = None
     """The first run of the task whose conversation this one continues."""
     remains: Remains | None = None
-    """What the planner was not told about the end of the task whose conversation is continued."""
+    """The end of the continued task, as far as its planner was not told of it; None without such a task."""
 
     @property
     def named(self) -> frozenset[str]:
@@ -72,4 +74,4 @@ class Task(BaseModel, frozen=True):
 
 
 CONTINUES_MEMO = "continues"
-"""The memo with the first run of the task whose conversation a task continues."""
+"""The key of the memo with the first run of the task whose conversation this task continues."""

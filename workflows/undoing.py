@@ -26,16 +26,16 @@ from workflows.scheduling import read_catalogue
 from workflows.task import TaskStatus
 
 UNDO_BY_PLACE = "undo-by-place"
-"""Patch: effects are undone in the order in which the records say that the steps ended, no longer by their times."""
+"""Patch id: effects are undone in the order in which the records say that the steps ended, and no longer by times."""
 CALLS_PER_UNDO = 10
 """Tool calls that the undo of each step may take, beyond the limit of the task."""
 UNFINISHED = (StepStatus.FAILED, StepStatus.CANCELLED, StepStatus.RUNNING, StepStatus.WAITING)
-"""Steps that may have an effect although they are not completed."""
+"""States of steps that may have applied their effect although they are not completed."""
 
 
 class Undo(BaseModel):
     progress: Progress
-    """The task's state, as its query `progress` tells it; `origin` is its first run."""
+    """The task's state, as its query `progress` returns it; `origin` is set to the task's first run."""
 
 
 @workflow.defn(name="UndoWorkflow")
@@ -51,7 +51,7 @@ class UndoWorkflow:
 
     @workflow.query
     def progress(self) -> Progress:
-        """The state, without what is too large for an answer."""
+        """The state of the task, without values that are too large for an answer."""
         return self._progress.slim()
 
     @workflow.run
@@ -62,7 +62,7 @@ class UndoWorkflow:
             ApplicationError: an effect is not undone, or its outcome is unknown.
         """
         try:
-            catalogue = await read_catalogue({})
+            catalogue = await read_catalogue({})  # a rollback needs the kinds, and no planner
         except TaskEnded as early:
             raise ApplicationError(str(early), type=TaskStatus.ESCALATED, non_retryable=True) from None
         self._show()
@@ -78,7 +78,7 @@ class UndoWorkflow:
 
 
 async def roll_back(progress: Progress, catalogue: Catalogue, changed: Callable[[], None]) -> None:
-    """Undo the effects of a task whose steps have ended; `progress.undo` says what became of each."""
+    """Undo the effects of a task whose steps have ended; `progress.undo` says of each whether it is undone."""
     for record in progress.with_status(StepStatus.PENDING):
         record.status = StepStatus.SKIPPED
     effects = [record for record in progress.records if record.effect is not Effect.READ and not record.undoes]
@@ -119,7 +119,7 @@ def _ended(record: StepRecord) -> datetime:
 async def _settle_outcome(
     progress: Progress, catalogue: Catalogue, record: StepRecord, changed: Callable[[], None]
 ) -> None:
-    """Find out whether a step that did not complete was applied; where it was, it counts as completed from now on."""
+    """Find out whether a step that did not complete was applied; if it was, it counts as completed from now on."""
     fault = _last_fault(progress, record)
     if fault.applied is Applied.NONE:
         return
@@ -128,7 +128,7 @@ async def _settle_outcome(
         return
     before = StepStatus.FAILED if record.status is StepStatus.FAILED else StepStatus.CANCELLED
     finding = await reconcile(progress, catalogue, record, fault, changed)
-    record.status = before
+    record.status = before  # `reconcile` changes it while it waits
     match finding.verdict:
         case Verdict.APPLIED:
             record.status, record.result = StepStatus.COMPLETED, finding.result
@@ -142,7 +142,7 @@ async def _settle_outcome(
 
 
 def _last_fault(progress: Progress, record: StepRecord) -> Fault:
-    """The fault that a step ended with; the outcome of one that was cancelled during a call is unknown."""
+    """The fault with which a step ended; the outcome of a step that was cancelled during a call is unknown."""
     faults = [fault for fault in progress.faults if fault.step_id == record.step.id]
     if faults and (record.status in (StepStatus.FAILED, StepStatus.WAITING) or record.was_waiting):
         return faults[-1]
