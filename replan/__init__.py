@@ -1,14 +1,14 @@
 """The public face of Replan: what a tools file imports, `from replan import Refused, Transaction, tool`.
 
-A tool may raise one of four exceptions, if its call certainly had no effect. Which one says what Replan does next:
+A tool may raise one of these four exceptions, but only if its call certainly had no effect:
 
     ToolError
-    ├── Refused       the world rejects the call: Replan makes a new plan
-    ├── Busy          the world has no time now: Replan retries, after `retry_after` seconds if it is given
-    ├── Unreachable   the call did not get through: Replan retries with backoff
+    ├── Refused       the called system rejects the call: Replan makes a new plan
+    ├── Busy          the called system has no time now: Replan retries, after `retry_after` seconds if it is given
+    ├── Unreachable   the called system was not reached: Replan retries with backoff
     └── NeedsPerson   the deployment is broken: the task stops for an operator
 
-Any other exception goes through as it is. Replan knows those of HTTP, SQL, pydantic and the operating system.
+A tool lets any other exception through. Replan knows the exceptions of HTTP, SQL, pydantic and the operating system.
 """
 
 from activities.errors import Busy, NeedsPerson, Refused, ToolError, Unreachable

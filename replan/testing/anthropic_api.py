@@ -1,4 +1,7 @@
-"""Anthropic's Messages API, as strict as the real one: https://platform.claude.com/docs/en/api/messages."""
+"""Anthropic's Messages API with a scripted model, as strict as the real API.
+
+The rules are those of https://platform.claude.com/docs/en/api/messages.
+"""
 
 import hashlib
 import re
@@ -23,19 +26,19 @@ BLOCKS = {
 ID = r"[a-zA-Z0-9_-]+"
 NAME = r"[a-zA-Z0-9_-]{1,128}"
 COMMON_NAME = r"[a-zA-Z0-9_-]{1,64}"
-"""Names that every provider takes."""
+"""Tool names that every provider accepts."""
 MAX_MARKS = 4
 """How many blocks of a request may carry `cache_control`."""
 
 
 @dataclass
 class AnthropicApi(ModelApi):
-    """`POST /v1/messages`."""
+    """Answers `POST /v1/messages`."""
 
     path = "/v1/messages"
     fields: set[str] = field(default_factory=lambda: {*FIELDS})
     thoughts: dict[str, list[Json]] = field(default_factory=dict)
-    """The thinking blocks that came before each call, by the call's id."""
+    """For each call, by its id: the thinking blocks of the reply that made the call."""
 
     def is_authorized(self, headers: Mapping[str, str]) -> bool:
         return self.key in (headers.get("x-api-key"), headers.get("authorization", "").removeprefix("Bearer "))
@@ -49,7 +52,7 @@ class AnthropicApi(ModelApi):
         return ModelError(404, "not_found_error", f"model: {model}")
 
     def window_exceeded(self, tokens: int, window: int) -> ModelError:
-        # The real one has no code of its own for this, only these words.
+        # The real API has no error code for this, only these words.
         return ModelError(400, "invalid_request_error", f"prompt is too long: {tokens} tokens > {window} maximum")
 
     def schemas(self, body: Json) -> Mapping[str, Json]:
@@ -87,7 +90,7 @@ class AnthropicApi(ModelApi):
         blocks: list[Json] = [_thinking(reply.thinking)] if reply.thinking else []
         blocks += [{"type": "text", "text": reply.text}] if reply.text else []
         calls = [_tool_use(call, self.call_id("toolu", index)) for index, call in enumerate(reply.calls)]
-        if all(re.fullmatch(COMMON_NAME, call["name"]) for call in calls):  # else the turn cannot come back as it is
+        if all(re.fullmatch(COMMON_NAME, call["name"]) for call in calls):  # else the turn is not sent back unchanged
             self.thoughts |= {call["id"]: [block for block in blocks if block["type"] == "thinking"] for call in calls}
         blocks += calls
         return {
@@ -99,6 +102,7 @@ class AnthropicApi(ModelApi):
             "stop_reason": reply.stop or ("refusal" if reply.refusal else "tool_use" if reply.calls else "end_turn"),
             "stop_sequence": None,
             "usage": {
+                # The real API counts the tokens of its cache, here 20 + 3, apart from `input_tokens`.
                 "input_tokens": told - 23,
                 "cache_creation_input_tokens": 20,
                 "cache_read_input_tokens": 3,
@@ -110,7 +114,7 @@ class AnthropicApi(ModelApi):
         }
 
     def _forgotten(self, messages: list[Json]) -> Iterator[str]:
-        """Thinking blocks that were not sent back unchanged with their calls; a summary may leave out older ones."""
+        """Mistakes: thinking blocks that are not sent back unchanged with their calls; a summary may leave them out."""
         is_summarised = any(SUMMARISED in block.get("text", "") for one in messages[:1] for block in _blocks_of(one))
         for index, message in enumerate(messages):
             blocks = _blocks_of(message)
@@ -151,7 +155,7 @@ def _tool_use(call: ModelCall, id: str) -> Json:
 
 
 def _choice_mistakes(body: Json) -> Iterator[str]:
-    """The mistakes in what the model may call."""
+    """The mistakes in `tool_choice`, and in `tools` if it is empty."""
     choice = body.get("tool_choice")
     if choice is not None and not body.get("tools"):
         yield "tool_choice: may only be specified while providing tools"
@@ -162,12 +166,12 @@ def _choice_mistakes(body: Json) -> Iterator[str]:
 
 
 def _signature(thought: str) -> str:
-    """What the provider signs its model's thoughts with."""
+    """A stand-in for the provider's signature of a thinking block."""
     return hashlib.sha256(thought.encode()).hexdigest()
 
 
 def _turn_mistakes(messages: list[Json]) -> Iterator[str]:
-    """The mistakes in the turns and in their order."""
+    """The mistakes in the turns of a conversation, and in their order."""
     if not messages or messages[0].get("role") != "user" or messages[-1].get("role") != "user":
         yield "messages: the first and the last must use the user role"
     open_calls: list[str] = []
@@ -205,7 +209,7 @@ def _pairing_mistakes(where: str, role: str, blocks: list[Json], open_calls: lis
     if [id for id in results if id not in open_calls]:
         yield f"{where}: unexpected `tool_use_id` found in `tool_result` blocks: {results}"
     if not missing and results != open_calls:
-        yield f"{where}: `tool_result` blocks {results} are not in the order of {open_calls}"  # a rule of ours
+        yield f"{where}: `tool_result` blocks {results} are not in the order of {open_calls}"  # Replan's own rule
     if any(block["type"] != "tool_result" for block in blocks[: len(results)]):
         yield f"{where}: `tool_result` blocks must come first"
     allowed = {"thinking", "text", "tool_use"} if role == "assistant" else {"text", "tool_result"}
@@ -232,7 +236,8 @@ def _block_mistakes(where: str, block: Json) -> Iterator[str]:
 
 
 def _cache_mistakes(body: Json) -> Iterator[str]:
-    """Missing cache marks: the next request begins with the same tools, system and turns (a rule of ours)."""
+    """Wrong or missing cache marks; that each part must end with a mark is Replan's own rule."""
+    # The next request begins with the same tools, system and turns, so the cache can serve all of them.
     blocks = [block for message in body.get("messages", ()) for block in _blocks_of(message)]
     system = body.get("system")
     system = system if isinstance(system, list) else []

@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 
 SILENCE = None
-"""In the place of an answer: the server reads the request and sends nothing."""
+"""Given as an answer: the server reads the request and sends nothing."""
 
 
 def reply(status: int, body: bytes = b"", **headers: str) -> bytes:
@@ -19,7 +19,7 @@ def reply(status: int, body: bytes = b"", **headers: str) -> bytes:
 
 @asynccontextmanager
 async def serving(*answers: bytes | None) -> AsyncIterator[str]:
-    """Answer the n-th request with the n-th answer, every later one with the last; yields the server's URL."""
+    """Serve: the n-th request gets the n-th answer, later requests get the last answer. Yields the server's URL."""
     remaining = list(answers)
 
     async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -39,17 +39,16 @@ async def serving(*answers: bytes | None) -> AsyncIterator[str]:
 
 @dataclass
 class Visits:
-    """What a streaming server received and sent."""
+    """What the server of `streaming` has received and sent so far."""
 
     url: str
     requests: list[bytes] = field(default_factory=list)
-    """The heads of the requests."""
+    """The head (request line and headers) of each request."""
     sent: int = 0
     """Bytes that clients accepted."""
 
     @property
     def port(self) -> int:
-        """The port of `url`."""
         return int(self.url.rpartition(":")[2])
 
 
@@ -57,7 +56,7 @@ class Visits:
 async def streaming(
     answer: Callable[[bytes], AsyncIterator[bytes]], tls: ssl.SSLContext | None = None
 ) -> AsyncIterator[Visits]:
-    """Answer each request with the parts that `answer` makes of its head, until the client goes away."""
+    """Serve: send what `answer` yields for the head of each request, until the client goes away."""
     visits = Visits("")
 
     async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -76,7 +75,7 @@ async def streaming(
 
 
 async def endlessly(head: bytes, part: bytes, pause: float = 0.0) -> AsyncIterator[bytes]:
-    """`head`, then `part` again and again."""
+    """Yield `head`, then `part` without end, with `pause` seconds after each part."""
     yield head
     while True:
         yield part

@@ -1,4 +1,4 @@
-"""A model API on loopback: it plays a script, and answers a request that breaks its provider's rules with 400."""
+"""A model API on loopback: it follows a script, and answers 400 if a request breaks the provider's rules."""
 
 import asyncio
 import json
@@ -22,14 +22,14 @@ CHARACTERS_PER_TOKEN = 4
 
 @dataclass
 class ModelApi(ABC):
-    """Answers the n-th request with the n-th response of the script, and every later one with the last."""
+    """Answers the n-th request with the n-th response of the script, and later requests with the last response."""
 
     script: list[ScriptedResponse]
     key: str = KEY
     model: str = MODEL
     url: str = ""
     window: int | None = None
-    """The model's context window in tokens; the usage then counts each request, else it is always the same."""
+    """The model's context window in tokens; without it (None) the reported usage is always the same."""
     repeats_ids: bool = False
     """Whether call ids repeat from reply to reply, as with some compatible servers."""
     is_lax: bool = False
@@ -41,11 +41,11 @@ class ModelApi(ABC):
     violations: list[str] = field(default_factory=list)
     """Every rule that a request broke, and every mistake of the script."""
     aborted: int = 0
-    """How many clients went away before their answer."""
+    """How many clients closed the connection before they got their answer."""
     too_long: int = 0
     """How many requests were larger than the window."""
     offered: set[str] = field(default_factory=set)
-    """Names of all tools that were ever offered."""
+    """The names of all tools that the requests so far have offered."""
     fields: set[str] = field(default_factory=set)
     """The top-level fields that a request may have."""
 
@@ -53,11 +53,11 @@ class ModelApi(ABC):
 
     @abstractmethod
     def is_authorized(self, headers: Mapping[str, str]) -> bool:
-        """Whether the request carries the key."""
+        """Whether the request carries the API key."""
 
     @abstractmethod
     def broken_rules(self, body: Json, headers: Mapping[str, str]) -> Iterator[str]:
-        """The rules of the provider that a request breaks."""
+        """The rules of the provider that a request breaks, a sentence each."""
 
     @abstractmethod
     def schemas(self, body: Json) -> Mapping[str, Json]:
@@ -89,11 +89,11 @@ class ModelApi(ABC):
 
     @property
     def requests(self) -> list[ReceivedRequest]:
-        """All requests so far, which must be valid."""
+        """All requests so far, in one form for all providers; each of them must be valid."""
         return [self.read(body) for body in self.bodies]
 
     def answer(self, path: str, headers: Mapping[str, str], body: Json) -> Response:
-        """The script's response, or the error of a provider whose rules the request breaks."""
+        """The script's response, or the provider's error if the request breaks its rules."""
         if not self.is_authorized(headers):
             return self.wrong_key()
         found = [f"POST {path}"] if path != self.path else []
@@ -110,7 +110,7 @@ class ModelApi(ABC):
         return self._next(self.read(body))
 
     def tokens(self, body: Json) -> int:
-        """About how many tokens a request has."""
+        """An estimate of the tokens of a request."""
         counted = {name: body[name] for name in ("system", "messages", "tools") if name in body}
         return len(json.dumps(counted, ensure_ascii=False)) // CHARACTERS_PER_TOKEN
 
@@ -122,7 +122,7 @@ class ModelApi(ABC):
         return self.tokens(self.bodies[-1]), max(1, len(written) // CHARACTERS_PER_TOKEN)
 
     def call_id(self, prefix: str, index: int) -> str:
-        """The id of a call of the reply to the newest request."""
+        """The id of the call at `index` in the reply to the newest request."""
         return f"{prefix}_{index}" if self.repeats_ids else f"{prefix}_{len(self.bodies)}_{index}"
 
     def _next(self, request: ReceivedRequest) -> Response:
@@ -137,16 +137,16 @@ class ModelApi(ABC):
         return response
 
     def _unknown_calls(self, request: ReceivedRequest) -> Iterator[str]:
-        """Calls of tools that are not offered any more. Names that the model made up were never offered."""
+        """Mistakes: calls of tools that are not offered any more. A name that the model made up was never offered."""
         if request.calls and not request.tools:
             yield "tools: Requests which include `tool_use` or `tool_result` blocks must define tools"
         self.offered |= {*request.tools}
-        # A rule of ours: a model that sees a call which it cannot make any more tends to make it again.
+        # Replan's own rule: a model that sees a call which it cannot make any more tends to make it again.
         for name in sorted(({call.name for call in request.calls} & self.offered) - {*request.tools}):
             yield f"tools: {name} was called before and is not offered any more"
 
     def schema_mistakes(self, body: Json) -> Iterator[str]:
-        """The mistakes in the schemas of the offered tools."""
+        """The mistakes in the JSON schemas of the offered tools, a sentence each."""
         for name, schema in self.schemas(body).items():
             if schema.get("type") != "object" or {"anyOf", "oneOf", "allOf", "enum", "not"} & schema.keys():
                 yield f"tool {name}: its schema is no plain object"
@@ -210,7 +210,7 @@ async def _exchange(api: ModelApi, reader: asyncio.StreamReader, writer: asyncio
     while isinstance(response, Delayed):
         with suppress(TimeoutError):
             async with asyncio.timeout(response.seconds):
-                await reader.read()
+                await reader.read()  # returns only when the client closes the connection
                 api.aborted += 1
                 return
         response = response.then
@@ -229,5 +229,5 @@ def _bytes(api: ModelApi, response: ModelReply | ModelError | RawBytes) -> bytes
 
 
 def json_answer(status: int, body: bytes, **headers: str) -> bytes:
-    """A complete HTTP answer of type JSON, whatever `body` is."""
+    """A complete HTTP answer with the content type of JSON, even if `body` is something else."""
     return reply(status, body, **{"content-type": "application/json", **headers})

@@ -1,4 +1,7 @@
-"""OpenAI's Chat Completions, as strict as the real one: https://platform.openai.com/docs/api-reference/chat."""
+"""OpenAI's Chat Completions with a scripted model, as strict as the real API.
+
+The rules are those of https://platform.openai.com/docs/api-reference/chat.
+"""
 
 import json
 import re
@@ -22,7 +25,7 @@ NAME = r"[a-zA-Z0-9_-]{1,64}"
 
 @dataclass
 class OpenAIApi(ModelApi):
-    """`POST /v1/chat/completions`."""
+    """Answers `POST /v1/chat/completions`."""
 
     path = "/v1/chat/completions"
     fields: set[str] = field(default_factory=lambda: {*FIELDS})
@@ -109,6 +112,7 @@ def _tool_call(call: ModelCall, id: str) -> Json:
 
 
 def _turns(messages: list[Json]) -> Iterator[Turn]:
+    # Each result is a message of its own here, but a part of the next user turn in Replan.
     results: list[ToolResult] = []
     for message in messages:
         if message["role"] == "tool":

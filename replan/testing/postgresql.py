@@ -24,13 +24,13 @@ DEBIAN = Path("/usr/lib/postgresql")
 MISSING = "PostgreSQL is not installed: `apt-get install postgresql`, or put its `initdb` on PATH, then again."
 START_SECONDS = 60
 USER, PASSWORD = "replan", "sk-secret"
-"""For tests. The password must never appear anywhere."""
+"""For tests; the password must never appear in an output or a log."""
 FAST = ("-c", "fsync=off", "-c", "synchronous_commit=off", "-c", "full_page_writes=off", "-c", "autovacuum=off")
-"""Options for speed: no data is lost if a process dies, but data may be lost if the machine crashes."""
+"""Options for speed: data survives the death of a process, but may be lost if the machine crashes."""
 
 
 class PostgresFailed(RuntimeError):
-    """It did not start; the message has the last line of its log."""
+    """PostgreSQL could not be set up or started; the message says why."""
 
 
 def find_postgresql() -> Path | None:
@@ -43,7 +43,7 @@ def find_postgresql() -> Path | None:
 
 
 class Cluster:
-    """One PostgreSQL server with its databases."""
+    """One PostgreSQL server with its files and databases."""
 
     def __init__(
         self, binaries: Path, home: Path, port: int, *, user: str, password: str, options: Sequence[str], log: Path
@@ -61,13 +61,13 @@ class Cluster:
 
     @property
     def pid(self) -> int:
-        """The server's main process. Raises PostgresFailed before `start`."""
+        """The id of the server's main process. Raises PostgresFailed before `start`."""
         if self._process is None:
             raise PostgresFailed("PostgreSQL was not started.")
         return self._process.pid
 
     def make(self) -> None:
-        """Create its files, with a user who logs in over TCP with the password. Raises PostgresFailed."""
+        """Create the cluster's files, with a user who logs in with the password. Raises PostgresFailed."""
         (self._home / "password").write_text(self._password)
         _give_away(self._home)
         options = ["-D", f"{self._home}/data", "-U", self._user, "-A", "scram-sha-256"]
@@ -78,7 +78,7 @@ class Cluster:
             raise PostgresFailed(f"initdb failed: {done.stderr}")
 
     async def start(self) -> None:
-        """Start it, and wait until it answers. Raises PostgresFailed."""
+        """Start the server, and wait until it answers. Raises PostgresFailed."""
         listen = ["-h", "127.0.0.1", "-p", str(self.port), "-k", "", "-D", f"{self._home}/data"]
         self._process = spawn([*_unprivileged(), str(self._binaries / "postgres"), *listen, *self._options], self._log)
         for _ in range(START_SECONDS * 20):
@@ -88,7 +88,7 @@ class Cluster:
             raise PostgresFailed(f"PostgreSQL ended while it started ({last_line(self._log)}): look into {self._log}.")
 
     async def stop(self, how: signal.Signals = signal.SIGINT) -> None:
-        """End it: SIGINT shuts down without waiting for clients, SIGQUIT and SIGKILL crash it."""
+        """Stop the server: SIGINT shuts it down without waiting for clients, SIGQUIT and SIGKILL crash it."""
         if self._admin:
             self._admin.close()
         if self._process and self._process.poll() is None:
@@ -101,7 +101,7 @@ class Cluster:
         return self._uri(database, "postgresql+psycopg")
 
     def create(self, template: str = "template1") -> str:
-        """Create a database; its name."""
+        """Create a database, and return its name."""
         name = f"test_{uuid.uuid4().hex[:12]}"
         self.run(f"CREATE DATABASE {name} TEMPLATE {template}")
         return name
@@ -115,7 +115,7 @@ class Cluster:
         return self.run("SELECT pg_snapshot_xmax(pg_current_snapshot())")
 
     def run(self, statement: str) -> Any:
-        """Run one statement outside of a transaction; its first value."""
+        """Run one statement outside of a transaction; return the first value of its result, None without a row."""
         if self._admin is None or self._admin.closed:
             self._admin = psycopg.connect(self._uri("postgres", "postgresql"), autocommit=True)
         found = self._admin.execute(statement.encode())
@@ -135,7 +135,7 @@ class Cluster:
 async def running(
     binaries: Path, port: int, *, user: str, password: str, options: Sequence[str], log: Path
 ) -> AsyncIterator[Cluster]:
-    """A new cluster with this user and password, removed afterwards. Raises PostgresFailed."""
+    """Run a new cluster with this user and password, and remove it afterwards. Raises PostgresFailed."""
     with tempfile.TemporaryDirectory(prefix="replan-postgresql-") as folder:
         cluster = Cluster(binaries, Path(folder), port, user=user, password=password, options=options, log=log)
         cluster.make()

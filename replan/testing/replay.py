@@ -1,6 +1,6 @@
-"""Replay saved histories: does the workflow code of this checkout still decide what it decided when they were made?
+"""Replay saved histories: does this version of the workflow code decide what these histories say?
 
-Neither server nor store is needed: a sentence takes the place of each payload that lies in the store.
+Neither server nor store is needed: a sentence takes the place of each payload that is in the store.
 """
 
 import dataclasses
@@ -42,7 +42,7 @@ async def replay(*files: Path, workflow: type = AgentWorkflow) -> Mapping[Path, 
 
 
 def replayer(workflow: type = AgentWorkflow) -> Replayer:
-    """A replayer of tasks, in the SDK's sandbox."""
+    """A Replayer with the worker's interceptor, data converter and sandbox, but without a store."""
     return Replayer(
         workflows=[workflow],
         data_converter=dataclasses.replace(DATA_CONVERTER, external_storage=ExternalStorage(drivers=[_NoStore()])),

@@ -1,4 +1,4 @@
-"""A scripted model: what it answers to each request, whichever provider it plays, and how it fails instead."""
+"""The script of a model: its reply to each request, or its error; the same for every provider."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
@@ -17,7 +17,7 @@ class ReceivedRequest:
     tools: tuple[str, ...]
     """The names of the tools that are offered."""
     may_call: bool
-    """Whether the model may call one of them in this turn."""
+    """Whether the model may call one of these tools in this turn."""
     turns: tuple[Turn, ...]
     """The first and the last turn are user turns."""
     body: dict[str, Any]
@@ -25,22 +25,22 @@ class ReceivedRequest:
 
     @property
     def turn(self) -> int:
-        """How many turns of the model are in the request."""
+        """How many turns of the model are in the request; 0 in the first request."""
         return sum(isinstance(turn, AssistantTurn) for turn in self.turns)
 
     @property
     def calls(self) -> tuple[ToolCall, ...]:
-        """All calls that the model made before."""
+        """All calls of tools that the model made in earlier turns."""
         return tuple(call for turn in self.turns if isinstance(turn, AssistantTurn) for call in turn.calls)
 
     @property
     def results(self) -> tuple[ToolResult, ...]:
-        """The results of the calls of its last turn; OpenAI's protocol does not mark errors."""
+        """The results that the last turn brings for the model's last calls; OpenAI's protocol does not mark errors."""
         return _user_turn(self.turns[-1]).results
 
     @property
     def last_text(self) -> str:
-        """The text of the last turn, without results."""
+        """The text of the last turn, without the results of calls."""
         return _user_turn(self.turns[-1]).text
 
     @property
@@ -57,17 +57,15 @@ def _user_turn(turn: Turn) -> UserTurn:
 
 
 def repeated(requests: Iterable[ReceivedRequest]) -> Counter[tuple[int, tuple[str, ...]]]:
-    """How often each turn was requested: by its number, and the calls whose results it brings."""
+    """How often each turn was requested, by its number and the ids of the calls whose results it brings."""
     return Counter((request.turn, tuple(result.call_id for result in request.results)) for request in requests)
 
 
 @dataclass(frozen=True)
 class ModelCall:
-    """A call of a tool."""
-
     name: str
     args: Mapping[str, Any] | str
-    """The arguments as an object; or as text, only in OpenAI's protocol, so that it can be broken JSON."""
+    """The arguments as an object; or as text, only for OpenAI's protocol, to send broken JSON."""
 
 
 @dataclass(frozen=True)
@@ -86,7 +84,7 @@ class ModelReply:
 
 @dataclass(frozen=True)
 class ModelError:
-    """An error, in the provider's own shape."""
+    """An error with this HTTP status, which is sent in the provider's own shape."""
 
     status: int
     type: str
@@ -104,7 +102,7 @@ class RawBytes:
 
 @dataclass(frozen=True)
 class Delayed:
-    """An answer that comes after so many seconds, unless the client goes away before."""
+    """A response (`then`) that is sent after `seconds`, unless the client closes the connection before."""
 
     seconds: float
     then: "Response" = RawBytes(b"")
@@ -112,37 +110,37 @@ class Delayed:
 
 Response = ModelReply | ModelError | RawBytes | Delayed
 ScriptedResponse = Response | Callable[[ReceivedRequest], Response]
-"""A response, or a function that makes it from the request."""
+"""A response, or a function that makes the response from the request."""
 
 DROPPED = RawBytes(b"")
 """The connection is closed without an answer."""
 
 
 def calls(*made: ModelCall, text: str = "") -> ModelReply:
-    """Call tools, all in one turn."""
+    """A reply that calls tools, all in one turn."""
     return ModelReply(made, text=text)
 
 
 def step(id: str, kind: str, *needs: str, **args: Any) -> dict[str, Any]:
-    """A step as a model writes it."""
+    """A step in the form in which a model proposes it."""
     return {"id": id, "kind": kind, "args": args, **({"needs": list(needs)} if needs else {})}
 
 
 def proposes(*steps: Mapping[str, Any]) -> ModelReply:
-    """Propose a plan."""
+    """A reply that proposes a plan of these steps."""
     return ModelReply((ModelCall(PROPOSE, {"steps": list(steps)}),))
 
 
 def finishes(result: str = "done") -> ModelReply:
-    """Answer the task."""
+    """A reply that ends the task with this result."""
     return ModelReply((ModelCall(FINISH, {"result": result}),))
 
 
 def asks(question: str) -> ModelReply:
-    """Ask the user a question."""
+    """A reply that asks the user a question."""
     return ModelReply((ModelCall(ASK, {"question": question}),))
 
 
 def gives_up(reason: str) -> ModelReply:
-    """End the task without an answer."""
+    """A reply that ends the task as failed, without an answer."""
     return ModelReply((ModelCall(GIVE_UP, {"reason": reason}),))
