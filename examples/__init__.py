@@ -1,1 +1,1 @@
-"""Tools to copy: `python worker.py --check --tools examples/guestbook.py`."""
+"""Examples of tools, to be copied. Check one with `python worker.py --check --tools examples/guestbook.py`."""

@@ -1,11 +1,11 @@
-"""A guestbook in the worker's store: each entry commits with its call, or not at all."""
+"""A guestbook in the worker's store: an entry and the record of its call commit in one transaction, or not at all."""
 
 from pydantic import BaseModel, Field
 from sqlalchemy import Column, Integer, String, Table, delete, insert, select
 
 from replan import Refused, Transaction, metadata, tool
 
-GUESTS = Table(  # the worker makes it when it opens the store
+GUESTS = Table(  # the worker creates this table when it opens the store
     "guests",
     metadata,
     Column("id", Integer, primary_key=True),

@@ -1,6 +1,7 @@
-"""Loyalty points in a database of their own: points and ledger commit there together, apart from the worker's store.
+"""Loyalty points in a database of their own, not in the worker's store.
 
-LOYALTY_DB is its URL, as SQLAlchemy writes it. `python examples/loyalty.py` makes its table, once.
+In this database, the points and the ledger entry (the record of the call) commit in one transaction. LOYALTY_DB is its
+SQLAlchemy URL. Run `python examples/loyalty.py` once to create the table.
 """
 
 import asyncio

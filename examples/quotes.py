@@ -1,4 +1,4 @@
-"""Share prices over HTTP: a read, so nothing to protect. QUOTES_URL names the service, e.g. https://quotes.example."""
+"""Share prices over HTTP: a read, so it may be repeated. QUOTES_URL is the service, e.g. https://quotes.example."""
 
 import os
 from decimal import Decimal
@@ -20,14 +20,14 @@ class Quote(BaseModel):
 
     symbol: str
     price: Decimal = Field(gt=0)
-    """Above 0: a service that answers 200 with a price of 0 is not believed."""
+    """In `currency`. A service that answers 200 with a price of 0 is wrong: the result is rejected."""
     currency: str
 
 
 @tool.read(ensure="result.symbol == args.symbol", timeout=10)
 async def get_quote(args: QuoteOf, http: httpx2.AsyncClient) -> Quote:
     """Look up the latest price of one share."""
-    base = os.environ.get("QUOTES_URL")  # here and not above: a file that is loaded must not depend on the machine
+    base = os.environ.get("QUOTES_URL")  # read here: loading a tools file must not depend on the environment
     if base is None:
         raise NeedsPerson("QUOTES_URL is not set: start the worker with the address of the service.")
     reply = await http.get(f"{base}/quotes/{args.symbol}")

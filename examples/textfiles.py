@@ -1,6 +1,6 @@
-"""Texts on a shared drive, else in an outbox here: plain functions, which run in a thread.
+"""Saves texts on a shared drive, or in a local outbox if that fails; the tools are plain functions, run in threads.
 
-TEXTS_DRIVE and TEXTS_OUTBOX name the two folders.
+The environment variables TEXTS_DRIVE and TEXTS_OUTBOX name the two folders.
 """
 
 import os
@@ -50,5 +50,5 @@ def _folder(variable: str) -> Path:
 def _write(folder: Path, args: Text) -> Saved:
     part = folder / f".{args.name}.part"
     size = part.write_bytes(args.text.encode())
-    part.replace(folder / args.name)  # at once: nobody reads half a text
+    part.replace(folder / args.name)  # atomic: nobody reads half a text
     return Saved(folder=str(folder), bytes=size)

@@ -1,8 +1,8 @@
-"""Finds what can be called instead of a rejected call, by three rules that fit any tool.
+"""Finds what can be called instead of a rejected call, by three rules that work for every tool.
 
 1. An observation lists other values for an argument: `{"free": ["14:30", "15:00"]}` for `at: "14:00"`.
 2. A search that the step refers to found more than one item: the next item may do.
-3. A number that broke a limit keeps it now, e.g. `price` is 24.00 and `at_most` is 24.50: the call may be repeated.
+3. A number that broke a limit keeps it now, e.g. `price` is 24.00 and `at_most` is 24.50: the same call may be made.
 """
 
 import re
@@ -18,31 +18,31 @@ from pydantic import JsonValue
 from workflows.plan import Unresolved, resolve
 
 OFFERING = ("", "free", "available", "open", "wider", "alternatives", "options", "choices", "suggestions")
-"""Names of lists whose items may replace an argument; `""` is for an observation that is itself a list."""
+"""Names of lists whose items may replace an argument; `""` is the name of an observation that is itself a list."""
 NOT_OFFERED = ("taken", "busy", "booked", "unavailable", "blocked", "closed", "skipped")
-UPPER, LOWER = ("at_most", "max"), ("at_least", "min")  # how the names of arguments begin that set a limit
+UPPER, LOWER = ("at_most", "max"), ("at_least", "min")  # an argument whose name begins so is a limit
 MAX_NUMBER = 10**30
 MAX_ITEMS = 100
 
 
 class Alternative(NamedTuple):
-    """One value for one argument."""
+    """A value that may replace one argument of a rejected call."""
 
     argument: str
     value: JsonValue
-    words: str  # what it is, for people: `nearest free alternative 14:30`
-    reference: dict[str, JsonValue] | None = None  # stands in the plan for a value of an earlier result
+    words: str  # why it is chosen, for people: `nearest free alternative 14:30`
+    reference: dict[str, JsonValue] | None = None  # what the plan has in place of `value`
 
 
 def find_alternatives(args: Mapping[str, JsonValue], observed: JsonValue) -> Iterator[Alternative]:
-    """Yield what `observed` offers for one of `args`, the best first.
+    """Yield the values that lists in `observed` offer for one of `args`, the best first.
 
-    A list offers values for the argument whose value has the same shape as its items; the nearest value comes first,
-    at the same distance the later one. Texts and numbers are too common for the shape to decide: a list of them counts
-    only if its name is the argument's or is in `OFFERING`.
+    A list offers its items for the argument whose value has the same shape as the items (see `shape_of`). The value
+    nearest to the argument comes first; of two equally near values, the later one. Texts and numbers are too common for
+    that: a list of them counts only if it has the name of the argument, or a name in `OFFERING`.
     """
     lists = [(name, items) for name, items in _lists(observed) if name.lower() not in NOT_OFFERED]
-    # A list with the name of an argument comes first, then those with the name of an offer.
+    # First the lists with the name of an argument, then the lists with a name in OFFERING.
     for name, items in sorted(lists, key=lambda one: (not _namesake(one[0], args), one[0].lower() not in OFFERING)):
         argument = _replaceable_argument(name, items, args)
         if argument is None:
@@ -57,7 +57,7 @@ def find_alternatives(args: Mapping[str, JsonValue], observed: JsonValue) -> Ite
 
 
 def find_later_items(args: Mapping[str, JsonValue], results: Mapping[str, JsonValue]) -> Iterator[Alternative]:
-    """Yield the list items after the referenced item: for a reference to `hits.0.text`, `hits.1.text` and so on."""
+    """Yield the list items after a referenced item: for an argument `hits.0.text`, `hits.1.text` and so on."""
     for name, value in args.items():
         if not (isinstance(value, dict) and set(value) == {"$from", "path"}):
             continue
@@ -65,7 +65,7 @@ def find_later_items(args: Mapping[str, JsonValue], results: Mapping[str, JsonVa
         source = str(value["$from"])
         if not index or source not in results:
             continue
-        with suppress(Unresolved):  # the list has no such item
+        with suppress(Unresolved):  # the end of the list
             for number in range(int(index[2]) + 1, MAX_ITEMS):
                 reference: dict[str, JsonValue] = {"$from": source, "path": f"{index[1]}{number}{index[3]}"}
                 item = resolve(reference, results)
@@ -73,7 +73,7 @@ def find_later_items(args: Mapping[str, JsonValue], results: Mapping[str, JsonVa
 
 
 def limit_kept_now(args: Mapping[str, JsonValue], at_rejection: JsonValue, now: JsonValue) -> str | None:
-    """Say which number broke a limit of `args` at the rejection and keeps it now; None if none does."""
+    """Say which number broke a limit in `args` at the rejection and keeps it now; None if there is no such number."""
     if not (isinstance(at_rejection, dict) and isinstance(now, dict)):
         return None
     for name, limit in args.items():
@@ -87,10 +87,11 @@ def limit_kept_now(args: Mapping[str, JsonValue], at_rejection: JsonValue, now: 
 def fields_changed_meanwhile(
     args: Mapping[str, JsonValue], alternative: Alternative, now: JsonValue, before: Iterable[JsonValue]
 ) -> list[str]:
-    """Name the fields that the call would write and that have changed since they were read.
+    """Name the fields that the call would write and that somebody has changed since they were read.
 
-    `now` contains the object that the alternative is from; its old fields are from the last result in `before` with it.
-    Empty if the object was never read, or the call writes no fields by name.
+    `now` is the observed state; it contains the object that has the alternative. The old fields are those of the same
+    object in the last result in `before` that contains it. The list is empty if the object was never read, or if the
+    call has no argument with named fields.
     """
     wanted = {field: value for part in args.values() if isinstance(part, dict) for field, value in part.items()}
     objects = _objects_with(now, alternative.argument)
@@ -106,7 +107,7 @@ def fields_changed_meanwhile(
 
 
 def _replaceable_argument(name: str, items: Sequence[JsonValue], args: Mapping[str, JsonValue]) -> str | None:
-    """The argument that an item of the list could replace."""
+    """The argument that an item of the list could replace; None if there is none."""
     shape = shape_of(items[0])
     if shape is None or any(shape_of(item) != shape for item in items):
         return None
@@ -119,12 +120,12 @@ def _replaceable_argument(name: str, items: Sequence[JsonValue], args: Mapping[s
 
 
 def _namesake(name: str, args: Mapping[str, JsonValue]) -> str | None:
-    """The argument with this name, or with its singular."""
+    """The argument with this name, or with its singular (`slot` for `slots`); None if there is none."""
     return next((argument for argument in args if argument.lower() in (name.lower(), name.lower().rstrip("s"))), None)
 
 
 def _lists(value: JsonValue) -> Iterator[tuple[str, list[JsonValue]]]:
-    """All lists with their names, the outer before the inner; a list of objects becomes one list per field."""
+    """Yield all lists with their names, outer lists first; a list of objects is split into one list for each field."""
     waiting = deque[tuple[str, JsonValue]]([("", value)])
     while waiting:
         name, one = waiting.popleft()
@@ -160,7 +161,7 @@ _SHAPES = {
 
 
 def shape_of(value: JsonValue) -> str | None:
-    """`time`, `date`, `moment`, `number` or `text`; None for everything else."""
+    """The shape of a value: `time`, `date`, `moment` (date and time), `number` or `text`; None for other values."""
     if isinstance(value, int | float) and not isinstance(value, bool):
         return "number" if abs(value) < MAX_NUMBER else None
     if not isinstance(value, str):
@@ -172,7 +173,7 @@ def shape_of(value: JsonValue) -> str | None:
 
 
 def _position(value: JsonValue, shape: str | None) -> Decimal | None:
-    """A time, date, moment or number as a number, to compute distances; None if it cannot be converted."""
+    """Convert a time, date, moment or number to a number, to compute distances; None if that is not possible."""
     try:
         match shape:
             case "time":

@@ -1,7 +1,7 @@
-"""The forms, by subject; the first form that a clause matches is meant.
+"""The forms of the offline planner, by subject; a clause of a task is read by the first form that it matches.
 
 For example `calculate 18% of 2450` matches the pattern of `calculate`, whose function reads the rest as the argument
-`expression`. The function returns None for a clause with an ambiguous part; nothing is guessed.
+`expression`. The function returns None if a part of the clause is ambiguous; then the next form is tried.
 """
 
 import re
@@ -61,7 +61,7 @@ QUOTED = r"\"[^\"]+\"|\u201c[^\u201d]+\u201d|'[^']+'"
 _WORD = r"[^\s\"'\u201c\u201d,;]+"
 NAME = rf"(?:{QUOTED}|{_WORD})"  # one word, or several in quotation marks
 FILE = rf"(?:{QUOTED}|(?=\S*[^\s.,;][.\-_/][^\s.,;]){_WORD})"
-"""A name that is no ordinary word: it has `.`, `-`, `_` or `/` inside, or stands in quotation marks."""
+"""A file name that cannot be an ordinary word: it has `.`, `-`, `_` or `/` inside, or is in quotation marks."""
 
 
 def pronoun(said: str, referent: Referent) -> Pronoun | None:
@@ -82,7 +82,7 @@ def _form(kinds: str, spelling: str, example: str, pattern: str, read: Read) -> 
 
 
 def _with_name(kind: str, id: str, argument: str, title: str, read: Callable[[str], str]) -> Read:
-    """Make the function for a call with at most one argument, as in `list the orders of A-17`."""
+    """Make the `read` function for a call with at most one argument, as in `list the orders of A-17`."""
 
     def calls(found: re.Match[str], _today: date) -> Calls:
         value = read(found[argument]) if found[argument] else ""
@@ -92,7 +92,7 @@ def _with_name(kind: str, id: str, argument: str, title: str, read: Callable[[st
 
 
 def _with_number(kind: str, verb: str, argument: str, referent: Referent) -> Read:
-    """Make the function for a call about a number or a pronoun, as in `cancel booking 12`."""
+    """Make the `read` function for a call about a number or a pronoun, as in `cancel booking 12` or `cancel it`."""
 
     def calls(found: re.Match[str], _today: date) -> Calls:
         number = number_or_pronoun(found[argument], referent)
@@ -108,7 +108,7 @@ _BOOKING = r"(?:(?:the|my|our)\s+)?booking\s+(?:no\.?\s*|#\s*)?[0-9]{1,9}"
 
 
 def _parts(rest: str) -> dict[str, str] | None:
-    """The words after `for`, `on` and `at`; None if there is anything else, or one of them twice."""
+    """The words after `for`, `on` and `at`; None if there are other words, or one of these three comes twice."""
     parts = dict[str, str]()
     for part in filter(None, (part.strip(" ,\n") for part in _PART.split(rest))):
         word, _, value = part.partition(" ")
@@ -149,7 +149,6 @@ def _list_slots(found: re.Match[str], today: date) -> Calls | None:
 
 
 def _move(found: re.Match[str], today: date) -> Calls | None:
-    """Book first, then cancel: if the new slot is rejected, the old booking is still there."""
     to = _moment(found["to"], today)
     booking = number_or_pronoun(found["booking"], BOOKING)
     if to is None or (isinstance(booking, Pronoun) and booking.is_plural):
@@ -160,12 +159,13 @@ def _move(found: re.Match[str], today: date) -> Calls | None:
     look = (PlannedCall("list_bookings", "booking", {"booking": booking}, what),) if is_id else ()
     name, its_day = (CallResult(0, one) if is_id else Pronoun(one) for one in (BOOKED_NAME, BOOKED_DAY))
     args = {"day": day.isoformat() if day else its_day, "at": format_time(at), "name": name}
+    # Book before cancelling: if the new slot is rejected, the old booking still stands.
     book = PlannedCall("book_slot", "move", args, f"{what} to {f'{day} ' if day else ''}{format_time(at)}")
     return (*look, book, PlannedCall("cancel_booking", "cancel", {"booking": booking}, f"cancel {what}", is_last=True))
 
 
 def _moment(said: str, today: date) -> tuple[date | None, time] | None:
-    """Read a time, or a day and a time. A day of None means the old day; the result is None if unreadable."""
+    """Read a time, or a day and a time; None if it cannot be read. A day of None means the day of the old booking."""
     words = re.sub(r"^(?:on|at)\s+", "", said.strip(), flags=re.IGNORECASE).split()
     for count in (1, 2, 3):
         at = parse_time(" ".join(words[-count:])) if count <= len(words) else None
@@ -251,9 +251,9 @@ def _summarise(found: re.Match[str], _today: date) -> Calls | None:
 
 
 def _save(found: re.Match[str], _today: date) -> Calls | None:
-    """Save one thing: a second one would replace the first."""
     said, name = found["what"], unquote(found["name"])
     referent = _SAVED.get(" ".join(said.lower().split()), CONTENT)
+    # No plural here: a second text in the same file would replace the first.
     content = unquote(said) if re.fullmatch(QUOTED, said) else Pronoun(referent)
     return (PlannedCall("write_file", "save", {"name": name, "content": content}, f"save {name}"),)
 
@@ -334,7 +334,7 @@ def _article(said: str) -> str:
 
 
 def _buy(found: re.Match[str], _today: date) -> Calls | None:
-    """Buy with a limit per piece; a limit for all pieces is divided and rounded down."""
+    """Buy with a price limit for one piece; a limit for all pieces is divided by their number and rounded down."""
     quantity = int(found["quantity"] or 1)
     if not quantity:
         return None
@@ -352,7 +352,6 @@ def _find(found: re.Match[str], _today: date) -> Calls | None:
 
 
 def _change(found: re.Match[str], _today: date) -> Calls | None:
-    """Find the customer first: a change applies to the version that was read."""
     changes = _changes(found["changes"])
     if changes is None:
         return None
@@ -361,6 +360,7 @@ def _change(found: re.Match[str], _today: date) -> Calls | None:
     if not found["id"]:
         args = {"customer": Pronoun(CUSTOMER_ID), "version": Pronoun(CUSTOMER_VERSION), "changes": changes}
         return (PlannedCall("update_customer", "update", args, f"{{it}}: {title}"),)
+    # Find the customer first: a change must name the version that was read.
     id = found["id"].upper()
     look = PlannedCall("find_customer", "customer", {"query": id}, f"customer {id}")
     args = {"customer": id, "version": CallResult(0, CUSTOMER_VERSION), "changes": changes}
@@ -368,7 +368,7 @@ def _change(found: re.Match[str], _today: date) -> Calls | None:
 
 
 def _changes(said: str) -> dict[str, JsonValue] | None:
-    """The fields to change; None if one cannot be read or is there twice."""
+    """The new value of each field to change; None if a field cannot be read or comes twice."""
     changes = dict[str, JsonValue]()
     for part in re.split(rf"(?:\s*,\s*(?:and\s+)?|\s+and\s+)(?:(?:his|her|its|their|the)\s+)?(?=(?:{_FIELD})\b)", said):
         one = _CHANGE.fullmatch(part.strip())

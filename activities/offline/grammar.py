@@ -30,10 +30,10 @@ _POLITE = re.compile(
 
 
 class Clause(NamedTuple):
-    """One part of a task, without the words that join it to others."""
+    """One part of a task's text, without the words that join it to other clauses."""
 
     text: str
-    is_after: bool  # whether `then` stands before it, so that the clauses before it must be finished first
+    is_after: bool  # whether `then` is before it: the clauses before it must be finished first
 
 
 def split_clauses(text: str, is_clause_start: Callable[[str], bool]) -> list[Clause]:
@@ -52,7 +52,7 @@ def split_clauses(text: str, is_clause_start: Callable[[str], bool]) -> list[Cla
 
 
 def strip_politeness(text: str) -> str:
-    """A clause without `please` and the like before it and punctuation around it."""
+    """Remove words such as `please` from the beginning of a clause, and punctuation from both ends."""
     text = text.strip()
     polite = _POLITE.match(text)
     return (text[polite.end() :] if polite else text).rstrip(" .,;:?!").lstrip(" ,;.")
@@ -76,11 +76,11 @@ _DATE = re.compile(
 )
 _TIME = re.compile(r"[0-9]{1,2}[:.][0-9]{2}(?:\s*[ap]\.?m\.?)?|[0-9]{1,2}\s*[ap]\.?m\.?", re.IGNORECASE)
 _HOURS = {"noon": time(12), "midday": time(12), "midnight": time(0)} | {str(hour): time(hour) for hour in range(13, 24)}
-"""Words, and hours without minutes, that mean exactly one time."""
+"""Words, and hours without minutes, that mean exactly one time; `2` is not here, as it may be 02:00 or 14:00."""
 
 
 def parse_day(text: str, today: date) -> date | None:
-    """Read `tomorrow`, `Friday`, `21 November`, `2025-11-21`; a day without a year is the next one of that name."""
+    """Read `tomorrow`, `Friday`, `21 November`, `2025-11-21`; without a year, the next such day. None if unreadable."""
     text = text.strip(" ,.").lower().removeprefix("the ")
     ahead = {"today": 0, "tomorrow": 1, "day after tomorrow": 2}.get(text)
     if ahead is not None:
@@ -105,7 +105,7 @@ def _parse_date(text: str, today: date) -> date | None:
 
 
 def parse_time(text: str) -> time | None:
-    """Read `14:00`, `14.30`, `2 pm`, `noon`, `15`; not `2`, which may mean 02:00 or 14:00."""
+    """Read `14:00`, `14.30`, `2 pm`, `noon` or `15`; None for other texts, such as the ambiguous `2`."""
     text = text.strip(" ,").lower().removesuffix(" o'clock")
     if text in _HOURS:
         return _HOURS[text]
@@ -125,25 +125,26 @@ def format_time(at: time) -> str:
 
 @dataclass(frozen=True)
 class Referent:
-    """A sort of thing that a pronoun may stand for."""
+    """What a pronoun such as `it` may stand for, e.g. a booking."""
 
-    description: str  # for people: `it` must be ...
+    description: str  # for people, as the end of: `it` must be ...
     remedy: str  # what to write if no earlier clause has such a thing
-    paths: Mapping[str, str]
+    paths: Mapping[str, str]  # by kind: where its result contains the thing
 
     def path(self, step: Step) -> str | None:
         """The path of the thing in the result of `step`; None if that result does not contain it."""
+        # A name may find several customers, and a change must not reach the wrong one: only an id is safe.
         is_named = step.kind != "find_customer" or re.fullmatch(CUSTOMER, str(step.args.get("query")))
         return self.paths.get(step.kind) if is_named else None
 
 
 CUSTOMER = r"[A-Z]{1,4}-[0-9]{1,12}"
-"""The id of a customer; a name may find several customers, and a change must not hit the wrong one."""
+"""The pattern of a customer's id."""
 
 
 @dataclass(frozen=True)
 class Pronoun:
-    """The newest result of earlier clauses that has the referent; if plural, one call is made for each such result."""
+    """Stands for the newest earlier result that has the referent; if plural, one call is made for each such result."""
 
     referent: Referent
     is_plural: bool = False
@@ -151,9 +152,9 @@ class Pronoun:
 
 @dataclass(frozen=True)
 class CallResult:
-    """The result of an earlier call of the same clause."""
+    """Stands for a part of the result of an earlier call of the same clause."""
 
-    call: int
+    call: int  # the position of that call in the clause, from 0
     referent: Referent
 
 
@@ -161,11 +162,13 @@ Value = JsonValue | Pronoun | CallResult
 
 
 class PlannedCall(NamedTuple):
+    """A call that a clause asks for; a step is made of it."""
+
     kind: str
-    id: str
+    id: str  # the step's id; it gets a number if the id is already used
     args: Mapping[str, Value]
-    title: str  # `{it}` in it becomes the title of the step that the pronoun stands for
-    is_last: bool = False  # whether it waits for the other calls of its clause
+    title: str  # `{it}` is replaced by the title of the step that the pronoun stands for
+    is_last: bool = False  # whether its step needs the steps of the earlier calls of its clause
 
 
 Calls = tuple[PlannedCall, ...]
@@ -174,9 +177,9 @@ Read = Callable[[re.Match[str], date], Calls | None]
 
 @dataclass(frozen=True)
 class Form:
-    """One way to ask for something."""
+    """One way to write a request."""
 
-    kinds: tuple[str, ...]  # the kinds that it calls; the last one is the kind that it is about
+    kinds: tuple[str, ...]  # the kinds that it calls; the request is about the last one
     spelling: str  # how to write it, for people
     example: str  # a whole task that uses it, with the clauses that it needs before it
     pattern: re.Pattern[str]

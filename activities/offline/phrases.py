@@ -1,4 +1,4 @@
-"""The result of a completed step as one sentence, for kinds that Replan knows.
+"""Writes the result of a completed step as one sentence, for the built-in kinds and those of the demo.
 
 `{"expression": "1 + 1", "value": 2}` of `calculate` becomes "1 + 1 = 2.".
 """
@@ -23,7 +23,7 @@ MAX_LISTED, MAX_TEXT = 8, 400  # items of a list, and characters of a text, that
 
 
 class Booking(BaseModel):
-    """A result of the kinds for bookings, as far as a sentence needs it; the models below likewise."""
+    """The fields of a booking that a sentence needs. The models below have such fields of other results."""
 
     id: int
     day: date

@@ -1,7 +1,7 @@
 """The planner without a model: it reads a task by fixed forms, repairs a rejected plan by rules, and reports results.
 
-If 14:00 is taken, the rules of `repair` plan the nearest free time. A text that matches no form is answered with the
-nearest form.
+For example, if 14:00 is taken, the rules of `repair` plan the nearest free time. If a text matches no form, the planner
+gives up and names the form that is most similar.
 """
 
 import difflib
@@ -22,7 +22,7 @@ from workflows.record import StepRecord, StepStatus
 from workflows.situation import Situation
 
 MODEL_HINT = "The offline planner knows a few forms only; with a model key there is one that understands free text."
-MIN_LIKENESS = 0.4  # how alike a clause and a form must be for the form to be called near, if they share no word
+MIN_LIKENESS = 0.4  # similarity from which on a form is named as the nearest, even without a common word
 MAX_SENTENCE = 500
 BEGUN = "A model chose the steps turn by turn, and no rule can say what is missing: what was finished stays."
 IN_WORDS = "The rules answer in words, and the answer of this task is to fit a schema: that needs a model."
@@ -31,7 +31,7 @@ _FILLER = {"and", "the", "for", "all", "most", "each", "other", "what"}
 
 
 class NotUnderstood(ValueError):
-    """A clause matches no form; the message names it and the nearest form."""
+    """A clause of the task matches no usable form; the message names the clause and the nearest form."""
 
 
 class OfflinePlanner:
@@ -40,7 +40,7 @@ class OfflinePlanner:
     name = "offline"
 
     async def propose(self, situation: Situation, kinds: Mapping[str, Kind]) -> Proposal:
-        """Read the text into steps; repair them after a rejection; report the results at the end."""
+        """Plan the task's text at first, repair the plan after a rejection, and report the results at the end."""
         if situation.result_schema is not None:
             return GiveUp(reason=IN_WORDS)
         try:
@@ -82,20 +82,21 @@ def _sentence(record: StepRecord, today: date) -> str:
     if record.left_out:
         return f"{record.step.label or record.step.id}: {record.left_out} bytes, too much to be told here"
     if phrase is not None:
-        with suppress(ValidationError):  # a kind of the same name with another result
+        with suppress(ValidationError):  # a user's kind of the same name may have another result
             return phrase(record.result, today)
     return f"{record.step.label or record.step.id}: {_brief(record.result)}"
 
 
 def _brief(value: JsonValue) -> str:
-    """A result as text: the plain fields of an object, everything else as JSON."""
+    """A result as text: each field of an object, a text as it is, and everything else as JSON."""
     if isinstance(value, dict) and value:
         return ", ".join(f"{name} {item if isinstance(item, str) else canonical(item)}" for name, item in value.items())
     return value if isinstance(value, str) else canonical(value)
 
 
 def read_task(text: str, today: date, kinds: Collection[str]) -> tuple[Step, ...]:
-    """The steps that a text asks for; NotUnderstood names a clause that matches no form or needs other kinds."""
+    """The steps that a text asks for; raises NotUnderstood if a clause matches no form or needs other kinds."""
+    # `group` collects steps since the last `then`; each of them needs the steps in `before`, the group before it.
     steps, before, group = list[Step](), list[str](), list[str]()
     for clause in split_clauses(text, lambda rest: any(form.beginning.match(rest) for form in FORMS)):
         calls = _understand(clause, today, kinds)
@@ -135,7 +136,7 @@ def _not_understood(clause: Clause, kinds: Collection[str]) -> NotUnderstood:
 
 
 def _likeness(text: str, form: Form) -> float:
-    """How many words a clause and a form share, plus how similar their letters are (0 to 1)."""
+    """The similarity of a clause and a form: the number of common words, plus a ratio of equal letters (0 to 1)."""
     said, spelt = (set(_WORDS.findall(words.lower())) - _FILLER for words in (text[:120], form.spelling))
     return len(said & spelt) + difflib.SequenceMatcher(None, text[:120].lower(), form.spelling.lower()).ratio()
 
@@ -149,7 +150,7 @@ def _spellings(kinds: Collection[str]) -> str:
 
 
 def _sources(clause: Clause, calls: Calls, steps: Sequence[Step]) -> Sequence[Step | None]:
-    """The steps that the clause's pronoun stands for; one None if it has no pronoun."""
+    """The steps whose results the clause's pronoun stands for; a single None if the clause has no pronoun."""
     pronouns = [value for call in calls for value in call.args.values() if isinstance(value, Pronoun)]
     if not pronouns:
         return [None]
@@ -167,7 +168,7 @@ def _nothing_before(clause: Clause, referent: Referent) -> NotUnderstood:
 
 
 def _steps(calls: Calls, source: Step | None, before: Sequence[Step], needs: Sequence[str]) -> list[Step]:
-    """Make the steps of one clause; its pronoun, if any, stands for the result of `source`."""
+    """Make the steps of one clause. A pronoun in it stands for the result of `source`; each step needs `needs`."""
     new = list[Step]()
     for call in calls:
         args = {name: _value(value, source, new) for name, value in call.args.items()}

@@ -1,4 +1,4 @@
-"""A new plan after a rejection, by rules that know no kind.
+"""Makes a new plan after a rejection, by rules that work for every kind.
 
 A rejected call is made again with an alternative for one argument: `at: "14:30"` if 14:00 is taken and 14:30 is free.
 Steps that had not started are planned again, with their needs and references pointing to the new ids. The same call is
@@ -26,20 +26,20 @@ from workflows.plan import GiveUp, Mistake, NewSteps, Step, canonical
 from workflows.record import FaultRecord, StepRecord, StepStatus
 from workflows.situation import Situation
 
-MAX_CHANGED = 1  # arguments that a rule changes after a rejection
+MAX_CHANGED = 1  # how many arguments of a call a rule changes after a rejection
 MAX_LISTED = 5
 
 
 class UnclearEffect(Exception):
-    """No rule says whether an effect of an earlier run already does what a step is to do; the message says which."""
+    """No rule says whether an effect of an earlier run is the effect of a planned step; the message names both."""
 
 
 class NoRepair(Exception):
-    """No rule finds a new plan; the message says why."""
+    """The rules find no new plan; the message says why."""
 
 
 def unfinished_steps(situation: Situation) -> list[StepRecord]:
-    """The steps of the newest plan that were rejected or never started, in its order."""
+    """The steps of the newest plan that were rejected or never started, in the order of the plan."""
     latest = max((record.revision for record in situation.records), default=0)
     waiting = (StepStatus.PENDING, StepStatus.SKIPPED)
     return [
@@ -51,7 +51,7 @@ def unfinished_steps(situation: Situation) -> list[StepRecord]:
 
 
 def repair(situation: Situation, kinds: Mapping[str, Kind]) -> NewSteps | GiveUp:
-    """Propose a new plan, or say why there is none; raises UnclearEffect."""
+    """Propose a new plan, or a GiveUp that says why there is none; raises UnclearEffect."""
     try:
         first = _Repair(situation, kinds, rejected=frozenset())
         plan = first.plan()
@@ -74,7 +74,7 @@ class _CallKey(NamedTuple):
 
 
 class _Repair:
-    """One attempt to make a new plan; calls that are `rejected` or failed before are not made again."""
+    """Makes one new plan; it does not plan a call that is in `rejected` or has failed before."""
 
     def __init__(self, situation: Situation, kinds: Mapping[str, Kind], rejected: frozenset[_CallKey]) -> None:
         self._situation = situation
@@ -96,7 +96,7 @@ class _Repair:
         return NewSteps(steps=steps, because="; ".join(self._because) or "what had not started goes on")
 
     def _retry(self, record: StepRecord) -> Step:
-        """The step again, changed if its call would fail again."""
+        """Plan the step again; change its call or its kind if the old call would fail again."""
         step, call = record.step, _call_of(record)
         kind, args, title = step.kind, step.args, step.title
         if not self._is_usable(kind):
@@ -115,7 +115,7 @@ class _Repair:
         return Step(id=id, kind=kind, args=new_args, needs=needs, title=title)
 
     def _alternative(self, record: StepRecord) -> Alternative | None:
-        """The first alternative whose call is not excluded and is no planned effect of another step; None if none."""
+        """The first alternative whose call is neither excluded nor planned as an effect of another step; else None."""
         failed, args = self._failed_record(record), _args_of(record)
         for alternative in find_alternatives(args, self._observed(failed)):
             call = _CallKey(record.step.kind, canonical({**args, alternative.argument: alternative.value}))
@@ -129,7 +129,7 @@ class _Repair:
         return None
 
     def _later_item(self, record: StepRecord) -> Alternative | None:
-        """The next item that an earlier step found, for a call that only reads."""
+        """The next item that an earlier step found; None if there is none, or if the call has an effect."""
         if self._has_effect(record):
             return None
         done = (one for one in self._situation.records if one.status is StepStatus.COMPLETED and not one.left_out)
@@ -142,7 +142,7 @@ class _Repair:
         return None
 
     def _may_repeat(self, record: StepRecord) -> bool:
-        """Whether the call may be repeated unchanged: the limit that it broke is kept now, and it is not rejected."""
+        """Whether the same call may be made again: it keeps now the limit that it broke, and is not in `rejected`."""
         failed = self._failed_record(record)
         fault = self._fault(failed)
         reason = limit_kept_now(_args_of(record), fault.observed, self._observed(failed)) if fault else None
@@ -152,7 +152,7 @@ class _Repair:
         return True
 
     def _check_overwriting(self, record: StepRecord, alternative: Alternative, failed: StepRecord) -> None:
-        """Raise NoRepair if the new call would overwrite a change of another person."""
+        """Raise NoRepair if the new call would overwrite a change that somebody else has made meanwhile."""
         before = [one.result for one in self._situation.records if one.status is StepStatus.COMPLETED]
         fields = fields_changed_meanwhile(_args_of(record), alternative, self._observed(failed), before)
         if fields and self._has_effect(record):
@@ -175,7 +175,7 @@ class _Repair:
         return kind in self._kinds and kind not in self._situation.down
 
     def _failed_record(self, record: StepRecord) -> StepRecord:
-        """The step that failed with the same call, or the step itself."""
+        """The record of the step that failed with the same call; `record` itself if there is none."""
         return self._failed.get(_call_of(record), record)
 
     def _rejection(self, record: StepRecord) -> str:
@@ -205,11 +205,14 @@ class _Repair:
 def effects_already_applied(
     steps: Sequence[Step], earlier: Sequence[StepRecord], kinds: Mapping[str, Kind]
 ) -> dict[str, StepRecord]:
-    """Find the steps whose effect an earlier run has already applied: id of the step to the earlier record.
+    """Find the steps whose effect an earlier run has already applied; returns the earlier record by the step's id.
 
-    The record has the kind and the id of the step; or a numbered id (`book-2` for `book`) and the same arguments,
-    except that one time, date or number may differ, because a repair changes one. Raises UnclearEffect if it is not
-    certain that the earlier effect was applied or is the same.
+    A record belongs to a step if it has the same kind and the same id. It also belongs if its id is the step's id with
+    a number (`book-2` for `book`) and its arguments are the same; one time, date or number may differ, because a repair
+    may have changed it.
+
+    Raises:
+        UnclearEffect: it is not certain that the earlier effect was applied, or that it is the same effect.
     """
     # Each record is used for one step only, and first for the step with the same id.
     free = [record for record in earlier if record.status is not StepStatus.UNDONE]
@@ -233,7 +236,7 @@ def effects_already_applied(
 def remaining_steps(
     steps: Sequence[Step], earlier: Sequence[StepRecord], kinds: Mapping[str, Kind]
 ) -> tuple[Step, ...]:
-    """The steps of a first plan that `earlier` runs have not done; a step gets a new id if `earlier` uses its id."""
+    """The steps of a first plan whose effects are not in `earlier`; a step gets a new id if `earlier` uses its id."""
     done = effects_already_applied(steps, earlier, kinds)
     used = {record.step.id for record in earlier}
     ids, taken = dict[str, str](), used | {step.id for step in steps}
@@ -267,14 +270,14 @@ def _is_retry_of(step: Step, record: StepRecord) -> bool:
 
 
 def _changed(step: Step, record: StepRecord) -> list[str]:
-    """The arguments whose planned values differ from the record; references count as equal (no value is known yet)."""
+    """The arguments whose planned values differ from the record's; a reference counts as equal: it has no value yet."""
     made, planned = _args_of(record), step.args.items()
     known = {name: value for name, value in planned if not (isinstance(value, dict) and "$from" in value)}
     return [name for name, value in known.items() if made.get(name) != value]
 
 
 def _args_of(record: StepRecord) -> dict[str, JsonValue]:
-    """The arguments of the call; the planned ones if it was never made."""
+    """The arguments that the step was called with; its planned arguments if it was never called."""
     return record.step.args if record.args is None else record.args
 
 
@@ -283,10 +286,10 @@ def _call_of(record: StepRecord) -> _CallKey:
 
 
 def _ids_of_retries(records: list[StepRecord], taken: set[str]) -> dict[str, str]:
-    """A new id for each step that started: `book-2` after `book`."""
+    """A new id for each step that was started, by the old id: `book-2` for `book`."""
     ids = dict[str, str]()
     for record in records:
-        if record.started or record.status is StepStatus.FAILED:  # a conversation tells no times
+        if record.started or record.status is StepStatus.FAILED:  # in a conversation, records have no start time
             ids[record.step.id] = _numbered(record.step.id, {*taken, *ids.values()})
     return ids
 
@@ -328,8 +331,9 @@ def _similar_names(observed: JsonValue) -> str:
 def interchangeable_kinds(step: Step, kinds: Mapping[str, Kind], down: Collection[str]) -> Iterator[str]:
     """Yield the usable kinds that take the arguments of `step` and return the same fields, sorted by name.
 
-    Only reads are replaced: two effects that look alike need not be the same effect.
+    A kind with an effect has no such kinds.
     """
+    # Two effects with the same arguments and result fields may still be different effects.
     old = kinds.get(step.kind)
     if old is None or old.spec.effect is not Effect.READ:
         return
@@ -349,7 +353,7 @@ def _result_fields(kind: Kind) -> dict[str, Any]:
 
 
 def _fields(schema: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields of an object with their schemas, without texts for people."""
+    """The fields of an object's schema and the schema of each, without texts for people."""
     definitions = schema.get("$defs", {})
     target = definitions.get(str(schema.get("$ref", "")).rpartition("/")[2], schema)
     return {name: _inlined(field, definitions, ()) for name, field in target.get("properties", {}).items()}
@@ -359,7 +363,7 @@ _FOR_PEOPLE = ("title", "description", "examples")
 
 
 def _inlined(value: Any, definitions: Mapping[str, Any], within: tuple[str, ...]) -> Any:
-    """Replace each `$ref` by its definition, because names of definitions may differ; a recursive `$ref` stays."""
+    """Replace each `$ref` by its definition, since equal schemas may name it differently; a recursive `$ref` stays."""
     if isinstance(value, list):
         return [_inlined(item, definitions, within) for item in value]
     if not isinstance(value, dict):
@@ -373,6 +377,6 @@ def _inlined(value: Any, definitions: Mapping[str, Any], within: tuple[str, ...]
         for key, item in value.items()
         if key not in _FOR_PEOPLE and key != "properties"
     }
-    if isinstance(fields, dict):  # whose names are data: a field may be called title
+    if isinstance(fields, dict):  # its keys are names of fields: a field may be called title
         plain["properties"] = {key: _inlined(item, definitions, within) for key, item in fields.items()}
     return plain

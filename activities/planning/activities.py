@@ -28,7 +28,7 @@ TOO_MANY_LOST = "Replies of the model were lost ({lost}), and the rest of the bu
 
 
 class Planning:
-    """The activities that give the workflow its catalogue and its plans."""
+    """The activities that give the workflow its catalogue (the specs of this worker's tools) and its plans."""
 
     def __init__(
         self,
@@ -44,9 +44,13 @@ class Planning:
         breaks: FaultInjection | None = None,
         step_prices: Mapping[str, Price | None] | None = None,
     ) -> None:
-        """`searchable` says whether the namespace has our search attributes, `documents` is the root of documents, and
-        `store` the id of the worker's store. Without a `transcript` every planner is told the whole task each time.
-        `planner_for_task` makes the planner that a task names; `step_prices` are those of the models for steps.
+        """`planner` plans the tasks that name no planner; `planner_for_task` makes the planner that a task names.
+
+        `searchable` says whether Replan's search attributes are registered in the namespace. `documents` is the root
+        folder of the tasks' documents; None if the worker has no documents. `store` is the id of the worker's store.
+        `patience` is how many seconds the workflow waits for a worker that has a missing tool. `transcript` records
+        conversations; without it a planner is told the whole task in each request. `step_prices` are the prices of the
+        models that tools use.
         """
         self._planner = planner
         self._kinds = kinds
@@ -57,6 +61,7 @@ class Planning:
         self._recorder = TurnRecorder(transcript) if transcript else None
         self._planner_for_task = planner_for_task
         self._breaks = breaks or FaultInjection((), {})
+        # If no tool uses a model, a task with `--usd` does not need the prices of these models.
         self._step_prices = (step_prices or {}) if any(kind.spec.tokens for kind in kinds.values()) else {}
 
     def activities(self) -> list[Callable[..., Any]]:
@@ -64,7 +69,7 @@ class Planning:
 
     @activity.defn(name=routing.CATALOGUE.kind)
     async def catalogue(self, wanted: dict[str, JsonValue]) -> Catalogue:
-        """The kinds and settings of this worker; and the reason if it refuses a task with the requirements `wanted`."""
+        """The kinds and settings of this worker; `refused` says why it cannot run a task that requires `wanted`."""
         async with attempt_of(routing.CATALOGUE):
             try:
                 planner = self._select(wanted.get("planner"))
@@ -94,17 +99,17 @@ class Planning:
 
     @activity.defn(name=routing.PLAN.kind)
     async def plan(self, situation: Situation) -> Proposed:
-        """The first proposal, or the next one after a plan that finished."""
+        """Return the first proposal of a task, or the next proposal after all steps of a plan are finished."""
         return await self._propose(situation, routing.PLAN)
 
     @activity.defn(name=routing.REPLAN.kind)
     async def replan(self, situation: Situation) -> Proposed:
-        """A proposal after a rejection."""
+        """Return the next proposal after a step was rejected."""
         return await self._propose(situation, routing.REPLAN)
 
     @activity.defn(name=routing.COMPACT.kind)
     async def compact(self, situation: Situation) -> Proposed:
-        """Summarise the oldest turns of the conversation; the proposal says only what that cost."""
+        """Summarise the oldest turns of the conversation; the returned proposal tells only the cost of the summary."""
         return await self._propose(situation, routing.COMPACT)
 
     async def _propose(self, situation: Situation, spec: ToolSpec) -> Proposed:
@@ -117,6 +122,7 @@ class Planning:
             if situation.converses:
                 proposed = await self._converse(planner, situation, spec, this)
             else:
+                # A hand-written plan is checked like a planner's proposal, but no planner is asked.
                 by_hand = NewSteps(steps=situation.plan) if situation.plan is not None else None
                 reply = by_hand or await planner.propose(situation, self._kinds)
                 named = reply if isinstance(reply, Proposed) else Proposed(proposal=reply, planner=planner.name)
@@ -125,17 +131,18 @@ class Planning:
             return proposed
 
     async def _converse(self, planner: Planner, situation: Situation, spec: ToolSpec, this: Attempt) -> Proposed:
-        # A worker started without a key would tell its own planner only what is new.
+        # Without a conversation, the planner would be told only what is new since a turn that it never had.
         if not isinstance(planner, ConversationalPlanner) or self._recorder is None:
             raise NeedsPerson(f"{planner.name} keeps no conversation: start a worker with the planner of the task.")
         proposed, was_recorded = await self._recorder.propose(
             planner,
             situation,
             self._kinds,
-            task=this.call.key.partition("/")[0],  # all keys of a task begin with its first run
+            task=this.call.key.partition("/")[0],  # all keys of a task begin with the run id of its first run
             check=partial(check_proposal, kinds=self._kinds),
             reach=partial(self._reach, spec, situation, this),
         )
+        # A recorded turn proves that one of the replies that seem lost was received.
         return proposed.model_copy(update={"lost": max(0, _lost_replies(this) - was_recorded)})
 
     def _select(self, name: JsonValue) -> Planner:
@@ -152,7 +159,11 @@ class Planning:
             raise FaultRaised(fault)
 
     def _reach(self, spec: ToolSpec, situation: Situation, this: Attempt, point: Failpoint) -> None:
-        """Pass a failpoint; before a request, check that the budget covers the replies that earlier attempts lost."""
+        """Kill or freeze the worker if its option `--break` names this failpoint.
+
+        At AFTER_CLAIM, just before the request to the model, raise FaultRaised if earlier attempts lost so many replies
+        that the budget does not cover another request.
+        """
         lost = _lost_replies(this)
         limit = situation.max_lost_replies
         if point is Failpoint.AFTER_CLAIM and limit is not None and lost > limit:
@@ -162,7 +173,8 @@ class Planning:
 
 
 def _lost_replies(this: Attempt) -> int:
-    """Requests of earlier attempts whose replies were lost, but which the provider may have billed."""
+    """The number of requests of earlier attempts whose replies were lost, but which the provider may have billed."""
+    # An attempt that ended without a reported fault (crash or timeout) may have sent one request.
     without_report = this.number - 1 - len(this.earlier)
     cut_off = (Code.TIMEOUT, Code.UNREACHABLE)
     return without_report + sum(fault.get("code") in cut_off and not fault.get("unsent") for fault in this.earlier)

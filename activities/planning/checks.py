@@ -1,4 +1,4 @@
-"""Checks of a proposal on its own, and of a task that a worker is to run; each mistake says what to do about it."""
+"""Checks a proposal without the state of its task, and checks whether a worker can run a task."""
 
 import json
 import re
@@ -36,7 +36,7 @@ OTHER_STEP_KEYS = ("$ref", "$step", "from", "ref", "step")
 """Keys that models write instead of `$from`, as other reference syntaxes do."""
 PATH_KEYS = {"path", "field", "key", "$path"}
 TEMPLATE = re.compile(r"(?:\$\{|\{\{|\{|\$)\s*([A-Za-z][\w-]*(?:\.[\w-]+)*)\s*\}{0,2}")
-"""A reference as text: `${book.id}`, `{{book.id}}`, `$book.id`."""
+"""A reference that a model wrote as text: `${book.id}`, `{{book.id}}`, `$book.id`."""
 FILLERS = {"result", "output"}
 """Words that other reference syntaxes put between a step and its field, as in `book.result.id`."""
 
@@ -52,7 +52,7 @@ def check_proposal(proposed: Proposed, kinds: Mapping[str, Kind]) -> Proposed:
 
 
 def find_mistakes(proposal: Proposal, kinds: Mapping[str, Kind]) -> list[Mistake]:
-    """The mistakes of a proposal on its own; the workflow checks whether the proposal fits the state of the task."""
+    """The mistakes of a proposal, each with its remedy; the workflow checks whether it fits the state of the task."""
     if _bytes(proposal) > MAX_BYTES:
         text = f"the proposal has {_bytes(proposal)} bytes, more than {MAX_BYTES}: propose less at once"
         return [Mistake(text=text)]
@@ -86,7 +86,8 @@ def _step_mistake(step: Step, kinds: Mapping[str, Kind], ids: Collection[str]) -
 
 
 def _unknown_arguments(step: Step, kind: Kind) -> str:
-    """Names that the kind would ignore without a word: `limt=3` is a mistake of the planner."""
+    """Say which arguments of the step its kind does not have; empty if there are none."""
+    # Validation ignores unknown names: with `limt=3` the tool would run with its default limit.
     schema = kind.args_schema
     known = {*schema.get("properties", ()), *kind.args.model_fields}
     if _is_reference(step.args) or schema.get("additionalProperties"):
@@ -97,7 +98,7 @@ def _unknown_arguments(step: Step, kind: Kind) -> str:
 
 
 def _wrong_arguments(step: Step, kind: Kind) -> str:
-    """The arguments that the kind's schema rejects, except references: their values are not known yet."""
+    """Say which arguments the kind's schema rejects; empty if none. The values of references are not known yet."""
     try:
         kind.parse(step.args)
     except ValidationError as error:
@@ -108,14 +109,14 @@ def _wrong_arguments(step: Step, kind: Kind) -> str:
 
 
 def _is_unknown(value: JsonValue, loc: Sequence[int | str], mistake: str) -> bool:
-    """Whether a reference may explain pydantic's error `mistake` at `loc`: the referenced value is not known yet."""
+    """Whether pydantic's error `mistake` at `loc` may be wrong, because a reference's value is not known yet."""
     for part in loc:
         if _is_reference(value):
             return True
         if isinstance(value, dict) and part in value:
             value = value[str(part)]
         elif isinstance(value, list) and isinstance(part, int) and part < len(value):
-            value = value[part]  # any other part names a member of a union, which is no place
+            value = value[part]  # any other part names a member of a union and is no place in the value
     return mistake not in ("missing", "extra_forbidden") and any(references(value))
 
 
@@ -124,7 +125,7 @@ def _is_reference(value: JsonValue) -> bool:
 
 
 def _misspelt_references(value: JsonValue, steps: Collection[str], at: str = "") -> Iterator[str]:
-    """Values in a step's arguments that look like references of another language to one of `steps`."""
+    """Yield a correction for each value that looks like a reference to one of `steps`, but in another syntax."""
     reference = _intended(value, steps)
     if reference is not None:
         yield f"{at!r} looks like a reference: write {json.dumps(reference)}"
@@ -164,8 +165,9 @@ def why_task_is_refused(
 ) -> str | None:
     """Why this worker cannot run a task; None if it can.
 
-    `wanted` is what the task asks of a worker, `prices` are those of all models that it may use, `documents` is the
-    worker's root, and `continued` the conversation that the task continues, if it does.
+    `wanted` is what the task requires of a worker. `prices` are the prices of all models that the task may use, None
+    for an unknown price. `documents` is the worker's root folder of documents. `continued` is the conversation that the
+    task continues; None if it continues no conversation.
     """
     return (
         _unknown_kinds(wanted.get("allow"), kinds)

@@ -1,7 +1,7 @@
-"""The conversation of a task with a model, made of its recorded turns.
+"""Makes the conversation of a task with a model from its recorded turns.
 
-Earlier turns never change, so that the provider's cache can be used. Once the oldest turns are summarised, the
-conversation begins with the goal and the summary; a call and its result always stay together.
+Earlier turns are written the same in each request, so the provider's cache can be used. After the oldest turns are
+summarised, the conversation begins with the goal and the summary. A call and its result always stay together.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -23,13 +23,13 @@ from workflows.record import FaultRecord, Observation, StepRecord, StepStatus
 from workflows.situation import Situation
 
 MAX_ARGS = 2_000
-"""The most characters of a call's arguments that a model is shown with an observation or an earlier effect."""
+"""Characters of a call's arguments that a model is shown beside an observation or an earlier effect."""
 NEVER_CUT = 1_000_000
-"""A limit in characters that no summary reaches, so that a summary is always shown whole."""
+"""A limit in characters that is larger than any summary: a summary is always shown whole."""
 NEVER_SUMMARISED = 2
-"""How many of the newest turns are always kept word for word."""
+"""How many of the newest turns are never summarised."""
 MAX_KEPT = 0.4
-"""The largest part of a conversation that stays word for word beside a summary."""
+"""The largest part of a conversation's characters (from 0 to 1) that stays word for word beside a summary."""
 STATES: Mapping[StepStatus, str] = {
     StepStatus.SKIPPED: "never started, because the plan ended before",
     StepStatus.CANCELLED: "was cancelled",
@@ -39,15 +39,16 @@ STATES: Mapping[StepStatus, str] = {
 
 
 def turns(past: Sequence[RecordedTurn], situation: Situation) -> list[Turn]:
-    """The whole conversation; the last turn is the user's and tells the situation."""
+    """The whole conversation for a request; the last turn is a user turn that tells `situation`."""
     return [*_earlier_turns(past, situation), user_turn(_last_turn(past), situation)]
 
 
 def turns_to_summarise(past: Sequence[RecordedTurn]) -> int:
-    """How many of the oldest turns a summary should replace; 0 if too few are left."""
+    """How many of the oldest turns a summary should replace; 0 if there are too few turns."""
     kept = _not_summarised(past)
     sizes = [count_characters(_told(past, index)) + count_characters(assistant_turn(turn)) for index, turn in kept]
     count, max_kept = len(kept), MAX_KEPT * sum(sizes)
+    # From the newest turn backwards, keep turns word for word until they would exceed `max_kept`.
     while count > 1 and (len(kept) - count < NEVER_SUMMARISED or sum(sizes[count - 1 :]) <= max_kept):
         count -= 1
     return kept[count][0] if 0 < count <= len(kept) - NEVER_SUMMARISED else 0
@@ -67,12 +68,13 @@ def count_characters(turn: Turn) -> int:
 
 
 def whole_situation(past: Iterable[RecordedTurn], task: str, situation: Situation) -> Situation:
-    """Everything that `past` and the new `situation` tell, for a planner that keeps no conversation.
+    """One situation that tells the whole task, for a planner that keeps no conversation.
 
-    `task` is the first run of the task, because `past` may begin with turns of a task that this one continues; the
-    records told with the text come from that one, too.
+    It is made of the turns in `past` and the new `situation`. `task` is the run id of the task's first run: turns of
+    another task, whose conversation this task continues, are left out.
     """
     told = [*(turn.situation for turn in past if turn.task == task and not turn.is_summary), situation]
+    # The situation that tells the text may hold records of the continued task.
     own = [one for one in told if not one.text]
     earlier = {record.step.id: record for one in told for record in one.earlier}
     records = earlier | {record.step.id: record for one in own for record in one.planned}
@@ -82,7 +84,7 @@ def whole_situation(past: Iterable[RecordedTurn], task: str, situation: Situatio
 
 
 def split_situation(situation: Situation) -> tuple[list[RecordedTurn], Situation]:
-    """The turns of a task that is told as a whole, one for each plan, and what is new after them."""
+    """Split a situation that tells the whole task: into one turn for each plan, and what is new after these turns."""
     plans = dict[int, list[StepRecord]]()
     for record in sorted(situation.planned, key=lambda record: record.revision):
         plans.setdefault(record.revision, []).append(record)
@@ -103,7 +105,7 @@ def split_situation(situation: Situation) -> tuple[list[RecordedTurn], Situation
 
 
 def user_turn(before: RecordedTurn | None, situation: Situation) -> UserTurn:
-    """The turn that tells a model `situation`, after its turn `before`."""
+    """The user turn that tells a model `situation`; `before` is the recorded turn before it, None for the first."""
     goal = [remove_hidden(prompts.task_text(situation, is_next=before is not None))] if situation.text else []
     results = tuple(_results(before, situation)) if before else ()
     rejected = prompts.rejected_reply(situation.rejected) if situation.rejected and not results else []
@@ -113,13 +115,13 @@ def user_turn(before: RecordedTurn | None, situation: Situation) -> UserTurn:
 
 
 def assistant_turn(past: RecordedTurn) -> AssistantTurn:
-    """What a planner said; a proposal without a model is written as a model would have made it."""
+    """What the planner said in a recorded turn. Without a model, its proposal is written as calls of a model."""
     if past.exchange is not None:
         turn = past.exchange.said
         return turn if turn.text.strip() or turn.calls else AssistantTurn(prompts.NO_WORDS)
     proposal = past.proposed.proposal
     if not isinstance(proposal, NewSteps):
-        # The offline planner quotes text that it found: untrusted content.
+        # The offline planner quotes results, which are untrusted content.
         return AssistantTurn(fenced(proposal.type, proposal.model_dump(mode="json")))
     if past.situation.strategy == "react":
         steps = enumerate(proposal.steps)
@@ -134,7 +136,7 @@ def assistant_turn(past: RecordedTurn) -> AssistantTurn:
 
 
 def _observed(observations: Sequence[Observation]) -> Iterator[str]:
-    """Lines about the state that was observed at or after the newest rejections."""
+    """Yield a text for each state that was observed at or after the newest rejections."""
     for one in observations:
         how = "As it was at the refusal" if one.stale else f"Seen at {one.at:%H:%M:%S %Z}, after the refusal"
         asked = f" of {fenced('arguments', one.args, MAX_ARGS)}" if one.args else ""
@@ -142,7 +144,7 @@ def _observed(observations: Sequence[Observation]) -> Iterator[str]:
 
 
 def _earlier_effects(situation: Situation) -> Iterator[str]:
-    """The effects of earlier runs of the task, which a reset kept or undid."""
+    """Yield a heading, and a text for each effect of the task's earlier runs that a reset kept or undid."""
     if situation.earlier:
         yield prompts.EARLIER_EFFECTS
     for record in situation.earlier:
@@ -203,7 +205,7 @@ def _result(record: StepRecord) -> str:
 
 
 def _rejection(id: str, fault: FaultRecord) -> str:
-    """The result of a rejected call: the reason, the observed state, and what the model may try next."""
+    """The text for a rejected call: the reason, the observed state, and what the model may try next."""
     told = f"{id} was refused ({fault.code}). The reason:\n{fenced(id, fault.reason)}"
     if fault.observed is not None:
         told += f"\nWhat it saw:\n{fenced(id, fault.observed)}"
@@ -217,13 +219,13 @@ def _rejection(id: str, fault: FaultRecord) -> str:
 
 
 def _earlier_turns(past: Sequence[RecordedTurn], new: Situation | None = None) -> Iterator[Turn]:
-    """The recorded turns; the newest summary stands in the first of those that it does not replace."""
+    """Yield the turns of the conversation; the first turn that the newest summary does not replace also tells it."""
     summary = max((index for index, turn in enumerate(past) if turn.is_summary), default=-1)
     for number, (index, turn) in enumerate(_not_summarised(past)):
         told = _told(past, index)
         is_opening = summary >= 0 and not number
         yield _with_summary(told, past[summary], _goal(past, index, new)) if is_opening else told
-        # What the provider signed is valid only in the conversation as it was before the summary.
+        # The provider's signatures in `blocks` are valid only with the turns that the summary replaced.
         yield replace(assistant_turn(turn), blocks=()) if index < summary else assistant_turn(turn)
 
 
@@ -234,7 +236,7 @@ def _not_summarised(past: Sequence[RecordedTurn]) -> list[tuple[int, RecordedTur
 
 
 def _told(past: Sequence[RecordedTurn], index: int) -> UserTurn:
-    """What the user said in the turn at `index`."""
+    """The user turn of the recorded turn at `index`."""
     turn = past[index]
     return turn.exchange.told if turn.exchange else user_turn(_last_turn(past[:index]), turn.situation)
 
@@ -244,7 +246,7 @@ def _last_turn(past: Sequence[RecordedTurn]) -> RecordedTurn | None:
 
 
 def _goal(past: Sequence[RecordedTurn], index: int, new: Situation | None) -> Situation | None:
-    """The situation with the goal; None if a turn from `index` on tells it."""
+    """The situation that tells the goal of the task; None if a turn from `index` on, or `new`, tells the goal."""
     later = [*(turn.situation for turn in past[index:]), *([new] if new else [])]
     if any(situation.text for situation in later):
         return None
@@ -252,7 +254,8 @@ def _goal(past: Sequence[RecordedTurn], index: int, new: Situation | None) -> Si
 
 
 def _with_summary(told: UserTurn, summary: RecordedTurn, goal: Situation | None) -> UserTurn:
-    """The user turn `told` with the goal and summary before its text; of its results only errors stay, as text."""
+    """The user turn `told`, with the goal and the summary before its text."""
+    # Its results answer calls that the summary replaced, so only the errors are kept, as text.
     words = summary.exchange.said.text if summary.exchange else ""
     errors = [result.text for result in told.results if result.is_error]
     parts = [

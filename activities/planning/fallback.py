@@ -18,7 +18,7 @@ AnyPlanner = TypeVar("AnyPlanner", bound=Planner)
 
 
 class FallbackPlanner:
-    """A planner that asks several others in an order."""
+    """A planner that asks several planners in order, until one of them can be used."""
 
     def __init__(self, planners: Sequence[Planner]) -> None:
         self._planners = tuple(planners)
@@ -33,7 +33,7 @@ class FallbackPlanner:
         return max((planner.preamble(kinds) for planner in self._conversational), default=0)
 
     async def propose(self, situation: Situation, kinds: Mapping[str, Kind]) -> Proposed:
-        """The proposal of the first usable planner, with its name; raises as `ask_first_usable` does."""
+        """Return the proposal of the first usable planner, and its name; raises the errors of `ask_first_usable`."""
 
         async def ask(planner: Planner) -> PlannerReply:
             return _named_reply(await planner.propose(situation, kinds), planner)
@@ -46,12 +46,13 @@ class FallbackPlanner:
         async def ask(planner: Planner) -> PlannerReply:
             if isinstance(planner, ConversationalPlanner):
                 return await planner.converse(situation, kinds, past, task=task, branch=branch)
+            # A planner without a conversation must be told the whole task each time.
             return _named_reply(await planner.propose(whole_situation(past, task, situation), kinds), planner)
 
         return await _ask(self._planners, ask)
 
     async def summarise(self, past: Sequence[RecordedTurn], oldest: int) -> PlannerReply:
-        """The summary of the first planner that can make one."""
+        """Return the summary of the first usable planner that keeps a conversation."""
         return await _ask(self._conversational, lambda planner: planner.summarise(past, oldest))
 
 
@@ -59,7 +60,7 @@ async def _ask(planners: Sequence[AnyPlanner], ask: Callable[[AnyPlanner], Await
     passed_over = list[PassedOver]()
     try:
         reply = await ask_first_usable(planners, ask, passed_over)
-    except Exception as error:  # total: `classify` knows every exception
+    except Exception as error:  # `classify` maps every exception to a fault
         fault = classify(error)
         if not passed_over or fault.code is Code.BUG:
             raise

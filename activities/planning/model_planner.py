@@ -24,17 +24,18 @@ from workflows.situation import Situation
 from workflows.spending import MAX_OUTPUT
 
 STRATEGIES: Mapping[str, Strategy] = {"plan": PlanStrategy(), "react": ReactStrategy()}
+# For `preamble`, which measures a request without a task; the date has no influence on its length.
 _EMPTY = Situation(turn=0, now=datetime(2026, 1, 1, tzinfo=UTC))
 CHARACTERS_PER_TOKEN = 3
-"""A low ratio, which fits JSON: a text has rather fewer tokens than estimated."""
+"""Used to estimate tokens. This ratio is typical of JSON; plain text has fewer tokens than the estimate."""
 MAX_SUMMARY, SUMMARY_PART = 4_000, 8
-"""The limits of a summary: this many tokens, and 1/8 of the model's window."""
+"""The limits of a summary: MAX_SUMMARY tokens, and 1/SUMMARY_PART of the model's context window."""
 REPLY_PART = 4
-"""A reply fills at most this fraction (1/4) of the model's window."""
+"""A reply may fill at most 1/REPLY_PART of the model's context window."""
 
 
 class ModelPlanner:
-    """Asks a model once per proposal; if its reply is unusable, the next turn tells the model why."""
+    """Asks a model once for each proposal. If the reply is unusable, the next turn tells the model why."""
 
     def __init__(
         self,
@@ -45,10 +46,11 @@ class ModelPlanner:
         window: int | None = None,
         compact_at: float = COMPACT_AT,
     ) -> None:
-        """Ask `model`, and wait for it at most `timeout` seconds.
+        """Ask `model`, and wait for each reply at most `timeout` seconds.
 
-        A conversation that would fill more than the part `compact_at` of its `window`, in tokens, is summarised first;
-        if the window is unknown, it is summarised when the provider rejects it as too long.
+        `window` is the length of the model's context window in tokens. A conversation that would fill more than the
+        part `compact_at` (from 0 to 1) of the window is summarised before the next request. If `window` is None, a
+        conversation is summarised only after the provider rejected it as too long.
         """
         self._model = model
         self._timeout = timeout
@@ -63,7 +65,7 @@ class ModelPlanner:
         return max(_tokens(_request(strategy, _EMPTY, kinds, ())) for strategy in STRATEGIES.values())
 
     async def propose(self, situation: Situation, kinds: Mapping[str, Kind]) -> Proposed:
-        """Ask what comes next, for a `situation` that holds the whole task; it is split into turns for the model."""
+        """Ask what comes next. `situation` holds the whole task; the model is told it as turns of a conversation."""
         past, new = conversation.split_situation(situation)
         return (await self.converse(new, kinds, past, task="", branch=0)).proposed
 
@@ -78,11 +80,11 @@ class ModelPlanner:
             return self._too_long(oldest)
         try:
             reply = await self._ask(request, "planner")
-        except Exception as error:  # total: `classify` knows every exception
+        except Exception as error:  # `classify` maps every exception to a fault
             if oldest and classify(error).code is Code.TOO_LARGE:
                 return self._too_long(oldest)
             raise
-        told = turns[-1]  # always the user's; the type says only that it is a turn
+        told = turns[-1]  # the last turn is always a UserTurn, which its type does not say
         exchange = Exchange(told if isinstance(told, UserTurn) else UserTurn(), reply.turn, reply.stop, reply.usage)
         try:
             proposed = self._proposed(_read(strategy, reply, situation, kinds, branch), reply)
@@ -91,10 +93,11 @@ class ModelPlanner:
         return PlannerReply(proposed, exchange)
 
     async def summarise(self, past: Sequence[RecordedTurn], oldest: int) -> PlannerReply:
-        """Ask the model for a summary of the `oldest` turns; raises Unreachable if it gives none."""
+        """Ask the model for a summary of the `oldest` turns; raises Unreachable if the reply is empty or cut off."""
         told = UserTurn(conversation.text_to_summarise(past, oldest))
         reply = await self._ask(Request(prompts.SUMMARY, (), (told,), self._max_summary, skip_cache=True), "compaction")
         if reply.stop is not StopReason.DONE or not reply.turn.text.strip():
+            # Transient: a second request may bring a whole summary.
             raise Unreachable(f"{self.name} gave no whole summary.", code="server_error")
         exchange = Exchange(told, reply.turn, reply.stop, reply.usage)
         return PlannerReply(self._proposed(Answer(result=None), reply), exchange)
@@ -120,14 +123,15 @@ class ModelPlanner:
 
 
 def shortlist(kinds: Mapping[str, Kind], text: str, used: Collection[str] = ()) -> list[str]:
-    """The kinds that a model is shown for a task's `text`, in the order of the catalogue; all of them if they are few.
+    """The kinds that a model is shown for a task's `text`, in the order of the catalogue.
 
-    Kinds that were `used` or found before stay, even if they alone are too many: the conversation is about them. Then
-    come `find_tools`, the kinds that share words with the text, and the first ones. The same arguments always give the
-    same list.
+    All kinds are shown if there are at most `MAX_SHOWN`. Otherwise the list has `find_tools` and every kind in `used`,
+    even if these are more than `MAX_SHOWN`. It is filled up with kinds that share words with the text, and then with
+    the first kinds of the catalogue. The same arguments always give the same list.
     """
     if len(kinds) <= MAX_SHOWN:
         return list(kinds)
+    # The conversation is about the used kinds: without their definitions the model could not go on.
     kept = [name for name in kinds if name == FIND_TOOLS or name in used]
     likely = dict.fromkeys([*ranked(kinds, text, len(kinds)), *kinds])
     chosen = {*kept, *[name for name in likely if name not in kept][: max(0, MAX_SHOWN - len(kept))]}
@@ -135,7 +139,7 @@ def shortlist(kinds: Mapping[str, Kind], text: str, used: Collection[str] = ()) 
 
 
 def kinds_found(results: Iterable[JsonValue]) -> Iterator[str]:
-    """The kinds that results of `find_tools` name."""
+    """Yield the names of the kinds in results of the tool `find_tools`."""
     for result in results:
         cards = result.get("tools") if isinstance(result, dict) else None
         for card in cards if isinstance(cards, list) else ():
@@ -144,7 +148,7 @@ def kinds_found(results: Iterable[JsonValue]) -> Iterator[str]:
 
 
 def _kinds_shown(kinds: Mapping[str, Kind], past: Sequence[RecordedTurn], situation: Situation) -> Mapping[str, Kind]:
-    """The kinds that a model is shown: those for its task, and those that the conversation used or found."""
+    """The kinds that a model is shown: those that fit its task, and those that the conversation has used or found."""
     situations = [*(turn.situation for turn in past), situation]
     text = next((one.text for one in reversed(situations) if one.text), "")
     plans = (turn.proposed.proposal for turn in past)
@@ -171,14 +175,14 @@ def _request(
 
 
 def _tokens(request: Request) -> int:
-    """Tokens of a request; an estimate."""
+    """Estimate the tokens of a request."""
     tools = sum(len(tool.description) + len(canonical(dict(tool.schema))) for tool in request.tools)
     characters = len(request.system) + tools + sum(map(conversation.count_characters, request.turns))
     return characters // CHARACTERS_PER_TOKEN
 
 
 def _read(strategy: Strategy, reply: Reply, situation: Situation, kinds: Mapping[str, Kind], branch: int) -> Proposal:
-    # Before the other checks: there is no budget to ask again, so any text is better than none.
+    # Before the other checks: the budget does not cover another request, so any text is accepted.
     if situation.is_last:
         if not reply.turn.text.strip():
             raise UnusableReply(prompts.BUDGET_USED_UP)

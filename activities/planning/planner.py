@@ -1,4 +1,4 @@
-"""The protocols of planners, the turns that are recorded of a conversation, and the planner that plays a script."""
+"""The protocols that planners implement, the recorded turns of a conversation, and a planner that plays a script."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -22,9 +22,10 @@ class Planner(Protocol):
         """The planner's name, in the form that the option `--planner` takes."""
 
     async def propose(self, situation: Situation, kinds: Mapping[str, Kind]) -> Proposal | Proposed:
-        """Propose what comes next; after a crash the same situation may come again.
+        """Propose what comes next. After a crash of the worker, the same situation may be asked about again.
 
-        A planner with more to report returns a Proposed: who answered, what it cost, why the answer is unusable.
+        A planner that has more to report returns a Proposed: the proposal, the planner's name, its cost, and the
+        reasons if the model's reply could not be used.
         """
 
 
@@ -37,21 +38,22 @@ class ConversationalPlanner(Planner, Protocol):
         """The price of each of its models, by the model's name; None if it is unknown."""
 
     def preamble(self, kinds: Mapping[str, Kind]) -> int:
-        """Tokens of what a model is told before the task: instructions and kinds; an estimate."""
+        """Estimate the tokens of what a model is told before the task: the instructions and the kinds."""
 
     async def converse(
         self, situation: Situation, kinds: Mapping[str, Kind], past: Sequence["RecordedTurn"], *, task: str, branch: int
     ) -> "PlannerReply":
-        """Propose what comes next on `branch` of the conversation of `task`; `past` are its turns so far.
+        """Propose what comes next in a conversation whose turns so far are `past`.
 
-        If `compact` is set in the proposal, the oldest turns must be summarised first.
+        `task` is the run id of the task's first run; for `branch` see `RecordedTurn.branch`. If `proposed.compact` of
+        the reply is not 0, the caller must first have that many of the oldest turns summarised, and then ask again.
         """
 
     async def summarise(self, past: Sequence["RecordedTurn"], oldest: int) -> "PlannerReply":
-        """Summarise the first `oldest` turns of `past` and their results; `exchange.said.text` is the summary."""
+        """Summarise the first `oldest` turns of `past` and their results, as `exchange.said.text` of the reply."""
 
 
-# The transcript stores exchanges as JSON: the names of their fields must stay.
+# The transcript stores exchanges as JSON, so the names of their fields must not change.
 
 
 @dataclass(frozen=True)
@@ -59,7 +61,7 @@ class Exchange:
     """One request to a model and its reply."""
 
     told: UserTurn
-    """The user turn that this request added; every later request repeats it."""
+    """The user turn that this request added to the conversation; every later request repeats it."""
     said: AssistantTurn
     stop: StopReason
     usage: Usage
@@ -72,14 +74,15 @@ class RecordedTurn:
     task: str
     """The run id of the first run of the task."""
     branch: int
+    """0 at first. If a reset leads to another situation at a recorded turn, the new answer begins a new branch."""
     turn: int
     situation: Situation
     """What was new in the task since the turn before, as the workflow sent it."""
     proposed: Proposed
     exchange: Exchange | None = None
-    """None if no model was asked: for a hand-written plan, or a planner without a model."""
+    """The request to the model and its reply; None for a hand-written plan, or for a planner without a model."""
     upto: int = 0
-    """For a summary: how many of the oldest turns it replaces; 0 for a turn."""
+    """If this is a summary: how many of the oldest turns it replaces. 0 for an ordinary turn."""
 
     @property
     def is_summary(self) -> bool:
@@ -88,7 +91,7 @@ class RecordedTurn:
 
 @dataclass(frozen=True)
 class PlannerReply:
-    """A planner's proposal, and the exchange with a model that led to it; None if no model was asked."""
+    """A planner's proposal, and the exchange with the model that led to it (None if no model was asked)."""
 
     proposed: Proposed
     exchange: Exchange | None = None
@@ -98,7 +101,7 @@ _SCRIPT = TypeAdapter[Sequence[Proposal]](Sequence[Proposal])
 
 
 class ScriptedPlanner:
-    """Plays the n-th proposal at the n-th request of a task, so that a crash changes nothing."""
+    """Returns the n-th proposal of a script for the n-th request of a task, even if the request is repeated."""
 
     name = "scripted"
 
@@ -109,12 +112,12 @@ class ScriptedPlanner:
     def read(cls, path: Path) -> "ScriptedPlanner":
         """Read the proposals from a JSON file: a list of `{"type": "steps" | "answer" | "question" | "give_up", ...}`.
 
-        Raises OSError, or pydantic.ValidationError if it contains something else.
+        Raises OSError, or pydantic.ValidationError if the file is no such list.
         """
         return cls(_SCRIPT.validate_json(path.read_bytes()))
 
     async def propose(self, situation: Situation, kinds: Mapping[str, Kind]) -> Proposal:
-        """The proposal for this turn; give up after the last one."""
+        """Return the proposal for this turn; a GiveUp if the script has no more proposals."""
         if situation.turn > len(self._proposals):
             return GiveUp(reason=f"The script has {len(self._proposals)} proposals; this is request {situation.turn}.")
         return self._proposals[situation.turn - 1]

@@ -1,4 +1,4 @@
-"""The text that models are told: system prompts, what is wrong with a reply, and what happened."""
+"""The texts that models are told: system prompts, why a reply cannot be used, and what happened in the task."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -9,12 +9,12 @@ from workflows.plan import MAX_DEPTH, MAX_STEPS, Mistake
 from workflows.situation import Situation
 
 DEPTH = 3
-"""Levels of a result's schema that are written out."""
+"""How many levels of a result's schema a prompt shows."""
 WORDS = {"string": "text", "null": "nothing", "object": "an object", "integer": "whole number"}
 
 
 def shape(schema: dict[str, Any]) -> str:
-    """A JSON schema in short: `{id, at, free: [text]}`."""
+    """Write a JSON schema in short, e.g. `{id: text, at: time, free: [text]}`."""
     return _shape(schema, schema.get("$defs", {}), DEPTH)
 
 
@@ -111,7 +111,7 @@ CHANGES: Mapping[str, str] = {
 
 
 def plan_system(kinds: Mapping[str, Kind], *, searchable: bool) -> str:
-    """The system prompt of the strategy `plan`; the same for every task of a worker, so that it is cached."""
+    """The system prompt of the strategy `plan`; the same for every task of a worker, so the provider can cache it."""
     limits = {"max_steps": MAX_STEPS, "max_depth": MAX_DEPTH}
     calls = "propose_plan, finish, ask, find_tools or give_up" if searchable else "propose_plan, finish, ask or give_up"
     return PLAN_SYSTEM.format(kinds=_listed(kinds), data=DATA, calls=calls, **limits)
@@ -137,7 +137,7 @@ def task_text(situation: Situation, *, is_next: bool = False) -> str:
 
 
 def closing_lines(situation: Situation) -> str:
-    """What is true only now (time, calls left, kinds that may not be used), and what the model shall do next."""
+    """The last lines of a user turn: what is true only now (time, calls left, forbidden kinds), and what to do next."""
     calls = "1 tool call is" if situation.calls_left == 1 else f"{situation.calls_left} tool calls are"
     lines = [f"It is {situation.now:%A, %Y-%m-%d %H:%M %Z}. {calls} left."]
     if situation.omitted:
@@ -164,7 +164,8 @@ def _wanted(situation: Situation) -> str:
 
 
 def rejected_reply(mistakes: Sequence[Mistake]) -> list[str]:
-    """That the last reply cannot be used, and why; reasons may quote results, so they are fenced."""
+    """Lines that tell a model that its last reply cannot be used, and why."""
+    # A mistake may quote results of tools, so the mistakes are fenced as untrusted content.
     told = "Your last answer could not be used, and nothing of it was carried out. What is wrong with it:"
     return [told, fenced("check", [str(mistake) for mistake in mistakes])]
 
@@ -176,12 +177,16 @@ EARLIER_EFFECTS = (
 
 
 def undone_steps(ids: Sequence[str]) -> list[str]:
-    """That completed steps, about which the model was told, have been undone."""
+    """A line that names completed steps that were undone after the model was told of them; no line without `ids`."""
     return [f"Since then these finished steps were undone, and what they did is gone: {', '.join(ids)}."] if ids else []
 
 
 def rejected_call(mistakes: Sequence[Mistake], id: str | None, *, is_first: bool) -> str:
-    """The result of a call in a reply that cannot be used; `id` is the step that the call would have become."""
+    """The result of one call in a reply that cannot be used.
+
+    `id` is the step that this call would have become; None if the call is no single step. The text leaves out the
+    mistakes of other steps.
+    """
     mine = [mistake for mistake in mistakes if id and mistake.step == id]
     others = [mistake for mistake in mistakes if not mistake.step] if is_first or not id else []
     if mine or others or (is_first and not id):
@@ -190,7 +195,7 @@ def rejected_call(mistakes: Sequence[Mistake], id: str | None, *, is_first: bool
 
 
 def unknown_tool(name: str, near: str, kinds: Mapping[str, Kind]) -> str:
-    """The model called a tool that was not offered."""
+    """The reason for a call of a tool that was not offered; `near` is a hint with the most similar name, or empty."""
     if name in kinds:
         return f"{name} is a kind of step, which you cannot call: call propose_plan with a step of this kind"
     return f"there is no tool {name[:60]!r}{near or ': call propose_plan, finish, ask or give_up'}"

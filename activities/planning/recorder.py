@@ -1,4 +1,4 @@
-"""Asking a planner that keeps a conversation: each turn is asked for once, and then answered from the transcript."""
+"""Asks a planner that keeps a conversation once for each turn; later the transcript answers the same turn."""
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -36,12 +36,13 @@ class TurnRecorder:
         check: Callable[[Proposed], Proposed],
         reach: Callable[[Failpoint], None],
     ) -> tuple[Proposed, bool]:
-        """The checked proposal, or the summary, that answers `situation`, and whether it was recorded before.
+        """Return the proposal (or summary) that answers `situation`, and whether it was already in the transcript.
 
-        `task` is the first run of the task. `reach` is called at each failpoint.
+        `task` is the run id of the task's first run. `check` adds the mistakes of a new proposal. `reach` is called at
+        each failpoint, where tests inject faults.
 
         Raises:
-            FaultRaised: the turns before it are not in the store, or another worker recorded another turn meanwhile.
+            FaultRaised: the earlier turns are not in the store, or another worker recorded a different turn meanwhile.
             DatabaseUnavailable: the store cannot be reached.
             Exception: what the planner raises.
         """
@@ -53,6 +54,7 @@ class TurnRecorder:
             return await self._record(situation, turns, by_hand), False
         reach(Failpoint.AFTER_CLAIM)
         reply = await _ask(planner, situation, kinds, turns)
+        # Not recorded: the workflow has the oldest turns summarised, and then asks for this turn again.
         if reply.proposed.compact:
             return reply.proposed, False
         reach(Failpoint.BEFORE_COMMIT)
@@ -76,7 +78,7 @@ class TurnRecorder:
         )
         workflow = activity.info().workflow_id if activity.in_activity() else None
         recorded = await self.transcript.write(turn, before=situation.branch, workflow=workflow)
-        # A worker that still runs the task as it was before a reset may have been faster.
+        # A worker that still runs the task's run from before a reset may have recorded its own turn first.
         if situation_digest(recorded.situation) != situation_digest(situation):
             raise FaultRaised(Fault.of(Code.BUSY, "Another worker recorded this turn first; the attempt is repeated."))
         return recorded.proposed
@@ -88,7 +90,7 @@ async def _ask(
     past = turns.before(situation.turn, situation.branch)
     if situation.compact:
         return await planner.summarise(past, situation.compact)
-    # Only the first turn of the task tells the schema of its result.
+    # Only the first turn of the task tells the schema of the answer, but each request needs it.
     first = next((turn.situation for turn in past if turn.task == turns.task and turn.situation.text), situation)
     asked = situation.model_copy(update={"result_schema": first.result_schema})
     return await planner.converse(asked, kinds, past, task=turns.task, branch=turns.branch_for(situation))

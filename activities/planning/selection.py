@@ -1,4 +1,4 @@
-"""Which planner and which models a worker uses: by `--planner`, by the environment, and by what a task names."""
+"""Selects the planner and the models of a worker: from `--planner`, the environment, and the name in a task."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -17,7 +17,7 @@ from workflows.catalogue import Price
 
 
 class PlannerSelection:
-    """The worker's planner, the model for steps, and the planners that tasks name."""
+    """Holds the worker's planner and the model that its tools use, and makes the planners that tasks name."""
 
     def __init__(
         self,
@@ -26,7 +26,7 @@ class PlannerSelection:
         base_url: str | None = None,
         prices: PriceList | None = None,
     ) -> None:
-        """Select the planner that `names` mean, as `planner_named` says; steps use its models, too.
+        """Select the planner from `names`, as `planner_named` does; tools that need a model use the same models.
 
         Raises:
             UnknownPlanner: there is no such planner, its key is missing, or its file or address cannot be used.
@@ -42,9 +42,14 @@ class PlannerSelection:
         return highest_price(self.prices.values())
 
     def for_task(self, names: str) -> Planner:
-        """The planner that a task names, which may not be a file; raises UnknownPlanner if it cannot be made."""
+        """Make the planner that a task names.
+
+        Raises:
+            UnknownPlanner: it cannot be made, or it is a script, which only the worker's own options may name.
+        """
         if any(name.startswith("scripted") for name in _listed(names)):
             raise UnknownPlanner("A task cannot name a script: start a worker with --planner scripted:FILE.")
+        # The worker's `--base-url` is the address of an `openai` server, not of another provider's.
         is_openai = any(_provider(name) == "openai" for name in _listed(names))
         return planner_named(names, self._environment, self._base_url if is_openai else None, self._price_list)
 
@@ -52,11 +57,12 @@ class PlannerSelection:
 def planner_named(
     names: str | None, environment: Mapping[str, str], base_url: str | None = None, prices: PriceList | None = None
 ) -> Planner:
-    """The planner that `--planner` means: one, or several with commas, of which the first usable one plans.
+    """Make the planner for `names`, the value of `--planner`.
 
-    `offline`, `anthropic:MODEL`, `openai:MODEL` (without `:MODEL` the default one), or `scripted:FILE` alone. If none
-    is named, the first provider with a key in the environment plans, else the offline planner. `base_url` is where the
-    server for `openai` is.
+    It is `scripted:FILE`, or one or more of `offline`, `anthropic:MODEL` and `openai:MODEL`, joined by commas; the
+    first usable one plans. Without `:MODEL` the provider's default model plans. If `names` is None, the first provider
+    with a key in the environment plans, or the offline planner if there is no key. `base_url` is the address of the
+    server for `openai`.
 
     Raises:
         UnknownPlanner: there is no such planner, its key is missing, or its file or address cannot be used.

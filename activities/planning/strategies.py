@@ -1,6 +1,6 @@
-"""The two strategies as a model knows them: `plan`, a call carries a whole plan; `react`, it calls the kinds directly.
+"""The two strategies of asking a model. With `plan`, one call carries a whole plan; with `react`, it calls the kinds.
 
-Each says what the model is told, which tools it may call, and which proposal its reply is.
+A strategy says what the model is told, which tools it may call, and how its reply is read as a proposal.
 """
 
 from collections.abc import Mapping, Sequence
@@ -23,42 +23,42 @@ ENDINGS: Mapping[str, tuple[type[Answer] | type[Question] | type[GiveUp], str, s
     ASK: (Question, "question", "text"),
     GIVE_UP: (GiveUp, "reason", "reason"),
 }
-"""The calls that end a task or turn, by name: type of the proposal, argument of the call, field that it fills."""
+"""For each call that ends a task or turn: the proposal's type, the call's argument, the proposal's field it fills."""
 MAX_PROVIDER_ID = 200
-"""Characters of a provider's call id that a step keeps."""
+"""How many characters of a provider's call id a step keeps."""
 MAX_REASON = 200
-"""Characters of a model's text beside its calls that are kept as the reason of the steps."""
+"""How many characters of the text beside a model's calls are kept as the reason of the steps."""
 
 Schema = dict[str, Any]
 Arguments = TypeVar("Arguments", bound=BaseModel)
 
 
 class UnusableReply(Exception):
-    """A reply is no proposal; the message tells the model exactly why."""
+    """A reply cannot be read as a proposal; the message tells the model why."""
 
 
 class Strategy(Protocol):
-    """How a model is asked for what comes next."""
+    """How a model is asked for what comes next, and how its reply is read."""
 
     @property
     def cut_off(self) -> str:
-        """What a model is told if its reply was cut off."""
+        """The message to a model whose reply was cut off."""
 
     def system(self, situation: Situation, kinds: Mapping[str, Kind]) -> str: ...
 
     def tools(self, situation: Situation, kinds: Mapping[str, Kind]) -> list[ToolDefinition]:
-        """What the model may call, in an order that stays the same."""
+        """The tools that the model may call, always in the same order, so that the provider can cache them."""
 
     def read(self, reply: Reply, situation: Situation, kinds: Mapping[str, Kind], branch: int) -> Proposal:
-        """The proposal in a reply.
+        """Read a reply as a proposal. On a `branch` above 0 (see `RecordedTurn`), the ids of new steps end in it.
 
         Raises:
-            UnusableReply: there is none.
+            UnusableReply: the reply cannot be read as a proposal.
         """
 
 
 class ReactStrategy:
-    """The model calls the kinds themselves, and ends with text."""
+    """The model calls the kinds directly. It ends with text, or with `finish` if the answer must fit a schema."""
 
     cut_off = prompts.TURN_CUT_OFF
 
@@ -83,7 +83,7 @@ class ReactStrategy:
 
 
 class PlanStrategy:
-    """The model makes one call at a time: `propose_plan` with whole steps, or an ending."""
+    """The model makes one call per turn: `propose_plan` with a list of steps, `find_tools`, or a call in `ENDINGS`."""
 
     cut_off = prompts.PLAN_CUT_OFF
 
@@ -126,7 +126,7 @@ def _called_steps(calls: Sequence[ToolCall], situation: Situation, branch: int, 
         raise UnusableReply("; ".join(broken))
     if len(calls) > MAX_STEPS:
         raise UnusableReply(prompts.TOO_MANY_CALLS.format(number=len(calls), most=MAX_STEPS))
-    suffix = f".b{branch}" if branch else ""  # after a reset that led to another turn, the ids must differ
+    suffix = f".b{branch}" if branch else ""  # a step id is never used twice, although a reset repeats turn numbers
     steps = (
         Step(
             id=f"t{situation.turn}.c{index}{suffix}",
@@ -177,7 +177,7 @@ def _parsed(model: type[Arguments], name: str, args: Mapping[str, JsonValue]) ->
 
 
 def _finish(result_schema: Mapping[str, JsonValue] | None) -> ToolDefinition:
-    """The call that ends the task with its answer: text, or JSON by the user's schema."""
+    """The call that ends the task with its answer: a text, or JSON that fits the user's schema."""
     if result_schema is None:
         return ToolDefinition(FINISH, prompts.FINISH, _one_text("result", "The answer for the user."))
     return ToolDefinition(FINISH, prompts.FINISH, JsonSchema(result_schema).arguments)
@@ -217,7 +217,7 @@ SHARED: Mapping[str, Schema] = {
         "required": ["$from"],
     },
 }
-"""Definitions that the steps of all kinds share."""
+"""Schema definitions that the steps of all kinds share."""
 
 
 def propose_plan(kinds: Mapping[str, Kind]) -> ToolDefinition:
@@ -243,7 +243,7 @@ def _step_schema(kind: str) -> Schema:
 
 
 def _with_references(schema: Any, kind: str) -> Any:
-    """The schema in which each value may also be a reference; its `$ref`s point into the schema of the plan."""
+    """A kind's schema, changed: each value may also be a reference, and each `$ref` points into the plan's schema."""
     if isinstance(schema, list):
         return [_with_references(item, kind) for item in schema]
     if not isinstance(schema, dict):
@@ -264,7 +264,7 @@ def _with_references(schema: Any, kind: str) -> Any:
 
 
 def _or_reference(schema: Schema) -> Schema:
-    """A schema that allows a value or a reference, with the value's description."""
+    """A schema that allows a value or a reference to a result; it keeps the value's description."""
     about: Schema = {name: schema[name] for name in DESCRIBING if name in schema}
     plain = {name: part for name, part in schema.items() if name not in about}
     return {**about, "anyOf": [plain, {"$ref": f"{DEFINITIONS}{REFERENCE}"}]}

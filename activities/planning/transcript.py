@@ -1,7 +1,7 @@
 """The transcript: what planners were told and said, turn by turn, in the store.
 
-A recorded turn is never asked for again, neither after a crash nor after a reset that leads to the same situation. If a
-reset leads to another situation, a new branch begins; the old one stays as it is.
+The planner is not asked again for a recorded turn, neither after a crash nor after a reset that leads to the same
+situation. If a reset leads to another situation, a new branch begins, and the old branch does not change.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence, Set
@@ -36,9 +36,9 @@ TURNS = Table(
     Column("workflow", String(1000)),
     Index("replan_turns_owner", "namespace", "workflow", "at"),
 )
-"""One row per turn: `task` is the task's first run, `before` the branch of the turn before it.
+"""One row per turn. `task` is the run id of the task's first run; `before` is the branch of the turn before this one.
 
-`namespace` is the id of the task's namespace and `workflow` its workflow id; null if they are unknown.
+`namespace` is the id of the task's namespace, and `workflow` its workflow id; null if unknown.
 """
 
 EXCHANGE = TypeAdapter(Exchange)
@@ -47,22 +47,22 @@ VOLATILE_FIELDS: Mapping[str, set[str]] = {
     "faults": {"at", "attempt", "waited", "retry_after", "model_use"},
     "observations": {"at"},
 }
-"""Fields that a situation's digest leaves out: they may differ if the same steps run again after a reset."""
+"""Fields that a situation's digest leaves out, because they may differ if the same steps run again after a reset."""
 
 
 class Transcript:
     """The conversations of all tasks of a store."""
 
     def __init__(self, engine: AsyncEngine, namespace: str | None = None) -> None:
-        """Use this store; `namespace` is the id of the namespace that the tasks belong to."""
+        """`engine` is the store's; `namespace` is the id of the namespace of new turns, None if unknown."""
         self._engine = engine
         self._namespace = namespace
         self._is_mine = TURNS.c.namespace == (namespace or "")
 
     async def load(self, task: str, continues: str | None = None) -> "TaskTurns":
-        """All turns of the task whose first run is `task`, and of the tasks whose conversation it continues.
+        """Load all turns of the task whose first run is `task`, and of the tasks whose conversation it continues.
 
-        `continues` is the task that it continues, needed only before its first turn is recorded.
+        `continues` is the first run of the task that it continues; needed only before its own first turn is recorded.
 
         Raises:
             DatabaseUnavailable: the store cannot be reached.
@@ -71,9 +71,9 @@ class Transcript:
             return await _load(tx, task, continues)
 
     async def write(self, turn: RecordedTurn, before: int, workflow: str | None = None) -> RecordedTurn:
-        """Record `turn` and return it; if another worker recorded the turn first, return that worker's turn.
+        """Record `turn` and return it. If another worker recorded this turn first, return that worker's turn instead.
 
-        `before` is the branch of the turn before it, `workflow` the task's workflow id, None if unknown.
+        `before` is the branch of the turn before it. `workflow` is the task's workflow id; None if unknown.
 
         Raises:
             DatabaseUnavailable: the store cannot be reached; nothing is recorded.
@@ -100,7 +100,7 @@ class Transcript:
             return _recorded_turn((await tx.execute(select(TURNS).where(*key))).one())
 
     async def cards(self, run: str) -> tuple[TurnCard, ...]:
-        """The newest conversation of the task whose first run is `run`, for the console."""
+        """The turns that led to the newest turn of the task whose first run is `run`, for the console."""
         async with transaction(reading(self._engine)) as tx:
             turns = await _load(tx, run)
             rows = await _rows(tx, {turns.task, *(turn.task for turn in turns.continued)})
@@ -108,7 +108,10 @@ class Transcript:
         return tuple(_card(turn, times[turn.task, turn.branch, turn.turn]) for turn in turns.newest())
 
     async def tasks(self, before: datetime, after: str, limit: int) -> list[str]:
-        """At most `limit` sorted workflow ids after `after`: this namespace's tasks with turns older than `before`."""
+        """List workflow ids of this namespace's tasks that have turns older than `before`.
+
+        The ids are sorted and begin after the id `after`; there are at most `limit`.
+        """
         mine = (self._is_mine, TURNS.c.at < before, TURNS.c.workflow > after)
         wanted = select(TURNS.c.workflow).distinct().where(*mine).order_by(TURNS.c.workflow).limit(limit)
         async with transaction(reading(self._engine)) as tx:
@@ -117,8 +120,8 @@ class Transcript:
     async def prune(self, tasks: Collection[str], before: datetime, carried: Collection[str] = ()) -> int:
         """Delete conversations whose last turn is older than `before`; return the number of deleted turns.
 
-        `tasks` are workflow ids; the caller makes sure that all these tasks are closed. A conversation that a remaining
-        conversation continues is kept, and so are those of the tasks whose first runs are `carried`.
+        `tasks` are workflow ids; the caller must make sure that all these tasks are closed. A conversation is kept if a
+        conversation that stays continues it, or if the first run of its task is in `carried`.
         """
         old = func.max(TURNS.c.at) < before
         mine = (self._is_mine, TURNS.c.workflow.in_(tasks))
@@ -129,14 +132,14 @@ class Transcript:
             if not candidates:
                 return 0
             new = {*carried, *await _continued(tx, select(TURNS.c.task).where(TURNS.c.task.not_in(candidates)))}
-            # What a kept conversation continues is kept as well, and so on.
+            # A kept conversation also keeps the conversation that it continues, and so on.
             kept = set(new)
             while new := await _continued(tx, list(new)) - kept:
                 kept |= new
             return (await tx.execute(delete(TURNS).where(TURNS.c.task.in_(candidates - kept)))).rowcount
 
     async def ownerless(self, before: datetime) -> int:
-        """How many turns that were recorded before `before` have no workflow id or no namespace."""
+        """How many turns older than `before` have no workflow id or no namespace, so that `prune` cannot find them."""
         old = (TURNS.c.workflow.is_(None) | TURNS.c.namespace.is_(None), TURNS.c.at < before)
         async with transaction(reading(self._engine)) as tx:
             return await tx.scalar(select(func.count()).select_from(TURNS).where(*old)) or 0
@@ -144,27 +147,29 @@ class Transcript:
 
 @dataclass(frozen=True)
 class TaskTurns:
-    """The turns of one task on all branches, and of the tasks whose conversation it continues."""
+    """The turns of one task on all branches, and the turns of the tasks whose conversation it continues."""
 
     task: str
+    """The run id of the first run of the task."""
     rows: Sequence[tuple[RecordedTurn, int, str]]
     """Each row: a turn, the branch of the turn before it, and the digest of its situation; the newest row is last."""
     continued: Sequence[RecordedTurn]
 
     def recorded(self, situation: Situation) -> RecordedTurn | None:
-        """The turn that answered this situation; None if no turn did."""
+        """The recorded turn that answered this situation; None if no turn did."""
         key = (situation.turn, situation.branch, situation_digest(situation))
         return next((turn for turn, before, digest in self.rows if (turn.turn, before, digest) == key), None)
 
     def branch_for(self, situation: Situation) -> int:
-        """The branch of a new answer: a new branch if this turn already answered another situation."""
+        """The branch for a new answer: a new branch if this turn number has already answered another situation."""
         taken = {(turn.branch, turn.turn) for turn, _, _ in self.rows}
         if (situation.branch, situation.turn) not in taken:
             return situation.branch
         return 1 + max(turn.branch for turn, _, _ in self.rows)
 
     def before(self, number: int, branch: int) -> list[RecordedTurn]:
-        """The turns before the turn `number`, the last of them on `branch`, the oldest first."""
+        """The turns that led to the turn `number`, the oldest first; the last of them is on `branch`."""
+        # Backwards, because each row names the branch of the turn before it.
         found = list[RecordedTurn]()
         for turn, branch_before, _ in sorted(self.rows, key=lambda row: row[0].turn, reverse=True):
             if turn.turn < number and turn.branch == branch:
@@ -173,7 +178,7 @@ class TaskTurns:
         return [*self.continued, *reversed(found)]
 
     def newest(self) -> list[RecordedTurn]:
-        """The turn that was recorded last, and those before it."""
+        """The turn that was recorded last, after the turns that led to it."""
         if not self.rows:
             return [*self.continued]
         last = self.rows[-1][0]
@@ -181,7 +186,7 @@ class TaskTurns:
 
 
 def situation_digest(situation: Situation) -> str:
-    """A digest of what a situation tells: the same for the same content, at any time and with any budget."""
+    """A digest of what a situation tells; the time and the budget do not change it."""
     volatile = {"now", "calls_left", "max_output", "max_lost_replies", "branch"}
     told: dict[str, Any] = situation.model_dump(mode="json", exclude_defaults=True, exclude=volatile)
     for name, fields in VOLATILE_FIELDS.items():
@@ -198,7 +203,7 @@ async def _load(
     seen: Set[str] = frozenset(),
     until: datetime | None = None,
 ) -> TaskTurns:
-    # `until`: a task that is continued may be reset later, which must not change this conversation.
+    # `until`: the continued task may be reset later, and its new turns must not change this conversation.
     rows = [row for row in await _rows(tx, [task]) if until is None or row.at <= until]
     turns = [(_recorded_turn(row), row.before, row.digest) for row in rows]
     continued = next((turn.situation.continues for turn, _, _ in turns if turn.situation.continues), continues)

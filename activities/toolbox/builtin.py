@@ -27,7 +27,7 @@ TOOLS: tuple[Tool[..., Any], ...] = (
 
 
 def tools(*, has_model: bool) -> tuple[Tool[..., Any], ...]:
-    """The built-in tools; with a model, tools that use it replace those of the same name."""
+    """The built-in tools of a worker; if it has a model, tools that use the model replace tools of the same name."""
     if not has_model:
         return TOOLS
     taken = {one.__name__ for one in model_tools.TOOLS}

@@ -1,4 +1,4 @@
-"""The kind `find_tools` of a worker with many kinds: a model is shown the likely ones and can search for others."""
+"""The kind `find_tools`. In a worker with many kinds, a model is shown the likely kinds and can search for others."""
 
 import re
 import sqlite3
@@ -12,7 +12,7 @@ from activities.toolbox.declare.kind import Kind
 from activities.toolbox.declare.tool import Tool, tool
 from activities.toolbox.documents.search import FILLER
 
-MAX_SHOWN = 30  # kinds that a model is shown at once: with more it chooses badly, and each request costs more
+MAX_SHOWN = 30  # kinds that a model is shown: with more of them it chooses badly, and each request costs more
 MAX_FOUND = 8
 MAX_TERMS = 100
 NAME = "find_tools"
@@ -57,7 +57,7 @@ def find_tools_among(kinds: Mapping[str, Kind]) -> Tool[..., Cards]:
 
 
 def ranked(kinds: Mapping[str, Kind], text: str, limit: int) -> list[str]:
-    """The kinds whose name, description or arguments share words with a text, the best first; deterministic."""
+    """The kinds whose name, description or argument names share words with a text, the best first; deterministic."""
     terms = _terms(text)
     if not terms:
         return []
@@ -67,7 +67,7 @@ def ranked(kinds: Mapping[str, Kind], text: str, limit: int) -> list[str]:
             (name, kind.description, " ".join(kind.args_schema.get("properties", ()))) for name, kind in kinds.items()
         )
         index.executemany("INSERT INTO kinds VALUES (?, ?, ?)", rows)
-        match = " OR ".join(f'"{term}"' for term in terms)  # quoted, so that none is read as an operator
+        match = " OR ".join(f'"{term}"' for term in terms)  # quoted: a term such as `or` is no operator
         return [str(name) for (name,) in index.execute(_FIND, (match, limit))]
 
 

@@ -1,4 +1,4 @@
-"""The types of a tool's further parameters, which the worker fills; `resources.py` makes their values."""
+"""The types of a tool's injected parameters, which the worker fills; `resources.py` makes their values."""
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -20,7 +20,7 @@ __all__ = ["INJECTABLE", "Documents", "Key", "LanguageModel", "Services", "Trans
 
 
 class Key(str):
-    """The idempotency key of the call: the same over retry, crash, replay and reset. Send it downstream."""
+    """The idempotency key of the call: the same after a retry, crash, replay or reset. Send it to the service."""
 
     __slots__ = ()
 
@@ -31,11 +31,11 @@ class Documents:
 
     of_worker: Path | None  # the worker's root; None for a worker without documents
     libraries: Libraries = field(default_factory=Libraries, repr=False, compare=False)
-    below: str | None = None
+    below: str | None = None  # the task's folder, relative to the root; None for the root itself
 
     @property
     def root(self) -> Path:
-        """The folder itself; raises as `folder` does."""
+        """The task's folder; raises the errors of `folder`."""
         return folder(self.of_worker, self.below)
 
     @property
@@ -43,7 +43,10 @@ class Documents:
         return self.libraries.of(self.root)
 
     def read(self, name: str, page: int = 1, also: Sequence[str] = ()) -> DocumentText:
-        """Read a document of the folder from a page on; a rejection may suggest the names in `also`, too."""
+        """Read a document of the folder from `page` on.
+
+        If there is no such document, the rejection suggests similar names of the folder, and of `also`.
+        """
         return read_from(self.root, name, page, also)
 
 
@@ -57,21 +60,23 @@ INJECTABLE: Mapping[type, str] = {
     Workspace: "Workspace",
     LanguageModel: "LanguageModel",
 }
-"""The supported types, with their names in messages."""
+"""The types of parameters that the worker can fill, with their names in messages."""
 
 ASYNC_ONLY = (Transaction, httpx2.AsyncClient, Web, Services, LanguageModel)
-"""Types that only an `async def` can use, since a plain `def` runs in a thread."""
+"""Types that only an `async def` can use: their methods need the event loop, and a plain `def` runs in a thread."""
 
 
 def folder(root: Path | None, below: str | None) -> Path:
-    """Find the folder named `below` inside `root`, the worker's documents (None: `root` itself).
+    """Find the folder `below` inside the worker's documents `root`; without `below`, return `root` itself.
 
-    Raises NeedsPerson if the worker has no documents, or if there is no such folder inside them.
+    Raises:
+        NeedsPerson: the worker has no documents (`root` is None), or there is no such folder inside them.
     """
     if root is None:
         raise NeedsPerson("This worker has no documents: start it with --documents DIR.")
     name = below or "."
     with suppress(OSError, ValueError, RuntimeError):  # a name that is too long, has a zero byte, or is a loop of links
+        # Resolved before the comparison: `..` and links must not lead out of `root`.
         chosen = (root / name).resolve()
         if chosen.is_relative_to(root.resolve()) and chosen.is_dir():
             return chosen

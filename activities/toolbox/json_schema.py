@@ -1,4 +1,4 @@
-"""A JSON schema that a user or a model wrote: checked, and values are validated against it in bounded time."""
+"""Checks a JSON schema that a user or a model wrote, and validates values against it in bounded time."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -19,25 +19,25 @@ from workflows.plan import canonical
 
 MAX_SCHEMA = 32 * 1024  # bytes
 MAX_REFERENCES = 20_000
-"""Limit of `$ref`s followed for one value; definitions that each refer twice to the next take exponential time."""
-MAX_NAMED, MAX_WORDS = 5, 200  # errors that are reported at once, and characters of each
-NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")  # names of properties that every model provider takes
+"""How many `$ref`s are followed for one value. If each definition refers twice to the next, time is exponential."""
+MAX_NAMED, MAX_WORDS = 5, 200  # errors that a message reports, and characters of each
+NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")  # a property's name that every model provider accepts
 UNBOUNDED = ("patternProperties", "$dynamicRef", "$recursiveRef")
-"""Unsupported keywords: Python's regular expressions and dynamic references have no bound on their time."""
+"""Keywords that are rejected: the time of Python's regular expressions and of dynamic references has no bound."""
 OUTER = ("$schema", "$id")
 COMBINED = ("anyOf", "oneOf", "allOf", "not", "enum", "const", "$ref")
 VALUE = "value"
 
 
 class BadSchema(ValueError):
-    """A schema cannot be used; the message says why, as the middle of a sentence."""
+    """A JSON schema cannot be used; the message is the reason, as the middle of a sentence."""
 
 
 class JsonSchema:
-    """A schema that was checked, and can validate values."""
+    """A JSON schema that was checked; it can validate values."""
 
     def __init__(self, schema: Mapping[str, JsonValue]) -> None:
-        """Raise BadSchema for a schema that violates the JSON Schema standard or a rule of the model providers."""
+        """Check `schema`; raises BadSchema if it violates the JSON Schema standard or a rule of a model provider."""
         self._schema: dict[str, Any] = {name: part for name, part in schema.items() if name not in OUTER}
         if len(canonical(self._schema).encode()) > MAX_SCHEMA:
             raise BadSchema(f"it has more than {MAX_SCHEMA} bytes")
@@ -53,7 +53,7 @@ class JsonSchema:
 
     @cached_property
     def is_object(self) -> bool:
-        """Whether its values are plain objects, as the arguments of a call are."""
+        """Whether each value must be a JSON object, as the arguments of a call are."""
         return self._schema.get("type") == "object" and not any(name in self._schema for name in COMBINED)
 
     @property
@@ -68,7 +68,7 @@ class JsonSchema:
         return args if self.is_object else args.get(VALUE, args)
 
     def misfits(self, value: JsonValue) -> list[str]:
-        """The first errors of a value, with their places; raises BadSchema if the schema recurses without end."""
+        """The first errors of a value, each with its place; raises BadSchema if the schema recurses without end."""
         try:
             found = islice(_validator(self._schema).iter_errors(value), MAX_NAMED)
             return [f"{one.json_path.lstrip('$.') or 'the whole'}: {one.message[:MAX_WORDS]}" for one in found]
@@ -113,7 +113,7 @@ def _pattern(written: str) -> SchemaValidator | None:
 
 
 def _moved(value: Any, below: str) -> Any:
-    """The schema with its references adjusted to a place below another schema."""
+    """The schema for use inside another schema, at the place `below`; its references are changed accordingly."""
     if isinstance(value, list):
         return [_moved(item, below) for item in value]
     if not isinstance(value, dict):
@@ -133,6 +133,7 @@ def _validator(schema: dict[str, Any]) -> Any:
             raise RecursionError
         yield from plain(validator, reference, value, part) or ()
 
+    # jsonschema itself counts no references, and matches patterns with Python's `re`, whose time has no bound.
     bounded = validators.extend(Draft202012Validator, {"$ref": follow, "pattern": _match})
     return bounded(schema, registry=Registry(), format_checker=Draft202012Validator.FORMAT_CHECKER)
 

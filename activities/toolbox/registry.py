@@ -1,4 +1,4 @@
-"""The kinds of one worker: built-in tools and those of the user's own files."""
+"""Collects the kinds of one worker from the built-in tools and the user's tools files."""
 
 import importlib.util
 import sys
@@ -18,7 +18,7 @@ from workflows.plan import nearest
 
 
 class ToolMistakes(Exception):
-    """Some tools cannot be used; `mistakes` has one sentence for each mistake, with its remedy."""
+    """Some tools cannot be used; `mistakes` has one sentence for each mistake, which also says what to do."""
 
     def __init__(self, mistakes: list[str]) -> None:
         super().__init__("\n".join(mistakes))
@@ -26,7 +26,7 @@ class ToolMistakes(Exception):
 
 
 class Registry(Mapping[str, Kind]):
-    """Kinds by name."""
+    """The kinds of one worker, by name."""
 
     def __init__(
         self,
@@ -36,12 +36,16 @@ class Registry(Mapping[str, Kind]):
         demo: Iterable[Tool[..., Any]] = (),
         has_model: bool = True,
     ) -> None:
-        """Check every tool. One of `tools` replaces a `demo` tool of its name, which replaces a built-in one.
+        """Check every tool. One of the user's `tools` replaces a `demo` or `builtin` tool of the same name.
 
-        Without a model, tools that take one are left out. With more than `MAX_SHOWN` kinds there is also `find_tools`.
+        A `demo` tool replaces a `builtin` tool of the same name. Without a model, tools that use a model are left out.
+        If there are more than `MAX_SHOWN` kinds, the kind `find_tools` is added.
+
+        Raises:
+            ToolMistakes: some tools cannot be used.
         """
         self._kinds: dict[str, Kind] = {}
-        self.left_out: list[str] = []  # kinds that take a model, in a worker that has none
+        self.left_out: list[str] = []  # kinds that use a model, if the worker has no model
         mistakes, names, own = list[str](), set[str](), list(tools)
         world = _without(demo, own)
         for tool in [*_without(builtin, world), *own, *world]:
@@ -55,6 +59,7 @@ class Registry(Mapping[str, Kind]):
             elif kind is not None:
                 self._kinds[tool.__name__] = kind
         mistakes += self._add_finder(names)
+        # Not after other mistakes: a tool with mistakes is not in `_kinds`, and would be reported as missing.
         mistakes += [] if mistakes else self._missing_companions()
         if mistakes:
             raise ToolMistakes(mistakes)
@@ -73,7 +78,7 @@ class Registry(Mapping[str, Kind]):
         return "\n".join([*map(_lines, self._kinds.values()), *lacks, *filter(None, [extra.missing()])])
 
     def _add_finder(self, taken: Collection[str]) -> list[str]:
-        """Add `find_tools` if there are many kinds; a mistake if a tool has its name."""
+        """Add `find_tools` if there are many kinds; return a mistake if another tool has this name."""
         if FIND_TOOLS in taken:
             return [f"{FIND_TOOLS}: this is the name of a built-in tool: rename the function."]
         if len(self._kinds) <= MAX_SHOWN:
@@ -118,7 +123,7 @@ def _lines(kind: Kind) -> str:
 
 
 def load_all(paths: Iterable[Path]) -> list[Tool[..., Any]]:
-    """Load the tools of several files; ToolMistakes names the mistakes of all of them."""
+    """Load the tools of several files; raises ToolMistakes with the mistakes of all files."""
     tools, mistakes = list[Tool[..., Any]](), list[str]()
     for path in paths:
         try:
@@ -131,7 +136,11 @@ def load_all(paths: Iterable[Path]) -> list[Tool[..., Any]]:
 
 
 def load(path: Path) -> list[Tool[..., Any]]:
-    """Import a user's tools file and return the tools that it defines; raises ToolMistakes if there are none."""
+    """Import a user's tools file and return the tools that it defines.
+
+    Raises:
+        ToolMistakes: the file is missing, cannot be imported, or defines no tool.
+    """
     if not path.is_file():
         raise ToolMistakes([f"There is no tools file {path}: check --tools."])
     name = f"replan_tools_{path.stem}"
@@ -139,13 +148,13 @@ def load(path: Path) -> list[Tool[..., Any]]:
     if spec is None or spec.loader is None:
         raise ToolMistakes([f"{path} is not a Python file: --tools takes files that end in .py."])
     if str(path.parent.resolve()) not in sys.path:
-        # At the end: the file can import its neighbours, and they cannot shadow our modules.
+        # At the end: the file can import files beside it, and these cannot hide installed modules.
         sys.path.append(str(path.parent.resolve()))
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
     try:
         spec.loader.exec_module(module)
-    except (Exception, SystemExit) as error:  # total: it is a mistake of the file, whatever it raises
+    except (Exception, SystemExit) as error:  # whatever the file raises is a mistake in the file
         raise ToolMistakes([f"{path}{_line(error, spec.origin)} cannot be imported: {_what(error)}."]) from error
     tools = tools_in(module)
     if not tools:
@@ -154,7 +163,7 @@ def load(path: Path) -> list[Tool[..., Any]]:
 
 
 def _line(error: BaseException, file: str | None) -> str:
-    """`:LINE` of the file where an exception passed through it; empty if it did not."""
+    """`:LINE` of the file where an exception was raised or passed through; empty if it was not in this file."""
     if isinstance(error, SyntaxError) and error.filename == file:
         return f":{error.lineno}"
     lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == file]

@@ -1,4 +1,4 @@
-"""Fills the parameters of a tool for one call."""
+"""Makes the values of a tool's injected parameters (transaction, key, HTTP client, ...) for one call."""
 
 from collections.abc import AsyncIterator, Iterable
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -37,10 +37,14 @@ class Resources:
         model: LanguageModel | None = None,
         price: Price | None = None,
     ) -> None:
-        """Share one engine and one HTTP client among all calls; BadReach names what is wrong in `allow_hosts`.
+        """Share one `engine` and one `http` client among all calls.
 
-        `documents` and `workspace` are the roots of the tasks' folders. `allow_hosts` are names, addresses and networks
-        that `Web` may reach although they are not public. `services` may be sent to, by default none.
+        `documents` and `workspace` are the root folders of the tasks' documents and written files; None if the worker
+        has none. `allow_hosts` are names, addresses and networks that `Web` may reach although they are not public.
+        `services` are the hosts that tools may send requests to; by default there are none.
+
+        Raises:
+            BadReach: an entry of `allow_hosts` cannot be used.
         """
         self.engine = engine
         self._http = http
@@ -54,7 +58,7 @@ class Resources:
 
     @asynccontextmanager
     async def given(self, kind: Kind, call: CallHeader, model: LanguageModel | None) -> AsyncIterator[dict[str, Any]]:
-        """Yield the values of the kind's parameters; a transaction commits if the block ends without an exception."""
+        """Yield the values of the kind's injected parameters; a transaction commits unless the block raises."""
         async with AsyncExitStack() as stack:
             yield {name: await self._give(type, kind, call, model, stack) for name, type in kind.injected.items()}
 
@@ -88,7 +92,7 @@ def _limited(kind: Kind, engine: AsyncEngine) -> AsyncEngine:
     match kind.spec.effect:
         case Effect.READ:
             return reading(engine)
-        case Effect.UNKEYED if kind.datasource is None:  # its write would wait for the row of its own ledger entry
+        case Effect.UNKEYED if kind.datasource is None:  # a write would wait for the lock of this call's own ledger row
             return reading(engine)
         case Effect.TRANSACTIONAL:
             return writing(engine)

@@ -1,4 +1,4 @@
-"""The folder that a task may write in, and the kind `write_file`. No name and no link leads out of the folder."""
+"""The folder that a task may write in, and the kind `write_file`. No file name or link leads out of this folder."""
 
 import errno
 import functools
@@ -22,13 +22,13 @@ from activities.toolbox.declare.tool import tool
 MAX_BYTES, MAX_FILES = 50_000_000, 1_000  # limits of one task
 MAX_DEPTH, MAX_PART, MAX_ID = 8, 120, 120
 _FOREIGN = re.compile(r'[\\:*?"<>|]')
-"""Characters that some systems do not allow in a name; a colon could make it a drive, a stream or a URL."""
+"""Characters that some systems do not allow in a file name; with a colon, it could mean a drive, a stream or a URL."""
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 def folder_of(task: str) -> str:
-    """The name of a task's folder: its id, percent-encoded; a long one is cut and gets a digest."""
+    """The name of a task's folder: the task's id, percent-encoded; a long name is cut and gets a digest of the id."""
     name = re.sub(r"^\.", "%2E", urllib.parse.quote(task, safe="", errors="replace"))
     if len(name) <= MAX_ID:
         return name
@@ -37,12 +37,16 @@ def folder_of(task: str) -> str:
 
 @dataclass(frozen=True)
 class Workspace:
-    """The task's own folder below `--workspace`; the first write makes it."""
+    """The task's own folder below `--workspace`; the first write creates it."""
 
     root: Path
 
     def write(self, name: str, content: str | bytes) -> str:
-        """Write a file completely or not at all, a text as UTF-8; returns its normalised name."""
+        """Write a file completely or not at all (a str as UTF-8), and return its normalised name.
+
+        Raises:
+            Refused: the name is not allowed, the folder is full, or there is a folder or a link of this name.
+        """
         *folders, last = parts = _parts(name)
         data = content.encode() if isinstance(content, str) else bytes(memoryview(content))
         self._check_room(self.root.joinpath(*parts), len(data))
@@ -53,7 +57,7 @@ class Workspace:
 
     @contextmanager
     def _made(self) -> Iterator[None]:
-        """Make the folder; after a failure remove it, if it is new and empty."""
+        """Create the folder. If the block fails, remove the folder again, provided that it is new and empty."""
         is_new = not self.root.exists()
         self.root.mkdir(parents=True, exist_ok=True)
         try:
@@ -73,13 +77,13 @@ class Workspace:
 
 
 def _size(path: Path) -> int:
-    with suppress(FileNotFoundError):  # another call's temporary file
+    with suppress(FileNotFoundError):  # it was another call's temporary file
         return path.lstat().st_size
     return 0
 
 
 def _parts(name: str) -> Sequence[str]:
-    """The parts of a relative name: folders, then the file."""
+    """Split a relative name into its folders and the file; raises Refused if a part is not allowed."""
     parts = unicodedata.normalize("NFC", name).split("/")
     if len(parts) > MAX_DEPTH or not all(map(_is_plain, parts)):
         reason = (
@@ -97,10 +101,9 @@ def _is_plain(part: str) -> bool:
 
 @contextmanager
 def _opened(root: Path, folders: Sequence[str]) -> Iterator[int]:
-    """Open the innermost folder and make missing ones; each step is relative to the folder before and follows no link.
-
-    After a failure the new folders are removed, if they are empty.
-    """
+    """Open the innermost folder and create missing folders. If the block fails, remove the new ones that are empty."""
+    # Each folder is opened relative to the one before and without following links: another process may replace a
+    # folder by a link at any time, and the path must not lead out of the root.
     with ExitStack() as way:
         folder = _enter(root)
         way.callback(os.close, folder)
@@ -136,7 +139,7 @@ def _check_place(folder: int, name: str) -> None:
 
 
 def _replace(folder: int, name: str, content: bytes) -> None:
-    """Write a temporary file and rename it, so that a reader and a crash see either the old or the new content."""
+    """Write a temporary file and rename it: a reader, or a crash, leaves either the old or the new content."""
     beside = f".{secrets.token_hex(8)}.part"
     try:
         with os.fdopen(os.open(beside, _NEW_FILE, 0o644, dir_fd=folder), "wb") as file:
@@ -147,6 +150,7 @@ def _replace(folder: int, name: str, content: bytes) -> None:
     finally:
         with suppress(FileNotFoundError):
             os.unlink(beside, dir_fd=folder)
+    # Without this, a crash of the machine may undo the rename.
     os.fsync(folder)
 
 
@@ -166,7 +170,7 @@ class Written(BaseModel):
     """A file that is there now."""
 
     path: str
-    """Relative to the task's folder."""
+    """The path of the file, relative to the task's folder."""
     bytes: int
     sha256: str
 

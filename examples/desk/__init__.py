@@ -1,6 +1,6 @@
 """The front desk: the tools and tables of the demo, which show how tools are written.
 
-`worker.py --dev` loads them as it loads the files of `--tools`, and `seed` fills their tables. By module:
+`worker.py --dev` loads these tools as it loads the files of `--tools`, and `seed` fills their tables. By module:
 
     bookings    list_slots  book_slot        conflict              the free slots
                 list_bookings                                      (an empty list is an answer)
@@ -17,13 +17,13 @@
                 read_document                not_found  gone       the nearest documents; when it was deleted
                 delete_document              not_found  gone       the nearest documents; when it was deleted
 
-The columns: its reads, its effects, the codes of their rejections, and what a rejection carries in `observed`. All
-rejections are `Refused`. Two rules keep the effects safe:
+The columns are: the module, its reads, its effects, the codes of their rejections, and what a rejection has in
+`observed`. Every rejection is a `Refused`. Two rules keep the effects safe:
 
-- An effect is one guarded `UPDATE ... WHERE`. Only if it changed no row does the tool read, to say why: another call
-  could change a row between a read and a later write.
-- `observed` offers an alternative only if it is as good as what was asked for: another slot, but not another article,
-  customer, document or order. Names that are only spelled alike are in `near`, and the planner decides.
+- An effect is one guarded `UPDATE ... WHERE`. The tool reads only afterwards, if no row was changed, to say why. If it
+  read first, another call could change the row between the read and the write.
+- `observed` offers an alternative only if it serves the same purpose: another slot, but not another article, customer,
+  document or order. Names that are only spelled similarly are in `near`, and the planner decides.
 """
 
 from typing import Any
@@ -52,4 +52,4 @@ TOOLS: tuple[Tool[..., Any], ...] = (
     read_document,
     delete_document,
 )
-"""In the order in which `--check` lists them."""
+"""The tools of the front desk, in the order in which `--check` lists them."""

@@ -35,7 +35,7 @@ SLOTS = Table(
     Column("name", String(80)),
     UniqueConstraint("day", "at"),
 )
-"""The slots; one without a name is free."""
+"""The slots of the calendar; a slot without a name is free."""
 
 BOOKINGS = Table(
     "bookings",
@@ -46,9 +46,9 @@ BOOKINGS = Table(
     Column("cancelled", Moment),
     sqlite_autoincrement=True,
 )
-"""The bookings. No row is deleted, so that the id of a cancelled booking never means a later one."""
+"""The bookings. No row is deleted, so the id of a cancelled booking is never used for another booking."""
 
-MAX_DAYS = 3  # other days that are suggested when a day has no free slot
+MAX_DAYS = 3  # how many other days are suggested if a day has no free slot
 MAX_LISTED = 20
 
 
@@ -77,7 +77,7 @@ class Slots(BaseModel):
     day: date
     free: list[Clock]
     days: list[date] = Field(default_factory=list)
-    """The next days with free slots, if this one has none."""
+    """The next days with free slots, if `day` has none."""
 
 
 class Book(BaseModel):

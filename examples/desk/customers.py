@@ -1,4 +1,4 @@
-"""The customers: `find_customer`, and `update_customer`, which never overwrites a change of somebody else."""
+"""The customers: `find_customer`, and `update_customer`, which never overwrites a change made by somebody else."""
 
 import re
 from typing import Annotated
@@ -18,7 +18,7 @@ CUSTOMERS = Table(
     Column("phone", String(40), nullable=False),
     Column("version", Integer, nullable=False, server_default="1"),
 )
-"""`version` counts the changes of a customer."""
+"""The customers; `version` counts the changes of a customer."""
 
 MAX_FOUND = 10
 
@@ -92,7 +92,8 @@ async def update_customer(args: Update, tx: Transaction) -> Customer:
 
 
 async def require(id: str | None, tx: Transaction) -> None:
-    """Refuse the id of a customer that does not exist; customers are never deleted."""
+    """Raise Refused if there is no customer `id`; an id of None is allowed."""
+    # Customers are never deleted, so the answer stays true until the transaction commits.
     if id is not None and not await tx.scalar(select(exists().where(CUSTOMERS.c.id == id))):
         raise await _unknown(id, tx)
 
@@ -115,7 +116,7 @@ _RULES = {
     "email": (re.compile(r"[^@\s]+@[^@\s.]+(?:\.[^@\s.]+)+"), "an address such as ada@mail.example"),
     "phone": (re.compile(r"\+?[0-9][0-9 ()/-]*"), "digits, with + before the country, e.g. +49 30 1234567"),
 }
-"""Rules of the fields that are stricter than the schema."""
+"""For each field with a rule stricter than its schema: the pattern, and its description for messages."""
 
 
 def _checked(changes: Changes) -> dict[str, str]:

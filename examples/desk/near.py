@@ -1,4 +1,4 @@
-"""Names that are spelled like an unknown one."""
+"""Finds names that are spelled similarly to an unknown name."""
 
 import difflib
 import unicodedata
@@ -10,7 +10,7 @@ from sqlalchemy import Select
 from replan import Transaction
 
 MAX_NEAR, MAX_COMPARED = 3, 1000  # maximum number of suggestions, and of rows to compare
-CUTOFF = 0.6  # the ratio of difflib, from 0 to 1, from which two spellings count as similar
+CUTOFF = 0.6  # two spellings are similar from this ratio of difflib on (0 to 1)
 
 
 def folded(text: str) -> str:
@@ -19,7 +19,7 @@ def folded(text: str) -> str:
 
 
 async def near(asked: str, known: Select[Any, Any], tx: Transaction) -> dict[str, str]:
-    """The rows of `known` (key and words) whose key, words, or one word is spelled most like `asked`."""
+    """The rows of `known` (a key and its words) whose key, words, or single word is spelled most like `asked`."""
     named = {row[0]: row[1] for row in await tx.execute(known.limit(MAX_COMPARED))}
     keys = defaultdict[str, list[str]](list)
     for key, words in named.items():

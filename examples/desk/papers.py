@@ -17,7 +17,7 @@ PAPERS = Table(
     Column("text", Text, nullable=False),
     Column("deleted", Moment),
 )
-"""A deleted document stays as a row with `deleted`, so that a tool can say when it was deleted."""
+"""The documents. The row of a deleted document stays, with the time in `deleted`, so that a tool can tell the time."""
 
 MAX_LISTED = 50
 
@@ -61,7 +61,7 @@ class Row(Paper):
 
     text: str
     deleted: datetime | None
-    """When it was deleted; then its text must not be returned."""
+    """When the document was deleted; None if it was not. The text of a deleted document must not be returned."""
 
 
 @tool.read(untrusted=True)
@@ -82,6 +82,7 @@ async def read_document(args: DocumentName, tx: Transaction, documents: Document
     if row is not None or documents.of_worker is None:
         raise await missing(args.name.strip(), tx)
     kept = await tx.scalars(select(PAPERS.c.name).where(PAPERS.c.deleted.is_(None)).order_by(PAPERS.c.name))
+    # In a thread: reading a file would block the event loop.
     return await asyncio.to_thread(documents.read, args.name, args.page, list(kept))
 
 
@@ -102,7 +103,7 @@ async def read_row(name: str, tx: Transaction) -> Row | None:
 
 
 async def missing(name: str, tx: Transaction) -> Refused:
-    """The rejection for a document that was deleted, or that never existed."""
+    """The rejection for a document that was deleted, or that has never existed."""
     row = await read_row(name, tx)
     if row is None:
         kept = select(PAPERS.c.name, PAPERS.c.title).where(PAPERS.c.deleted.is_(None)).order_by(PAPERS.c.name)

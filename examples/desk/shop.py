@@ -16,7 +16,9 @@ PLACES = 2
 
 
 class Cents(TypeDecorator[Decimal]):
-    """An exact amount of money, stored as whole cents: SQLite would store a NUMERIC as a float."""
+    """A column for an exact amount of money, stored as whole cents."""
+
+    # Not NUMERIC: SQLite would store it as a float.
 
     impl = BigInteger
     cache_ok = True
@@ -42,7 +44,7 @@ ARTICLES = Table(
     Column("stock", Integer, nullable=False),
     Column("version", Integer, nullable=False, server_default="1"),
 )
-"""`version` counts the price changes of an article."""
+"""The articles; `version` counts the price changes of an article."""
 
 ORDERS = Table(
     "orders",
@@ -56,7 +58,7 @@ ORDERS = Table(
     Column("refunded", Moment),
     sqlite_autoincrement=True,
 )
-"""The purchases, each with its price. No row is deleted."""
+"""The purchases, each with the price of one piece. No row is deleted."""
 
 MAX_LISTED = 20
 MAX_QUANTITY = 10_000
@@ -66,7 +68,7 @@ Amount = Annotated[
     Field(max_digits=12, decimal_places=PLACES, ge=0),
     WithJsonSchema({"anyOf": [{"type": "string", "pattern": r"^[0-9]{1,10}(\.[0-9]{1,2})?$"}, {"type": "number"}]}),
 ]
-"""Money in EUR; a string in JSON, so that no reader makes a float of it."""
+"""Money in EUR. In JSON it is a string, because many JSON parsers would read a number as a float."""
 Sku = Annotated[str, Field(description="Stock code, e.g. A-17", max_length=80)]
 CustomerId = Annotated[str | None, Field(description="The id of the customer who buys, e.g. C-0001", max_length=20)]
 

@@ -1,4 +1,4 @@
-"""The rows of the front desk: about a thousand, the same for the same day on every machine."""
+"""The rows of the front desk, about a thousand. For a given day they are the same on every machine."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, date, datetime, time, timedelta
@@ -18,8 +18,8 @@ from examples.desk.shop import ARTICLES, ORDERS
 from replan import Moment, Transaction
 
 TABLES: tuple[Table, ...] = (SLOTS, BOOKINGS, PAPERS, ARTICLES, CUSTOMERS, ORDERS)
-"""The tables of the front desk, in the order in which they are filled."""
-FEWEST = 8  # articles, customers, and orders that even a small world has
+"""The tables of the front desk, in the order in which `seed` fills them."""
+FEWEST = 8  # the fewest articles, customers and orders
 
 Rows = Iterator[dict[str, Any]]
 
@@ -34,7 +34,7 @@ async def seed(engine: AsyncEngine, today: date, rows: int = 1000) -> Mapping[st
             await _fill(tx, today, rows)
             return await _count(tx)
     except IntegrityError:
-        return {}  # another worker inserted them at the same time
+        return {}  # another worker inserted the rows at the same time
 
 
 async def _count(tx: Transaction) -> dict[str, int]:
@@ -55,7 +55,7 @@ async def _fill(tx: Transaction, today: date, rows: int) -> None:
 
 
 async def _book(tx: Transaction, today: date) -> None:
-    """Insert a booking for each taken slot, and some that were cancelled."""
+    """Insert a booking for each taken slot, and some cancelled bookings."""
     columns: list[Any] = [BOOKINGS.c.slot, BOOKINGS.c.name]
     taken = select(SLOTS.c.id, SLOTS.c.name).where(SLOTS.c.name.is_not(None)).order_by(SLOTS.c.id)
     await tx.execute(insert(BOOKINGS).from_select(columns, taken))
@@ -72,7 +72,7 @@ def _words(text: str) -> tuple[str, ...]:
 DAYS = 14
 HALF_HOURS = [time(9 + half // 2, half % 2 * 30) for half in range(16)]
 BOOKERS = ("Ada", "Grace", "the night shift", "Linus", "the auditors")
-CANCELLED_AT = time(11)  # on each day on which this time is free, there is a cancelled booking of it
+CANCELLED_AT = time(11)  # if this time is free on a day, that day has a cancelled booking of it
 
 FIRST = _words(
     "Ada Grace Linus Barbara Edsger Margaret Alan Radia Donald Zoë José Katherine Tim Anita Dennis Frances Niklaus "
@@ -92,7 +92,7 @@ PRICE_LIST = (
     ("L-01", "LED bulb, warm white, pack of 4", "11.20", 140),
     ("W-09", "Linen shade, 30 cm", "34.90", 15),
 )
-"""As in the document `price-list.txt` of the examples, with the stock."""
+"""Stock code, name, price in EUR, and stock; the prices are those of the example document `price-list.txt`."""
 THINGS = _words("Hanging-lamp Reading-lamp Table-lamp Ceiling-lamp Glass-globe Cable Dimmer Bracket Lantern Spot")
 FINISHES = _words("oak walnut ash brass copper white black smoked linen chrome red sand")
 
@@ -103,7 +103,10 @@ FORMS = _words("checklist contract handover minutes")
 
 
 def slots(today: date) -> Rows:
-    """Two weeks of half hours; today 14:00 is taken, 14:30 and 15:00 are free; elsewhere about every third is taken."""
+    """Slots of half an hour for two weeks, of which about every third is taken.
+
+    Today 14:00 is taken, and 14:30 and 15:00 are free.
+    """
     for ahead, (half, at) in product(range(DAYS), enumerate(HALF_HOURS)):
         is_taken = (ahead * 5 + half * 7) % 3 == 0
         if ahead == 0 and time(14) <= at <= time(15):
@@ -113,7 +116,7 @@ def slots(today: date) -> Rows:
 
 
 def articles(count: int) -> Rows:
-    """The price list, and after it lamps of all finishes."""
+    """The articles of the price list, and after them lamps of all finishes."""
     for sku, name, price, stock in PRICE_LIST[:count]:
         yield {"sku": sku, "name": name, "price": Decimal(price), "stock": stock, "version": 1}
     for number in range(count - len(PRICE_LIST)):
@@ -128,7 +131,7 @@ def articles(count: int) -> Rows:
 
 
 def customers(count: int) -> Rows:
-    """People; when all names are used up, they come again with a number."""
+    """Customers; after all names are used, the names are repeated with a number."""
     for number in range(count):
         first = FIRST[number % len(FIRST)]
         last = LAST[(number + number // len(FIRST)) % len(LAST)]
@@ -143,7 +146,7 @@ def customers(count: int) -> Rows:
 
 
 def orders(count: int, goods: Sequence[dict[str, Any]], people: Sequence[dict[str, Any]], today: date) -> Rows:
-    """Purchases of the last months by customers and passers-by, of which every ninth was refunded."""
+    """Purchases of the last months. Every fifth has no customer, and every ninth was refunded."""
     for number in range(count):
         article, customer = goods[number * 5 % len(goods)], people[number * 7 % len(people)]
         bought = _moment(today, days=count - number, hour=9 + number % 8)
@@ -158,7 +161,7 @@ def orders(count: int, goods: Sequence[dict[str, Any]], people: Sequence[dict[st
 
 
 def papers(today: date) -> Rows:
-    """Documents of the shop, of which every seventh was deleted."""
+    """Documents of the shop; every seventh of them was deleted."""
     for number, (subject, form) in enumerate(product(SUBJECTS, FORMS)):
         title = f"{subject.replace('-', ' ').capitalize()}: {form}"
         keeper, weeks = FIRST[number % len(FIRST)], number + 2

@@ -1,4 +1,4 @@
-"""The other tools that a tool names: `observe`, `reconcile`, `undo` and `fallback`.
+"""Checks the other tools that a tool names in its options: `observe`, `reconcile`, `undo` and `fallback`.
 
 For `observe`, `reconcile` and `undo`, paths say where the arguments of the other tool come from: `args.day`,
 `result.id`, `key`. An argument without a path is taken from `args` by its name. `fallback` gets the same `args`.
@@ -18,7 +18,7 @@ from workflows.catalogue import Effect
 from workflows.plan import nearest
 
 UNRESOLVED = (NameError, AttributeError, TypeError, SyntaxError)
-"""What `get_type_hints` raises for an annotation that names nothing."""
+"""The errors of `get_type_hints` for an annotation that cannot be resolved."""
 
 
 def mistakes(tool: Tool[..., Any], args: type[BaseModel], result: Any) -> Iterator[str]:
@@ -34,7 +34,7 @@ def mistakes(tool: Tool[..., Any], args: type[BaseModel], result: Any) -> Iterat
 
 
 def as_data(companion: Tool[..., Any] | Companion | None, args: type[BaseModel]) -> catalogue.Companion | None:
-    """The companion as plain data, with the arguments that are taken by name written out."""
+    """The companion as plain data; it also has a path for each argument that is taken by its name. None for None."""
     if companion is None:
         return None
     companion = _as_companion(companion)
@@ -44,7 +44,7 @@ def as_data(companion: Tool[..., Any] | Companion | None, args: type[BaseModel])
 
 
 def is_model(hint: Any) -> TypeGuard[type[BaseModel]]:
-    """Whether it is a model whose JSON is an object, as the arguments of a step are."""
+    """Whether an annotation is a model whose JSON is an object, as the arguments of a step must be."""
     is_class = isinstance(hint, type) and not get_args(hint)
     return is_class and issubclass(hint, BaseModel) and not issubclass(hint, RootModel)
 
@@ -74,8 +74,8 @@ def _reconcile_mistakes(
 
 
 def _difference(found: Any, result: Any) -> str | None:
-    """Why the type `found` cannot stand for the type `result`, as the middle of a sentence; None if it can."""
-    if found == result or None in (found, result):  # a tool without a result has a mistake of its own
+    """Why a value of type `found` cannot replace a `result`, as the middle of a sentence; None if it can."""
+    if found == result or None in (found, result):  # a tool without a result type is reported elsewhere
         return None
     if not (is_model(found) and is_model(result)):
         return "it is of another type"
@@ -91,7 +91,7 @@ def _difference(found: Any, result: Any) -> str | None:
 
 
 def _path_mistakes(name: str, option: str, companion: Companion, call: Mapping[str, Any]) -> Iterator[str]:
-    """Mistakes in where the arguments of a companion come from; `call` has the types of the paths' roots."""
+    """Mistakes in the paths of a companion; `call` has the type of each name with which a path may begin."""
     if not isinstance(companion.tool, Tool):
         yield _no_tool(name, option, companion.tool)
         return
@@ -142,7 +142,7 @@ def _fallback_mistakes(tool: Tool[..., Any], fallback: object, args: type[BaseMo
 
 
 def _cycle(name: str, fallback: Tool[..., Any]) -> str | None:
-    """The tool at which the chain of fallbacks closes; None if the chain ends."""
+    """The tool to which a chain of fallbacks returns; None if the chain ends."""
     seen, following = {name}, fallback
     while isinstance(following.options.fallback, Tool) and following.__name__ not in seen:
         seen.add(following.__name__)
@@ -171,7 +171,7 @@ def _args_of(tool: Tool[..., Any]) -> type[BaseModel] | None:
 
 
 def _hints_of(tool: Tool[..., Any]) -> Mapping[str, Any]:
-    """The annotations of a tool; empty if they cannot be resolved, which `describe` reports."""
+    """The annotations of a tool; empty if they cannot be resolved (`describe` reports that)."""
     try:
         return get_type_hints(tool.function)
     except UNRESOLVED:

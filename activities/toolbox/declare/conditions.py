@@ -1,4 +1,4 @@
-"""The conditions of `ensure="result.amount == args.amount"`: checked when a tool is loaded, decided for each result.
+"""The conditions of `ensure="result.amount == args.amount"`: checked when a tool is loaded, evaluated for each result.
 
 A result may have the promised type and still be wrong: a charge of another amount, a booking for another day.
 """
@@ -29,16 +29,16 @@ from activities.toolbox.expressions.evaluation import (
 from activities.toolbox.expressions.expression import Reader, Sign, Unreadable, named
 
 MAX_LENGTH = 1000  # characters of a condition
-SHOWN = 100  # characters of a condition that a message about its mistakes repeats
+SHOWN = 100  # characters of a condition that a message about its mistakes shows
 
 
 class Undecided(Unreadable):
-    """These values do not decide the condition; the message says why."""
+    """The condition is neither true nor false for these values; the message says why."""
 
 
 @dataclass(frozen=True)
 class Condition:
-    """A condition that was read; it can be decided any number of times."""
+    """A condition that was read, and can be evaluated for any number of results."""
 
     source: str
     tree: ast.expr
@@ -47,13 +47,14 @@ class Condition:
 
     @classmethod
     def read(cls, source: str) -> "Condition":
-        """Read a condition; Unreadable says what to change."""
+        """Read a condition; raises Unreadable, whose message says what to change."""
         if len(source) > MAX_LENGTH:
             raise Unreadable(f"It is too long: at most {MAX_LENGTH} characters.")
         reader = _Reader({})
         try:
             tree = _Truths().visit(ast.BoolOp(ast.And(), [reader.read(source)]))
             condition = cls(source, tree, {**reader.numbers, **reader.words}, reader.lookups)
+            # Without types of names, this finds mistakes such as 1 == 'a' between literals.
             condition.check({})
         except RecursionError:
             raise Unreadable("It is nested too deep: write it shorter.") from None
@@ -64,12 +65,12 @@ class Condition:
         return tuple(dict.fromkeys(self.lookups.values()))
 
     def check(self, types: Mapping[str, Type | None]) -> None:
-        """Raise Unreadable if these types of its names never decide it, e.g. it compares a text with a number."""
+        """Raise Unreadable if it has no value for these types of its names, e.g. it compares a text with a number."""
         known: dict[str, Type | None] = {name: type_of(value) for name, value in self.literals.items()}
         _type_of(self.tree, known | {name: types.get(dotted) for name, dotted in self.lookups.items()})
 
     def holds(self, values: Mapping[str, Any]) -> bool:
-        """Decide it for these values (JSON or decimals); raises Undecided if one is missing or of a wrong type."""
+        """Whether it is true for these values (JSON or decimals); raises Undecided if a value is missing or unfit."""
         names = _Names(self, values)
         try:
             with bounded():
@@ -81,7 +82,7 @@ class Condition:
 
 
 def mistakes(name: str, ensure: object, args: Any, result: Any) -> list[str]:
-    """The mistakes of a tool's `ensure`, one sentence each; `args` and `result` are annotations."""
+    """The mistakes of a tool's `ensure`, one sentence each; `args` and `result` are its annotations."""
     if ensure is None:
         return []
     shown = f"{name}: ensure={ensure!r:.{SHOWN}}"
@@ -116,7 +117,7 @@ def _look_up(
 
 
 def violation(kind: str, condition: Condition, values: Mapping[str, Any]) -> str | None:
-    """Why a result is rejected, as a sentence for the planner; None where the condition holds."""
+    """Why a result is rejected, as a sentence for the planner; None if the condition is true."""
     try:
         if condition.holds(values):
             return None
@@ -126,8 +127,8 @@ def violation(kind: str, condition: Condition, values: Mapping[str, Any]) -> str
 
 
 def condition_value(dump: Callable[..., Any]) -> Any:
-    """Convert a value for a condition by pydantic's `dump`: JSON with field names, but a Decimal stays a Decimal."""
-    # As texts, 24.5 and 24.50 would differ.
+    """Convert a value to JSON by pydantic's `dump`, for a condition; a Decimal stays a Decimal."""
+    # JSON writes a Decimal as text, and as texts 24.5 and 24.50 would differ.
     return _exact(dump(mode="json", by_alias=False, warnings=False), dump(by_alias=False, warnings=False))
 
 
@@ -144,7 +145,7 @@ def _exact(written: JsonValue, value: Any) -> Any:
 
 
 def _inside(sentence: object) -> str:
-    """The sentence with a small first letter, to follow a colon."""
+    """The sentence with a small first letter, so that it can follow a colon."""
     return f"{str(sentence)[:1].lower()}{str(sentence)[1:]}"
 
 
@@ -213,7 +214,7 @@ _FUNCTIONS = {**TYPED_FUNCTIONS, _TRUTH: TRUTH}
 
 
 class _Truths(ast.NodeTransformer):
-    """Replaces each name that is an operand of `and` or `or`, or is the whole condition, by `truth(name)`."""
+    """Replaces a name that is a whole condition, or beside `and` or `or`, by `truth(name)`, which checks its type."""
 
     def visit_BoolOp(self, node: ast.BoolOp) -> ast.AST:
         node.values = [self._truth(value) for value in node.values]
@@ -232,7 +233,7 @@ class _Truths(ast.NodeTransformer):
 
 
 def _type_of(node: ast.AST, known: Mapping[str, Type | None]) -> Type | None:
-    """The type of a node's value; raises Unreadable where an operator does not take its operands."""
+    """The type of a node's value, None if unknown; raises Unreadable if an operator does not take such operands."""
     match node:
         case ast.Name():
             return known.get(node.id)
@@ -261,7 +262,7 @@ def _checked(operation: Operation, operands: Sequence[ast.expr], known: Mapping[
 
 @dataclass(frozen=True)
 class _Names:
-    """The values of the names in a condition's tree, looked up on use."""
+    """The values of the names in a condition's tree. A name is looked up only when the evaluation reaches it."""
 
     condition: Condition
     values: Mapping[str, Any]
@@ -286,12 +287,12 @@ def _found(values: Mapping[str, Any], dotted: str) -> Any:
 
 
 def plain(value: Any) -> Value:
-    """Convert every number in a JSON value to Decimal; a float by its text, so 0.1 becomes Decimal("0.1")."""
+    """Convert every number in a JSON value to Decimal; a float is converted by its text: 0.1 is Decimal("0.1")."""
     match value:
         case None | bool():
             return value
         case str():
-            return str.__str__(value)  # the text of an enumeration, not its name
+            return str.__str__(value)  # for a StrEnum, its plain text
         case Decimal():
             return value if value.is_finite() else None
         case int():

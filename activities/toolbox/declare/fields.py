@@ -1,4 +1,4 @@
-"""Finds the type of a field such as `result.free.0` in a JSON schema, to check the paths in declarations of tools."""
+"""Finds the type of a field such as `result.free.0` in a JSON schema, to check paths in the options of tools."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -23,19 +23,19 @@ _TYPES: Mapping[str, Type] = {
 
 
 class NoField(LookupError):
-    """There is no such field; the message is the end of a sentence that says what is there instead."""
+    """There is no such field; the message ends a sentence, and says which fields there are."""
 
 
 @dataclass(frozen=True)
 class Fields:
-    """The JSON schemas of a type."""
+    """The two JSON schemas of a type: of its JSON output and of its input."""
 
     written: Schema  # the schema of its JSON
-    read: Schema  # the schema of what it is read from, which tells a decimal from a text
+    read: Schema  # the schema of its input: here a decimal is a number, in the output it is a text
 
     @classmethod
     def of(cls, annotation: Any) -> "Fields":
-        """Make the schemas of an annotation; empty ones if there is none, or pydantic has no schema for it."""
+        """Make the schemas of an annotation; empty schemas if it is None or pydantic has no schema for it."""
         if annotation in (None, type(None)):
             return cls({}, {})
         try:
@@ -45,16 +45,16 @@ class Fields:
             return cls({}, {})
 
     def type(self, dotted: str) -> Type | None:
-        """The type of `root.field.0.field`, where `root` is of this type; None if unknown. Raises NoField."""
+        """The type at a path such as `result.free.0`, with `result` of this type; None if unknown. Raises NoField."""
         type = _type(_at(self.written, dotted))
         try:
             return type if type is _type(_at(self.read, dotted)) else None
-        except NoField:  # it is computed
+        except NoField:  # a computed field is only in the output
             return None
 
 
 def _at(whole: Schema, dotted: str) -> list[Schema]:
-    """The schemas of the value at the path `dotted`, one per member of a union; an empty schema allows anything."""
+    """The schemas of the value at the path `dotted`, one for each member of a union; `{}` allows any value."""
     parts = dotted.split(".")
     places = _members(whole, whole)
     for number, part in enumerate(parts[1:], start=1):
@@ -102,7 +102,7 @@ def _instead(where: str, part: str, places: Sequence[Schema]) -> str:
 
 
 def _type(places: Sequence[Schema]) -> Type | None:
-    """The only type of these schemas, ignoring null beside another type; None if unknown or several."""
+    """The type that all these schemas have, ignoring null beside another type; None if unknown or several types."""
     types = {_TYPES.get(place.get("type", "")) for place in places}
     types = types - {Type.NONE} or types
     return types.pop() if len(types) == 1 else None

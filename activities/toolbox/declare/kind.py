@@ -1,4 +1,4 @@
-"""A tool that was checked: everything that the worker needs to offer it and to run it."""
+"""Checks a tool and makes its `Kind`: everything that the worker needs to offer the tool and to run it."""
 
 import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -18,26 +18,26 @@ from workflows import routing
 from workflows.catalogue import Effect, ToolSpec
 from workflows.plan import canonical, digest, nearest
 
-DATABASES = ("sqlite", "postgresql")  # those in which the ledger can be kept, as SQLAlchemy names them
+DATABASES = ("sqlite", "postgresql")  # databases that can hold the ledger, by SQLAlchemy's names
 BY_PLACE = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 BY_NAME = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 
 
 @dataclass(frozen=True)
 class Kind:
-    """One kind: its spec, which the workflow decides by, and what only the worker needs."""
+    """One kind: the `spec`, on which the workflow's decisions are based, and fields that only the worker needs."""
 
     spec: ToolSpec
     description: str
     function: Callable[..., Any]
     args: type[BaseModel]
     result: TypeAdapter[Any]
-    injected: Mapping[str, type]  # the parameters after the first, by name
-    datasource: AsyncEngine | None = None  # the database of its `Transaction`; None for the worker's store
+    injected: Mapping[str, type]  # the types of the parameters after the first, by name
+    datasource: AsyncEngine | None = None  # the database of the tool's `Transaction`; None for the worker's store
 
     @property
     def is_async(self) -> bool:
-        """Whether it runs on the event loop; otherwise in a thread."""
+        """Whether the function runs on the event loop; otherwise it runs in a thread."""
         return inspect.iscoroutinefunction(self.function)
 
     @property
@@ -53,12 +53,12 @@ class Kind:
         return Condition.read(self.spec.ensure) if self.spec.ensure else None
 
     def parse(self, args: JsonValue) -> BaseModel:
-        # As JSON, so that a strict model takes a date or a tuple.
+        # From JSON: a strict model rejects a date as a Python str, but accepts it in JSON.
         return self.args.model_validate_json(canonical(args))
 
 
 def describe(tool: Tool[..., Any]) -> tuple[Kind | None, list[str]]:
-    """Return the Kind of a tool, or None and its mistakes, one sentence each with its remedy."""
+    """Return the Kind of a tool; or None, and one sentence for each of its mistakes, which also says what to do."""
     if not inspect.isfunction(tool.function):
         return None, [f"{tool.__name__}: this is no function: put the decorator directly above a def."]
     try:
@@ -187,7 +187,7 @@ def _datasource_mistakes(tool: Tool[..., Any], hints: Mapping[str, Any]) -> Iter
 
 
 def _tokens_mistakes(tool: Tool[..., Any], hints: Mapping[str, Any]) -> Iterator[str]:
-    """Mistakes in `tokens` and `tokens_overhead`; the workflow reserves `tokens` before each call of a model tool."""
+    """Mistakes in `tokens` and `tokens_overhead`, which the workflow uses to reserve budget before a call."""
     name, tokens, overhead = tool.__name__, tool.options.tokens, tool.options.tokens_overhead
     if not isinstance(tokens, int):
         return
@@ -200,10 +200,11 @@ def _tokens_mistakes(tool: Tool[..., Any], hints: Mapping[str, Any]) -> Iterator
 
 
 def _thread_mistakes(tool: Tool[..., Any]) -> Iterator[str]:
-    """Mistakes of a plain `def`: a "not found" proves nothing while its thread may still run."""
+    """Mistakes of a plain `def`, which runs in a thread."""
     name, options, is_plain = tool.__name__, tool.options, not inspect.iscoroutinefunction(tool.function)
     if options.enforces_timeout is True and not is_plain:
         yield f"{name}: enforces_timeout= is for a plain def; an async def is stopped at its timeout: leave it out."
+    # Nothing can stop a thread: it may apply the effect after `reconcile` has found nothing.
     is_single = tool.effect in (Effect.KEYED, Effect.UNKEYED)
     if is_plain and is_single and options.reconcile is not None and not options.enforces_timeout:
         yield (

@@ -1,4 +1,4 @@
-"""The decorators that make a function a tool. Which one declares what a call changes in the world:
+"""The decorators that make a function a tool. Each declares what a call changes in the world:
 
 @tool.read            nothing
 @tool.idempotent      something; a second call changes nothing more
@@ -6,8 +6,8 @@
 @tool.transactional   something, in one transaction that commits all of its writes or none
 @tool.unkeyed         something; it must not be repeated
 
-`ToolOptions` is the only list of their options: the decorators take their keywords from it, `--check` its rules, and
-`kind.py` copies into the spec what the spec has a field for.
+`ToolOptions` is the only list of their options: its fields are the keywords of the decorators, and `--check` applies
+its rules. `kind.py` copies an option into the `ToolSpec` if the spec has a field of the same name.
 """
 
 from collections.abc import Callable, Sequence
@@ -28,7 +28,7 @@ DAY = routing.STEP_DEADLINE.total_seconds()
 
 @dataclass(frozen=True)
 class Rule:
-    """Which values an option takes; `words` end the sentence "timeout=0 must be ..."."""
+    """Says which values an option takes; `words` end a message such as "timeout=0 must be ..."."""
 
     holds: Callable[[Any], bool]
     words: str
@@ -47,7 +47,11 @@ _COUNT = Rule(lambda value: type(value) is int and value >= 0, "a whole number o
 
 @dataclass(frozen=True)
 class Companion:
-    """Another tool and where its arguments come from: paths over `args`, `result` and `key`, else `args` by name."""
+    """Another tool, and where its arguments come from.
+
+    `paths` has a path for some of its arguments: `args.day`, `result.id` or `key`. Every other argument is the argument
+    of the same name of the first tool.
+    """
 
     tool: "Tool[..., Any]"
     paths: dict[str, str] = field(default_factory=dict)
@@ -58,7 +62,7 @@ Other: TypeAlias = "Tool[..., Any] | Companion | None"
 
 @dataclass(frozen=True, kw_only=True)
 class ToolOptions:
-    """The options of every decorator."""
+    """The options that every decorator takes."""
 
     observe: Other = None
     """The read tool that refreshes state after a rejection."""
@@ -67,37 +71,37 @@ class ToolOptions:
     settle: Annotated[float | None, _SETTLE] = None
     """Seconds to wait after the last attempt before a "not found" of `reconcile` is trusted."""
     undo: Other = None
-    """The tool that undoes the effect."""
+    """The tool that undoes the effect, in a rollback."""
     fallback: "Tool[..., Any] | None" = None
-    """The tool that takes over after the last retry, with the same arguments."""
+    """The tool that is called with the same arguments after the last retry failed."""
     ensure: str | None = None
     """A condition over `args` and `result`; a result that violates it is rejected."""
     retry: Annotated[Literal["standard", "patient", "once"], _PROFILE] = "standard"
-    """A profile of `workflows/routing.py`."""
+    """The name of a retry profile in `workflows/routing.py`."""
     timeout: Annotated[float, _TIMEOUT] = 30.0
-    """Seconds of one attempt."""
+    """Seconds after which one attempt times out."""
     datasource: AsyncEngine | None = None
-    """The database of its `Transaction`; None for the worker's store."""
+    """The database of the tool's `Transaction`; None for the worker's store."""
     untrusted: Annotated[bool, _BOOL] = False
     """Whether results are untrusted content: later plans may use only effects that earlier plans or the user named."""
     tokens: Annotated[int, _COUNT] = 0
-    """Tokens of a model that one call may use."""
+    """The most tokens of a model that one call may use; 0 for a tool without a model."""
     tokens_overhead: Annotated[int | None, _COUNT] = None
-    """Tokens of `tokens` for everything except the arguments; None if the model also reads other content."""
+    """How many of `tokens` are not for the arguments; None if the model also reads content from elsewhere."""
     enforces_timeout: Annotated[bool, _BOOL] = False
-    """Whether a plain `def`, which nothing can stop, ends by itself before its `timeout`."""
+    """Whether a plain `def` ends by itself before its `timeout`: the worker cannot stop its thread."""
 
 
 OPTIONS = tuple(option.name for option in fields(ToolOptions))
 
 
 class Tool(Generic[P, R]):
-    """A function and what its decorator declared. Calling it calls the function, as a unit test wants."""
+    """A function and what its decorator declared. It can be called like the function, e.g. in a unit test."""
 
     def __init__(
         self, function: Callable[P, R], effect: Effect | None, options: ToolOptions, unknown: Sequence[str] = ()
     ) -> None:
-        # It is checked when a worker loads it: `effect` is None for a bare `@tool`, `unknown` are no options.
+        # Checked when a worker loads it, not here. `effect` is None for a bare `@tool`; `unknown` are unknown keywords.
         self.function = function
         self.effect = effect
         self.options = options
@@ -110,7 +114,7 @@ class Tool(Generic[P, R]):
         return self.function(*args, **kwargs)
 
     def using(self, /, **paths: str) -> Companion:
-        """This tool as an option of another one, and where its arguments come from.
+        """Use this tool as an option of another tool, and say where its arguments come from.
 
         `undo=refund.using(order="result.id")` calls `refund` with the `id` of the other tool's result as `order`.
         """
@@ -118,7 +122,7 @@ class Tool(Generic[P, R]):
 
 
 class _Decorator(Generic[Keywords]):
-    """`@tool.read`, or `@tool.read(timeout=5)` with the keywords of `options`."""
+    """One decorator: used as `@tool.read`, or as `@tool.read(timeout=5)` with keywords of `ToolOptions`."""
 
     def __init__(self, effect: Effect, options: Callable[Keywords, ToolOptions]) -> None:
         self._effect = effect
@@ -131,7 +135,7 @@ class _Decorator(Generic[Keywords]):
     def __call__(self, *none: Keywords.args, **options: Keywords.kwargs) -> Callable[[Callable[P, R]], Tool[P, R]]: ...
 
     def __call__(self, *functions: Any, **keywords: Any) -> Any:
-        """Declare a tool. An unknown keyword is reported when a worker loads it, with all its other mistakes."""
+        """Declare a tool. Mistakes are not raised here, but reported together when a worker loads the tool."""
         options = ToolOptions(**{name: value for name, value in keywords.items() if name in OPTIONS})
         unknown = [name for name in keywords if name not in OPTIONS]
 
@@ -149,7 +153,7 @@ class _Decorators:
     unkeyed = _Decorator(Effect.UNKEYED, ToolOptions)
 
     def __call__(self, function: Callable[P, R]) -> Tool[P, R]:
-        """Take a bare `@tool`, for which `--check` names the decorators."""
+        """Accept a bare `@tool`, which is a mistake: `--check` then names the decorators to use."""
         return Tool(function, None, ToolOptions())
 
 

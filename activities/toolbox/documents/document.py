@@ -1,4 +1,4 @@
-"""The documents in a folder: their names, and reading one of them. Each is read as untrusted content."""
+"""Lists the documents in a folder and reads one of them; the content of each is untrusted."""
 
 import json
 import os
@@ -16,30 +16,30 @@ from typing import Any, BinaryIO, NamedTuple
 from activities.toolbox.documents.extra import MissingPackage
 from activities.toolbox.documents.html import text_of
 
-PAGE = 8_000  # characters of a page where a document has no pages of its own
+PAGE = 8_000  # characters of a page, in a document without pages of its own
 MAX_TITLE = 200
-MAX_LINE = 8_000  # characters of a line; a longer one is broken
+MAX_LINE = 8_000  # characters of a line; a longer line is split
 
 
 class UnreadableDocument(Exception):
-    """A document cannot be read; the message says why: "it is encrypted"."""
+    """A document cannot be read; the message says why, e.g. "it is encrypted"."""
 
 
 class Page(NamedTuple):
-    """One page: a page of a PDF, or about `PAGE` characters of another document."""
+    """One page: a page of a PDF, or a piece of at most about `PAGE` characters of another document."""
 
     number: int
-    line: int  # the number of its first line: from 1 in each page of a PDF, else in the whole text
+    line: int  # the number of its first line: 1 in each page of a PDF, else counted in the whole text
     text: str
 
 
 class Document(NamedTuple):
-    """The pages that were read of a document."""
+    """The pages of a document that were read."""
 
     title: str
     pages: Sequence[Page]
-    last: int
-    of: int
+    last: int  # the number of the last page that was read
+    of: int  # how many pages the document has
     has_headings: bool  # whether lines that begin with # are headings
     notes: Sequence[str] = ()  # what could not be read, and why
 
@@ -59,7 +59,7 @@ def clean(text: str) -> str:
 
 
 def paged(text: str) -> Iterator[Page]:
-    number, first, size, lines = 1, 1, 0, list[str]()  # of the page that is being filled
+    number, first, size, lines = 1, 1, 0, list[str]()  # these describe the page that is being filled
     for line in text.split("\n"):
         if lines and size + len(line) > PAGE:
             yield Page(number, first, "\n".join(lines))
@@ -71,9 +71,11 @@ def paged(text: str) -> Iterator[Page]:
 
 CHILD = Path(__file__).with_name("pdf_child.py")
 SECONDS = 5
-"""CPU seconds after which no new page is begun; the process ends at 2 times as many, or 4 times by the clock."""
+"""CPU seconds after which no new page is begun. The kernel ends the process after 2 times, or by the clock 4 times, as
+many seconds.
+"""
 MEGABYTES = 512  # memory limit of the process
-NO_PYPDF = 3  # the exit code of the process where pypdf is not installed
+NO_PYPDF = 3  # the exit code of the process if pypdf is not installed
 _SLOW = "it takes too long to read"
 _KILLED = {-signal.SIGALRM, -signal.SIGXCPU, -signal.SIGKILL}
 
@@ -81,7 +83,12 @@ _KILLED = {-signal.SIGALRM, -signal.SIGXCPU, -signal.SIGKILL}
 def read_pdf(
     file: BinaryIO, *, first: int, max_text: int, seconds: int = SECONDS, megabytes: int = MEGABYTES
 ) -> Document:
-    """Read the pages from number `first` on, until there are `max_text` characters or time is up."""
+    """Read the pages from number `first` on, up to `max_text` characters or `seconds` of CPU time.
+
+    Raises:
+        UnreadableDocument: the file is no PDF, is broken or encrypted, or takes too long.
+        MissingPackage: pypdf is not installed.
+    """
     numbers = map(str, (first, max_text, seconds, megabytes))
     try:
         child = subprocess.run(  # noqa: S603 - the command is our own; the file is only its standard input
@@ -90,7 +97,7 @@ def read_pdf(
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
             env={},
-            start_new_session=True,  # a Ctrl-C is for the worker, which lets its tools finish
+            start_new_session=True,  # a Ctrl-C must not reach it: the worker lets its tools finish
             timeout=4 * seconds + 4,
             check=False,
         )
@@ -123,15 +130,16 @@ SUFFIXES = TEXT + MARKDOWN + HTML + PDF
 
 
 def documents(root: Path) -> dict[str, Path]:
-    """Find the first `MAX_FILES` documents below `root`, by name relative to it; links may not lead out of it."""
+    """Find the first `MAX_FILES` documents below `root`, by their name relative to it; links out of it are ignored."""
     return dict(islice(_files(root.resolve()), MAX_FILES))
 
 
 def read(path: Path, *, first: int = 1, max_text: int = MAX_FILE) -> Document:
-    """Read one of the documents that `documents` found: a PDF from page `first` on, others as a whole.
+    """Read a document that `documents` found: a PDF from page `first` on, any other document as a whole.
 
     Raises:
-        UnreadableDocument, MissingPackage: their messages say why.
+        UnreadableDocument: the document cannot be read.
+        MissingPackage: a package that this format needs is not installed.
     """
     limit = MAX_PDF if path.suffix.lower() in PDF else MAX_FILE
     with _opened(path) as file:
@@ -166,7 +174,7 @@ def _shown(path: Path) -> str:
 
 def _opened(path: Path) -> BinaryIO:
     try:
-        # No link and no pipe may have taken the file's place since it was found.
+        # Meanwhile the file may have been replaced by a link (it is not followed) or a pipe (opening must not block).
         file = os.fdopen(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC), "rb")
     except OSError:
         raise UnreadableDocument("the worker cannot open it") from None

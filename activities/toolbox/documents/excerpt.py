@@ -1,4 +1,4 @@
-"""What a tool returns of a document: the pages from one number on, up to `MAX_TEXT` characters."""
+"""Makes the part of a document that a tool returns: the pages from a number on, up to `MAX_TEXT` characters."""
 
 import difflib
 import itertools
@@ -16,7 +16,7 @@ from activities.toolbox.documents.library import title_of
 MAX_TEXT = 20_000  # characters that one call returns
 MAX_NEAREST, MAX_NAMED = 5, 20
 _FOREIGN = re.compile(r"[\x00-\x1f\x7f\\]|^[A-Za-z][A-Za-z0-9+.-]*:")
-"""Control characters, backslashes, and the beginning of an address or a drive."""
+"""Matches control characters, backslashes, and the beginning of a URL or a drive: no document has such a name."""
 
 
 class DocumentText(BaseModel):
@@ -29,19 +29,24 @@ class DocumentText(BaseModel):
     last: int
     pages: int
     left_out: str | None = None
-    """What is missing from `text`, and how to read it."""
+    """Which parts of the document are not in `text`, and how to read them; None if `text` is the whole document."""
 
     @classmethod
     def of(cls, name: str, text: str, *, title: str, page: int = 1) -> "DocumentText":
-        """Return the pages from `page` on of a Markdown text that is no file."""
+        """Return the pages from `page` on of a Markdown text that is not in a file."""
         return excerpt(name, of_text(text, title=title, has_headings=True), page)
 
 
 def read_from(root: Path, name: str, page: int = 1, also: Sequence[str] = ()) -> DocumentText:
-    """Read a document below `root`; `also` are names of other documents, which a rejection may suggest, too."""
+    """Read a document below `root`.
+
+    Raises:
+        Refused: the document cannot be read, or there is none of this name. The rejection suggests similar names below
+            `root`, and of those in `also`.
+    """
     there = documents(root)
     name = unicodedata.normalize("NFC", name.strip()).removeprefix("./")
-    if name not in there:  # the name is compared with those that are there, and never given to the file system
+    if name not in there:  # the name is only compared with existing names, and never used as a path
         raise _unknown(name, [*there, *also])
     try:
         document = read(there[name], first=page, max_text=MAX_TEXT)
@@ -51,7 +56,11 @@ def read_from(root: Path, name: str, page: int = 1, also: Sequence[str] = ()) ->
 
 
 def excerpt(name: str, document: Document, first: int) -> DocumentText:
-    """Join the pages from `first` on, as many as one call returns, and say what is missing."""
+    """Join as many pages from `first` on as one call may return; `left_out` says what is missing.
+
+    Raises:
+        Refused: there is no text on these pages.
+    """
     pages = [page for page in document.pages if page.number >= first]
     if not pages:
         why = "; ".join(document.notes) if first <= document.of else f"it has {document.of} pages and no page {first}"

@@ -1,4 +1,4 @@
-"""The packages of the extra `documents`; a worker also starts without them."""
+"""The packages of the optional extra `documents`; a worker also starts without them."""
 
 from collections.abc import Mapping
 from importlib.util import find_spec
@@ -15,7 +15,7 @@ INSTALL = "run `pip install 'replan[documents]'`, in a checkout `pip install --e
 
 
 class MissingPackage(NeedsPerson):
-    """A call needs a package of the extra that is not installed."""
+    """A call needs a package of the extra `documents` that is not installed."""
 
     def __init__(self, package: str) -> None:
         super().__init__(f"This worker has no {package}, so it cannot {NEEDED_FOR[package]}: {INSTALL}.")

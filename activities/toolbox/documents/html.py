@@ -1,4 +1,4 @@
-"""HTML to the text that a browser shows: headings, paragraphs and lists as lines of Markdown."""
+"""Converts HTML to the text that a browser shows: headings, paragraphs and lists become lines of Markdown."""
 
 import re
 from collections.abc import Mapping
@@ -6,22 +6,22 @@ from typing import NamedTuple
 
 from activities.toolbox.documents.extra import MissingPackage
 
-MAX_TEXT = 2_000_000  # characters of text that one page gives
-MAX_DEPTH = 1_000  # nested elements; with more of them the parser needs quadratic time
+MAX_TEXT = 2_000_000  # characters of text that are read from one page
+MAX_DEPTH = 1_000  # levels of nested elements; with more levels the parser needs quadratic time
 CHUNK = 16_384  # bytes between two checks of length and depth
 
 
 class HtmlText(NamedTuple):
-    title: str  # the page's title, else its first heading, else nothing
-    text: str  # lines of Markdown: `## Heading`, `- item`, `cell | cell`; no control characters but the ends of lines
+    title: str  # the page's title, else its first heading, else empty
+    text: str  # lines of Markdown: `## Heading`, `- item`, `cell | cell`; its only control characters end lines
     is_cut: bool  # whether the text is not the whole page: it is too long, or nested too deep
 
 
 def text_of(html: str | bytes, *, charset: str | None = None, max_text: int = MAX_TEXT) -> HtmlText:
     """Read a page, also broken HTML, in time and memory linear in its length.
 
-    `charset` is the HTTP header's; else a byte order mark or `<meta charset>` decides, else it is UTF-8. Scripts,
-    styles, drawings and elements that are marked as hidden are left out.
+    `charset` is the encoding that the HTTP header names; None if it names none (see `encoding_of`). Scripts, styles,
+    drawings and elements that are marked as hidden are left out. Raises MissingPackage without lxml.
     """
     try:
         from lxml import etree  # type: ignore[import-untyped]  # of the extra `documents`; it ships no types
@@ -30,7 +30,7 @@ def text_of(html: str | bytes, *, charset: str | None = None, max_text: int = MA
     content = html if isinstance(html, str) else html.decode(encoding_of(html, charset), errors="replace")
     data = content.encode("utf-8", errors="replace")
     lines = _Lines(max_text)
-    # Events, not a tree: building HTML's tree takes quadratic time on pages that are made for it.
+    # Events instead of a tree: a malicious page can make the building of a tree take quadratic time.
     parser = etree.HTMLParser(target=lines, encoding="utf-8", no_network=True)
     for start in range(0, len(data), CHUNK):
         parser.feed(data[start : start + CHUNK])
@@ -49,9 +49,9 @@ _KNOWN = re.compile(
     r"|gb2312|gbk|gb18030|big5(?:-hkscs)?|shift[-_]jis|euc-(?:jp|kr)|iso-2022-jp)",
     re.IGNORECASE | re.ASCII,
 )
-"""Encodings of the web (https://encoding.spec.whatwg.org); some of Python's others take quadratic time."""
+"""Encodings of the web (https://encoding.spec.whatwg.org); some other encodings of Python take quadratic time."""
 _LATIN = re.compile(r"(?:us-?)?ascii|iso-?8859-1|latin-?1", re.IGNORECASE | re.ASCII)
-"""Names that the web reads as windows-1252."""
+"""Names of encodings that browsers read as windows-1252."""
 
 
 def encoding_of(content: bytes, said: str | None) -> str:
@@ -78,12 +78,12 @@ _LINE = re.compile("body|br|caption|center|dd|details|dir|div|dt|figcaption|hr|h
 _CELL = re.compile("t[dh]")
 _PREFIX: Mapping[str, str] = {"li": "- ", **{f"h{level}": "#" * level + " " for level in range(1, 7)}}
 _MARKUP = re.compile(r"#{1,6}\s|```|~~~")
-"""Text that would begin a heading or code at the start of a line."""
+"""Matches text that Markdown would read as a heading or code at the start of a line."""
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 
 class _Lines:
-    """The parser's target: collects lines from its events."""
+    """The target of the parser's events (start, end, data); it collects lines of text."""
 
     def __init__(self, max_text: int) -> None:
         self._left = max_text
@@ -128,14 +128,14 @@ class _Lines:
             self._left = max(self._left - len(text), 0)
 
     def comment(self, text: str) -> None:
-        """Ignore a comment; the parser calls this."""
+        """Ignore a comment; lxml requires this method."""
 
     @property
     def is_cut(self) -> bool:
         return self._is_full or self._depth > MAX_DEPTH
 
     def close(self) -> None:
-        """Do nothing at the end of the page; the parser calls this."""
+        """Do nothing at the end of the page; lxml requires this method."""
 
     def page(self) -> HtmlText:
         self._flush()

@@ -1,4 +1,4 @@
-"""The full-text index of a folder of documents; it reads a file again only if it changed."""
+"""A full-text index of a folder of documents; a file is read again only if it has changed."""
 
 import math
 import re
@@ -29,9 +29,9 @@ from activities.toolbox.documents.extra import MissingPackage
 class Passage(NamedTuple):
     """The text below one heading on one page."""
 
-    page: int | None  # its number; None if the document has one page
+    page: int | None  # the page's number; None if the document has one page
     line: int  # the line on which `body` begins, counted as `Page.line` is
-    above: str  # the headings above its own, the outermost first
+    above: str  # the headings above `heading`, the outermost first
     heading: str
     body: str
 
@@ -62,7 +62,7 @@ def _as_one(pages: Sequence[Page], title: str) -> Iterator[Passage]:
 
 
 def _first_line(page: Page) -> str:
-    """The first line with words, if it is short enough for a title and not the only one."""
+    """The first line with words, if it is short enough for a title and not the only such line; else empty."""
     lines = [line.strip() for line in page.text.split("\n") if line.strip()]
     return lines[0] if len(lines) > 1 and len(lines[0]) <= MAX_TITLE else ""
 
@@ -79,8 +79,10 @@ def _by_headings(pages: Sequence[Page], title: str) -> Iterator[Passage]:
 
 
 class _Mark(NamedTuple):
+    """A heading in a document."""
+
     page: int
-    number: int
+    number: int  # the index of its line in the page
     level: int
     heading: str
 
@@ -103,13 +105,13 @@ def _passage(page: Page, lines: list[str], start: int, end: int, trail: list[str
 
 
 MAX_TOTAL = 16_000_000  # characters of all documents of a folder
-SECONDS, PATIENCE = 12.0, 20.0  # seconds that one call reads new files, and that it waits while another call does
+SECONDS, PATIENCE = 12.0, 20.0  # seconds that one call reads new files, and that it waits while another call reads
 FORGIVE = 600.0  # seconds after which an unreadable document is read again: the machine may have been overloaded
 MAX_LIBRARIES, MAX_NOTES = 16, 30
-TICK = 20_000_000  # nanoseconds in which a file may change twice with the same modification time
-SNIPPET = 40  # words of a passage in a hit
+TICK = 20_000_000  # nanoseconds: a file may change twice in this time and keep one modification time
+SNIPPET = 40  # words of a passage that a hit shows
 FIRST, END, CUT = "\x02", "\x03", "\x04"
-"""Marks around a found word and at a cut; `clean` removed such characters from the documents."""
+"""Marks before and after a found word, and at a cut. The documents have no such characters: `clean` removed them."""
 
 
 _CREATE = (
@@ -125,7 +127,7 @@ _FIND = (
 
 
 class Match(NamedTuple):
-    """A passage with all terms."""
+    """A passage that has all the terms of a search."""
 
     name: str
     page: int | None
@@ -133,36 +135,38 @@ class Match(NamedTuple):
     above: str
     heading: str
     body: str
-    marked: str  # the part of the body around the terms, with marks
+    marked: str  # the part of the body around the terms, with marks (see `FIRST`)
 
 
 class _Entry(NamedTuple):
-    signature: tuple[int, ...]
+    """One document in the index."""
+
+    signature: tuple[int, ...]  # changes when the file changes
     notes: Sequence[str]
     characters: int = 0
     rows: range = range(0)
-    expires: float = math.inf  # the monotonic time at which it is read again, although it has not changed
+    expires: float = math.inf  # the monotonic time after which it is read again, even if it has not changed
 
 
 class Library:
-    """The passages of the documents of one folder, with a full-text index; safe for any number of threads."""
+    """The full-text index of the documents of one folder; safe for any number of threads."""
 
     def __init__(
         self, root: Path, *, seconds: float = SECONDS, patience: float = PATIENCE, forgive: float = FORGIVE
     ) -> None:
-        """Begin empty; for the times see `SECONDS`, `PATIENCE` and `FORGIVE`."""
+        """Begin with an empty index; for the times see `SECONDS`, `PATIENCE` and `FORGIVE`."""
         self._root = root
         self._seconds = seconds
         self._patience = patience
         self._forgive = forgive
         self.reads = 0
-        self.unread = 0  # new or changed documents that there was no time to read
+        self.unread = 0  # how many new or changed documents there was no time to read
         self.skipped: list[str] = []  # documents that were not read, and why
         self._entries = dict[str, _Entry]()
         self._words: list[str] | None = None
         self._next_row = 1
         self._lock = threading.Lock()
-        self._index = sqlite3.connect("", check_same_thread=False)  # a private file, gone when it is closed
+        self._index = sqlite3.connect("", check_same_thread=False)  # a temporary file, which SQLite deletes on close
         weakref.finalize(self, self._index.close)
         self._index.execute(_CREATE)
 
@@ -178,10 +182,10 @@ class Library:
             self._lock.release()
 
     def find(self, terms: Sequence[str], limit: int) -> list[Match]:
-        """The best passages with all terms; a term has only letters, digits and `-.'`."""
+        """The best passages that have all terms; a term may have only letters, digits and `-.'`."""
         if not terms:
             return []
-        match = " AND ".join(f'"{term}"' for term in terms)  # quoted, so that none is read as an operator
+        match = " AND ".join(f'"{term}"' for term in terms)  # quoted: a term such as `or` is no operator
         rows = self._index.execute(_FIND, (FIRST, END, CUT, SNIPPET, match, limit))
         return [Match(*row) for row in rows]
 
@@ -207,7 +211,7 @@ class Library:
                 dropped.append(name)
             elif not self._is_known(name, path):
                 self._forget(name)
-                # At least one file for each call, so that indexing ends.
+                # Each call reads at least one file, so that the index is complete at some time.
                 if self.reads == before or time.monotonic() < until:
                     self._read(name, path)
                 else:
@@ -230,7 +234,7 @@ class Library:
         self.reads += 1
         signature = _signature(path)
         if any(abs(time.time_ns() - at) < TICK for at in signature[1:]):
-            signature = ()  # it may change again within the resolution of the clock
+            signature = ()  # it may change again at the same mtime: an unknown signature, so it is read again
         try:
             document = read(path)
         except (UnreadableDocument, MissingPackage) as why:
@@ -258,7 +262,8 @@ class Library:
 
 
 def _signature(path: Path) -> tuple[int, ...]:
-    """Size, mtime and ctime of a file; ctime also changes if somebody sets mtime back."""
+    """Size, mtime and ctime of a file; empty if it cannot be read."""
+    # ctime also changes if somebody sets mtime back.
     try:
         found = path.stat()
     except OSError:
@@ -267,7 +272,7 @@ def _signature(path: Path) -> tuple[int, ...]:
 
 
 class Libraries:
-    """The last `MAX_LIBRARIES` libraries by folder, shared by all calls of a worker."""
+    """The indexes of the `MAX_LIBRARIES` folders that were used last, shared by all calls of a worker."""
 
     def __init__(self, *, seconds: float = SECONDS) -> None:
         self._seconds = seconds

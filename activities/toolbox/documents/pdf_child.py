@@ -1,8 +1,8 @@
-"""The process that reads one PDF: the file on standard input, its text as JSON on standard output.
+"""The child process that reads one PDF: the file is on standard input, its text goes to standard output as JSON.
 
-A malicious PDF may use endless time or memory. So it is read in a process without the worker's environment, whose
-limits of memory and time the kernel enforces. It runs by its path and with `-I`, because module names of this folder
-would hide those of the standard library.
+Reading a malicious PDF may take endless time or memory. So a PDF is read in a process of its own: the kernel enforces
+its limits of memory and time, and it does not have the worker's environment variables. It is started by its path and
+with `-I`, because modules of this folder would hide modules of the standard library.
 """
 
 import io
@@ -22,13 +22,13 @@ try:
 except ImportError:  # the extra `documents` is not installed
     sys.exit(3)
 
-STREAM = 10_000_000  # bytes of one decompressed stream; streams of text rarely have a hundredth
+STREAM = 10_000_000  # bytes of one decompressed stream; a stream of text rarely has 1/100 of it
 MAX_PAGES = 20_000
-MAX_PAGE = 200_000  # characters of a page; no real page has more
+MAX_PAGE = 200_000  # characters of a page; more are not credible
 
 
 def main() -> None:
-    """Print the pages from `first` on, until there are `max_text` characters or `seconds` of CPU time are used."""
+    """Print the pages from `first` on, up to `max_text` characters or `seconds` of CPU time."""
     first, max_text, seconds, megabytes = map(int, sys.argv[1:])
     _limit(seconds, megabytes * 1_000_000)
     logging.disable()
@@ -55,7 +55,7 @@ def _limit(seconds: int, memory: int) -> None:
     resource.setrlimit(resource.RLIMIT_CPU, (2 * seconds, 2 * seconds))
     resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    with suppress(ValueError, OSError):  # macOS has the limit but does not take it
+    with suppress(ValueError, OSError):  # macOS has this limit but does not accept it
         resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
 
 
@@ -76,7 +76,7 @@ def _texts(reader: pypdf.PdfReader, first: int, of: int) -> Iterator[str | None]
     for number in range(first, of + 1):
         try:
             text = reader.pages[number - 1].extract_text()
-        except Exception:  # total: the other pages may be readable
+        except Exception:  # any error of pypdf: the other pages may be readable
             yield None
         else:
             yield text if len(text) <= MAX_PAGE else None

@@ -29,11 +29,11 @@ class Hit(BaseModel):
     """A passage with all words of the query."""
 
     path: str
-    """The file, relative to the folder of documents: the name that `read_document` takes."""
+    """The file's path in the folder of documents: the name that `read_document` takes."""
     page: int | None = None
-    """Its page, as `read_document` counts them; None if the document has one page."""
+    """The number of the page, as `read_document` counts pages; None if the document has one page."""
     line: int
-    """The line of the first word: counted in its page for a PDF, else in the whole text."""
+    """The line of the first found word: counted in its page for a PDF, else in the whole text."""
     title: str
     text: str
 
@@ -44,7 +44,7 @@ class Found(BaseModel):
     query: str
     hits: list[Hit]
     skipped: list[str] = Field(default_factory=list)
-    """Files that were not searched, and why."""
+    """Files that were not searched or not read completely, and why."""
 
 
 @tool.read(timeout=60, untrusted=True)
@@ -97,7 +97,7 @@ def _no_results(query: str, terms: Sequence[str], library: Library) -> Refused |
 
 
 def _fewer(terms: Sequence[str], library: Library) -> Iterator[Sequence[str]]:
-    """Queries that may have hits: corrected spelling, without unknown terms, one term fewer, one term."""
+    """Yield queries that may have hits: corrected spelling, without unknown terms, one known term fewer, one term."""
     known = [term for term in terms if library.find([term], 1)]
     unknown = [term for term in terms if term not in known]
     nearest = {term: _nearest(term, library) for term in unknown[:3]}
@@ -109,6 +109,7 @@ def _fewer(terms: Sequence[str], library: Library) -> Iterator[Sequence[str]]:
 
 
 def _nearest(term: str, library: Library) -> str | None:
-    """The most similar word of the documents with the same first letter, which typing errors rarely change."""
+    """The most similar word in the documents; None if there is none."""
+    # Only words with the same first letter, which typing errors rarely change: fewer words to compare.
     alike = [word for word in library.words if word[0] == term[0] and abs(len(word) - len(term)) < 3]
     return next(iter(difflib.get_close_matches(term, alike, n=1, cutoff=0.7)), None)

@@ -1,4 +1,4 @@
-"""The kind `calculate`: arithmetic as people write it, exactly."""
+"""The kind `calculate`: exact arithmetic, written as people write it."""
 
 import re
 from decimal import Decimal

@@ -1,6 +1,6 @@
-"""Evaluates expressions: exact decimal arithmetic, and for conditions the types that each operator takes.
+"""Evaluates expressions in exact decimal arithmetic; for conditions it also checks the types of operands.
 
-Comparing a number with a text is an error, since a plain `False` would hide a mistake.
+To compare a number with a text is an error: the result `False` would hide a mistake in the condition.
 """
 
 import ast
@@ -18,13 +18,13 @@ from simpleeval import SimpleEval  # type: ignore[import-untyped]  # it ships no
 from activities.toolbox.expressions.expression import Unreadable
 
 DIGITS = 50  # digits of intermediate results
-SHOWN = 28  # digits of a result that was rounded
+SHOWN = 28  # digits of a result that had to be rounded
 LARGEST = 999  # the largest power of ten
 
 
 @contextmanager
 def bounded() -> Iterator[None]:
-    """Limit the precision and size of decimals in this block; raises Unreadable for a result outside them."""
+    """Limit the precision and size of decimals in this block; raises Unreadable for a number outside these limits."""
     traps = [decimal.DivisionByZero, decimal.InvalidOperation, decimal.Overflow, decimal.Underflow]
     with decimal.localcontext(Context(prec=DIGITS, rounding=ROUND_HALF_UP, Emin=-LARGEST, Emax=LARGEST, traps=traps)):
         try:
@@ -44,7 +44,11 @@ def evaluate(
     functions: Mapping[str, Callable[..., Any]],
     nodes: tuple[type[ast.expr], ...],
 ) -> Any:
-    """The value of a tree that has only `nodes`; `names` are looked up on use. Raises Unreadable if it has none."""
+    """The value of a tree in which only `nodes` may occur; `names` maps its names to values.
+
+    Raises:
+        Unreadable: the tree is nested too deep, or an operator or function has no value for its operands.
+    """
     evaluator = SimpleEval(operators=operators, functions=functions, names=names)
     evaluator.nodes = {node: evaluator.nodes[node] for node in nodes}
     try:
@@ -54,25 +58,25 @@ def evaluate(
 
 
 def settled(value: Decimal) -> Decimal:
-    """Round a value to `SHOWN` digits, if anything was rounded since the bounded block began."""
+    """Round a value to `SHOWN` digits if any number was rounded since the block of `bounded` began."""
     inexact = decimal.getcontext().flags[decimal.Inexact]
     return Context(prec=SHOWN, rounding=ROUND_HALF_UP).plus(value) if inexact else value
 
 
 def _modulo(left: Decimal, right: Decimal) -> Decimal:
-    """The remainder with the sign of the divisor, as Python's %."""
+    """The remainder with the sign of the divisor, as Python's % for int; `Decimal` has the sign of the dividend."""
     rest = left % right
     return rest + right if rest and (rest < 0) != (right < 0) else rest
 
 
 def _power(base: Decimal, exponent: Decimal) -> Decimal:
     if not base and exponent < 0:
-        raise decimal.DivisionByZero  # decimal would return infinity without a signal
+        raise decimal.DivisionByZero  # `decimal` would return infinity without an error
     return base**exponent
 
 
 def _round(value: Decimal, places: Decimal = Decimal(0)) -> Decimal:
-    """Half away from zero, as taught at school."""
+    """Round a number; a half is rounded away from zero, as taught at school."""
     if abs(places) > SHOWN or places != int(places):
         raise Unreadable(f"round(number, places) takes a whole number of places, at most {SHOWN}.")
     return value.quantize(Decimal(1).scaleb(-int(places)), rounding=ROUND_HALF_UP)
@@ -99,11 +103,11 @@ OPERATORS: Mapping[type[ast.AST], Callable[..., Decimal]] = {
 }
 
 
-Value: TypeAlias = "Decimal | str | bool | list[Value] | dict[str, Value] | None"  # JSON whose numbers are decimals
+Value: TypeAlias = "Decimal | str | bool | list[Value] | dict[str, Value] | None"  # JSON, with decimals
 
 
 class Type(StrEnum):
-    """The type of a value; messages use its words."""
+    """The type of a value in a condition; messages show these texts."""
 
     NUMBER = "a number"
     TEXT = "a text"
@@ -131,7 +135,7 @@ def type_of(value: Value) -> Type:
 class Operation:
     """An operator or a function that checks the types of its operands."""
 
-    rule: Callable[..., None]  # checks the types of the operands, None for an unknown one; raises Unreadable
+    rule: Callable[..., None]  # checks the operands' types (None if unknown); raises Unreadable
     function: Callable[..., Any]
     gives: Type
 

@@ -1,8 +1,9 @@
 """Reads arithmetic as people and planners write it: `18% of 2450`, `2450 + 18%`, `3 x 4`.
 
-The reader writes a Python expression in which every number is a name, so that nothing but operators, brackets and
-known functions reaches the evaluator. `18%` becomes `n0[p]` there, Python's only postfix, and then plain arithmetic.
-`declare/conditions.py` extends the reader with comparisons and names.
+The reader translates the text to a Python expression and parses it with `ast`. In this expression each number is a
+name (`n0`, `n1`), so only names, operators, brackets and known functions reach the evaluator. `18%` is written as
+`n0[p]`, because a subscript is Python's only postfix operator, and then replaced by plain arithmetic.
+`declare/conditions.py` extends the reader with comparisons and dotted names.
 """
 
 import ast
@@ -13,17 +14,17 @@ from typing import ClassVar, NamedTuple, TypeVar
 
 MAX_SIGNS, MAX_NESTING = 250, 30
 FUNCTIONS: Mapping[str, int] = {"sqrt": 1, "round": 2, "min": MAX_SIGNS, "max": MAX_SIGNS, "abs": 1}
-"""Function to its maximum number of arguments; all take at least one."""
+"""For each function, its maximum number of arguments; the minimum is always one."""
 
 T = TypeVar("T")
 
 
 class Unreadable(ValueError):
-    """The text is no expression, or it has no value; the message says what to change."""
+    """The text is no expression, or the expression has no value; the message says what to change."""
 
 
 def unknown_words(expression: str) -> list[str]:
-    """The words of a text that are not part of the language."""
+    """The words of a text that are no operators, functions or other words of the arithmetic language."""
     words = re.findall(r"[^\W\d_]+", _SPELLED.sub(_respelled, expression.lower()))
     return [word for word in words if word not in {*_WORDS, *FUNCTIONS, "x", "e", "it"}]
 
@@ -32,19 +33,19 @@ class Sign(NamedTuple):
     """One token: a number, a word, an operator or a bracket."""
 
     text: str
-    what: str  # the group of `Reader.signs` that matched it
+    what: str  # its kind: the name of the group in `Reader.signs` that matched
     glued: bool  # whether there is no space before it
 
 
 _PASTED = {"\u00d7": "*", "\u00b7": "*", "\u00f7": "/", "\u2212": "-", "\u2013": "-"}
 _SPELLED = re.compile(rf"'[^']*'|\"[^\"]*\"|\bdivided\s+by\b|[{''.join(_PASTED)}]", re.IGNORECASE)
-"""Signs to replace; quoted texts match, too, and are left as they are."""
+"""Matches signs to replace. It also matches quoted texts, which stay as they are, with all their signs."""
 _MISPLACED = "A comma, star or bracket stands where none can: write 2 * (3), 0.5, 2450."
 _WORDS = {"plus": "+", "minus": "-", "times": "*", "percent": "%", "of": "@", "^": "**"}
 
 
 class Reader:
-    """Reads arithmetic; a subclass may add signs and words."""
+    """Reads arithmetic; a subclass may add signs (tokens) and words."""
 
     signs: ClassVar = re.compile(
         r"(?P<space>\s+)|(?P<hex>0[xX][0-9a-fA-F]+)"
@@ -60,11 +61,11 @@ class Reader:
     example: ClassVar = "some arithmetic, e.g. 18% of 2450"
 
     def __init__(self, numbers: Mapping[str, Decimal]) -> None:
-        """Begin with the values of some words, e.g. `it`."""
-        self.numbers = dict(numbers)  # the value of each number's name in the tree
+        """`numbers` has the values of words that may occur in the expression, e.g. `it`."""
+        self.numbers = dict(numbers)  # by name in the parsed tree: the value of each number
 
     def read(self, expression: str) -> ast.expr:
-        """Parse an expression; raises Unreadable if it is no expression, or too long."""
+        """Parse an expression; raises Unreadable if the text is no expression, or is too long."""
         signs = self._cut(expression)
         if not signs:
             raise Unreadable(f"It is empty: write {self.example}.")
@@ -81,7 +82,7 @@ class Reader:
         return tree
 
     def write(self, sign: Sign, after: str) -> str:
-        """The Python text of a sign; `after` is the sign behind it."""
+        """The Python text for a sign; `after` is the text of the next sign, empty at the end."""
         if sign.what in ("number", "grouped"):
             return named(self.numbers, "n", Decimal(sign.text.replace(",", "")))
         if sign.text == "%":
@@ -98,7 +99,7 @@ class Reader:
         return self.unknown(word)
 
     def unknown(self, word: str) -> str:
-        """The Python text of a word that is no operator and no function."""
+        """The Python text for a word that is no operator and no function; raises Unreadable if it has no meaning."""
         if word == "it":
             raise Unreadable("It says `it`, but no number was given for that: set the argument `it`.")
         raise Unreadable(f"The word {word[:40]!r} is unknown: use numbers, operators, {', '.join(self.functions)}, of.")
@@ -111,6 +112,7 @@ class Reader:
             if found is None:
                 raise Unreadable(f"There is {text[position]!r} in it: use {self.usable}.")
             sign, what = found.group(), found.lastgroup or ""
+            # In max(1,200) the comma may separate two numbers or group the digits of one.
             if what == "hex" or (what == "grouped" and any(calls)):
                 raise Unreadable(
                     f"{sign.lower()!r} can be read in two ways: use plain digits, and a space after a comma in a call."
@@ -135,7 +137,7 @@ class Reader:
         return "[p]" if after in self.after_percentage else "%"
 
     def _check(self, tree: ast.expr) -> None:
-        """Raise Unreadable for nodes that are not in `nodes`, and for calls with too many arguments."""
+        """Raise Unreadable for nodes that are not in `nodes`, and for calls with a wrong number of arguments."""
         for node in ast.walk(tree):
             match node:
                 case ast.Call(func=ast.Name(id=name), args=values, keywords=[]) if name in self.functions:
@@ -181,7 +183,7 @@ def _is_percentage(node: ast.AST) -> bool:
 
 
 def _is_share(node: ast.AST) -> bool:
-    """Whether it may precede `of`: a percentage, a sum of percentages, or a percentage of one."""
+    """Whether it may stand before `of`: a percentage, a sum of percentages, or a percentage of a percentage."""
     while isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add | ast.Sub | ast.MatMult):
         node = node.left
     return _is_percentage(node)

@@ -11,11 +11,11 @@ from activities.toolbox.declare.tool import tool
 from activities.toolbox.documents import html
 from activities.toolbox.http.network import MAX_URL, Body, Web, read_body
 
-MAX_BODY = 5_000_000  # bytes of a page, unpacked, that are read
+MAX_BODY = 5_000_000  # bytes of a decompressed page that are read
 MAX_TEXT, MAX_TITLE = 30_000, 300  # characters of the text and of the title that are returned
 
 RESTRICTED = frozenset({401, 402, 403, 405, 406, 407, 411, 415, 426, 451, 501, 505})
-"""Statuses of pages that are not public. They are no configuration error, since the worker has no login there."""
+"""Statuses of pages that are not public. They are rejections, not configuration errors: no login exists."""
 
 _HTML = re.compile(r"text/html|application/xhtml\+xml")
 _TEXT = re.compile(
@@ -36,17 +36,17 @@ class WebPage(BaseModel):
     """The text of a page."""
 
     url: str
-    """Its address after redirects."""
+    """The address of the page after redirects."""
     status: int
     content_type: str
-    """Its media type, e.g. text/html; empty when the server named none."""
+    """The page's media type, e.g. text/html; empty if the server sent none."""
     title: str
     text: str
-    """HTML as lines of Markdown, any other text as it is."""
+    """The text of the page: HTML is written as lines of Markdown, any other text is unchanged."""
     cut: str = ""
-    """Why `text` is not the whole page; empty when it is."""
+    """Why `text` is not the whole page; empty if it is."""
     fetched: int
-    """Bytes of the page, unpacked, that were read."""
+    """How many bytes of the decompressed page were read."""
 
 
 @tool.read(untrusted=True)
@@ -59,6 +59,7 @@ async def fetch_page(args: PageAddress, web: Web) -> WebPage:
     if b"\x00" in body.content[:1024] and not encoding.startswith("utf-16"):
         raise Refused("The page is declared as text but is binary: use another one.", code="unexpected_result")
     if _HTML.fullmatch(media) or (not media and body.content.lstrip().startswith(b"<")):
+        # In a thread: parsing a large page would block the event loop.
         words = await asyncio.to_thread(html.text_of, body.content, charset=encoding)
     else:
         words = _plain(body.content, encoding)
@@ -74,7 +75,7 @@ async def fetch_page(args: PageAddress, web: Web) -> WebPage:
 
 
 def _media_type(answer: httpx2.Response) -> str:
-    """The media type of the page, which must be public and a text."""
+    """The media type of a page; raises Refused if the page is not public, or is no text."""
     if answer.status_code in RESTRICTED:
         reason = f"{answer.url.host} returned {answer.status_code}, so the page is not public: use another one."
         raise Refused(reason)
@@ -90,7 +91,8 @@ def _media_type(answer: httpx2.Response) -> str:
 
 
 def _plain(content: bytes, encoding: str) -> html.HtmlText:
-    """The beginning of a text without markup; no encoding takes more than four bytes a character."""
+    """The beginning of a plain text, without control characters."""
+    # No encoding needs more than four bytes for a character.
     text = content[: 4 * (MAX_TEXT + 1)].decode(encoding, errors="replace")
     return html.HtmlText("", _CONTROL.sub(" ", "\n".join(text.splitlines())), is_cut=False)
 

@@ -19,10 +19,10 @@ from activities.toolbox.injection import Key
 from workflows import routing
 from workflows.plan import MAX_DEPTH, canonical, depth
 
-MAX_READ = 256 * 1024  # bytes of an answer, unpacked, that are read
-MAX_JSON = 36 * 1024  # bytes of an answer that is returned as JSON: it must fit into the result of an effect
-MAX_TEXT = 9_000  # characters of an answer that are returned as text, of four bytes each at the most
-MAX_HEADER = 300  # characters of one of its headers
+MAX_READ = 256 * 1024  # bytes of a decompressed answer that are read
+MAX_JSON = 36 * 1024  # bytes of an answer that is returned as JSON: the result of an effect may not be larger
+MAX_TEXT = 9_000  # characters of an answer that are returned as text; each has at most four bytes
+MAX_HEADER = 300  # characters of each header that is returned
 
 RETURNED = ("content-type", "etag", "last-modified", "link", "location", "request-id", "retry-after", "x-request-id")
 """The headers of an answer that are returned."""
@@ -30,12 +30,12 @@ RETURNED = ("content-type", "etag", "last-modified", "link", "location", "reques
 _OURS = frozenset(
     {
         *("accept-encoding", "content-encoding", "content-length", "expect", "host", "idempotency-key"),
-        *("connection", "keep-alive", "te", "trailer", "transfer-encoding", "upgrade", "via"),  # of one hop
+        *("connection", "keep-alive", "te", "trailer", "transfer-encoding", "upgrade", "via"),  # for one connection
     }
 )
-"""Headers that only Replan writes."""
+"""Headers that only Replan sets; a call may not contain them."""
 _SECRET = re.compile(r"auth|cookie|credential|password|passwd|secret|session|token|api-?key|^proxy-")
-"""Parts of the names of headers that may carry secrets."""
+"""Matches the names of headers that may carry secrets."""
 _JSON = re.compile(r"application/(?:[\w.-]{1,80}\+)?json")
 _CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
 
@@ -59,11 +59,11 @@ class HttpReply(BaseModel):
 
     status: int
     headers: dict[str, str]
-    """The headers of `RETURNED` that the service sent, by lower-case name."""
+    """The headers named in `RETURNED` that the service sent, by their name in small letters."""
     body: JsonValue
-    """The parsed JSON if the answer is JSON that is small enough, else its text; None if the body is empty."""
+    """The parsed JSON if the answer is JSON and small enough, else the text of the answer; None if it is empty."""
     cut: str = ""
-    """Why `body` is not the whole answer; empty when it is."""
+    """Why `body` is not the whole answer; empty if it is."""
 
 
 @tool.keyed(untrusted=True)
@@ -102,7 +102,7 @@ def _headers(args: HttpRequest, key: Key) -> Mapping[str, str]:
 
 
 def _without_effect(error: Exception) -> Exception:
-    """The same failure as an error that had no effect, since a GET changes nothing."""
+    """Turn a failed GET into the tool error with the same fault, marked as harmless: a GET has no effect."""
     fault = classify(error)
     for chosen in ToolError.__subclasses__():
         if fault.code in chosen.codes():
@@ -113,7 +113,7 @@ def _without_effect(error: Exception) -> Exception:
 
 
 async def _read(answer: httpx2.Response) -> HttpReply:
-    # The request may have been applied: a body that cannot be decompressed must not hide its status.
+    # The effect may have been applied: an error in the body must not hide the status, which tells the outcome.
     content, cut = await read_body(answer, MAX_READ, routing.HTTP_READ_DEADLINE, keeps_undecodable=True)
     if not (answer.is_success or answer.status_code == httpx2.codes.SEE_OTHER):
         plain = {name: value for name, value in answer.headers.items() if name in RETURNED}
@@ -124,7 +124,7 @@ async def _read(answer: httpx2.Response) -> HttpReply:
 
 
 def _body(answer: httpx2.Response, content: bytes) -> tuple[JsonValue, str]:
-    """The body as JSON or else as text, and a note if the text was cut (empty if it was not)."""
+    """The body as JSON, or else as text, and a note if the text was cut (empty if not)."""
     if not content:
         return None, ""
     media = answer.headers.get("content-type", "").partition(";")[0].strip().lower()
@@ -134,7 +134,7 @@ def _body(answer: httpx2.Response, content: bytes) -> tuple[JsonValue, str]:
             if depth(read) <= MAX_DEPTH and len(canonical(read).encode()) <= MAX_JSON:
                 return read, ""
         except ValueError:
-            pass  # it is returned as text
+            pass  # no JSON: returned as text
     encoding = html.encoding_of(content, answer.charset_encoding)
     text = _CONTROL.sub(" ", content[: 4 * (MAX_TEXT + 1)].decode(encoding, errors="replace"))
     return text[:MAX_TEXT], f"cut after {MAX_TEXT:,} characters" if len(text) > MAX_TEXT else ""

@@ -1,4 +1,4 @@
-"""HTTP to addresses that the author of the tool did not choose: public ones only, unless the operator allows more."""
+"""HTTP to addresses that a planner chose: only public addresses are reached, unless the operator allows others."""
 
 import asyncio
 import re
@@ -18,14 +18,14 @@ from activities.deadline import Guard
 from activities.errors import Refused, Unreachable, unsent
 from workflows import routing
 
-MAX_URL = 2000  # characters of a URL; browsers and servers take as many
+MAX_URL = 2000  # characters of a URL; browsers and servers accept this many
 
 
 def redirected(here: httpx2.URL, location: str) -> httpx2.URL:
-    """The `checked` absolute URL of a redirect's Location header."""
+    """The absolute URL of a redirect's Location header, after `checked`; raises Refused if it cannot be used."""
     try:
         return checked(here.join(location))
-    except ValueError:  # the standard library's, on brackets
+    except ValueError:  # raised by the standard library for wrong brackets
         raise Refused("The address redirects to an invalid one: use another one.", code="unexpected_result") from None
 
 
@@ -45,33 +45,34 @@ def checked(url: httpx2.URL) -> httpx2.URL:
 
 
 _NAME = re.compile(r"(?:[a-z0-9_][a-z0-9_-]*\.)*(?![0-9]+$)[a-z0-9_][a-z0-9_-]*")
-"""A host name in small letters. Its last part is no number, so a mistyped IP address does not match."""
+"""Matches a host name in small letters. Its last part is no number, so a mistyped IP address does not match."""
 
 _UNICAST = IPv6Network("2000::/3")  # the public part of IPv6 (IANA, IPv6 Global Unicast Address Assignments)
 _NAT64 = IPv6Network("64:ff9b::/96")
 """IPv6 addresses that stand for the IPv4 address in their last 32 bits (RFC 6052)."""
+# Not public, although Python's `is_global` is true for some of these addresses.
 _CLOSED = (
     ip_network("168.63.129.16/32"),  # Azure's services for its own machines, at an address that looks public
-    ip_network("192.0.0.0/24"),  # for protocols (RFC 6890), of which some clouds use parts
-    ip_network("192.88.99.0/24"),  # the nearest 6to4 relay, whoever runs it (RFC 7526)
-    ip_network("3fff::/20"),  # for documentation (RFC 9637), which Python's table does not know yet
+    ip_network("192.0.0.0/24"),  # for protocols (RFC 6890); some clouds have services here
+    ip_network("192.88.99.0/24"),  # an unknown 6to4 relay (RFC 7526)
+    ip_network("3fff::/20"),  # for documentation (RFC 9637); newer than Python's table
 )
 
 
 class BadReach(ValueError):
-    """An entry of the allow-list cannot be used; the message says which."""
+    """A value of `--allow-host`, `--allow-request` or `--http-header` cannot be used; the message says which."""
 
 
 @dataclass(frozen=True)
 class Reach:
-    """The addresses that may be reached: public ones, and those of `--allow-host`."""
+    """The addresses that may be reached: public addresses, and the names and networks of `--allow-host`."""
 
     names: frozenset[str] = frozenset()
     networks: tuple[IPv4Network | IPv6Network, ...] = ()
 
     @classmethod
     def of(cls, allowed: Iterable[str]) -> "Reach":
-        """Read the values of `--allow-host`: names, addresses and networks. BadReach names what is none of these."""
+        """Read the values of `--allow-host`: names, addresses and networks; raises BadReach for anything else."""
         names, networks = set[str](), list[IPv4Network | IPv6Network]()
         for entry in allowed:
             name = plain(entry)
@@ -86,7 +87,7 @@ class Reach:
         return cls(frozenset(names), tuple(networks))
 
     def allows(self, host: str, address: str) -> bool:
-        """Whether a request to `host` may connect to `address`, which the name resolves to."""
+        """Whether a request to `host` may connect to `address`, one of the addresses of that name."""
         if plain(host) in self.names:
             return True
         found = _reached(ip_address(address))
@@ -94,7 +95,7 @@ class Reach:
 
 
 def read_host(text: str) -> str | None:
-    """The normalised name or address of one host; None if the text is neither."""
+    """The normalised name or address of a host; None if the text is neither."""
     name = plain(text)
     try:
         return str(ip_address(name[1:-1] if name.startswith("[") and name.endswith("]") else name))
@@ -112,6 +113,7 @@ def is_public(address: IPv4Address | IPv6Address) -> bool:
 
 def _reached(address: IPv4Address | IPv6Address) -> IPv4Address | IPv6Address:
     """The IPv4 address inside a mapped, 6to4 or NAT64 IPv6 address; else the address itself."""
+    # Otherwise a private IPv4 address could be written as an IPv6 address that looks public.
     if isinstance(address, IPv4Address):
         return address
     if address in _NAT64:
@@ -124,8 +126,8 @@ def plain(name: str) -> str:
 
 
 MAX_REDIRECTS = 5
-MAX_ADDRESSES = 4  # addresses of one name that are tried in turn
-MAX_TRAFFIC = 6_000_000  # bytes that one connection may send, headers included, before anything is unpacked
+MAX_ADDRESSES = 4  # addresses of one name that are tried, one after the other
+MAX_TRAFFIC = 6_000_000  # bytes that a server may send on one connection, with headers, before decompression
 
 HEADERS: Mapping[str, str] = {
     "user-agent": "Replan",
@@ -147,16 +149,16 @@ async def resolve(host: str, port: int) -> Sequence[str]:
 class Patience:
     """Time limits of a request, in seconds."""
 
-    silence: float = routing.HTTP_CONNECT_TIMEOUT  # for connecting, and between two pieces of the answer
-    reading: float = routing.HTTP_READ_DEADLINE  # for reading the body; then it is cut
+    silence: float = routing.HTTP_CONNECT_TIMEOUT  # the time to connect, and between two pieces of the answer
+    reading: float = routing.HTTP_READ_DEADLINE  # the time to read the body, which is cut then
 
 
 class Web:
     """An HTTP client for addresses that a planner or a page chose; it reaches public addresses only.
 
-    It resolves a name once for each connection, checks all its addresses, and connects to one of them, so that a
-    second look-up cannot lead elsewhere. Redirects pass the same check. It ignores the proxy settings of the
-    environment, because a proxy would resolve the name again, and keeps neither cookies nor connections.
+    It resolves a name once for each connection, checks all its addresses, and connects to one of these, so that a
+    second look-up cannot give another address. It checks redirects in the same way. It ignores the proxy settings of
+    the environment, because a proxy would resolve the name again. It keeps no cookies and no connections.
     """
 
     def __init__(
@@ -166,16 +168,16 @@ class Web:
         tls: ssl.SSLContext | None = None,
         patience: Patience | None = None,
     ) -> None:
-        """Reach what `reach` allows, by default public addresses; `tls` has the trusted certificates."""
+        """Connect only to addresses that `reach` allows, by default public ones. `tls` has the trusted certificates."""
         self.patience = patience or Patience()
         self._network = _CheckedNetwork(reach or Reach(), resolve, self.patience)
         self._given_tls = tls
 
     @asynccontextmanager
     async def get(self, url: str) -> AsyncIterator[httpx2.Response]:
-        """Get `url`, following redirects; the body is read from the response, as a stream, inside the block.
+        """Get `url` and follow redirects; the caller reads the body of the answer as a stream, inside the block.
 
-        Only the bytes on the wire are limited here: the reader must limit what they unpack to.
+        Only the bytes on the network are limited here: the caller must limit the decompressed bytes (see `read_body`).
 
         Raises:
             Refused, Unreachable, httpx2.InvalidURL, httpcore2.*: see `borders/http.py`.
@@ -194,10 +196,10 @@ class Web:
     async def exchange(
         self, url: httpx2.URL, method: str, headers: Mapping[str, str], content: bytes | None
     ) -> AsyncIterator[httpx2.Response]:
-        """Send one request to a `checked` address; redirects are not followed."""
+        """Send one request to a URL that was `checked`; redirects are not followed."""
         target = httpcore2.URL(scheme=url.raw_scheme, host=url.raw_host, port=url.port, target=url.raw_path)
         silence = self.patience.silence
-        # A request that does work may take longer.
+        # A request with an effect may take longer to answer; the timeout of the step ends it.
         until = httpx2.Timeout(silence, read=silence if method == "GET" else None)
         extensions = {"timeout": until.as_dict(), "trace": Guard()}
         said: list[tuple[str | bytes, str | bytes]] = list(headers.items())
@@ -222,7 +224,7 @@ class Body(NamedTuple):
 async def read_body(
     answer: httpx2.Response, max_bytes: int, seconds: float, *, keeps_undecodable: bool = False
 ) -> Body:
-    """Read and decompress a body that may never end, up to `max_bytes` or for `seconds`."""
+    """Read and decompress a body, which may never end: at most `max_bytes` bytes, and for at most `seconds`."""
     content, cut = bytearray(), ""
     try:
         async with asyncio.timeout(seconds), aclosing(answer.aiter_bytes()) as parts:
@@ -253,7 +255,7 @@ class _Stream(httpx2.AsyncByteStream):
 
 
 class _CheckedNetwork(httpcore2.AsyncNetworkBackend):
-    """Connects to checked addresses only; httpcore2 uses the name for TLS and the Host header."""
+    """Resolves names and connects only to allowed addresses; httpcore2 uses the name for TLS and the Host header."""
 
     def __init__(self, reach: Reach, resolve: Resolve, patience: Patience) -> None:
         self._reach = reach
@@ -298,7 +300,7 @@ class _CheckedNetwork(httpcore2.AsyncNetworkBackend):
 
 
 def _unknown(host: str, error: socket.gaierror) -> Refused | Unreachable:
-    """The fault of a failed look-up: no such name, or no resolver answered."""
+    """The error for a failed look-up: Refused if there is no such name, Unreachable if no resolver answered."""
     if error.errno in (socket.EAI_NONAME, socket.EAI_FAIL, getattr(socket, "EAI_NODATA", socket.EAI_NONAME)):
         return Refused(f"There is no host {_name(host)}: check the spelling, or use another.", code="not_found")
     return Unreachable(f"The name {_name(host)} could not be looked up at the moment; nothing was sent.")
@@ -309,7 +311,7 @@ def _name(host: str) -> str:
 
 
 class TooMuch(Refused):
-    """A server sent more than `MAX_TRAFFIC` bytes. Its request may have been applied."""
+    """A server sent more than `MAX_TRAFFIC` bytes. The effect of the request may have been applied."""
 
 
 class _Metered(httpcore2.AsyncNetworkStream):

@@ -1,6 +1,6 @@
-"""Services: the hosts that a worker may send requests to, and the headers that it adds there.
+"""Services: the hosts that a worker may send requests to, and the headers that it adds to these requests.
 
-Any public page may be read. A request that may change something goes only to hosts that the operator named.
+`fetch_page` may read any public page. A request that may change something goes only to hosts that the operator named.
 """
 
 import re
@@ -17,19 +17,19 @@ from activities.toolbox.http.network import MAX_REDIRECTS, BadReach, TooMuch, We
 
 HEADER_NAME = r"^[!#$%&'*+.^_`|~0-9A-Za-z-]{1,100}$"
 HEADER_VALUE = r"^[\t\x20-\x7e]{0,2000}$"
-"""A header's name and value (RFC 9110, section 5), in ASCII; a line break would begin another header."""
+"""Patterns of a header's name and value (RFC 9110, section 5), in ASCII. A line break would begin another header."""
 
 OURS: Mapping[str, str] = {
     "user-agent": "Replan",
     "accept": "application/json, */*;q=0.5",
     "accept-encoding": "gzip, deflate",
 }
-"""Headers of every request."""
-_PASSED_ON = frozenset({301, 307, 308})  # redirects of a service that did nothing else; a 302 may follow an effect
+"""Headers of every request to a service."""
+_PASSED_ON = frozenset({301, 307, 308})  # such a redirect proves that nothing was applied; a 302 may follow an effect
 
 
 class Place(NamedTuple):
-    """A host, and a port if only that port is meant."""
+    """An allowed host, with one port, or with any port (None)."""
 
     host: str
     port: int | None
@@ -37,18 +37,25 @@ class Place(NamedTuple):
 
 @dataclass(frozen=True)
 class Services:
-    """The hosts of `--allow-request`, reached with the checks of `Web`; nothing is sent to any other host."""
+    """Sends requests to the hosts of `--allow-request` only, with the checks of `Web`."""
 
     web: Web = field(default_factory=Web)
     places: frozenset[Place] = frozenset()
     headers: Mapping[str, Mapping[str, str]] = field(default_factory=dict, repr=False)
-    """More headers by host: mostly credentials, which stay out of arguments and history."""
+    """By host, the headers that the worker adds: mostly credentials, which no argument and no history may contain."""
 
     @classmethod
     def of(
         cls, allowed: Iterable[str], headers: Iterable[str], environment: Mapping[str, str], web: Web | None = None
     ) -> "Services":
-        """Read `HOST` or `HOST:PORT`, and `HOST=NAME:VARIABLE` for a header whose value is in the environment."""
+        """Read the values of `--allow-request` and `--http-header`.
+
+        `allowed` has values of the form `HOST` or `HOST:PORT`. `headers` has values of the form `HOST=NAME:VARIABLE`;
+        VARIABLE is the environment variable with the value of the header NAME.
+
+        Raises:
+            BadReach: a value cannot be used.
+        """
         places = frozenset(map(_place, allowed))
         said = dict[str, dict[str, str]]()
         for text in headers:
@@ -62,9 +69,13 @@ class Services:
     async def send(
         self, method: str, url: str, headers: Mapping[str, str], content: bytes | None
     ) -> AsyncIterator[httpx2.Response]:
-        """Send one request; the body of its answer is read as a stream, inside the block.
+        """Send one request; the caller reads the body of the answer as a stream, inside the block.
 
-        Only a GET follows redirects, and only to allowed hosts; NeedsPerson for others. Errors as of `Web.get`.
+        Only a GET follows redirects, and only to allowed hosts.
+
+        Raises:
+            NeedsPerson: the host of `url` is not allowed.
+            Exception: the errors of `Web.get`.
         """
         try:
             async with self._send(method, self._allowed(checked(httpx2.URL(url))), headers, content) as answer:
@@ -72,7 +83,7 @@ class Services:
         except TooMuch as much:
             if method == "GET":
                 raise
-            # The request may have been applied, so it is not rejected.
+            # The effect may have been applied: an unknown outcome, and not a rejection.
             raise httpx2.RemoteProtocolError(str(much)) from None
 
     @asynccontextmanager

@@ -1,4 +1,4 @@
-"""The kind `compose` in a worker without a model: the results one below the other, always the same."""
+"""The kind `compose` of a worker without a model: it lists the results one below the other."""
 
 from collections.abc import Iterator
 from typing import Literal
@@ -38,7 +38,7 @@ def compose(args: Materials) -> Composition:
 
 
 def checked(results: JsonValue) -> JsonValue:
-    """Return the results; reject them if there are none or they are too long."""
+    """Return `results`; raises Refused if there are none, or if they are too long."""
     if results in (None, "", [], {}):
         raise Refused("There are no results to write from: refer to those of other steps.", code="invalid_input")
     size = len(canonical(results))
@@ -49,7 +49,7 @@ def checked(results: JsonValue) -> JsonValue:
 
 
 def _lines(value: JsonValue) -> Iterator[str]:
-    """The lines of a value as nested lists; the lines of a text stay together."""
+    """Yield the lines of a value, written as nested lists; a text with several lines is not split."""
     if isinstance(value, dict):
         for name, item in value.items():
             yield from _entry(f"{name}:", item)

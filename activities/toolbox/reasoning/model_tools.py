@@ -1,4 +1,4 @@
-"""The tools that use a model: in a worker with a model they replace the plain tools of the same name."""
+"""The tools that use a model; in a worker with a model they replace the built-in tools of the same name."""
 
 import asyncio
 import sys
@@ -44,23 +44,23 @@ data labelled "results" is what the text is made of. Answer with the text alone.
 where something that is wanted is not in the results, say that it is missing.
 {DATA_IS_DATA}"""
 
-MAX_ASKED = 75_000  # bytes that a model reads in one step, with the schema of its answer
-AROUND = 1_000  # tokens of the instructions and of the provider's own additions
-MAX_SAID = 500  # characters that the planner sees of words that a model wrote instead of a call
+MAX_ASKED = 75_000  # bytes that a model may read in one step, with the schema of its answer
+AROUND = 1_000  # tokens for the instructions and for what the provider adds
+MAX_SAID = 500  # characters of a model's text that the planner sees if the model made no call
 
 
 def limit(max_output: int) -> int:
-    """The maximum tokens of one request: the input, the instructions and `max_output`."""
+    """The most tokens that one request uses: for the input, the instructions and the output."""
     return MAX_ASKED // BYTES_PER_TOKEN + AROUND + max_output
 
 
 def whole(label: str, value: JsonValue) -> str:
-    """A value as untrusted content, not cut; `_ask` rejects what is too long."""
+    """A value marked as untrusted content. It is not cut: `_ask` rejects a text that is too long."""
     return fenced(label, value, sys.maxsize)
 
 
 async def text(model: LanguageModel, system: str, told: str, max_output: int) -> str:
-    """The text that the model writes; raises Refused if it gives none, or if `told` is too long."""
+    """Ask the model for a text; raises Refused if it gives no complete text, or if `told` is too long."""
     reply = await _ask(model, system, told, [], max_output)
     written = remove_hidden(reply.turn.text).strip()
     if not written:
@@ -71,7 +71,11 @@ async def text(model: LanguageModel, system: str, told: str, max_output: int) ->
 async def arguments(
     model: LanguageModel, system: str, told: str, definition: ToolDefinition, max_output: int
 ) -> dict[str, JsonValue]:
-    """The arguments of the model's call of the one tool; raises Refused if it makes none, or if `told` is too long."""
+    """Ask the model for one call of the tool `definition`, and return its arguments.
+
+    Raises:
+        Refused: the model does not make exactly one readable call, or `told` is too long.
+    """
     reply = await _ask(model, system, told, [definition], max_output)
     calls = [call for call in reply.turn.calls if call.name == definition.name]
     if not calls:
@@ -95,7 +99,7 @@ async def _ask(model: LanguageModel, system: str, told: str, tools: Sequence[Too
         raise Refused(reason, code="invalid_input")
     try:
         reply = await model.reply(Request(system, tools, [UserTurn(told)], max_output, skip_cache=True))
-    except Exception as error:  # total: the borders classify it
+    except Exception as error:  # `classify` maps every exception to a fault
         if classify(error).code is not Code.TOO_LARGE:
             raise
         reason = "What the model is to read is longer than it can hold at once: give it a part."
@@ -148,7 +152,7 @@ async def extract(args: Extraction, model: LanguageModel) -> JsonValue:
         told = whole("text", args.text)
         definition = ToolDefinition(CALL, "Give the values that were found in the text.", schema.arguments)
         value = schema.value(await arguments(model, EXTRACT, told, definition, MAX_EXTRACT))
-        misfits = await asyncio.to_thread(schema.misfits, value)  # many alternatives of many items take seconds
+        misfits = await asyncio.to_thread(schema.misfits, value)  # in a thread: a large schema takes seconds
     except BadSchema as wrong:
         raise Refused(f"The JSON schema cannot be used: {wrong}.", code="invalid_input") from wrong
     if misfits:
@@ -157,7 +161,7 @@ async def extract(args: Extraction, model: LanguageModel) -> JsonValue:
     return value
 
 
-MAX_SUMMARY = 4_000  # tokens: twenty sentences, and thinking
+MAX_SUMMARY = 4_000  # tokens, for twenty sentences and the model's thinking
 
 
 class SummaryWithMethod(extractive.Summary):

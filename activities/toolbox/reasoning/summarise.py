@@ -1,7 +1,7 @@
 """The kind `summarise`: the most telling sentences of a text, chosen by H. P. Luhn's method (1958).
 
-A sentence scores higher if the words that the text repeats are dense in it. Of the methods of `sumy`, this one takes
-linear time; others take quadratic time.
+A sentence scores higher if words that the text repeats are close together in it. This method of the package `sumy`
+takes linear time; its others take quadratic time.
 """
 
 import re
@@ -14,9 +14,9 @@ from activities.toolbox.declare.tool import tool
 from activities.toolbox.documents.extra import MissingPackage
 
 MAX_TEXT = 100_000  # characters
-MAX_SENTENCE = 600  # characters of a sentence; a longer one is broken
-MAX_HEADING = 6  # words of a line without a full stop that counts as a heading
-SIGNIFICANT = 0.05  # the share of a text's words that can be significant
+MAX_SENTENCE = 600  # characters of a sentence; a longer sentence is split
+MAX_HEADING = 6  # words up to which a line without a full stop counts as a heading
+SIGNIFICANT = 0.05  # the part of a text's words that count as significant
 NOTHING = "There is nothing to summarise: give the text itself."
 
 
@@ -46,12 +46,12 @@ def summarise(args: LongText) -> Summary:
 
 
 def sentences(text: str) -> list[str]:
-    """The sentences of a text, each once, without headings, tables and code, unless it has nothing else."""
+    """The sentences of a text, each once; headings, tables and code are left out unless there is nothing else."""
     return list(dict.fromkeys(_sentences(_prose(text)) or _sentences(text.split("\n"))))
 
 
 def _chosen(sentences: Sequence[str], count: int) -> list[str]:
-    try:  # Here, since it is of the extra `documents`, and its import takes a second.
+    try:  # Imported here: sumy belongs to the extra `documents`, and its import takes a second.
         from sumy.models.dom import ObjectDocumentModel, Paragraph, Sentence  # type: ignore[import-untyped]  # it ships no types
         from sumy.nlp.stemmers import Stemmer  # type: ignore[import-untyped]  # it ships no types
         from sumy.summarizers.luhn import LuhnSummarizer  # type: ignore[import-untyped]  # it ships no types
@@ -67,7 +67,7 @@ def _chosen(sentences: Sequence[str], count: int) -> list[str]:
 
 
 class _Words:
-    """A tokeniser for sumy; its own needs a download."""
+    """A tokeniser for sumy, whose own tokeniser needs a download."""
 
     def to_words(self, sentence: str) -> tuple[str, ...]:
         return tuple(re.findall(r"[^\W\d_]+", sentence))
@@ -78,11 +78,11 @@ _END = re.compile(
     r"(?<![.!?\u2026])[.!?\u2026]++[\"'\u201d\u2019)\]]*+ (?=[\"'\u201c\u2018(\[]{0,3}[^\W_a-z])|[\u3002\uff01\uff1f]"
 )
 _ABBREVIATION = re.compile(r"(?:^|[\s(])(?:[a-z]|approx|cf|dr|e\.g|fig|i\.e|mrs?|ms|nos?|prof|st|vs)\.$", re.IGNORECASE)
-"""Abbreviations and initials, whose full stop ends no sentence."""
+"""Matches abbreviations and initials: their full stop does not end a sentence."""
 
 
 def _prose(text: str) -> Iterator[str]:
-    """The paragraphs and list items of a text, without headings, tables and code."""
+    """Yield the paragraphs and list items of a text, without headings, tables and code."""
     block, is_code = list[str](), False
     for line in map(str.strip, text.split("\n")):
         is_fence = line.startswith(("```", "~~~"))
