@@ -39,7 +39,7 @@ def find_alternatives(args: Mapping[str, JsonValue], observed: JsonValue) -> Ite
 
     A list offers its items for the argument whose value has the same shape as the items (see `shape_of`). The value
     nearest to the argument comes first; of two equally near values, the later one. Texts and numbers are too common for
-    that: a list of them counts only if it has the name of the argument, or a name in `OFFERING`.
+    this rule: a list of them counts only if it has the name of the argument, or a name in `OFFERING`.
     """
     lists = [(name, items) for name, items in _lists(observed) if name.lower() not in NOT_OFFERED]
     # First the lists with the name of an argument, then the lists with a name in OFFERING.

@@ -42,7 +42,7 @@ FILLERS = {"result", "output"}
 
 
 def check_proposal(proposed: Proposed, kinds: Mapping[str, Kind]) -> Proposed:
-    """The proposal with its mistakes in `rejected`; a GiveUp replaces a proposal that is too large for the server."""
+    """The proposal with its mistakes in `rejected`; a GiveUp replaces a proposal that is too large for Temporal."""
     if proposed.rejected or proposed.compact:
         return proposed
     mistakes = find_mistakes(proposed.proposal, kinds)
@@ -98,7 +98,7 @@ def _unknown_arguments(step: Step, kind: Kind) -> str:
 
 
 def _wrong_arguments(step: Step, kind: Kind) -> str:
-    """Say which arguments the kind's schema rejects; empty if none. The values of references are not known yet."""
+    """Say which arguments the kind's schema rejects; empty if none. It ignores errors that a reference may explain."""
     try:
         kind.parse(step.args)
     except ValidationError as error:

@@ -39,7 +39,7 @@ STATES: Mapping[StepStatus, str] = {
 
 
 def turns(past: Sequence[RecordedTurn], situation: Situation) -> list[Turn]:
-    """The whole conversation for a request; the last turn is a user turn that tells `situation`."""
+    """The whole conversation for a request; the last turn is a user turn that describes `situation`."""
     return [*_earlier_turns(past, situation), user_turn(_last_turn(past), situation)]
 
 
@@ -68,7 +68,7 @@ def count_characters(turn: Turn) -> int:
 
 
 def whole_situation(past: Iterable[RecordedTurn], task: str, situation: Situation) -> Situation:
-    """One situation that tells the whole task, for a planner that keeps no conversation.
+    """One situation that describes the whole task, for a planner that keeps no conversation.
 
     It is made of the turns in `past` and the new `situation`. `task` is the run id of the task's first run: turns of
     another task, whose conversation this task continues, are left out.
@@ -84,7 +84,7 @@ def whole_situation(past: Iterable[RecordedTurn], task: str, situation: Situatio
 
 
 def split_situation(situation: Situation) -> tuple[list[RecordedTurn], Situation]:
-    """Split a situation that tells the whole task: into one turn for each plan, and what is new after these turns."""
+    """Split a situation that describes the whole task into one turn for each plan, and what is new after them."""
     plans = dict[int, list[StepRecord]]()
     for record in sorted(situation.planned, key=lambda record: record.revision):
         plans.setdefault(record.revision, []).append(record)
@@ -105,7 +105,7 @@ def split_situation(situation: Situation) -> tuple[list[RecordedTurn], Situation
 
 
 def user_turn(before: RecordedTurn | None, situation: Situation) -> UserTurn:
-    """The user turn that tells a model `situation`; `before` is the recorded turn before it, None for the first."""
+    """The user turn that describes `situation`; `before` is the recorded turn before it, None for the first turn."""
     goal = [remove_hidden(prompts.task_text(situation, is_next=before is not None))] if situation.text else []
     results = tuple(_results(before, situation)) if before else ()
     rejected = prompts.rejected_reply(situation.rejected) if situation.rejected and not results else []
@@ -115,7 +115,7 @@ def user_turn(before: RecordedTurn | None, situation: Situation) -> UserTurn:
 
 
 def assistant_turn(past: RecordedTurn) -> AssistantTurn:
-    """What the planner said in a recorded turn. Without a model, its proposal is written as calls of a model."""
+    """What the planner said in a recorded turn. If no model was asked, its proposal is written as calls of a model."""
     if past.exchange is not None:
         turn = past.exchange.said
         return turn if turn.text.strip() or turn.calls else AssistantTurn(prompts.NO_WORDS)
@@ -219,7 +219,7 @@ def _rejection(id: str, fault: FaultRecord) -> str:
 
 
 def _earlier_turns(past: Sequence[RecordedTurn], new: Situation | None = None) -> Iterator[Turn]:
-    """Yield the turns of the conversation; the first turn that the newest summary does not replace also tells it."""
+    """Yield the turns of the conversation; the first turn after the summarised turns contains the newest summary."""
     summary = max((index for index, turn in enumerate(past) if turn.is_summary), default=-1)
     for number, (index, turn) in enumerate(_not_summarised(past)):
         told = _told(past, index)

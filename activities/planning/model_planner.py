@@ -65,7 +65,7 @@ class ModelPlanner:
         return max(_tokens(_request(strategy, _EMPTY, kinds, ())) for strategy in STRATEGIES.values())
 
     async def propose(self, situation: Situation, kinds: Mapping[str, Kind]) -> Proposed:
-        """Ask what comes next. `situation` holds the whole task; the model is told it as turns of a conversation."""
+        """Ask the model what comes next. `situation` holds the whole task; the model gets it as a conversation."""
         past, new = conversation.split_situation(situation)
         return (await self.converse(new, kinds, past, task="", branch=0)).proposed
 

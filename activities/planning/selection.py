@@ -92,6 +92,7 @@ def _provider(name: str) -> str:
 
 
 def _default(environment: Mapping[str, str], base_url: str | None) -> str:
+    # A base URL is the address of a server with the OpenAI protocol.
     if base_url:
         return "openai"
     with_key = (name for name, provider in PROVIDERS.items() if environment.get(provider.key, "").strip())

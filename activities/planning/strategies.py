@@ -1,5 +1,6 @@
-"""The two strategies of asking a model. With `plan`, one call carries a whole plan; with `react`, it calls the kinds.
+"""The two strategies of asking a model for what comes next.
 
+With `plan`, one call of the model carries a whole plan. With `react`, the model calls the kinds directly, as its tools.
 A strategy says what the model is told, which tools it may call, and how its reply is read as a proposal.
 """
 
@@ -50,7 +51,7 @@ class Strategy(Protocol):
         """The tools that the model may call, always in the same order, so that the provider can cache them."""
 
     def read(self, reply: Reply, situation: Situation, kinds: Mapping[str, Kind], branch: int) -> Proposal:
-        """Read a reply as a proposal. On a `branch` above 0 (see `RecordedTurn`), the ids of new steps end in it.
+        """Read a reply as a proposal. If `branch` (see `RecordedTurn`) is not 0, it is a part of the ids of new steps.
 
         Raises:
             UnusableReply: the reply cannot be read as a proposal.
@@ -226,6 +227,7 @@ def propose_plan(kinds: Mapping[str, Kind]) -> ToolDefinition:
     for name, kind in kinds.items():
         args = dict(kind.args_schema)
         parts = args.pop("$defs", {})
+        # Definitions get their kind's name as a prefix, because two kinds may use the same name.
         definitions |= {f"{name}.{part}": _with_references(schema, name) for part, schema in parts.items()}
         definitions[f"{name}.arguments"] = _with_references(args, name)
     any_step = {"anyOf": [_step_schema(name) for name in kinds]}

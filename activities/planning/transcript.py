@@ -207,6 +207,7 @@ async def _load(
     rows = [row for row in await _rows(tx, [task]) if until is None or row.at <= until]
     turns = [(_recorded_turn(row), row.before, row.digest) for row in rows]
     continued = next((turn.situation.continues for turn, _, _ in turns if turn.situation.continues), continues)
+    # `seen` ends the recursion if tasks continue each other in a circle.
     if continued is None or continued in seen:
         return TaskTurns(task, turns, ())
     began = rows[0].at if rows else until

@@ -151,6 +151,7 @@ def load(path: Path) -> list[Tool[..., Any]]:
         # At the end: the file can import files beside it, and these cannot hide installed modules.
         sys.path.append(str(path.parent.resolve()))
     module = importlib.util.module_from_spec(spec)
+    # Before the import runs: pydantic resolves annotations of the file's classes through `sys.modules`.
     sys.modules[name] = module
     try:
         spec.loader.exec_module(module)

@@ -70,6 +70,7 @@ class Workspace:
 
     def _check_room(self, new: Path, size: int) -> None:
         paths = (Path(folder, file) for folder, _, files in os.walk(self.root) for file in files)
+        # A file that will be replaced does not count.
         others = [_size(path) for path in paths if path != new]
         if sum(others) + size > MAX_BYTES or len(others) >= MAX_FILES:
             reason = f"The task's folder may hold {MAX_FILES:,} files and {MAX_BYTES:,} bytes: write less."
@@ -84,6 +85,7 @@ def _size(path: Path) -> int:
 
 def _parts(name: str) -> Sequence[str]:
     """Split a relative name into its folders and the file; raises Refused if a part is not allowed."""
+    # Two encodings of the same letters (composed or not) must mean one file.
     parts = unicodedata.normalize("NFC", name).split("/")
     if len(parts) > MAX_DEPTH or not all(map(_is_plain, parts)):
         reason = (

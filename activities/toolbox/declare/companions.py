@@ -135,6 +135,7 @@ def _fallback_mistakes(tool: Tool[..., Any], fallback: object, args: type[BaseMo
     theirs, other = _args_of(fallback), fallback.__name__
     if cycle := _cycle(name, fallback):
         yield f"{name}: its fallbacks lead back to {cycle}: let the last one have none."
+    # An effect of None is a bare @tool, which is reported for the other tool itself.
     elif tool.effect is Effect.READ and fallback.effect not in (Effect.READ, None):
         yield f"{name}: fallback={other} changes something, and a @tool.read must not: name another @tool.read."
     elif theirs is None or not _accepts(theirs, args):

@@ -65,12 +65,16 @@ class Condition:
         return tuple(dict.fromkeys(self.lookups.values()))
 
     def check(self, types: Mapping[str, Type | None]) -> None:
-        """Raise Unreadable if it has no value for these types of its names, e.g. it compares a text with a number."""
+        """Raise Unreadable if the condition has no value for these types, e.g. if it compares a text with a number."""
         known: dict[str, Type | None] = {name: type_of(value) for name, value in self.literals.items()}
         _type_of(self.tree, known | {name: types.get(dotted) for name, dotted in self.lookups.items()})
 
     def holds(self, values: Mapping[str, Any]) -> bool:
-        """Whether it is true for these values (JSON or decimals); raises Undecided if a value is missing or unfit."""
+        """Whether the condition is true for these values (JSON or decimals).
+
+        Raises:
+            Undecided: a value is missing, or has a type that the condition cannot use.
+        """
         names = _Names(self, values)
         try:
             with bounded():

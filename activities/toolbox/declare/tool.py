@@ -83,7 +83,9 @@ class ToolOptions:
     datasource: AsyncEngine | None = None
     """The database of the tool's `Transaction`; None for the worker's store."""
     untrusted: Annotated[bool, _BOOL] = False
-    """Whether results are untrusted content: later plans may use only effects that earlier plans or the user named."""
+    """Whether results are untrusted content. After one, a plan may use only effects that an earlier plan or the user
+    named.
+    """
     tokens: Annotated[int, _COUNT] = 0
     """The most tokens of a model that one call may use; 0 for a tool without a model."""
     tokens_overhead: Annotated[int | None, _COUNT] = None

@@ -71,8 +71,9 @@ def paged(text: str) -> Iterator[Page]:
 
 CHILD = Path(__file__).with_name("pdf_child.py")
 SECONDS = 5
-"""CPU seconds after which no new page is begun. The kernel ends the process after 2 times, or by the clock 4 times, as
-many seconds.
+"""CPU seconds after which no new page is begun.
+
+The kernel ends the process after twice as much CPU time, or after four times as much real time.
 """
 MEGABYTES = 512  # memory limit of the process
 NO_PYPDF = 3  # the exit code of the process if pypdf is not installed

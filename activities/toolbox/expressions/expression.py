@@ -183,7 +183,7 @@ def _is_percentage(node: ast.AST) -> bool:
 
 
 def _is_share(node: ast.AST) -> bool:
-    """Whether it may stand before `of`: a percentage, a sum of percentages, or a percentage of a percentage."""
+    """Whether a node may be before `of`: a percentage, a sum of percentages, or a percentage of a percentage."""
     while isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add | ast.Sub | ast.MatMult):
         node = node.left
     return _is_percentage(node)

@@ -15,7 +15,7 @@ MAX_BODY = 5_000_000  # bytes of a decompressed page that are read
 MAX_TEXT, MAX_TITLE = 30_000, 300  # characters of the text and of the title that are returned
 
 RESTRICTED = frozenset({401, 402, 403, 405, 406, 407, 411, 415, 426, 451, 501, 505})
-"""Statuses of pages that are not public. They are rejections, not configuration errors: no login exists."""
+"""Statuses of pages that are not public. They are rejections and no configuration errors: the worker has no login."""
 
 _HTML = re.compile(r"text/html|application/xhtml\+xml")
 _TEXT = re.compile(

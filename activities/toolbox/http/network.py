@@ -290,6 +290,7 @@ class _CheckedNetwork(httpcore2.AsyncNetworkBackend):
             raise unsent(Refused(reason, code="invalid_input")) from None
         except socket.gaierror as error:
             raise unsent(_unknown(host, error)) from None
+        # One forbidden address is enough: somebody may have added it to a public name to reach the private network.
         if not all(self._reach.allows(host, address) for address in addresses):
             reason = (
                 f"{_name(host)} is not on the public internet; outside of it, this worker reaches only what "
