@@ -207,9 +207,9 @@ def effects_already_applied(
 ) -> dict[str, StepRecord]:
     """Find the steps whose effect an earlier run has already applied; returns the earlier record by the step's id.
 
-    A record belongs to a step if it has the same kind and the same id. It also belongs if its id is the step's id with
-    a number (`book-2` for `book`) and its arguments are the same; one time, date or number may differ, because a repair
-    may have changed it.
+    A record belongs to a step if it has the same kind and the same id. It also belongs if it has the same kind, if the
+    ids differ only by a number at their end (`book-2` for `book`), and if the arguments are the same; one time, date or
+    number may differ, because a repair may have changed it.
 
     Raises:
         UnclearEffect: it is not certain that the earlier effect was applied, or that it is the same effect.

@@ -131,7 +131,7 @@ class Planning:
             return proposed
 
     async def _converse(self, planner: Planner, situation: Situation, spec: ToolSpec, this: Attempt) -> Proposed:
-        # Without a conversation, the planner would be told only what is new since a turn that it never had.
+        # The situation has only what is new in the conversation: without it, the planner would not know the task.
         if not isinstance(planner, ConversationalPlanner) or self._recorder is None:
             raise NeedsPerson(f"{planner.name} keeps no conversation: start a worker with the planner of the task.")
         proposed, was_recorded = await self._recorder.propose(

@@ -33,7 +33,7 @@ from workflows.plan import (
 )
 
 OTHER_STEP_KEYS = ("$ref", "$step", "from", "ref", "step")
-"""Keys that models write instead of `$from`, as other reference syntaxes do."""
+"""Keys that models write instead of `$from`, because other reference syntaxes have them."""
 PATH_KEYS = {"path", "field", "key", "$path"}
 TEMPLATE = re.compile(r"(?:\$\{|\{\{|\{|\$)\s*([A-Za-z][\w-]*(?:\.[\w-]+)*)\s*\}{0,2}")
 """A reference that a model wrote as text: `${book.id}`, `{{book.id}}`, `$book.id`."""

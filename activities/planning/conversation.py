@@ -74,7 +74,7 @@ def whole_situation(past: Iterable[RecordedTurn], task: str, situation: Situatio
     another task, whose conversation this task continues, are left out.
     """
     told = [*(turn.situation for turn in past if turn.task == task and not turn.is_summary), situation]
-    # The situation that tells the text may hold records of the continued task.
+    # The situation with the task's text may hold records of the continued task.
     own = [one for one in told if not one.text]
     earlier = {record.step.id: record for one in told for record in one.earlier}
     records = earlier | {record.step.id: record for one in own for record in one.planned}

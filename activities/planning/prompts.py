@@ -195,7 +195,7 @@ def rejected_call(mistakes: Sequence[Mistake], id: str | None, *, is_first: bool
 
 
 def unknown_tool(name: str, near: str, kinds: Mapping[str, Kind]) -> str:
-    """The reason for a call of a tool that was not offered; `near` is a hint with the most similar name, or empty."""
+    """Why a call of an unknown tool cannot be used; `near` is a hint with the most similar name, or empty."""
     if name in kinds:
         return f"{name} is a kind of step, which you cannot call: call propose_plan with a step of this kind"
     return f"there is no tool {name[:60]!r}{near or ': call propose_plan, finish, ask or give_up'}"

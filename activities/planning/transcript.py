@@ -54,7 +54,7 @@ class Transcript:
     """The conversations of all tasks of a store."""
 
     def __init__(self, engine: AsyncEngine, namespace: str | None = None) -> None:
-        """`engine` is the store's; `namespace` is the id of the namespace of new turns, None if unknown."""
+        """`engine` connects to the store; `namespace` is the id of the tasks' namespace, None if unknown."""
         self._engine = engine
         self._namespace = namespace
         self._is_mine = TURNS.c.namespace == (namespace or "")
@@ -100,7 +100,7 @@ class Transcript:
             return _recorded_turn((await tx.execute(select(TURNS).where(*key))).one())
 
     async def cards(self, run: str) -> tuple[TurnCard, ...]:
-        """The turns that led to the newest turn of the task whose first run is `run`, for the console."""
+        """The newest turn of the task whose first run is `run`, after the turns that led to it, for the console."""
         async with transaction(reading(self._engine)) as tx:
             turns = await _load(tx, run)
             rows = await _rows(tx, {turns.task, *(turn.task for turn in turns.continued)})

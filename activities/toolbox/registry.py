@@ -36,13 +36,13 @@ class Registry(Mapping[str, Kind]):
         demo: Iterable[Tool[..., Any]] = (),
         has_model: bool = True,
     ) -> None:
-        """Check every tool. One of the user's `tools` replaces a `demo` or `builtin` tool of the same name.
+        """Check every tool. One of the user's `tools` replaces a `demo` tool of the same name.
 
         A `demo` tool replaces a `builtin` tool of the same name. Without a model, tools that use a model are left out.
         If there are more than `MAX_SHOWN` kinds, the kind `find_tools` is added.
 
         Raises:
-            ToolMistakes: some tools cannot be used.
+            ToolMistakes: some tools cannot be used, e.g. one of `tools` has the name of a `builtin` tool.
         """
         self._kinds: dict[str, Kind] = {}
         self.left_out: list[str] = []  # kinds that use a model, if the worker has no model

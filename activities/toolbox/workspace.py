@@ -22,7 +22,7 @@ from activities.toolbox.declare.tool import tool
 MAX_BYTES, MAX_FILES = 50_000_000, 1_000  # limits of one task
 MAX_DEPTH, MAX_PART, MAX_ID = 8, 120, 120
 _FOREIGN = re.compile(r'[\\:*?"<>|]')
-"""Characters that some systems do not allow in a file name; with a colon, it could mean a drive, a stream or a URL."""
+"""Matches characters that some systems do not allow in a file name; a colon could mean a drive, a stream or a URL."""
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
@@ -141,7 +141,7 @@ def _check_place(folder: int, name: str) -> None:
 
 
 def _replace(folder: int, name: str, content: bytes) -> None:
-    """Write a temporary file and rename it: a reader, or a crash, leaves either the old or the new content."""
+    """Write a temporary file and rename it: at any time, even after a crash, the file is either old or new."""
     beside = f".{secrets.token_hex(8)}.part"
     try:
         with os.fdopen(os.open(beside, _NEW_FILE, 0o644, dir_fd=folder), "wb") as file:

@@ -23,7 +23,7 @@ _TYPES: Mapping[str, Type] = {
 
 
 class NoField(LookupError):
-    """There is no such field; the message ends a sentence, and says which fields there are."""
+    """A path names a field that does not exist; the message ends a sentence, and says which fields there are."""
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class Fields:
     """The two JSON schemas of a type: of its JSON output and of its input."""
 
     written: Schema  # the schema of its JSON
-    read: Schema  # the schema of its input: here a decimal is a number, in the output it is a text
+    read: Schema  # the schema of its input: here a decimal may be a number, in the output it is a text
 
     @classmethod
     def of(cls, annotation: Any) -> "Fields":

@@ -127,7 +127,7 @@ def _mistakes(tool: Tool[..., Any], parameters: Parameters, hints: Mapping[str, 
 
 
 def _declaration_mistakes(tool: Tool[..., Any]) -> Iterator[str]:
-    """Mistakes of the decorator, the name and the docstring."""
+    """Mistakes in the decorator, its options, the name and the docstring."""
     name, options = tool.__name__, tool.options
     if tool.effect is None:
         yield f"{name}: a bare @tool does not say what a call changes: use one of {', '.join(DECORATORS)}."

@@ -29,7 +29,7 @@ class DocumentText(BaseModel):
     last: int
     pages: int
     left_out: str | None = None
-    """Which parts of the document are not in `text`, and how to read them; None if `text` is the whole document."""
+    """What is missing from `text` after its beginning, and how to read it; None if nothing is missing."""
 
     @classmethod
     def of(cls, name: str, text: str, *, title: str, page: int = 1) -> "DocumentText":

@@ -182,7 +182,7 @@ class Library:
             self._lock.release()
 
     def find(self, terms: Sequence[str], limit: int) -> list[Match]:
-        """The best passages that have all terms; a term may have only letters, digits and `-.'`."""
+        """The best passages that have all terms, at most `limit`; a term may have only letters, digits and `-.'`."""
         if not terms:
             return []
         match = " AND ".join(f'"{term}"' for term in terms)  # quoted: a term such as `or` is no operator
