@@ -1,7 +1,6 @@
-"""Loyalty points in a database of their own, not in the worker's store.
+"""Loyalty points in a database of their own; the points and the record of the call commit there in one transaction.
 
-In this database, the points and the ledger entry (the record of the call) commit in one transaction. LOYALTY_DB is its
-SQLAlchemy URL. Run `python examples/loyalty.py` once to create the table.
+LOYALTY_DB is the SQLAlchemy URL of this database. Run `python examples/loyalty.py` once to create the table.
 """
 
 import asyncio

@@ -57,6 +57,7 @@ def repair(situation: Situation, kinds: Mapping[str, Kind]) -> NewSteps | GiveUp
         plan = first.plan()
         if not situation.rejected:
             return plan
+        # The last reply was this same plan: plan again, but change the calls for which it was rejected.
         named = first.calls.keys() & {mistake.step for mistake in situation.rejected}
         changed = _Repair(situation, kinds, rejected=frozenset(first.calls[id] for id in named)).plan()
         return changed if changed != plan else GiveUp(reason=rejection_reason(situation.rejected))
