@@ -45,9 +45,9 @@ def main(settings: Settings) -> None:
             typer.echo(abilities.registry.catalogue())
         else:
             asyncio.run(run(settings, abilities))
-    except (*BAD_USAGE, *UNREACHABLE) as error:
+    except (*BAD_USAGE, *UNREACHABLE, serve.CannotContinue) as error:
         typer.echo(error, err=True)
-        process.leave(2 if isinstance(error, BAD_USAGE) else 6)
+        process.leave(2 if isinstance(error, BAD_USAGE) else 6 if isinstance(error, UNREACHABLE) else 1)
     except asyncio.CancelledError:
         process.leave(130)
     process.leave(0)
@@ -62,13 +62,13 @@ def front_desk() -> Any:
 
 async def run(settings: Settings, abilities: Abilities) -> None:
     """Join a server, open what the worker needs, say `ready`, serve, and close everything in order."""
-    stop = serve.Stop()
+    stop, version = serve.Stop(), process.version()
     settings.prepare()
     async with AsyncExitStack() as stack:
         server = await stack.enter_async_context(serve.joined(settings, typer.echo))
         buckets = [await stack.enter_async_context(s3(settings.payloads))] if settings.payloads else []
         parts = await stack.enter_async_context(
-            open_parts(abilities, settings, server.namespace_id, server.is_searchable, buckets, process.version())
+            open_parts(abilities, settings, server.namespace_id, server.is_searchable, buckets, version, stop.fail)
         )
         if settings.is_demo:
             await front_desk().seed(parts.databases.store, datetime.now(UTC).date())
@@ -78,9 +78,10 @@ async def run(settings: Settings, abilities: Abilities) -> None:
             workflows=serve.WORKFLOWS,
             activities=parts.activities(),
             interceptors=[CallInterceptor(), HeaderInterceptor()],
+            slots=settings.slots,
         )
         typer.echo(serve.ready_line(server, settings, abilities.selection.planner.name, tools=len(abilities.registry)))
-        await serve.serve(worker, stop)
+        await serve.serve(worker, stop, parts.boundary.running, typer.echo)
         typer.echo(await serve.goodbye(server.client, settings.queue))
 
 

@@ -38,6 +38,7 @@ from workflows.catalogue import Price
 from workflows.faults import Code
 from workflows.ids import reset_rollback_id, rollback_id
 from workflows.inspect import (
+    Capacity,
     Claim,
     ClaimsFindings,
     ClaimsInquiry,
@@ -86,6 +87,7 @@ class Host:
     version: str
     datasources: Iterable[AsyncEngine] = ()
     """The databases with a ledger; the store may be among them."""
+    capacity: Callable[[], Capacity] | None = None
 
     async def card(self) -> WorkerCard:
         """The state of the worker; all places are checked at once, so it takes at most about LOOK_SECONDS."""
@@ -100,6 +102,7 @@ class Host:
             keys=dict(self.keys),
             clock=datetime.now(UTC),
             server_clock=activity.info().started_time,
+            capacity=self.capacity() if self.capacity else None,
         )
 
 

@@ -12,6 +12,8 @@ from activities import deadline
 from activities.boundary.boundary import Boundary
 from activities.boundary.effects import EffectFinder
 from activities.boundary.failpoints import FaultInjection
+from activities.boundary.threads import Threads
+from activities.boundary.tool_loop import ToolLoop
 from activities.inspection import Host, Inspector
 from activities.planning.activities import Planning
 from activities.planning.planner import ConversationalPlanner
@@ -55,6 +57,10 @@ class Options(Protocol):
     def allow_requests(self) -> Sequence[str]: ...
     @property
     def http_headers(self) -> Sequence[str]: ...
+    @property
+    def slots(self) -> int: ...
+    @property
+    def threads(self) -> int: ...
 
 
 @dataclass(frozen=True)
@@ -89,7 +95,9 @@ class WorkerParts:
 
     abilities: Abilities
     databases: Datasources
+    """For the worker's own event loop; tools have connections of their own."""
     resources: Resources
+    boundary: Boundary
     host: Host
     vault: Vault
     buckets: Sequence[StorageDriver]
@@ -133,13 +141,22 @@ class WorkerParts:
             converses=conversing is not None,
             price=highest_price(conversing.prices.values()) if conversing else None,
         )
-        boundary = Boundary(self.resources, faults, store=self.store_id, ledgers=self.databases)
         return [
             *planning.activities(),
             EffectFinder(self.databases, self.store_id).find_effect,
             inspector.inspect,
-            *boundary.activities(registry),
+            *self.boundary.activities(registry),
         ]
+
+
+@asynccontextmanager
+async def _opened(options: Options, registry: Registry) -> AsyncIterator[Datasources]:
+    async with AsyncExitStack() as stack:
+        store = await open_store(options.store or sqlite_url(options.state))
+        stack.push_async_callback(store.dispose)
+        databases = Datasources(store, [kind.datasource for kind in registry.values()])
+        await databases.open(stack)
+        yield databases
 
 
 @asynccontextmanager
@@ -150,24 +167,26 @@ async def open_parts(
     is_searchable: bool,
     buckets: Sequence[StorageDriver],
     version: str,
+    on_exhausted: Callable[[str], None],
 ) -> AsyncIterator[WorkerParts]:
     """Open the databases and the HTTP client of a worker; they are closed when the block ends.
 
     `namespace` is the id of the Temporal namespace, and `is_searchable` says whether it has Replan's search attributes.
     `buckets` store large payloads instead of the vault. `version` is the version of Replan.
+    `on_exhausted` is called with a sentence when no thread for tools is left.
 
     Raises:
         StoreUnavailable: a database cannot be opened.
         BadReach: an option that allows hosts or sets headers cannot be used.
     """
     async with AsyncExitStack() as stack:
-        store = await open_store(options.store or sqlite_url(options.state))
-        stack.push_async_callback(store.dispose)
-        databases = Datasources(store, [kind.datasource for kind in abilities.registry.values()])
-        await databases.open(stack)
+        # A connection belongs to the event loop that opened it: tools have theirs on a loop of their own.
+        loop = await stack.enter_async_context(ToolLoop())
+        of_tools = await stack.enter_async_context(loop.entered(_opened(options, abilities.registry)))
+        databases = await stack.enter_async_context(of_tools.twins())
         resources = Resources(
-            store,
-            await stack.enter_async_context(deadline.client()),
+            of_tools.store,
+            await stack.enter_async_context(loop.entered(deadline.client())),
             options.documents_root,
             workspace=options.workspace_root,
             allow_hosts=options.allow_hosts,
@@ -179,14 +198,23 @@ async def open_parts(
         )
         folders = {"state": options.state, "documents": options.documents_root, "workspace": options.workspace_root}
         keys = {one.key: bool(abilities.environment.get(one.key, "").strip()) for one in PROVIDERS.values()}
+        boundary = Boundary(
+            resources,
+            abilities.faults,
+            store=(id := await store_id(databases.store)),
+            ledgers=of_tools,
+            loop=loop,
+            threads=Threads(options.threads, on_exhausted),
+        )
         yield WorkerParts(
             abilities,
             databases,
             resources,
-            host=Host(store, folders, keys, version, databases),
-            vault=Vault(store, namespace),
+            boundary,
+            host=Host(databases.store, folders, keys, version, databases, lambda: boundary.capacity(options.slots)),
+            vault=Vault(databases.store, namespace),
             buckets=buckets,
-            store_id=await store_id(store),
+            store_id=id,
             namespace=namespace,
             is_searchable=is_searchable,
         )

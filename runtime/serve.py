@@ -8,8 +8,9 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any
+from typing import Any, Self
 
+from temporalio.activity import _Definition
 from temporalio.client import Client
 from temporalio.service import RPCError
 from temporalio.worker import Interceptor, UnsandboxedWorkflowRunner, Worker
@@ -28,6 +29,8 @@ from workflows.undoing import UndoWorkflow
 WORKFLOWS = (AgentWorkflow, InspectWorkflow, UndoWorkflow)
 GRACE = timedelta(seconds=8)
 """How long running calls may continue after SIGTERM before they are cancelled; another worker repeats them."""
+SLOTS = 100
+"""Calls of tools that a worker runs at the same time, by default."""
 STICKY = timedelta(seconds=1)
 """How long a workflow task waits for the worker that has its workflow in memory, which may have been killed."""
 POLLERS = 10
@@ -67,28 +70,62 @@ def build(
     workflows: Sequence[type],
     activities: Sequence[Callable[..., Any]],
     interceptors: Sequence[Interceptor],
+    slots: int = SLOTS,
     is_watched: bool = False,
-) -> Worker:
-    """A worker with Replan's limits.
+) -> "Workers":
+    """A worker with Replan's limits, which runs at most `slots` calls of tools at the same time.
+
+    Replan's own activities have slots of their own, on the control queue. The worker serves them on `queue`, too: an
+    earlier version of Replan scheduled them there.
 
     With `is_watched`, as in tests, workflows run in the SDK's sandbox. A user's worker has no sandbox: it runs only
     Replan's workflows, which `workflows/ruff.toml` and the tests keep deterministic; the sandbox costs 1.6 ms a step.
     """
-    return Worker(
+    limits: dict[str, Any] = {
+        "interceptors": interceptors,
+        "graceful_shutdown_timeout": GRACE,
+        "max_heartbeat_throttle_interval": routing.CANCEL_NOTICE,
+        "default_heartbeat_throttle_interval": routing.CANCEL_NOTICE,
+        "max_concurrent_activity_task_polls": POLLERS,
+    }
+    tools = Worker(
         client,
         task_queue=queue,
         workflows=workflows,
         activities=activities,
-        interceptors=interceptors,
         workflow_runner=sandbox() if is_watched else UnsandboxedWorkflowRunner(),
-        graceful_shutdown_timeout=GRACE,
         sticky_queue_schedule_to_start_timeout=STICKY,
-        max_heartbeat_throttle_interval=routing.CANCEL_NOTICE,
-        default_heartbeat_throttle_interval=routing.CANCEL_NOTICE,
+        max_concurrent_activities=slots,
         max_concurrent_workflow_task_polls=POLLERS,
-        max_concurrent_activity_task_polls=POLLERS,
         max_eager_activity_reservations_per_workflow_task=routing.MAX_PARALLEL,
+        **limits,
     )
+    own = [one for one in activities if _kind(one) in routing.INTERNAL_KINDS]
+    control = Worker(client, task_queue=routing.control_queue(queue), activities=own, **limits) if own else None
+    return Workers([tools, control] if control else [tools])
+
+
+def _kind(function: Callable[..., Any]) -> str | None:
+    """The type of an activity; None for the one that serves all unknown types."""
+    definition = _Definition.from_callable(function)  # the SDK has no public way to read it
+    return definition.name if definition else None
+
+
+class Workers:
+    """The workers of one process, which start and stop together."""
+
+    def __init__(self, workers: Sequence[Worker]) -> None:
+        self._workers = workers
+
+    async def __aenter__(self) -> Self:
+        for worker in self._workers:
+            await worker.__aenter__()
+        return self
+
+    async def __aexit__(self, kind: type[BaseException] | None, *error: Any) -> None:
+        ended = await asyncio.gather(*(one.__aexit__(kind, *error) for one in self._workers), return_exceptions=True)
+        for failure in filter(None, ended):
+            raise failure
 
 
 def sandbox() -> SandboxedWorkflowRunner:
@@ -102,12 +139,20 @@ class Stop:
     def __init__(self) -> None:
         self._asked = asyncio.Event()
         self._starting = asyncio.current_task()  # a signal cancels it until `wait` is called
+        self._loop = asyncio.get_running_loop()
+        self.failure: str | None = None
+        """Why the worker cannot go on; None if a signal stopped it."""
         for number in (signal.SIGINT, signal.SIGTERM):
-            asyncio.get_running_loop().add_signal_handler(number, self._ask)
+            self._loop.add_signal_handler(number, self._ask)
 
     async def wait(self) -> None:
         self._starting = None
         await self._asked.wait()
+
+    def fail(self, reason: str) -> None:
+        """Stop the worker in order, from any thread, because it cannot go on."""
+        self.failure = self.failure or reason
+        self._loop.call_soon_threadsafe(self._asked.set)
 
     def _ask(self) -> None:
         if self._asked.is_set():
@@ -117,23 +162,47 @@ class Stop:
             self._starting.cancel()
 
 
-async def serve(worker: Worker, stop: Stop) -> None:
-    """Run `worker` until the first signal, then let running calls finish, within a limit."""
+class CannotContinue(Exception):
+    """The worker stopped by itself; the message says why, and that a supervisor should start it again."""
+
+
+async def serve(worker: Workers, stop: Stop, running: Sequence[str], say: Say) -> None:
+    """Run `worker` until it is to stop, then let the `running` calls finish, within a limit.
+
+    Raises:
+        CannotContinue: the worker stopped by itself.
+    """
     try:
         async with worker:
             await stop.wait()
             # Nothing can stop a thread. Other workers rely on it that the threads of this one have ended
             # `routing.EXIT_WITHIN` after its calls were cancelled.
-            _end_in(GRACE + routing.EXIT_WITHIN, code=0)
+            code = 1 if stop.failure else 0
+            _end_in(GRACE + routing.EXIT_WITHIN, code, lambda: say(_forced(running)))
     except BaseException:
-        _end_in(routing.EXIT_WITHIN, code=1)
+        _end_in(routing.EXIT_WITHIN, 1, lambda: None)
         raise
+    if stop.failure:
+        raise CannotContinue(f"{stop.failure} The worker stopped: start it again (a supervisor does).")
 
 
-def _end_in(limit: timedelta, code: int) -> None:
-    timer = threading.Timer(limit.total_seconds(), os._exit, [code])
+def _end_in(limit: timedelta, code: int, say: Callable[[], None]) -> None:
+    def end() -> None:
+        say()
+        os._exit(code)
+
+    timer = threading.Timer(limit.total_seconds(), end)
     timer.daemon = True  # it must not keep the process alive
     timer.start()
+
+
+def _forced(running: Sequence[str]) -> str:
+    calls, limit = list(running), (GRACE + routing.EXIT_WITHIN).total_seconds()
+    more = f" and {len(calls) - 3} more" if len(calls) > 3 else ""
+    return (
+        f"stopped after {limit:g} s, although calls still ran: {', '.join(calls[:3])}{more}; another worker finds out"
+        " whether they took effect, or repeats them"
+    )
 
 
 def ready_line(server: Server, settings: Settings, planner: str, *, tools: int) -> str:

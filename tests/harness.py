@@ -11,7 +11,6 @@ from typing import Any
 from pydantic import JsonValue
 from temporalio.client import Client, WorkflowFailureError, WorkflowHandle
 from temporalio.exceptions import ApplicationError
-from temporalio.worker import Worker
 
 from activities import deadline
 from activities.boundary.attempt import HeaderInterceptor
@@ -126,7 +125,7 @@ def worker(
     activities: Sequence[Any],
     workflow: type = AgentWorkflow,
     jitter: Callable[[], float] = random.random,
-) -> Worker:
+) -> serve.Workers:
     """A worker as the product builds it."""
     return serve.build(
         client,

@@ -45,6 +45,21 @@ class Place(BaseModel, frozen=True):
     """Why it cannot be used; None if it can."""
 
 
+class Capacity(BaseModel, frozen=True):
+    """How busy a worker is with calls of tools."""
+
+    calls: int
+    """Calls that run or wait for a thread; each holds one of the slots."""
+    slots: int
+    outlived: int
+    """Threads that are held by calls whose attempts have ended."""
+    threads: int
+
+    def __str__(self) -> str:
+        held = f", {self.outlived} of {self.threads} threads held by calls that do not return" if self.outlived else ""
+        return f"{self.calls} of {self.slots} slots{held}"
+
+
 class WorkerCard(BaseModel, frozen=True):
     """The configuration of a worker, without secrets."""
 
@@ -57,6 +72,8 @@ class WorkerCard(BaseModel, frozen=True):
     clock: datetime
     server_clock: datetime
     """The server's time, shortly before `clock` was read."""
+    capacity: Capacity | None = None
+    """None for a worker of an earlier version."""
 
 
 class EffectCard(BaseModel, frozen=True):

@@ -41,6 +41,9 @@ GRACE = timedelta(seconds=5)
 """Added to the tool's timeout and overtime, so that the worker reports a timeout before start-to-close does."""
 LONGEST_OVERTIME, OVERTIME_TIMES = 60.0, 10
 """After its timeout an attempt waits for its thread, if that has an effect: ten timeouts more, at most 60 seconds."""
+THREADS_RETRY_AFTER = 5.0
+"""Seconds before a call is tried again that found no thread free in its worker; a supervisor may restart that worker
+meanwhile."""
 EXIT_WITHIN = timedelta(seconds=12)
 """After a shutdown has cancelled a worker's calls, its process ends within this time, even if threads still run."""
 
@@ -79,6 +82,13 @@ PRUNE = INSPECT.model_copy(update={"timeout": 600.0})
 FIND_EFFECT = ToolSpec(kind="find_effect", effect=Effect.READ, timeout=10)
 INTERNAL = (PLAN, REPLAN, COMPACT, CATALOGUE, INSPECT, FIND_EFFECT)
 """Replan's own activities; no tool may have one of these names."""
+INTERNAL_KINDS = frozenset(spec.kind for spec in INTERNAL)
+
+
+def control_queue(queue: str) -> str:
+    """The task queue of Replan's own activities, beside `queue`, on which workflows and tools are."""
+    # Each queue has slots of its own in a worker: if slow tools fill theirs, tasks are still planned and inspected.
+    return f"{queue}-control"
 
 
 INQUIRY_TAKEN_WITHIN = timedelta(seconds=5)
@@ -101,11 +111,10 @@ class Route:
     schedule_to_close: timedelta
     heartbeat: timedelta
     retry: RetryPolicy
-    task_queue: str | None = None
 
 
 def route(spec: ToolSpec, attempts: int) -> Route:
-    """The activity options for a kind with at most `attempts` attempts, on the workflow's own task queue."""
+    """The activity options for a kind with at most `attempts` attempts."""
     profile = PROFILES[spec.retry]
     return Route(
         activity=spec.kind,

@@ -264,6 +264,7 @@ async def _run(
 ) -> tuple[T | Fault, tuple[Fault, ...]]:
     """Execute one activity; return its result or its fault, and the faults of the attempts before the last one."""
     route = routing.route(spec, attempts)
+    queue = workflow.info().task_queue
     try:
         with attached(header):
             result: T = await workflow.execute_activity(
@@ -272,7 +273,7 @@ async def _run(
                 result_type=returns,
                 activity_id=id,
                 summary=summary(title),
-                task_queue=route.task_queue,
+                task_queue=routing.control_queue(queue) if spec.kind in routing.INTERNAL_KINDS else queue,
                 start_to_close_timeout=route.start_to_close,
                 schedule_to_close_timeout=route.schedule_to_close,
                 heartbeat_timeout=route.heartbeat,

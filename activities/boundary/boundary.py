@@ -8,7 +8,8 @@ together with its row in the ledger: the effect is applied once, and a repeated 
 import asyncio
 import functools
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,6 +26,7 @@ from activities.boundary.effects import Effects
 from activities.boundary.failpoints import Failpoint, FaultInjection
 from activities.boundary.ledger import EffectResult
 from activities.boundary.threads import StillRunning, Threads
+from activities.boundary.tool_loop import ToolLoop
 from activities.providers.messages import LanguageModel
 from activities.providers.metering import MeteredModel
 from activities.toolbox.declare import conditions
@@ -33,6 +35,7 @@ from activities.toolbox.injection import Transaction
 from activities.toolbox.resources import Resources
 from workflows.catalogue import Effect, ToolSpec
 from workflows.faults import Applied, Code, Fault
+from workflows.inspect import Capacity
 from workflows.plan import PRUNED_ENCODING, StepReturn, canonical, digest, pruned
 
 MAX_RESULT = 1024 * 1024
@@ -53,6 +56,8 @@ class Boundary:
         *,
         store: str | None = None,
         ledgers: Iterable[AsyncEngine] = (),
+        loop: ToolLoop | None = None,
+        threads: Threads | None = None,
     ) -> None:
         """Inject `resources` into tools, and `faults` into calls.
 
@@ -62,7 +67,10 @@ class Boundary:
         self._resources = resources
         self._faults = faults or FaultInjection((), {})
         self._effects = Effects(resources.engine, store, tuple(ledgers) or (resources.engine,))
-        self.threads = Threads()
+        self._loop = loop
+        self.threads = threads or Threads()
+        self.running = list[str]()
+        """The calls that run now, as `kind (task/step)`."""
         self._late_calls = set[asyncio.Task[None]]()
 
     def activities(self, kinds: Mapping[str, Kind]) -> list[Callable[..., Any]]:
@@ -73,11 +81,26 @@ class Boundary:
         """The activity of a kind; its type is the kind's name."""
 
         async def run(payload: RawValue) -> StepReturn:
-            with deadline.within(kind.spec.timeout):
+            with deadline.within(kind.spec.timeout), self._counted(kind) as call:
                 async with attempt_of(kind.spec) as attempt:
-                    return await self._run(kind, payload, attempt)
+                    work = functools.partial(self._run, kind, payload, attempt)
+                    return await (self._loop.run(work, call) if self._loop else work())
 
         return activity.defn(name=kind.spec.kind)(run)
+
+    def capacity(self, slots: int) -> Capacity:
+        """How many of the worker's `slots` and threads are in use."""
+        return Capacity(calls=len(self.running), slots=slots, outlived=self.threads.outlived, threads=self.threads.size)
+
+    @contextmanager
+    def _counted(self, kind: Kind) -> Iterator[str]:
+        info = activity.info()
+        call = f"{kind.spec.kind} ({info.workflow_id}/{info.activity_id})"
+        self.running.append(call)
+        try:
+            yield call
+        finally:
+            self.running.remove(call)
 
     async def _run(self, kind: Kind, payload: RawValue, attempt: Attempt) -> StepReturn:
         value, args = _decode(kind, payload, attempt)

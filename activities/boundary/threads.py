@@ -5,7 +5,8 @@ So an attempt that may have an effect waits for its thread even after its timeou
 """
 
 import asyncio
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextvars import copy_context
 from typing import Any
@@ -15,13 +16,14 @@ from temporalio import activity
 
 from activities import deadline
 from activities.boundary.attempt import FaultRaised, is_shutdown
+from activities.errors import Busy
 from workflows import routing
 from workflows.catalogue import Effect, ToolSpec
 from workflows.faults import Applied, Code, Fault
 
 log = structlog.get_logger("replan.step")
 
-MAX_THREADS = 64
+THREADS = 64
 """The most plain functions that run at the same time, including those that outlived their timeout."""
 
 
@@ -36,14 +38,23 @@ class StillRunning(FaultRaised):
 class Threads:
     """Runs those tools of one worker that are plain functions, each call in a thread."""
 
-    def __init__(self) -> None:
-        self._pool = ThreadPoolExecutor(MAX_THREADS, thread_name_prefix="tool")
+    def __init__(self, size: int = THREADS, on_exhausted: Callable[[str], None] = lambda reason: None) -> None:
+        """`on_exhausted` is called once, with a sentence, when calls that outlived their attempts hold all threads."""
+        self.size = size
+        self._pool = ThreadPoolExecutor(size, thread_name_prefix="tool")
         self._calls = set[Future[Any]]()
+        self._outlived = dict[Future[Any], str]()
+        self._on_exhausted = on_exhausted
 
     @property
     def live(self) -> int:
         """How many tools run in a thread now."""
         return sum(call.running() for call in tuple(self._calls))
+
+    @property
+    def outlived(self) -> int:
+        """How many threads still run a call whose attempt has ended."""
+        return sum(call.running() for call in tuple(self._outlived))
 
     async def run(self, spec: ToolSpec, function: Callable[[], Any], time: asyncio.Timeout) -> Any:
         """Call `function` in a thread and return its result; `time` ends the attempt at its timeout.
@@ -52,12 +63,19 @@ class Threads:
             DeadlinePassed: no thread was free before the deadline; nothing was called.
             StillRunning: a tool that may have an effect still ran at the limit, or when the worker shut down.
             CancelledError: the attempt was cancelled, and the tool only reads or was not yet started.
+            Busy: calls that outlived their attempts hold all threads; nothing was called.
         """
+        if self.outlived >= self.size:
+            raise Busy(_exhausted(self._outlived.values()), retry_after=routing.THREADS_RETRY_AFTER)
         call = self._pool.submit(copy_context().run, _call, function)
         self._calls.add(call)
         call.add_done_callback(self._calls.discard)
         if spec.effect is Effect.READ:
-            return await asyncio.wrap_future(call)
+            try:
+                return await asyncio.wrap_future(call)
+            except asyncio.CancelledError:  # by the timeout, too
+                self._leave(spec, call)
+                raise
         time.reschedule(None)  # `_wait` keeps the time: this timeout would cancel the wait for the thread
         return await self._wait(spec, call)
 
@@ -74,7 +92,8 @@ class Threads:
                     raise
                 if is_shutdown():  # the process ends soon, and the thread with it
                     reason = f"The worker was shut down while {spec.kind} ran in a thread, which cannot be stopped."
-                    raise self._still_running(spec, Code.WORKER_SHUTDOWN, reason, ended) from None
+                    self._leave(spec, call)
+                    raise StillRunning(Fault.of(Code.WORKER_SHUTDOWN, reason), ended) from None
                 # Cancelled by the workflow: the wait for the thread is at most as long as after a timeout.
                 limit = min(limit, deadline.clock() + extra)
             now = deadline.clock()
@@ -85,13 +104,34 @@ class Threads:
                     f"{spec.kind} still ran after {now - began:.3g} s, and its thread cannot be stopped: its effect may"
                     " be applied later."
                 )
-                raise self._still_running(spec, Code.TIMEOUT, reason, ended)
+                self._leave(spec, call)
+                raise StillRunning(Fault.of(Code.TIMEOUT, reason), ended)
         return ended.result()
 
-    def _still_running(self, spec: ToolSpec, code: Code, reason: str, ended: asyncio.Future[Any]) -> StillRunning:
-        info = activity.info()
-        log.warning("thread_left", task=info.workflow_id, step=info.activity_id, kind=spec.kind, live=self.live)
-        return StillRunning(Fault.of(code, reason), ended)
+    def _leave(self, spec: ToolSpec, call: Future[Any]) -> None:
+        """Count a call whose attempt ends now, as long as its thread runs."""
+        if not call.running():
+            return
+        self._outlived[call] = spec.kind
+        call.add_done_callback(lambda call: self._outlived.pop(call, None))
+        info, left = activity.info(), self.outlived
+        log.warning(
+            "thread_left",
+            task=info.workflow_id,
+            step=info.activity_id,
+            kind=spec.kind,
+            live=self.live,
+            outlived=left,
+            of=self.size,
+        )
+        if left >= self.size:
+            self._on_exhausted(_exhausted(self._outlived.values()))
+
+
+def _exhausted(kinds: Iterable[str]) -> str:
+    counts = Counter(kinds)
+    held = ", ".join(f"{kind} {count}" for kind, count in counts.most_common(3))
+    return f"All {counts.total()} threads for tools are held by calls that do not return ({held})."
 
 
 def _overtime(spec: ToolSpec) -> float:

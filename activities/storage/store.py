@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from alembic.util import CommandError
 from sqlalchemy import Column, DateTime, MetaData, String, Table, event, select
 from sqlalchemy.dialects import postgresql, sqlite
-from sqlalchemy.engine import URL, Connection, ExceptionContext, make_url
+from sqlalchemy.engine import URL, Connection, Engine, ExceptionContext, make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError, SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 from sqlalchemy.types import TypeDecorator
@@ -47,15 +47,14 @@ class _File(NamedTuple):
 def tune(engine: AsyncEngine) -> None:
     """Configure an engine for Replan; a second call changes nothing."""
     sync = engine.sync_engine
-    if event.contains(sync, "handle_error", _translate_write_in_read_transaction):
-        return
-    event.listen(sync, "handle_error", _translate_write_in_read_transaction)
+    if not event.contains(sync, "handle_error", _translate_write_in_read_transaction):  # twins share it
+        event.listen(sync, "handle_error", _translate_write_in_read_transaction)
     sync.hide_parameters = True  # messages go to the log
-    if engine.dialect.name == "sqlite":
+    if engine.dialect.name == "sqlite" and not event.contains(sync, "begin", _begin_sqlite):
         event.listen(sync, "connect", _set_up_sqlite)
         event.listen(sync, "begin", _begin_sqlite)
         event.listen(sync, "invalidate", _roll_back)
-    if engine.dialect.name == "postgresql":
+    if engine.dialect.name == "postgresql" and not event.contains(sync, "connect", _set_up_postgresql):
         event.listen(sync, "connect", _set_up_postgresql)
 
 
@@ -84,6 +83,20 @@ def file_of(engine: AsyncEngine) -> Path | None:
     if engine.dialect.name != "sqlite" or ":memory:" in database or "mode=memory" in database:
         return None
     return Path(database.removeprefix("file:").partition("?")[0])
+
+
+def twin(engine: AsyncEngine) -> AsyncEngine:
+    """An engine for the same open database with connections of its own, since a connection belongs to one event loop.
+
+    A database in memory has no other connections, so its engine is returned.
+    """
+    if not is_lasting(engine):
+        return engine
+    sync = engine.sync_engine
+    made = AsyncEngine(Engine(sync.pool.recreate(), sync.dialect, sync.url))
+    tune(made)
+    expect_file(made)
+    return made
 
 
 def is_lasting(engine: AsyncEngine) -> bool:
@@ -231,6 +244,16 @@ class Datasources:
             # Two URLs may differ only in their query; a database in memory belongs to its engine alone.
             databases.setdefault(engine.url.set(query={}) if is_lasting(engine) else engine, engine)
         return iter(databases.values())
+
+    @asynccontextmanager
+    async def twins(self) -> AsyncIterator["Datasources"]:
+        """The same databases for another event loop; their connections are closed when the block ends."""
+        made = Datasources(twin(self.store), map(twin, self._datasources))
+        try:
+            yield made
+        finally:
+            for engine in (made.store, *made._datasources):
+                await engine.dispose()
 
     async def open(self, opened: AsyncExitStack) -> None:
         """Open the databases of the tools with `adopt`; they are closed when `opened` exits.

@@ -135,7 +135,7 @@ def _declaration_mistakes(tool: Tool[..., Any]) -> Iterator[str]:
         yield f"{name}: there is no docstring: say in one sentence what the tool does, for the planner."
     for option in tool.unknown:
         yield f"{name}: there is no option {option!r}{nearest(option, OPTIONS)}: use one of {', '.join(OPTIONS)}."
-    if name in {spec.kind for spec in routing.INTERNAL}:
+    if name in routing.INTERNAL_KINDS:
         yield f"{name}: this is the name of one of Replan's own activities: rename the function."
     yield from _option_mistakes(name, options)
     if options.settle is not None and options.reconcile is None:

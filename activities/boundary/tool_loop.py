@@ -1,0 +1,110 @@
+"""The event loop of tools, in a thread of its own.
+
+An `async def` that blocks (`time.sleep`, a slow library) stops other tools until it returns. It stops neither the
+worker's heartbeats nor its planning, inspection and shutdown: these run on the worker's own event loop.
+"""
+
+import asyncio
+import contextlib
+import sys
+import threading
+import time
+import traceback
+from collections.abc import AsyncIterator, Callable, Coroutine
+from concurrent.futures import Future
+from contextlib import AbstractAsyncContextManager
+from contextvars import ContextVar
+from pathlib import Path
+from typing import Any, Self, TypeVar
+
+import structlog
+
+BLOCKED_AFTER = 1.0
+"""Seconds without an answer after which the event loop counts as blocked."""
+
+log = structlog.get_logger("replan.step")
+_CALL: ContextVar[str] = ContextVar("replan_tool_call", default="")
+
+T = TypeVar("T")
+
+
+class ToolLoop:
+    """An event loop in a thread; a watchdog logs which tool blocks it, as `tool_blocks` and `tool_blocked`."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._loop.set_task_factory(_named_task)
+        self._thread = threading.Thread(target=self._loop.run_forever, name="tools", daemon=True)
+
+    async def __aenter__(self) -> Self:
+        self._thread.start()
+        self._watchdog = asyncio.create_task(self._watch())
+        return self
+
+    async def __aexit__(self, *_error: object) -> None:
+        self._watchdog.cancel()
+        self._loop.call_soon_threadsafe(self._loop.stop)
+
+    async def run(self, work: Callable[[], Coroutine[Any, Any, T]], call: str = "") -> T:
+        """Run `work` on this loop; return or raise what it does. `call` names it in the watchdog's log lines.
+
+        A cancel is passed on to `work`, and its end is awaited.
+        """
+        ended, tasks = Future[asyncio.Task[T]](), list[asyncio.Task[T]]()
+
+        def begin() -> None:
+            _CALL.set(call)
+            tasks.append(self._loop.create_task(work()))
+            tasks[0].add_done_callback(ended.set_result)
+
+        self._loop.call_soon_threadsafe(begin)  # it runs in a copy of this context, and so does the task
+        here = asyncio.wrap_future(ended)
+        while not here.done():
+            try:
+                await asyncio.wait([here])
+            except asyncio.CancelledError:
+                self._loop.call_soon_threadsafe(lambda: tasks[0].cancel())
+        return here.result().result()
+
+    @contextlib.asynccontextmanager
+    async def entered(self, context: AbstractAsyncContextManager[T]) -> AsyncIterator[T]:
+        """Enter and leave `context` on this loop, for connections that belong to it."""
+
+        async def leave() -> None:
+            await context.__aexit__(None, None, None)
+
+        value = await self.run(lambda: _entering(context))
+        try:
+            yield value
+        finally:
+            await self.run(leave)
+
+    async def _watch(self) -> None:
+        while True:
+            answered, asked = asyncio.Event(), time.monotonic()
+            answer, here = answered.set, asyncio.get_running_loop()
+            self._loop.call_soon_threadsafe(lambda: here.call_soon_threadsafe(answer))  # noqa: B023  # awaited below
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(answered.wait(), BLOCKED_AFTER)
+            if not answered.is_set():
+                task = asyncio.current_task(self._loop)
+                call, remedy = task.get_name() if task else "", "use `def`, which runs in a thread, or await"
+                log.warning("tool_blocks", call=call, at=self._frames(), remedy=remedy)
+                await answered.wait()
+                log.warning("tool_blocked", call=call, seconds=round(time.monotonic() - asked, 1))
+            await asyncio.sleep(BLOCKED_AFTER)
+
+    def _frames(self, last: int = 3) -> list[str]:
+        """Where the loop's thread is now: `file:line function`, the innermost one last, without frames of libraries."""
+        frame = sys._current_frames().get(self._thread.ident or 0)
+        stack = [one for one in traceback.extract_stack(frame) if "/lib/python" not in one.filename] if frame else []
+        return [f"{Path(one.filename).name}:{one.lineno} {one.name}" for one in stack[-last:]]
+
+
+async def _entering(context: AbstractAsyncContextManager[T]) -> T:
+    return await context.__aenter__()
+
+
+def _named_task(loop: asyncio.AbstractEventLoop, work: Any, **options: Any) -> asyncio.Task[Any]:
+    """A task with the name of the call that it belongs to; tasks that a tool starts belong to its call, too."""
+    return asyncio.Task(work, loop=loop, **{**options, "name": _CALL.get() or options.get("name")})

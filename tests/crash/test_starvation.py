@@ -1,0 +1,140 @@
+"""Tools that take all slots, all threads or the event loop: other tasks go on, and the worker still ends in order."""
+
+import asyncio
+import json
+import signal
+import subprocess
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from temporalio.client import Client, WorkflowHandle
+
+from runtime.dev_server import DevServer
+from tests.harness import outcome, step
+from tests.processes import Processes
+from workflows.agent import AgentWorkflow
+from workflows.outcome import Outcome
+from workflows.task import Task, TaskStatus
+
+TOOLS = Path(__file__).with_name("starving.py")
+
+
+class Place(Processes):
+    """A queue of its own, with a file in which the tools note their calls."""
+
+    def __init__(self, address: str, folder: Path, client: Client) -> None:
+        super().__init__(address, folder)
+        self.client = client
+        self.queue = f"starving-{uuid.uuid4().hex[:8]}"
+        self.notes = folder / "notes"
+
+    @contextmanager
+    def serving(self, *options: str) -> Iterator[subprocess.Popen[str]]:
+        """A worker with these tools, which plans offline."""
+        common = ("--tools", str(TOOLS), "--queue", self.queue, "--planner", "offline", "--log", "json")
+        with self.worker(*common, *options) as process:
+            yield process
+
+    async def start(self, kind: str, *words: str, seconds: float = 600) -> WorkflowHandle[AgentWorkflow, Outcome]:
+        """Start a task that calls a tool once for each word, at the same time."""
+        steps = tuple(step(word, kind, file=str(self.notes), word=word, seconds=seconds) for word in words)
+        id = f"starving-{uuid.uuid4().hex[:12]}"
+        return await self.client.start_workflow(
+            AgentWorkflow.run, Task(text="a task", plan=steps), id=id, task_queue=self.queue
+        )
+
+    async def noted(self, *words: str) -> None:
+        """Wait until a call has begun for each word."""
+        while not self.notes.exists() or not set(words) <= set(self.notes.read_text().split()):
+            await asyncio.sleep(0.05)
+
+    def logged(self, event: str) -> list[dict[str, str]]:
+        """The lines of the worker's log with this event."""
+        lines = (self.folder / "worker.log").read_text().splitlines()
+        entries = [json.loads(line) for line in lines if line.startswith("{")]
+        return [entry for entry in entries if entry["event"] == event]
+
+
+@pytest.fixture
+def place(client: Client, server: DevServer, tmp_path: Path) -> Place:
+    """A place on the shared server."""
+    return Place(server.address, tmp_path, client)
+
+
+async def test_tasks_are_planned_and_inspected_while_all_slots_are_taken(place: Place) -> None:
+    """Only the tools wait; whoever follows is told that the worker is busy, and with how many calls."""
+    with place.serving("--slots", "3"):
+        slow = await place.start("wait_for_gate", "a", "b", "c")
+        await place.noted("a", "b", "c")
+        tools = await asyncio.to_thread(place.starter, "tools", "--queue", place.queue)
+        dry = await asyncio.to_thread(place.starter, "--task", "calculate 1+1", "--dry-run", "--queue", place.queue)
+        following = asyncio.create_task(
+            asyncio.to_thread(place.starter, "--task", "calculate 1+1", "--queue", place.queue)
+        )
+        await asyncio.sleep(6)
+        (place.folder / "gate").touch()
+        followed, ended = await following, await outcome(slow)
+
+    assert (tools.returncode, dry.returncode, followed.returncode) == (0, 0, 0), (tools, dry, followed)
+    assert "the worker is busy: 3 of 3 slots" in followed.stdout
+    assert ended.status is TaskStatus.COMPLETED
+
+
+async def test_a_worker_without_a_free_thread_ends_so_that_a_supervisor_starts_it_again(place: Place) -> None:
+    """Threads that hang are lost to the process: the next worker has new ones. The exit code says that it failed."""
+    with place.serving("--threads", "2") as worker:
+        await place.start("hang", "a", "b")
+        code = await asyncio.to_thread(worker.wait, 40)
+
+    log = (place.folder / "worker.log").read_text()
+    assert code == 1, log
+    assert "All 2 threads for tools are held by calls that do not return (hang 2)." in log
+    assert [entry["outlived"] for entry in place.logged("thread_left")] == [1, 2]
+
+
+async def test_a_tool_that_blocks_its_event_loop_harms_no_other_task(place: Place) -> None:
+    """A payment of another task goes through at its first attempt: heartbeats do not depend on tools."""
+    with place.serving():
+        paying = await place.start("pay", "paid", seconds=2)
+        await place.noted("paid")
+        blocking = await place.start("block", "blocked", seconds=8)
+        paid, blocked = await outcome(paying), await outcome(blocking)
+
+    assert (paid.status, paid.faults, paid.steps[0].attempts) == (TaskStatus.COMPLETED, (), 1)
+    assert (blocked.status, blocked.faults) == (TaskStatus.COMPLETED, ())
+    (entry,) = place.logged("tool_blocks")
+    assert entry["call"] == f"block ({blocked.task_id}/blocked)"
+    assert "starving.py" in entry["at"][-1]
+
+
+async def test_a_worker_whose_tool_blocks_ends_when_it_is_told_to(place: Place) -> None:
+    """SIGTERM is heard at once, and the call may finish."""
+    with place.serving() as worker:
+        handle = await place.start("block", "blocked", seconds=3)
+        await place.noted("blocked")
+        worker.send_signal(signal.SIGTERM)
+        said, _ = await asyncio.to_thread(worker.communicate, timeout=40)
+
+    assert (worker.returncode, said.splitlines()[-1].startswith("stopped; ")) == (0, True)
+    happened = {event.WhichOneof("attributes") for event in (await handle.fetch_history()).events}
+    assert not happened & {"activity_task_failed_event_attributes", "activity_task_timed_out_event_attributes"}
+
+
+@pytest.mark.timeout(120)
+async def test_a_worker_ends_although_a_tool_ignores_its_cancel(place: Place) -> None:
+    """After the time for running calls, in one line that names the call."""
+    with place.serving() as worker:
+        handle = await place.start("ignore_cancel", "stubborn")
+        await place.noted("stubborn")
+        worker.send_signal(signal.SIGTERM)
+        said, _ = await asyncio.to_thread(worker.communicate, timeout=60)
+
+    call = f"ignore_cancel ({handle.id}/stubborn)"
+    assert worker.returncode == 0
+    assert said.splitlines()[-1] == (
+        f"stopped after 20 s, although calls still ran: {call}; another worker finds out whether they took effect, or"
+        " repeats them"
+    )
