@@ -66,7 +66,7 @@ async def pay(args: Note, key: Key) -> Noted:
 @tool.read(timeout=300)
 async def ignore_cancel(args: Note) -> Noted:
     """Go on when it is cancelled."""
-    noted = _note(args)
+    _note(args)
     while True:
         with suppress(asyncio.CancelledError):
             await asyncio.sleep(args.seconds)
