@@ -1,1 +1,4 @@
-"""What any program can ask and tell Replan; whatever asks the server raises RPCError where it does not answer."""
+"""Replan's client for any program: start, follow, cancel, undo, reset and export tasks, and read their histories.
+
+Functions that call the Temporal server raise RPCError if it does not answer.
+"""

@@ -1,4 +1,4 @@
-"""Connecting to the server, and the addresses of its web UI."""
+"""Connects to the Temporal server, and builds the URLs of its web UI."""
 
 import os
 import urllib.parse
@@ -11,14 +11,14 @@ from runtime.client import Misconfigured, NotConnected, connect
 
 DOCTOR = "python starter.py doctor"
 UI_PORT_OFFSET = 1000
-"""The Temporal CLI's rule for the web UI of a development server."""
+"""A development server of the Temporal CLI serves its web UI at its own port plus this number."""
 
 
 async def connected(address: str | None, namespace: str | None, profile: str | None) -> Client:
-    """A client of the server that the options, else the environment, else the profile name.
+    """Connect to a server; for an argument that is None, the environment or the Temporal profile decides.
 
     Raises:
-        Problem: no server answers there, or the settings cannot be used.
+        Problem: no server answers there, or the environment or the profile cannot be used.
     """
     try:
         quiet = Runtime(telemetry=TelemetryConfig(logging=None))  # the SDK's core would write across what is shown
@@ -31,13 +31,13 @@ async def connected(address: str | None, namespace: str | None, profile: str | N
 
 
 def ui_url(host: str, namespace: str, task_id: str) -> str | None:
-    """The URL of a task in the web UI; None if the UI of the server is unknown and REPLAN_UI does not name it."""
+    """The URL of a task's page in the web UI; None if `ui_base` knows no web UI for the server `host` (HOST:PORT)."""
     base = ui_base(host)
     return base and f"{base}/namespaces/{namespace}/workflows/{urllib.parse.quote(task_id, safe='')}"
 
 
 def ui_base(host: str) -> str | None:
-    """The URL of the web UI of a server; None if it is unknown and REPLAN_UI does not name it."""
+    """The URL of a server's web UI: the variable REPLAN_UI, else derived from `host` (HOST:PORT), else None."""
     base = os.environ.get("REPLAN_UI") or _guessed(host)
     return base.rstrip("/") if base else None
 
@@ -45,7 +45,7 @@ def ui_base(host: str) -> str | None:
 def _guessed(host: str) -> str | None:
     name, _, port = host.rpartition(":")
     if ".tmprl.cloud" in host or ".api.temporal.io" in host:
-        return "https://cloud.temporal.io"
+        return "https://cloud.temporal.io"  # one web UI for all namespaces of Temporal Cloud
     if name in ("localhost", "127.0.0.1") and port.isdecimal():
         return f"http://localhost:{int(port) + UI_PORT_OFFSET}"
     return None

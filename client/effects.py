@@ -1,6 +1,7 @@
-"""Whether the calls of a task changed the world, from its history and the ledgers of a worker.
+"""Which effects the calls of a task had, from the task's history and from a worker's ledgers.
 
-`effect_of` decides it for one call; `effects`, `explain`, `undo`, `show` and `reset` all use it.
+An effect is a change in the world. A ledger is a table in which a worker records effects by their idempotency keys.
+`effect_of` decides for one call; the commands `effects`, `explain`, `undo`, `show` and `reset` all use it.
 """
 
 import sys
@@ -25,7 +26,7 @@ from workflows.reconciling import Verdict
 from workflows.record import FaultRecord
 
 SINGLE = (Effect.KEYED, Effect.TRANSACTIONAL, Effect.UNKEYED)
-"""Effects which a second call with the same key does not apply again: a ledger or the service knows the first."""
+"""Effects that a second call with the same key does not apply again: a ledger or the called service knows the key."""
 
 
 class EffectState(StrEnum):
@@ -33,18 +34,18 @@ class EffectState(StrEnum):
     APPLIED = "happened"
     UNKNOWN = "may_have_happened"
     RUNNING = "running"
-    """The call has not ended, and may still change the world."""
+    """The call has not ended; its effect may still be applied."""
     UNDONE = "undone"
 
 
 @dataclass(frozen=True)
 class Reconciliation:
-    """The reads that looked for the effect of a call, the timers between them, and what was found."""
+    """How the workflow found out whether a call was applied: its reads, the timers between them, and the verdict."""
 
     reads: tuple[Call, ...]
     timers: tuple[Timer, ...]
     verdict: Verdict | None
-    """None while the reconciliation has no verdict."""
+    """None if the reconciliation goes on, or was cancelled."""
 
 
 _OF_VERDICT: Mapping[Verdict | None, EffectState] = {
@@ -56,13 +57,13 @@ _OF_VERDICT: Mapping[Verdict | None, EffectState] = {
 
 
 def effect_of(story: Story, call: Call) -> EffectState:
-    """Whether one call changed the world, as its history and the reconciliation after it tell; never UNDONE."""
+    """The state of one call's effect, from the call's events and the reconciliation after it; never UNDONE."""
     spec = story.history.spec(call.kind)
     if spec is not None and spec.effect is Effect.READ:
         return EffectState.NONE
     found = reconciliation_of(story, call)
     if found is not None:
-        return _OF_VERDICT[found.verdict]
+        return _OF_VERDICT[found.verdict]  # it looked at the world after the call ended, so it decides
     match call.closed:
         case None:
             return EffectState.RUNNING
@@ -96,8 +97,9 @@ def _after_failure(call: Call, spec: ToolSpec | None) -> EffectState:
 
 
 def _may_have_had_effect_before(call: Call, last: Fault) -> bool:
-    """Whether an attempt before the last one may have had an effect; one that ended without reporting may."""
+    """Whether an attempt before the last one may have been applied: it says so, or it ended without a report."""
     earlier = {one.attempt: one for one in call.earlier}
+    # The server itself keeps the failure of one earlier attempt only: of the one just before the last.
     if call.last is not None and call.last.fault is not None:
         earlier.setdefault(call.attempt - 1, call.last.fault)
     unreported = max(call.attempt, last.attempt) - 1 - len(earlier)
@@ -105,10 +107,11 @@ def _may_have_had_effect_before(call: Call, last: Fault) -> bool:
 
 
 def reconciliation_of(story: Story, call: Call, record: FaultRecord | None = None) -> Reconciliation | None:
-    """What was done to find out whether a call that ended was applied; None where nothing was.
+    """How the workflow found out whether an ended call was applied; None if it did not try to find out.
 
-    The verdict of `record`, the fault that the task recorded, counts where the history has no read.
+    If the history has no read for the call, the verdict in `record` counts: the call's fault as the task recorded it.
     """
+    # Reads and timers after the next call of the step belong to that call.
     after, following = call.ended or call.scheduled, next_call(story, call)
     until = following.scheduled if following else None
     reads = tuple(
@@ -122,6 +125,7 @@ def reconciliation_of(story: Story, call: Call, record: FaultRecord | None = Non
         if timer.reconciles(call) and timer.started > after and (until is None or timer.started < until)
     )
     if reads:
+        # A thread that an earlier call of the step left running may apply the effect, too.
         same = [one for one in story.history.of_step(call.owner) if one.kind == call.kind]
         outlived = any(one.outlived for one in same if one.scheduled <= call.scheduled)
         return Reconciliation(reads, timers, _verdict(reads, timers, outlived=outlived))
@@ -135,9 +139,10 @@ def next_call(story: Story, call: Call) -> Call | None:
 
 
 def _not_applied(story: Story) -> list[str]:
-    """The steps that were not applied, as the reconciliation during a rollback found."""
+    """The ids of steps that were not applied, as a reconciliation in a rollback found."""
     reads = dict[str, tuple[Call, ...]]()
     for call in story.history.calls:
+        # The history of a rollback has no call of the step itself, only of the step that undoes it.
         if call.is_reconcile and not story.history.of_step(call.owner):
             reads[call.owner] = (*reads.get(call.owner, ()), call)
     found = {
@@ -148,11 +153,12 @@ def _not_applied(story: Story) -> list[str]:
 
 
 def _verdict(reads: tuple[Call, ...], timers: tuple[Timer, ...], *, outlived: bool = False) -> Verdict | None:
-    """What the last read says; "not found" counts only if no further read is waited for."""
-    last = reads[-1]  # if a thread of the call outlived its attempt, "not found" never counts
+    """What the last read found; None if the read is open or was cancelled, or if a timer waits for another read."""
+    last = reads[-1]
     match last.closed:
         case CallEnd.COMPLETED:
             return Verdict.APPLIED
+        # If a thread of the call outlived its attempt, "not found" proves nothing.
         case CallEnd.FAILED if last.failing and last.failing.code is Code.NOT_FOUND and not outlived:
             return None if any(timer.started > last.scheduled for timer in timers) else Verdict.NOT_APPLIED
         case CallEnd.FAILED:
@@ -162,7 +168,7 @@ def _verdict(reads: tuple[Call, ...], timers: tuple[Timer, ...], *, outlived: bo
 
 
 class TaskEffect(BaseModel):
-    """One effect of a task, by its key."""
+    """One effect of a task; the idempotency key of its call identifies it."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -170,19 +176,21 @@ class TaskEffect(BaseModel):
     step: str
     kind: str
     effect: Effect | None
-    """What the kind promises; None where the history cannot tell."""
+    """The effect class that the tool of `kind` declares; None if the history does not have it."""
     state: EffectState = Field(serialization_alias="known")
     """APPLIED, UNKNOWN or UNDONE."""
     at: datetime
-    """When it was applied or, where that is not known, when it was last heard of."""
+    """When the call ended or, for an open call, when it was scheduled; the time in a ledger takes precedence."""
     result: JsonValue = None
     undone_at: datetime | None = None
     undone_by: str | None = None
+    """The key of the call that undid the effect."""
     undoes: str | None = None
+    """The id of the step that this effect undid; None if its call was no undo."""
 
 
 async def fetch_effects(client: Client, story: Story, cards: Sequence[EffectCard]) -> list[TaskEffect]:
-    """The effects of a task, from the histories of all its runs and rollbacks, and from these rows of ledgers."""
+    """The effects of a task, from the histories of its runs and rollbacks and from `cards`, the rows of ledgers."""
     undone = [Story(one) for one in await rollbacks(client, story.history.task_id, story.history.first_run)]
     newest = undone.pop() if undone else None
     return all_effects(story, newest, cards, undone)
@@ -191,7 +199,10 @@ async def fetch_effects(client: Client, story: Story, cards: Sequence[EffectCard
 def all_effects(
     story: Story, rollback: Story | None, cards: Sequence[EffectCard], earlier_rollbacks: Sequence[Story] = ()
 ) -> list[TaskEffect]:
-    """All effects of a task that were applied or may have been, the oldest first; `rollback` undid it after its end."""
+    """All effects of a task that were applied or may have been, the oldest first.
+
+    `rollback` and `earlier_rollbacks` are the workflows that undid effects of the task: the newest, and those before.
+    """
     found = dict[str, TaskEffect]()
     for run in runs_of(story)[:-1]:
         _add(run, run, found)
@@ -201,7 +212,7 @@ def all_effects(
     if rollback is not None:
         _add(story, rollback, found)
     for card in cards:
-        if card.key.startswith(f"{story.history.first_run}/"):  # else of an earlier task with the same id
+        if card.key.startswith(f"{story.history.first_run}/"):  # otherwise of an earlier task with this id
             found[card.key] = _with_card(story, card, found.get(card.key))
     undone_at = {one.undone_by: one.undone_at for one in found.values() if one.undone_at}
     dated = (one.model_copy(update={"at": undone_at.get(one.key) or one.at}) for one in found.values())
@@ -209,19 +220,19 @@ def all_effects(
 
 
 def own_effects(story: Story) -> dict[str, TaskEffect]:
-    """By key, the effects of the newest run and the runs that it continues, without runs that a reset left behind."""
+    """By key, the effects of the newest run and of runs that continued as new into it; not of runs before a reset."""
     found = dict[str, TaskEffect]()
     _add(story, story, found)
     return found
 
 
 def runs_of(story: Story) -> list[Story]:
-    """All runs of the task: those that resets left behind first."""
+    """The stories of all runs of the task: first the runs that a reset replaced, last the newest run."""
     return [*map(Story, story.history.earlier), story]
 
 
 def _add(task: Story, story: Story, found: dict[str, TaskEffect]) -> None:
-    """Add what a history of the task, or of its rollback, tells to what was `found` before, by key."""
+    """Update `found`, the effects by key, with `story`: the history of a run or of a rollback of `task`."""
     for call in story.history.calls:
         if call.is_step or call.is_undo:
             _add_call(task, story, call, found)
@@ -229,6 +240,7 @@ def _add(task: Story, story: Story, found: dict[str, TaskEffect]) -> None:
         if call.is_reconcile:
             _update(found, key_of(task, call.step), {"state": EffectState.APPLIED, "result": call.result})
     outlived = {call.step for run in runs_of(task) for call in run.history.calls if call.is_step and call.outlived}
+    # "Not found" proves nothing for a step whose thread may still be running.
     for id in set(_not_applied(story)) - outlived:
         for one in [one for one in found.values() if one.step == id and one.state is EffectState.UNKNOWN]:
             del found[one.key]
@@ -239,21 +251,21 @@ def _add(task: Story, story: Story, found: dict[str, TaskEffect]) -> None:
 
 
 def _update(found: dict[str, TaskEffect], key: str, change: Mapping[str, Any]) -> None:
-    """Apply `change` to the effect of a step, also where a fallback applied the effect."""
+    """Change fields of a step's effect, also if a fallback applied it: its key is that of the step, then `:KIND`."""
     for one in list(found.values()):
         if one.key.partition(":")[0] == key and one.undoes is None:
             found[one.key] = one.model_copy(update=change)
 
 
 def _add_call(task: Story, story: Story, call: Call, found: dict[str, TaskEffect]) -> None:
-    """Add one execution: an effect that was certain stays so, and one that was found not to be applied is removed."""
+    """Add the effect of one call to `found`; remove it if a reconciliation found that it was not applied."""
     key, state = key_of(task, call.id, call.kind), effect_of(story, call)
     if state is EffectState.NONE:
         if reconciliation_of(story, call) is not None:
             found.pop(key, None)
         return
     if key in found and found[key].state is EffectState.APPLIED:
-        return
+        return  # a later call with the same key does not make a certain effect uncertain
     spec = story.history.spec(call.kind)
     found[key] = TaskEffect(
         key=key,
@@ -268,9 +280,10 @@ def _add_call(task: Story, story: Story, call: Call, found: dict[str, TaskEffect
 
 
 def _with_card(story: Story, card: EffectCard, before: TaskEffect | None) -> TaskEffect:
-    """What a ledger has of an effect; a claim without a result says only that a call was about to be made."""
+    """The effect in `card`, a row of a ledger; `before` is the same effect as the histories tell it."""
     spec = story.history.spec(card.kind)
     effect = spec.effect if spec else None
+    # Except for transactional kinds, the row is written before the call; without a result it proves no effect.
     is_claim = card.result is None and effect is not Effect.TRANSACTIONAL
     state = EffectState.UNDONE if card.undone_at else EffectState.UNKNOWN if is_claim else EffectState.APPLIED
     own = TaskEffect(
@@ -294,14 +307,14 @@ def _with_card(story: Story, card: EffectCard, before: TaskEffect | None) -> Tas
 
 
 def call_with_key(story: Story, key: str) -> Call | None:
-    """The call with this key, in any run of the task: the last one that completed, else the last one."""
+    """The last completed call with this key in all runs of the task, else the last call with it; None without one."""
     made = _calls_with_key(story, key)
     done = [one for one in made if one.closed is CallEnd.COMPLETED]
     return next(reversed(done or made), None)
 
 
 def outlived(story: Story, key: str) -> bool:
-    """Whether a thread of the call with this key outlived its attempt, in any run of the task."""
+    """Whether, in any run of the task, a thread of a call with this key ran on after its attempt had ended."""
     return any(one.outlived for one in _calls_with_key(story, key))
 
 
@@ -311,30 +324,31 @@ def _calls_with_key(story: Story, key: str) -> list[Call]:
 
 
 def key_of(story: Story, id: str, kind: str | None = None) -> str:
-    """The idempotency key of a call: that of a fallback names its kind."""
+    """The idempotency key of the call of step `id`; if `kind` is a fallback of the planned kind, the key names it."""
     planned = story.steps[id].kind if id in story.steps else kind
     fallback = kind if kind != planned else None
     return ids.idempotency_key(ids.of_call(id, fallback), story.history.first_run)
 
 
 def repeated_by_reset(story: Story, point: Call) -> list[Call]:
-    """The calls of the newest run, applied or perhaps applied, that a reset to before `point` would make again.
+    """The calls of the newest run whose effect a reset to before `point` could apply a second time.
 
-    A call that was scheduled before and ended after that point is made again as well. A call whose key protects it is
-    made again and changes nothing: it returns its first result, or says that it was undone.
+    A call that was scheduled before `point` and ended after it is among them: the new run makes it again. A call whose
+    key protects it is not: made again, it returns its first result, or reports that it was undone.
     """
     return [call for call in _unprotected(story) if call.ended is None or call.ended.id > point.task]
 
 
 def reset_points(story: Story) -> list[str]:
-    """The calls of the newest run, in order, that `reset` may go back to."""
+    """The ids of the calls of the newest run, in order, to which `reset` may go back without repeating an effect."""
+    # A call that has not ended would be made again after every reset, so it excludes all points.
     last = max((call.ended.id if call.ended else sys.maxsize for call in _unprotected(story)), default=0)
     first = {call.id: call for call in reversed(story.history.newest_calls)}
     return [call.id for call in story.history.newest_calls if first[call.id] is call and call.task >= last]
 
 
 def _unprotected(story: Story) -> list[Call]:
-    """The calls of the newest run that may be running, or that may be applied and have no key that protects them."""
+    """The calls of the newest run that are open, or that may be applied and have no key against a second effect."""
     found = list[Call]()
     for call in story.history.newest_calls:
         spec = story.history.spec(call.kind)
@@ -345,7 +359,7 @@ def _unprotected(story: Story) -> list[Call]:
 
 
 async def with_reset_point(client: Client, failing: FailingTask) -> FailingTask:
-    """`failing` with the newest step that `reset` may go back to; the whole run is read to find this step."""
+    """A copy of `failing` with the newest step to which `reset` may go back; reads the whole history of the run."""
     if failing.task_id != failing.workflow_id:  # a rollback is started again instead of reset
         return failing
     run_id = (await client.get_workflow_handle(failing.workflow_id).describe()).run_id

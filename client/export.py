@@ -1,4 +1,4 @@
-"""Export: the history of a task's newest run, so that it can be replayed elsewhere."""
+"""Exports the history of a task's newest run, so that it can be replayed on another machine."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -13,16 +13,16 @@ from client.tasks import Handle
 
 
 class Export(NamedTuple):
-    """A history, with placeholders for values where that was asked for."""
+    """The exported history of a run; if it was redacted, with placeholders for values."""
 
     task_id: str
     run_id: str
     events: Sequence[HistoryEvent]
     history: History
     opaque: int
-    """Payloads that could not be redacted: a codec encrypted them, or they lie in external storage."""
+    """The number of payloads that could not be redacted: a codec encrypted them, or they are in external storage."""
     continues: str
-    """The run that it continues, which is not exported; empty for a first run."""
+    """The id of the run before, if that continued as new (it is not exported); empty for a first run."""
 
 
 async def export(client: Client, handle: Handle, *, redact: bool) -> Export:
@@ -31,6 +31,7 @@ async def export(client: Client, handle: Handle, *, redact: bool) -> Export:
     events, redaction = list(fetched.events), Redaction()
     task_id = redaction.text(handle.id) if redact else handle.id
     events = redaction.events(events) if redact else events
+    # Read from the redacted events, so that an explanation made from it holds no original value.
     reading = Reading(task_id, client.data_converter)
     for event in events:
         await reading.add(event)

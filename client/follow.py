@@ -1,4 +1,4 @@
-"""Follow a task until it ends, over restarts of worker and server, and show its progress in a view."""
+"""Follows a task until it ends, across restarts of workers and server, and passes its progress to a view."""
 
 import asyncio
 import time
@@ -40,7 +40,7 @@ PERMANENT = (
     RPCStatusCode.UNAUTHENTICATED,
     RPCStatusCode.INVALID_ARGUMENT,
 )
-"""Errors that asking again does not change; after all others the server is asked again."""
+"""The statuses of an RPCError that a later poll would get again; after any other status the server is polled again."""
 INTERNAL_ACTIVITIES = {
     routing.CATALOGUE.kind: "asking what the worker can do",
     routing.PLAN.kind: "asking the planner",
@@ -52,14 +52,16 @@ INTERNAL_ACTIVITIES = {
 
 @dataclass(frozen=True)
 class Attempt:
-    """The attempt of a running step."""
+    """The newest attempt of a running step."""
 
     number: int
+    """The attempts of all activity executions of the step are counted."""
     of: int | None
+    """The maximum of `number`; None without a limit."""
     code: str | None = None
     """The code of the previous attempt's failure; None for a first attempt."""
     due: datetime | None = None
-    """When it will begin; None if it has begun."""
+    """When the attempt begins, after its backoff; None if it has begun."""
 
     @property
     def words(self) -> str:
@@ -71,21 +73,21 @@ class Snapshot:
     outcome: Outcome
     attempts: Mapping[str, Attempt] = field(default_factory=dict)
     doing: tuple[str, ...] = ()
-    """Activities beside the steps, in words: planning, observing, reconciling."""
+    """In words, the open activities that are not steps: planning, observing, reconciling."""
 
 
 @dataclass(frozen=True)
 class TaskState:
-    """Whether a task is closed, as the server says, and its progress, if a worker answered, too."""
+    """Whether the server says that a task is closed and, if a worker answered the query, the task's progress."""
 
     closed: bool
     snapshot: Snapshot | None = None
     failing: FailingTask | None = None
-    """Why workers cannot tell its progress although there are some."""
+    """Why the workflow task of the task fails, so that no worker can answer the query; None if it does not fail."""
 
 
 async def fetch_state(client: Client, handle: Handle) -> TaskState | None:
-    """Ask server and worker once; None if the server does not answer.
+    """Ask the server and a worker once for the state of a task; None if the server does not answer.
 
     Raises:
         RPCError: the server does not know the task any more, or refuses access.
@@ -120,7 +122,7 @@ async def _described(handle: Handle) -> WorkflowExecutionDescription | None:
 
 @contextmanager
 def _unless_permanent() -> Iterator[None]:
-    """Suppress errors after which the server is asked again."""
+    """Suppress an RPCError unless its status is in PERMANENT."""
     try:
         yield
     except RPCError as error:
@@ -145,7 +147,7 @@ async def _snapshot_of(client: Client, outcome: Outcome, seen: WorkflowExecution
 
 
 async def asking(converter: DataConverter, outcome: Outcome, activity: PendingActivityInfo) -> str:
-    """The activity in words; from the second attempt on with its number and the code of the failure before."""
+    """An internal activity in words, such as `asking the planner: attempt 2 of 5, after timeout`."""
     kind = activity.activity_type.name
     said = "asking the model" if outcome.strategy == "react" and kind in PLANNING else INTERNAL_ACTIVITIES[kind]
     if not activity.HasField("last_failure"):
@@ -156,7 +158,7 @@ async def asking(converter: DataConverter, outcome: Outcome, activity: PendingAc
 
 
 async def _attempt(client: Client, step: OutcomeStep, activity: PendingActivityInfo) -> Attempt:
-    """The attempt, counted over all activity executions of a step; the server counts within one."""
+    """The attempt of a running step; the server's number counts only the attempts of the open activity execution."""
     waits = activity.HasField("next_attempt_schedule_time")
     return Attempt(
         number=step.attempts + activity.attempt,
@@ -177,11 +179,12 @@ async def _code(converter: DataConverter, activity: PendingActivityInfo) -> str:
 
 POLL_SECONDS = 0.25
 LONGEST_POLL = 1.0
-"""Seconds between two polls of a task whose answers take long."""
+"""Seconds: the longest pause between two polls."""
+# A little shorter than QUERY_TIMEOUT, so that one query without an answer is enough to tell the view.
 PATIENCE_SECONDS = 2.4
-"""How long no worker may answer before the view is told; a query without a worker takes a little longer."""
+"""Seconds without an answer of a worker, or with a failing workflow task, after which the view is told."""
 HEALING_SECONDS = 60.0
-"""How long a task whose workflow task fails is followed if it may recover without a person (store unavailable)."""
+"""Seconds to go on following a failing workflow task whose cause may pass without a person, as an unavailable store."""
 
 
 class Silent(StrEnum):
@@ -190,59 +193,59 @@ class Silent(StrEnum):
 
 
 class View:
-    """The methods that a follower calls to show a task; in this base class they show nothing."""
+    """The methods that a Follower calls to show a task; in this base class they show nothing."""
 
     def __enter__(self) -> Self:
-        """Begin to show."""
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Leave the terminal as it was found, however the following ends."""
+        """Restore the terminal; also called if an exception ended the following."""
 
     def see(self, snapshot: Snapshot) -> None:
-        """Show progress, which may be the same as before."""
+        """Show the progress of the task; `snapshot` may be equal to the one before."""
 
     def silence(self, who: Silent) -> None:
-        """The server, or all workers, have not answered for seconds."""
+        """Show that the server, or every worker, has not answered for some seconds."""
 
     def answers(self, who: Silent) -> None:
-        """The server, or a worker, answers again."""
+        """Show that the server, or a worker, answers again."""
 
     def failing(self, task: FailingTask | None) -> None:
-        """The task's workflow task has failed for seconds; None: it goes on again."""
+        """Show that the task's workflow task has been failing for some seconds or, with None, that it recovered."""
 
     def tick(self) -> None:
-        """A moment has passed."""
+        """Called every POLL_SECONDS, so that a view can update the times that it shows."""
 
     def end(self, outcome: Outcome) -> None:
-        """The task has ended."""
+        """Show how the task ended."""
 
 
 class Follower:
-    """Polls one task, and calls the methods of a view."""
+    """Polls one task, and calls the methods of its view."""
 
     def __init__(self, client: Client, handle: Handle, view: View, *, is_attended: bool = True) -> None:
-        # Without a person who watches, a task that only a person can repair is not followed for ever.
         self._client = client
-        # of the newest run: a reset begins another
+        # Without a run id, so that it means the newest run: a reset starts another one.
         self._handle: Handle = client.get_workflow_handle_for(AgentWorkflow.run, handle.id)
         self._view = view
+        # Whether a person watches. If not, a task that only a person can repair is not followed for ever.
         self._is_attended = is_attended
         self._silent: Silent | None = None
         self._failing: FailingTask | None = None
         """The failure that was last passed to the view; None while the workflow task does not fail."""
         self._failing_since: float | None = None
         self._sure_since: float | None = None
+        """Since when (monotonic seconds) a worker has had attempts that are certain to fail; None if not certain."""
         self._heard = time.monotonic()
         self._woken = asyncio.Event()
 
     async def to_the_end(self) -> Outcome:
-        """Follow until the task ends.
+        """Follow until the task ends, and return its Outcome.
 
         Raises:
-            Problem: the server does not know the task any more, or its workflow task fails and no person watches.
+            Problem: the server does not know the task any more, or its workflow task keeps failing and nobody watches.
             RPCError: the server refuses access.
         """
         looking, waking = asyncio.create_task(self._watch()), asyncio.create_task(self._wake())
@@ -264,6 +267,7 @@ class Follower:
             await self._note_failing(found)
             if found and found.closed and (outcome := await self._ended()):
                 return outcome
+            # A worker that answers slowly is asked less often.
             took = time.monotonic() - began if found and (found.snapshot or found.failing) else 0
             await self._pause(min(LONGEST_POLL, max(POLL_SECONDS, took)))
 
@@ -277,7 +281,7 @@ class Follower:
             raise Problem("unknown_id", reason, "it was deleted, or the server began anew without its data") from error
 
     async def _ended(self) -> Outcome | None:
-        """The Outcome of a closed task; None if the server does not answer any more."""
+        """The Outcome of a closed task; None if the server does not answer now."""
         with _unless_permanent():
             return await final_outcome(self._handle)
         return None
@@ -288,7 +292,7 @@ class Follower:
         self._woken.clear()
 
     async def _wake(self) -> None:
-        """Wake the follower when the task ends; this waits with a long poll."""
+        """Wait for the task's end with a long poll, and then end the pause between two polls."""
         ending = self._client.get_workflow_handle(self._handle.id)
         while True:
             try:
@@ -320,29 +324,30 @@ class Follower:
         self._view.answers(who)
 
     async def _note_failing(self, found: TaskState | None) -> None:
-        """Pass to the view that the workflow task fails, or goes on again."""
+        """Tell the view when the workflow task begins to fail, and when it recovers."""
         if found is None or (found.failing is None and found.snapshot is None and not found.closed):
-            return  # without an answer nothing is known of it
+            return  # nobody answered, so nothing is known about the workflow task
         now, task = time.monotonic(), found.failing
         if task is None:
             if self._failing is not None:
                 self._view.failing(None)
             self._failing = self._failing_since = self._sure_since = None
             return
-        self._heard = now
+        self._heard = now  # a failing workflow task is reported as such, not as a missing worker
         self._failing_since = self._failing_since or now
         self._sure_since = (self._sure_since or now) if task.is_sure and task.is_taken else None
         is_news = self._failing is None or task.cause is not self._failing.cause
         if is_news and now - self._failing_since > PATIENCE_SECONDS:
             self._failing = task
-            with suppress(RPCError):  # the server does not answer any more; the rest is known
+            with suppress(RPCError):  # without the server, the failure is shown without its reset point
                 self._failing = await with_reset_point(self._client, task)
             self._view.failing(self._failing)
         if not self._is_attended and self._is_hopeless(task, now):
             raise self._given_up(self._failing or task)
 
     def _is_hopeless(self, task: FailingTask, now: float) -> bool:
-        """Whether later attempts fail, too: a repaired worker would complete the workflow task within milliseconds."""
+        """Whether the workflow task has certainly failed for so long that only a person can help."""
+        # A repaired worker would complete the workflow task within milliseconds.
         patience = HEALING_SECONDS if task.may_heal else PATIENCE_SECONDS
         return self._sure_since is not None and now - self._sure_since > patience
 

@@ -1,10 +1,10 @@
-"""Why something that was asked for cannot be done."""
+"""Problem: the error of a client function that cannot do what it was asked to do."""
 
 from enum import StrEnum
 
 
 class ProblemKind(StrEnum):
-    """Who can do something about a problem, and when."""
+    """The sort of a problem; each has its own exit code (console/exits.py)."""
 
     BAD_REQUEST = "bad_request"
     FAILED = "failed"
@@ -14,10 +14,10 @@ class ProblemKind(StrEnum):
 
 
 class Problem(Exception):
-    """Something cannot be done: what and why in `reason`, what to do in `remedy`."""
+    """Something cannot be done: `reason` says what and why, `remedy` says what to do."""
 
     def __init__(self, code: str, reason: str, remedy: str, kind: ProblemKind = ProblemKind.BAD_REQUEST) -> None:
-        """`code` is for programs; reason and remedy are one sentence together."""
+        """`code` is for programs; `reason` and `remedy` together make one sentence."""
         said = f"{reason.removesuffix('.')}: {remedy}"
         super().__init__(said if said.endswith((".", "?", "!", "…")) else f"{said}.")
         self.code, self.reason, self.remedy, self.kind = code, reason, remedy, kind

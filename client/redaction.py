@@ -1,7 +1,7 @@
-"""A history that can be given away and still replays: equal values are replaced by equal placeholders.
+"""Redacts a history, so that it can be given to other people and still replays.
 
-What decisions depend on stays: kinds, ids of steps, codes, effects, limits, times, keys of objects. All other words and
-numbers go: a string or a payload that nothing here names is replaced.
+Equal values get equal placeholders. What the workflow's decisions depend on stays: kinds, ids of steps, codes, effects,
+limits, times, keys of objects. All other strings and numbers are replaced, also in fields that nothing here names.
 """
 
 import json
@@ -34,20 +34,21 @@ from workflows.situation import Situation
 from workflows.task import Task, TaskStatus
 
 PLAIN_KEY = re.compile(r"[A-Za-z_$][A-Za-z0-9_$-]{0,63}|[0-9]{1,4}")
-"""A key that is a name, which stays; an address or a sentence is a value."""
+"""The key of an object that looks like a name, and stays. Any other key, as an address, is replaced like a value."""
+# Some decisions depend on the size of a result.
 LONG = 256
-"""Bytes from which a placeholder in a tool's data is as long as its value: some decisions depend on the size."""
+"""Bytes; from this size on, the placeholder of a text in a tool's data is as long as the text."""
 
 
 class Placeholders:
-    """Gives each string and each number a placeholder, and remembers it."""
+    """Gives each string and each number a placeholder; an equal value gets the same placeholder again."""
 
     def __init__(self) -> None:
         self._texts = dict[str, int]()
         self._numbers = dict[float, int]()
 
     def text(self, value: str, *, sized: bool = False) -> str:
-        """`<text-7>`; `sized` makes that of a long one as long as the value is when written as JSON."""
+        """The placeholder of a string: `<text-7>`; with `sized`, that of a long string is as long as it is in JSON."""
         if not value:
             return value
         label = f"<text-{self._texts.setdefault(value, len(self._texts) + 1)}>"
@@ -56,7 +57,7 @@ class Placeholders:
 
     def number(self, value: float) -> float:
         """The placeholder of a number, of the same type; 1 and 1.0 count as one number."""
-        if value != value:
+        if value != value:  # NaN
             return value
         other = 1000 + self._numbers.setdefault(value, len(self._numbers) + 1)
         if isinstance(value, int):
@@ -64,7 +65,7 @@ class Placeholders:
         return float(other) if value.is_integer() else other + 0.5
 
     def data(self, value: JsonValue, *, references: bool = False) -> JsonValue:
-        """Data of tools and planners: its shape and its keys stay; `references` to other steps, too, where asked."""
+        """Data of a tool or a planner, redacted: shape and keys stay and, with `references`, each `{"$from": STEP}`."""
         match value:
             case {"$from": str(step), **more} if references and set(more) <= {"path"}:
                 path = ".".join(map(self.key, str(more.get("path", "")).split(".")))
@@ -111,21 +112,21 @@ KEPT: Mapping[type[BaseModel], frozenset[str]] = {
     UndoRecord: frozenset({"step_id", "kind"}),
     Undoes: frozenset({"key", "step", "kind"}),
 }
-"""By model, the fields on which decisions depend; a model's own enums, times and numbers stay without being listed."""
+"""By model, the fields that stay, since decisions depend on them. A model's enums, times and numbers stay, too."""
 
 FOREIGN = frozenset({"args", "result", "observed", "value"})
-"""The fields of our models that hold what tools and planners say."""
+"""The fields of Replan's models that hold data of tools and planners."""
 
 
 class Values(Placeholders):
-    """Redacts each value by the model that it belongs to; a value without a model is redacted as foreign data."""
+    """Redacts each value by the model that it belongs to; a value without a model is redacted as data of a tool."""
 
     def __init__(self) -> None:
         super().__init__()
         self._digests = dict[str, str]()
 
     def of(self, value: JsonValue, shape: Sequence[type[BaseModel]]) -> JsonValue:
-        """Redact a value, or each value of a list, by the first of these models that accepts it."""
+        """Redact a value, or each value of a list, by the first model in `shape` that validates it."""
         if isinstance(value, list) and shape:
             return [self.of(one, shape) for one in value]
         for model in shape:
@@ -134,7 +135,7 @@ class Values(Placeholders):
         return self.data(value)
 
     def _learn(self, progress: Progress) -> None:
-        """Map each digest that the repeat guard may hold to the digest of the redacted value."""
+        """Map each digest that a guard against repeated calls may hold to the digest of the redacted value."""
         for record in progress.records:
             for args in (record.args, record.step.args):
                 self._digests[digest(record.kind, args)] = digest(record.kind, self.data(args, references=True))
@@ -158,6 +159,7 @@ class Values(Placeholders):
 
     def _part(self, name: str, value: Any, dumped: Any) -> Any:
         match value:
+            # The guards compare digests. With the old ones, the redacted history would not replay.
             case RepeatGuard() | LoopGuard():
                 return _renamed(dumped, self._digests)
             case _ if name in FOREIGN:
@@ -211,13 +213,13 @@ KEPT_NAMES = frozenset(
         "timer_id",
     }
 )
-"""The strings of Temporal's events that stay, by their full name, or by their name wherever they are."""
+"""The strings in Temporal's events that stay: KEPT_STRINGS by their full name, KEPT_NAMES by name in any message."""
 
 Shape = tuple[type[BaseModel], ...]
-"""The models that a payload may be of."""
+"""The models that a payload may hold; empty for data of a tool."""
 
 PATCH = "core_patch"
-"""The marker by which the SDK remembers `workflow.patched`."""
+"""The name of the marker event with which the SDK records `workflow.patched`."""
 ATTRIBUTES = frozenset(attributes.TYPES) - {attributes.TENANT.name}
 BY_NAME: Mapping[str, Shape] = {HEADER: (CallHeader,), OUTCOME_MEMO: (Outcome,)}
 JSON = ("json/plain", "json/protobuf")
@@ -229,20 +231,20 @@ class Redaction:
         self._values = Values()
         self._kinds = dict[int, str]()
         self.opaque = 0
-        """Payloads that were left as they are: a codec encrypted them, or they lie in external storage."""
+        """The number of payloads that were left unchanged: a codec encrypted them, or they are in external storage."""
 
     def text(self, value: str) -> str:
         return self._values.text(value)
 
     def events(self, events: Iterable[HistoryEvent]) -> list[HistoryEvent]:
-        """The events, redacted; they replay like the originals."""
+        """Redacted copies of the events; they replay like the originals."""
         redacted = [HistoryEvent.FromString(event.SerializeToString()) for event in events]
         for event in redacted:
             self._message(event, self._shape(event))
         return redacted
 
     def _shape(self, event: HistoryEvent) -> Shape:
-        """The models of an event's input or result; none where it is a tool's or a stranger's."""
+        """The models of an event's input or result; empty if it is the data of a tool."""
         match event.WhichOneof("attributes"):
             case "workflow_execution_started_event_attributes" | "workflow_execution_continued_as_new_event_attributes":
                 return Task, Progress
@@ -264,9 +266,9 @@ class Redaction:
                 return
             case SearchAttributes():
                 for name in set(message.indexed_fields) - ATTRIBUTES - {attributes.TENANT.name}:
-                    del message.indexed_fields[name]  # a foreign one has a type that no placeholder may have
+                    del message.indexed_fields[name]  # a placeholder may not fit its type
             case MarkerRecordedEventAttributes(marker_name=name) if name == PATCH:
-                return
+                return  # the SDK needs the patch id in it for the replay
             case Failure() if message.HasField("application_failure_info"):
                 self._details(message.application_failure_info)
         for field, value in message.ListFields():
@@ -281,6 +283,7 @@ class Redaction:
                     self._message(inner, BY_NAME.get(name, ()))
         elif field.message_type is not None:
             for inner in value if field.is_repeated else [value]:
+                # The details of a failure are redacted by their own models, in `_details`.
                 if not (isinstance(message, ApplicationFailureInfo) and field.name == "details"):
                     self._message(inner, shape)
         elif field.type == FieldDescriptor.TYPE_BYTES:
@@ -294,7 +297,7 @@ class Redaction:
                 setattr(message, field.name, self.text(value))
 
     def _details(self, info: ApplicationFailureInfo) -> None:
-        """Redact the details of a failure: a fault with those of earlier attempts, an Outcome, or foreign data."""
+        """Redact the details of a failure: faults, an Outcome, or other data, as the type of the failure says."""
         shape: Shape = (Fault,) if info.type in set(Quadrant) else (Outcome,) if info.type in set(TaskStatus) else ()
         for payload in info.details.payloads:
             self._message(payload, shape)

@@ -1,7 +1,7 @@
-"""Reset: a task goes on from just before a step, in a new run of the same task.
+"""Reset: a task continues from just before a step, in a new run of the same task (a workflow reset of Temporal).
 
-A reset must not lead to an effect that is applied twice: neither by a call that is made again, nor by a planner that
-does not know of the effect and plans it anew under another key.
+A reset must not cause an effect to be applied twice. That could happen in two ways: the new run makes a call again, or
+a planner that does not know of the effect plans it again, and the new call has another idempotency key.
 """
 
 import secrets
@@ -52,9 +52,9 @@ from workflows.record import StepRecord, StepStatus
 
 MAX_NAMED = 5
 MAX_TRIES = 5
-"""How often a closed task is reset to just before its end, if it ends again before the signal reaches it."""
+"""How often a closed task is reset to just before its end; each time it may end again before the Signal reaches it."""
 MAX_SIGNAL = 1024 * 1024
-"""Bytes of the records in that signal, above which their results are left out; the server takes 2 MB."""
+"""Bytes; larger records are sent in that Signal without their results. The server takes at most 2 MB."""
 SAID: Mapping[EffectState, str] = {
     EffectState.NONE: "has changed nothing",
     EffectState.APPLIED: "has changed the world",
@@ -64,12 +64,12 @@ SAID: Mapping[EffectState, str] = {
 
 
 class Fate(StrEnum):
-    """What happens to effects after the reset point, which a new plan could apply again."""
+    """What `reset` does about effects after the reset point, which a new plan could otherwise apply again."""
 
     UNDO = "undo"
-    """They are undone first."""
+    """The effects are undone before the reset."""
     KEEP = "keep"
-    """They stay, and the planner is told of them."""
+    """The effects stay, and the planner is told of them."""
 
 
 class ResetResult(NamedTuple):
@@ -77,19 +77,20 @@ class ResetResult(NamedTuple):
     point: Call
     """The call before which the new run begins."""
     asked: Call
-    """The call that the user named; `point` is an earlier call where the planner has to decide anew."""
+    """The call that the user named; `point` is an earlier call if the planner has to be asked again."""
     kept: Sequence[TaskEffect]
     undone: Sequence[TaskEffect]
     deleted_runs: Sequence[str]
-    """Runs whose history was deleted, so that their effects were not looked at."""
+    """The ids of runs whose history was deleted: of their effects, only what ledgers recorded is known."""
 
 
 class _Prepared(NamedTuple):
     """Where the new run begins, and what happens to the effects after that point."""
 
     point: Call
-    """The reset point; `told` are the effects that the planner is told of there."""
+    """The call before which the new run begins."""
     told: Sequence[StepRecord] = ()
+    """The effects of which the new run is told by Signal: those that stay, and those that were undone."""
     kept: Sequence[TaskEffect] = ()
     undone: Sequence[TaskEffect] = ()
 
@@ -104,14 +105,15 @@ async def reset(
     view: View | None = None,
     is_attended: bool = True,
 ) -> ResetResult:
-    """Begin a new run of a task that keeps what happened before `to` was first scheduled, and its keys.
+    """Start a new run of a task from just before the step `to` was first scheduled; idempotency keys stay the same.
 
-    `view` sees how effects are undone.
+    `view` shows how effects are undone, and `reason` is written into the history.
 
     Raises:
-        Problem: the task has no such step, it never started, an effect would or could be applied twice, its deadline
-            passed, or the store does not have what the new run needs.
+        Problem: the task has no such step; the step never started; an effect would or could be applied twice; the
+            deadline has passed; or the store lacks a payload that the new run needs.
     """
+    # Everything is checked first, because a reset cannot be taken back.
     seen = await handle.describe()
     story = Story(await fetch_history(client, handle))
     step = _step(story, to)
@@ -134,13 +136,14 @@ async def reset(
         base = await _tell(client, seen, events, prepared.told, reason)
     run_id = await _begin(client, handle.id, base, prepared.point.task, reason)
     if seen.status is WorkflowExecutionStatus.RUNNING:
+        # The old run went on until the reset ended it, so it may have made calls after the checks.
         _refuse_overtaken(story, Story(await fetch_run(client, handle.id, seen.run_id)), prepared.point)
     return ResetResult(run_id, prepared.point, step, prepared.kept, prepared.undone, story.history.deleted)
 
 
 @dataclass(frozen=True)
 class EffectsAtReset:
-    """The effects of a task before a reset of its newest run to before the workflow task that scheduled `point`."""
+    """The effects of a task as they concern a reset of its newest run to just before `point` was scheduled."""
 
     story: Story
     point: Call
@@ -148,17 +151,17 @@ class EffectsAtReset:
 
     @property
     def after(self) -> list[TaskEffect]:
-        """Effects that stand, or may stand, and that the new run does not know."""
+        """Effects that are or may be applied, were not undone, and are not in the history that the new run keeps."""
         return [one for one in self._later if one.state is not EffectState.UNDONE]
 
     @property
     def undone(self) -> list[TaskEffect]:
-        """Effects that were undone, and whose step ids the new run could use again."""
+        """Effects that were undone and are not in the history that the new run keeps: it could use their ids again."""
         return [one for one in self._later if one.state is EffectState.UNDONE]
 
     @property
     def in_the_way(self) -> list[TaskEffect]:
-        """Effects that stand, and that a planner which does not know them could plan again under another key."""
+        """The effects of `after` that a planner which does not know of them could plan again, under another key."""
         known = {record.step.id for record in self.story.history.earlier_effects}
         return [one for one in self.after if one.step not in known and not self._is_repeated(one)]
 
@@ -168,17 +171,17 @@ class EffectsAtReset:
 
     @property
     def is_by_hand(self) -> bool:
-        """Whether the plan at the reset point was written by hand."""
+        """Whether the plan at the reset point was written by hand (`--plan`), not by a planner."""
         task, plan = self.story.history.task, self.plan
         is_first = plan is None or (plan.number == 1 and self.point.kind not in INTERNAL_KINDS)
         return task is not None and task.plan is not None and is_first
 
     def is_of_plan(self, one: TaskEffect) -> bool:
-        """Whether it is an effect of the newest run, and of a step of the plan in force at the reset point."""
+        """Whether the effect belongs to the newest run, and to a step of the plan in force at the reset point."""
         return one.step in self._steps and one.key in own_effects(self.story)
 
     def is_in_flight(self, one: TaskEffect) -> bool:
-        """Whether its call was scheduled, but had not ended, at the reset point: the server runs it again."""
+        """Whether the effect's call was open at the reset point; the server makes such a call again in the new run."""
         return any(
             call.id == one.step and call.scheduled.id < self.point.task for call in self.story.history.newest_calls
         )
@@ -200,10 +203,10 @@ class EffectsAtReset:
         return {step.id: step for step in (plan.steps if plan else by_hand)}
 
     def _is_repeated(self, one: TaskEffect) -> bool:
-        """Whether its call is certain to be made again with the same key and arguments, and so returns its result.
+        """Whether the new run certainly makes the effect's call again, with the same key, and so gets its first result.
 
-        That is so where no new plan is possible, where it starts at once, and where all that could lead to a new plan
-        before it starts are calls of the same sort.
+        That is certain in three cases: the task may not replan; the call is scheduled at the reset point already; or
+        all other steps that run before it get their first results, too, so that no fault can lead to a new plan.
         """
         task = self.story.history.task
         if not self.is_of_plan(one) or not self._is_once(one):
@@ -216,7 +219,8 @@ class EffectsAtReset:
         return self._run_again() - {one.step} - self._descendants(one.step) <= once
 
     def _is_once(self, one: TaskEffect) -> bool:
-        """Whether a second call with its key changes nothing; a fallback may not be asked a second time."""
+        """Whether a second call with the effect's key changes nothing."""
+        # The key of a fallback does not end with the step's id: the new run may never get to the fallback.
         return one.effect in SINGLE and one.key.endswith(f"/{one.step}")
 
     def _run_again(self) -> AbstractSet[str]:
@@ -232,10 +236,10 @@ class EffectsAtReset:
 
 
 async def _effects(client: Client, story: Story, queue: str, point: Call) -> EffectsAtReset:
-    """The effects that the histories of all runs and rollbacks tell; where one was deleted, a worker's ledgers too."""
+    """The effects from the histories of all runs and rollbacks and, if one was deleted, from a worker's ledgers."""
     cards = None
     if story.history.deleted:
-        with suppress(Problem):  # without a worker the histories alone tell
+        with suppress(Problem):  # no worker answers, so only the histories count
             cards = (await ask(client, queue, EffectsInquiry(task_id=story.history.task_id))).effects
     return EffectsAtReset(story, point, await fetch_effects(client, story, cards or ()))
 
@@ -251,8 +255,9 @@ def _stands(there: EffectsAtReset) -> Problem:
 
 
 def _prepare(there: EffectsAtReset, fate: Fate) -> _Prepared:
-    """Decide where the task goes back to, and what the new run is told."""
+    """Choose the reset point, and the effects of which the new run is told."""
     after = there.after
+    # If an effect is undone, or does not belong to the plan at the point, the planner has to be asked again.
     is_anew = fate is Fate.UNDO or any(not there.is_of_plan(one) for one in there.in_the_way)
     point = _request(there) if is_anew or there.point.kind in INTERNAL_KINDS else there.point
     new = replace(there, point=point)
@@ -265,7 +270,7 @@ def _prepare(there: EffectsAtReset, fate: Fate) -> _Prepared:
 
 
 def _record(one: TaskEffect, story: Story) -> StepRecord:
-    """The record of an effect for the new run, without arguments that are too long."""
+    """The record of an effect for the Signal to the new run; arguments that are too long are left out."""
     record = record_of(one, call_with_key(story, one.key), outlived=outlived(story, one.key))
     spec = story.history.catalogue.specs.get(one.kind) if story.history.catalogue else None
     small = record.slim(0, spec.paths if spec else ())
@@ -277,7 +282,11 @@ def _as_undone(one: TaskEffect, story: Story) -> StepRecord:
 
 
 def _request(there: EffectsAtReset) -> Call:
-    """The request that led to the plan in force: after a reset to it, the planner can consider the applied effects."""
+    """The request to the planner that led to the plan at the reset point; a reset to it asks the planner again.
+
+    Raises:
+        Problem: the plan was written by hand, so no planner was asked for it.
+    """
     if there.is_by_hand:
         one, id = (there.in_the_way or there.after)[-1], there.story.history.task_id
         reason = f"The plan of task {id!r} was written by hand, and its steps would be called with their old ids"
@@ -289,8 +298,12 @@ def _request(there: EffectsAtReset) -> Call:
 
 
 async def _undo(client: Client, handle: Handle, there: EffectsAtReset, view: View, *, is_attended: bool) -> None:
-    """Undo the effects after the point, by a workflow that is followed to its end."""
-    _request(there)
+    """Undo the effects after the point with a workflow, and follow it to its end.
+
+    Raises:
+        Problem: the task runs, its plan was written by hand, or an effect cannot be undone.
+    """
+    _request(there)  # raises Problem for a plan written by hand, before anything is undone
     require_closed(await handle.describe(), starter("cancel", handle.id))
     specs = there.story.history.catalogue.specs if there.story.history.catalogue else {}
     after = there.after
@@ -314,12 +327,12 @@ async def _tell(
     records: Sequence[StepRecord],
     reason: str,
 ) -> str:
-    """Signal to a run of the task which effects stand, and return its id; a reset of that run carries the signal over.
+    """Signal to a run of the task which effects stand, and return the run's id; a reset of that run keeps the Signal.
 
-    A closed task takes no signal: it is first set back to just before its end, where it does nothing but end again.
+    A closed run takes no Signal. So it is first reset to just before its end, where it can only end again.
 
     Raises:
-        Problem: it was closed from outside, or ended again each time before it was told.
+        Problem: the task was closed from outside, or the run ended each time before the Signal reached it.
     """
     small = _fitting(records)
     run = seen.run_id
@@ -332,7 +345,7 @@ async def _tell(
         except RPCError as error:
             if error.status is not RPCStatusCode.NOT_FOUND:
                 raise
-            events = (await one.fetch_history()).events
+            events = (await one.fetch_history()).events  # the run has ended again meanwhile
             continue
         return run
     reason = f"Task {seen.id!r} ended again each time before it could be told which effects stand"
@@ -340,8 +353,10 @@ async def _tell(
 
 
 def _last_task(events: Sequence[HistoryEvent], id: str) -> int:
+    """The event id of the completed workflow task that ended a run; Problem if the run was closed from outside."""
     end = events[-1]
     last = getattr(end, end.WhichOneof("attributes") or "")
+    # Only the event of an end that the workflow itself decided has this field.
     if not hasattr(last, "workflow_task_completed_event_id"):
         reason = f"Task {id!r} was closed from outside, and nobody can tell it what stands"
         remedy = f"`{starter('undo', id)}`, then start a new task"
@@ -350,7 +365,7 @@ def _last_task(events: Sequence[HistoryEvent], id: str) -> int:
 
 
 def _fitting(records: Sequence[StepRecord]) -> list[StepRecord]:
-    """The records; without their results where all records together are too large for the signal."""
+    """The records for the Signal; without their results if all together have more than MAX_SIGNAL bytes."""
     size = sum(len(record.model_dump_json()) for record in records)
     return [record.slim(len(canonical(record.result)) if size > MAX_SIGNAL else 0) for record in records]
 
@@ -363,6 +378,7 @@ async def _begin(client: Client, id: str, run: str, task: int, reason: str) -> s
         reason=reason,
         workflow_task_finish_event_id=task,
         request_id=secrets.token_hex(16),
+        # A cancel request after the point would cancel the new run as well.
         reset_reapply_exclude_types=[ResetReapplyExcludeType.RESET_REAPPLY_EXCLUDE_TYPE_CANCEL_REQUEST],
         identity=client.identity,
     )
@@ -388,7 +404,7 @@ def _step(story: Story, to: str) -> Call:
 
 
 def _refuse_repeated(story: Story, step: Call, fate: Fate | None) -> None:
-    """Refuse to repeat calls; with a `fate`, refuse only calls that run or come before the planner is asked."""
+    """Raise Problem if the new run would repeat calls; with a `fate`, only for open calls and calls before `step`."""
     repeated = [
         call
         for call in repeated_by_reset(story, step)
@@ -409,7 +425,8 @@ def _refuse_repeated(story: Story, step: Call, fate: Fate | None) -> None:
 
 
 def _refuse_late(story: Story) -> None:
-    """Refuse if the deadline has passed: it counts from the first start, so the new run would end at once."""
+    """Raise Problem if the deadline of the task has passed."""
+    # The deadline counts from the first start, so the new run would end at once.
     task, start = story.history.task, story.history.started_at
     limit = task.limits.deadline if task else None
     if limit and start and start + timedelta(seconds=limit) <= datetime.now(UTC):
@@ -418,17 +435,17 @@ def _refuse_late(story: Story) -> None:
 
 
 async def _require_current(client: Client, queue: str) -> None:
-    """Refuse where a worker answers that is too old to be told of earlier effects: it would plan them anew."""
+    """Raise Problem if the worker that answers is too old to be told of earlier effects: it would plan them again."""
     try:
         answer = await ask(client, queue, ClaimsInquiry())
-    except Problem:  # without a worker nothing is planned
+    except Problem:  # no worker answers, so nobody plans either
         return
     if answer.lacks is None:
         raise too_old("to be told what stays")
 
 
 async def _require_payloads(client: Client, queue: str, events: Sequence[HistoryEvent]) -> None:
-    """Have a worker look whether all payloads are there that these events only refer to."""
+    """Raise Problem if a worker's store lacks a payload to which these events only refer."""
     claims = {text: claim for event in events for text, claim in _claims(event)}
     if not claims:
         return
@@ -441,7 +458,7 @@ async def _require_payloads(client: Client, queue: str, events: Sequence[History
 
 
 def _claims(message: Message) -> Iterator[tuple[str, Claim]]:
-    """What a message of the history refers to in a worker's store, each with a text that identifies it."""
+    """The references of a history message to payloads in external storage, each with a text that identifies it."""
     if isinstance(message, Payload):
         if reference := reference_of(message):
             claim = Claim(driver=reference.driver_name, data=dict(reference.claim_data))
@@ -458,7 +475,7 @@ def _claims(message: Message) -> Iterator[tuple[str, Claim]]:
 
 
 def reference_of(payload: Payload) -> ExternalStorageReference | None:
-    """Where in external storage a payload lies; None for one that is in the history."""
+    """The place of a payload in external storage; None if the payload itself is in the history."""
     if payload.metadata.get("messageType", b"").decode() != ExternalStorageReference.DESCRIPTOR.full_name:
         return None
     reference: ExternalStorageReference = JSONProtoPayloadConverter().from_payload(payload, ExternalStorageReference)

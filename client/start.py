@@ -23,7 +23,7 @@ from workflows.task import CONTINUES_MEMO, Task
 
 MAX_ID = 200
 MAX_PLAN = 256 * 1024
-"""Bytes of a plan file; the server takes no task of 2 MB."""
+"""Bytes: the largest plan file. The server takes at most 2 MB as the input of a workflow."""
 REPLANS = {"plan": 2, "react": 20}
 """The default limit of replans by strategy: a turn of `react` is smaller than a plan."""
 TASK_MEMO = "task"
@@ -31,6 +31,8 @@ DIGEST_MEMO = "task_digest"
 
 
 class Options(BaseModel):
+    """The options of a task that a plan file may set."""
+
     model_config = ConfigDict(extra="forbid")
 
     strategy: Literal["plan", "react"] | None = None
@@ -65,6 +67,7 @@ class PlanFile(BaseModel):
     """The folder of documents; `--documents` takes precedence."""
     options: Options = Options()
     """Options of the task; each is overridden by the command line."""
+    # The other fields of `--dry-run --json`: accepted, so that its output is a plan file, and not used.
     schema_: Literal[1] = Field(default=1, alias="schema")
     dry_run: bool = False
     planner: str = ""
@@ -81,7 +84,7 @@ def read_plan(path: Path) -> PlanFile:
     """Read `{"steps": [{"id", "kind", "args", "needs"}]}`, or what `--dry-run --json` printed.
 
     Raises:
-        Problem: the file cannot be read or holds something else.
+        Problem: the file cannot be read, is larger than MAX_PLAN, or holds something else.
     """
     try:
         text = path.read_bytes()
@@ -122,7 +125,7 @@ def check(id: str | None, *, detach: bool, dry_run: bool) -> None:
 
 
 def kinds(given: Sequence[str] | None) -> tuple[str, ...]:
-    """The kinds that `--allow` names, with commas between them or in several options."""
+    """The kinds in the values of `--allow`; each value may hold several, separated by commas."""
     named = (one.strip() for text in given or () for one in text.split(","))
     return tuple(dict.fromkeys(filter(None, named)))
 
@@ -131,7 +134,7 @@ def build_task(options: TaskOptions) -> Task:
     """The task that the options ask for.
 
     Raises:
-        Problem: no task, a plan that cannot be used, a limit that makes no sense.
+        Problem: there is neither a text nor a plan, the plan file cannot be used, or a value is not valid.
     """
     written = read_plan(options.plan) if options.plan else PlanFile(steps=())
     name = f"the plan {options.plan.name}" if options.plan else ""
@@ -166,6 +169,7 @@ async def start(client: Client, task: Task, *, id: str | None, queue: str, again
         Problem: the id belongs to a closed task (unless `again`), or to a running one with another text.
     """
     reuse = WorkflowIDReusePolicy.ALLOW_DUPLICATE if again else WorkflowIDReusePolicy.REJECT_DUPLICATE
+    # Kept in the memo: it tells later whether a running task with this id is the same task.
     mark = digest(task.model_dump(mode="json"))
     carried = {CONTINUES_MEMO: task.continues} if task.continues else {}
     chosen = new_id(task.text) if id is None else id

@@ -32,7 +32,7 @@ QUERY_TIMEOUT = timedelta(seconds=2.5)
 
 
 async def existing(answer: Awaitable[T]) -> T | None:
-    """The answer of the server; None where it does not have the workflow or the run."""
+    """The answer of the server; None if it does not have the workflow or the run."""
     try:
         return await answer
     except RPCError as error:
@@ -50,7 +50,7 @@ async def final_outcome(handle: Handle) -> Outcome:
 
 
 def outcome_of(cause: BaseException | None) -> Outcome | None:
-    """The Outcome in the details of the failure that closed a task; None where there is none that can be read."""
+    """The Outcome in the details of the failure that closed a task; None if the details have none that validates."""
     with suppress(ValidationError):
         if isinstance(cause, ApplicationError) and cause.details:
             return Outcome.model_validate(cause.details[0])
@@ -58,10 +58,10 @@ def outcome_of(cause: BaseException | None) -> Outcome | None:
 
 
 async def query_progress(handle: Handle) -> Progress | None:
-    """The state of a task, by query to a worker, which adds nothing to the history; None if no worker answers.
+    """The state of a task, by Query to a worker; None if no worker answers.
 
     Raises:
-        WorkflowQueryFailedError: a worker answers with an error, such as one whose code does not replay the history.
+        WorkflowQueryFailedError: the worker answers with an error, for example because it cannot replay the history.
     """
     try:
         async with asyncio.timeout(QUERY_TIMEOUT.total_seconds()):  # the SDK tries again for longer than people wait
@@ -71,11 +71,12 @@ async def query_progress(handle: Handle) -> Progress | None:
 
 
 async def _closed_from_outside(handle: Handle) -> Outcome:
-    """The Outcome that a cancelled task wrote into its memo; one made here for a task that could write none."""
+    """The Outcome of a closed task that returned none: from its memo if it was cancelled, else an Outcome made here."""
     seen = await handle.describe()
     memo: dict[str, Any] = dict(await seen.memo())
     if OUTCOME_MEMO in memo:
         return Outcome.model_validate(memo[OUTCOME_MEMO])
+    # Terminated, timed out, or cancelled before a worker took it: the task could write no Outcome.
     cancelled = seen.status is WorkflowExecutionStatus.CANCELED
     status = TaskStatus.CANCELLED if cancelled else TaskStatus.FAILED
     how = (
@@ -98,10 +99,10 @@ MAX_PAGE = 1000
 
 
 async def find_task(client: Client, id: str | None) -> Handle:
-    """The task with this id, else the only one whose id begins so; without an id the one that was started last.
+    """The task with this id, else the only task whose id begins with it; without an id, the task started last.
 
     Raises:
-        Problem: there is none, or more than one.
+        Problem: there is no such task, or more than one.
     """
     if id is None:
         return await _newest(client)
@@ -129,11 +130,9 @@ async def first_run(handle: Handle) -> str:
 
 
 async def newest_tasks(client: Client, query: str, limit: int) -> list[WorkflowExecution]:
-    """The tasks that were started last among those that `query` finds, the newest first, each with its newest run.
-
-    The server lists running tasks, then those that closed last, and cannot sort by start. So longer and longer lists
-    are read, until one holds every task that began after the last of the `limit` newest.
-    """
+    """The `limit` newest of the tasks that `query` finds, by their start, the newest first, each with its newest run."""
+    # The server lists running tasks, then those that closed last, and cannot sort by start. So longer and longer lists
+    # are read, until one holds every task that began after the last of the `limit` newest.
     found = dict[str, WorkflowExecution]()
     since, take = None, PAGE + 2 * limit
     while True:
@@ -157,7 +156,7 @@ async def _newest(client: Client) -> Handle:
 
 async def _by_prefix(client: Client, prefix: str) -> Handle:
     found = list[str]()
-    if not set(prefix) & set("'\\"):  # what would not be a plain word in the query
+    if not set(prefix) & set("'\\"):  # an id with such a character would need escaping in the query
         query = f"{TASKS} AND WorkflowId STARTS_WITH '{prefix}'"
         found = [one.id async for one in client.list_workflows(query, limit=MAX_WITH_PREFIX)]
     ids = list(dict.fromkeys(found))

@@ -5,7 +5,7 @@ import shlex
 from rich.cells import cell_len, set_cell_size
 
 QUEUE = "replan"
-"""The task queue that workers serve and tasks are started on, unless another is named."""
+"""The default task queue of workers and of new tasks."""
 
 
 def printable(text: str) -> str:
@@ -14,12 +14,12 @@ def printable(text: str) -> str:
 
 
 def one_line(text: str) -> str:
-    """Foreign text on one line, without control characters."""
+    """Untrusted text on one line, without control characters."""
     return " ".join(printable(text).split())
 
 
 def cut(text: str, width: int) -> str:
-    """Text in at most `width` cells, with an ellipsis where something is missing."""
+    """Text in at most `width` cells of a terminal, with an ellipsis if it was cut."""
     return text if cell_len(text) <= width else set_cell_size(text, max(width - 1, 0)).rstrip() + "…"
 
 
@@ -29,10 +29,10 @@ def starter(*words: str) -> str:
 
 
 def worker(queue: str) -> str:
-    """`python worker.py`, with `--queue NAME` unless it is the usual queue."""
+    """`python worker.py`, with `--queue NAME` unless it is the default queue."""
     return f"python worker.py{at_queue(queue)}"
 
 
 def at_queue(queue: str) -> str:
-    """` --queue NAME`, for a command that is shown; empty for the usual queue."""
+    """` --queue NAME`, for a command that is shown; empty for the default queue."""
     return "" if queue == QUEUE else f" --queue {shlex.quote(queue)}"

@@ -1,4 +1,4 @@
-"""Stop a task, and undo the effects of one that is closed, by a workflow of its own."""
+"""Cancels a running task, and undoes the effects of a closed task with a workflow of its own, the rollback."""
 
 from collections.abc import Collection, Sequence
 from typing import NamedTuple
@@ -36,18 +36,18 @@ from workflows.record import StepRecord, StepStatus, UndoRecord
 from workflows.undoing import Undo, UndoWorkflow
 
 KNOWN_TO_RUN = (StepStatus.COMPLETED, StepStatus.UNDONE)
-"""Statuses with which the state of the newest run tells of a step's effect; no history is needed for these."""
+"""The statuses of a step that decide about its effect, so that its calls in the history need not be looked at."""
 MAX_INPUT = 1024 * 1024
-"""Bytes of an account that a rollback is started with; the server takes 2 MB."""
+"""Bytes; a larger state of a task is shortened before a rollback is started with it. The server takes 2 MB."""
 
 
 async def cancel(client: Client, handle: Handle, *, undo: bool = False) -> FailingTask | None:
-    """Ask a running task to stop; it ends when the steps that run have ended and, with `undo`, are undone.
+    """Ask a running task to stop. It ends when its running steps have ended and, with `undo`, its effects are undone.
 
-    Returns why the task cannot stop yet, where its workflow task fails.
+    Returns why the task cannot stop yet if its workflow task fails, else None.
 
     Raises:
-        Problem: it has ended already.
+        Problem: the task has ended already.
     """
     seen = await handle.describe()
     if seen.status is not WorkflowExecutionStatus.RUNNING:
@@ -56,7 +56,7 @@ async def cancel(client: Client, handle: Handle, *, undo: bool = False) -> Faili
         shows = f"`{starter('show', handle.id)}` shows how"
         remedy = f"`{starter('undo', handle.id)}` takes back what it did" if undo else shows
         raise Problem("closed", reason, remedy, ProblemKind.FAILED)
-    found = await failing(client, seen)  # before the request, which begins the count of attempts anew
+    found = await failing(client, seen)  # asked first: a signal or a cancel request restarts the count of attempts
     if undo:
         await handle.signal(AgentWorkflow.undo_when_cancelled)
     await handle.cancel()
@@ -64,7 +64,7 @@ async def cancel(client: Client, handle: Handle, *, undo: bool = False) -> Faili
 
 
 class Rollback(NamedTuple):
-    """A workflow that undid a task, and its Outcome."""
+    """A workflow that undid the effects of a task, and its Outcome."""
 
     handle: Handle
     outcome: Outcome
@@ -75,7 +75,7 @@ class Rollback(NamedTuple):
 
 
 async def undo(client: Client, handle: Handle, view: View, *, is_attended: bool = True) -> Rollback:
-    """Undo a closed task, and follow that to its end; where it is being undone already, only follow.
+    """Undo a closed task and follow the rollback to its end; if a rollback of the task runs already, only follow it.
 
     Raises:
         Problem: the task runs, no worker answers for it or can replay it, or the rollback ended without an outcome.
@@ -93,7 +93,7 @@ async def undo_steps(
     """Undo the effects of these steps of a closed task before a reset, and return what became of each.
 
     Raises:
-        Problem: no worker answers for it, such a rollback runs already, or it ended without an outcome.
+        Problem: no worker answers for the task, another such rollback runs, or the rollback ended without an outcome.
     """
     seen = await handle.describe()
     whole = await _account(client, handle, seen.task_queue)
@@ -112,7 +112,7 @@ async def undo_steps(
 
 
 def require_closed(seen: WorkflowExecutionDescription, stop: str) -> None:
-    """Refuse to undo a task that runs; `stop` is the command that ends it."""
+    """Raise Problem for a running task; the message names `stop`, the command that ends the task."""
     if seen.status is WorkflowExecutionStatus.RUNNING:
         undoes = " and takes back what it has done" if stop.endswith("--undo") else ""
         remedy = f"`{stop}` stops it{undoes}"
@@ -120,10 +120,10 @@ def require_closed(seen: WorkflowExecutionDescription, stop: str) -> None:
 
 
 async def _account(client: Client, handle: Handle, queue: str) -> Progress:
-    """The state of the task over all its runs, with the run that its keys begin with.
+    """The state of a task over all its runs; its `origin` is the run id with which the idempotency keys begin.
 
-    A worker derives the state of the newest run from its history. Effects of earlier runs that it does not know of, or
-    no longer keeps, are added from their histories and from the ledgers.
+    A worker knows the state of the newest run. Effects that this state lacks, of runs before a reset or of steps that a
+    long task has dropped, are added from the histories and from the ledgers.
     """
     newest = await _state_of_newest_run(handle, queue)
     story = Story(await fetch_history(client, handle))
@@ -152,10 +152,10 @@ async def _state_of_newest_run(handle: Handle, queue: str) -> Progress:
 def over_all_runs(
     newest: Progress, story: Story, found: Sequence[TaskEffect], unread: Sequence[Place] = ()
 ) -> Progress:
-    """The state of the newest run, with a step for each effect that only earlier runs know of.
+    """The state of the newest run, and a step for each effect that only earlier runs know of.
 
-    Its `undo` names what the rollback leaves alone: other calls that earlier runs made for a step of the newest run,
-    runs whose history was deleted, and, if there are such runs, ledgers that cannot be read.
+    `undo` of the result lists what the rollback will not undo: another call of an earlier run for a step of the newest
+    run; runs whose history was deleted; and, if there are such runs, ledgers that cannot be read.
     """
     own, records = effects.own_effects(story), {record.step.id: record for record in newest.records}
     undo = _not_looked_at(story, unread)
@@ -166,6 +166,7 @@ def over_all_runs(
         )
         is_mine = mine is not None and mine.call_id == one.key.partition("/")[2]
         is_gone = one.state is EffectState.UNDONE and call is None
+        # Left out: undo calls, effects that the newest run has itself, and undone effects without a call.
         if one.undoes is not None or (is_known and is_mine) or is_gone:
             continue
         if is_known:
@@ -177,7 +178,7 @@ def over_all_runs(
     folded = newest.folded.model_copy(update={"effects": left})
     ended = sorted((one for one in records.values() if one.ended), key=lambda one: one.ended or LONG_AGO)
     for place, record in enumerate(ended, 1):
-        record.place = place  # the newest effect is undone first, whichever run did it
+        record.place = place  # the newest effect is undone first, from whichever run
     whole = newest.model_copy(update={"records": [*records.values()], "undo": undo, "folded": folded})
     specs = story.history.catalogue.specs if story.history.catalogue else {}
     return whole if len(whole.model_dump_json()) <= MAX_INPUT else whole.slim(specs)
@@ -194,13 +195,14 @@ def _not_looked_at(story: Story, unread: Sequence[Place]) -> list[UndoRecord]:
 
 
 def record_of(one: TaskEffect, call: Call | None, *, outlived: bool = False) -> StepRecord:
-    """The step of an earlier run with this effect; a rollback reconciles one whose outcome is unknown."""
+    """The step record of an effect of an earlier run, as the state of a task has it."""
     args = call.args if call is not None and isinstance(call.args, dict) else None
-    planned = one.kind if one.key.endswith(f"/{one.step}") else "unknown"  # a fallback did it
+    planned = one.kind if one.key.endswith(f"/{one.step}") else "unknown"  # a fallback applied it
     return StepRecord(
         step=Step(id=one.step, kind=planned, args=args or {}),
         revision=0,
         effect=one.effect or Effect.UNKEYED,
+        # A rollback first finds out whether the call of a cancelled step was applied.
         status=StepStatus.CANCELLED if one.state is EffectState.UNKNOWN else StepStatus.COMPLETED,
         attempts=1,
         kind=one.kind,
@@ -219,7 +221,8 @@ async def _start(
     id: str,
     if_it_runs: WorkflowIDConflictPolicy = WorkflowIDConflictPolicy.USE_EXISTING,
 ) -> Handle:
-    """The rollback that runs already, or a new one; none undoes an effect twice, since they use the same keys."""
+    """The handle of the rollback that runs already, or of a new one."""
+    # Two rollbacks do not undo an effect twice: their calls have the same idempotency keys.
     await client.start_workflow(
         UndoWorkflow.run,
         Undo(progress=account),
@@ -231,7 +234,7 @@ async def _start(
         static_summary=summary(f"undo {seen.id}"),
         static_details=f"`{starter('undo', seen.id)}` shows it in a terminal, or does it once more.",
     )
-    return client.get_workflow_handle_for(AgentWorkflow.run, id)  # it answers and ends as a task does
+    return client.get_workflow_handle_for(AgentWorkflow.run, id)  # same query and result as a task
 
 
 async def _follow(client: Client, running: Handle, id: str, view: View, *, is_attended: bool) -> Outcome:

@@ -1,4 +1,4 @@
-"""Questions that only a worker can answer."""
+"""Asks a worker what only a worker knows, with a short workflow on its task queue."""
 
 import asyncio
 import secrets
@@ -22,14 +22,14 @@ from workflows.inspect import EffectsInquiry, F, Inquiry, InquiryInput, Place, P
 
 RPC_TIMEOUT = timedelta(seconds=2)
 GIVEN_EVENTS = 3
-"""Workflow started; workflow task scheduled; workflow task started."""
+"""The events up to the start of the first workflow task: workflow started, workflow task scheduled and started."""
 
 
 async def ask(client: Client, queue: str, question: Inquiry[F], *, on_wait: Callable[[], None] | None = None) -> F:
-    """The answer of a worker of this queue; `on_wait` is called where it takes long.
+    """Ask a worker of this task queue; `on_wait` is called if a worker took the question and needs long to answer.
 
     Raises:
-        Problem: no worker took the question, it could not answer, or not in time.
+        Problem: no worker took the question, or the worker could not answer it, or not in time.
     """
     limit = routing.INQUIRY_LIMITS.get(question.about, routing.INQUIRY_LIMIT)
     handle: WorkflowHandle[Any, F] = await client.start_workflow(
@@ -58,29 +58,31 @@ async def ask(client: Client, queue: str, question: Inquiry[F], *, on_wait: Call
     finally:
         if answer.cancelled() or not answer.done():
             answer.cancel()
-            with suppress(RPCError):  # the server is away, and the question ends by its timeout
+            with suppress(RPCError):  # without the server, the execution timeout ends the question
                 await handle.terminate("nobody waits for the answer any more", rpc_timeout=RPC_TIMEOUT)
 
 
 async def _require_worker(handle: WorkflowHandle[Any, F], queue: str) -> None:
-    # A worker that hangs was given the first workflow task, too: more events follow only when it has completed that.
+    # A worker that hangs has started the first workflow task, too. More events follow only when it is completed.
     if (await handle.describe(rpc_timeout=RPC_TIMEOUT)).history_length <= GIVEN_EVENTS:
         reason, remedy = f"No worker answers on queue {queue}", f"start one with `{worker(queue)}`"
         raise Problem("no_worker", reason, remedy, ProblemKind.UNREACHABLE)
 
 
 def too_old(what_for: str) -> Problem:
-    """The problem that the worker which answered is too old to know the question."""
+    """The Problem for a worker that answered, but is too old to know the question; `what_for` completes a sentence."""
     reason, remedy = f"The worker is too old {what_for}", "restart it on the version of this console"
     return Problem("old_worker", reason, remedy, ProblemKind.FAILED)
 
 
 class EffectList(NamedTuple):
-    """The effects of a task, and the places where more may be."""
+    """The effects of a task, and the places where more effects may be recorded."""
 
     effects: Sequence[TaskEffect]
     unread: Sequence[Place]
+    """The ledgers that the worker could not read."""
     deleted_runs: Sequence[str]
+    """The ids of the task's runs whose history was deleted."""
 
 
 async def list_effects(client: Client, handle: Handle) -> EffectList:
@@ -97,7 +99,7 @@ async def list_effects(client: Client, handle: Handle) -> EffectList:
 
 
 async def prune(client: Client, queue: str, before: datetime) -> Pruned:
-    """Delete the payloads and conversations of closed tasks that were stored before a moment.
+    """Delete the payloads and conversations of closed tasks that were stored before `before`; returns the totals.
 
     Raises:
         Problem: no worker answers, or it is too old to prune.
@@ -110,6 +112,6 @@ async def prune(client: Client, queue: str, before: datetime) -> Pruned:
             raise too_old("to prune")
         counts = {name: getattr(all, name) + getattr(found, name) for name in ("payloads", "size", "turns", "kept")}
         all = Pruned.model_validate({**counts, "ownerless": found.ownerless})
-        if found.after is None:
+        if found.after is None:  # each answer covers a part; `after` is where the next part begins
             return all
         inquiry = inquiry.model_copy(update={"after": found.after})

@@ -27,14 +27,15 @@ from workflows.faults import parse_faults
 from workflows.ids import reset_rollback_id, rollback_id
 
 UNREADABLE = (ValueError, LookupError, RuntimeError)
-"""What decoding raises for payloads of a codec that is not here, or of another client."""
+"""What decoding raises for a payload whose codec is missing here, or that another client wrote."""
+# Enough, since repeated failures add only one event, and each signal or cancel request a few more.
 PAGE, MAX_PAGES = 20, 10
-"""Events per page and pages, from the end: failures in a row are one event, and a few more per signal or cancel."""
+"""Events per page, and pages, that are read from the end of the history."""
 MAX_MESSAGE = 300
 SURE = 3
-"""The attempt from which on the failure is no coincidence, such as a killed worker."""
+"""From this attempt on, a failure is not taken for a coincidence, such as one killed worker."""
 SOON = " (within some 10 min)"
-"""The longest timeout of an attempt that the SDK does not answer."""
+"""How long recovery takes: as long as the longest timeout of a workflow task that the SDK does not answer."""
 ROLLBACK = "UndoWorkflow"
 """The type of the workflow that undoes a closed task."""
 
@@ -83,7 +84,7 @@ HARMLESS = frozenset(
         Given.WORKFLOW_TASK_FAILED_CAUSE_WORKFLOW_PAUSE_REQUESTED_BEFORE_TASK_STARTED,
     }
 )
-"""Failures by the server itself, which schedules the workflow task again at once."""
+"""Causes of failures by the server itself, which schedules the workflow task again at once."""
 
 
 class FailingTask(BaseModel):
@@ -95,23 +96,25 @@ class FailingTask(BaseModel):
     message: str
     """What the worker said: untrusted content, on one line and cut."""
     attempt: int
-    """The attempt that is under way or due, as the server counts; 0 where it does not say."""
+    """The attempt of the workflow task that runs or comes next; 0 if the server does not say."""
     since: datetime
     """The time of the first failure; for REPLAY, of the query."""
     is_taken: bool = Field(default=True, exclude=True)
-    """Whether a worker has the attempt that is under way."""
+    """Whether a worker has started the current attempt."""
     failures: int = Field(default=0, exclude=True)
-    """Failures that history has: more than one if signals came, each of which begins the count of attempts anew."""
+    """The number of failures in the history: several if signals came, since each restarts the count of attempts."""
     workflow_id: str = Field(exclude=True)
     task_id: str = Field(exclude=True)
-    """The task; of a rollback, the one that it undoes."""
+    """The id of the task; for a rollback, of the task whose effects it undoes."""
     queue: str = Field(exclude=True)
     event: int = Field(default=0, exclude=True)
+    """The event id of the newest failure; 0 if the history has none."""
     step: str | None = Field(default=None, exclude=True)
+    """The newest step to which `reset` may go back; None if there is none, or if it was not looked up."""
 
     @property
     def is_sure(self) -> bool:
-        """Whether it failed too often for a coincidence."""
+        """Whether the workflow task failed too often for a coincidence."""
         return max(self.attempt, self.failures) >= SURE
 
     @property
@@ -142,7 +145,7 @@ class FailingTask(BaseModel):
 
     @property
     def may_heal(self) -> bool:
-        """Whether it may recover without a person: a store is available again, a stopped worker continues."""
+        """Whether the task may recover without a person, as when a store is available again or a worker continues."""
         return self.cause in (Cause.PAYLOAD, Cause.TIMEOUT)
 
     @property
@@ -159,7 +162,7 @@ class FailingTask(BaseModel):
 
     @property
     def _else(self) -> str:
-        """The other remedies; a rollback is started again instead of reset."""
+        """The other remedies: a task can be reset or terminated, a rollback can be terminated and started again."""
         ends = printable(f"`temporal workflow terminate -w {shlex.quote(self.workflow_id)}`") + " ends it"
         if self.task_id != self.workflow_id:
             return f"{ends}, and `{starter('undo', self.task_id)}` begins anew"
@@ -176,11 +179,12 @@ class FailingTask(BaseModel):
 
 
 async def failing(client: Client, seen: WorkflowExecutionDescription) -> FailingTask | None:
-    """Why a workflow that runs cannot go on; None where its workflow task does not fail."""
+    """Why a running workflow cannot go on; None if its workflow task does not fail."""
     pending = seen.raw_description.pending_workflow_task
     is_taken = pending.state == PendingWorkflowTaskState.PENDING_WORKFLOW_TASK_STATE_STARTED
     if not seen.raw_description.HasField("pending_workflow_task") or (is_taken and pending.attempt == 1):
         return None
+    # A later attempt, or one that no worker has started: the history tells whether earlier ones failed.
     streak = [event async for event in _streak(client, seen)]
     found = await of_streak(streak, client.data_converter, seen.id, seen.task_queue, pending.attempt)
     if found is None:
@@ -196,7 +200,10 @@ async def failing(client: Client, seen: WorkflowExecutionDescription) -> Failing
 async def of_streak(
     streak: Sequence[HistoryEvent], converter: DataConverter, id: str, queue: str, attempt: int
 ) -> FailingTask | None:
-    """The cause of the failures in `streak`, newest first; None if all are timeouts and `attempt` is below `SURE`."""
+    """The FailingTask for the failures in `streak`, the newest first.
+
+    None without failures, or if all are timeouts and `attempt` is below `SURE`.
+    """
     failed = [event for event in streak if event.HasField("workflow_task_failed_event_attributes")]
     if not failed and (not streak or attempt < SURE):  # a worker that was killed once is no news
         return None
@@ -226,7 +233,7 @@ def is_failure(event: HistoryEvent) -> bool:
 
 
 def ends_streak(event: HistoryEvent) -> bool:
-    """Whether the failures before an event do not count any more: a worker went on, or a reset began anew."""
+    """Whether failures before this event no longer count: a workflow task was completed, or a reset began a new run."""
     return (
         event.event_type == EventType.EVENT_TYPE_WORKFLOW_TASK_COMPLETED
         or event.workflow_task_failed_event_attributes.cause == RESET
@@ -247,7 +254,7 @@ def unanswered(seen: WorkflowExecutionDescription, message: str) -> FailingTask:
 
 
 async def _streak(client: Client, seen: WorkflowExecutionDescription) -> AsyncIterator[HistoryEvent]:
-    """The failures since the last workflow task that was completed, the newest first."""
+    """The failures of the workflow task since its last completion, the newest first."""
     async for event in _newest_first(client, seen.id, seen.run_id):
         if ends_streak(event):
             return
@@ -256,7 +263,7 @@ async def _streak(client: Client, seen: WorkflowExecutionDescription) -> AsyncIt
 
 
 async def _newest_first(client: Client, id: str, run_id: str) -> AsyncIterator[HistoryEvent]:
-    """The last pages of a run's history, backwards."""
+    """The events of a run from its last one backwards, at most PAGE * MAX_PAGES."""
     request = GetWorkflowExecutionHistoryReverseRequest(
         namespace=client.namespace,
         execution=WorkflowExecution(workflow_id=id, run_id=run_id),
@@ -288,7 +295,7 @@ async def _is_fault(failure: Failure, converter: DataConverter) -> bool:
         if details:
             try:
                 values = await converter.decode(details[:1])
-            except UNREADABLE:  # a codec that is not here
+            except UNREADABLE:  # the codec is missing here
                 values = []
             if parse_faults(values):
                 return True

@@ -1,4 +1,7 @@
-"""Fetching a task's history from the server: page by page, over all its runs."""
+"""Fetches the history of a task from the server: the events of all its runs, and of its rollbacks.
+
+A rollback is the workflow that undoes the effects of a closed task. After a reset, a task has several chains of runs.
+"""
 
 from datetime import datetime
 
@@ -13,14 +16,14 @@ from client.workflow_task import failing
 from workflows.ids import reset_rollback_id, rollback_id
 
 ROLLBACK_OF = "origin"
-"""The memo of a rollback: the first run of the task that it undoes."""
+"""The memo field of a rollback with the id of the first run of the task that it undoes."""
 COVERS_ALL_RUNS = "covers_all_runs"
-"""The memo of a rollback that knows what earlier runs of the task did, before a reset."""
+"""The memo field of a rollback: true if it also undoes effects of runs before a reset. Older clients do not set it."""
 SCHEDULED = PendingActivityState.PENDING_ACTIVITY_STATE_SCHEDULED
 
 
 async def fetch_history(client: Client, handle: Handle) -> History:
-    """The whole history of a task, with what the server says of its calls that have not ended; no worker is asked."""
+    """The whole history of a task, and the server's state of its open calls. No worker is asked."""
     seen = await handle.describe()
     reading = Reading(handle.id, client.data_converter)
     for run in await _chain(client, handle.id, seen.run_id):
@@ -30,7 +33,7 @@ async def fetch_history(client: Client, handle: Handle) -> History:
     for one in seen.raw_description.pending_activities:
         failure = one.last_failure if one.HasField("last_failure") else None
         await reading.pending(one.activity_id, one.attempt, failure, running=one.state != SCHEDULED)
-    if found := await failing(client, seen):  # with the attempt, which no event tells
+    if found := await failing(client, seen):  # `describe` has the attempt, which no event has
         reading.history.failing = found
     if reading.history.end is not None:
         reading.history.rollback = await rollback(client, handle.id, reading.history.end.at)
@@ -47,7 +50,7 @@ async def fetch_run(client: Client, id: str, run_id: str) -> History:
 
 
 async def _read_earlier(client: Client, newest: History) -> None:
-    """Read the other runs of the task, which resets left behind; each names the run that it was made of."""
+    """Read the runs of the task that resets replaced into `newest.earlier`, following the run ids that events name."""
     known, waiting = set(newest.run_ids), newest.related - set(newest.run_ids)
     while waiting:
         run = waiting.pop()
@@ -63,9 +66,9 @@ async def _read_earlier(client: Client, newest: History) -> None:
 
 
 async def rollbacks(client: Client, id: str, first_run: str) -> list[History]:
-    """What the rollbacks of a task did, before resets and after its ends, the oldest first.
+    """The histories of all rollbacks of a task, the oldest first: those before a reset and those after its end.
 
-    Those of another task with the same id are left out.
+    Rollbacks of an earlier task with the same id, which had another first run, are left out.
     """
     found = list[History]()
     for rollback in (reset_rollback_id(id), rollback_id(id)):
@@ -77,18 +80,22 @@ async def rollbacks(client: Client, id: str, first_run: str) -> list[History]:
 
 
 async def _runs_of(client: Client, id: str) -> list[str]:
-    """All runs of a workflow that the server has, the newest also before it is listed."""
+    """The ids of all runs of a workflow that the server has, in no order."""
+    # The list of the server lags behind, so the newest run is asked for by itself.
     newest = await existing(client.get_workflow_handle(id).describe())
     if newest is None:
         return []
     listed = set[str]()
-    if not set(id) & set("'\\"):  # what would not be a plain word in the query
+    if not set(id) & set("'\\"):  # an id with such a character would need escaping in the query
         listed = {one.run_id async for one in client.list_workflows(f"WorkflowId = '{id}'")}
     return list(listed | {newest.run_id})
 
 
 async def rollback(client: Client, id: str, ended: datetime) -> str | None:
-    """The status of the rollback that began after a task's end: the server's word or ONE_RUN; None without one."""
+    """The status of the rollback that began after the task's end at `ended`; None without such a rollback.
+
+    It is Temporal's status in lower case or, for a completed rollback of the last run only, ONE_RUN.
+    """
     seen = await existing(client.get_workflow_handle(rollback_id(id)).describe())
     if seen is None or not seen.status or seen.start_time < ended:
         return None
@@ -97,7 +104,7 @@ async def rollback(client: Client, id: str, ended: datetime) -> str | None:
 
 
 async def _chain(client: Client, id: str, newest: str) -> list[str]:
-    """The runs that led to the newest one by continuing as new, and that one, the oldest first."""
+    """The ids of the runs that continued as new into the run `newest`, the oldest first, and `newest` itself."""
     chain = [newest]
     while True:
         try:
@@ -105,7 +112,7 @@ async def _chain(client: Client, id: str, newest: str) -> list[str]:
         except RPCError as error:
             if error.status is not RPCStatusCode.NOT_FOUND or len(chain) == 1:
                 raise
-            return chain[1:]  # it was deleted
+            return chain[1:]  # the history of the oldest run was deleted
         before = first.workflow_execution_started_event_attributes.continued_execution_run_id
         if not before:
             return chain

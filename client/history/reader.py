@@ -1,4 +1,4 @@
-"""From Temporal's events to a History: one event after the other."""
+"""Reads Temporal's history events, one after the other, into a History."""
 
 from collections.abc import AsyncIterable, Sequence
 from datetime import UTC, datetime
@@ -42,14 +42,17 @@ from workflows.task import Task
 T = TypeVar("T", bound=BaseModel)
 
 PLAIN = frozenset({"json/plain", "json/protobuf", "binary/null", "binary/plain", "binary/protobuf"})
-"""The encodings that Temporal's own converters write."""
+"""The payload encodings that Temporal's own converters write."""
 REFERENCES = frozenset({"json/external-storage-reference", ExternalStorageReference.DESCRIPTOR.full_name})
-"""The encoding, or the message type, of a payload that says where the real one lies."""
+"""The encoding, or the message type, of a payload that only refers to a payload in external storage."""
 REFERENCE_MARK = "__temporal_external_storage_reference"
 
 
 class Payloads:
-    """Decodes payloads with the client's converter, one run of a task after the other."""
+    """Decodes payloads with the client's converter, and notes each payload that cannot be read.
+
+    `run` is the number of the run whose events are being read.
+    """
 
     def __init__(self, converter: DataConverter) -> None:
         self._converter = converter
@@ -57,7 +60,10 @@ class Payloads:
         self.unreadable = list[Unreadable]()
 
     async def value(self, event: int, what: str, payloads: Sequence[Payload]) -> JsonValue:
-        """The first of the payloads as JSON; None where there is none, or none that can be read."""
+        """The first payload as JSON; None without a payload, or if it cannot be read.
+
+        `event` is the id of its event, and `what` its place there, such as "result".
+        """
         if not payloads:
             return None
         try:
@@ -68,20 +74,20 @@ class Payloads:
         return None if isinstance(value, bytes) else value
 
     async def model(self, event: int, what: str, payloads: Sequence[Payload], type: type[T]) -> T | None:
-        """The first of the payloads as a model of ours."""
+        """The first payload as a `type`; None if it cannot be read or does not validate."""
         noted = len(self.unreadable)
         value = await self.value(event, what, payloads)
         try:
             return type.model_validate(value)
         except ValidationError:
-            if payloads and noted == len(self.unreadable):
+            if payloads and noted == len(self.unreadable):  # else `value` has noted it already
                 self._note(event, what, "was written by another version")
             return None
 
     async def failure(self, event: int, failure: Failure) -> BaseException | None:
-        """The exception that a failure stands for, with its details; None where they cannot be read."""
+        """The exception that a failure stands for, with its details; None if they cannot be decoded."""
         copy = Failure()
-        copy.CopyFrom(failure)  # decoding writes into it
+        copy.CopyFrom(failure)  # `decode_failure` changes the failure that it gets
         try:
             return await self._converter.decode_failure(copy)
         except Exception:  # see value()
@@ -115,7 +121,8 @@ def _timed_out(failure: Failure) -> Code:
 
 
 def earlier(call: Call, cause: BaseException | None) -> tuple[Fault, ...]:
-    """The faults of the attempts before, as far as the last one passed them on."""
+    """The faults of the attempts before the last one, as far as the last one passed them on."""
+    # An attempt that timed out returned nothing, but its heartbeats carried the earlier faults.
     if isinstance(cause, TemporalTimeout):
         return parse_faults(cause.last_heartbeat_details)
     return earlier_faults(_activity_error(call, cause)) if cause is not None else ()
@@ -139,12 +146,12 @@ def _activity_error(call: Call, cause: BaseException) -> ActivityError:
 SUFFIX = "_event_attributes"
 UNDO_WHEN_CANCELLED = AgentWorkflow.undo_when_cancelled.__name__
 KNOW_EARLIER_EFFECTS = AgentWorkflow.know_earlier_effects.__name__
-"""The names of the task's two signals."""
+"""The names of the two Signals that a task takes."""
 RESET = WorkflowTaskFailedCause.WORKFLOW_TASK_FAILED_CAUSE_RESET_WORKFLOW
 
 
 async def read_history(task_id: str, events: AsyncIterable[HistoryEvent], converter: DataConverter) -> History:
-    """The records of these events, decoded by `converter`."""
+    """Read these events into a History; `converter` decodes their payloads."""
     reading = Reading(task_id, converter)
     async for event in events:
         await reading.add(event)
@@ -152,7 +159,7 @@ async def read_history(task_id: str, events: AsyncIterable[HistoryEvent], conver
 
 
 class Reading:
-    """Makes a History of events that come in their order."""
+    """Builds a History from events, which must be added in their order."""
 
     def __init__(self, task_id: str, converter: DataConverter) -> None:
         self._payloads, self._converter = Payloads(converter), converter
@@ -162,11 +169,11 @@ class Reading:
         self._memo: Outcome | None = None
         self._queue = ""
         self._streak = list[HistoryEvent]()
-        """The failures of the workflow task since the last one that was completed, the newest first."""
+        """The events of the failed workflow tasks since the last completed one, the newest first."""
         self.history = History(task_id, unreadable=self._payloads.unreadable)
 
     async def add(self, event: HistoryEvent) -> None:
-        """Take up the next event with the method named after it; those that tell nothing have none."""
+        """Read the next event with the method `_on_NAME` for its type; a type without such a method is skipped."""
         name = (event.WhichOneof("attributes") or "").removesuffix(SUFFIX)
         if name == "workflow_execution_started":
             self._run += 1
@@ -176,7 +183,7 @@ class Reading:
             await take(event)
 
     async def pending(self, id: str, attempt: int, failure: Failure | None, *, running: bool) -> None:
-        """Take up what the server says of a call that has not ended."""
+        """Record what the server says of an open call: the running attempt, and the failure of the attempt before."""
         call = next((one for one in reversed(self.history.calls) if one.id == id and one.closed is None), None)
         if call is not None:
             last = await self._failing(call, failure, attempt - 1, call.scheduled.id) if failure else None
@@ -193,7 +200,7 @@ class Reading:
             self.history.started_at = _when(event)
             self.history.first_run = of.first_execution_run_id
             self.history.task = await self._payloads.model(event.event_id, "input", of.input.payloads, Task)
-        self.history.end = None
+        self.history.end = None  # the run before ended by continuing as new
 
     async def _on_workflow_execution_cancel_requested(self, event: HistoryEvent) -> None:
         self.history.cancels.append(self._at(event.event_id))
@@ -238,7 +245,7 @@ class Reading:
         self._end("continued", event, None)
         self._relate(event.workflow_execution_continued_as_new_event_attributes.new_execution_run_id)
         for timer in self.history.timers:
-            timer.ended = timer.ended or self._at(event.event_id)  # it ends with its run
+            timer.ended = timer.ended or self._at(event.event_id)  # a timer ends with its run
 
     def _end(self, status: str, event: HistoryEvent, outcome: Outcome | None, reason: str = "") -> None:
         self._taken(event)
@@ -251,7 +258,7 @@ class Reading:
 
     async def _on_workflow_task_scheduled(self, event: HistoryEvent) -> None:
         self.history.waits_for_worker = self._at(event.event_id)
-        self.history.due = self.history.due or _when(event)
+        self.history.due = self.history.due or _when(event)  # a repetition does not begin the gap anew
 
     async def _on_workflow_task_started(self, event: HistoryEvent) -> None:
         self.history.waits_for_worker, self.history.began = None, True
@@ -263,7 +270,7 @@ class Reading:
 
     async def _on_workflow_task_failed(self, event: HistoryEvent) -> None:
         of = event.workflow_task_failed_event_attributes
-        if of.cause == RESET:
+        if of.cause == RESET:  # the server writes this event into the new run; no worker failed
             self._relate(of.base_run_id, of.new_run_id)
             self.history.resets.append(Reset(self._at(event.event_id), _when(event), of.failure.message))
             self._streak.clear()
@@ -289,7 +296,7 @@ class Reading:
         of = event.activity_task_started_event_attributes
         call = self._open[self._at(of.scheduled_event_id)]
         call.started, call.started_at, call.attempt = self._at(event.event_id), _when(event), of.attempt
-        if of.attempt == 1:
+        if of.attempt == 1:  # later attempts wait for their backoff, not for a worker
             self.history.gaps.append((call.at, call.started_at))
         if of.HasField("last_failure"):
             call.last = await self._failing(call, of.last_failure, of.attempt - 1, event.event_id)
@@ -341,9 +348,10 @@ class Reading:
         timer.ended = self._at(event.event_id)
 
     async def _failing(self, call: Call, failure: Failure, attempt: int, event: int) -> AttemptFailure:
-        """The failure as the workflow saw it; the faults of the attempts before it are stored in `call.earlier`."""
+        """The failure of an attempt as the workflow saw it; the faults of earlier attempts go into `call.earlier`."""
         cause = await self._payloads.failure(event, failure)
         call.earlier = earlier(call, cause) or call.earlier
+        # Without the details, the fields that a codec never encodes still tell something.
         if cause is None and failure.HasField("timeout_failure_info"):
             return AttemptFailure.of(Fault.of(_timed_out(failure), failure.message, source=call.kind, attempt=attempt))
         if cause is None:

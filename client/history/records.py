@@ -21,20 +21,20 @@ from workflows.task import Task
 
 PLANNING = (routing.PLAN.kind, routing.REPLAN.kind)
 CONVERSING = (*PLANNING, routing.COMPACT.kind)
-"""Requests to the planner; the last one only shortens the conversation."""
+"""The activity types that ask the planner; the last one only shortens the conversation."""
 RESULTS: Mapping[str, type[BaseModel]] = {
     routing.CATALOGUE.kind: Catalogue,
     routing.PLAN.kind: Proposed,
     routing.REPLAN.kind: Proposed,
     routing.COMPACT.kind: Proposed,
 }
-"""The models of what our own activities return; a tool's activity returns a StepReturn."""
+"""By internal activity type, the model of its result; the activity of a tool returns a StepReturn."""
 SPECS = {spec.kind: spec for spec in routing.INTERNAL}
 INTERNAL_KINDS = frozenset({*CONVERSING, routing.CATALOGUE.kind, routing.INSPECT.kind})
 
 
 class Event(NamedTuple):
-    """The number of the run of the task, from 1, and the id of an event in it."""
+    """An event of a task: the number of its run, from 1, and the event id. Events compare in the order of time."""
 
     run: int
     id: int
@@ -48,7 +48,7 @@ class CallEnd(StrEnum):
 
 @dataclass(frozen=True)
 class AttemptFailure:
-    """Why an attempt failed, as far as the history has it."""
+    """Why an attempt of a call failed, as far as the history tells."""
 
     reason: str
     quadrant: Quadrant | None = None
@@ -60,7 +60,7 @@ class AttemptFailure:
 
     @property
     def code(self) -> Code | None:
-        """What happened; None where it cannot be read."""
+        """The code of the fault; None if the fault cannot be read."""
         return self.fault.code if self.fault else None
 
 
@@ -73,26 +73,29 @@ class Call:
     at: datetime
     scheduled: Event
     task: int = 0
-    """The event of the workflow task that scheduled it."""
+    """The event id of the completed workflow task that scheduled the call."""
     args: JsonValue = None
     allowed: int = 1
-    """The maximum of attempts; 0 means no limit."""
+    """The maximum number of attempts; 0 means no limit."""
     situation: Situation | None = None
     started: Event | None = None
     started_at: datetime | None = None
     attempt: int = 0
-    """The number of its last attempt, as far as the history has it."""
+    """The number of the last attempt in the history; 0 if the history has none yet."""
     last: AttemptFailure | None = None
-    """What ended the attempt before the last one."""
+    """The failure of the attempt before the last one; None if there is none."""
     earlier: tuple[Fault, ...] = ()
     """The faults of the attempts before the last one, as far as workers reported them."""
     ended: Event | None = None
     ended_at: datetime | None = None
     closed: CallEnd | None = None
+    """How the call ended; None if it is open."""
     result: JsonValue = None
     replayed: bool = False
+    """Whether the recorded result of an earlier call with the same key was returned."""
     proposed: Proposed | None = None
     failing: AttemptFailure | None = None
+    """The failure of the last attempt, if the call failed."""
     retry_state: RetryState | None = None
 
     @property
@@ -101,17 +104,17 @@ class Call:
 
     @property
     def step(self) -> str:
-        """The step for which it was made."""
+        """The id of the step for which the call was made, also of an observation, a reconciliation or an undo."""
         return self.id.removeprefix(ids.UNDO).partition(":")[0]
 
     @property
     def owner(self) -> str:
-        """The id of the call for which it was made: its own, unless it observed or reconciled."""
+        """The id of the call that was observed or reconciled; for any other call, the call's own id."""
         return ids.of_undo(self.step) if self.id.startswith(ids.UNDO) else self.step
 
     @property
     def outlived(self) -> bool:
-        """Whether a thread of it outlived its attempt, so that its effect may be applied at any time."""
+        """Whether a thread of the call ran on after its attempt had ended, so that it may still apply the effect."""
         last = [self.failing.fault] if self.failing and self.failing.fault else []
         return any(fault.may_run_on for fault in (*self.earlier, *last))
 
@@ -133,7 +136,7 @@ class Call:
 
     @property
     def is_own(self) -> bool:
-        """Whether it is an internal activity of the task, not of a step."""
+        """Whether the call is an activity of Replan itself (planning, catalogue, inspection), not of a tool."""
         return self.kind in INTERNAL_KINDS
 
     @property
@@ -142,7 +145,7 @@ class Call:
 
 
 ONE_RUN = "one_run"
-"""The status of a completed rollback that looked only at the last run of its task, as an older console does."""
+"""The status of a completed rollback that undid only the last run of its task: an older console started it."""
 LONG_AGO = datetime.min.replace(tzinfo=UTC)
 
 
@@ -159,19 +162,20 @@ class Timer:
         return self.summary == ids.DEADLINE_TIMER
 
     def reconciles(self, call: Call) -> bool:
-        """Whether it waits until no attempt of this call can still be running."""
+        """Whether the timer belongs to the reconciliation of `call`: it waits until no attempt can still be running."""
         return ids.is_reconcile_timer(self.summary, call.owner)
 
     def retries(self, call: Call) -> bool:
-        """Whether a call is scheduled again when it fires."""
+        """Whether `call` is scheduled again when the timer fires."""
         return ids.is_retry_timer(self.summary, call.id, call.kind)
 
 
 @dataclass(frozen=True)
 class End:
-    """How the last run was closed: Temporal's own word, and the Outcome where one was written."""
+    """How the last run was closed, with the Outcome if the task wrote one."""
 
     status: str
+    """The type of the run's failure, such as `escalated`; else Temporal's status in lower case."""
     event: Event
     at: datetime
     outcome: Outcome | None = None
@@ -180,16 +184,18 @@ class End:
 
 @dataclass(frozen=True)
 class Pending:
-    """The state of a call that has not ended, from the server; no event has it yet."""
+    """The state of an open call as the server describes it; no event has it yet."""
 
     attempt: int
     last: AttemptFailure | None = None
+    """The failure of the attempt before."""
     running: bool = True
+    """False while the attempt waits for its backoff or for a worker."""
 
 
 @dataclass(frozen=True)
 class Reset:
-    """Where a person set the task back to, when, and why."""
+    """A reset of the task: its event in the new run, its time and its reason."""
 
     event: Event
     at: datetime
@@ -198,6 +204,8 @@ class Reset:
 
 @dataclass(frozen=True)
 class Unreadable:
+    """A payload that could not be read: its run and event, its place in the event (`what`), and the cause (`why`)."""
+
     run: int
     event: int
     what: str
@@ -220,31 +228,36 @@ class History:
     calls: list[Call] = field(default_factory=list)
     timers: list[Timer] = field(default_factory=list)
     cancels: list[Event] = field(default_factory=list)
+    """The cancel requests."""
     undo_asked: list[Event] = field(default_factory=list)
+    """The Signals that ask to undo the effects when the task is cancelled."""
     resets: list[Reset] = field(default_factory=list)
     due: datetime | None = None
+    """When the workflow task was scheduled that no worker has started yet; None without one."""
     gaps: list[tuple[datetime, datetime]] = field(default_factory=list)
     """Periods in which a call or a workflow task was scheduled, but no worker had taken it."""
     waits_for_worker: Event | None = None
+    """The event of the scheduled workflow task that no worker has started yet; None without one."""
     failing: FailingTask | None = None
     began: bool = False
+    """Whether a worker has ever started a workflow task of the task."""
     end: End | None = None
     rollback: str | None = None
-    """The status of the rollback that began after the task's end: the server's word or ONE_RUN; None without one."""
+    """Of the rollback after the task's end: Temporal's status in lower case, or ONE_RUN; None without a rollback."""
     pending: dict[str, Pending] = field(default_factory=dict)
     unreadable: list[Unreadable] = field(default_factory=list)
     earlier_effects: list[StepRecord] = field(default_factory=list)
-    """Effects of earlier runs, read from the signals by which `reset` told the new run of them."""
+    """Effects of runs before a reset, from the Signals with which `reset` tells the new run of them."""
     run_ids: list[str] = field(default_factory=list)
-    """The runs that it was read from, the oldest first."""
+    """The ids of the runs that this history was read from, the oldest first."""
     related: set[str] = field(default_factory=set)
-    """The ids of all runs that its events name: runs that were reset, and runs that another run continued as."""
+    """The ids of all runs that the events name: those before and after each reset and continue-as-new."""
     earlier: list["History"] = field(default_factory=list)
-    """The histories of the runs that resets left behind, one for each run, the oldest first."""
+    """The histories of the runs that resets replaced, one for each run, the oldest first."""
     rollbacks: list["History"] = field(default_factory=list)
-    """The histories of the task's rollbacks, before resets and after its ends; read only where `earlier` has runs."""
+    """The histories of the task's rollbacks; read only if `earlier` is not empty."""
     deleted: list[str] = field(default_factory=list)
-    """Runs of the task whose history is not on the server any more."""
+    """The ids of the task's runs whose history is no longer on the server."""
 
     @property
     def outcome(self) -> Outcome | None:
@@ -263,16 +276,16 @@ class History:
         return [call for call in self.calls if call.kind == routing.COMPACT.kind]
 
     def of_step(self, id: str) -> list[Call]:
-        """The schedulings of one step, or of the call that undoes one, in order."""
+        """The calls of one step, or of one undo (`undo:STEP`), in order; a step that waited has several."""
         return [call for call in self.calls if call.id == id and not call.is_own]
 
     def reconciles(self, id: str) -> list[Call]:
-        """The reads that looked for the effect of a call, in order."""
+        """The reads that were to find out whether the call `id` was applied, in order."""
         return [call for call in self.calls if call.is_reconcile and call.owner == id]
 
     def observations(self, id: str) -> list[Call]:
         return [call for call in self.calls if call.is_observation and call.step == id]
 
     def spec(self, kind: str) -> ToolSpec | None:
-        """What a kind promised this task, where that can be read."""
+        """The ToolSpec of a kind in the catalogue of this task; None if the history does not have it."""
         return SPECS.get(kind) or (self.catalogue.specs.get(kind) if self.catalogue else None)

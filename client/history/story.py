@@ -1,4 +1,4 @@
-"""Turns, plans and their differences, derived from a history."""
+"""Derives from a task's history its turns (requests to the planner), its plans, and the plans' differences."""
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
@@ -14,12 +14,13 @@ from workflows.plan import Answer, GiveUp, Mistake, NewSteps, Question, Step
 from workflows.record import FaultRecord
 
 REFUSED_AT_THE_END = ("plan_refused", "proposals_rejected")
+"""The outcome codes of tasks that ended because the last proposal was rejected."""
 OF_TURN = re.compile(r"t(\d+)\.c\d+(\.b\d+)?")
-"""The id of a step that a model called directly, without a plan: `t7.c0`."""
+"""The id of a step that a model called directly, without a plan: `t7.c0` is the first call of turn 7."""
 
 
 class ProposalVerdict(StrEnum):
-    """What became of a request for a proposal."""
+    """What became of a request to the planner for a proposal."""
 
     ACCEPTED = "accepted"
     REJECTED = "rejected"
@@ -32,11 +33,12 @@ class ProposalVerdict(StrEnum):
 
 @dataclass(frozen=True)
 class Turn:
-    """One request for a proposal, and what became of it."""
+    """One request to the planner for a proposal, and what became of it."""
 
     call: Call
     verdict: ProposalVerdict
     reasons: tuple[Mistake, ...] = ()
+    """Why the proposal was rejected."""
 
     @property
     def is_replan(self) -> bool:
@@ -44,7 +46,7 @@ class Turn:
 
     @property
     def proposal(self) -> NewSteps | Answer | Question | GiveUp | None:
-        """What the planner proposed, where that can be read."""
+        """What the planner proposed; None if there is no proposal or it cannot be read."""
         return self.call.proposed.proposal if self.call.proposed else None
 
 
@@ -55,7 +57,7 @@ class Plan:
     steps: tuple[Step, ...]
     because: str = ""
     move: int | None = None
-    """The number of the turn, if this is not a plan but the calls that a model made directly in one turn; else None."""
+    """The number of the turn if these are the calls that a model made directly in one turn; None for a real plan."""
 
     @property
     def name(self) -> str:
@@ -67,6 +69,8 @@ class Plan:
 
 
 class Story:
+    """What one task did, derived from its history: its turns, its plans, and the calls that finished its steps."""
+
     def __init__(self, history: History) -> None:
         self.history = history
         self.turns = _turns(history)
@@ -74,6 +78,7 @@ class Story:
 
     @property
     def in_turns(self) -> bool:
+        """Whether the model makes its calls turn by turn (strategy `react`) instead of proposing whole plans."""
         return bool(self.history.task and self.history.task.strategy == "react")
 
     @property
@@ -82,7 +87,7 @@ class Story:
 
     @property
     def step_ids(self) -> list[str]:
-        """Every step that was planned or called, in that order."""
+        """The ids of all steps: first the planned ones, then those that were called without a plan."""
         called = [call.id for call in self.history.calls if call.is_step]
         return list(dict.fromkeys([*self.steps, *called]))
 
@@ -92,14 +97,14 @@ class Story:
 
     @property
     def done(self) -> list[Call]:
-        """The calls that finished a step, or found that it was finished, in order."""
+        """The calls that completed a step, and the reconciliations that found it applied, in order."""
         return self._completed(
             [call for call in self.history.calls if call.is_step or (call.is_reconcile and call.owner == call.step)]
         )
 
     @property
     def undone(self) -> list[Call]:
-        """The calls that took a step back, or found that it was taken back, in order."""
+        """The calls that undid a step, and the reconciliations that found it undone, in order."""
         about = [call for call in self.history.calls if call.owner in self.undo_ids]
         return self._completed(about)
 
@@ -111,12 +116,12 @@ class Story:
         return [call.step for call in self.done if call.ended and call.ended < event]
 
     def plan_of(self, event: Event) -> Plan | None:
-        """The plan that was in force at an event."""
+        """The plan that was in force at an event; None before the first plan."""
         earlier = [plan for plan in self.plans if (plan.turn.call.ended or event) < event]
         return earlier[-1] if earlier else None
 
     def plan_from(self, turn: Turn) -> Plan | None:
-        """The plan that came of a request, or of the next ones where proposals were rejected."""
+        """The first plan that was accepted from this request on; None without one."""
         return next((plan for plan in self.plans if plan.turn.call.scheduled >= turn.call.scheduled), None)
 
     def faults(self) -> Sequence[FaultRecord]:
@@ -127,7 +132,7 @@ class Story:
         return told[-1] if told else ()
 
     def decisions(self, step: str) -> list[FaultRecord]:
-        """The recorded faults of a step that came back to the workflow, in order."""
+        """The recorded faults of a step about which the workflow decided; not those that Temporal retried."""
         return [fault for fault in self.faults() if fault.step_id == step and fault.decision != "retry"]
 
 
@@ -144,6 +149,7 @@ def _turn(history: History, call: Call, after: Call | None) -> Turn:
         return Turn(call, ProposalVerdict.TOO_LONG)
     own = call.proposed.rejected if call.proposed else ()
     if after is not None:
+        # The request after a rejected proposal tells the planner why it was rejected.
         reasons = after.situation.rejected if after.situation and not after.situation.is_last else own
         return _judged(call, reasons)
     outcome = history.outcome
@@ -181,7 +187,7 @@ def _plans(history: History, turns: Sequence[Turn]) -> list[Plan]:
 
 
 def _called_after(history: History, turn: Turn) -> tuple[Step, ...]:
-    """The steps of a plan that cannot be read, as far as they were called before the next request."""
+    """The steps of an unreadable plan, as far as they were called before the next request to the planner."""
     later = [call for call in history.calls if call.scheduled > turn.call.scheduled]
     until = next((call.scheduled for call in later if call.is_planning), history.last)
     steps = {
@@ -193,12 +199,12 @@ def _called_after(history: History, turn: Turn) -> tuple[Step, ...]:
 
 
 def turn_of(ids: Iterable[str]) -> int | None:
-    """The number of the turn in which a model called for these steps; None where it planned them."""
+    """The number of the turn in which a model called these steps directly; None if they belong to a plan."""
     return next((int(found[1]) for found in map(OF_TURN.fullmatch, ids) if found), None)
 
 
 MISSING = "(none)"
-"""What stands for an argument that one of two steps does not have."""
+"""Stands in a comparison of two steps for an argument that one of them does not have."""
 
 
 class _Frozen(BaseModel):
@@ -206,6 +212,8 @@ class _Frozen(BaseModel):
 
 
 class Planned(_Frozen):
+    """A planned step as it is compared: without its title."""
+
     id: str
     kind: str
     args: dict[str, JsonValue]
@@ -213,7 +221,6 @@ class Planned(_Frozen):
 
     @classmethod
     def of(cls, step: Step) -> "Planned":
-        """The step without its title."""
         return cls(id=step.id, kind=step.kind, args=step.args, needs=tuple(sorted(step.dependencies)))
 
 
@@ -225,15 +232,16 @@ class Was(_Frozen):
 
 
 class Change(_Frozen):
-    """A step of the new plan that takes the place of one of the old plan."""
+    """A step of the new plan that takes the place of a step of the old plan."""
 
     before: Planned
     after: Planned
     args: dict[str, Was]
+    """The arguments that differ, by dotted path."""
 
     @property
     def differences(self) -> list[tuple[str, Was]]:
-        """All that is different by name: the kind, the arguments, what it needs."""
+        """Each difference with its name: `kind`, the path of an argument, or `needs`."""
         before, after = self.before, self.after
         kind = [("kind", Was(before=before.kind, after=after.kind))] if before.kind != after.kind else []
         moved = Was(before=list(before.needs), after=list(after.needs))
@@ -241,7 +249,7 @@ class Change(_Frozen):
 
 
 class Diff(_Frozen):
-    """A plan, and how it differs from the one before."""
+    """A plan, and how it differs from the plan before it."""
 
     number: int
     name: str
@@ -249,11 +257,11 @@ class Diff(_Frozen):
     is_turn: bool
     because: str
     replan: bool
-    """Whether a fault led to it; else it goes on after a finished plan."""
+    """Whether the plan was requested because of a fault; otherwise it continues after a finished plan."""
     kept: tuple[str, ...] = ()
-    """Steps that were finished before."""
+    """The ids of the steps that had finished before this plan."""
     unchanged: tuple[str, ...] = ()
-    """Steps that were not finished, and are planned as before."""
+    """The ids of the steps that had not finished, and are planned as before."""
     changed: tuple[Change, ...] = ()
     added: tuple[Planned, ...] = ()
     dropped: tuple[Planned, ...] = ()
@@ -261,14 +269,14 @@ class Diff(_Frozen):
 
 
 def diffs(story: Story) -> list[Diff]:
-    """Each plan compared with the plan before it; the first plan, and a turn without a replan, with nothing."""
+    """Each plan compared with the plan before it; the first plan, and a turn that no fault led to, with nothing."""
     earlier: Sequence[Plan | None] = [None, *story.plans]
     pairs = zip(earlier, story.plans, strict=False)
     return [diff(story, before if plan.move is None or plan.turn.is_replan else None, plan) for before, plan in pairs]
 
 
 def diff(story: Story, before: Plan | None, plan: Plan) -> Diff:
-    """How a plan differs from the one before."""
+    """How `plan` differs from the plan `before`; with None, all its steps count as added."""
     kept = story.done_before(plan.turn.call.ended or plan.turn.call.scheduled)
     old = {step.id: step for step in before.steps if step.id not in kept} if before else {}
     pairs = dict(_pairs(list(old.values()), plan.steps))
@@ -290,10 +298,11 @@ def diff(story: Story, before: Plan | None, plan: Plan) -> Diff:
 
 
 def _pairs(old: list[Step], new: Sequence[Step]) -> Iterator[tuple[str, Step]]:
-    """For each new step the old one whose place it takes: the same id, the same id with an ending, the same kind."""
+    """For the id of each new step, the old step that it replaces: by equal id, else by extended id, else by kind."""
     rest, waiting = list(old), list(new)
     for alike in (_same_id, _extended_id, _same_kind):
         for step in list(waiting):
+            # Of several candidates, the one with the most equal arguments.
             found = max((one for one in rest if alike(one, step)), key=lambda one: _shared(one, step), default=None)
             if found is not None:
                 rest.remove(found)
@@ -306,7 +315,7 @@ def _same_id(one: Step, other: Step) -> bool:
 
 
 def _extended_id(one: Step, other: Step) -> bool:
-    """Whether one id is the other with an ending: `book-2` or `book_again` for `book`."""
+    """Whether the id of `other` is that of `one` with a suffix: `book-2` or `book_again` for `book`."""
     return other.id.startswith((one.id + "-", one.id + "_"))
 
 
@@ -330,7 +339,7 @@ def _change(was: Step, new: Step) -> Change:
 
 
 def _flat(value: Any, path: str = "") -> Iterator[tuple[str, JsonValue]]:
-    """Dotted paths to everything below an object; lists and references stay whole."""
+    """Each value in nested objects with its dotted path; lists and references (`$from`) count as one value."""
     for name, item in value.items():
         inner = f"{path}.{name}" if path else name
         if isinstance(item, dict) and item and "$from" not in item:
