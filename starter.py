@@ -1,9 +1,9 @@
-"""The person's entry: `python starter.py --task "..."`, and the commands that `--help` lists."""
+"""The command line for people: `python starter.py --task "..."`, and the commands that `--help` lists."""
 
 import os
 import signal
 
-signal.signal(signal.SIGINT, lambda *_: os._exit(130))  # quietly, until there is something to detach from
+signal.signal(signal.SIGINT, lambda *_: os._exit(130))  # while modules are imported, Ctrl-C ends without a trace
 
 from runtime import process
 

@@ -1,4 +1,4 @@
-"""The worker: `python worker.py --dev`. Read the settings, open what they name, register, serve."""
+"""The worker: `python worker.py --dev`. It reads the settings, opens what they name, and serves a task queue."""
 
 from runtime import process
 
@@ -54,15 +54,20 @@ def main(settings: Settings) -> None:
 
 
 def front_desk() -> Any:
-    """The module of the demo."""
+    """The module with the tools and the data of the demo."""
     from examples import desk  # not at the top: it defines tables, which a store that the user named must not get
 
     return desk
 
 
 async def run(settings: Settings, abilities: Abilities) -> None:
+<<<<<<< HEAD
     """Join a server, open what the worker needs, say `ready`, serve, and close everything in order."""
     stop, version = serve.Stop(), process.version()
+=======
+    """Connect to a server, open what the worker needs, say `ready`, serve, and close everything in order."""
+    stop = serve.Stop()  # first, so that Ctrl-C during the start closes what is open already
+>>>>>>> 5b97fdf (Say plainly what the runtime does, with reasons beside their lines)
     settings.prepare()
     async with AsyncExitStack() as stack:
         server = await stack.enter_async_context(serve.joined(settings, typer.echo))

@@ -1,4 +1,4 @@
-"""`make audit`: asks osv.dev about the names and versions of requirements/*.txt.
+"""`make audit`: asks osv.dev for security advisories on the packages in requirements/*.txt.
 
 Exit code 1: a locked package has an advisory. 0: none has, or osv.dev cannot be reached. 2: pip-audit failed.
 """
@@ -14,7 +14,7 @@ LOCKS = sorted(Path(__file__).parents[1].joinpath("requirements").glob("*.txt"))
 PIP_AUDIT = (sys.executable, "-m", "pip_audit", "--vulnerability-service=osv", "--disable-pip", "--require-hashes")
 TIMEOUT_SECONDS = 300
 NOT_REACHED = ("ConnectionError", "ConnectTimeout", "ReadTimeout", "ServiceError")
-"""The exceptions of pip-audit when the service does not answer."""
+"""The exceptions with which pip-audit ends if osv.dev does not answer."""
 
 
 def main() -> int:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:  # of the extra `pictures`, which only the photographs need
 
 FOLDER = ROOT / "docs" / "pictures"
 BROKEN, ASKED = "get_price=401", "get the price of A-17"
-"""A tool whose key is rejected, and a task that needs it: it ends as escalated."""
+"""A fault for a tool (its API key is rejected), and a task that needs this tool, and so ends as escalated."""
 USUAL_UI = "http://localhost:8233"
 """Shown instead of the free port of this run, so that two runs give equal pictures."""
 
@@ -45,7 +45,7 @@ THEME = TerminalTheme(
         (230, 237, 243),
     ],
 )
-"""The contrast of every colour but black, which is not used, is over 6 to 1."""
+"""Every colour has a contrast of more than 6 to 1, except black, which is not used."""
 DRAWING = """\
 <svg class="rich-terminal" viewBox="0 0 {width} {height}" xmlns="http://www.w3.org/2000/svg">
 <style>
@@ -71,22 +71,22 @@ DRAWING = """\
 </g>
 </svg>
 """
-"""Rich's own template loads a font from another host, and GitHub does not show such a picture."""
+"""An SVG that loads nothing. Rich's own template loads a font from another host, which GitHub does not show."""
 
 BROWSER_VARIABLE = "REPLAN_BROWSER"
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome", "microsoft-edge")
 FLAGS = ("--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage")
-"""Without these it hangs or ends in many containers; it only sees our own server."""
+"""Without these flags, Chromium hangs or ends in many containers. It opens only our own server."""
 WIDTH, HEIGHT = 1280, 1700
-"""High enough that the page does not scroll."""
+"""Points; the page is high enough that it does not scroll."""
 SHARPNESS = 1.5
 """Pixels for each point of the page; the pictures stay below 300 kB."""
 CHOSEN: Mapping[str, str | bool] = {"eventFilterSort": "ascending", "minimizeEventView": False}
-"""Settings of the web UI (2.42): first events first, and the whole timeline."""
+"""Settings of the web UI (2.42): the oldest events first, and the whole timeline."""
 ABOVE, BELOW = 6, 10
-"""Points around a cut-out; other boxes are near."""
+"""Points above and below a cut-out; with more, neighbouring boxes would be seen."""
 CURRENT_DETAILS = 2
-"""The frames on a task's page are its summary, its details, its current details."""
+"""The index of the frame with a task's current details; those before it have its summary and its details."""
 SETTLING_MS = 1500
 """The web UI moves labels after the first drawing, and no event tells when it is done."""
 
@@ -115,7 +115,7 @@ def main(words: Sequence[str]) -> int:
 
 
 def pictures(playground: Playground) -> Iterator[tuple[str, bytes]]:
-    """Names and contents; those that need no browser come first."""
+    """The file names and the contents of all pictures; those that need no browser come first."""
     escalated = _page_of(playground, "--task", ASKED)  # first: a worker's very first task takes longer
     plain = {**playground.environment, "REPLAN_UI": USUAL_UI}
     for name, words in (("terminal", ("--task", TASK)), ("explain", ("explain",))):
@@ -145,7 +145,7 @@ def _page_of(playground: Playground, *words: str) -> str:
 
 
 def left_by(command: Sequence[str], environment: Mapping[str, str], exit: int = 0) -> str:
-    """What a command that ends with `exit` leaves on a terminal of 80 columns, with its colours."""
+    """What a command leaves on a terminal of 80 columns, with colours; SystemExit if its exit code is not `exit`."""
     screen, terminal = os.openpty()
     termios.tcsetwinsize(terminal, (ROWS, COLUMNS))
     process = subprocess.Popen(  # noqa: S603  # our own script
@@ -177,7 +177,7 @@ def drawing(text: str, title: str, id: str) -> str:
 
 
 def _plain(environment: Mapping[str, str]) -> dict[str, str]:
-    """Without the variables that change what a command prints."""
+    """The environment without the variables that change what a command prints."""
     own = ("NO_COLOR", "FORCE_COLOR", "COLORTERM", "COLUMNS", "LINES")
     return {name: value for name, value in environment.items() if name not in own} | {"TERM": "xterm-256color"}
 
@@ -257,7 +257,7 @@ def _details(page: "Page", url: str) -> bytes:
 
 
 def _cut_out(page: "Page", first: "Locator", last: "Locator") -> bytes:
-    """The page from the top of one element to the lowest end of others, without the bar at its left."""
+    """The page from the top of `first` to the lowest end of the elements `last`, without the bar at its left; PNG."""
     nav = page.get_by_test_id("navigation-header").bounding_box()
     top = first.first.bounding_box()
     ends = [box["y"] + box["height"] for box in (one.bounding_box() for one in last.all()) if box]

@@ -1,4 +1,4 @@
-"""Child processes, which on Linux end with the process that started them."""
+"""Starts and stops child processes; on Linux they end with the process that started them."""
 
 import asyncio
 import os
@@ -30,7 +30,7 @@ os.execv(sys.argv[2], sys.argv[2:])
 def spawn(
     command: Sequence[str], log: Path, *, environment: Mapping[str, str] | None = None, keep_open: Sequence[int] = ()
 ) -> subprocess.Popen[bytes]:
-    """Start `command` (an absolute path first) with its output in `log`, away from the terminal's Ctrl-C.
+    """Start `command`, whose first word is an absolute path, with its output in `log`; Ctrl-C does not reach it.
 
     On Linux, if this is called from the main thread, the kernel kills the new process when this process ends, even
     by a crash or a kill. On other systems and from other threads, only `end` stops it.
@@ -48,6 +48,7 @@ def spawn(
 
 
 def _tie() -> list[str]:
+    # The kernel watches the thread that started the process, and only the main thread lives as long as the parent.
     if sys.platform != "linux" or threading.current_thread() is not threading.main_thread():
         return []
     return [sys.executable, "-I", "-S", "-c", _LAUNCHER, str(os.getpid())]
@@ -67,7 +68,7 @@ async def end(process: subprocess.Popen[bytes], grace: float = GRACE_SECONDS) ->
         if process.poll() is not None:
             return
         with suppress(ProcessLookupError):
-            os.killpg(process.pid, number)
+            os.killpg(process.pid, number)  # `start_new_session` made it the leader of a group
         await exited(process, seconds)
 
 

@@ -1,4 +1,4 @@
-"""Connecting to a Temporal server; what goes wrong is said in one sentence.
+"""Connects to a Temporal server; the message of each error is one sentence with a remedy.
 
 NotConnected
 ├── Unreachable     no server answers, or it rejects the client
@@ -52,7 +52,7 @@ REFUSALS = frozenset(
 
 
 class NotConnected(RuntimeError):
-    """There is no client: `reason` says why, `remedy` what to do."""
+    """No connection could be made: `reason` says why, `remedy` what to do."""
 
     def __init__(self, reason: str, remedy: str) -> None:
         super().__init__(f"{reason}: {remedy}.")
@@ -81,11 +81,16 @@ async def connect(
     interceptors: Sequence[Interceptor] = (),
     runtime: Runtime | None = None,
 ) -> Client:
-    """A client, configured by the arguments, then TEMPORAL_*, then the Temporal config file; its namespace exists.
+    """Connect a client, and check that its namespace exists.
 
-    `plain` ignores environment and file: a server that `--dev` started has neither TLS nor keys.
-    Raises Unreachable within about five seconds, Misconfigured.
+    Settings come from the arguments, else from the variables TEMPORAL_*, else from the Temporal config file. With
+    `plain`, variables and file are ignored.
+
+    Raises:
+        Unreachable: no server answers within about five seconds, or it rejects the client.
+        Misconfigured: a setting cannot be used.
     """
+    # `plain` is for a server that `--dev` started, which has neither TLS nor keys.
     settings = ClientConnectConfig() if plain else _settings(profile)
     settings["target_host"] = address or settings.get("target_host") or DEFAULT_ADDRESS
     settings["namespace"] = namespace or settings.get("namespace") or DEFAULT_NAMESPACE
@@ -98,7 +103,7 @@ async def connect(
 
 
 async def namespace_id(client: Client) -> str:
-    """The id of a client's namespace, which is unique; namespaces of two servers may have the same name.
+    """The id of a client's namespace; unlike the name, it is unique among all servers.
 
     Raises RPCError when the server cannot be reached.
     """
@@ -117,7 +122,7 @@ async def answers(address: str) -> bool:
 
 def _settings(profile: str | None) -> ClientConnectConfig:
     file = os.environ.get("TEMPORAL_CONFIG_FILE")
-    if file and not Path(file).exists():  # the SDK would ignore that
+    if file and not Path(file).exists():  # the SDK would ignore this silently
         raise Misconfigured(f"TEMPORAL_CONFIG_FILE names {file!r}, which does not exist", "correct or unset it")
     try:
         return ClientConfig.load_client_connect_config(profile)
@@ -146,7 +151,7 @@ async def _dial(
 
 
 def _translated(text: str, address: str) -> NotConnected:
-    """What the text of the SDK's core says, by the first mark in it."""
+    """The error for a message of the SDK's core; the first known mark in `text` decides."""
     refused = Unreachable(f"The server at {address} refuses these credentials", CHECK_CREDENTIALS)
     failures = {
         "dns error": Unreachable(f"The host name in {address} is not known", "correct TEMPORAL_ADDRESS or --address"),
@@ -178,7 +183,7 @@ def _refused(status: RPCStatusCode, namespace: str, address: str) -> Unreachable
 async def register_search_attributes(client: Client, attributes: Mapping[str, str]) -> bool:
     """Add missing search attributes, given as name to type (`{"ReplanStatus": "Keyword"}`); returns whether all exist.
 
-    False if the server does not permit it, as Temporal Cloud. Raises RPCError if it cannot be reached.
+    It returns False if the server does not permit it, as Temporal Cloud. Raises RPCError if no server answers.
     """
     wanted = {name: VALUE_TYPES[kind] for name, kind in attributes.items()}
     try:

@@ -1,6 +1,7 @@
 """A Temporal server on this machine: one that runs already, or one that is started here and stopped at the end.
 
-`python -m runtime.dev_server [PREFIX]` only makes sure that the program is there; its output begins with PREFIX.
+`python -m runtime.dev_server [PREFIX]` only finds or fetches the `temporal` program and prints its path. Each line of
+its output begins with PREFIX.
 """
 
 import asyncio
@@ -35,9 +36,9 @@ __all__ = ["DevServer", "LocalServer", "ServerSpec", "ServerUnavailable", "dev_s
 START_SECONDS = 60.0
 LAST_PORT = 65535
 UI_PORT_OFFSET = 1000
-"""The Temporal CLI's own rule for the port of the web UI."""
+"""The Temporal CLI serves the web UI at the server's port plus this number."""
 FREE_PORTS = range(20_000, 31_000)
-"""The ports of `free_port`, below those that Linux (from 32768) and macOS (from 49152) give to clients."""
+"""The ports of `free_port`, below those that Linux (from 32768) and macOS (from 49152) use for outgoing connections."""
 
 FAST_AND_DURABLE = (
     *("--sqlite-pragma", "journal_mode=wal"),
@@ -50,7 +51,7 @@ FAST_AND_DURABLE = (
     *("--dynamic-config-value", "matching.numTaskqueueReadPartitions=1"),
     *("--dynamic-config-value", "matching.numTaskqueueWritePartitions=1"),
 )
-"""Five times as fast as the server's defaults, which are meant for many shards, and as durable."""
+"""Options that make the server five times as fast as its defaults, which are for many shards, and as durable."""
 
 
 @dataclass(frozen=True)
@@ -134,7 +135,7 @@ class DevServer:
         self._process = _spawn(self.spec, self._binary)
         try:
             await self._until_ready(self._process)
-        except BaseException:
+        except BaseException:  # also a cancellation: it must not leave a server behind
             await self.stop()
             raise
 
@@ -177,7 +178,11 @@ def _spawn(spec: ServerSpec, binary: Path) -> subprocess.Popen[bytes]:
 
 
 def _locked(spec: ServerSpec) -> IO[bytes]:
-    """A lock on the database; the server inherits it and holds it as long as it runs, even after this process."""
+    """Lock the database; the server inherits the lock, and holds it as long as it runs, even after this process ended.
+
+    Raises:
+        ServerUnavailable: another server holds the lock.
+    """
     lock = spec.folder.joinpath("temporal.lock").open("wb")
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -197,16 +202,14 @@ async def _prepare(spec: ServerSpec) -> None:
 
 
 def free_port() -> int:
-    """A port that is free for a server, as is that of its web UI; no other caller gets it for a minute.
-
-    It is outside the range that the system gives to clients, one of which could take it before the server listens.
-    """
+    """A free port for a server, whose web UI port is free, too; no other caller gets the port for a minute."""
+    # Not a port that the system chooses: an outgoing connection could take it before the server listens.
     while True:
         port = FREE_PORTS.start + secrets.randbelow(len(FREE_PORTS))
         try:
             _reserve(port)
             _reserve(port + UI_PORT_OFFSET)
-        except OSError:  # another process has it, or had it a moment ago
+        except OSError:  # another process has the port, or had it a moment ago
             continue
         return port
 
@@ -271,6 +274,7 @@ def _main(prefix: str) -> int:
         sys.stdout.write(f"{prefix}{line}\n")
         sys.stdout.flush()
 
+    # SIGTERM then raises KeyboardInterrupt, as Ctrl-C does, so that a download in progress is stopped.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         say(f"temporal is {asyncio.run(find_cli(say))}")

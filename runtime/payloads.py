@@ -33,11 +33,11 @@ from workflows.plan import PRUNED, PRUNED_ENCODING, Proposed, StepReturn
 from workflows.progress import Progress
 
 LARGE = 64 * 1024
-"""Bytes; a payload of this size and more lies in external storage."""
+"""Bytes; a payload of this size and more is kept in external storage."""
 READ_BY_CLIENTS = (Outcome, Progress, Findings, Catalogue, Proposed)
 """The models that clients without external storage read; each is small enough for the server by itself."""
 INLINE = "replan-inline"
-"""The metadata key of a payload that stays in the history."""
+"""The metadata key that marks a payload as staying in the history, whatever its size."""
 
 
 class PayloadPruned(RuntimeError):
@@ -48,7 +48,7 @@ class PayloadConverter(PydanticPayloadConverter):
     """JSON by pydantic; marks the payloads that must stay in the history."""
 
     def from_payloads(self, payloads: Sequence[Payload], type_hints: list[type] | None = None) -> list[Any]:
-        """Read values; the result of a step that `prune` deleted becomes a sentence, so that its history replays.
+        """Read values. A step's result that `prune` deleted becomes a sentence that says so; its history still replays.
 
         Raises:
             PayloadPruned: a value of another type was deleted.
@@ -90,9 +90,9 @@ DATA_CONVERTER = DataConverter(payload_converter_class=PayloadConverter, failure
 
 
 def with_storage(client: Client, drivers: Sequence[StorageDriver], threshold: int = LARGE) -> Client:
-    """The same client for a worker: payloads of `threshold` bytes and more are stored by the first of `drivers`.
+    """The client for a worker, with external storage: `drivers[0]` stores payloads of `threshold` bytes and more.
 
-    The other drivers read what they stored while they were the first.
+    The other drivers only read payloads that they stored in earlier configurations.
     """
 
     def choose(_context: StorageDriverSelectContext, payload: Payload) -> StorageDriver | None:
@@ -106,7 +106,7 @@ def with_storage(client: Client, drivers: Sequence[StorageDriver], threshold: in
 
 @asynccontextmanager
 async def s3(url: str) -> AsyncIterator[StorageDriver]:
-    """The SDK's driver for the bucket `s3://BUCKET`; region and credentials as AWS's own tools read them.
+    """The SDK's driver for the bucket `s3://BUCKET`; it finds region and credentials as AWS's own tools do.
 
     Raises:
         BadSetting: the URL names no bucket, or the packages are missing.

@@ -12,7 +12,7 @@ NEEDED = ("temporalio", "pydantic", "structlog", "typer")
 
 
 def require_packages() -> None:
-    """Return if the packages are installed, else end the process with exit code 2 and what to do."""
+    """If a needed package is not installed, print the remedy and end the process with exit code 2."""
     missing = [name for name in NEEDED if importlib.util.find_spec(name) is None]
     if missing:
         script = sys.argv[0] or "worker.py"
@@ -34,12 +34,10 @@ def version() -> str:
 
 
 def leave(code: int) -> NoReturn:
-    """Flush the output and end the process at once with exit code `code`; everything must be closed before.
-
-    The interpreter's own shutdown is skipped: threads of Temporal's core may still call into Python meanwhile, which
-    ends the process with 134 or 139 in a few of a hundred runs.
-    """
+    """Flush the output and end the process at once with exit code `code`; the caller has closed everything before."""
     for stream in (sys.stdout, sys.stderr):
         if stream is not None:  # it was closed before the process began (`>&-`)
             stream.flush()
+    # The interpreter's own shutdown is skipped: threads of Temporal's core may still call into Python meanwhile, which
+    # ends the process with 134 or 139 in a few of a hundred runs.
     os._exit(code)

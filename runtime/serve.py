@@ -1,4 +1,4 @@
-"""Running a worker until it is told to stop, and stopping it in order."""
+"""Builds a worker, runs it until a signal, and stops it in order."""
 
 import asyncio
 import os
@@ -28,11 +28,11 @@ from workflows.undoing import UndoWorkflow
 
 WORKFLOWS = (AgentWorkflow, InspectWorkflow, UndoWorkflow)
 GRACE = timedelta(seconds=8)
-"""How long running calls may continue after SIGTERM before they are cancelled; another worker repeats them."""
+"""How long running activities may continue after SIGTERM; then they are cancelled, and another worker repeats them."""
 SLOTS = 100
 """Calls of tools that a worker runs at the same time, by default."""
 STICKY = timedelta(seconds=1)
-"""How long a workflow task waits for the worker that has its workflow in memory, which may have been killed."""
+"""How long a workflow task waits for the worker that has the workflow in its cache: it may have been killed."""
 POLLERS = 10
 
 
@@ -44,7 +44,7 @@ class Server:
     local: LocalServer | None
     """The server on this machine that `--dev` uses; None without `--dev`."""
     namespace_id: str
-    """Unique among the namespaces of all servers."""
+    """Unlike the name, unique among the namespaces of all servers."""
     is_searchable: bool
     """Whether the namespace has Replan's search attributes."""
 
@@ -78,12 +78,14 @@ def build(
     Replan's own activities have slots of their own, on the control queue. The worker serves them on `queue`, too: an
     earlier version of Replan scheduled them there.
 
-    With `is_watched`, as in tests, workflows run in the SDK's sandbox. A user's worker has no sandbox: it runs only
-    Replan's workflows, which `workflows/ruff.toml` and the tests keep deterministic; the sandbox costs 1.6 ms a step.
+    With `is_watched`, as in tests, workflows run in the SDK's sandbox.
     """
+    # A user's worker has no sandbox, which costs 1.6 ms a step: it runs only Replan's workflows, and
+    # `workflows/ruff.toml` and the tests keep these deterministic.
     limits: dict[str, Any] = {
         "interceptors": interceptors,
         "graceful_shutdown_timeout": GRACE,
+        # An activity hears of its cancellation with a heartbeat, so heartbeats must not be held back for longer.
         "max_heartbeat_throttle_interval": routing.CANCEL_NOTICE,
         "default_heartbeat_throttle_interval": routing.CANCEL_NOTICE,
         "max_concurrent_activity_task_polls": POLLERS,
@@ -129,7 +131,8 @@ class Workers:
 
 
 def sandbox() -> SandboxedWorkflowRunner:
-    """The sandbox with every module passed through: importing others for each workflow takes 8 ms or more."""
+    """The SDK's sandbox with every module passed through."""
+    # A module that is not passed through is imported again for each workflow, which takes 8 ms or more.
     return SandboxedWorkflowRunner(restrictions=SandboxRestrictions.default.with_passthrough_all_modules())
 
 

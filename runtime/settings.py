@@ -1,4 +1,4 @@
-"""What a worker is told: its options on the command line, then the environment, then the defaults written here."""
+"""The settings of a worker: from its command line, else from the environment, else the defaults in this module."""
 
 import fcntl
 import inspect
@@ -13,7 +13,7 @@ import typer
 DEFAULT_QUEUE = "replan"
 DEFAULT_STATE = Path(".replan")
 LOCK = "temporal.lock"
-"""The file on which a development server holds a lock as long as it uses the database beside it."""
+"""The file that a development server keeps locked while it uses the database in the same folder."""
 EXAMPLES = Path(__file__).parent.parent / "examples" / "documents"
 
 
@@ -108,7 +108,7 @@ class Settings:
 
     @property
     def documents_root(self) -> Path | None:
-        """The root of the folders that tasks may search; the examples' with `--dev`."""
+        """The root of the folders that tasks may search; with `--dev` by default that of the examples, else None."""
         return self.documents or (EXAMPLES if self.dev else None)
 
     @property
@@ -149,7 +149,7 @@ class Settings:
 
 
 def with_settings(main: Callable[[Settings], None]) -> Callable[..., None]:
-    """A function for Typer whose parameters are the fields of Settings; it calls `main` with what they were given."""
+    """A function for Typer with one parameter for each field of Settings; it calls `main` with the Settings."""
 
     def command(**options: Any) -> None:
         main(Settings(**{name: value for name, value in options.items() if value is not None}))

@@ -15,15 +15,15 @@ from workflows.plan import nearest
 DEFAULT = Path("replan.toml")
 VARIABLE = "REPLAN_SETTINGS"
 UNLIMITED = "unlimited"
-"""The value for no limit, since TOML has no null."""
+"""The value that means no limit, since TOML has no null."""
 MAX_VALUE = 80
-"""Characters of a value that are quoted."""
+"""Characters of a wrong value that a message quotes."""
 CHECK = f"check --settings and {VARIABLE}"
 CORRECT = "correct it, docs/models.md#budgets shows one"
 
 Profile = Literal["interactive", "background"]
 Model = Annotated[str, Field(pattern=r"^[a-z]+:\S+$")]
-"""As `--planner` takes it: `provider:MODEL`, or `provider:MODEL@HOST` on an own server."""
+"""The name of a model as `--planner` takes it: `provider:MODEL`, or `provider:MODEL@HOST` on a server of one's own."""
 
 
 class BadSettings(ValueError):
@@ -47,6 +47,7 @@ def _or_unlimited(value: object) -> object:
 class Budget(_Frozen):
     """The default limits of a task; None for no limit."""
 
+    # `given` leaves defaults out, so the zeros below are never used.
     tool_calls: int = Field(default=0, ge=1)
     replans: int = Field(default=0, ge=0)
     tokens: Annotated[int | None, Field(ge=1), BeforeValidator(_or_unlimited)] = None
@@ -71,16 +72,18 @@ USUAL: Mapping[Profile, Budget] = {
     "interactive": Budget(tool_calls=25, tokens=50_000),
     "background": Budget(tool_calls=200, tokens=500_000),
 }
+"""The limits where neither the command line nor the settings file has one."""
 
 
 class ModelPrice(_Frozen):
-    """The price of a model's tokens, in US dollars for a million."""
+    """The price of a model's tokens, in US dollars per million."""
 
     input: float = Field(ge=0)
     output: float = Field(ge=0)
     cache_read: float | None = Field(default=None, ge=0)
     """The price of input tokens read from the cache; None: the same as `input`."""
     cache_write: float | None = Field(default=None, ge=0)
+    """The price of input tokens written to the cache; None: the same as `input`."""
 
     @property
     def price(self) -> Price:
@@ -129,7 +132,7 @@ class SettingsFile(_Frozen):
             raise BadSettings(f"{which} is no TOML ({error})", CORRECT) from error
 
     def limits(self, profile: Profile, given: Mapping[str, Any]) -> dict[str, Any]:
-        """The limits of a task: from its command line, else from this file, else the usual ones."""
+        """The limits of a task: `given` on its command line, else from this file, else from USUAL."""
         own: Budget = getattr(self.budgets, profile)
         return {**USUAL[profile].given, **own.given, **{name: one for name, one in given.items() if one is not None}}
 
@@ -154,6 +157,7 @@ def _first_mistake(error: ValidationError, form: Mapping[str, Any]) -> str:
 
 
 def _names_at(schema: Mapping[str, Any], place: Sequence[str]) -> list[str]:
+    """The names of the settings that `schema` allows at `place`, a path of names."""
     at: Any = schema
     for part in place:
         others = [*at.get("patternProperties", {}).values(), {}]

@@ -46,7 +46,8 @@ def configure(style: LogStyle | None = None) -> None:
         wrapper_class=structlog.stdlib.BoundLogger,
         cache_logger_on_first_use=True,
     )
-    # Not a line for every call, nor those of which the boundary logs a better one without values.
+    # Replan's boundary around activities logs each call without its values. So the SDK's own lines, which may contain
+    # values, are left out, and so are lines for every HTTP request or SQL statement.
     workflow.logger.workflow_info_on_message = False
     activity.logger.activity_info_on_message = False
     for name in ("temporalio.activity", "httpx", "httpx2", "aiosqlite", "alembic"):

@@ -69,7 +69,7 @@ async def _fetched(say: Say) -> Path:
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=target.parent, prefix="getting-") as folder:
-            # Two processes may fetch at once: a rename is atomic, and the later one replaces the same with the same.
+            # Two processes may fetch at once: a rename is atomic, and the later one puts an equal file in its place.
             return (await _fetch(Path(folder), say)).replace(target)
     except (PermissionError, NotADirectoryError, FileExistsError) as error:
         raise ServerUnavailable(
@@ -118,7 +118,7 @@ async def _run(
     limit: float,
     environment: Mapping[str, str] | None = None,
 ) -> str | None:
-    """Run a command; returns what went wrong, or None."""
+    """Run a command for at most `limit` seconds, and call `say` now and then; returns what went wrong, or None."""
     log = folder / "log"
     began = time.monotonic()
     process = spawn(command, log, environment=environment)
