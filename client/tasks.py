@@ -130,7 +130,7 @@ async def first_run(handle: Handle) -> str:
 
 
 async def newest_tasks(client: Client, query: str, limit: int) -> list[WorkflowExecution]:
-    """The `limit` tasks that were started last among those that `query` finds, newest first, each with its newest run."""
+    """The `limit` tasks that were started last of those that `query` finds, newest first, each with its newest run."""
     # The server lists running tasks, then those that closed last, and cannot sort by start. So longer and longer lists
     # are read, until one holds every task that began after the last of the `limit` newest.
     found = dict[str, WorkflowExecution]()

@@ -84,7 +84,7 @@ class _Switches:
     def get_params(self, context: Any) -> Any:  # Typer keeps the class of a context private
         parameters = super().get_params(context)  # type: ignore[misc]  # of the command that this is mixed into
         for one in parameters:
-            if getattr(one, "is_flag", False):
+            if getattr(one, "is_flag", False):  # not every parameter is an option
                 one.metavar = ""
         return parameters
 
@@ -112,10 +112,11 @@ def load(name: str) -> Any:
 
 
 def with_common(work: Callable[..., Coroutine[Any, Any, int]]) -> Callable[..., None]:
-    """Make a command of a coroutine function whose last parameter is `common: Common`; it returns the exit code.
+    """Make a Typer command of `work`: a coroutine function that returns the exit code, with a parameter `common`.
 
-    Typer reads options from a signature; the fields of `Common` are added to the function's own.
+    The command has the options of `work`, and one option for each field of Common.
     """
+    # Typer reads the options of a command from its signature, so a new signature is made.
     own = [one for one in inspect.signature(work, eval_str=True).parameters.values() if one.name != "common"]
     shared = [
         inspect.Parameter(field.name, inspect.Parameter.KEYWORD_ONLY, default=field.default, annotation=field.type)

@@ -22,7 +22,9 @@ class Playground:
     """A running server and worker."""
 
     ready: str
+    """The line that the worker prints when it serves; it names the web UI."""
     environment: Mapping[str, str]
+    """The environment in which `starter.py` finds the server."""
 
     @property
     def ui(self) -> str:
@@ -31,7 +33,7 @@ class Playground:
 
 @contextmanager
 def open_playground(*options: str) -> Iterator[Playground]:
-    """A worker with these options and its own server, both stopped at the end; SystemExit if it does not start."""
+    """Run a worker with these options, and a server for it, until the block ends; SystemExit if it does not start."""
     with tempfile.TemporaryDirectory(prefix="replan-demo-") as state:
         environment = {**os.environ, "TEMPORAL_ADDRESS": f"localhost:{_free_port()}", "REPLAN_STATE": state}
         with _worker(environment, Path(state) / "worker.log", options) as ready:
@@ -67,7 +69,7 @@ def _free_port() -> int:
     """A free port for the server; the port 1000 above it, for the web UI, is free as well."""
     while True:
         with socket.create_server(("127.0.0.1", 0)) as one:
-            port = int(one.getsockname()[1])
+            port = int(one.getsockname()[1])  # the port that the system chose
         try:
             with socket.create_server(("127.0.0.1", port + 1000)):
                 return port

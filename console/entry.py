@@ -1,4 +1,4 @@
-"""Run a command line: a usage mistake or a problem becomes one sentence or one JSON document, and an exit code."""
+"""Runs a command line: a usage mistake or a Problem becomes one sentence or one JSON document, and an exit code."""
 
 import asyncio
 import errno
@@ -27,11 +27,11 @@ NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 def main(app: typer.Typer, arguments: list[str]) -> int:
-    """Run a command line and return its exit code; 141 without a message when the reader of the output is gone."""
+    """Run a command line and return its exit code; 141 without a message if the reader of the output is gone."""
     _open_closed()
     try:
         code = _run(app, arguments)
-        sys.stdout.flush()
+        sys.stdout.flush()  # here, so that a full disk or a closed pipe is reported below
         return code
     except KeyboardInterrupt:
         return Exit.DETACHED
@@ -50,14 +50,14 @@ def main(app: typer.Typer, arguments: list[str]) -> int:
 
 
 def _open_closed() -> None:
-    """Discard what is written to a stream that was closed at the start (`>&-`)."""
+    """Replace an output stream that was closed at the start (`>&-`) by one that discards everything."""
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:
             setattr(sys, name, Path(os.devnull).open("w"))  # noqa: SIM115  # as long as the process
 
 
 def _discard(*streams: TextIO | None) -> None:
-    """Discard what is still in the buffers."""
+    """Let the streams write to the null device, so that flushing their buffers at the exit cannot fail."""
     null = os.open(os.devnull, os.O_WRONLY)
     for stream in streams:
         if stream is not None:
@@ -65,7 +65,7 @@ def _discard(*streams: TextIO | None) -> None:
 
 
 def _print_error(sentence: str) -> None:
-    """Print on stderr, or nothing where that is not possible; the exit code remains."""
+    """Print a sentence on stderr; print nothing if stderr cannot be written."""
     try:
         print(sentence, file=sys.stderr, flush=True)
     except OSError:
@@ -73,7 +73,7 @@ def _print_error(sentence: str) -> None:
 
 
 def _run(app: typer.Typer, arguments: list[str]) -> int:
-    """Run the command; `start` where the first word is an option."""
+    """Run the command and return its exit code; the command is `start` if the first word is an option."""
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")  # a terminal without ✓ shows a question mark
     if COMPLETION_VARIABLE in os.environ:
@@ -127,7 +127,7 @@ def run(work: Callable[[], Coroutine[Any, Any, int]]) -> int:
 
     begun = work()
     try:
-        signal.signal(signal.SIGINT, signal.default_int_handler)  # asyncio replaces only this handler
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # asyncio cancels on Ctrl-C only with this handler
         return asyncio.run(begun)
     except KeyboardInterrupt:
         return Exit.DETACHED
@@ -139,4 +139,4 @@ def run(work: Callable[[], Coroutine[Any, Any, int]]) -> int:
         remedy = "see whether it runs (`python starter.py doctor`), and try again; the task continues meanwhile"
         raise Problem("unreachable", reason, remedy, ProblemKind.UNREACHABLE) from error
     finally:
-        begun.close()  # Ctrl-C may come before its first step
+        begun.close()  # no warning about a coroutine that Ctrl-C kept from starting

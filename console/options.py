@@ -33,16 +33,18 @@ class Common:
     ] = None
 
     async def connected(self) -> "Client":
-        """A client of the server that options, environment and profile name; Problem where none answers."""
+        """Connect to the server that these options, the environment or the profile name; Problem if none answers."""
+        # Imported here for `--help`, like the types above.
         from client.connection import connected
 
         return await connected(self.address, self.namespace, self.profile)
 
     @property
     def at_queue(self) -> str:
-        """` --queue NAME`, for a command that is shown; empty for the usual queue."""
+        """` --queue NAME`, for a command that is shown; empty for the default queue."""
         return at_queue(self.queue)
 
     async def at(self, task: "Handle") -> "Common":
-        """The same options with the queue of a task, since only workers of that queue can answer for it."""
+        """The same options with the task queue of `task`."""
+        # Only workers of that queue can answer for the task.
         return replace(self, queue=(await task.describe()).task_queue)

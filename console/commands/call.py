@@ -1,4 +1,4 @@
-"""`call`: run one step by itself."""
+"""`call`: run one step as a task of its own."""
 
 import json
 import sys
@@ -31,8 +31,8 @@ async def call_command(
     arguments: Annotated[str, typer.Argument(metavar="JSON", help="Its arguments as JSON, or @FILE.")] = "{}",
     common: Common,
 ) -> int:
-    """Run one step like a step of a plan; the row of the step goes to stderr where stdout is no terminal."""
-    read = read_arguments(arguments)  # before anything is connected
+    """Run one step like a step of a plan. If stdout is no terminal, it gets only the result; the row goes to stderr."""
+    read = read_arguments(arguments)  # a mistake is reported without connecting
     client = await common.connected()
     plan = (Step(id="call", kind=kind, args=read),)
     task = Task(text=f"call {kind}", plan=plan, plan_only=True, limits=Limits(replans=0))
@@ -56,7 +56,7 @@ async def call_command(
 
 
 def read_arguments(text: str) -> dict[str, JsonValue]:
-    """Read a tool's arguments: a JSON object, or @FILE that holds one; Problem for anything else."""
+    """Read a tool's arguments: a JSON object, or @FILE with a JSON object; raise Problem for anything else."""
     try:
         read: Any = json.loads(_text_of(text[1:]) if text.startswith("@") else text)
     except RecursionError as error:
@@ -70,6 +70,7 @@ def read_arguments(text: str) -> dict[str, JsonValue]:
 
 
 def _require_sendable(read: dict[str, Any]) -> None:
+    # Python's JSON reader accepts what the server or pydantic cannot take.
     try:
         json.dumps(read, ensure_ascii=False).encode()
         Step(id="call", kind="call", args=read).model_dump_json()

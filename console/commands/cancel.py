@@ -1,4 +1,4 @@
-"""`cancel`: ask a task to stop, and to undo what it has done where that is wanted."""
+"""`cancel`: ask a task to stop and, with `--undo`, to undo what it has done."""
 
 from typing import Annotated, Any
 
@@ -25,7 +25,7 @@ async def cancel_command(
 
 
 async def cancel(client: Client, handle: Handle, common: Common, *, undo: bool = False) -> int:
-    """Ask a running task to stop; exit code 3 where its workflow task fails, so that it cannot stop yet."""
+    """Ask a running task to stop; returns 3 if its workflow task fails, so that it cannot stop yet, else 0."""
     found = await undoing.cancel(client, handle, undo=undo)
     said = f"{printable(handle.id)} was asked to stop{' and to undo what it has done' if undo else ''}."
     asked = f"{said} See what is done: {starter('show', handle.id)}"

@@ -32,7 +32,7 @@ from workflows.inspect import Place, ToolsFindings, WorkerCard, WorkerFindings, 
 
 MAX_NAMED = 5
 CLOCK_SECONDS = 5.0
-"""A larger difference between two clocks is a warning."""
+"""Seconds; a larger difference between two clocks is a warning."""
 KEY_OF = {"anthropic": "ANTHROPIC_API_KEY", "openai": "OPENAI_API_KEY"}
 """By the beginning of a planner's name, the environment variable with the API key that the planner needs."""
 OPTION_OF = {
@@ -93,7 +93,7 @@ def of_attributes(wanted: Mapping[str, str], present: Mapping[str, str]) -> Chec
 
 
 def of_workflow_tasks(failing: Sequence[FailingTask], looked_at: int, running: int) -> Check:
-    """Whether running tasks can go on; `looked_at` of `running` tasks were checked."""
+    """Whether running tasks can go on; `looked_at` of all `running` tasks were checked, and `failing` cannot."""
     of = f"{looked_at} of {running} running tasks looked at" if looked_at < running else f"{looked_at} running"
     if not failing:
         return Check("workflow tasks", Status.OK, f"none fails ({of})")
@@ -163,7 +163,7 @@ def _version(card: WorkerCard, version: str, restart: str) -> Check:
 
 
 def _planner(found: WorkerFindings) -> Check:
-    """The planner, and the token price of a model; no warning for an OpenAI-compatible server (`@`) without one."""
+    """The planner, and the token price of its model; a model whose price is not known is a warning."""
     if not found.converses:
         return Check("planner", Status.OK, found.planner)
     if found.price is not None:
@@ -171,7 +171,7 @@ def _planner(found: WorkerFindings) -> Check:
         return Check("planner", Status.OK, f"{found.planner}; {price}")
     whose = "the price of at least one" if "," in found.planner else "its price"
     told = f"{found.planner}; {whose} is not known, so --usd is refused"
-    if "@" in found.planner:
+    if "@" in found.planner:  # a server of the user's own, which often has no price
         return Check("planner", Status.OK, told)
     return Check("planner", Status.WARN, told, "[models.prices] of the worker's settings file gives it")
 
@@ -217,7 +217,10 @@ def _clocks(card: WorkerCard, asked: datetime, answered: datetime) -> Check:
 
 
 def _outside(moment: datetime, first: datetime, last: datetime) -> float:
-    """Least seconds that our clock is ahead, negative if behind; the other read `moment` between `first` and `last`."""
+    """The least number of seconds by which our clock is ahead; negative if it is behind, 0 if the clocks may agree.
+
+    The other clock showed `moment` at a time between `first` and `last` of our clock.
+    """
     if moment < first:
         return (first - moment).total_seconds()
     return min(0.0, (last - moment).total_seconds())
@@ -228,14 +231,14 @@ PATIENCE_SECONDS = 8.5
 UI_SECONDS = 2.0
 RPC_TIMEOUT = timedelta(seconds=4)
 AT_ONCE, MAX_LOOKED_AT = 20, 100
-"""Running tasks that are checked, at the same time and in all."""
+"""How many running tasks are checked at the same time, and in all."""
 REPORTED = "TemporalReportedProblems IS NOT NULL"
 """A search attribute of servers from 1.30 on, set after several failures of a workflow task."""
 OF_NAMESPACE = ("web ui", "search attributes", "workflow tasks", "worker", *OF_WORKER)
 
 
 async def doctor_command(*, common: Common) -> int:
-    """Check and print; return 0 when nothing failed, 6 without a server, 2 for unusable settings, else 1."""
+    """Check and print; return 0 if nothing failed, 6 without a server, 2 for unusable settings, else 1."""
     found, exit = await _examine(common)
     if common.json:
         print(document.of_anything({"checks": [asdict(check) for check in found]}))
@@ -266,7 +269,7 @@ async def _examine(common: Common) -> tuple[list[Check], Exit]:
 
 
 async def _within(until: float, name: str, look: Coroutine[Any, Any, list[Check]]) -> list[Check]:
-    """The results of one check; a failed one where the server does not answer in time."""
+    """The results of one check; a failed check if it has none before `until`, a time of the event loop."""
     try:
         async with asyncio.timeout_at(until):
             return await look
@@ -292,7 +295,7 @@ async def _attributes(client: Client) -> list[Check]:
 
 
 async def _workflow_tasks(client: Client, queue: str) -> list[Check]:
-    """Whether running tasks of the queue can go on: the newest, and those that the server itself reports."""
+    """Check whether running tasks of the queue can go on: the newest tasks, and those that the server reports."""
     running = f'WorkflowType IN ("{TASK_TYPE}", "{ROLLBACK}") AND TaskQueue = "{queue}" AND ExecutionStatus = "Running"'
     newest = [row async for row in client.list_workflows(running, limit=MAX_LOOKED_AT)]
     try:
@@ -361,8 +364,8 @@ def _lines(found: Sequence[Check]) -> list[str]:
 
 
 def _line(check: Check, width: int) -> str:
-    """One line, wrapped below its last column on a terminal."""
-    head = f"{check.status[:4]:<4}  {one_line(check.name):<{width}}  "  # `skip`
+    """A check as one line; on a terminal, a long one is wrapped below its last column."""
+    head = f"{check.status[:4]:<4}  {one_line(check.name):<{width}}  "  # `skipped` is shown as `skip`
     remedy = f" -> {check.remedy}" if check.remedy else ""
     text = one_line(check.found + remedy)
     if not sys.stdout.isatty():

@@ -22,7 +22,7 @@ from workflows.routing import PROFILES
 from workflows.task import Task, TaskStatus
 
 MAX_ARGUMENTS = 400
-"""Cells of a step's arguments that are shown."""
+"""Cells to which a step's arguments are cut."""
 NOT_RUN = "nothing was run"
 
 
@@ -88,11 +88,11 @@ def in_order(steps: Sequence[Step]) -> list[Step]:
     while batch := ready_steps(pending, [step.id for step in ordered]):
         ordered += batch
         pending = [step for step in pending if step not in batch]
-    return ordered + pending
+    return ordered + pending  # steps whose needs are missing or form a circle
 
 
 def shown_value(value: JsonValue) -> str:
-    """An argument as JSON; a reference to a result in it as `hits.documents[0].name`."""
+    """An argument as JSON, but a reference to the result of another step as `hits.documents[0].name`."""
     if isinstance(value, dict) and "$from" in value and set(value) <= {"$from", "path"}:
         parts = [part for part in str(value.get("path", "")).split(".") if part]
         return str(value["$from"]) + "".join(f"[{part}]" if part.isdecimal() else f".{part}" for part in parts)
@@ -149,7 +149,7 @@ def _sum(steps: Sequence[Step], specs: Mapping[str, ToolSpec]) -> str:
 
 
 async def show_plan(client: Client, task: Task, common: Common) -> int:
-    """Ask for the plan and print it; the exit code is the one that the task would end with."""
+    """Ask a worker for the plan and print it; returns the exit code with which the task would end."""
     answer = await ask(client, common.queue, PlanInquiry(task=task), on_wait=_print_wait)
     if answer.draft is None:
         raise too_old("for --dry-run")

@@ -1,4 +1,4 @@
-"""`effects`: what a task did to the world, with keys: from its history, and from a worker's ledgers."""
+"""`effects`: list what a task changed in the world, with idempotency keys, from its history and a worker's ledgers."""
 
 from collections.abc import Sequence
 
@@ -17,7 +17,7 @@ MAX_RESULT = 400
 
 
 async def effects_command(*, id: TaskId = None, common: Common) -> int:
-    """Print every effect of a task that happened or may have, the oldest first; a worker reads its ledgers."""
+    """Print every effect of a task that was applied or may have been, the oldest first; a worker must answer."""
     client = await common.connected()
     handle = await tasks.find_task(client, id)
     found = await list_effects(client, handle)

@@ -37,7 +37,7 @@ async def export_command(
 
 
 def require_writable(file: str, *, force: bool) -> None:
-    """Raise Problem for a file that exists, or whose folder does not, before anything is asked of a server."""
+    """Raise Problem for a file that exists (unless `force`) or whose folder does not; called before connecting."""
     if file == STDOUT:
         return
     path = Path(file)
@@ -50,7 +50,7 @@ def require_writable(file: str, *, force: bool) -> None:
 
 
 async def export(client: Client, handle: Handle, common: Common, file: str, *, redact: bool, force: bool) -> int:
-    """Write a task's newest run, redacted if wanted, to a file or to standard output."""
+    """Write the history of a task's newest run, redacted if wanted, to a file or to standard output."""
     done = await exporting.export(client, handle, redact=redact)
     fields = {"task_id": done.task_id, "run_id": done.run_id, "redacted": redact}
     fields["explain"] = explanation.document(explanation.explain_task(done.history))
@@ -66,6 +66,7 @@ async def export(client: Client, handle: Handle, common: Common, file: str, *, r
 
 
 def _print_notes(done: Export) -> None:
+    # On stderr, since stdout may be the exported document.
     if done.opaque:
         what = f"{done.opaque} payloads, which a codec wrote or which lie in external storage, are as they were"
         print(f"note: {what}", file=sys.stderr)
@@ -77,13 +78,14 @@ def _write(text: str, file: str, *, force: bool) -> None:
     if file == STDOUT:
         print(text)
         return
-    path = Path(file).resolve()  # a link stays one
+    path = Path(file).resolve()  # a symbolic link is written through, not replaced
+    # Written beside the file and renamed, so that no half-written file is left.
     try:
         with tempfile.NamedTemporaryFile("w", dir=path.parent, prefix=f".{path.name}.", delete=False) as rough:
             try:
                 rough.write(text + "\n")
                 rough.close()
-                path.touch(exist_ok=force)  # one that came there meanwhile is not overwritten
+                path.touch(exist_ok=force)  # fails if the file was made meanwhile
                 Path(rough.name).replace(path)
             finally:
                 Path(rough.name).unlink(missing_ok=True)

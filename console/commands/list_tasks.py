@@ -60,7 +60,7 @@ class Listed(BaseModel):
     task: str
     status: TaskStatus
     reason: str | None
-    """Of an escalated task, the planner's question or the reason of its end; None for other tasks."""
+    """For an escalated task, the planner's question or the reason why it ended; None for other tasks."""
     started_at: datetime
     ended_at: datetime | None
     replans: int | None
@@ -73,7 +73,7 @@ class Listed(BaseModel):
 
 
 def table(listed: Sequence[Listed], width: int | None, now: datetime) -> list[str]:
-    """A heading and a line for each task, cut to `width` columns; with None, whole and with dates instead of ages."""
+    """A heading and a line for each task, cut to `width` columns; with None, not cut, and with dates, not ages."""
     cells = [
         HEADING if width is None else (HEADING[0], "AGE", *HEADING[2:]),
         *(_cells(one, None if width is None else now) for one in listed),
@@ -141,7 +141,7 @@ PLAIN: Mapping[TaskStatus, str] = {
     TaskStatus.CANCELLED: "ExecutionStatus = 'Canceled'",
     TaskStatus.FAILED: "ExecutionStatus IN ('Failed', 'Terminated', 'TimedOut')",
 }
-"""By status, the list filter for a namespace without our search attributes; it may find other statuses, too."""
+"""By status, the list filter for a namespace without Replan's search attributes; it may find other statuses, too."""
 
 EXACT: Mapping[TaskStatus, str] = {
     **PLAIN,
@@ -152,16 +152,19 @@ EXACT: Mapping[TaskStatus, str] = {
     TaskStatus.FAILED: "(ExecutionStatus IN ('Terminated', 'TimedOut') OR "
     f"(ExecutionStatus = 'Failed' AND ({STATUS} IS NULL OR {STATUS} = 'failed')))",
 }
+"""By status, the list filter for a namespace with Replan's search attributes."""
 
 
 class Why(NamedTuple):
+    """Why a task needs a person."""
+
     reason: str
     fault: str | None
     """The code of the fault of a step or of the planner that ended the task; None where no such code is known."""
 
 
 def status_named(name: str | None) -> TaskStatus | None:
-    """The status of this name, in upper or lower case; also Temporal's `Canceled`; Problem where there is none."""
+    """The status with this name, in upper or lower case, or Temporal's `Canceled`; Problem for any other name."""
     if name is None:
         return None
     meant = name.strip().lower().replace("-", "_")
@@ -174,10 +177,10 @@ def status_named(name: str | None) -> TaskStatus | None:
 
 async def tasks(client: Client, common: Common, *, status: TaskStatus | None, query: str | None, limit: int) -> int:
     found, note = await _found(client, status, query, limit)
-    limit_requests = asyncio.Semaphore(20)
+    limit_requests = asyncio.Semaphore(20)  # each row takes a few requests to the server
     rows = [_listed(client, row, limit_requests, narrowed=bool(status or query)) for row in found]
     listed = [one for one in await asyncio.gather(*rows) if one is not None and status in (None, one.status)]
-    if note:
+    if note:  # on stderr, so that stdout stays one document or one table
         print(f"note: {note}", file=sys.stderr)
     if common.json:
         print(document.of_anything({"tasks": [one.model_dump(mode="json") for one in listed]}))
@@ -204,6 +207,7 @@ async def _found(
     except RPCError as error:
         if error.status is not RPCStatusCode.INVALID_ARGUMENT:
             raise
+        # An error about our own search attribute means that the namespace lacks it; all others are about `query`.
         if status is None or STATUS not in error.message or STATUS in (query or ""):
             said = one_line(error.message.removeprefix("invalid query: "))
             remedy = "write it as in `ReplanReplans > 0 AND StartTime > '2026-01-01T00:00:00Z'`"
@@ -218,10 +222,11 @@ async def _found(
 async def _listed(
     client: Client, row: WorkflowExecution, limit_requests: asyncio.Semaphore, *, narrowed: bool
 ) -> Listed | None:
-    """The data of one listed run; None where the task has a newer run, or was deleted meanwhile."""
+    """The data of one listed run; None if the task has a newer run, or was deleted meanwhile."""
     async with limit_requests:
         closed = row.status is not WorkflowExecutionStatus.RUNNING
         try:
+            # A filter may match an older run of a task, and not the newest one.
             if narrowed and closed and (await client.get_workflow_handle(row.id).describe()).run_id != row.run_id:
                 return None
             text = str((await row.memo()).get(TASK_MEMO) or await _text(client, row))
@@ -271,7 +276,7 @@ async def _failure(client: Client, row: WorkflowExecution) -> Failure:
 
 
 async def _why(client: Client, failure: Failure) -> Why:
-    """The planner's question, else the reason of the end."""
+    """The planner's question, else the reason why the task ended, from the failure that closed it."""
     details = failure.application_failure_info.details.payloads
     try:
         outcome = (await client.data_converter.decode(details[:1], [Outcome]))[0]
@@ -281,7 +286,8 @@ async def _why(client: Client, failure: Failure) -> Why:
 
 
 async def _text(client: Client, row: WorkflowExecution) -> str:
-    """The text of a task from its input, since a task that another client started has no memo."""
+    """The text of a task from its input; empty if that cannot be read."""
+    # For a task without the memo: another client than this console started it.
     handle = client.get_workflow_handle(row.id, run_id=row.run_id)
     async for event in handle.fetch_history_events(page_size=1):
         if event.event_type != EventType.EVENT_TYPE_WORKFLOW_EXECUTION_STARTED:

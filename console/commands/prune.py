@@ -1,4 +1,4 @@
-"""`prune`: delete what closed tasks left in the workers' store."""
+"""`prune`: delete large payloads and conversations of closed tasks from the workers' store."""
 
 from datetime import UTC, datetime, timedelta
 from typing import Annotated

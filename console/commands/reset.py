@@ -1,4 +1,4 @@
-"""`reset`: a task goes on from just before a step, in a new run of the same task."""
+"""`reset`: start a new run of a task, which continues from just before a step."""
 
 from typing import Annotated
 
@@ -37,7 +37,7 @@ async def reset_command(
 async def reset(
     client: Client, handle: Handle, common: Common, *, to: str, why: str | None, fate: Fate | None = None
 ) -> int:
-    """Begin a new run of a task that keeps what happened before `to` was first scheduled, and its keys."""
+    """Start a new run of a task from just before the step `to` was first scheduled, and print what it keeps."""
     reason = why or f"starter.py reset --to {to}"
     view = RollbackView(await common.at(handle), handle.id)
     is_attended = show.is_attended(common)

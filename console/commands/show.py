@@ -1,4 +1,4 @@
-"""`show`, and what `start` does with its task: follow it, show it, detach from it."""
+"""`show`: print a task once, follow it, or print one result. `start` follows its new task with this module, too."""
 
 import asyncio
 import json
@@ -74,7 +74,7 @@ async def print_result(client: Client, handle: Handle, common: Common, step: str
 
 
 def _returned(events: list[HistoryEvent], step: str) -> Payload:
-    """The result of the last completed call of the step."""
+    """The result of the last completed call of the step; Problem without one."""
     scheduled = {
         event.event_id: event.activity_task_scheduled_event_attributes.activity_id
         for event in events
@@ -111,16 +111,16 @@ async def follow_task(client: Client, handle: Handle, common: Common, *, jsonl: 
 
 
 def is_attended(common: Common, *, jsonl: bool = False) -> bool:
-    """Whether a person is watching, who can act on a task that cannot go on."""
+    """Whether a person watches the output, and can act if the task cannot go on."""
     return sys.stdout.isatty() and not (common.json or jsonl)
 
 
 async def to_the_end(client: Client, handle: Handle, view: View, *, is_attended: bool) -> Outcome:
-    """Feed a view until the task ends; Ctrl-C leaves it running and prints how to follow it again."""
+    """Follow a task with a view until it ends; Ctrl-C leaves the task running and prints how to follow it again."""
     try:
         with view:
             return await Follower(client, handle, view, is_attended=is_attended).to_the_end()
-    except asyncio.CancelledError:
+    except asyncio.CancelledError:  # of Ctrl-C
         follow, stop = starter("show", handle.id, "--follow"), starter("cancel", handle.id)
         ways = f"\nFollow: {follow}\nStop:   {stop}" if sys.stderr.isatty() else f" Follow: {follow}  Stop: {stop}"
         print(f"\ndetached; still running.{ways}", file=sys.stderr)
@@ -145,6 +145,7 @@ async def show(client: Client, handle: Handle, common: Common) -> int:
 
 async def _effects(client: Client, handle: Handle, outcome: Outcome, rolled_back: str | None) -> list[str]:
     """Lines about effects that the outcome does not contain: of cancelled steps, and of runs before a reset."""
+    # The whole history is read only in these two cases.
     seen = await handle.describe()
     has_earlier = seen.raw_description.workflow_execution_info.first_run_id not in ("", seen.run_id)
     was_cut = any(step.status is StepStatus.CANCELLED and step.effect is not Effect.READ for step in outcome.steps)
@@ -173,6 +174,7 @@ async def _view(client: Client, handle: Handle, common: Common, jsonl: bool) -> 
         return EventsView(common, (await handle.describe()).run_id, place, sys.stdout)
     if common.json:
         return StderrView(common)
+    # A dumb terminal cannot draw in place.
     if sys.stdout.isatty() and os.environ.get("TERM", "dumb") != "dumb":
         return LiveView(common, handle.id, place, sys.stdout)
     return LinesView(common, place, say, _width())
@@ -199,7 +201,7 @@ async def _document(client: Client, handle: Handle, outcome: Outcome) -> str:
 
 
 def ui_place(client: Client, id: str) -> str | None:
-    """The address of a workflow in the web UI."""
+    """The URL of a workflow in the web UI; None if the address of the web UI is not known."""
     return ui_url(client.service_client.config.target_host, client.namespace, id)
 
 

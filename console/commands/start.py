@@ -139,14 +139,14 @@ def profile_name(common: Common, *, detach: bool, jsonl: bool) -> Profile:
 
 
 MAX_SCHEMA = 32 * 1024
-"""Bytes of a schema file; each request to the model contains it."""
+"""Bytes: the largest schema file. Each request to the model contains the schema."""
 MAX_WORDS = 200
 """Cells to which the reason why a schema cannot be used is cut."""
 AN_EXAMPLE = """write a JSON schema, e.g. {"type": "object", "properties": {"total": {"type": "number"}}}"""
 
 
 def read_schema(path: Path) -> dict[str, JsonValue]:
-    """Read the JSON schema of an answer; Problem for a file that is not a JSON schema, or is too large."""
+    """Read the JSON schema of an answer; raise Problem for a file that is not a JSON schema, or is too large."""
     schema = _parsed(path, _bytes_of(path))
     if not isinstance(schema, dict):
         raise _unusable(path, "it is not a JSON object", AN_EXAMPLE)
@@ -160,7 +160,7 @@ def read_schema(path: Path) -> dict[str, JsonValue]:
 def _bytes_of(path: Path) -> bytes:
     try:
         with path.open("rb") as file:
-            read = file.read(MAX_SCHEMA + 1)
+            read = file.read(MAX_SCHEMA + 1)  # one byte more tells that the file is too large
     except OSError as error:
         reason = f"The schema {str(path)!r} cannot be read ({error.strerror})"
         raise Problem("no_schema", reason, "check --result-schema") from error
@@ -181,6 +181,7 @@ def _parsed(path: Path, read: bytes) -> Any:
 
 
 def _no_constant(name: str) -> None:
+    # Python reads NaN and Infinity as numbers by default.
     raise ValueError(f"{name} is not a number in JSON")
 
 
@@ -204,7 +205,7 @@ def _check(path: Path, schema: dict[str, Any]) -> None:
         except Unresolvable as error:
             remedy = "refer only to what is in the file, as in #/$defs/NAME"
             raise _unusable(path, f"$ref {reference!r} refers to nothing", remedy) from error
-    Draft202012Validator(schema).is_valid(None)
+    Draft202012Validator(schema).is_valid(None)  # an endless reference raises RecursionError only here
 
 
 def _references(value: Any) -> Iterator[str]:
@@ -222,13 +223,16 @@ def _unusable(path: Path, wrong: str, remedy: str) -> Problem:
 NEWEST = "newest"
 """The value of --continue for the newest task, since an option cannot be left empty."""
 MAX_REMAINS = 256 * 1024
-"""Bytes of a Remains at most: it is part of the workflow's input, and the server takes at most 2 MB."""
+"""Bytes: the largest Remains. It is part of the workflow's input, of which the server takes at most 2 MB."""
 PLANNER_WAS_LAST = ("question", "gave_up", "proposals_rejected")
-"""Outcome codes of tasks that ended with a turn of the planner: the planner has seen all earlier results."""
+"""Outcome codes of tasks that ended with an answer of the planner, which had seen all results by then."""
 
 
 async def continued(client: Client, task: Task, id: str) -> Task:
-    """The task, continuing the conversation of an ended task: `id` is that task's id, its beginning, or NEWEST."""
+    """A copy of `task` that continues the conversation of an ended task.
+
+    `id` is the id of the ended task, the beginning of the id, or NEWEST. Problem if that task runs.
+    """
     earlier = await tasks.find_task(client, None if id == NEWEST else id)
     seen = await earlier.describe()
     if seen.status is WorkflowExecutionStatus.RUNNING:
@@ -239,7 +243,7 @@ async def continued(client: Client, task: Task, id: str) -> Task:
 
 
 def remains(outcome: Outcome) -> Remains | None:
-    """What the planner of an ended task has not seen yet; None where no worker wrote an outcome."""
+    """The steps and faults of an ended task that its planner has not seen yet; None if no worker wrote an outcome."""
     if outcome.code == CLOSED:
         return None
     last = outcome.revisions[-1].number if outcome.revisions else 0
@@ -256,7 +260,7 @@ def remains(outcome: Outcome) -> Remains | None:
 
 def _has_seen_all(outcome: Outcome) -> bool:
     if outcome.status is TaskStatus.OVER_BUDGET:
-        return outcome.result is not None
+        return outcome.result is not None  # the planner was asked for a last answer
     return outcome.status is TaskStatus.COMPLETED or outcome.code in PLANNER_WAS_LAST
 
 

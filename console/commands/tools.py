@@ -1,4 +1,4 @@
-"""`tools`: what a worker can do."""
+"""`tools`: list the tools of a worker."""
 
 import sys
 from typing import Annotated, Any
@@ -26,7 +26,7 @@ async def tools_command(
     kind: Annotated[str | None, typer.Argument(metavar="KIND", help="Only this tool, with its arguments.")] = None,
     common: Common,
 ) -> int:
-    """Print the catalogue of a live worker, or one tool with its schemas."""
+    """Print the tools of a worker that answers, or one tool with its arguments and its result."""
     found = await ask(await common.connected(), common.queue, ToolsInquiry())
     cards = {card.spec.kind: card for card in found.tools}
     if kind is not None and kind not in cards:

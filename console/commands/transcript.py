@@ -48,12 +48,12 @@ def turn_lines(cards: Sequence[TurnCard], names: Mapping[str, str], *, full: boo
 
 
 def is_conversation(cards: Sequence[TurnCard]) -> bool:
-    """Whether a model was asked at all."""
+    """Whether at least one of these turns asked a model."""
     return any(card.told or card.said or card.calls or card.results for card in cards)
 
 
 def tally(cards: Sequence[TurnCard]) -> str:
-    """`12 turns, 2 summaries, 48,120 tokens`."""
+    """The counts of turns, summaries and tokens: `12 turns, 2 summaries, 48,120 tokens`."""
     summaries = sum(card.upto > 0 for card in cards)
     counts = [count(len(cards) - summaries, "turn")]
     counts += [count(summaries, "summary", "summaries")] if summaries else []
@@ -71,6 +71,7 @@ def _heading(card: TurnCard, before: TurnCard | None) -> str:
         what += f", branch {card.branch}"
     tokens = f"{card.tokens:,} tokens" if card.tokens else ""
     when = moment(card.at)
+    # The date is shown only where it changes.
     if before is not None and card.at.astimezone(UTC).date() == before.at.astimezone(UTC).date():
         when = when.rpartition(" ")[2]
     return Line(printable("  ".join(filter(None, [what, card.planner, when, tokens]))), "bold", 0, len(what))
@@ -88,6 +89,7 @@ def _turn(card: TurnCard, earlier: Sequence[TurnCard], *, full: bool) -> Iterato
         yield from _text(card.told, full=full)
     if card.said:
         yield _said("≡", "in their place") if card.upto else _said("<", "said")
+        # No limit of rows: a text has at most as many rows as characters.
         yield from _text(card.said, full=full, most=MAX_SAID, rows=len(card.said))
     for call in card.calls:
         yield _said("→", _name(call, card.calls, full=full))
@@ -105,8 +107,9 @@ def _said(sign: str, text: str) -> Line:
 
 
 def _answered(card: TurnCard, earlier: Sequence[TurnCard]) -> tuple[CallCard, ...]:
-    """The calls of the newest earlier turn with a call id of these results; a provider may reuse ids."""
+    """The calls that the results in `card` answer: those of the newest earlier turn with one of their call ids."""
     wanted = {result.call_id for result in card.results}
+    # From the newest turn back, since a provider may use a call id again.
     for one in reversed(earlier):
         if wanted & {call.id for call in one.calls}:
             return one.calls
@@ -120,7 +123,7 @@ def _result(result: ResultCard, calls: Sequence[CallCard], *, full: bool) -> str
 
 
 def _name(call: CallCard, calls: Sequence[CallCard], *, full: bool) -> str:
-    """The called tool; with the provider's id of the call if it is called twice, or with `--full`."""
+    """The name of the called tool and, if the turn calls it twice or with `full`, the provider's id of the call."""
     name = cut(one_line(call.name), MAX_NAME)
     alike = sum(other.name == call.name for other in calls) > 1
     return f"{name}  {cut(one_line(call.id), MAX_NAME)}" if alike or full else name

@@ -35,7 +35,7 @@ class RollbackView(StderrView):
     def __init__(self, common: Common, task_id: str) -> None:
         super().__init__(common)
         self._task_id = task_id
-        self._is_quiet = common.json
+        self._is_quiet = common.json  # stdout then gets one document only
         self._printed = 0
 
     def __exit__(
@@ -53,14 +53,14 @@ class RollbackView(StderrView):
         self._print(outcome)
 
     def _print(self, outcome: Outcome) -> None:
-        for one in outcome.undo[self._printed :]:
+        for one in outcome.undo[self._printed :]:  # the list only grows
             self._printed += 1
             if not self._is_quiet:
                 show.say(_line(outcome, one))
 
 
 async def undo(client: Client, handle: Handle, common: Common) -> int:
-    """Undo the effects of a closed task; if a rollback of the task runs already, follow that rollback."""
+    """Undo the effects of a closed task; if they are being undone already, follow that. Returns 3 if effects stay."""
     view = RollbackView(await common.at(handle), handle.id)
     rollback = await undoing.undo(client, handle, view, is_attended=show.is_attended(common))
     if common.json:

@@ -11,7 +11,7 @@ from console.render.tree import count
 from workflows.budget import Limits
 
 TOLD_ELSEWHERE = ("plan_refused", "proposals_rejected", "question", "gave_up", "replans", "no_progress")
-"""Codes of a task whose end another item explains."""
+"""Outcome codes of tasks whose end is explained by another item, such as the rejected proposal."""
 OUTSIDE = {
     "terminated": "The task was terminated from outside, so it could neither clean up nor write an outcome",
     "timed out": "The execution timeout of the task passed at the server, so no outcome was written",
@@ -20,7 +20,7 @@ OUTSIDE = {
 
 
 def ending_items(story: Story) -> Iterator[Item]:
-    """The item of the end, unless another item explains it."""
+    """The item that explains the end; none for a completed task, or if another item explains the end."""
     end = story.history.end
     if end is None or end.status == "completed":
         return
@@ -34,6 +34,7 @@ def ending_items(story: Story) -> Iterator[Item]:
 
 
 def _escalated_by_fault(story: Story, end: End) -> bool:
+    # The item of the failed call then says why a person has to act.
     if end.status != "escalated":
         return False
     asked = [call for call in story.history.calls if call.is_step or call.is_own]
@@ -72,6 +73,7 @@ def _why(story: Story, end: End) -> Sentence | None:
 
 
 def _interrupted(story: Story) -> tuple[Sentence, ...]:
+    # Calls that were open or cancelled when the task ended.
     cut = [call for call in story.history.calls if call.is_step and call.closed in (None, CallEnd.CANCELLED)]
     if not cut:
         return ()
@@ -111,12 +113,13 @@ def state_now(story: Story) -> list[Sentence]:
     elif history.waits_for_worker:
         how = "The task waits for a worker" if history.began else "No worker has taken the task up yet"
         said.append(Sentence(text=f"{how}.", events=(history.waits_for_worker,)))
+    # Of several requests to stop, only the last one is named.
     said += [Sentence(text="The task was asked to stop.", events=(event,)) for event in history.cancels[-1:]]
     return said
 
 
 def _running(story: Story, call: Call) -> Sentence:
-    """A sentence about an open call; its attempts come from `describe`, since the history has no event of them yet."""
+    """A sentence about an open call; its attempts are from the server's description, since no event has them yet."""
     what = "The planner" if call.is_planning else f"{call.id} ({call.kind})"
     what = f"The check whether {call.owner} was applied ({call.kind})" if call.is_reconcile else what
     pending = story.history.pending.get(call.id)

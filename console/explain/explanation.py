@@ -24,11 +24,11 @@ COUNTED = {
     "escalate": ("escalation", "escalations"),
     "undecided": ("fault not decided yet", "faults not decided yet"),
 }
-"""What the summary counts, by decision, in singular and plural."""
+"""By decision, the words with which the summary counts the items, in singular and plural."""
 ANSWERED_BY_A_TURN = ("fault that led to another turn", "faults that led to another turn")
-"""Replaces the words of COUNTED for `replan` in a task with the strategy `react`."""
+"""Replaces the words for `replan` in COUNTED if the strategy of the task is `react`."""
 SHORTEST_GAP = 2.0
-"""Seconds; a shorter gap is usual with a running worker and does not count."""
+"""Seconds; a shorter time until a worker takes a task is usual, and is not counted as a time without a worker."""
 
 
 class Explanation(BaseModel):
@@ -40,12 +40,13 @@ class Explanation(BaseModel):
     items: tuple[Item, ...]
     plans: tuple[Diff, ...]
     now: tuple[Sentence, ...]
+    """The state of a task that has not ended."""
     resets: tuple[Sentence, ...]
     compactions: tuple[Sentence, ...]
     todo: tuple[Sentence, ...]
-    """What a person can do."""
+    """What a person can do about the end of the task."""
     notes: tuple[Sentence, ...]
-    """What could not be read."""
+    """The events that could not be read."""
     cost: Cost
 
     @property
@@ -77,7 +78,7 @@ def explain_task(history: History) -> Explanation:
 
 
 def status(history: History) -> TaskStatus:
-    """The status that the task wrote or, without one, that of the workflow execution."""
+    """The status in the Outcome or, without an Outcome, the status of the workflow execution."""
     if history.outcome is not None:
         return history.outcome.status
     if history.end is None or history.end.status == "continued":
@@ -86,7 +87,7 @@ def status(history: History) -> TaskStatus:
 
 
 def unreadable(history: History) -> list[Sentence]:
-    """What could not be read, one sentence for each cause; it contains no value."""
+    """What could not be read, one sentence for each cause; no sentence contains a value of the history."""
     causes = dict[str, list[str]]()
     for one in history.unreadable:
         run = f"run {one.run}, " if history.runs > 1 else ""
@@ -135,7 +136,7 @@ def tool_calls(story: Story) -> int:
 
 
 def _taken(call: Call) -> int:
-    """How many attempts of a call count as tool calls; attempts that a worker's shutdown ended do not count."""
+    """How many attempts of a call count as tool calls; an attempt that a worker's shutdown ended does not."""
     if call.closed is None:
         return 0
     return call.failing.fault.taken if call.failing and call.failing.fault else max(1, call.attempt)
@@ -203,7 +204,7 @@ def undone_sentence(call: Call) -> Sentence:
 
 
 def seconds_without_worker(history: History) -> float:
-    """Seconds in which no worker took a task; overlapping gaps count once."""
+    """Seconds in which no worker took a scheduled workflow task or activity; overlapping periods count once."""
     total, until = 0.0, None
     for begin, end in sorted(history.gaps):
         if (end - begin).total_seconds() < SHORTEST_GAP:

@@ -17,11 +17,11 @@ LOST = AttemptFailure.of(
     Fault.of(Code.WORKER_LOST, "The attempt ended without a response: its worker was probably killed.")
 )
 SILENT = (Code.WORKER_LOST, Code.TIMEOUT)
-"""The code that the server records for an attempt that ended without a response."""
+"""The codes of an attempt that ended without a response: the server recorded its timeout."""
 
 
 LIMITS = ("replans", "no_progress")
-"""Codes of a task that may not replan any more."""
+"""Outcome codes of tasks that were not allowed to replan any more."""
 
 
 def step_items(story: Story, id: str) -> Iterator[Item]:
@@ -34,7 +34,7 @@ def step_items(story: Story, id: str) -> Iterator[Item]:
             record = _recorded(records, call.failing)
             yield call_item(story, call, call.failing, _decision(story, call, record), record)
     for record in records:
-        if record.attempt == 0:
+        if record.attempt == 0:  # no call was made, so the history has no event of it
             yield _uncalled(story, id, record)
 
 
@@ -76,7 +76,8 @@ def _tried(call: Call) -> str:
 
 
 def _recorded(records: list[FaultRecord], failing: AttemptFailure) -> FaultRecord | None:
-    """The record of a fault that a call returned; it is removed from `records`."""
+    """The task's record of the fault with which a call failed; it is removed from `records`. None without one."""
+    # If the history's fault cannot be read, the next record of the step is taken.
     same = [one for one in records if one.attempt and failing.code in (None, one.code)]
     if same:
         records.remove(same[0])
@@ -84,10 +85,11 @@ def _recorded(records: list[FaultRecord], failing: AttemptFailure) -> FaultRecor
 
 
 def _decision(story: Story, call: Call, record: FaultRecord | None) -> Decision:
-    """The decision that the Outcome has for the call; without one, the decision that the later events show."""
+    """The decision that the Outcome records for the call; without one, the decision that later events show."""
     if record is not None and story.history.outcome is not None:
         return record.decision
     derived = _derived(story, call)
+    # A record in a request to the planner may be older than the newest events, so these come first.
     return record.decision if record is not None and derived == "undecided" else derived
 
 
@@ -134,7 +136,7 @@ def _uncalled(story: Story, id: str, record: FaultRecord) -> Item:
     where = _told(story, record)
     failing = AttemptFailure.of(record)
     why = words.UNCALLED_BECAUSE.get(record.code, words.UNCALLED_ANYWAY)
-    # Just before the event, so that the event itself counts as following.
+    # The place just before the event, so that the event itself counts as following.
     before = Event(where[0].run, where[0].id - 1) if where else Event(1, 1)
     then, cost = what_followed(story, id, None, before, record.decision)
     return Item(
@@ -156,6 +158,7 @@ def _told(story: Story, record: FaultRecord) -> tuple[Event, ...]:
 def failed_before(call: Call) -> list[AttemptFailure]:
     known = {fault.attempt: AttemptFailure.of(fault) for fault in call.earlier}
     last = {call.attempt - 1: call.last} if call.last else {}
+    # If the last known attempt timed out, the unknown ones before it count as the same; else as lost workers.
     silent = call.last if call.last and call.last.code in SILENT else LOST
     return [known.get(number) or last.get(number) or silent for number in range(1, call.attempt)]
 
@@ -179,6 +182,7 @@ def _lost_last(call: Call) -> float:
 
 def _lost_before(call: Call) -> float:
     """Seconds in earlier attempts without a response: until the last attempt began, minus the known backoffs."""
+    # With all backoffs known, every earlier attempt has reported.
     if len(retry_waits(call)) == max(0, call.attempt - 1) or call.started_at is None:
         return 0.0
     return max(0.0, (call.started_at - call.at).total_seconds() - sum(retry_waits(call)))
@@ -284,7 +288,7 @@ def _fallen_back(following: Call | None) -> Sentence:
 
 
 def _replanned(story: Story, id: str, after: Event) -> tuple[tuple[Sentence, ...], Cost]:
-    """The observations, the request for a new plan, and the step that replaces this one in it."""
+    """What a replan did for step `id`: the observations, the request for a new plan, and the step that replaces it."""
     looks = [look for look in story.history.observations(id) if look.scheduled > after]
     seen = [_look(look) for look in looks]
     observations = sum(max(1, look.attempt) for look in looks)
@@ -300,13 +304,15 @@ def _replanned(story: Story, id: str, after: Event) -> tuple[tuple[Sentence, ...
 
 
 def _first_refused(story: Story, turn: Turn) -> str | None:
-    """The id of the first step whose fault led to a request; only the item of that step has the request's cost."""
+    """The id of the first step whose fault led to a request; None if no such step is found."""
+    # One request answers all faults since the request before. Only the first item gets its cost, so it counts once.
     previous = [one.call.scheduled for one in story.turns if one.call.scheduled < turn.call.scheduled]
     since = max(previous, default=Event(0, 0))
     failed = [call for call in story.history.calls if call.is_step and call.closed is CallEnd.FAILED]
     led = [call for call in failed if call.ended and since < call.ended < turn.call.scheduled]
     last = {call.id: call for call in led}
     done = {one.step for one in story.done}
+    # A step that was called again, or was found to be applied, did not need the new plan.
     alone = [call for call in last.values() if next_call(story, call) is None and call.step not in done]
     return min(alone, key=lambda call: call.ended or call.scheduled).id if alone else None
 
@@ -322,7 +328,7 @@ def _look(look: Call) -> Sentence:
 
 
 def _put(story: Story, id: str, plan: Plan | None) -> str:
-    """The step that replaces `id` in a new plan, as a clause."""
+    """A clause that says which step replaces the step `id` in a new plan."""
     if plan is None:
         end = story.history.end
         if story.in_turns:
@@ -360,7 +366,7 @@ def _escalated(story: Story) -> tuple[Sentence, ...]:
 
 
 def timer_of(story: Story, call: Call) -> Timer | None:
-    """The timer before a call is made again."""
+    """The timer after which `call` is made again; None without one."""
     following, after = next_call(story, call), call.ended or call.scheduled
     timers = (timer for timer in story.history.timers if timer.retries(call) and timer.started > after)
     return next((timer for timer in timers if following is None or timer.started < following.scheduled), None)
@@ -384,7 +390,7 @@ def _cost_of(found: Reconciliation) -> Cost:
 
 
 def reconciliation_sentences(found: Reconciliation, decision: Decision) -> tuple[Sentence, ...]:
-    """The reads and timers in order, and what was found out."""
+    """Sentences about a reconciliation: its reads and timers in order, and its verdict."""
     told = [(read.scheduled, _asked(read)) for read in found.reads]
     settled = ", until no attempt could still be running."
     told += [

@@ -20,21 +20,21 @@ from console.render.tree import MANY_TURNS, count
 from workflows.plan import nearest
 
 MAX_ROUTINE = 3
-"""More routine turns in a row than these become one sentence."""
+"""More than this number of routine turns in a row (see `RowGroup.is_routine`) become one sentence."""
 MAX_SPANS = 6
-"""Groups of events that one citation names."""
+"""The most groups of consecutive events that one citation names."""
 MIN_COLUMNS = 40
-"""Columns that a sentence has at least."""
+"""The least number of columns for a sentence, also on a narrower terminal."""
 INDENT = " " * 5
 FINISHED = 2
-"""The rank of a row that says that a step finished."""
+"""The rank (see RowGroup) of a row that says that a step finished."""
 Row = tuple[str, Sentence]
-"""A lead such as ` 1.  `, and a sentence."""
+"""The text before a sentence, such as ` 1.  `, and the sentence."""
 
 
 @dataclass(frozen=True)
 class RowGroup:
-    """Rows that belong to an event; at the same event, the lower rank comes first."""
+    """Rows that belong to the event `at`; of two groups at one event, that with the lower `rank` comes first."""
 
     at: Event
     rank: int
@@ -48,7 +48,7 @@ class RowGroup:
 
 
 def page_lines(explained: Explanation, width: int | None) -> list[str]:
-    """All lines about a task, in `width` columns; None leaves every sentence on one line."""
+    """All lines about a task, wrapped to `width` columns; with None, every sentence is one line."""
     return list(lay_out_rows(page_rows(explained), explained.story, width))
 
 
@@ -85,8 +85,9 @@ def _plan_group(story: Story, diff: Diff) -> RowGroup:
 
 
 def fold_routine(story: Story, groups: Sequence[RowGroup]) -> Iterator[RowGroup]:
-    """The groups in order; in a task with more than MANY_TURNS turns, consecutive routine turns become one sentence."""
+    """The groups in order; in a task of more than MANY_TURNS turns, routine turns in a row become one sentence."""
     many = len([plan for plan in story.plans if plan.move is not None]) > MANY_TURNS
+    # Not over the end of a run, since a citation names events of one run only.
     for (is_routine, _), group in groupby(groups, key=lambda group: (group.is_routine, group.at.run)):
         row = list(group)
         plans = [group.plan for group in row if group.plan is not None]
@@ -97,7 +98,7 @@ def fold_routine(story: Story, groups: Sequence[RowGroup]) -> Iterator[RowGroup]
 
 
 def _together(row: Sequence[RowGroup], plans: Sequence[Plan]) -> RowGroup:
-    """`Turns 3-40: 45 calls, of get_price (30) and search (15).`"""
+    """One group in place of the groups `row`: `Turns 3-40: 45 calls, of get_price (30) and search (15).`"""
     kinds = Counter(step.kind for plan in plans for step in plan.steps)
     counted = words.listed(f"{kind} ({number})" for kind, number in kinds.most_common())
     calls = count(kinds.total(), "call")
@@ -130,7 +131,7 @@ def _because(diff: Diff) -> list[Row]:
 
 
 def difference_lines(diff: Diff) -> list[str]:
-    """Kept, changed, added and dropped steps, a line each."""
+    """The lines below the heading of a plan: one for the changed steps, one for the added steps, and so on."""
     changed = list[str]()
     for one in diff.changed:
         renamed = one.after.id if one.before.id == one.after.id else f"{one.before.id} -> {one.after.id}"
@@ -146,7 +147,7 @@ def difference_lines(diff: Diff) -> list[str]:
 
 
 def planned(step: Planned) -> str:
-    """`book (book_slot at=14:00; needs price)`."""
+    """A planned step with its arguments and needs: `book (book_slot at=14:00; needs price)`."""
     args = f" {words.call_args(step.args)}" if step.args else ""
     needs = f"; needs {words.listed(step.needs)}" if step.needs else ""
     return f"{one_line(step.id)} ({one_line(step.kind)}{args}{needs})"
@@ -166,6 +167,7 @@ def _finished(explained: Explanation) -> Iterator[tuple[Event, Row]]:
 def _closing(explained: Explanation) -> Iterator[Row]:
     story = explained.story
     outcome, end = story.history.outcome, story.history.end
+    # An item that cites the last event has told the end already.
     is_told = any(end is not None and end.event in item.events for item in explained.items)
     has_last_answer = outcome is not None and outcome.status == "over_budget" and outcome.result is not None
     if end is None or (is_told and not has_last_answer):
@@ -204,7 +206,7 @@ class OneStep:
 
 
 def explain_step(whole: Explanation, id: str) -> OneStep:
-    """The step with this id; Problem where the task never planned one."""
+    """The part of an explanation about the step `id`; Problem if the task has no such step."""
     ids = whole.story.step_ids
     if id not in ids:
         task = whole.story.history.task_id
@@ -273,19 +275,19 @@ def _narrowed(diff: Diff, id: str) -> Diff | None:
 
 
 def lay_out_rows(rows: Iterable[Row], story: Story, width: int | None) -> Iterator[str]:
-    """The lines of rows, in `width` columns; None leaves every sentence on one line."""
+    """The lines of rows, wrapped to `width` columns; with None, every sentence is one line."""
     many = story.history.runs > 1
     for lead, one in rows:
         yield from lay_out_sentence(lead, one_line(one.text), citation(one.events, many=many), width)
 
 
 def lay_out_sentence(lead: str, text: str, cited: str, width: int | None) -> list[str]:
-    """A wrapped sentence, with its events at the right end of the last line or, without room, below it."""
+    """The lines of a sentence, with its events (`cited`) at the right end of the last line or, without room, below."""
     if width is None:
         return ["  ".join(filter(None, [lead + text, cited]))]
     wide = max(MIN_COLUMNS, width)
     first, *others = wrap(text, wide - len(lead))
-    # A word that is too long to be indented, such as an address, begins as far to the left as it must.
+    # A row with a word that is too long for the indent, such as a URL, is indented less.
     *rows, last = [lead + first, *(" " * min(len(lead), max(0, wide - cell_len(row))) + row for row in others)]
     if not cited:
         return [*rows, last]
@@ -294,7 +296,7 @@ def lay_out_sentence(lead: str, text: str, cited: str, width: int | None) -> lis
 
 
 def citation(events: Sequence[Event], *, many: bool = False) -> str:
-    """`[event 11]`, `[events 13-15, 22]`; with the run where a task has several."""
+    """The events as `[event 11]` or `[events 13-15, 22]`; with `many` runs, also the number of the run."""
     ids = sorted({event.id for event in events})
     if not ids:
         return ""

@@ -13,7 +13,7 @@ from workflows.plan import GiveUp, NewSteps, PassedOver, Question
 
 
 def failover_items(story: Story) -> Iterator[Item]:
-    """One item for each planner that could not be used and each code that its requests failed with."""
+    """One item for each pair of a planner that could not be used and the code with which its requests failed."""
     found = dict[tuple[str, str], list[tuple[Call, PassedOver]]]()
     for call in story.history.planning:
         for one in call.proposed.passed_over if call.proposed else ():
@@ -44,6 +44,7 @@ def compactions(story: Story) -> Iterator[Sentence]:
     for turn in story.turns:
         if turn.verdict is not ProposalVerdict.TOO_LONG or turn.call.proposed is None:
             continue
+        # A conversation that is too long is followed by a request to summarise its oldest turns.
         done = next((call for call in story.history.compactions if call.scheduled > turn.call.scheduled), None)
         number, is_done = turn.call.proposed.compact, done is not None and done.closed is CallEnd.COMPLETED
         oldest, were = ("turn", "was") if number == 1 else (f"{number} turns", "were")
@@ -66,7 +67,7 @@ def proposal_items(story: Story) -> Iterator[Item]:
 
 
 def _troubles(story: Story, call: Call) -> Iterator[Item]:
-    """The item of a request to the planner or the catalogue that was retried or failed."""
+    """The item of a call of an internal activity, such as a request to the planner, that was retried or failed."""
     if call.closed is CallEnd.COMPLETED and call.attempt > 1:
         yield faults.retry_item(call)
     if call.closed is CallEnd.FAILED and call.failing is not None:
@@ -140,7 +141,7 @@ def _no_plan(story: Story, turn: Turn, said: Question | GiveUp) -> Item:
     else:
         what, decision = f"The planner gave up: {words.sentence(said.reason)}", "end"
         then = "Without a plan there is nothing to run, so the task ended as failed."
-    return Item.model_validate(
+    return Item.model_validate(  # not `Item(...)`: for the type checker, `decision` is any string
         {
             "what": Sentence(text=what, events=turn.call.events),
             "decision": decision,
@@ -150,6 +151,7 @@ def _no_plan(story: Story, turn: Turn, said: Question | GiveUp) -> Item:
 
 
 def _is_by_hand(story: Story, turn: Turn) -> bool:
+    # A hand-written plan replaces only the first answer of the planner.
     return bool(story.history.task and story.history.task.plan is not None and turn is story.turns[0])
 
 
@@ -158,5 +160,5 @@ def _planner(story: Story) -> str:
 
 
 def _named(story: Story, turn: Turn) -> str:
-    """`proposal 2`, `turn 2`: the number of the request, which its activity id carries."""
+    """`proposal 2` or `turn 2`, with the number of the request, which is the end of its activity id."""
     return f"{'turn' if story.in_turns else 'proposal'} {turn.call.id.removeprefix(ids.PLAN)}"

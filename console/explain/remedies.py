@@ -1,4 +1,4 @@
-"""What a person does about a task that did not complete."""
+"""What a person can do about a task that cannot go on, or that ended without being completed."""
 
 from collections.abc import Iterator, Mapping
 
@@ -71,7 +71,7 @@ NOT_COMPLETED = (TaskStatus.ESCALATED, TaskStatus.OVER_BUDGET, TaskStatus.FAILED
 
 
 def remedies(story: Story) -> Iterator[Sentence]:
-    """What to do about the end of a task, and the step that it can be reset to."""
+    """What to do about a workflow task that fails, or about the end of a task; none for a completed task."""
     outcome, failing = story.history.outcome, story.history.failing
     if failing is not None and story.history.end is None:
         failing = add_reset_point(failing, story)
@@ -79,6 +79,7 @@ def remedies(story: Story) -> Iterator[Sentence]:
     if outcome is None or outcome.status not in NOT_COMPLETED or outcome.code is None:
         return
     escalated = [fault for fault in outcome.faults if fault.decision == "escalate"]
+    # What an undo could not take back has its own remedy.
     last = next((fault for fault in reversed(escalated) if not fault.step_id.startswith(ids.UNDO)), None)
     commands = {name: f"`{starter(name, outcome.task_id)}`" for name in ("effects", "undo")}
     if any(not one.done for one in outcome.undo):

@@ -1,4 +1,4 @@
-"""The parts of an explanation (Item, Sentence, Cost), and causes, values and numbers in words."""
+"""The parts of an explanation (Item, Sentence, Cost), and functions that put causes, values and numbers into words."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -55,7 +55,7 @@ class Item(_Frozen):
     """One deviation from the plan, explained."""
 
     steps: tuple[str, ...] = ()
-    """The steps that it concerns; none where it concerns the whole task."""
+    """The ids of the steps that the deviation concerns; empty if it concerns the whole task."""
     what: Sentence
     why: Sentence | None = None
     decision: Decision
@@ -72,11 +72,11 @@ class Item(_Frozen):
 
     @property
     def at(self) -> Event:
-        """The event at which it became known."""
+        """The event at which the deviation became known."""
         return max(self.what.events, default=Event(1, 1))
 
     def document(self) -> dict[str, Any]:
-        """The item as JSON; `events` has only the event ids of the run with the number `run`."""
+        """The item as JSON; its `events` are ids in the run number `run`, and events of other runs are left out."""
         run = self.at.run
         return {
             "what": self.what.text,
@@ -91,9 +91,9 @@ class Item(_Frozen):
 
 
 MAX_VALUE = 90
-"""Characters of a result or an observation."""
+"""Characters to which a result or an observation is cut."""
 MAX_REASON = 300
-"""Characters of a reason."""
+"""Characters to which a reason is cut."""
 
 RETRY_BECAUSE: Mapping[Quadrant | None, str] = {
     Quadrant.TRANSIENT_INFRASTRUCTURAL: "The connection to the tool failed, not the call itself, so a retry could "
@@ -131,7 +131,7 @@ UNCALLED_ANYWAY = "Nothing was called"
 
 
 def failed_as(failing: AttemptFailure, often: str = "") -> str:
-    """How it failed, with code and reason: `was rejected (conflict): 14:00 is taken.`"""
+    """How an attempt failed, with code and reason: `was rejected (conflict): 14:00 is taken.`"""
     verb = {
         Quadrant.PERSISTENT_SEMANTIC: "was rejected",
         Quadrant.TRANSIENT_SEMANTIC: "was told to wait",
@@ -140,7 +140,7 @@ def failed_as(failing: AttemptFailure, often: str = "") -> str:
 
 
 def code(failing: AttemptFailure) -> str:
-    """The fault's code, or its quadrant where only that can be read."""
+    """The fault's code; if that cannot be read, the fault's quadrant, else `unknown`."""
     if failing.code:
         return failing.code.value
     return failing.quadrant.value.replace("_", " ") if failing.quadrant else "unknown"
@@ -151,13 +151,14 @@ def reason(failing: AttemptFailure) -> str:
 
 
 def observed(failing: AttemptFailure) -> str:
-    """What was observed at the fault: ` Observed: free: 14:30, 15:00.`, or nothing."""
+    """What was observed with the fault, as ` Observed: free: 14:30, 15:00.`; empty if nothing was observed."""
     seen = failing.fault.observed if failing.fault else None
     return "" if seen is None else f" Observed: {stop(value(seen))}"
 
 
 def why_escalated(failing: AttemptFailure, *, is_own: bool = False) -> str:
-    """Why a person has to act; `is_own` is true for a request to the planner or to the catalogue."""
+    """Why a person has to act after this failure; `is_own` is true for an internal activity, such as planning."""
+    # The first reason that applies: what is known of the effect weighs more than the kind of the fault.
     if failing.fault and failing.fault.applied is Applied.APPLIED:
         return "The call was applied, but its result is wrong: a new plan would apply it again"
     if failing.fault and failing.fault.uncounted:
@@ -176,7 +177,7 @@ def why_escalated(failing: AttemptFailure, *, is_own: bool = False) -> str:
 def why_doubted(failing: AttemptFailure, *, is_over: bool) -> str:
     that = "that was found out" if is_over else "that has to be found out"
     if failing.quadrant in (Quadrant.PERSISTENT_SEMANTIC, Quadrant.PERSISTENT_INFRASTRUCTURAL) and not (
-        failing.fault and failing.fault.code is Code.BUG
+        failing.fault and failing.fault.code is Code.BUG  # an exception of the tool is no rejection
     ):
         return f"An earlier attempt may have been applied and have caused this: {that} before the rejection counts"
     return f"The outcome of the call was unknown: {that} before anything else"
@@ -191,7 +192,7 @@ def why_replanned(failing: AttemptFailure, kind: str, *, planned: bool, in_turns
 
 
 def rolled_back(task: str, stands: str) -> str:
-    """The sentence about the undo of a closed task; `stands` is the server's word for its status, or ONE_RUN."""
+    """The sentence about the rollback of a closed task; `stands` is its status as Temporal names it, or ONE_RUN."""
     how = {
         "running": "is being undone",
         "completed": "was undone completely after its end",
@@ -202,7 +203,7 @@ def rolled_back(task: str, stands: str) -> str:
 
 
 def known(*events: Event | None) -> tuple[Event, ...]:
-    """The events without None, which stands for one that has not happened."""
+    """The given events without each None, which stands for an event that has not happened."""
     return tuple(event for event in events if event)
 
 
@@ -254,7 +255,7 @@ def _plain(seen: JsonValue) -> str:
 
 
 def differences(change: Change) -> str:
-    """What is different in a step: `at: 14:00 -> 14:30, needs: a -> b`."""
+    """The differences of a changed step: `at: 14:00 -> 14:30, needs: a -> b`."""
     return ", ".join(
         f"{one_line(name)}: {value(was.before, 40)} -> {value(was.after, 40)}" for name, was in change.differences
     )
@@ -271,7 +272,7 @@ def counted(failings: Sequence[AttemptFailure]) -> str:
 
 
 def listed(words: Iterable[str], limit: int = 12) -> str:
-    """`a`, `a and b`, `a, b and c`; the rest of a long list is counted."""
+    """`a`, `a and b`, `a, b and c`; words after the first `limit` are only counted."""
     all = [one_line(word) for word in words]
     if len(all) > limit:
         return f"{', '.join(all[:limit])} and {len(all) - limit} more"
@@ -279,12 +280,12 @@ def listed(words: Iterable[str], limit: int = 12) -> str:
 
 
 def moment(when: datetime) -> str:
-    """`2026-11-21 10:15:31Z`."""
+    """A time in UTC: `2026-11-21 10:15:31Z`."""
     return f"{when.astimezone(UTC):%Y-%m-%d %H:%M:%SZ}"
 
 
 def seconds(number: float) -> str:
-    """`0.19 s`, `12.3 s`, `2 h 5 min`."""
+    """A duration: `0.19 s`, `12.3 s`, `2 h 5 min`."""
     if number < 10:
         return f"{number:.2f} s"
     if number < 120:

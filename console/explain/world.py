@@ -26,7 +26,7 @@ class Changed(BaseModel):
 
 
 def kept(story: Story) -> dict[str, list[str]]:
-    """The steps that a replan kept, by the number of the plan that finished them."""
+    """The ids of the finished steps that a replan kept, by the number of the plan that finished them."""
     replanned = [plan.turn.call.scheduled for plan in story.plans if plan.turn.is_replan]
     by_plan = dict[str, list[str]]()
     for call in story.done:
@@ -37,7 +37,7 @@ def kept(story: Story) -> dict[str, list[str]]:
 
 
 def left(story: Story) -> list[Sentence]:
-    """What was kept, what never started, what changed in the world, each with its events."""
+    """Sentences about what was kept, what never started, and what changed in the world, each with its events."""
     by_plan = {f"plan {number}": ids for number, ids in kept(story).items()}
     if story.in_turns and by_plan:
         by_plan = {"earlier turns": [id for ids in by_plan.values() for id in ids]}
@@ -50,6 +50,7 @@ def left(story: Story) -> list[Sentence]:
     changed = changes(story)
     sure = [one for one in changed if one.sure and not one.undone]
     perhaps = [one for one in changed if not one.sure]
+    # Without these words, "nothing" would deny the changes that are named below as possible.
     certain = " for certain" if perhaps and not sure else ""
     nothing = "nothing that still stands" if any(one.undone for one in changed) else "nothing"
     said.append(Sentence(text=f"Changed in the world: {_named(sure) or nothing}{certain}.", events=_proof(story, sure)))
@@ -85,7 +86,7 @@ def _undone(story: Story, changed: Sequence[Changed]) -> list[Sentence]:
 
 
 def unknown(story: Story) -> list[Sentence]:
-    """What still runs and may change the world, and what may have changed it."""
+    """Sentences about open calls that may change the world, and about calls whose outcome is unknown."""
     perhaps = [one for one in changes(story) if not one.sure]
     is_open = story.history.end is None
     open = {call.id for call in story.history.calls if call.closed is None and is_open}
@@ -113,11 +114,12 @@ def _proof(story: Story, changed: Sequence[Changed]) -> tuple[Event, ...]:
 
 
 def changes(story: Story) -> list[Changed]:
-    """Every step that changed the world or may have, by the kind that did it, in order."""
+    """Every step of the newest run that changed the world or may have changed it, in order."""
     return [_changed(story, one) for one in effects.own_effects(story).values() if one.undoes is None]
 
 
 def _changed(story: Story, one: TaskEffect) -> Changed:
+    # The fallback of a step has the same id, so calls of another kind are left out.
     calls = [
         call
         for call in story.history.of_step(one.step)

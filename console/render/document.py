@@ -1,4 +1,4 @@
-"""The one JSON document that `--json` prints, for a task or for a problem."""
+"""Makes the one JSON document that a command prints with `--json`: of a task, a problem, or other fields."""
 
 import json
 import re
@@ -22,6 +22,7 @@ def written(value: Any, indent: int | None = 2) -> str:
 
 
 def _escaped(found: re.Match[str]) -> str:
+    # JSON does not escape DEL, which is a control character as well.
     return json.dumps(found[0])[1:-1].replace("\x7f", r"\u007f") if category(found[0]) in UNSAFE else found[0]
 
 

@@ -1,4 +1,4 @@
-"""The live view: the tree of a running task, drawn in place on a terminal; the complete tree when the task ends."""
+"""The live view: draws the tree of a running task in place on a terminal, and the complete tree when the task ends."""
 
 import asyncio
 import os
@@ -23,14 +23,14 @@ from workflows.outcome import Outcome
 from workflows.record import StepStatus
 
 GIVE_UP = 6
-"""After more than this number of consecutive groups for which there is no room, no further group is tried."""
+"""The number of groups in a row for which there is no room, after which no further group of lines is tried."""
 MAX_STEPS = 100
-"""Steps; of a task with more steps, only a part of the tree is printed at the end."""
+"""Of a task with more steps, only a part of the tree is printed at the end."""
 ENDING_SIGNALS = (signal.SIGTERM, signal.SIGHUP)
 
 
 class LiveView(View):
-    """Draws a task in place whenever something changes or the clock ticks."""
+    """Draws a task in place whenever its Follower calls a method: at each change, and every POLL_SECONDS."""
 
     def __init__(self, common: Common, id: str, ui_url: str | None, out: TextIO) -> None:
         self._common, self._id, self._ui_url, self._out = common, id, ui_url, out
@@ -42,9 +42,9 @@ class LiveView(View):
 
     def __enter__(self) -> Self:
         self._echo.turn_off()
-        self._before = signal.signal(signal.SIGCONT, self._resume)  # the loop would call it later
+        self._before = signal.signal(signal.SIGCONT, self._resume)  # a handler of the loop would run too late
         loop = asyncio.get_running_loop()
-        for number in ENDING_SIGNALS:
+        for number in ENDING_SIGNALS:  # without a handler, they would leave the terminal without echo
             loop.add_signal_handler(number, self._die, number)
         self._draw()
         return self
@@ -97,32 +97,33 @@ class LiveView(View):
         return running_frame(self._snapshot, self._ui_url, notes, width, height)
 
     def _resume(self, number: int, frame: FrameType | None) -> None:
-        # The shell had the terminal: what it shows stays, and the next frame is drawn below.
+        # The process was suspended, and the shell had the terminal: its output stays, the next frame is drawn below.
         self._echo.turn_off()
         self._screen.leave_frame()
 
     def _die(self, number: signal.Signals) -> None:
-        """Restore the echo and end by the signal, also where the terminal is gone."""
+        """Restore the echo, and end the process by the signal."""
         try:
             self._echo.restore()
-        finally:
+        finally:  # also if the terminal is gone
             signal.signal(number, signal.SIG_DFL)
             os.kill(os.getpid(), number)
 
 
 def running_frame(snapshot: Snapshot, ui_url: str | None, notes: Sequence[str], width: int, height: int) -> list[str]:
-    """At most `height` lines: the heading, the most important part of the tree, the state, `notes`."""
+    """A frame for a running task: the heading, as much of the tree as fits into `height` lines, the state, `notes`."""
     outcome, live = snapshot.outcome, LiveState(datetime.now(UTC), snapshot.attempts)
     head = wrap(tree.heading(outcome, ui_url), width)
     doing = [tree.activity_line(what) for what in snapshot.doing]
     foot = [*doing, *_wrapped([_state_line(outcome, live.at), *notes], width)]
+    # The rows are laid out for the columns of the terminal, of which `width` leaves out the last.
     groups = tree.line_groups(outcome, RowLayout(outcome, width + 1), live)
     groups = [replace(group, lines=_wrapped(group.lines, width)) for group in groups]
     return head + fit_groups(groups, height - len(head) - len(foot)) + foot
 
 
 def final_lines(outcome: Outcome, ui_url: str | None, width: int) -> list[str]:
-    """The heading and the tree, as they stay above the closing lines."""
+    """The heading and the tree that stay on the terminal, above the closing lines, when the task has ended."""
     groups = tree.line_groups(outcome, RowLayout(outcome, width))
     steps = sum(group.step is not None for group in groups)
     if steps <= MAX_STEPS:
@@ -132,7 +133,8 @@ def final_lines(outcome: Outcome, ui_url: str | None, width: int) -> list[str]:
 
 
 def fit_frame(lines: Sequence[str], width: int, height: int) -> list[str]:
-    """The last `height` lines, cut to `width` cells; the last ones say how the task stands."""
+    """The last `height` lines, cut to `width` cells."""
+    # The last lines say how the task stands, so lines are dropped at the top.
     return [cut_line(line, width) for line in lines[max(0, len(lines) - height) :]]
 
 
@@ -164,9 +166,10 @@ def fit_groups(groups: Sequence[LineGroup], room: int) -> list[str]:
 
 
 def _try(groups: Sequence[LineGroup], chosen: dict[int, int], index: int, room: int) -> bool:
+    """Add the group `index` to `chosen` (the number of shown lines by group); returns whether there is room for it."""
     header = max(at for at in range(index + 1) if groups[at].step is None)
     count = len(groups[index].lines)
-    # With the heading of its plan; the first line alone where there is no room for all.
+    # The group is shown with the heading of its plan, and with its first line only if there is no room for all.
     ways = [{header: 1, **chosen, index: max(lines, chosen.get(index, 0))} for lines in (count, 1)]
     ways += [] if chosen else [{index: 1}]  # a tiny terminal shows at least one step that runs
     for way in ways:
@@ -177,12 +180,16 @@ def _try(groups: Sequence[LineGroup], chosen: dict[int, int], index: int, room: 
 
 
 def _height(groups: Sequence[LineGroup], chosen: dict[int, int]) -> int:
+    # Each row of hidden groups is replaced by one line.
     gaps = sum(at not in chosen and (at == 0 or at - 1 in chosen) for at in range(len(groups)))
     return sum(chosen.values()) + gaps
 
 
 def _ranked(groups: Sequence[LineGroup]) -> list[int]:
-    """Indices, the most important first: what runs, the newest plan, failures, the last finished, the next pending."""
+    """The indices of the groups, the most important first: running steps, the newest plan, failures, then the rest.
+
+    Finished steps follow from the newest on, and pending steps from the next on, in turns.
+    """
     newest = max((group.revision for group in groups), default=0)
     ended = [at for at in range(len(groups)) if _status(groups[at]) is StepStatus.COMPLETED]
     ended.sort(key=lambda at: _ended(groups[at]), reverse=True)
@@ -197,6 +204,7 @@ def _ranked(groups: Sequence[LineGroup]) -> list[int]:
         if status is None:
             return 1 if group.revision == newest else len(groups) + 1
         if status is StepStatus.COMPLETED:
+            # A finished step of the newest plan that needed more than one line met a fault, so it comes earlier.
             return 3 + age[at] - (2 if len(group.lines) > 1 and group.revision == newest else 0)
         return 4 + 2 * turn[at] if status is StepStatus.PENDING else 2 + newest - group.revision
 
@@ -219,7 +227,7 @@ def _lines(groups: Sequence[LineGroup], chosen: dict[int, int]) -> list[str]:
         if is_shown:
             lines += [line for at in places for line in groups[at].lines[: chosen[at]]]
         elif len(places) == 1:
-            lines.append(groups[places[0]].lines[0])  # a line that says what is hidden would be as long
+            lines.append(groups[places[0]].lines[0])  # a line about what is hidden needs as much room
         else:
             lines.append(_gap([groups[at] for at in places], _where(places, steps)))
     return lines

@@ -1,4 +1,4 @@
-"""The terminal: its width, colours, frames and keys."""
+"""What the console does with a terminal: wrapping, colours, frames drawn in place, and the echo of keys."""
 
 import os
 import re
@@ -15,7 +15,7 @@ from rich.style import Style
 from client.text import cut
 
 _LABEL = re.compile(r"\w+ \d+  ")
-"""`Plan 2  because ...`: further rows are indented to the text behind the label."""
+"""The label of a line such as `Plan 2  because ...`; its further rows are indented to the text behind the label."""
 
 
 def pad(text: str, width: int) -> str:
@@ -31,18 +31,18 @@ class Line(str):
     end: int
 
     def __new__(cls, text: str, style: str = "", start: int = 0, end: int | None = None) -> Self:
-        """Without `end` the styled part goes to the end of the text."""
+        """Without `end`, the styled part goes to the end of the text."""
         line = super().__new__(cls, text)
         line.style, line.start, line.end = style, start, len(text) if end is None else end
         return line
 
     def resized(self, text: str) -> "Line":
-        """Another text, such as the beginning of this one, with the same part styled as far as it is there."""
+        """A Line with another text, such as the beginning of this one, and the same styled part, as far as it exists."""
         return Line(text, self.style, self.start, min(self.end, len(text)))
 
 
 def signed(sign: str, text: str, style: str) -> Line:
-    """`  ✓ text`, with a coloured sign."""
+    """A line such as `  ✓ text`, with a coloured sign."""
     return Line(f"  {sign} {text}", style, 2, 2 + len(sign))
 
 
@@ -52,7 +52,7 @@ def cut_line(line: str, width: int) -> str:
 
 
 def wrap(line: str, width: int) -> list[str]:
-    """Break a line between words into rows of `width` cells, indented like the first, which alone keeps its style."""
+    """Break a line between words into rows of at most `width` cells; only the first row keeps the style of the line."""
     if cell_len(line) <= width:
         return [line]
     indent = _indent(line, width)
@@ -67,13 +67,14 @@ def wrap(line: str, width: int) -> list[str]:
 
 
 def _indent(line: str, width: int) -> str:
+    # Behind a long label, on a narrow terminal, too little room would be left.
     label = _LABEL.match(line)
     return " " * (label.end() if label and label.end() <= width * 2 // 3 else len(line) - len(line.lstrip()))
 
 
 def _words(line: str, room: int) -> Iterator[str]:
     for blanks, word in re.findall(r"(\s*)(\S+)", line):
-        if cell_len(word) > max(room, len(word)):  # wide letters, which have no blanks; a URL is never broken
+        if cell_len(word) > max(room, len(word)):  # wide letters, as in Chinese; a URL is never broken
             first, *rest = chop_cells(word, max(room, 2))
             yield blanks + first
             yield from rest
@@ -106,7 +107,7 @@ def print_lines(lines: Iterable[str]) -> None:
 
 
 BEGIN, DONE = "\x1b[?2026h\x1b[?25l", "\x1b[?25h\x1b[?2026l"
-"""Around a frame: a synchronized update, with the cursor hidden."""
+"""The escape sequences around a frame: a synchronized update, with the cursor hidden."""
 UP = "\x1b[{}A"
 LINE, REST_OF_LINE, REST_OF_SCREEN = "\x1b[2K", "\x1b[K", "\x1b[J"
 DEFAULT_SIZE = (80, 24)
@@ -132,20 +133,20 @@ class Screen:
 
     def draw(self, lines: Sequence[str]) -> None:
         """Replace the frame by these lines, each narrower than the terminal and fewer than its rows."""
-        same = terminal_size(self._stream) == self._size
+        same = terminal_size(self._stream) == self._size  # a terminal of another size shows the old rows elsewhere
         if same and list(lines) == self._drawn:
             return
         back, known = self._back(), self._drawn if same else []
         parts = [BEGIN, back]
         for index, line in enumerate(lines):
-            unchanged = index < len(known) and known[index] == line  # written again, it would flicker
+            unchanged = index < len(known) and known[index] == line  # to write it again would make it flicker
             parts.append("\n" if unchanged else self._painted(line) + REST_OF_LINE + "\n")
         parts += [REST_OF_SCREEN if not same or len(lines) < len(known) else "", DONE]
         self._drawn, self._size = list(lines), terminal_size(self._stream)
         self._write(parts)
 
     def clear(self) -> None:
-        # Row by row: what is cleared at once from the top, tmux keeps in its scrollback.
+        # Row by row: tmux would keep in its scrollback what is cleared at once from the top.
         self._write([BEGIN, self._back(), (LINE + "\n") * self._taken(), self._back(), DONE])
         self._drawn = []
 
@@ -165,7 +166,7 @@ class Screen:
         return "\r" + UP.format(self._taken()) if self._taken() else ""
 
     def _taken(self) -> int:
-        # A terminal that was made narrower has broken the lines into more rows.
+        # A terminal that was made narrower has broken the lines of the last frame into more rows.
         columns, height = terminal_size(self._stream)
         return min(sum(max(1, -(-cell_len(line) // columns)) for line in self._drawn), height - 1)
 
@@ -175,7 +176,7 @@ class Screen:
 
 
 class TerminalEcho:
-    """Turns the echo of typed keys off while frames are drawn; the shell gets the keys afterwards."""
+    """Turns the echo of typed keys off while frames are drawn; the keys stay in the terminal's input for the shell."""
 
     def __init__(self) -> None:
         self._before: list[Any] | None = None
@@ -184,6 +185,7 @@ class TerminalEcho:
         """Turn the echo off where stdin is a terminal; also to be called when a suspended process continues."""
         if sys.stdin is None or not sys.stdin.isatty():
             return
+        # The first settings are kept: at a second call the echo may be off already.
         self._before = self._before or termios.tcgetattr(sys.stdin)
         quiet = termios.tcgetattr(sys.stdin)
         quiet[3] &= ~termios.ECHO

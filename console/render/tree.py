@@ -1,4 +1,4 @@
-"""A task as lines for people: plans, steps, faults, what followed, and the result. Pure functions of an Outcome."""
+"""Shows a task as lines for people: plans, steps, faults, what followed, the result. Pure functions of an Outcome."""
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -21,7 +21,10 @@ from workflows.record import Compaction, FaultRecord, Rejection, Revision, StepS
 from workflows.task import TaskStatus
 
 MANY_TURNS = 12
-"""In a longer task, a turn has a heading only for a fact such as a rejection; the ids of its steps name the turn."""
+"""In a task of more turns, only a turn with a fact to tell, such as a rejection, has a heading.
+
+The ids of the other turns' steps name the turn.
+"""
 FOLLOWS = {
     "replan": "the same call would fail again -> a new plan, no retry",
     "end": "the same call would fail again: no retry",
@@ -30,6 +33,7 @@ FOLLOWS = {
     "reconcile": "unknown outcome -> finding out whether it was applied",
     "escalate": "neither a retry nor a new plan can help -> a person",
 }
+"""By decision, what follows a fault; `end` stands for a new plan that was not made before the task ended."""
 FOUND = {
     "replan": "it was not applied -> a new plan",
     "end": "it was not applied",
@@ -45,22 +49,22 @@ TO_A_PERSON = {
 }
 """Why a person has to act, by what is known of the effect."""
 WIDTH = 80
-"""Columns where stdout is no terminal."""
+"""Columns of the output if stdout is not a terminal."""
 MAX_REASON = 400
-"""Cells of a reason; `explain` and `--json` have the rest."""
+"""Cells to which a reason is cut; `explain` and `--json` have the rest."""
 USUAL_NAMES, MIN_NAMES = 52, 12
-"""Cells for id, kind and title: the number in a row of WIDTH cells, and the least number on a narrow terminal."""
+"""Cells for the id, kind and title of a step: in a row of WIDTH cells, and at least on a narrow terminal."""
 TAIL = 21
-"""Cells for attempts and time."""
+"""Cells for the state (such as the attempts) and the time of a step."""
 MAX_ID, MAX_KIND = 14, 20
 MAX_RESULT = 4000
-"""Characters of a result that a terminal shows."""
+"""Characters to which a result is cut, on a terminal and elsewhere; `--json` has the whole result."""
 MAX_ROWS = 60
 MAX_CLOSING_REASON = 600
-"""Cells of the reason for an end."""
+"""Cells to which the reason why a task ended is cut."""
 LEAST_USD = 0.0001
 CLOSED = "closed"
-"""The code of a task that was closed from outside."""
+"""The outcome code of a task that was closed from outside, such as a terminated one."""
 UNDO_HEADING = "Undo  the newest first"
 EARLIER_HEADING = "Before a reset  by an earlier run"
 STATUS_COLOURS = {
@@ -82,9 +86,10 @@ TASK_COLOURS = {
 
 @dataclass(frozen=True)
 class LiveState:
-    """What is known of a running task beside its Outcome."""
+    """What is known of a running task in addition to its Outcome."""
 
     at: datetime
+    """The time now, for the durations of running steps."""
     attempts: Mapping[str, Attempt] = field(default_factory=dict)
 
 
@@ -109,7 +114,7 @@ class RowLayout:
 
     def row(self, step: OutcomeStep, state: str, time: str) -> Line:
         """Sign, id, kind and title, then the state and the time at the right."""
-        tail = f"{state:>11} {time:>9}"
+        tail = f"{state:>11} {time:>9}"  # TAIL cells, unless a text is longer
         room = self._room - (len(tail) - TAIL)
         text = f"{pad(cut(self._what(step), room), room)} {tail}".rstrip()
         return signed(SIGNS[step.status], text, STATUS_COLOURS.get(step.status, ""))
@@ -157,7 +162,7 @@ def line_groups(outcome: Outcome, layout: RowLayout, live: LiveState | None = No
 
 
 def activity_line(what: str) -> Line:
-    """`  ● asking the planner`."""
+    """The line of a running activity: `  ● asking the planner`."""
     return signed(SIGNS[StepStatus.RUNNING], one_line(what), STATUS_COLOURS[StepStatus.RUNNING])
 
 
@@ -180,14 +185,14 @@ def has_ended(step: OutcomeStep) -> bool:
 
 
 def turn_number(outcome: Outcome, revision: Revision) -> int | None:
-    """The number of the turn that a revision is; None for a plan."""
+    """The number of the turn if `revision` is the calls of one turn of a model; None for a plan."""
     if outcome.strategy != "react":
         return None
     return turn_of(step.id for step in outcome.steps if step.revision == revision.number)
 
 
 def plan_heading(outcome: Outcome, revision: Revision) -> list[str]:
-    """The lines above the steps of a plan or turn; see MANY_TURNS."""
+    """The lines above the steps of a plan or a turn; none for some turns of a long task, see MANY_TURNS."""
     turn, because = turn_number(outcome, revision), one_line(revision.because)
     name, facts = f"Plan {revision.number}" if turn is None else f"Turn {turn}", _facts(outcome, revision)
     if turn is not None and not facts:
@@ -199,7 +204,7 @@ def plan_heading(outcome: Outcome, revision: Revision) -> list[str]:
 
 
 def _facts(outcome: Outcome, revision: Revision) -> list[str]:
-    """A changed planner, the rejected steps that the plan replaces, kept steps and observations."""
+    """What the heading of a plan tells: a new planner, the rejected steps that it replaces, kept steps, observations."""
     before = next((one.planner for one in reversed(outcome.revisions) if one.number < revision.number), "")
     is_new = bool(before and revision.planner) and revision.planner not in before.split(", ")
     facts = [f"by {revision.planner}"] if is_new else []
@@ -213,7 +218,7 @@ def _facts(outcome: Outcome, revision: Revision) -> list[str]:
 
 
 def failovers(outcome: Outcome) -> dict[tuple[str, str], list[str]]:
-    """The lines of each planner that could not be used, once by planner and code."""
+    """The lines about planners that could not be used, by planner and code; each pair is told once."""
     told = dict[tuple[str, str], list[str]]()
     for one in outcome.failovers:
         took_over = f"; {one_line(outcome.planner)} took over" if outcome.planner not in ("", one.planner) else ""
@@ -229,7 +234,7 @@ def _compaction(one: Compaction) -> Line:
 
 
 def rejections(outcome: Outcome) -> Sequence[Rejection]:
-    """The rejected proposals, unless the reason of the end names them."""
+    """The rejected proposals; none if the reason why the task ended names them already."""
     return () if outcome.code == "plan_refused" else outcome.rejections
 
 
@@ -240,7 +245,7 @@ def _rejection(outcome: Outcome, one: Rejection) -> Line:
 
 
 def notes_above(outcome: Outcome, revision: Revision | None) -> Iterator[tuple[Compaction | Rejection, str]]:
-    """Summaries and rejections before a plan, each with its line; with None, those after the last plan."""
+    """The compactions and rejected proposals just before a plan, each with its line; with None, after the last plan."""
     below = [one for one in outcome.revisions if revision is None or one.number < revision.number]
     since = _turn(outcome, below[-1]) if below else 0
     until = _turn(outcome, revision) if revision else float("inf")
@@ -251,10 +256,11 @@ def notes_above(outcome: Outcome, revision: Revision | None) -> Iterator[tuple[C
 
 
 def _turn(outcome: Outcome, revision: Revision) -> int:
-    """The number of the turn that proposed a plan: the plan's number plus the earlier turns without a plan."""
+    """The number of the turn that proposed a revision: of a plan, its number plus the earlier turns without a plan."""
     number = turn_number(outcome, revision)
     if number is not None:
         return number
+    # A conversation that is too long takes two turns: the request that finds it out, and the summary.
     summaries = {one.turn for one in outcome.compactions}
     too_long = {turn - 1 for turn in summaries}
     others = {one.turn for one in outcome.rejections} | summaries | too_long
@@ -267,7 +273,7 @@ def _turn(outcome: Outcome, revision: Revision) -> int:
 def step_lines(
     outcome: Outcome, step: OutcomeStep, layout: RowLayout | None = None, live: LiveState | None = None
 ) -> list[str]:
-    """The row of a step, and below it what went wrong and what followed."""
+    """The row of a step, and below it the lines about its faults and what followed them."""
     attempt = live.attempts.get(step.id) if live and step.status is StepStatus.RUNNING else None
     said: list[str] = [(layout or RowLayout(outcome)).row(step, _state(step, attempt), _time(step, live))]
     faults = [fault for fault in outcome.faults if fault.step_id == step.id and fault.revision == step.revision]
@@ -291,6 +297,7 @@ def silent_attempts(outcome: Outcome, step: OutcomeStep) -> int:
     ]
     counted = [fault.decision for fault in told if fault.code is not Code.WORKER_SHUTDOWN]
     retried = counted.count("retry")
+    # A completed step's last attempt succeeded, unless a reconciliation found that an earlier one was applied.
     was_found = bool(told) and told[-1].reconciled == "applied"
     last = step.status in (StepStatus.COMPLETED, StepStatus.CANCELLED, StepStatus.UNDONE) and not was_found
     return max(0, step.attempts - retried - max(1, len(counted) - retried + last))
@@ -326,7 +333,7 @@ def _time(step: OutcomeStep, live: LiveState | None) -> str:
 
 
 def _earlier_fault(attempt: Attempt, live: LiveState) -> list[str]:
-    """The code of the last failed attempt before `attempt` and, while `attempt` waits, the time until it begins."""
+    """The line about the failure before `attempt`: its code and, while `attempt` waits, the time until it begins."""
     if attempt.code is None:
         return []
     wait = (attempt.due - live.at).total_seconds() if attempt.due else 0
@@ -342,7 +349,7 @@ def _retries(faults: Sequence[FaultRecord]) -> str:
 
 
 def times(number: int) -> str:
-    """`once`, `twice`, `3 times`."""
+    """A number of times in words: `once`, `twice`, `3 times`."""
     return {1: "once", 2: "twice"}.get(number, f"{number} times")
 
 
@@ -359,7 +366,7 @@ def _widest(outcome: Outcome, name: Callable[[OutcomeStep], str], most: int) -> 
 
 
 def closing(outcome: Outcome) -> list[str]:
-    """Status, time and counts; the reason; the result; the command that explains what went wrong."""
+    """The last lines of a task: status, time and counts; the reason; the result; the command that explains faults."""
     said: list[str] = [headline(outcome)]
     if outcome.reason:
         said.append(cut(one_line(outcome.reason), MAX_CLOSING_REASON))
@@ -372,7 +379,7 @@ def closing(outcome: Outcome) -> list[str]:
 
 
 def headline(outcome: Outcome) -> Line:
-    """`Completed in 2.3 s: 1 replan, 2 retries (both helped), 0 wasted, 7 tool calls`."""
+    """The line that sums a task up: `Completed in 2.3 s: 1 replan, 2 retries (both helped), 0 wasted, 7 tool calls`."""
     counts = [count(outcome.replans, "replan"), *_retry_count(outcome), count(outcome.spent.tool_calls, "tool call")]
     counts += spent_on_models(outcome.spent)
     took = "in" if outcome.ended_at else "for"
@@ -382,13 +389,13 @@ def headline(outcome: Outcome) -> Line:
 
 
 def status_line(status: TaskStatus, text: str) -> Line:
-    """`Completed in 2.3 s`: a status, coloured, and what is said of it."""
+    """A coloured status and the text about it: `Completed in 2.3 s`."""
     name = status.replace("_", " ").capitalize()
     return Line(f"{name} {text}", f"bold {TASK_COLOURS.get(status, 'red')}", 0, len(name))
 
 
 def spent_on_models(spent: Spent) -> list[str]:
-    """`12 model calls, 48,120 tokens for 0.3104 USD`; nothing where no model was asked."""
+    """`12 model calls` and `48,120 tokens for 0.3104 USD`; empty if no model was asked."""
     if not spent.model_calls:
         return []
     return [count(spent.model_calls, "model call"), f"{spent.tokens:,} tokens{_price(spent)}"]
@@ -415,7 +422,7 @@ def _retry_count(outcome: Outcome) -> list[str]:
 
 
 def _became(step: OutcomeStep | None, fault: FaultRecord | None = None) -> StepStatus | None:
-    """The status of the step after a retry; FAILED for a retry of a kind whose fallback took over later."""
+    """The status of the step after a retry: None for an unknown step, FAILED if a fallback took over afterwards."""
     if step is None:
         return None
     by_own = not step.is_fallback or (fault is not None and fault.source == step.kind)
@@ -431,7 +438,7 @@ def _helped(helped: int, number: int) -> str:
 
 
 def _result(outcome: Outcome) -> list[str]:
-    """Text as it is and everything else as JSON, up to what a terminal can show."""
+    """The lines of a result: text as it is, all else as JSON, cut to MAX_RESULT characters and MAX_ROWS lines."""
     text = outcome.result if isinstance(outcome.result, str) else canonical(outcome.result)
     kept = text[:MAX_RESULT].splitlines()[:MAX_ROWS]
     said = [printable(line) for line in kept]
@@ -442,7 +449,7 @@ def _result(outcome: Outcome) -> list[str]:
 
 
 def duration(seconds: float, digits: int = 2) -> str:
-    """`0.66 s`, `2 min 05 s`, `1 h 02 min`."""
+    """A duration: `0.66 s`, `2 min 05 s`, `1 h 02 min`; `digits` are decimals of the seconds."""
     whole = max(0, int(seconds))
     if whole < 60:
         return f"{max(0.0, seconds):.{digits}f} s"

@@ -1,11 +1,20 @@
 """How a followed task is printed: as lines (`LinesView`), as JSON events (`EventsView`), or only warnings on stderr.
 
-The events of `--jsonl`, one JSON object per line: `task` once a worker has taken it up; `plan` for each revision;
-`step` whenever the status, the attempts or the kind of a step has changed; `fault` with the decision; `failover` for a
-planner that could not be used, `compaction` for a summary of older turns, `rejection` for a rejected proposal; `worker`
-and `server` when one stops or starts answering; `workflow_task` when it fails and when the task goes on; `end` with the
-document of `--json`. A task is read every quarter of a second, so a short status may be missed. A command that fails
-ends with `error`.
+The events of `--jsonl` are one JSON object per line:
+
+task           a worker has taken the task up
+plan           a plan was accepted (each revision)
+step           the status, the attempts or the kind of a step has changed
+fault          a fault, with the decision
+failover       a planner could not be used
+compaction     the oldest turns of the conversation were summarised
+rejection      a proposal was rejected
+worker, server a worker, or the server, stopped or began to answer
+workflow_task  the workflow task of the task fails, or no longer fails
+end            the task ended; with the document of `--json`
+error          the command failed
+
+A task is read every quarter of a second, so a short status may be missed.
 """
 
 import sys
@@ -25,7 +34,7 @@ SCHEMA = 1
 
 
 class StderrView(View):
-    """Warns on stderr when a worker or the server does not answer; for a command whose stdout is one document."""
+    """Warns on stderr if no worker or server answers; for a command whose stdout is one document."""
 
     def __init__(self, common: Common) -> None:
         self._common = common
@@ -44,7 +53,7 @@ class StderrView(View):
 
 
 class LinesView(StderrView):
-    """Prints a task line by line: each step when it has ended."""
+    """Prints a task line by line: each plan when it is accepted, and each step when it has ended."""
 
     def __init__(self, common: Common, ui_url: str | None, say: Callable[[str], None], width: int = WIDTH) -> None:
         super().__init__(common)
@@ -67,7 +76,7 @@ class LinesView(StderrView):
 
     def _report(self, outcome: Outcome) -> None:
         if not outcome.planner and not outcome.ended_at:
-            return
+            return  # no worker has taken the task up, so even the heading is not known
         if not self._began:
             self._began = True
             self._say(tree.heading(outcome, self._ui_url))
@@ -75,7 +84,7 @@ class LinesView(StderrView):
         for what, told in tree.failovers(outcome).items():
             self._print_once(what, told)
         for revision in [one for one in outcome.revisions if one.number > self._plans]:
-            self._print_steps(outcome, layout, before=revision.number)
+            self._print_steps(outcome, layout, before=revision.number)  # steps of earlier plans come first
             for note, line in tree.notes_above(outcome, revision):
                 self._print_once(note, [line])
             for line in tree.plan_heading(outcome, revision):
@@ -109,7 +118,7 @@ class LinesView(StderrView):
 
 
 def line(event: str, **fields: Any) -> str:
-    """An event on one line; the letters of all languages stay, line breaks do not."""
+    """A JSON event on one line; letters of all languages stay, control characters and line breaks are escaped."""
     return document.written({"schema": SCHEMA, "event": event, **fields}, indent=None)
 
 
@@ -118,6 +127,8 @@ def of_problem(problem: Problem) -> str:
 
 
 class EventsView(View):
+    """Writes the events of `--jsonl`, which the docstring of this module lists."""
+
     def __init__(self, common: Common, run_id: str | None, ui_url: str | None, out: TextIO) -> None:
         self._common = common
         self._place = {"run_id": run_id, "ui_url": ui_url}
@@ -168,6 +179,7 @@ class EventsView(View):
         for step in outcome.steps:
             count = attempts.get(step.id, step.attempts)
             stands, where = (step.status, count, step.kind), (step.id, step.revision)
+            # A step is written again only if something about it has changed.
             if self._steps.get(where) != stands:
                 self._steps[where] = stands
                 shown = step.model_dump(mode="json", include={"id", "kind", "title", "revision", "status"})
