@@ -22,7 +22,7 @@ class Export(NamedTuple):
     opaque: int
     """The number of payloads that could not be redacted: a codec encrypted them, or they are in external storage."""
     continues: str
-    """The id of the run before, if that continued as new (it is not exported); empty for a first run."""
+    """The id of the run that continued as new into this one, and is not exported; empty for a first run."""
 
 
 async def export(client: Client, handle: Handle, *, redact: bool) -> Export:

@@ -8,7 +8,7 @@ class ProblemKind(StrEnum):
 
     BAD_REQUEST = "bad_request"
     FAILED = "failed"
-    """The request was understood, but could not be carried out."""
+    """The request is correct, but could not be carried out."""
     NEEDS_PERSON = "needs_person"
     UNREACHABLE = "unreachable"
 

@@ -1,4 +1,4 @@
-"""Start a task, from its text or from a plan written by hand."""
+"""Starts a task, from its text or from a plan written by hand."""
 
 import re
 import secrets
@@ -166,7 +166,7 @@ async def start(client: Client, task: Task, *, id: str | None, queue: str, again
     """Start a task, or join the one that runs under this id with the same text.
 
     Raises:
-        Problem: the id belongs to a closed task (unless `again`), or to a running one with another text.
+        Problem: the id belongs to a closed task (unless `again`), or to a running task that was asked something else.
     """
     reuse = WorkflowIDReusePolicy.ALLOW_DUPLICATE if again else WorkflowIDReusePolicy.REJECT_DUPLICATE
     # Kept in the memo: it tells later whether a running task with this id is the same task.

@@ -1,4 +1,4 @@
-"""Find a task by its id, by the beginning of its id, or as the newest, and read its progress or outcome."""
+"""Finds a task by its id, by the beginning of its id, or as the newest, and reads its progress or Outcome."""
 
 import asyncio
 from collections.abc import Awaitable
@@ -119,7 +119,7 @@ async def find_task(client: Client, id: str | None) -> Handle:
 
 
 async def first_run(handle: Handle) -> str:
-    """The id of a task's first run, which stays the same over resets and continuing as new.
+    """The id of a task's first run; a reset or a continue-as-new does not change it.
 
     Raises:
         Problem: its history was deleted meanwhile.

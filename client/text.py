@@ -9,7 +9,7 @@ QUEUE = "replan"
 
 
 def printable(text: str) -> str:
-    """Text of the same length, with a blank for each character that moves the cursor, rings, or changes colours."""
+    """The text with a blank for each character that is not printable, such as one that moves the cursor or rings."""
     return "".join(char if char.isprintable() else " " for char in text)
 
 

@@ -41,7 +41,7 @@ ROLLBACK = "UndoWorkflow"
 
 
 class Cause(StrEnum):
-    """Why a workflow task fails, as far as the server's fields tell."""
+    """Why a workflow task fails, as far as the server tells."""
 
     NONDETERMINISM = "nondeterminism"
     UNHANDLED = "unhandled_failure"
@@ -88,13 +88,13 @@ HARMLESS = frozenset(
 
 
 class FailingTask(BaseModel):
-    """A running task whose workflow task fails, and has not succeeded since."""
+    """A running task whose workflow task has failed, and was not completed since."""
 
     model_config = ConfigDict(frozen=True)
 
     cause: Cause
     message: str
-    """What the worker said: untrusted content, on one line and cut."""
+    """The message of the failure, from the worker: untrusted content, on one line, cut to MAX_MESSAGE characters."""
     attempt: int
     """The attempt of the workflow task that runs or comes next; 0 if the server does not say."""
     since: datetime
@@ -138,7 +138,7 @@ class FailingTask(BaseModel):
 
     @property
     def remedy(self) -> str:
-        """The way out: what a person can do, the best first."""
+        """What a person can do, the best remedy first."""
         start = f"`{worker(self.queue)}`"
         serve = "" if self.is_taken else f" (no worker has it now: {start})"
         return f"{self.cure}{serve}; {self._else}"

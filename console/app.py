@@ -1,4 +1,4 @@
-"""The command line: the commands in their groups; `start` is also reached by a bare `--task`."""
+"""The command line: the commands in their groups. An option in place of a command, as `--task`, means `start`."""
 
 import functools
 import inspect
@@ -21,7 +21,7 @@ class Entry(NamedTuple):
     example: str
     """An example for the help: the arguments after `python starter.py`."""
     module: str = ""
-    """The name of the module in console/commands; empty where it is the name of the command."""
+    """The name of the module in console/commands; empty if it equals the name of the command."""
 
 
 # A command NAME is the function `NAME_command` in console/commands/NAME.py.

@@ -13,7 +13,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 TASK = "book a slot for the team at 14:00, then search the documents for refund policy and calculate 18% of 2450"
-"""In fresh data 14:00 is taken, so the first plan is rejected."""
+"""In fresh data, 14:00 is taken: the first plan's call is rejected, and a new plan is made."""
 STOP_SECONDS = 20
 
 
@@ -24,7 +24,7 @@ class Playground:
     ready: str
     """The line that the worker prints when it serves; it names the web UI."""
     environment: Mapping[str, str]
-    """The environment in which `starter.py` finds the server."""
+    """The environment variables with which `starter.py` finds the server."""
 
     @property
     def ui(self) -> str:

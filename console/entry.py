@@ -18,12 +18,12 @@ from console.exits import OF_PROBLEM, Exit
 from console.render import document
 
 BROKEN_PIPE = 128 + 13
-"""The exit code when the reader of the output is gone (`| head -1`, a closed terminal), as after SIGPIPE."""
+"""The exit code if the reader of the output is gone (`| head -1`, a closed terminal): as after SIGPIPE."""
 
 COMPLETION_VARIABLE = "_STARTER.PY_COMPLETE"
-"""The variable with which `completion.bash` asks for completions."""
+"""The environment variable with which `completion.bash` asks for completions."""
 NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-"""A full disk, a used up quota, a file size limit."""
+"""The errors of a write that has no space: a full disk, a used up quota, a file size limit."""
 
 
 def main(app: typer.Typer, arguments: list[str]) -> int:

@@ -36,7 +36,7 @@ OF_STATUS: Mapping[str, Exit] = {
     "cancelled": Exit.CANCELLED,
     "failed": Exit.FAILED,
 }
-"""By the value of a TaskStatus, as a string: the module of TaskStatus takes long to import."""
+"""By the value of a TaskStatus. A string, since the module of TaskStatus takes long to import."""
 
 
 def exit_code(outcome: "Outcome") -> Exit:

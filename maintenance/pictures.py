@@ -80,7 +80,7 @@ FLAGS = ("--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage")
 WIDTH, HEIGHT = 1280, 1700
 """Points; the page is high enough that it does not scroll."""
 SHARPNESS = 1.5
-"""Pixels for each point of the page; the pictures stay below 300 kB."""
+"""Pixels for each point of the page; with this number, a picture stays below 300 kB."""
 CHOSEN: Mapping[str, str | bool] = {"eventFilterSort": "ascending", "minimizeEventView": False}
 """Settings of the web UI (2.42): the oldest events first, and the whole timeline."""
 ABOVE, BELOW = 6, 10
@@ -88,11 +88,11 @@ ABOVE, BELOW = 6, 10
 CURRENT_DETAILS = 2
 """The index of the frame with a task's current details; those before it have its summary and its details."""
 SETTLING_MS = 1500
-"""The web UI moves labels after the first drawing, and no event tells when it is done."""
+"""How long to wait: the web UI moves labels after the first drawing, and no event tells when it is done."""
 
 
 class NoBrowser(Exception):
-    """No browser for screenshots; the message has the remedy."""
+    """There is no browser for screenshots; the message has the remedy."""
 
 
 def main(words: Sequence[str]) -> int:

@@ -55,7 +55,7 @@ def _tie() -> list[str]:
 
 
 async def exited(process: subprocess.Popen[bytes], seconds: float) -> bool:
-    """Wait at most `seconds` for the process; returns whether it has ended."""
+    """Wait at most `seconds` for the end of a process; returns whether it has ended."""
     deadline = time.monotonic() + seconds
     while process.poll() is None and time.monotonic() < deadline:  # noqa: ASYNC110 - no event tells
         await asyncio.sleep(POLL_SECONDS)

@@ -39,7 +39,7 @@ VALUE_TYPES = {
     "Datetime": IndexedValueType.INDEXED_VALUE_TYPE_DATETIME,
     "KeywordList": IndexedValueType.INDEXED_VALUE_TYPE_KEYWORD_LIST,
 }
-"""The names that `temporal operator search-attribute create --type` takes."""
+"""The types of search attributes, by the name that `temporal operator search-attribute create --type` takes."""
 
 REFUSALS = frozenset(
     {

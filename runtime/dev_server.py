@@ -59,13 +59,13 @@ class ServerSpec:
     """A development server: where it listens, where it keeps its state, and its namespace."""
 
     folder: Path
-    """The folder of the database, which is kept, and of the log file, which each start overwrites."""
+    """The folder of the database, which every start uses again, and of the log file, which every start overwrites."""
     host: str = "localhost"
     port: int = 7233
     ui_port: int = 8233
     namespace: str = DEFAULT_NAMESPACE
     attributes: Mapping[str, str] = field(default_factory=dict)
-    """Search attributes, name to type."""
+    """The search attributes of the namespace, name to type."""
     dynamic: Mapping[str, str] = field(default_factory=dict)
     """More dynamic config values, key to JSON, as in `{"limit.historyCount.suggestContinueAsNew": "100"}`."""
 
@@ -130,7 +130,7 @@ class DevServer:
         await self.stop()
 
     async def start(self) -> None:
-        """Start it and return when it serves its namespace. Raises ServerUnavailable."""
+        """Start the server, and return when it serves its namespace. Raises ServerUnavailable."""
         await self.stop()
         self._process = _spawn(self.spec, self._binary)
         try:

@@ -35,7 +35,7 @@ from workflows.progress import Progress
 LARGE = 64 * 1024
 """Bytes; a payload of this size and more is kept in external storage."""
 READ_BY_CLIENTS = (Outcome, Progress, Findings, Catalogue, Proposed)
-"""The models that clients without external storage read; each is small enough for the server by itself."""
+"""The models that clients read, which have no external storage; each is small enough for the history."""
 INLINE = "replan-inline"
 """The metadata key that marks a payload as staying in the history, whatever its size."""
 

@@ -1,4 +1,4 @@
-"""This process: the packages that it has, the version of Replan, and how it ends.
+"""What concerns the whole process: its packages, the version of Replan, and how it ends.
 
 Entry scripts import this module first and call `require_packages()` before they import anything that needs a package.
 """

@@ -209,7 +209,7 @@ def _forced(running: Sequence[str]) -> str:
 
 
 def ready_line(server: Server, settings: Settings, planner: str, *, tools: int) -> str:
-    """The one line that says where everything is; it begins with `ready`."""
+    """The line that a worker prints when it serves: `ready`, then the addresses of what it uses."""
     local, client = server.local, server.client
     whose = "" if local is None else " (ours)" if local.ours else " (was running already, not ours)"
     parts = [
@@ -226,7 +226,7 @@ def ready_line(server: Server, settings: Settings, planner: str, *, tools: int) 
 
 
 async def goodbye(client: Client, queue: str) -> str:
-    """The last line of a worker: how many tasks of its queue continue when a worker starts again."""
+    """The last line of a worker: how many open tasks of its queue wait until a worker starts again."""
     query = f'TaskQueue = "{queue}" AND ExecutionStatus = "Running"'
     try:
         count = (await client.count_workflows(query, rpc_timeout=timedelta(seconds=2))).count

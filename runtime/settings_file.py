@@ -27,7 +27,7 @@ Model = Annotated[str, Field(pattern=r"^[a-z]+:\S+$")]
 
 
 class BadSettings(ValueError):
-    """The settings file cannot be used: `reason` says why, `remedy` what to do."""
+    """The settings file cannot be used: `reason` says why, `remedy` says what to do."""
 
     def __init__(self, reason: str, remedy: str) -> None:
         super().__init__(f"{reason}: {remedy}.")
@@ -54,7 +54,7 @@ class Budget(_Frozen):
     usd: Annotated[float | None, Field(gt=0), BeforeValidator(_or_unlimited)] = None
     """US dollars."""
     deadline: Annotated[float | None, Field(gt=0, le=MAX_DEADLINE), BeforeValidator(_or_unlimited)] = None
-    """Seconds."""
+    """Seconds after the start of the task."""
 
     @property
     def given(self) -> dict[str, Any]:
@@ -138,7 +138,7 @@ class SettingsFile(_Frozen):
 
 
 def _first_mistake(error: ValidationError, form: Mapping[str, Any]) -> str:
-    """The first mistake with its place; `form` is the JSON schema of the file."""
+    """The first mistake in the file, with its place; `form` is the JSON schema of the file."""
     first = error.errors(include_url=False, include_context=False)[0]
     loc = [str(part) for part in first["loc"] if part != "[key]"]
     place = ".".join(loc)

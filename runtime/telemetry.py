@@ -1,4 +1,4 @@
-"""Logs: one line per call, decision and task, as text on a terminal and as JSON elsewhere."""
+"""Configures the log: one line per call, decision and task, as text on a terminal and as JSON elsewhere."""
 
 import logging
 import sys

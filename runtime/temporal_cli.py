@@ -1,4 +1,4 @@
-"""The Temporal CLI, which contains the development server: it is found, downloaded or built once."""
+"""Finds the Temporal CLI, which contains the development server; downloads or builds it once if it is missing."""
 
 import os
 import shutil

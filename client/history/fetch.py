@@ -1,6 +1,6 @@
 """Fetches the history of a task from the server: the events of all its runs, and of its rollbacks.
 
-A rollback is the workflow that undoes the effects of a closed task. After a reset, a task has several chains of runs.
+A task has several runs after a continue-as-new or a reset. A rollback is the workflow that undoes a closed task.
 """
 
 from datetime import datetime

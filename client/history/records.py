@@ -214,7 +214,7 @@ class Unreadable:
 
 @dataclass
 class History:
-    """The history of one task, in the order of its events."""
+    """What the events of one task tell, in the order of the events."""
 
     task_id: str
     runs: int = 1
@@ -243,7 +243,7 @@ class History:
     """Whether a worker has ever started a workflow task of the task."""
     end: End | None = None
     rollback: str | None = None
-    """Of the rollback after the task's end: Temporal's status in lower case, or ONE_RUN; None without a rollback."""
+    """Temporal's status, in lower case, of the rollback after the task's end, or ONE_RUN; None without a rollback."""
     pending: dict[str, Pending] = field(default_factory=dict)
     unreadable: list[Unreadable] = field(default_factory=list)
     earlier_effects: list[StepRecord] = field(default_factory=list)

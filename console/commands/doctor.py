@@ -58,7 +58,7 @@ OF_WORKER = ("planner", "keys", "store", "state", "documents", "workspace", "clo
 class Status(StrEnum):
     OK = "ok"
     WARN = "warn"
-    """It works, but not completely or not as well as it could."""
+    """It works, but something is missing or could be better."""
     FAIL = "fail"
     SKIPPED = "skipped"
     """It was not checked, because a check before it failed."""
@@ -77,7 +77,7 @@ def skipped(names: Sequence[str], because: str) -> list[Check]:
 
 
 def of_attributes(wanted: Mapping[str, str], present: Mapping[str, str]) -> Check:
-    """Whether the namespace knows the search attributes `wanted`, name to type."""
+    """Whether the namespace has the search attributes `wanted`; both mappings are name to type."""
     other = [
         f"{name} is {present[name]}, not {type}" for name, type in wanted.items() if present.get(name, type) != type
     ]
@@ -105,7 +105,7 @@ def of_workflow_tasks(failing: Sequence[FailingTask], looked_at: int, running: i
 
 
 def of_worker(found: WorkerFindings, version: str, *, restart: str, asked: datetime, answered: datetime) -> list[Check]:
-    """The checks of a worker; `version` is the console's, `asked` and `answered` are times of the console's clock."""
+    """The checks of a worker that answered; `version`, `asked` and `answered` are the console's version and clock."""
     card, old = found.worker, "the worker is too old to say"
     if card is None:
         seen = Check("worker", Status.WARN, "answers, but is older than this console", f"restart it: `{restart}`")
@@ -121,7 +121,7 @@ def of_worker(found: WorkerFindings, version: str, *, restart: str, asked: datet
 
 
 def of_tools(found: ToolsFindings) -> list[Check]:
-    """How many tools there are, and each tool with effects that lacks an option."""
+    """A check with the number of tools, and a warning for each tool with effects that lacks an option."""
     specs = [card.spec for card in found.tools]
     changing = sum(spec.effect is not Effect.READ for spec in specs)
     untrusted = sum(spec.untrusted for spec in specs)
@@ -136,7 +136,7 @@ def of_tools(found: ToolsFindings) -> list[Check]:
 
 
 def lacks(spec: ToolSpec, undoing: Collection[str]) -> list[str]:
-    """The options that `spec` lacks; a kind that undoes another one needs no `undo`."""
+    """The options that `spec` should have and lacks; a kind in `undoing`, which undoes another kind, needs no `undo`."""
     if spec.effect is Effect.READ:
         return []
     needed = ["observe"] if spec.kind in undoing else ["observe", "undo"]
@@ -177,7 +177,7 @@ def _planner(found: WorkerFindings) -> Check:
 
 
 def _needed(planner: str) -> str | None:
-    """The API key that the first planner needs; None for an OpenAI-compatible server (`@`) and without a model."""
+    """The API key that the first planner needs; None without a model, or for an OpenAI-compatible server (`@`)."""
     first = planner.partition(",")[0]
     if first.startswith("openai") and "@" in first:
         return None
@@ -233,7 +233,7 @@ RPC_TIMEOUT = timedelta(seconds=4)
 AT_ONCE, MAX_LOOKED_AT = 20, 100
 """How many running tasks are checked at the same time, and in all."""
 REPORTED = "TemporalReportedProblems IS NOT NULL"
-"""A search attribute of servers from 1.30 on, set after several failures of a workflow task."""
+"""A list filter: servers from 1.30 on set this search attribute after several failures of a workflow task."""
 OF_NAMESPACE = ("web ui", "search attributes", "workflow tasks", "worker", *OF_WORKER)
 
 

@@ -27,7 +27,7 @@ NOT_RUN = "nothing was run"
 
 
 def ending_of(draft: Draft) -> Ending:
-    """How the task would end with this proposal; RUNNING where the proposal has steps."""
+    """How the task would end with this proposal; RUNNING if the proposal has steps."""
     match draft.proposal:
         case Answer(result=result):
             return Ending(status=TaskStatus.COMPLETED, result=result)
@@ -42,7 +42,7 @@ def ending_of(draft: Draft) -> Ending:
 
 
 def draft_fields(task: Task, draft: Draft, ending: Ending) -> dict[str, Any]:
-    """The fields of the JSON document, which is also a file for `--plan`."""
+    """The fields of the document that `--dry-run --json` prints; the document is also a file for `--plan`."""
     steps = proposed(draft)
     return {
         "dry_run": True,
@@ -83,7 +83,7 @@ def proposed(draft: Draft) -> tuple[Step, ...]:
 
 
 def in_order(steps: Sequence[Step]) -> list[Step]:
-    """The steps, sorted: each step comes after the steps that it needs."""
+    """The steps in an order in which each step comes after the steps that it needs."""
     ordered, pending = list[Step](), list(steps)
     while batch := ready_steps(pending, [step.id for step in ordered]):
         ordered += batch

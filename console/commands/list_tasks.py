@@ -36,7 +36,7 @@ GAP = "  "
 MIN_ID = 20
 MIN_TEXT = 12
 MIN_FAULT = 10
-"""The smallest widths of the columns ID, TASK and LAST FAULT, in cells."""
+"""MIN_ID, MIN_TEXT and MIN_FAULT are the smallest widths of the columns ID, TASK and LAST FAULT, in cells."""
 
 
 async def list_command(
@@ -64,7 +64,7 @@ class Listed(BaseModel):
     started_at: datetime
     ended_at: datetime | None
     replans: int | None
-    """From a search attribute of the task, like `planner` and `strategy`; None without the attribute."""
+    """The value of a search attribute, as are `planner` and `strategy`; None if the task has no such attribute."""
     last_fault: str | None
     planner: str | None
     strategy: str | None
@@ -160,7 +160,7 @@ class Why(NamedTuple):
 
     reason: str
     fault: str | None
-    """The code of the fault of a step or of the planner that ended the task; None where no such code is known."""
+    """The code of the fault, of a step or of the planner, that ended the task; None if it is not known."""
 
 
 def status_named(name: str | None) -> TaskStatus | None:

@@ -58,7 +58,7 @@ async def show_command(
 
 
 async def print_result(client: Client, handle: Handle, common: Common, step: str) -> int:
-    """Print the result of a step as JSON; a worker reads it from its store where the history has only a reference."""
+    """Print the result of a step as JSON; if the history only refers to it, a worker reads it from its store."""
     payload = _returned([event async for event in handle.fetch_history_events()], step)
     reference = reference_of(payload)
     if reference is None:
@@ -128,7 +128,7 @@ async def to_the_end(client: Client, handle: Handle, view: View, *, is_attended:
 
 
 async def show(client: Client, handle: Handle, common: Common) -> int:
-    """Show the state of a task once."""
+    """Print the state of a task as it is now."""
     outcome, snapshot = await _standing(client, handle, common)
     rolled_back = await fetch.rollback(client, handle.id, outcome.ended_at) if outcome.ended_at else None
     if common.json:
@@ -144,7 +144,7 @@ async def show(client: Client, handle: Handle, common: Common) -> int:
 
 
 async def _effects(client: Client, handle: Handle, outcome: Outcome, rolled_back: str | None) -> list[str]:
-    """Lines about effects that the outcome does not contain: of cancelled steps, and of runs before a reset."""
+    """Lines about effects that the outcome does not show: of cancelled steps, and of runs before a reset."""
     # The whole history is read only in these two cases.
     seen = await handle.describe()
     has_earlier = seen.raw_description.workflow_execution_info.first_run_id not in ("", seen.run_id)

@@ -132,7 +132,7 @@ def limits_for(path: Path | None, profile: Profile, given: Mapping[str, Any]) ->
 
 
 def profile_name(common: Common, *, detach: bool, jsonl: bool) -> Profile:
-    """`interactive` where a person waits for the task at a terminal, else `background`."""
+    """`interactive` if a person waits for the task at a terminal, else `background`."""
     waits = not (common.json or jsonl or detach)
     at_terminal = all(stream is not None and stream.isatty() for stream in (sys.stdin, sys.stdout))
     return "interactive" if waits and at_terminal else "background"
@@ -278,7 +278,7 @@ def _record(step: OutcomeStep) -> StepRecord:
 
 
 def _fitting(whole: Remains) -> Remains:
-    """Leave out the largest results until at most MAX_REMAINS bytes are left."""
+    """A copy without its largest results, of at most MAX_REMAINS bytes."""
     sizes = {record.step.id: len(canonical(record.result).encode()) for record in whole.records}
     over, dropped = len(whole.model_dump_json().encode()) - MAX_REMAINS, dict[str, int]()
     for id in sorted(sizes, key=sizes.__getitem__, reverse=True):

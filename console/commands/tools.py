@@ -18,7 +18,7 @@ from workflows.inspect import ToolCard, ToolsInquiry
 from workflows.plan import nearest
 
 MIN_ROOM = 20
-"""Cells that the second column needs; with fewer, its text is not wrapped."""
+"""Cells; on a narrower second column, its text is not wrapped."""
 
 
 async def tools_command(

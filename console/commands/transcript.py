@@ -22,12 +22,12 @@ from workflows.inspect import CallCard, ResultCard, TranscriptInquiry, TurnCard
 from workflows.plan import canonical
 
 MAX_TEXT, MAX_ROWS = 600, 8
-"""Characters and lines of each text to the model, and of each call, that are shown without `--full`."""
+"""How many characters and lines of a text to the model, or of a call, are shown without `--full`."""
 MAX_SAID = 4_000
-"""Characters of each text written by the model that are shown without `--full`."""
+"""How many characters of a text that the model wrote are shown without `--full`."""
 MAX_NAME = 60
 MAX_INLINE = 100
-"""Characters of arguments that fit in one line."""
+"""Characters; arguments up to this size are shown on one line."""
 INDENT = " " * 6
 FENCE = re.compile(r'<data from="[^"\n]*">\n|\n</data>')
 """The marks around untrusted content; they are escaped in the content itself."""
@@ -61,7 +61,7 @@ def tally(cards: Sequence[TurnCard]) -> str:
 
 
 def _heading(card: TurnCard, before: TurnCard | None) -> str:
-    """`Turn 7  openai:...  2026-11-21 12:04:11Z  2,301 tokens`."""
+    """The heading of a turn: `Turn 7  openai:...  2026-11-21 12:04:11Z  2,301 tokens`."""
     what = f"Turn {card.turn}"
     if card.upto:
         what = f"Summary of the oldest {'turn' if card.upto == 1 else f'{card.upto} turns'}"
@@ -102,7 +102,7 @@ def _turn(card: TurnCard, earlier: Sequence[TurnCard], *, full: bool) -> Iterato
 
 
 def _said(sign: str, text: str) -> Line:
-    """`  > told`: who speaks, in the colour of the sign."""
+    """The line above a text, `  > told`: the sign says who wrote the text, and gives the line its colour."""
     return Line(f"  {sign} {text}", SIGN_COLOURS[sign], start=2)
 
 
@@ -145,7 +145,7 @@ def _args(call: CallCard, *, full: bool) -> Iterator[str]:
 
 
 def _item(item: JsonValue) -> str:
-    """An element of a list; a step as `book-2  book_slot at=14:30, needs=["price"]`."""
+    """An element of a list as text; a step as `book-2  book_slot at=14:30, needs=["price"]`."""
     args = item.get("args") if isinstance(item, dict) else None
     if not isinstance(item, dict) or not isinstance(args, dict) or "id" not in item or "kind" not in item:
         return canonical(item)
@@ -162,7 +162,7 @@ def _plain(value: JsonValue) -> str:
 
 
 def _text(text: str, *, full: bool, most: int = MAX_TEXT, rows: int = MAX_ROWS) -> Iterator[str]:
-    """Untrusted text below its sign; without `full` only its beginning, without the marks, and its size."""
+    """The indented lines of an untrusted text; without `full`, only its beginning and its size, without the marks."""
     whole = text if full else FENCE.sub("", text).strip("\n")
     shown = whole if full else "\n".join(whole[:most].splitlines()[:rows])
     yield from (f"{INDENT}{printable(row)}".rstrip() for row in shown.splitlines())
@@ -178,7 +178,7 @@ async def transcript_command(
     ] = False,
     common: Common,
 ) -> int:
-    """Print the newest conversation of a task, with those of the tasks that it continues."""
+    """Print the newest conversation of a task, after those of the earlier tasks that it continues."""
     client = await common.connected()
     handle = await tasks.find_task(client, id)
     common = await common.at(handle)

@@ -1,4 +1,4 @@
-"""Why a task ended without being completed, and the state of a running task."""
+"""Explains why a task ended without being completed, and the state of a running task."""
 
 from collections.abc import Iterator
 
@@ -99,7 +99,7 @@ def _last_turn(story: Story) -> Iterator[Sentence]:
 
 
 def state_now(story: Story) -> list[Sentence]:
-    """The state of a task that has not ended: calls, timers, missing workers, requests to stop."""
+    """Sentences about a task that has not ended: open calls and timers, missing workers, requests to stop."""
     history = story.history
     if history.end is not None:
         return []

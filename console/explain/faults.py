@@ -1,4 +1,4 @@
-"""The faults of steps: why each was answered by a retry, a wait, a fallback, a new plan or a person."""
+"""Explains the faults of steps: why each was followed by a retry, a wait, a fallback, a new plan or an escalation."""
 
 from collections.abc import Iterator, Sequence
 
@@ -41,7 +41,7 @@ def step_items(story: Story, id: str) -> Iterator[Item]:
 def call_item(
     story: Story, call: Call, failing: AttemptFailure, decision: Decision, record: FaultRecord | None = None
 ) -> Item:
-    """The item of a call that failed, with what followed."""
+    """The item that explains a call that failed: what happened, why the decision was made, and what followed."""
     after = call.ended or call.scheduled
     then, cost = what_followed(story, call.id, call, after, decision)
     found = reconciliation_of(story, call, record)
@@ -164,7 +164,7 @@ def failed_before(call: Call) -> list[AttemptFailure]:
 
 
 def retry_waits(call: Call) -> list[float]:
-    """Seconds of backoff before each attempt but the first, as far as they are known."""
+    """Seconds of backoff before each attempt except the first; an unknown backoff is left out."""
     return [fault.waited for fault in call.earlier if fault.waited is not None and fault.attempt < call.attempt]
 
 
@@ -226,7 +226,7 @@ def _what(call: Call, failings: Sequence[AttemptFailure]) -> str:
 
 
 def after_attempts(call: Call) -> str:
-    """`attempts 2 and 3 followed after 0.2 s and 0.4 s`."""
+    """A clause about the later attempts of a call: `attempts 2 and 3 followed after 0.2 s and 0.4 s`."""
     numbers = words.listed(str(number) for number in range(2, call.attempt + 1))
     attempts = f"attempt{'s' if call.attempt > 2 else ''} {numbers} followed"
     if len(retry_waits(call)) == call.attempt - 1:

@@ -66,7 +66,7 @@ def page_rows(explained: Explanation) -> Iterator[Row]:
 
 
 def _course(explained: Explanation) -> Iterator[Row]:
-    """Plans, deviations, finished steps and resets, in the order of their events."""
+    """The rows about plans, deviations, finished steps and resets, in the order of their events."""
     story, groups = explained.story, list[RowGroup]()
     groups += [_plan_group(story, diff) for diff in explained.plans]
     for number, item in enumerate(explained.items, 1):
@@ -154,7 +154,7 @@ def planned(step: Planned) -> str:
 
 
 def _finished(explained: Explanation) -> Iterator[tuple[Event, Row]]:
-    """The finished and the undone steps that no item mentions."""
+    """The rows of the finished and undone steps that no item mentions, each with its event."""
     story = explained.story
     told = {event for item in explained.items for event in item.events}
     said = [(call, "  +  ", explanation.finished_sentence(story, call)) for call in story.done]
@@ -263,7 +263,7 @@ def step_document(one: OneStep) -> dict[str, Any]:
 
 
 def _narrowed(diff: Diff, id: str) -> Diff | None:
-    """The part of `diff` that concerns the step `id`; None where no part does."""
+    """The part of `diff` that concerns the step `id`; None if there is no such part."""
     parts = {
         "kept": tuple(one for one in diff.kept if one == id),
         "unchanged": tuple(one for one in diff.unchanged if one == id),

@@ -1,4 +1,4 @@
-"""Rejected proposals, planners that could not be used, questions and summaries."""
+"""Explains rejected proposals, planners that could not be used, questions to the user, and compactions."""
 
 from collections.abc import Iterator
 

@@ -44,7 +44,7 @@ OF_FAULT: Mapping[Code, str] = {
     Code.REPEATED_CALL: "If no plan helps, ask for something else.",
     Code.REFUSED: "Read the reason.",
 }
-"""What to do about a fault, by its code; docs/errors.md has the same sentences."""
+"""By fault code, what to do about the fault; docs/errors.md has the same sentences."""
 OF_ENDING: Mapping[str, str] = {
     "gave_up": "Say it in other words, or ask for less.",
     "question": "Start the task again with the answer in its text.",
@@ -62,7 +62,7 @@ OF_ENDING: Mapping[str, str] = {
     "cancelled": "Start it again if it is still needed.",
     "closed": "`temporal workflow show -w ID --detailed` shows who closed it.",
 }
-"""What to do about an end that no fault caused, by the code of the outcome."""
+"""By outcome code, what to do about a task that no fault ended."""
 CHECK_EFFECT = "Check whether it was applied ({effects} has its key), then start a new task for what is left."
 JUDGE_EFFECT = "It was applied: decide whether it may stay, then start a new task for what is left."
 OR_UNDO = " Or undo what the task did: {undo}."

@@ -35,13 +35,13 @@ class Sentence(_Frozen):
 
 class Cost(_Frozen):
     failed_attempts: int = 0
-    """Attempts of calls that ended in a fault."""
+    """The number of attempts that ended in a fault."""
     observations: int = 0
-    """Attempts of calls that observe, or that find out whether a call was applied."""
+    """The number of attempts of reads that observed, or that found out whether a call was applied."""
     planning_calls: int = 0
-    """Additional requests for a proposal, which a fault or a rejected proposal made necessary."""
+    """The number of requests to the planner that a fault or a rejected proposal made necessary."""
     waited: float = 0.0
-    """Seconds of backoffs and timers."""
+    """Seconds in backoffs and timers."""
     lost: float = 0.0
     """Seconds in attempts that ended without a response."""
     unattended: float = 0.0

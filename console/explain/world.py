@@ -20,7 +20,7 @@ class Changed(BaseModel):
     sure: bool
     """False for an unknown outcome."""
     replayed: bool
-    """Whether the recorded first result was returned again."""
+    """Whether the last call returned the recorded result of an earlier call with the same key."""
     undone: bool
     events: tuple[int, ...]
 
@@ -60,7 +60,7 @@ def left(story: Story) -> list[Sentence]:
 
 
 def earlier(story: Story) -> list[Sentence]:
-    """The effects of runs before a reset that still stand, and the runs whose history was deleted."""
+    """Sentences about effects of runs before a reset that were not undone, and about runs whose history was deleted."""
     own, rollbacks = effects.own_effects(story), [Story(one) for one in story.history.rollbacks]
     all = effects.all_effects(story, None, (), rollbacks) if story.history.earlier else []
     left = [one for one in all if one.key not in own and one.undoes is None and one.state is not EffectState.UNDONE]

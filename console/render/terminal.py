@@ -19,7 +19,7 @@ _LABEL = re.compile(r"\w+ \d+  ")
 
 
 def pad(text: str, width: int) -> str:
-    """Text with blanks behind it up to `width` cells."""
+    """The text with blanks added up to `width` cells."""
     return text + " " * (width - cell_len(text))
 
 
@@ -37,7 +37,7 @@ class Line(str):
         return line
 
     def resized(self, text: str) -> "Line":
-        """A Line with another text, such as the beginning of this one, and the same styled part, as far as it exists."""
+        """A Line with another text, such as the beginning of this one; the same part is styled, as far as it exists."""
         return Line(text, self.style, self.start, min(self.end, len(text)))
 
 
@@ -114,7 +114,7 @@ DEFAULT_SIZE = (80, 24)
 
 
 def terminal_size(stream: TextIO) -> tuple[int, int]:
-    """Columns and rows of the terminal as it is now; 80 and 24 where it does not say."""
+    """The columns and rows of the terminal as it is now; 80 and 24 if they are not known."""
     try:
         columns, lines = os.get_terminal_size(stream.fileno())
     except (OSError, ValueError):
@@ -155,7 +155,7 @@ class Screen:
         self._write([f"{self._painted(line)}\n" for line in lines])
 
     def leave_frame(self) -> None:
-        """Draw the next frame below this one, since the shell has written in between."""
+        """Leave this frame as it is: the next one is drawn below it."""
         self._drawn = []
 
     def _painted(self, line: str) -> str:
@@ -182,7 +182,7 @@ class TerminalEcho:
         self._before: list[Any] | None = None
 
     def turn_off(self) -> None:
-        """Turn the echo off where stdin is a terminal; also to be called when a suspended process continues."""
+        """Turn the echo off if stdin is a terminal; call it again when the suspended process continues."""
         if sys.stdin is None or not sys.stdin.isatty():
             return
         # The first settings are kept: at a second call the echo may be off already.

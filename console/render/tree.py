@@ -47,7 +47,7 @@ TO_A_PERSON = {
     Applied.APPLIED: "it was applied, so it is not repeated -> a person",
     Applied.UNKNOWN: "nobody knows whether it was applied -> a person, no second call",
 }
-"""Why a person has to act, by what is known of the effect."""
+"""By what is known of the effect, why a person has to act."""
 WIDTH = 80
 """Columns of the output if stdout is not a terminal."""
 MAX_REASON = 400
@@ -81,7 +81,7 @@ TASK_COLOURS = {
     TaskStatus.WAITING: "yellow",
     TaskStatus.CANCELLED: "yellow",
 }
-"""A status that is not listed here is red."""
+"""By status of a task, its colour; a status that is not listed is red."""
 
 
 @dataclass(frozen=True)
@@ -113,7 +113,7 @@ class RowLayout:
         self._room = max(MIN_NAMES, min(width - WIDTH + USUAL_NAMES, max(USUAL_NAMES, longest)))
 
     def row(self, step: OutcomeStep, state: str, time: str) -> Line:
-        """Sign, id, kind and title, then the state and the time at the right."""
+        """The row of a step: sign, id, kind and title, then the state and the time at the right."""
         tail = f"{state:>11} {time:>9}"  # TAIL cells, unless a text is longer
         room = self._room - (len(tail) - TAIL)
         text = f"{pad(cut(self._what(step), room), room)} {tail}".rstrip()
@@ -130,7 +130,7 @@ def body(outcome: Outcome, ui_url: str | None, width: int = WIDTH, live: LiveSta
 
 
 def heading(outcome: Outcome, ui_url: str | None) -> str:
-    """The first line: task id, planner, web UI."""
+    """The first line about a task: its id, its planner, its URL in the web UI."""
     nobody = "planner unknown" if outcome.ended_at else "waiting for a worker"
     planner = f"{outcome.planner} planner" if outcome.planner else nobody
     return printable("  ".join(filter(None, [outcome.task_id, planner, ui_url])))
@@ -204,7 +204,7 @@ def plan_heading(outcome: Outcome, revision: Revision) -> list[str]:
 
 
 def _facts(outcome: Outcome, revision: Revision) -> list[str]:
-    """What the heading of a plan tells: a new planner, the rejected steps that it replaces, kept steps, observations."""
+    """What a plan heading tells: a new planner, the rejected steps that it replaces, kept steps, observations."""
     before = next((one.planner for one in reversed(outcome.revisions) if one.number < revision.number), "")
     is_new = bool(before and revision.planner) and revision.planner not in before.split(", ")
     facts = [f"by {revision.planner}"] if is_new else []
@@ -354,7 +354,7 @@ def times(number: int) -> str:
 
 
 def kind(step: OutcomeStep) -> str:
-    """The kind that a step uses, marked where it is the fallback."""
+    """The kind that a step used, marked if it is the fallback."""
     return f"{step.kind} (fallback)" if step.is_fallback else step.kind
 
 
@@ -459,5 +459,5 @@ def duration(seconds: float, digits: int = 2) -> str:
 
 
 def count(number: int, one: str, many: str | None = None) -> str:
-    """`1 retry`, `2 retries`; without `many` the word gets an s."""
+    """A number with its word: `1 retry`, `2 retries`. Without `many`, the plural is `one` with an s."""
     return f"{number} {one if number == 1 else many or one + 's'}"
