@@ -3,7 +3,7 @@
 import os
 import signal
 
-signal.signal(signal.SIGINT, lambda *_: os._exit(130))  # while modules are imported, Ctrl-C ends without a trace
+signal.signal(signal.SIGINT, lambda *_: os._exit(130))  # until a command runs, Ctrl-C ends without a traceback
 
 from runtime import process
 

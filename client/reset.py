@@ -435,7 +435,8 @@ def _refuse_late(story: Story) -> None:
 
 
 async def _require_current(client: Client, queue: str) -> None:
-    """Raise Problem if the worker that answers is too old to be told of earlier effects: it would plan them again."""
+    """Raise Problem if the worker that answers is too old to be told of earlier effects."""
+    # Its planner would plan these effects again.
     try:
         answer = await ask(client, queue, ClaimsInquiry())
     except Problem:  # no worker answers, so nobody plans either

@@ -228,9 +228,9 @@ class History:
     calls: list[Call] = field(default_factory=list)
     timers: list[Timer] = field(default_factory=list)
     cancels: list[Event] = field(default_factory=list)
-    """The cancel requests."""
+    """The events of the requests to cancel the task."""
     undo_asked: list[Event] = field(default_factory=list)
-    """The Signals that ask to undo the effects when the task is cancelled."""
+    """The events of the Signals that ask to undo the effects when the task is cancelled."""
     resets: list[Reset] = field(default_factory=list)
     due: datetime | None = None
     """When the workflow task was scheduled that no worker has started yet; None without one."""

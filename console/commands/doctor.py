@@ -136,7 +136,7 @@ def of_tools(found: ToolsFindings) -> list[Check]:
 
 
 def lacks(spec: ToolSpec, undoing: Collection[str]) -> list[str]:
-    """The options that `spec` should have and lacks; a kind in `undoing`, which undoes another kind, needs no `undo`."""
+    """The options that `spec` should have and lacks; a kind in `undoing`, which undoes others, needs no `undo`."""
     if spec.effect is Effect.READ:
         return []
     needed = ["observe"] if spec.kind in undoing else ["observe", "undo"]

@@ -85,7 +85,7 @@ def _write(text: str, file: str, *, force: bool) -> None:
             try:
                 rough.write(text + "\n")
                 rough.close()
-                path.touch(exist_ok=force)  # fails if the file was made meanwhile
+                path.touch(exist_ok=force)  # without --force, fails if the file was made meanwhile
                 Path(rough.name).replace(path)
             finally:
                 Path(rough.name).unlink(missing_ok=True)

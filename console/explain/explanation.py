@@ -44,7 +44,7 @@ class Explanation(BaseModel):
     resets: tuple[Sentence, ...]
     compactions: tuple[Sentence, ...]
     todo: tuple[Sentence, ...]
-    """What a person can do about the end of the task."""
+    """What a person can do if the task cannot go on, or ended without being completed."""
     notes: tuple[Sentence, ...]
     """The events that could not be read."""
     cost: Cost
