@@ -126,7 +126,7 @@ class Values(Placeholders):
         self._digests = dict[str, str]()
 
     def of(self, value: JsonValue, shape: Sequence[type[BaseModel]]) -> JsonValue:
-        """Redact a value, or each value of a list, by the first model in `shape` that validates it."""
+        """Redact a value, or each value of a list, by the first model in `shape` that fits, else as data of a tool."""
         if isinstance(value, list) and shape:
             return [self.of(one, shape) for one in value]
         for model in shape:

@@ -151,12 +151,12 @@ class EffectsAtReset:
 
     @property
     def after(self) -> list[TaskEffect]:
-        """Effects that are or may be applied, were not undone, and are not in the history that the new run keeps."""
+        """Effects that are or may be applied, were not undone, and are not in the history of the new run."""
         return [one for one in self._later if one.state is not EffectState.UNDONE]
 
     @property
     def undone(self) -> list[TaskEffect]:
-        """Effects that were undone and are not in the history that the new run keeps: it could use their ids again."""
+        """Undone effects that the new run does not have in its history, so that it could use their step ids again."""
         return [one for one in self._later if one.state is EffectState.UNDONE]
 
     @property

@@ -221,7 +221,7 @@ async def _start(
     id: str,
     if_it_runs: WorkflowIDConflictPolicy = WorkflowIDConflictPolicy.USE_EXISTING,
 ) -> Handle:
-    """The handle of the rollback that runs already, or of a new one."""
+    """Start the workflow `id` that undoes the effects in `account`; returns its handle, also if it runs already."""
     # Two rollbacks do not undo an effect twice: their calls have the same idempotency keys.
     await client.start_workflow(
         UndoWorkflow.run,

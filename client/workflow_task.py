@@ -162,7 +162,7 @@ class FailingTask(BaseModel):
 
     @property
     def _else(self) -> str:
-        """The other remedies: a task can be reset or terminated; a rollback can only be terminated and started again."""
+        """The other remedies: a task can be reset or terminated, a rollback only terminated and started again."""
         ends = printable(f"`temporal workflow terminate -w {shlex.quote(self.workflow_id)}`") + " ends it"
         if self.task_id != self.workflow_id:
             return f"{ends}, and `{starter('undo', self.task_id)}` begins anew"

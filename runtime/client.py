@@ -151,7 +151,7 @@ async def _dial(
 
 
 def _translated(text: str, address: str) -> NotConnected:
-    """The error for a message of the SDK's core; the first known mark in `text` decides."""
+    """The error for a message of the SDK's core; the first known phrase in `text` decides."""
     refused = Unreachable(f"The server at {address} refuses these credentials", CHECK_CREDENTIALS)
     failures = {
         "dns error": Unreachable(f"The host name in {address} is not known", "correct TEMPORAL_ADDRESS or --address"),

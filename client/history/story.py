@@ -204,7 +204,7 @@ def turn_of(ids: Iterable[str]) -> int | None:
 
 
 MISSING = "(none)"
-"""Stands in a comparison of two steps for an argument that one of them does not have."""
+"""In a comparison of two steps, the value of an argument that one of them does not have."""
 
 
 class _Frozen(BaseModel):

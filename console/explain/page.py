@@ -296,7 +296,7 @@ def lay_out_sentence(lead: str, text: str, cited: str, width: int | None) -> lis
 
 
 def citation(events: Sequence[Event], *, many: bool = False) -> str:
-    """The events as `[event 11]` or `[events 13-15, 22]`; with `many` runs, also the number of the run."""
+    """The events as `[event 11]` or `[events 13-15, 22]`; if the task has `many` runs, with the number of the run."""
     ids = sorted({event.id for event in events})
     if not ids:
         return ""

@@ -25,7 +25,7 @@ from workflows.record import StepStatus
 GIVE_UP = 6
 """The number of groups in a row for which there is no room, after which no further group of lines is tried."""
 MAX_STEPS = 100
-"""Of a task with more steps, only a part of the tree is printed at the end."""
+"""If a task has more steps, only a part of its tree is printed at the end."""
 ENDING_SIGNALS = (signal.SIGTERM, signal.SIGHUP)
 
 
