@@ -61,14 +61,10 @@ def front_desk() -> Any:
 
 
 async def run(settings: Settings, abilities: Abilities) -> None:
-<<<<<<< HEAD
-    """Join a server, open what the worker needs, say `ready`, serve, and close everything in order."""
-    stop, version = serve.Stop(), process.version()
-=======
     """Connect to a server, open what the worker needs, say `ready`, serve, and close everything in order."""
     stop = serve.Stop()  # first, so that Ctrl-C during the start closes what is open already
->>>>>>> 5b97fdf (Say plainly what the runtime does, with reasons beside their lines)
     settings.prepare()
+    version = process.version()
     async with AsyncExitStack() as stack:
         server = await stack.enter_async_context(serve.joined(settings, typer.echo))
         buckets = [await stack.enter_async_context(s3(settings.payloads))] if settings.payloads else []
