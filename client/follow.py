@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -10,6 +10,7 @@ from enum import StrEnum
 from types import TracebackType
 from typing import Self
 
+from temporalio.api.enums.v1 import PendingActivityState
 from temporalio.api.workflow.v1 import PendingActivityInfo
 from temporalio.client import (
     Client,
@@ -27,10 +28,12 @@ from client.history.records import PLANNING
 from client.problem import Problem, ProblemKind
 from client.tasks import QUERY_TIMEOUT, Handle, final_outcome, query_progress
 from client.text import starter
+from client.workers import ask
 from client.workflow_task import FailingTask, failing, unanswered
 from workflows import ids, routing
 from workflows.agent import AgentWorkflow
 from workflows.faults import parse_faults
+from workflows.inspect import Capacity, WorkerInquiry
 from workflows.outcome import Outcome, OutcomeStep
 from workflows.record import StepStatus
 
@@ -74,6 +77,8 @@ class Snapshot:
     attempts: Mapping[str, Attempt] = field(default_factory=dict)
     doing: tuple[str, ...] = ()
     """In words, the open activities that are not steps: planning, observing, reconciling."""
+    queued: frozenset[str] = frozenset()
+    """The ids of the tools' activities that no worker has taken from the task queue yet."""
 
 
 @dataclass(frozen=True)
@@ -132,9 +137,11 @@ def _unless_permanent() -> Iterator[None]:
 
 async def _snapshot_of(client: Client, outcome: Outcome, seen: WorkflowExecutionDescription) -> Snapshot:
     running = {step.id: step for step in outcome.steps if step.status is StepStatus.RUNNING}
-    attempts, doing = dict[str, Attempt](), list[str]()
+    attempts, doing, queued = dict[str, Attempt](), list[str](), set[str]()
     for activity in seen.raw_description.pending_activities:
         kind = activity.activity_type.name
+        if activity.state == PendingActivityState.PENDING_ACTIVITY_STATE_SCHEDULED and kind not in INTERNAL_ACTIVITIES:
+            queued.add(activity.activity_id)
         if kind in INTERNAL_ACTIVITIES:
             doing.append(await asking(client.data_converter, outcome, activity))
         elif step := running.get(activity.activity_id):
@@ -143,7 +150,7 @@ async def _snapshot_of(client: Client, outcome: Outcome, seen: WorkflowExecution
             doing.append(f"finding out with {kind} whether a call took effect")
         else:
             doing.append(f"looking at the world again with {kind}")
-    return Snapshot(outcome, attempts, tuple(dict.fromkeys(doing)))
+    return Snapshot(outcome, attempts, tuple(dict.fromkeys(doing)), frozenset(queued))
 
 
 async def asking(converter: DataConverter, outcome: Outcome, activity: PendingActivityInfo) -> str:
@@ -183,6 +190,8 @@ LONGEST_POLL = 1.0
 # A little shorter than QUERY_TIMEOUT, so that one query without an answer is enough to tell the view.
 PATIENCE_SECONDS = 2.4
 """Seconds without an answer of a worker, or with a failing workflow task, after which the view is told."""
+CAPACITY_SECONDS = 10.0
+"""Seconds between two questions to a worker how busy it is, while a call waits."""
 HEALING_SECONDS = 60.0
 """Seconds to go on following a failing workflow task whose cause may pass without a person, as an unavailable store."""
 
@@ -215,6 +224,9 @@ class View:
     def failing(self, task: FailingTask | None) -> None:
         """Show that the task's workflow task has been failing for some seconds or, with None, that it recovered."""
 
+    def busy(self, capacity: Capacity | None) -> None:
+        """Show that a call has waited for some seconds since all slots are in use or, with None, that none waits."""
+
     def tick(self) -> None:
         """Called every POLL_SECONDS, so that a view can update the times that it shows."""
 
@@ -239,6 +251,9 @@ class Follower:
         self._sure_since: float | None = None
         """Since when (monotonic seconds) a worker has had attempts that are certain to fail; None if not certain."""
         self._heard = time.monotonic()
+        self._queued = dict[str, float]()
+        """For each queued activity, since when (monotonic seconds) it has been seen so."""
+        self._asked_capacity, self._is_busy = float("-inf"), False
         self._woken = asyncio.Event()
 
     async def to_the_end(self) -> Outcome:
@@ -265,6 +280,8 @@ class Follower:
             found = await self._fetch_state()
             self._note(found)
             await self._note_failing(found)
+            if found and found.snapshot:
+                await self._note_queued(found.snapshot.queued)
             if found and found.closed and (outcome := await self._ended()):
                 return outcome
             # A worker that answers slowly is asked less often.
@@ -322,6 +339,24 @@ class Follower:
     def _again(self, who: Silent) -> None:
         self._silent, self._heard = None, time.monotonic()
         self._view.answers(who)
+
+    async def _note_queued(self, queued: Collection[str]) -> None:
+        """Pass to the view that a call waits for a free slot, or that none waits any more."""
+        now = time.monotonic()
+        self._queued = {id: self._queued.get(id, now) for id in queued}
+        waited = now - min(self._queued.values(), default=now)
+        if waited > PATIENCE_SECONDS and now - self._asked_capacity > CAPACITY_SECONDS:
+            self._asked_capacity = now
+            with suppress(Problem, RPCError):  # nobody can tell; the view says by itself that no worker answers
+                queue = (await self._handle.describe()).task_queue
+                worker = (await ask(self._client, queue, WorkerInquiry())).worker
+                capacity = worker.capacity if worker else None
+                if capacity and capacity.calls >= capacity.slots:
+                    self._is_busy = True
+                    self._view.busy(capacity)
+        if self._is_busy and not self._queued:
+            self._is_busy = False
+            self._view.busy(None)
 
     async def _note_failing(self, found: TaskState | None) -> None:
         """Tell the view when the workflow task begins to fail, and when it recovers."""

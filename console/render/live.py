@@ -18,7 +18,8 @@ from console.options import Common
 from console.render import tree
 from console.render.terminal import Screen, TerminalEcho, cut_line, terminal_size, wrap
 from console.render.tree import LineGroup, LiveState, RowLayout
-from console.render.views import no_answer, workflow_task_state
+from console.render.views import busy_state, no_answer, workflow_task_state
+from workflows.inspect import Capacity
 from workflows.outcome import Outcome
 from workflows.record import StepStatus
 
@@ -38,6 +39,7 @@ class LiveView(View):
         self._snapshot: Snapshot | None = None
         self._silent: Silent | None = None
         self._failing: FailingTask | None = None
+        self._busy: Capacity | None = None
         self._before: Any = signal.SIG_DFL
 
     def __enter__(self) -> Self:
@@ -74,6 +76,10 @@ class LiveView(View):
         self._failing = task
         self._draw()
 
+    def busy(self, capacity: Capacity | None) -> None:
+        self._busy = capacity
+        self._draw()
+
     def tick(self) -> None:
         self._draw()
 
@@ -90,6 +96,7 @@ class LiveView(View):
     def _frame(self, width: int, height: int) -> list[str]:
         notes = [f"  {no_answer(self._silent, self._common.queue)}"] if self._silent else []
         notes += [f"  {workflow_task_state(self._failing)}"] if self._failing else []
+        notes += [f"  {busy_state(self._busy)}"] if self._busy else []
         if self._snapshot is None:
             for_what = "a worker that can go on" if self._failing else "a worker"
             head = printable("  ".join(filter(None, [self._id, f"waiting for {for_what}", self._ui_url])))

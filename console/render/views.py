@@ -28,6 +28,7 @@ from client.workflow_task import FailingTask
 from console.options import Common
 from console.render import document, tree
 from console.render.tree import WIDTH, RowLayout
+from workflows.inspect import Capacity
 from workflows.outcome import Outcome
 
 SCHEMA = 1
@@ -47,6 +48,9 @@ class StderrView(View):
 
     def failing(self, task: FailingTask | None) -> None:
         self._warn(workflow_task_state(task))
+
+    def busy(self, capacity: Capacity | None) -> None:
+        self._warn(busy_state(capacity))
 
     def _warn(self, sentence: str) -> None:
         print(sentence, file=sys.stderr, flush=True)
@@ -152,6 +156,9 @@ class EventsView(View):
     def failing(self, task: FailingTask | None) -> None:
         self._write("workflow_task", fails=task is not None, **(task.document() if task else {}))
 
+    def busy(self, capacity: Capacity | None) -> None:
+        self._write("busy", waits=capacity is not None, **(capacity.model_dump() if capacity else {}))
+
     def end(self, outcome: Outcome) -> None:
         self._report(outcome, {})
 
@@ -199,6 +206,14 @@ def no_answer(who: Silent, queue: str) -> str:
     if who is Silent.SERVER:
         return "the server does not answer, still trying"
     return printable(f"no worker answers on queue {queue}: {worker(queue)}  (still waiting)")
+
+
+def busy_state(capacity: Capacity | None) -> str:
+    if capacity is None:
+        return "the worker has free slots again"
+    return (
+        f"the worker is busy: {capacity}; a step waits for a slot (--slots of worker.py, or another worker)"
+    )
 
 
 def workflow_task_state(task: FailingTask | None) -> str:

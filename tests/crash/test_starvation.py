@@ -8,6 +8,7 @@ import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 from temporalio.client import Client, WorkflowHandle
@@ -51,7 +52,7 @@ class Place(Processes):
         while not self.notes.exists() or not set(words) <= set(self.notes.read_text().split()):
             await asyncio.sleep(0.05)
 
-    def logged(self, event: str) -> list[dict[str, str]]:
+    def logged(self, event: str) -> list[dict[str, Any]]:
         """The lines of the worker's log with this event."""
         lines = (self.folder / "worker.log").read_text().splitlines()
         entries = [json.loads(line) for line in lines if line.startswith("{")]
