@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import time
 from datetime import UTC, datetime
 
 from pydantic import BaseModel
@@ -44,4 +45,31 @@ async def tally(args: Entry) -> Entry:
     finally:
         os.close(file)
     await asyncio.sleep(args.seconds)
+    return args
+
+
+class Duration(BaseModel):
+    """How long a call takes."""
+
+    seconds: float
+
+
+@tool.read(timeout=120)
+async def linger(args: Duration) -> Duration:
+    """Hold a slot of the worker."""
+    await asyncio.sleep(args.seconds)
+    return args
+
+
+@tool.read(timeout=1)
+def hang(args: Duration) -> Duration:
+    """Hold a thread of the worker for longer than the timeout."""
+    time.sleep(args.seconds)
+    return args
+
+
+@tool.read(timeout=120)
+async def block(args: Duration) -> Duration:
+    """Block the event loop of the tools."""
+    time.sleep(args.seconds)  # noqa: ASYNC251  # that is what is measured
     return args

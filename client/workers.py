@@ -36,7 +36,7 @@ async def ask(client: Client, queue: str, question: Inquiry[F], *, on_wait: Call
         "InspectWorkflow",
         InquiryInput.model_validate(question),
         id=f"inspect-{secrets.token_hex(4)}",
-        task_queue=queue,
+        task_queue=routing.control_queue(queue),
         execution_timeout=limit,
         result_type=question.findings,
         static_summary=f"the console asks for {question.about}",

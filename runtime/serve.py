@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Self
 
-from temporalio.activity import _Definition
+from temporalio import activity, workflow
 from temporalio.client import Client
 from temporalio.service import RPCError
 from temporalio.worker import Interceptor, UnsandboxedWorkflowRunner, Worker
@@ -26,6 +26,7 @@ from workflows.attributes import TYPES
 from workflows.inspect import InspectWorkflow
 from workflows.undoing import UndoWorkflow
 
+INQUIRIES = "InspectWorkflow"
 WORKFLOWS = (AgentWorkflow, InspectWorkflow, UndoWorkflow)
 GRACE = timedelta(seconds=8)
 """How long running activities may continue after SIGTERM; then they are cancelled, and another worker repeats them."""
@@ -73,10 +74,7 @@ def build(
     slots: int = SLOTS,
     is_watched: bool = False,
 ) -> "Workers":
-    """A worker with Replan's limits, which runs at most `slots` calls of tools at the same time.
-
-    Replan's own activities have slots of their own, on the control queue. The worker serves them on `queue`, too: an
-    earlier version of Replan scheduled them there.
+    """Workers with Replan's limits: one for `queue`, with `slots` for calls of tools, one for the control queue.
 
     With `is_watched`, as in tests, workflows run in the SDK's sandbox.
     """
@@ -89,27 +87,29 @@ def build(
         "max_heartbeat_throttle_interval": routing.CANCEL_NOTICE,
         "default_heartbeat_throttle_interval": routing.CANCEL_NOTICE,
         "max_concurrent_activity_task_polls": POLLERS,
+        "max_concurrent_workflow_task_polls": POLLERS,
+        "workflow_runner": sandbox() if is_watched else UnsandboxedWorkflowRunner(),
+        "sticky_queue_schedule_to_start_timeout": STICKY,
     }
     tools = Worker(
         client,
         task_queue=queue,
         workflows=workflows,
-        activities=activities,
-        workflow_runner=sandbox() if is_watched else UnsandboxedWorkflowRunner(),
-        sticky_queue_schedule_to_start_timeout=STICKY,
+        activities=activities,  # all of them: an earlier version of Replan scheduled its own activities here
         max_concurrent_activities=slots,
-        max_concurrent_workflow_task_polls=POLLERS,
         max_eager_activity_reservations_per_workflow_task=routing.MAX_PARALLEL,
         **limits,
     )
-    own = [one for one in activities if _kind(one) in routing.INTERNAL_KINDS]
-    control = Worker(client, task_queue=routing.control_queue(queue), activities=own, **limits) if own else None
-    return Workers([tools, control] if control else [tools])
+    own = [one for one in activities if _type(activity._Definition.from_callable(one)) in routing.INTERNAL_KINDS]
+    inquiries = [one for one in workflows if _type(workflow._Definition.from_class(one)) == INQUIRIES]
+    if not own and not inquiries:  # in tests of one workflow
+        return Workers([tools])
+    queue = routing.control_queue(queue)
+    return Workers([tools, Worker(client, task_queue=queue, workflows=inquiries, activities=own, **limits)])
 
 
-def _kind(function: Callable[..., Any]) -> str | None:
-    """The type of an activity; None for the one that serves all unknown types."""
-    definition = _Definition.from_callable(function)  # the SDK has no public way to read it
+def _type(definition: activity._Definition | workflow._Definition | None) -> str | None:
+    """The type of an activity or workflow; None for one that serves all types."""  # the SDK has no public way
     return definition.name if definition else None
 
 

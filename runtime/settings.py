@@ -10,6 +10,8 @@ from typing import Annotated, Any
 
 import typer
 
+from workflows.routing import CONTROL
+
 DEFAULT_QUEUE = "replan"
 DEFAULT_STATE = Path(".replan")
 LOCK = "temporal.lock"
@@ -121,6 +123,8 @@ class Settings:
         Raises:
             BadSetting: a folder does not exist or cannot be made, or an option needs `--dev`.
         """
+        if self.queue.endswith(CONTROL):
+            raise BadSetting(f"--queue {self.queue} is the name of a control queue: choose one without {CONTROL!r}.")
         if (self.fresh or self.breaks) and not self.dev:
             raise BadSetting("--fresh and --break are for a demo world, so they need --dev.")
         if self.documents_root is not None and not self.documents_root.is_dir():

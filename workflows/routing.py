@@ -85,10 +85,15 @@ INTERNAL = (PLAN, REPLAN, COMPACT, CATALOGUE, INSPECT, FIND_EFFECT)
 INTERNAL_KINDS = frozenset(spec.kind for spec in INTERNAL)
 
 
+CONTROL = "-control"
+"""The end of the names of control queues."""
+
+
 def control_queue(queue: str) -> str:
-    """The task queue of Replan's own activities, beside `queue`, on which workflows and tools are."""
-    # Each queue has slots of its own in a worker: if slow tools fill theirs, tasks are still planned and inspected.
-    return f"{queue}-control"
+    """The control queue beside `queue`: Replan's own activities are there, and the inquiries of the console."""
+    # Each queue has slots and a backlog of its own: tasks are planned and inspected however many calls of tools run,
+    # and an inquiry does not wait behind the workflow tasks of many new tasks. An inquiry runs on the control queue.
+    return queue if queue.endswith(CONTROL) else f"{queue}{CONTROL}"
 
 
 INQUIRY_TAKEN_WITHIN = timedelta(seconds=5)

@@ -18,6 +18,7 @@ from runtime.process import version
 from tests.processes import ROOT, Processes
 from workflows.header import CallInterceptor
 from workflows.inspect import Findings, InquiryInput, InspectWorkflow
+from workflows.routing import control_queue
 
 QUEUE = "doctor"
 SECRETS = ("sk-planted-key", "sk-planted-password")
@@ -73,7 +74,7 @@ def test_keys_are_told_by_name(well: Processes) -> None:
 
 async def histories(client: Client) -> list[str]:
     """The histories of everything that was asked on our queue, as soon as the server lists something."""
-    query = f"TaskQueue = '{QUEUE}' AND ExecutionStatus = 'Completed'"
+    query = f"TaskQueue = '{control_queue(QUEUE)}' AND ExecutionStatus = 'Completed'"
     async with asyncio.timeout(20):
         while not (found := [one async for one in client.list_workflows(query)]):
             await asyncio.sleep(0.2)

@@ -28,6 +28,7 @@ from tests.processes import ROOT, Processes
 from workflows.header import CallInterceptor
 from workflows.inspect import Findings, InquiryInput, InspectWorkflow
 from workflows.plan import Answer, GiveUp, NewSteps, Question
+from workflows.routing import control_queue
 from workflows.situation import Situation
 
 QUEUE = "dry-run"
@@ -187,7 +188,9 @@ async def ended_in(client: Client, queue: str) -> WorkflowExecutionStatus | None
     """How the one question on a queue ended, as soon as the server lists it."""
     async with asyncio.timeout(20):
         while True:
-            async for one in client.list_workflows(f"TaskQueue = '{queue}' AND ExecutionStatus != 'Running'"):
+            async for one in client.list_workflows(
+                f"TaskQueue = '{control_queue(queue)}' AND ExecutionStatus != 'Running'"
+            ):
                 return one.status
             await asyncio.sleep(0.2)
 

@@ -111,29 +111,17 @@ async def test_a_tool_that_blocks_its_event_loop_harms_no_other_task(place: Plac
     assert "starving.py" in entry["at"][-1]
 
 
-async def test_a_worker_whose_tool_blocks_ends_when_it_is_told_to(place: Place) -> None:
-    """SIGTERM is heard at once, and the call may finish."""
-    with place.serving() as worker:
-        handle = await place.start("block", "blocked", seconds=3)
-        await place.noted("blocked")
-        worker.send_signal(signal.SIGTERM)
-        said, _ = await asyncio.to_thread(worker.communicate, timeout=40)
-
-    assert (worker.returncode, said.splitlines()[-1].startswith("stopped; ")) == (0, True)
-    happened = {event.WhichOneof("attributes") for event in (await handle.fetch_history()).events}
-    assert not happened & {"activity_task_failed_event_attributes", "activity_task_timed_out_event_attributes"}
-
-
+@pytest.mark.parametrize("kind", ["ignore_cancel", pytest.param("block", marks=pytest.mark.full)])
 @pytest.mark.timeout(120)
-async def test_a_worker_ends_although_a_tool_ignores_its_cancel(place: Place) -> None:
-    """After the time for running calls, in one line that names the call."""
+async def test_a_worker_ends_although_a_tool_does_not(place: Place, kind: str) -> None:
+    """After the time for running calls, in one line that names the call; a blocked event loop hears no cancel."""
     with place.serving() as worker:
-        handle = await place.start("ignore_cancel", "stubborn")
+        handle = await place.start(kind, "stubborn")
         await place.noted("stubborn")
         worker.send_signal(signal.SIGTERM)
         said, _ = await asyncio.to_thread(worker.communicate, timeout=60)
 
-    call = f"ignore_cancel ({handle.id}/stubborn)"
+    call = f"{kind} ({handle.id}/stubborn)"
     assert worker.returncode == 0
     assert said.splitlines()[-1] == (
         f"stopped after 20 s, although calls still ran: {call}; another worker finds out whether they took effect, or"
