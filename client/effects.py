@@ -45,7 +45,7 @@ class Reconciliation:
     reads: tuple[Call, ...]
     timers: tuple[Timer, ...]
     verdict: Verdict | None
-    """None if the reconciliation goes on, or was cancelled."""
+    """What the workflow found out; None if the reconciliation still goes on, or was cancelled."""
 
 
 _OF_VERDICT: Mapping[Verdict | None, EffectState] = {
@@ -97,7 +97,7 @@ def _after_failure(call: Call, spec: ToolSpec | None) -> EffectState:
 
 
 def _may_have_had_effect_before(call: Call, last: Fault) -> bool:
-    """Whether an attempt before the last one may have been applied: it says so, or it ended without a report."""
+    """Whether an attempt before the last attempt may have applied the effect: its fault says so or is unknown."""
     earlier = {one.attempt: one for one in call.earlier}
     # The server itself keeps the failure of one earlier attempt only: of the one just before the last.
     if call.last is not None and call.last.fault is not None:
@@ -109,7 +109,8 @@ def _may_have_had_effect_before(call: Call, last: Fault) -> bool:
 def reconciliation_of(story: Story, call: Call, record: FaultRecord | None = None) -> Reconciliation | None:
     """How the workflow found out whether an ended call was applied; None if it did not try to find out.
 
-    If the history has no read for the call, the verdict in `record` counts: the call's fault as the task recorded it.
+    `record` is the task's record of the call's fault. If the history has no read that looked for the effect of the
+    call, the verdict in `record` is used.
     """
     # Reads and timers after the next call of the step belong to that call.
     after, following = call.ended or call.scheduled, next_call(story, call)
@@ -139,7 +140,7 @@ def next_call(story: Story, call: Call) -> Call | None:
 
 
 def _not_applied(story: Story) -> list[str]:
-    """The ids of steps that were not applied, as a reconciliation in a rollback found."""
+    """The ids of the steps that were not applied, as reconciliations in the rollback `story` found out."""
     reads = dict[str, tuple[Call, ...]]()
     for call in story.history.calls:
         # The history of a rollback has no call of the step itself, only of the step that undoes it.
@@ -153,7 +154,11 @@ def _not_applied(story: Story) -> list[str]:
 
 
 def _verdict(reads: tuple[Call, ...], timers: tuple[Timer, ...], *, outlived: bool = False) -> Verdict | None:
-    """What the last read found; None if the read is open or was cancelled, or if a timer waits for another read."""
+    """The verdict of a reconciliation, from its last read of the world.
+
+    None if that read is open or was cancelled, or if a timer waits for another read. `outlived` is True if a thread of
+    the call ran on after its attempt had ended.
+    """
     last = reads[-1]
     match last.closed:
         case CallEnd.COMPLETED:
@@ -178,7 +183,7 @@ class TaskEffect(BaseModel):
     effect: Effect | None
     """The effect class that the tool of `kind` declares; None if the history does not have it."""
     state: EffectState = Field(serialization_alias="known")
-    """APPLIED, UNKNOWN or UNDONE."""
+    """What is known of the effect: APPLIED, UNKNOWN or UNDONE."""
     at: datetime
     """When the call ended or, for an open call, when it was scheduled; the time in a ledger takes precedence."""
     result: JsonValue = None
@@ -201,7 +206,7 @@ def all_effects(
 ) -> list[TaskEffect]:
     """All effects of a task that were applied or may have been, the oldest first.
 
-    `rollback` and `earlier_rollbacks` are the workflows that undid effects of the task: the newest, and those before.
+    `rollback` and `earlier_rollbacks` are workflows that undid effects of the task: the newest, and all before it.
     """
     found = dict[str, TaskEffect]()
     for run in runs_of(story)[:-1]:
@@ -251,7 +256,10 @@ def _add(task: Story, story: Story, found: dict[str, TaskEffect]) -> None:
 
 
 def _update(found: dict[str, TaskEffect], key: str, change: Mapping[str, Any]) -> None:
-    """Change fields of a step's effect, also if a fallback applied it: its key is that of the step, then `:KIND`."""
+    """Change fields of the effect of a step; `key` is the key of the step.
+
+    If a fallback applied the effect, the key of the effect is the key of the step and `:KIND`.
+    """
     for one in list(found.values()):
         if one.key.partition(":")[0] == key and one.undoes is None:
             found[one.key] = one.model_copy(update=change)
@@ -307,7 +315,7 @@ def _with_card(story: Story, card: EffectCard, before: TaskEffect | None) -> Tas
 
 
 def call_with_key(story: Story, key: str) -> Call | None:
-    """The last completed call with this key in all runs of the task, else the last call with it; None without one."""
+    """The last completed call with this key in all runs of the task; else the last call with the key, else None."""
     made = _calls_with_key(story, key)
     done = [one for one in made if one.closed is CallEnd.COMPLETED]
     return next(reversed(done or made), None)
@@ -324,7 +332,7 @@ def _calls_with_key(story: Story, key: str) -> list[Call]:
 
 
 def key_of(story: Story, id: str, kind: str | None = None) -> str:
-    """The idempotency key of the call of step `id`; if `kind` is a fallback of the planned kind, the key names it."""
+    """The idempotency key of the call of step `id`; it names `kind` if `kind` is a fallback of the planned kind."""
     planned = story.steps[id].kind if id in story.steps else kind
     fallback = kind if kind != planned else None
     return ids.idempotency_key(ids.of_call(id, fallback), story.history.first_run)
@@ -333,8 +341,8 @@ def key_of(story: Story, id: str, kind: str | None = None) -> str:
 def repeated_by_reset(story: Story, point: Call) -> list[Call]:
     """The calls of the newest run whose effect a reset to before `point` could apply a second time.
 
-    A call that was scheduled before `point` and ended after it is among them: the new run makes it again. A call whose
-    key protects it is not: made again, it returns its first result, or reports that it was undone.
+    They include calls that were scheduled before `point` and ended after it, since the new run makes them again. They
+    exclude ended calls whose key prevents a second effect.
     """
     return [call for call in _unprotected(story) if call.ended is None or call.ended.id > point.task]
 
@@ -348,7 +356,7 @@ def reset_points(story: Story) -> list[str]:
 
 
 def _unprotected(story: Story) -> list[Call]:
-    """The calls of the newest run that are open, or that may be applied and have no key against a second effect."""
+    """Calls of the newest run that are open, or that may have had an effect and could have it again if repeated."""
     found = list[Call]()
     for call in story.history.newest_calls:
         spec = story.history.spec(call.kind)

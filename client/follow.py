@@ -58,7 +58,7 @@ class Attempt:
     """The newest attempt of a running step."""
 
     number: int
-    """The attempts of all activity executions of the step are counted."""
+    """The number of the attempt, counted over all activity executions of the step."""
     of: int | None
     """The maximum of `number`; None without a limit."""
     code: str | None = None
@@ -189,11 +189,11 @@ LONGEST_POLL = 1.0
 """Seconds: the longest pause between two polls."""
 # A little shorter than QUERY_TIMEOUT, so that one query without an answer is enough to tell the view.
 PATIENCE_SECONDS = 2.4
-"""Seconds without an answer of a worker, or with a failing workflow task, after which the view is told."""
+"""Seconds that a worker is silent, a call waits, or a workflow task fails, before the Follower tells its view."""
 CAPACITY_SECONDS = 10.0
-"""Seconds between two questions to a worker how busy it is, while a call waits."""
+"""While a call waits for a free slot, a worker is asked every CAPACITY_SECONDS how busy it is."""
 HEALING_SECONDS = 60.0
-"""Seconds to go on following a failing workflow task whose cause may pass without a person, as an unavailable store."""
+"""Seconds until the Follower gives up a failing workflow task that may recover by itself, as when a store is down."""
 
 
 class Silent(StrEnum):
@@ -210,7 +210,7 @@ class View:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Restore the terminal; also called if an exception ended the following."""
+        """Restore the terminal; also called if an exception ends the `with` block."""
 
     def see(self, snapshot: Snapshot) -> None:
         """Show the progress of the task; `snapshot` may be equal to the one before."""
@@ -225,7 +225,7 @@ class View:
         """Show that the task's workflow task has been failing for some seconds or, with None, that it recovered."""
 
     def busy(self, capacity: Capacity | None) -> None:
-        """Show that a call has waited for some seconds since all slots are in use or, with None, that none waits."""
+        """Show that a call has waited for some seconds since all slots are in use or, with None, that no call waits."""
 
     def tick(self) -> None:
         """Called every POLL_SECONDS, so that a view can update the times that it shows."""
@@ -249,10 +249,10 @@ class Follower:
         """The failure that was last passed to the view; None while the workflow task does not fail."""
         self._failing_since: float | None = None
         self._sure_since: float | None = None
-        """Since when (monotonic seconds) a worker has had attempts that are certain to fail; None if not certain."""
+        """Since when (monotonic seconds) a worker has run a workflow task that surely fails; None if not sure."""
         self._heard = time.monotonic()
         self._queued = dict[str, float]()
-        """For each queued activity, since when (monotonic seconds) it has been seen so."""
+        """For each activity that waits in the task queue, the time (monotonic seconds) when this was first seen."""
         self._asked_capacity, self._is_busy = float("-inf"), False
         self._woken = asyncio.Event()
 
@@ -341,7 +341,7 @@ class Follower:
         self._view.answers(who)
 
     async def _note_queued(self, queued: Collection[str]) -> None:
-        """Pass to the view that a call waits for a free slot, or that none waits any more."""
+        """Pass to the view that a call waits for a free slot, or that no call waits any more."""
         now = time.monotonic()
         self._queued = {id: self._queued.get(id, now) for id in queued}
         waited = now - min(self._queued.values(), default=now)
@@ -381,7 +381,7 @@ class Follower:
             raise self._given_up(self._failing or task)
 
     def _is_hopeless(self, task: FailingTask, now: float) -> bool:
-        """Whether the workflow task has certainly failed for so long that only a person can help."""
+        """Whether only a person can help, since the workflow task has surely failed for too long."""
         # A repaired worker would complete the workflow task within milliseconds.
         patience = HEALING_SECONDS if task.may_heal else PATIENCE_SECONDS
         return self._sure_since is not None and now - self._sure_since > patience

@@ -34,7 +34,7 @@ from workflows.situation import Situation
 from workflows.task import Task, TaskStatus
 
 PLAIN_KEY = re.compile(r"[A-Za-z_$][A-Za-z0-9_$-]{0,63}|[0-9]{1,4}")
-"""The key of an object that looks like a name, and stays. Any other key, as an address, is replaced like a value."""
+"""A key of a JSON object that looks like a name; it is kept. Any other key, such as an address, gets a placeholder."""
 # Some decisions depend on the size of a result.
 LONG = 256
 """Bytes; from this size on, the placeholder of a text in a tool's data is as long as the text."""
@@ -48,7 +48,7 @@ class Placeholders:
         self._numbers = dict[float, int]()
 
     def text(self, value: str, *, sized: bool = False) -> str:
-        """The placeholder of a string: `<text-7>`; with `sized`, that of a long string is as long as it is in JSON."""
+        """The placeholder of a string: `<text-7>`; with `sized`, a long string gets a placeholder of its own length."""
         if not value:
             return value
         label = f"<text-{self._texts.setdefault(value, len(self._texts) + 1)}>"
@@ -65,7 +65,10 @@ class Placeholders:
         return float(other) if value.is_integer() else other + 0.5
 
     def data(self, value: JsonValue, *, references: bool = False) -> JsonValue:
-        """Data of a tool or a planner, redacted: shape and keys stay and, with `references`, each `{"$from": STEP}`."""
+        """Data of a tool or a planner with placeholders for its values; shape and keys stay.
+
+        With `references`, each reference to the result of a step (`{"$from": STEP}`) stays, too.
+        """
         match value:
             case {"$from": str(step), **more} if references and set(more) <= {"path"}:
                 path = ".".join(map(self.key, str(more.get("path", "")).split(".")))
@@ -112,7 +115,7 @@ KEPT: Mapping[type[BaseModel], frozenset[str]] = {
     UndoRecord: frozenset({"step_id", "kind"}),
     Undoes: frozenset({"key", "step", "kind"}),
 }
-"""By model, the fields that stay, since decisions depend on them. A model's enums, times and numbers stay, too."""
+"""By model, the fields whose strings are kept, since decisions depend on them; enums, times and numbers always stay."""
 
 FOREIGN = frozenset({"args", "result", "observed", "value"})
 """The fields of Replan's models that hold data of tools and planners."""
@@ -135,7 +138,7 @@ class Values(Placeholders):
         return self.data(value)
 
     def _learn(self, progress: Progress) -> None:
-        """Map each digest that a guard against repeated calls may hold to the digest of the redacted value."""
+        """Note for each call and value the digest of its redacted form, which the guards against repeated calls get."""
         for record in progress.records:
             for args in (record.args, record.step.args):
                 self._digests[digest(record.kind, args)] = digest(record.kind, self.data(args, references=True))
@@ -213,7 +216,7 @@ KEPT_NAMES = frozenset(
         "timer_id",
     }
 )
-"""The strings in Temporal's events that stay: KEPT_STRINGS by their full name, KEPT_NAMES by name in any message."""
+"""The names of fields in Temporal's events that keep their strings, in any message; KEPT_STRINGS has full names."""
 
 Shape = tuple[type[BaseModel], ...]
 """The models that a payload may hold; empty for data of a tool."""

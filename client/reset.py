@@ -52,9 +52,9 @@ from workflows.record import StepRecord, StepStatus
 
 MAX_NAMED = 5
 MAX_TRIES = 5
-"""How often a closed task is reset to just before its end; each time it may end again before the Signal reaches it."""
+"""The most tries to send a Signal to a closed task; each try resets it to just before its end, and it may end again."""
 MAX_SIGNAL = 1024 * 1024
-"""Bytes; larger records are sent in that Signal without their results. The server takes at most 2 MB."""
+"""Bytes: if the step records for a Signal are larger, their results are left out. The server takes at most 2 MB."""
 SAID: Mapping[EffectState, str] = {
     EffectState.NONE: "has changed nothing",
     EffectState.APPLIED: "has changed the world",
@@ -90,7 +90,7 @@ class _Prepared(NamedTuple):
     point: Call
     """The call before which the new run begins."""
     told: Sequence[StepRecord] = ()
-    """The effects of which the new run is told by Signal: those that stay, and those that were undone."""
+    """The effects of which the new run is told by Signal: effects that stay, and effects that were undone."""
     kept: Sequence[TaskEffect] = ()
     undone: Sequence[TaskEffect] = ()
 
@@ -143,7 +143,7 @@ async def reset(
 
 @dataclass(frozen=True)
 class EffectsAtReset:
-    """The effects of a task as they concern a reset of its newest run to just before `point` was scheduled."""
+    """The effects of a task at a reset, compared with the new run, whose history ends just before the call `point`."""
 
     story: Story
     point: Call
@@ -156,12 +156,12 @@ class EffectsAtReset:
 
     @property
     def undone(self) -> list[TaskEffect]:
-        """Undone effects that the new run does not have in its history, so that it could use their step ids again."""
+        """Undone effects that are not in the history of the new run: a new plan could use their step ids again."""
         return [one for one in self._later if one.state is EffectState.UNDONE]
 
     @property
     def in_the_way(self) -> list[TaskEffect]:
-        """The effects of `after` that a planner which does not know of them could plan again, under another key."""
+        """Effects of `after` that the planner does not know, so that it could plan them again, with another key."""
         known = {record.step.id for record in self.story.history.earlier_effects}
         return [one for one in self.after if one.step not in known and not self._is_repeated(one)]
 
@@ -298,7 +298,7 @@ def _request(there: EffectsAtReset) -> Call:
 
 
 async def _undo(client: Client, handle: Handle, there: EffectsAtReset, view: View, *, is_attended: bool) -> None:
-    """Undo the effects after the point with a workflow, and follow it to its end.
+    """Undo the effects after the reset point with a workflow, and follow that workflow to its end.
 
     Raises:
         Problem: the task runs, its plan was written by hand, or an effect cannot be undone.
@@ -327,9 +327,10 @@ async def _tell(
     records: Sequence[StepRecord],
     reason: str,
 ) -> str:
-    """Signal to a run of the task which effects stand, and return the run's id; a reset of that run keeps the Signal.
+    """Tell a run of the task by Signal which effects stand, and return the id of that run.
 
-    A closed run takes no Signal. So it is first reset to just before its end, where it can only end again.
+    A later reset of that run keeps the Signal. A closed run takes no Signal, so it is first reset to just before its
+    end.
 
     Raises:
         Problem: the task was closed from outside, or the run ended each time before the Signal reached it.
@@ -404,7 +405,10 @@ def _step(story: Story, to: str) -> Call:
 
 
 def _refuse_repeated(story: Story, step: Call, fate: Fate | None) -> None:
-    """Raise Problem if the new run would repeat calls; with a `fate`, only for open calls and calls before `step`."""
+    """Raise Problem if the new run could repeat an effect of a call.
+
+    A `fate` decides about the ended calls after `step`; then only open calls and calls before `step` count.
+    """
     repeated = [
         call
         for call in repeated_by_reset(story, step)
@@ -459,7 +463,7 @@ async def _require_payloads(client: Client, queue: str, events: Sequence[History
 
 
 def _claims(message: Message) -> Iterator[tuple[str, Claim]]:
-    """The references of a history message to payloads in external storage, each with a text that identifies it."""
+    """Each reference to external storage in a message (protobuf) of the history, with a text that identifies it."""
     if isinstance(message, Payload):
         if reference := reference_of(message):
             claim = Claim(driver=reference.driver_name, data=dict(reference.claim_data))
@@ -484,7 +488,7 @@ def reference_of(payload: Payload) -> ExternalStorageReference | None:
 
 
 def _refuse_overtaken(before: Story, after: Story, point: Call) -> None:
-    """Raise Problem if the old run had, or may have had, an effect after `before` was read and before the run ended."""
+    """Raise Problem if `after`, read when the old run had ended, shows an effect that `before`, read earlier, lacks."""
     known = {(call.scheduled.id, effect_of(before, call)) for call in before.history.newest_calls}
     for call in reversed(after.history.newest_calls):
         state = effect_of(after, call)

@@ -25,7 +25,7 @@ MAX_ID = 200
 MAX_PLAN = 256 * 1024
 """Bytes: the largest plan file. The server takes at most 2 MB as the input of a workflow."""
 REPLANS = {"plan": 2, "react": 20}
-"""The default limit of replans by strategy: a turn of `react` is smaller than a plan."""
+"""By strategy, the default limit of replans; it is higher for `react`, where a replan is only one more turn."""
 TASK_MEMO = "task"
 DIGEST_MEMO = "task_digest"
 
@@ -163,7 +163,7 @@ def build_task(options: TaskOptions) -> Task:
 
 
 async def start(client: Client, task: Task, *, id: str | None, queue: str, again: bool) -> Handle:
-    """Start a task, or join the one that runs under this id with the same text.
+    """Start a task, or join the task that runs under this id with the same text.
 
     Raises:
         Problem: the id belongs to a closed task (unless `again`), or to a running task that was asked something else.

@@ -50,7 +50,7 @@ async def final_outcome(handle: Handle) -> Outcome:
 
 
 def outcome_of(cause: BaseException | None) -> Outcome | None:
-    """The Outcome in the details of the failure that closed a task; None if the details have none that validates."""
+    """The Outcome in the details of the failure that closed a task; None if the details have no valid Outcome."""
     with suppress(ValidationError):
         if isinstance(cause, ApplicationError) and cause.details:
             return Outcome.model_validate(cause.details[0])
@@ -71,7 +71,7 @@ async def query_progress(handle: Handle) -> Progress | None:
 
 
 async def _closed_from_outside(handle: Handle) -> Outcome:
-    """The Outcome of a closed task that returned none: from its memo if it was cancelled, else an Outcome made here."""
+    """The Outcome of a closed task that returned no Outcome: from its memo if it was cancelled, else made here."""
     seen = await handle.describe()
     memo: dict[str, Any] = dict(await seen.memo())
     if OUTCOME_MEMO in memo:
@@ -130,7 +130,7 @@ async def first_run(handle: Handle) -> str:
 
 
 async def newest_tasks(client: Client, query: str, limit: int) -> list[WorkflowExecution]:
-    """The `limit` tasks that were started last of those that `query` finds, newest first, each with its newest run."""
+    """Of the tasks that `query` finds, the `limit` newest by start time, newest first, each with its newest run."""
     # The server lists running tasks, then those that closed last, and cannot sort by start. So longer and longer lists
     # are read, until one holds every task that began after the last of the `limit` newest.
     found = dict[str, WorkflowExecution]()

@@ -9,7 +9,7 @@ QUEUE = "replan"
 
 
 def printable(text: str) -> str:
-    """The text with a blank for each character that is not printable, such as one that moves the cursor or rings."""
+    """The text with a blank for each character that is not printable, such as a character that moves the cursor."""
     return "".join(char if char.isprintable() else " " for char in text)
 
 
@@ -34,5 +34,5 @@ def worker(queue: str) -> str:
 
 
 def at_queue(queue: str) -> str:
-    """` --queue NAME`, for a command that is shown; empty for the default queue."""
+    """The end ` --queue NAME` of a command that a message tells the user to type; empty for the default queue."""
     return "" if queue == QUEUE else f" --queue {shlex.quote(queue)}"

@@ -36,7 +36,7 @@ from workflows.record import StepRecord, StepStatus, UndoRecord
 from workflows.undoing import Undo, UndoWorkflow
 
 KNOWN_TO_RUN = (StepStatus.COMPLETED, StepStatus.UNDONE)
-"""The statuses of a step that decide about its effect, so that its calls in the history need not be looked at."""
+"""The statuses of a step that show that the newest run knows its effect; other steps are looked up in the history."""
 MAX_INPUT = 1024 * 1024
 """Bytes; a larger state of a task is shortened before a rollback is started with it. The server takes 2 MB."""
 
@@ -154,8 +154,8 @@ def over_all_runs(
 ) -> Progress:
     """The state of the newest run, and a step for each effect that only earlier runs know of.
 
-    `undo` of the result lists what the rollback will not undo: another call of an earlier run for a step of the newest
-    run; runs whose history was deleted; and, if there are such runs, ledgers that cannot be read.
+    The field `undo` of the result lists what the rollback will not undo: for a step of the newest run, other effects
+    that earlier runs had; runs whose history was deleted; and, if there are such runs, ledgers that cannot be read.
     """
     own, records = effects.own_effects(story), {record.step.id: record for record in newest.records}
     undo = _not_looked_at(story, unread)
@@ -195,7 +195,10 @@ def _not_looked_at(story: Story, unread: Sequence[Place]) -> list[UndoRecord]:
 
 
 def record_of(one: TaskEffect, call: Call | None, *, outlived: bool = False) -> StepRecord:
-    """The step record of an effect of an earlier run, as the state of a task has it."""
+    """Make the step record of an effect of an earlier run, in the form that the state of a task contains.
+
+    `outlived` is True if a thread of the effect's call ran on after its attempt had ended.
+    """
     args = call.args if call is not None and isinstance(call.args, dict) else None
     planned = one.kind if one.key.endswith(f"/{one.step}") else "unknown"  # a fallback applied it
     return StepRecord(

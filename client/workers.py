@@ -22,7 +22,7 @@ from workflows.inspect import EffectsInquiry, F, Inquiry, InquiryInput, Place, P
 
 RPC_TIMEOUT = timedelta(seconds=2)
 GIVEN_EVENTS = 3
-"""The events up to the start of the first workflow task: workflow started, workflow task scheduled and started."""
+"""The number of events in a history whose first workflow task has been started, and not completed."""
 
 
 async def ask(client: Client, queue: str, question: Inquiry[F], *, on_wait: Callable[[], None] | None = None) -> F:
@@ -70,7 +70,10 @@ async def _require_worker(handle: WorkflowHandle[Any, F], queue: str) -> None:
 
 
 def too_old(what_for: str) -> Problem:
-    """The Problem for a worker that answered, but is too old to know the question; `what_for` completes a sentence."""
+    """The Problem for a worker that answered, but is too old to know the question.
+
+    `what_for` ends the sentence `The worker is too old ...`: for example, `to list effects`.
+    """
     reason, remedy = f"The worker is too old {what_for}", "restart it on the version of this console"
     return Problem("old_worker", reason, remedy, ProblemKind.FAILED)
 

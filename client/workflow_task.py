@@ -27,15 +27,15 @@ from workflows.faults import parse_faults
 from workflows.ids import reset_rollback_id, rollback_id
 
 UNREADABLE = (ValueError, LookupError, RuntimeError)
-"""What decoding raises for a payload whose codec is missing here, or that another client wrote."""
+"""The exceptions that decoding raises for a payload whose codec is missing here, or that another client wrote."""
 # Enough, since repeated failures add only one event, and each signal or cancel request a few more.
 PAGE, MAX_PAGES = 20, 10
-"""Events per page, and pages, that are read from the end of the history."""
+"""The number of events per page, and the most pages, that are read from the end of the history."""
 MAX_MESSAGE = 300
 SURE = 3
-"""From this attempt on, a failure is not taken for a coincidence, such as one killed worker."""
+"""From this attempt on, a workflow task counts as failing for good; fewer failures may come from a killed worker."""
 SOON = " (within some 10 min)"
-"""How long recovery takes: as long as the longest timeout of a workflow task that the SDK does not answer."""
+"""Words for how long a repaired task needs to go on: until the open attempt of its workflow task has timed out."""
 ROLLBACK = "UndoWorkflow"
 """The type of the workflow that undoes a closed task."""
 
@@ -98,11 +98,11 @@ class FailingTask(BaseModel):
     attempt: int
     """The attempt of the workflow task that runs or comes next; 0 if the server does not say."""
     since: datetime
-    """The time of the first failure; for REPLAY, of the query."""
+    """The time of the first failure; for the cause REPLAY, the time of the failed query."""
     is_taken: bool = Field(default=True, exclude=True)
     """Whether a worker has started the current attempt."""
     failures: int = Field(default=0, exclude=True)
-    """The number of failures in the history: several if signals came, since each restarts the count of attempts."""
+    """The number of failures in the history; `attempt` can be smaller, since a Signal restarts its count."""
     workflow_id: str = Field(exclude=True)
     task_id: str = Field(exclude=True)
     """The id of the task; for a rollback, of the task whose effects it undoes."""
@@ -114,7 +114,7 @@ class FailingTask(BaseModel):
 
     @property
     def is_sure(self) -> bool:
-        """Whether the workflow task failed too often for a coincidence."""
+        """Whether the workflow task has failed so often (see SURE) that it will fail again."""
         return max(self.attempt, self.failures) >= SURE
 
     @property
@@ -200,9 +200,9 @@ async def failing(client: Client, seen: WorkflowExecutionDescription) -> Failing
 async def of_streak(
     streak: Sequence[HistoryEvent], converter: DataConverter, id: str, queue: str, attempt: int
 ) -> FailingTask | None:
-    """The FailingTask for the failures in `streak`, the newest first.
+    """The FailingTask for `streak`: the failures of the workflow task since its last completion, the newest first.
 
-    None without failures, or if all are timeouts and `attempt` is below `SURE`.
+    None without failures, or if all failures are timeouts and `attempt` is below `SURE`.
     """
     failed = [event for event in streak if event.HasField("workflow_task_failed_event_attributes")]
     if not failed and (not streak or attempt < SURE):  # a worker that was killed once is no news
@@ -263,7 +263,7 @@ async def _streak(client: Client, seen: WorkflowExecutionDescription) -> AsyncIt
 
 
 async def _newest_first(client: Client, id: str, run_id: str) -> AsyncIterator[HistoryEvent]:
-    """The events of a run from its last one backwards, at most PAGE * MAX_PAGES."""
+    """The events of a run, the newest first; at most PAGE * MAX_PAGES events."""
     request = GetWorkflowExecutionHistoryReverseRequest(
         namespace=client.namespace,
         execution=WorkflowExecution(workflow_id=id, run_id=run_id),
@@ -289,7 +289,7 @@ async def _cause(given: int, failure: Failure, converter: DataConverter) -> Caus
 
 
 async def _is_fault(failure: Failure, converter: DataConverter) -> bool:
-    """Whether a failure or a cause of it carries a `Fault`; in a workflow task, only the payload store raises one."""
+    """Whether a failure or its cause carries a `Fault`: in a workflow task, only the payload store raises a Fault."""
     while True:
         details = failure.application_failure_info.details.payloads
         if details:

@@ -16,7 +16,7 @@ from client.workflow_task import failing
 from workflows.ids import reset_rollback_id, rollback_id
 
 ROLLBACK_OF = "origin"
-"""The memo field of a rollback with the id of the first run of the task that it undoes."""
+"""The memo field of a rollback that has the id of the first run of the undone task."""
 COVERS_ALL_RUNS = "covers_all_runs"
 """The memo field of a rollback: true if it also undoes effects of runs before a reset. Older clients do not set it."""
 SCHEDULED = PendingActivityState.PENDING_ACTIVITY_STATE_SCHEDULED
@@ -50,7 +50,7 @@ async def fetch_run(client: Client, id: str, run_id: str) -> History:
 
 
 async def _read_earlier(client: Client, newest: History) -> None:
-    """Read the runs of the task that resets replaced into `newest.earlier`, following the run ids that events name."""
+    """Read the task's runs that resets replaced, and add them to `newest.earlier`; events name the ids of the runs."""
     known, waiting = set(newest.run_ids), newest.related - set(newest.run_ids)
     while waiting:
         run = waiting.pop()
@@ -66,7 +66,7 @@ async def _read_earlier(client: Client, newest: History) -> None:
 
 
 async def rollbacks(client: Client, id: str, first_run: str) -> list[History]:
-    """The histories of all rollbacks of a task, the oldest first: those before a reset and those after its end.
+    """The histories of all rollbacks of a task, the oldest first: rollbacks before a reset, and after the task's end.
 
     Rollbacks of an earlier task with the same id, which had another first run, are left out.
     """

@@ -121,7 +121,7 @@ def _timed_out(failure: Failure) -> Code:
 
 
 def earlier(call: Call, cause: BaseException | None) -> tuple[Fault, ...]:
-    """The faults of the attempts before the last one, as far as the last one passed them on."""
+    """The faults of the earlier attempts of a call, as its last attempt reported them."""
     # An attempt that timed out returned nothing, but its heartbeats carried the earlier faults.
     if isinstance(cause, TemporalTimeout):
         return parse_faults(cause.last_heartbeat_details)
@@ -146,7 +146,7 @@ def _activity_error(call: Call, cause: BaseException) -> ActivityError:
 SUFFIX = "_event_attributes"
 UNDO_WHEN_CANCELLED = AgentWorkflow.undo_when_cancelled.__name__
 KNOW_EARLIER_EFFECTS = AgentWorkflow.know_earlier_effects.__name__
-"""The names of the two Signals that a task takes."""
+"""The name of the Signal that tells a task of effects of earlier runs."""
 RESET = WorkflowTaskFailedCause.WORKFLOW_TASK_FAILED_CAUSE_RESET_WORKFLOW
 
 
@@ -169,7 +169,7 @@ class Reading:
         self._memo: Outcome | None = None
         self._queue = ""
         self._streak = list[HistoryEvent]()
-        """The events of the failed workflow tasks since the last completed one, the newest first."""
+        """The events of the failed workflow tasks since a workflow task was last completed, the newest first."""
         self.history = History(task_id, unreadable=self._payloads.unreadable)
 
     async def add(self, event: HistoryEvent) -> None:

@@ -21,7 +21,7 @@ from workflows.task import Task
 
 PLANNING = (routing.PLAN.kind, routing.REPLAN.kind)
 CONVERSING = (*PLANNING, routing.COMPACT.kind)
-"""The activity types that ask the planner; the last one only shortens the conversation."""
+"""The activity types that ask the planner for a plan, or (COMPACT) for a shorter conversation."""
 RESULTS: Mapping[str, type[BaseModel]] = {
     routing.CATALOGUE.kind: Catalogue,
     routing.PLAN.kind: Proposed,
@@ -81,11 +81,11 @@ class Call:
     started: Event | None = None
     started_at: datetime | None = None
     attempt: int = 0
-    """The number of the last attempt in the history; 0 if the history has none yet."""
+    """The number of the last attempt in the history; 0 if the history has no attempt yet."""
     last: AttemptFailure | None = None
-    """The failure of the attempt before the last one; None if there is none."""
+    """The failure of the attempt just before `attempt`; None if there is none."""
     earlier: tuple[Fault, ...] = ()
-    """The faults of the attempts before the last one, as far as workers reported them."""
+    """The faults of the attempts before `attempt`, as far as workers reported them."""
     ended: Event | None = None
     ended_at: datetime | None = None
     closed: CallEnd | None = None
@@ -172,7 +172,7 @@ class Timer:
 
 @dataclass(frozen=True)
 class End:
-    """How the last run was closed, with the Outcome if the task wrote one."""
+    """How the last run was closed, with the Outcome if the task wrote an Outcome."""
 
     status: str
     """The type of the run's failure, such as `escalated`; else Temporal's status in lower case."""
@@ -188,9 +188,9 @@ class Pending:
 
     attempt: int
     last: AttemptFailure | None = None
-    """The failure of the attempt before."""
+    """The failure of the attempt before `attempt`; None if there is none."""
     running: bool = True
-    """False while the attempt waits for its backoff or for a worker."""
+    """True while a worker runs the attempt; False while the attempt waits for its backoff or for a worker."""
 
 
 @dataclass(frozen=True)
@@ -233,11 +233,11 @@ class History:
     """The events of the Signals that ask to undo the effects when the task is cancelled."""
     resets: list[Reset] = field(default_factory=list)
     due: datetime | None = None
-    """When the workflow task was scheduled that no worker has started yet; None without one."""
+    """The time when the open workflow task was scheduled; None if a worker has started it, or if none is open."""
     gaps: list[tuple[datetime, datetime]] = field(default_factory=list)
     """Periods in which a call or a workflow task was scheduled, but no worker had taken it."""
     waits_for_worker: Event | None = None
-    """The event of the scheduled workflow task that no worker has started yet; None without one."""
+    """The event that scheduled the open workflow task; None if a worker has started it, or if none is open."""
     failing: FailingTask | None = None
     began: bool = False
     """Whether a worker has ever started a workflow task of the task."""
@@ -251,7 +251,7 @@ class History:
     run_ids: list[str] = field(default_factory=list)
     """The ids of the runs that this history was read from, the oldest first."""
     related: set[str] = field(default_factory=set)
-    """The ids of all runs that the events name: those before and after each reset and continue-as-new."""
+    """The ids of all runs that the events name: the runs before and after each reset and continue-as-new."""
     earlier: list["History"] = field(default_factory=list)
     """The histories of the runs that resets replaced, one for each run, the oldest first."""
     rollbacks: list["History"] = field(default_factory=list)

@@ -87,7 +87,7 @@ class Story:
 
     @property
     def step_ids(self) -> list[str]:
-        """The ids of all steps: first the planned ones, then those that were called without a plan."""
+        """The ids of all steps: first the planned steps, then the steps that a model called directly."""
         called = [call.id for call in self.history.calls if call.is_step]
         return list(dict.fromkeys([*self.steps, *called]))
 
@@ -121,18 +121,18 @@ class Story:
         return earlier[-1] if earlier else None
 
     def plan_from(self, turn: Turn) -> Plan | None:
-        """The first plan that was accepted from this request on; None without one."""
+        """The plan that this request led to: the first plan accepted from the request on; None if there is none."""
         return next((plan for plan in self.plans if plan.turn.call.scheduled >= turn.call.scheduled), None)
 
     def faults(self) -> Sequence[FaultRecord]:
-        """The recorded faults with their decisions: those of the Outcome, else those in the newest plan request."""
+        """The recorded faults with their decisions: from the Outcome, else from the newest request for a plan."""
         if self.history.outcome is not None:
             return self.history.outcome.faults
         told = [call.situation.faults for call in self.history.planning if call.situation]
         return told[-1] if told else ()
 
     def decisions(self, step: str) -> list[FaultRecord]:
-        """The recorded faults of a step about which the workflow decided; not those that Temporal retried."""
+        """The recorded faults of a step about which the workflow decided, without faults that only led to a retry."""
         return [fault for fault in self.faults() if fault.step_id == step and fault.decision != "retry"]
 
 
@@ -212,7 +212,7 @@ class _Frozen(BaseModel):
 
 
 class Planned(_Frozen):
-    """A planned step as it is compared: without its title."""
+    """A planned step without its title, for the comparison of two plans."""
 
     id: str
     kind: str
@@ -269,7 +269,10 @@ class Diff(_Frozen):
 
 
 def diffs(story: Story) -> list[Diff]:
-    """Each plan compared with the plan before it; the first plan, and a turn that no fault led to, with nothing."""
+    """Each plan, compared with the plan before it.
+
+    The first plan, and the calls of a turn that no fault led to, are compared with no plan: all their steps are added.
+    """
     earlier: Sequence[Plan | None] = [None, *story.plans]
     pairs = zip(earlier, story.plans, strict=False)
     return [diff(story, before if plan.move is None or plan.turn.is_replan else None, plan) for before, plan in pairs]
@@ -298,7 +301,10 @@ def diff(story: Story, before: Plan | None, plan: Plan) -> Diff:
 
 
 def _pairs(old: list[Step], new: Sequence[Step]) -> Iterator[tuple[str, Step]]:
-    """For the id of each new step, the old step that it replaces: by equal id, else by extended id, else by kind."""
+    """Pairs of the id of a new step and the old step that it replaces.
+
+    The old step has the same id, else an id that the new id extends, else the same kind.
+    """
     rest, waiting = list(old), list(new)
     for alike in (_same_id, _extended_id, _same_kind):
         for step in list(waiting):
@@ -315,7 +321,7 @@ def _same_id(one: Step, other: Step) -> bool:
 
 
 def _extended_id(one: Step, other: Step) -> bool:
-    """Whether the id of `other` is that of `one` with a suffix: `book-2` or `book_again` for `book`."""
+    """Whether the id of `other` is the id of `one` with a suffix: `book-2` or `book_again` for `book`."""
     return other.id.startswith((one.id + "-", one.id + "_"))
 
 
