@@ -90,11 +90,11 @@ class _Switches:
 
 
 class Command(_Switches, TyperCommand):
-    """One command."""
+    """A Typer command whose help shows switches without a value."""
 
 
 class Group(_Switches, TyperGroup):
-    """All commands; the module of a command is imported when the command is chosen."""
+    """The Typer group of all commands; it imports the module of a command when the user chooses the command."""
 
     # The modules of the commands import the SDK, which takes half a second that `--help` does not have.
     def resolve_command(self, context: Any, words: list[str]) -> Any:

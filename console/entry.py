@@ -50,7 +50,7 @@ def main(app: typer.Typer, arguments: list[str]) -> int:
 
 
 def _open_closed() -> None:
-    """Replace an output stream that was closed at the start (`>&-`) by one that discards everything."""
+    """Replace an output stream that was closed at the start (`>&-`) by a stream that discards everything."""
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:
             setattr(sys, name, Path(os.devnull).open("w"))  # noqa: SIM115  # as long as the process

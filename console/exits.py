@@ -36,7 +36,7 @@ OF_STATUS: Mapping[str, Exit] = {
     "cancelled": Exit.CANCELLED,
     "failed": Exit.FAILED,
 }
-"""By the value of a TaskStatus. A string, since the module of TaskStatus takes long to import."""
+"""The exit code by the value of a TaskStatus. The keys are strings because the module of TaskStatus imports slowly."""
 
 
 def exit_code(outcome: "Outcome") -> Exit:

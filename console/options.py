@@ -41,7 +41,7 @@ class Common:
 
     @property
     def at_queue(self) -> str:
-        """` --queue NAME`, for a command that is shown; empty for the default queue."""
+        """The end ` --queue NAME` of a command that a message tells the user to type; empty for the default queue."""
         return at_queue(self.queue)
 
     async def at(self, task: "Handle") -> "Common":

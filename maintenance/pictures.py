@@ -71,7 +71,7 @@ DRAWING = """\
 </g>
 </svg>
 """
-"""An SVG that loads nothing. Rich's own template loads a font from another host, which GitHub does not show."""
+"""The template of an SVG that loads no other file. Rich's own template loads a font, and GitHub does not show that."""
 
 BROWSER_VARIABLE = "REPLAN_BROWSER"
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome", "microsoft-edge")
@@ -84,9 +84,9 @@ SHARPNESS = 1.5
 CHOSEN: Mapping[str, str | bool] = {"eventFilterSort": "ascending", "minimizeEventView": False}
 """Settings of the web UI (2.42): the oldest events first, and the whole timeline."""
 ABOVE, BELOW = 6, 10
-"""Points above and below a cut-out; with more, neighbouring boxes would be seen."""
+"""Points of margin above and below the part of the page in a picture; a larger margin would show other boxes."""
 CURRENT_DETAILS = 2
-"""The index of the frame with a task's current details; those before it have its summary and its details."""
+"""The index of the iframe with a task's current details; the iframes 0 and 1 have its summary and its details."""
 SETTLING_MS = 1500
 """How long to wait: the web UI moves labels after the first drawing, and no event tells when it is done."""
 
@@ -115,7 +115,7 @@ def main(words: Sequence[str]) -> int:
 
 
 def pictures(playground: Playground) -> Iterator[tuple[str, bytes]]:
-    """The file names and the contents of all pictures; those that need no browser come first."""
+    """The file names and the contents of all pictures; pictures that need no browser come first."""
     escalated = _page_of(playground, "--task", ASKED)  # first: a worker's very first task takes longer
     plain = {**playground.environment, "REPLAN_UI": USUAL_UI}
     for name, words in (("terminal", ("--task", TASK)), ("explain", ("explain",))):
@@ -170,7 +170,7 @@ def left_by(command: Sequence[str], environment: Mapping[str, str], exit: int = 
 
 
 def drawing(text: str, title: str, id: str) -> str:
-    """An SVG of a terminal with this text; it loads nothing. `id` keeps its names apart from those of other SVGs."""
+    """An SVG of a terminal with this text. `id` is part of all names in it, so that they differ from other SVGs."""
     console = Console(file=io.StringIO(), record=True, width=COLUMNS, force_terminal=True, color_system="standard")
     console.print(Text.from_ansi(text), soft_wrap=True, highlight=False)
     return console.export_svg(title=title, theme=THEME, code_format=DRAWING, unique_id=id)
@@ -257,7 +257,7 @@ def _details(page: "Page", url: str) -> bytes:
 
 
 def _cut_out(page: "Page", first: "Locator", last: "Locator") -> bytes:
-    """The page from the top of `first` to the lowest end of the elements `last`, without the bar at its left; PNG."""
+    """A PNG of the page from the top of `first` to the lowest end of the elements `last`, without the left bar."""
     nav = page.get_by_test_id("navigation-header").bounding_box()
     top = first.first.bounding_box()
     ends = [box["y"] + box["height"] for box in (one.bounding_box() for one in last.all()) if box]

@@ -31,7 +31,7 @@ async def call_command(
     arguments: Annotated[str, typer.Argument(metavar="JSON", help="Its arguments as JSON, or @FILE.")] = "{}",
     common: Common,
 ) -> int:
-    """Run one step like a step of a plan. If stdout is no terminal, it gets only the result; the row goes to stderr."""
+    """Run one step like a step of a plan. If stdout is no terminal, it gets only the result, and stderr the row."""
     read = read_arguments(arguments)  # a mistake is reported without connecting
     client = await common.connected()
     plan = (Step(id="call", kind=kind, args=read),)

@@ -93,7 +93,10 @@ def of_attributes(wanted: Mapping[str, str], present: Mapping[str, str]) -> Chec
 
 
 def of_workflow_tasks(failing: Sequence[FailingTask], looked_at: int, running: int) -> Check:
-    """Whether running tasks can go on; `looked_at` of all `running` tasks were checked, and `failing` cannot."""
+    """Whether running tasks can go on; `failing` has the tasks that cannot.
+
+    `running` is the number of all running tasks, and `looked_at` the number of checked tasks.
+    """
     of = f"{looked_at} of {running} running tasks looked at" if looked_at < running else f"{looked_at} running"
     if not failing:
         return Check("workflow tasks", Status.OK, f"none fails ({of})")
@@ -105,7 +108,10 @@ def of_workflow_tasks(failing: Sequence[FailingTask], looked_at: int, running: i
 
 
 def of_worker(found: WorkerFindings, version: str, *, restart: str, asked: datetime, answered: datetime) -> list[Check]:
-    """The checks of a worker that answered; `version`, `asked` and `answered` are the console's version and clock."""
+    """The checks of a worker that answered; `version` is the version of the console.
+
+    `asked` and `answered` are the times of question and answer on the console's clock.
+    """
     card, old = found.worker, "the worker is too old to say"
     if card is None:
         seen = Check("worker", Status.WARN, "answers, but is older than this console", f"restart it: `{restart}`")
@@ -136,7 +142,7 @@ def of_tools(found: ToolsFindings) -> list[Check]:
 
 
 def lacks(spec: ToolSpec, undoing: Collection[str]) -> list[str]:
-    """The options that `spec` should have and lacks; a kind in `undoing`, which undoes others, needs no `undo`."""
+    """The options that `spec` should have and lacks; kinds in `undoing` undo other kinds and need no `undo`."""
     if spec.effect is Effect.READ:
         return []
     needed = ["observe"] if spec.kind in undoing else ["observe", "undo"]
@@ -177,7 +183,10 @@ def _planner(found: WorkerFindings) -> Check:
 
 
 def _needed(planner: str) -> str | None:
-    """The API key that the first planner needs; None without a model, or for an OpenAI-compatible server (`@`)."""
+    """The name of the API key that the first planner in `planner` (a list with commas) needs.
+
+    None if that planner needs no key: it is no model, or it runs on an OpenAI-compatible server (`@HOST`).
+    """
     first = planner.partition(",")[0]
     if first.startswith("openai") and "@" in first:
         return None
@@ -231,9 +240,9 @@ PATIENCE_SECONDS = 8.5
 UI_SECONDS = 2.0
 RPC_TIMEOUT = timedelta(seconds=4)
 AT_ONCE, MAX_LOOKED_AT = 20, 100
-"""How many running tasks are checked at the same time, and in all."""
+"""How many running tasks are checked at the same time (AT_ONCE), and how many are read of each list of tasks."""
 REPORTED = "TemporalReportedProblems IS NOT NULL"
-"""A list filter: servers from 1.30 on set this search attribute after several failures of a workflow task."""
+"""A list filter for failing tasks: servers from 1.30 on set the attribute after several failures of a workflow task."""
 OF_NAMESPACE = ("web ui", "search attributes", "workflow tasks", "worker", *OF_WORKER)
 
 
@@ -269,7 +278,7 @@ async def _examine(common: Common) -> tuple[list[Check], Exit]:
 
 
 async def _within(until: float, name: str, look: Coroutine[Any, Any, list[Check]]) -> list[Check]:
-    """The results of one check; a failed check if it has none before `until`, a time of the event loop."""
+    """The results of one check; a failed check if it has no result before `until`, a time of the event loop."""
     try:
         async with asyncio.timeout_at(until):
             return await look
@@ -295,7 +304,7 @@ async def _attributes(client: Client) -> list[Check]:
 
 
 async def _workflow_tasks(client: Client, queue: str) -> list[Check]:
-    """Check whether running tasks of the queue can go on: the newest tasks, and those that the server reports."""
+    """Check whether running tasks of the queue can go on: the newest tasks, and tasks that the server reports."""
     running = f'WorkflowType IN ("{TASK_TYPE}", "{ROLLBACK}") AND TaskQueue = "{queue}" AND ExecutionStatus = "Running"'
     newest = [row async for row in client.list_workflows(running, limit=MAX_LOOKED_AT)]
     try:
@@ -364,7 +373,7 @@ def _lines(found: Sequence[Check]) -> list[str]:
 
 
 def _line(check: Check, width: int) -> str:
-    """A check as one line; on a terminal, a long one is wrapped below its last column."""
+    """A check as one line; on a terminal, a long line is wrapped, with its further rows below its last column."""
     head = f"{check.status[:4]:<4}  {one_line(check.name):<{width}}  "  # `skipped` is shown as `skip`
     remedy = f" -> {check.remedy}" if check.remedy else ""
     text = one_line(check.found + remedy)

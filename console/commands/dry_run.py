@@ -92,7 +92,7 @@ def in_order(steps: Sequence[Step]) -> list[Step]:
 
 
 def shown_value(value: JsonValue) -> str:
-    """An argument as JSON, but a reference to the result of another step as `hits.documents[0].name`."""
+    """An argument as JSON; a reference to the result of another step is shown as `hits.documents[0].name`."""
     if isinstance(value, dict) and "$from" in value and set(value) <= {"$from", "path"}:
         parts = [part for part in str(value.get("path", "")).split(".") if part]
         return str(value["$from"]) + "".join(f"[{part}]" if part.isdecimal() else f".{part}" for part in parts)

@@ -64,7 +64,7 @@ class Listed(BaseModel):
     started_at: datetime
     ended_at: datetime | None
     replans: int | None
-    """The value of a search attribute, as are `planner` and `strategy`; None if the task has no such attribute."""
+    """The number of replans: a search attribute, like `planner` and `strategy`; None if the task does not have it."""
     last_fault: str | None
     planner: str | None
     strategy: str | None
@@ -73,7 +73,7 @@ class Listed(BaseModel):
 
 
 def table(listed: Sequence[Listed], width: int | None, now: datetime) -> list[str]:
-    """A heading and a line for each task, cut to `width` columns; with None, not cut, and with dates, not ages."""
+    """A heading and a line for each task, cut to `width` columns; with None, whole lines with dates, not ages."""
     cells = [
         HEADING if width is None else (HEADING[0], "AGE", *HEADING[2:]),
         *(_cells(one, None if width is None else now) for one in listed),
@@ -222,7 +222,10 @@ async def _found(
 async def _listed(
     client: Client, row: WorkflowExecution, limit_requests: asyncio.Semaphore, *, narrowed: bool
 ) -> Listed | None:
-    """The data of one listed run; None if the task has a newer run, or was deleted meanwhile."""
+    """The data of one listed run; None if it was deleted meanwhile or, with `narrowed`, if the task has a newer run.
+
+    `narrowed` says that the list has a filter.
+    """
     async with limit_requests:
         closed = row.status is not WorkflowExecutionStatus.RUNNING
         try:

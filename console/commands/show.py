@@ -74,7 +74,7 @@ async def print_result(client: Client, handle: Handle, common: Common, step: str
 
 
 def _returned(events: list[HistoryEvent], step: str) -> Payload:
-    """The result of the last completed call of the step; Problem without one."""
+    """The result of the last completed call of the step; Problem if no call has completed."""
     scheduled = {
         event.event_id: event.activity_task_scheduled_event_attributes.activity_id
         for event in events

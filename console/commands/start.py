@@ -278,7 +278,7 @@ def _record(step: OutcomeStep) -> StepRecord:
 
 
 def _fitting(whole: Remains) -> Remains:
-    """A copy without its largest results, of at most MAX_REMAINS bytes."""
+    """A copy of at most MAX_REMAINS bytes: results are left out, the largest first."""
     sizes = {record.step.id: len(canonical(record.result).encode()) for record in whole.records}
     over, dropped = len(whole.model_dump_json().encode()) - MAX_REMAINS, dict[str, int]()
     for id in sorted(sizes, key=sizes.__getitem__, reverse=True):

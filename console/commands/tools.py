@@ -18,7 +18,7 @@ from workflows.inspect import ToolCard, ToolsInquiry
 from workflows.plan import nearest
 
 MIN_ROOM = 20
-"""Cells; on a narrower second column, its text is not wrapped."""
+"""Cells: if the second column of the list is narrower, its text is not wrapped."""
 
 
 async def tools_command(

@@ -107,7 +107,7 @@ def _said(sign: str, text: str) -> Line:
 
 
 def _answered(card: TurnCard, earlier: Sequence[TurnCard]) -> tuple[CallCard, ...]:
-    """The calls that the results in `card` answer: those of the newest earlier turn with one of their call ids."""
+    """The calls to which `card` has the results: all calls of the newest earlier turn with one of the call ids."""
     wanted = {result.call_id for result in card.results}
     # From the newest turn back, since a provider may use a call id again.
     for one in reversed(earlier):
@@ -178,7 +178,7 @@ async def transcript_command(
     ] = False,
     common: Common,
 ) -> int:
-    """Print the newest conversation of a task, after those of the earlier tasks that it continues."""
+    """Print the newest conversation of a task, after the conversations of earlier tasks that it continues."""
     client = await common.connected()
     handle = await tasks.find_task(client, id)
     common = await common.at(handle)

@@ -41,7 +41,7 @@ class RollbackView(StderrView):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Print the command that follows the rollback again, if Ctrl-C ended the following."""
+        """If Ctrl-C ended the `with` block, print the command with which the user can follow the rollback again."""
         super().__exit__(kind, error, trace)
         if isinstance(error, asyncio.CancelledError):
             print(f"\ndetached; it goes on. Follow: {starter('undo', self._task_id)}", file=sys.stderr)
@@ -60,7 +60,7 @@ class RollbackView(StderrView):
 
 
 async def undo(client: Client, handle: Handle, common: Common) -> int:
-    """Undo the effects of a closed task; if they are being undone already, follow that. Returns 3 if effects stay."""
+    """Undo the effects of a closed task, or follow a rollback that runs already. Returns 3 if effects stay."""
     view = RollbackView(await common.at(handle), handle.id)
     rollback = await undoing.undo(client, handle, view, is_attended=show.is_attended(common))
     if common.json:

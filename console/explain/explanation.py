@@ -129,7 +129,7 @@ def _deviations(story: Story, items: Sequence[Item]) -> str:
 
 
 def tool_calls(story: Story) -> int:
-    """The attempts of tools, with observations: as the task counted them or, for a running task, from its history."""
+    """The number of attempts of tools, observations included: as the Outcome counts them, else from the history."""
     if story.history.outcome is not None:
         return story.history.outcome.spent.tool_calls
     return sum(_taken(call) for call in story.history.calls if not call.is_own)

@@ -76,7 +76,7 @@ def _tried(call: Call) -> str:
 
 
 def _recorded(records: list[FaultRecord], failing: AttemptFailure) -> FaultRecord | None:
-    """The task's record of the fault with which a call failed; it is removed from `records`. None without one."""
+    """Remove from `records` the record of the fault with which a call failed, and return it; None if there is none."""
     # If the history's fault cannot be read, the next record of the step is taken.
     same = [one for one in records if one.attempt and failing.code in (None, one.code)]
     if same:
@@ -85,7 +85,7 @@ def _recorded(records: list[FaultRecord], failing: AttemptFailure) -> FaultRecor
 
 
 def _decision(story: Story, call: Call, record: FaultRecord | None) -> Decision:
-    """The decision that the Outcome records for the call; without one, the decision that later events show."""
+    """The decision that the task recorded for the call; without a record, the decision that later events show."""
     if record is not None and story.history.outcome is not None:
         return record.decision
     derived = _derived(story, call)
@@ -181,7 +181,7 @@ def _lost_last(call: Call) -> float:
 
 
 def _lost_before(call: Call) -> float:
-    """Seconds in earlier attempts without a response: until the last attempt began, minus the known backoffs."""
+    """Seconds in earlier attempts without a response: the time before the last attempt, minus the known backoffs."""
     # With all backoffs known, every earlier attempt has reported.
     if len(retry_waits(call)) == max(0, call.attempt - 1) or call.started_at is None:
         return 0.0
@@ -366,7 +366,7 @@ def _escalated(story: Story) -> tuple[Sentence, ...]:
 
 
 def timer_of(story: Story, call: Call) -> Timer | None:
-    """The timer after which `call` is made again; None without one."""
+    """The timer after which `call` is made again; None if there is no such timer."""
     following, after = next_call(story, call), call.ended or call.scheduled
     timers = (timer for timer in story.history.timers if timer.retries(call) and timer.started > after)
     return next((timer for timer in timers if following is None or timer.started < following.scheduled), None)
@@ -381,7 +381,7 @@ SO: dict[Decision, str] = {
     "fallback": ", so another kind could take over",
     "replan": ", so a new plan could be made",
 }
-"""By decision, a clause that says what could follow because the call was not applied."""
+"""By decision about a call that was not applied, the clause that says what could follow."""
 
 
 def _cost_of(found: Reconciliation) -> Cost:

@@ -20,9 +20,9 @@ from console.render.tree import MANY_TURNS, count
 from workflows.plan import nearest
 
 MAX_ROUTINE = 3
-"""More than this number of routine turns in a row (see `RowGroup.is_routine`) become one sentence."""
+"""If more than this number of routine turns (see `RowGroup.is_routine`) are adjacent, one sentence tells of them."""
 MAX_SPANS = 6
-"""The most groups of consecutive events that one citation names."""
+"""The most groups of events that a citation names; `[events 13-15, 22]` names two groups."""
 MIN_COLUMNS = 40
 """The least number of columns for a sentence, also on a narrower terminal."""
 INDENT = " " * 5
@@ -34,7 +34,7 @@ Row = tuple[str, Sentence]
 
 @dataclass(frozen=True)
 class RowGroup:
-    """Rows that belong to the event `at`; of two groups at one event, that with the lower `rank` comes first."""
+    """Rows that belong to the event `at`; of two groups at one event, the group with the lower `rank` is first."""
 
     at: Event
     rank: int
@@ -85,7 +85,7 @@ def _plan_group(story: Story, diff: Diff) -> RowGroup:
 
 
 def fold_routine(story: Story, groups: Sequence[RowGroup]) -> Iterator[RowGroup]:
-    """The groups in order; in a task of more than MANY_TURNS turns, routine turns in a row become one sentence."""
+    """The groups in order; in a task of more than MANY_TURNS turns, adjacent routine turns become one sentence."""
     many = len([plan for plan in story.plans if plan.move is not None]) > MANY_TURNS
     # Not over the end of a run, since a citation names events of one run only.
     for (is_routine, _), group in groupby(groups, key=lambda group: (group.is_routine, group.at.run)):
@@ -98,7 +98,7 @@ def fold_routine(story: Story, groups: Sequence[RowGroup]) -> Iterator[RowGroup]
 
 
 def _together(row: Sequence[RowGroup], plans: Sequence[Plan]) -> RowGroup:
-    """One group in place of the groups `row`: `Turns 3-40: 45 calls, of get_price (30) and search (15).`"""
+    """One group that replaces the groups `row`: `Turns 3-40: 45 calls, of get_price (30) and search (15).`"""
     kinds = Counter(step.kind for plan in plans for step in plan.steps)
     counted = words.listed(f"{kind} ({number})" for kind, number in kinds.most_common())
     calls = count(kinds.total(), "call")
@@ -114,7 +114,7 @@ def item_rows(number: int, item: Item) -> list[Row]:
 
 
 def plan_rows(story: Story, diff: Diff) -> list[Row]:
-    """The rows of a plan: for the first plan and a turn its steps, else the differences from the plan before."""
+    """The rows of a plan: its steps if it is the first plan or a turn, else its differences from the plan before."""
     events = story.plans[diff.number - 1].events
     name, move = diff.name.capitalize(), story.plans[diff.number - 1].move
     if diff.number == 1 or move is not None:

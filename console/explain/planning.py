@@ -95,14 +95,14 @@ def _rejected(story: Story, turn: Turn) -> Item:
 
 
 def _steps_of_rejected(turn: Turn) -> Iterator[str]:
-    """The steps that a rejected proposal's mistakes name; all of its steps if a mistake names none."""
+    """The ids of the steps that the mistakes of a rejected proposal name; all its steps if a mistake names no step."""
     planned = turn.proposal.steps if isinstance(turn.proposal, NewSteps) else ()
     wrong = {mistake.step for mistake in turn.reasons}
     yield from (step for step in dict.fromkeys(step.id for step in planned) if "" in wrong or step in wrong)
 
 
 def _next(story: Story, turn: Turn) -> Turn | None:
-    """The next request to the planner, skipping requests that were too long for the model; None without one."""
+    """The next request to the planner that was not too long for the model; None if there is none."""
     later = (one for one in story.turns if one.call.scheduled > turn.call.scheduled)
     return next((one for one in later if one.verdict is not ProposalVerdict.TOO_LONG), None)
 

@@ -37,11 +37,11 @@ class Cost(_Frozen):
     failed_attempts: int = 0
     """The number of attempts that ended in a fault."""
     observations: int = 0
-    """The number of attempts of reads that observed, or that found out whether a call was applied."""
+    """The number of attempts of reads: they observed the world, or found out whether a call was applied."""
     planning_calls: int = 0
     """The number of requests to the planner that a fault or a rejected proposal made necessary."""
     waited: float = 0.0
-    """Seconds in backoffs and timers."""
+    """Seconds that the task waited in backoffs and timers."""
     lost: float = 0.0
     """Seconds in attempts that ended without a response."""
     unattended: float = 0.0
@@ -104,7 +104,7 @@ REQUEST_AGAIN_BECAUSE: Mapping[Quadrant | None, str] = {
     Quadrant.TRANSIENT_INFRASTRUCTURAL: "No answer came back, so a retry could succeed",
     Quadrant.TRANSIENT_SEMANTIC: "The answer was to try later, so a retry could succeed",
 }
-"""Like RETRY_BECAUSE, for a request to the planner or to the catalogue."""
+"""By quadrant of the fault, why a request to the planner or to the catalogue was made again."""
 RETRY_ANYWAY = "The fault counts as transient, so a retry could succeed"
 
 WAIT_BECAUSE: Mapping[Code | None, str] = {
@@ -157,7 +157,7 @@ def observed(failing: AttemptFailure) -> str:
 
 
 def why_escalated(failing: AttemptFailure, *, is_own: bool = False) -> str:
-    """Why a person has to act after this failure; `is_own` is true for an internal activity, such as planning."""
+    """Why a person has to act after this failure; `is_own` means that an internal activity failed, such as planning."""
     # The first reason that applies: what is known of the effect weighs more than the kind of the fault.
     if failing.fault and failing.fault.applied is Applied.APPLIED:
         return "The call was applied, but its result is wrong: a new plan would apply it again"
@@ -208,7 +208,7 @@ def known(*events: Event | None) -> tuple[Event, ...]:
 
 
 def sentence(*texts: str) -> str:
-    """Untrusted texts as one sentence: on one line, each cut, with a full stop."""
+    """Untrusted texts as one sentence: each text is cut, all are on one line, with a full stop."""
     joined = "; ".join(shorten(one_line(text), MAX_REASON) for text in texts)
     return joined if joined.endswith((".", "!", "?", "…")) else joined + "."
 

@@ -18,9 +18,9 @@ class Changed(BaseModel):
     step_id: str
     kind: str
     sure: bool
-    """False for an unknown outcome."""
+    """True if the step certainly changed the world; False if its outcome is unknown."""
     replayed: bool
-    """Whether the last call returned the recorded result of an earlier call with the same key."""
+    """Whether the last call of the step returned the recorded result of an earlier call with the same key."""
     undone: bool
     events: tuple[int, ...]
 

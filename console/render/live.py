@@ -24,7 +24,7 @@ from workflows.outcome import Outcome
 from workflows.record import StepStatus
 
 GIVE_UP = 6
-"""The number of groups in a row for which there is no room, after which no further group of lines is tried."""
+"""When more than this number of groups of lines, tried one after the other, have found no room, the search ends."""
 MAX_STEPS = 100
 """If a task has more steps, only a part of its tree is printed at the end."""
 ENDING_SIGNALS = (signal.SIGTERM, signal.SIGHUP)
@@ -195,7 +195,7 @@ def _height(groups: Sequence[LineGroup], chosen: dict[int, int]) -> int:
 def _ranked(groups: Sequence[LineGroup]) -> list[int]:
     """The indices of the groups, the most important first: running steps, the newest plan, failures, then the rest.
 
-    Finished steps follow from the newest on, and pending steps from the next on, in turns.
+    In the rest, finished steps (the newest first) and pending steps (the next first) alternate.
     """
     newest = max((group.revision for group in groups), default=0)
     ended = [at for at in range(len(groups)) if _status(groups[at]) is StepStatus.COMPLETED]

@@ -37,7 +37,7 @@ class Line(str):
         return line
 
     def resized(self, text: str) -> "Line":
-        """A Line with another text, such as the beginning of this one; the same part is styled, as far as it exists."""
+        """A Line with another text, such as the beginning of this text; the same part is styled, if it exists."""
         return Line(text, self.style, self.start, min(self.end, len(text)))
 
 
@@ -155,7 +155,7 @@ class Screen:
         self._write([f"{self._painted(line)}\n" for line in lines])
 
     def leave_frame(self) -> None:
-        """Leave this frame as it is: the next one is drawn below it."""
+        """Leave this frame as it is: the next frame is drawn below it."""
         self._drawn = []
 
     def _painted(self, line: str) -> str:

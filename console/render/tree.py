@@ -23,7 +23,7 @@ from workflows.task import TaskStatus
 MANY_TURNS = 12
 """In a task of more turns, only a turn with a fact to tell, such as a rejection, has a heading.
 
-The ids of the other turns' steps name the turn.
+For any other turn, the ids of its steps show its number, as in `t7.c0`.
 """
 FOLLOWS = {
     "replan": "the same call would fail again -> a new plan, no retry",
@@ -53,7 +53,7 @@ WIDTH = 80
 MAX_REASON = 400
 """Cells to which a reason is cut; `explain` and `--json` have the rest."""
 USUAL_NAMES, MIN_NAMES = 52, 12
-"""Cells for the id, kind and title of a step: in a row of WIDTH cells, and at least on a narrow terminal."""
+"""Cells for the id, kind and title of a step: USUAL_NAMES in a row of WIDTH cells, MIN_NAMES on a narrow terminal."""
 TAIL = 21
 """Cells for the state (such as the attempts) and the time of a step."""
 MAX_ID, MAX_KIND = 14, 20
@@ -95,7 +95,7 @@ class LiveState:
 
 @dataclass(frozen=True)
 class LineGroup:
-    """Lines that belong together: those of one step, or those above the steps of a plan."""
+    """Lines that belong together: the lines of a step, or the lines above the steps of a plan."""
 
     lines: list[str]
     revision: int
@@ -106,7 +106,7 @@ class RowLayout:
     """The widths of the columns in the rows of a task's steps."""
 
     def __init__(self, outcome: Outcome, width: int = WIDTH) -> None:
-        """Lay out all steps for a terminal of `width` columns; a wide one shows longer titles."""
+        """Lay out all steps for a terminal of `width` columns; a wide terminal shows longer titles."""
         self._ids = _widest(outcome, lambda step: step.id, MAX_ID)
         self._kinds = _widest(outcome, kind, MAX_KIND)
         longest = max((cell_len(self._what(step)) for step in outcome.steps), default=0)
@@ -256,7 +256,10 @@ def notes_above(outcome: Outcome, revision: Revision | None) -> Iterator[tuple[C
 
 
 def _turn(outcome: Outcome, revision: Revision) -> int:
-    """The number of the turn that proposed a revision: of a plan, its number plus the earlier turns without a plan."""
+    """The number of the turn that proposed a revision (a plan, or the calls of a turn).
+
+    For a plan, it is the number of the plan plus the number of earlier turns that led to no plan.
+    """
     number = turn_number(outcome, revision)
     if number is not None:
         return number
@@ -289,7 +292,7 @@ def step_lines(
 
 
 def silent_attempts(outcome: Outcome, step: OutcomeStep) -> int:
-    """How many attempts before the last one ended without a recorded fault."""
+    """How many attempts of a step, except its last attempt, ended without a recorded fault."""
     told = [
         fault
         for fault in outcome.faults
@@ -422,7 +425,7 @@ def _retry_count(outcome: Outcome) -> list[str]:
 
 
 def _became(step: OutcomeStep | None, fault: FaultRecord | None = None) -> StepStatus | None:
-    """The status of the step after a retry: None for an unknown step, FAILED if a fallback took over afterwards."""
+    """The status of a step after its retries; FAILED if a fallback took over after them, None for an unknown step."""
     if step is None:
         return None
     by_own = not step.is_fallback or (fault is not None and fault.source == step.kind)
