@@ -81,7 +81,7 @@ def left() -> float | None:
 def sent() -> int:
     """The number of requests of this attempt that may have changed something.
 
-    Only requests that a `Guard` has seen are counted: those of `client()` and of the tools' `Web`.
+    Only requests that a `Guard` has seen are counted: requests of `client()` and of the tools' `Web`.
     """
     deadline = _DEADLINE.get()
     return deadline.sent if deadline else 0
@@ -114,7 +114,7 @@ class Guard:
     """A `trace` extension for `httpcore2` that checks the deadline right before something is sent."""
 
     then: Callable[[str, Mapping[str, Any]], Awaitable[None]] | None = None
-    """The tool's own `trace` extension, which is called after the check; None if the tool has none."""
+    """The tool's own `trace` extension, which is called after the check; None if the tool has no extension."""
 
     async def __call__(self, event: str, info: Mapping[str, Any]) -> None:
         if event.endswith(_ABOUT_TO_SEND):
@@ -129,5 +129,5 @@ class Guard:
 
 
 def client(**options: Any) -> httpx2.AsyncClient:
-    """Make an HTTP client whose requests keep the deadline; `options` are those of `httpx2.AsyncClient`."""
+    """Make an HTTP client whose requests keep the deadline; `options` are the options of `httpx2.AsyncClient`."""
     return httpx2.AsyncClient(event_hooks={"request": [before_request]}, **options)

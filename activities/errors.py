@@ -40,7 +40,7 @@ class ToolError(Exception):
     is_harmless = False
     """True if the error proves that no attempt of the call, this one or an earlier one, has changed anything."""
     requests: int | None = None
-    """The error proves that this many requests of the attempt, the last ones, had no effect; None: all requests."""
+    """How many of the attempt's newest requests had no effect, as the error proves; None means all its requests."""
 
     def __init__(
         self, reason: str, *, code: str | None = None, observed: Any = None, retry_after: float | None = None

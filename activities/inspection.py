@@ -146,7 +146,7 @@ def _problem_of(path: Path, is_there: Callable[[Path], bool], mode: int) -> str 
 
 
 CLOSED = frozenset({Status.COMPLETED, Status.FAILED, Status.CANCELED, Status.TERMINATED, Status.TIMED_OUT})
-"""The statuses of ended tasks. A task with any other status, even with one of a newer server, may need its payloads."""
+"""The statuses of ended tasks. A task with any other status, even a status unknown here, may need its payloads."""
 MARGIN = timedelta(hours=1)
 """The age below which no data is pruned: clocks differ, and a task that has just ended may be reset or undone."""
 MAX_TASKS = 100

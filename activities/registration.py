@@ -76,7 +76,7 @@ class Abilities:
     def of(
         cls, options: Options, environment: Mapping[str, str], prices: PriceList, demo: Iterable[Tool[..., Any]]
     ) -> "Abilities":
-        """Find the planner, and load the tools: built-in ones, those of the tools files, and the `demo` ones.
+        """Find the planner, and load the tools: built-in tools, tools of the tools files, and the `demo` tools.
 
         Raises:
             UnknownPlanner, ToolMistakes, BadBreak: an option cannot be used.
@@ -95,13 +95,13 @@ class WorkerParts:
 
     abilities: Abilities
     databases: Datasources
-    """For the worker's own event loop; tools have connections of their own."""
+    """The store and the tools' databases, connected for the worker's own event loop; tools have other connections."""
     resources: Resources
     boundary: Boundary
     host: Host
     vault: Vault
     buckets: Sequence[StorageDriver]
-    """Storage drivers of buckets: with one of them, large payloads are stored there and not in the vault."""
+    """Storage drivers of buckets: if there are any, they store large payloads, and not the vault (a table)."""
     store_id: str
     namespace: str
     """The id of the Temporal namespace, not its name."""
@@ -110,7 +110,7 @@ class WorkerParts:
 
     @property
     def storage(self) -> list[StorageDriver]:
-        """The drivers for large payloads; the first one stores new payloads, the others only read."""
+        """The drivers for large payloads; the first driver stores new payloads, the others only read."""
         return [*self.buckets, self.vault]
 
     def activities(self) -> list[Callable[..., Any]]:

@@ -151,7 +151,7 @@ async def _dial(
 
 
 def _translated(text: str, address: str) -> NotConnected:
-    """The error for a message of the SDK's core; the first known phrase in `text` decides."""
+    """The error for `text`, a message of the SDK's core; the first known phrase in `text` decides."""
     refused = Unreachable(f"The server at {address} refuses these credentials", CHECK_CREDENTIALS)
     failures = {
         "dns error": Unreachable(f"The host name in {address} is not known", "correct TEMPORAL_ADDRESS or --address"),
@@ -183,7 +183,7 @@ def _refused(status: RPCStatusCode, namespace: str, address: str) -> Unreachable
 async def register_search_attributes(client: Client, attributes: Mapping[str, str]) -> bool:
     """Add missing search attributes, given as name to type (`{"ReplanStatus": "Keyword"}`); returns whether all exist.
 
-    It returns False if the server does not permit it, as Temporal Cloud. Raises RPCError if no server answers.
+    It returns False if the server, such as Temporal Cloud, does not permit it. Raises RPCError if no server answers.
     """
     wanted = {name: VALUE_TYPES[kind] for name, kind in attributes.items()}
     try:

@@ -38,7 +38,7 @@ LAST_PORT = 65535
 UI_PORT_OFFSET = 1000
 """The Temporal CLI serves the web UI at the server's port plus this number."""
 FREE_PORTS = range(20_000, 31_000)
-"""The ports of `free_port`, below those that Linux (from 32768) and macOS (from 49152) use for outgoing connections."""
+"""The ports of `free_port`, below the ports for outgoing connections of Linux (from 32768) and macOS (from 49152)."""
 
 FAST_AND_DURABLE = (
     *("--sqlite-pragma", "journal_mode=wal"),
@@ -51,7 +51,7 @@ FAST_AND_DURABLE = (
     *("--dynamic-config-value", "matching.numTaskqueueReadPartitions=1"),
     *("--dynamic-config-value", "matching.numTaskqueueWritePartitions=1"),
 )
-"""Options that make the server five times as fast as its defaults, which are for many shards, and as durable."""
+"""Options that make the server five times as fast as the defaults (meant for many shards), and just as durable."""
 
 
 @dataclass(frozen=True)
@@ -243,7 +243,7 @@ async def dev_server(
     namespace: str = DEFAULT_NAMESPACE,
     attributes: Mapping[str, str] | None = None,
 ) -> AsyncIterator[LocalServer]:
-    """The server at `address`, else TEMPORAL_ADDRESS, else localhost:7233; if none answers, one is started in `folder`.
+    """The server at `address`, else TEMPORAL_ADDRESS, else localhost:7233; if no server answers, it starts in `folder`.
 
     Raises ServerUnavailable, also for an address that is not on this machine, and NotConnected.
     """

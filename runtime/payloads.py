@@ -35,13 +35,13 @@ from workflows.progress import Progress
 LARGE = 64 * 1024
 """Bytes; a payload of this size and more is kept in external storage."""
 READ_BY_CLIENTS = (Outcome, Progress, Findings, Catalogue, Proposed)
-"""The models that clients read, which have no external storage; each is small enough for the history."""
+"""The models that are always kept in the history, since the clients that read them have no external storage."""
 INLINE = "replan-inline"
 """The metadata key that marks a payload as staying in the history, whatever its size."""
 
 
 class PayloadPruned(RuntimeError):
-    """A value that `prune` deleted is needed, and nothing can replace it."""
+    """A value is needed that the command `prune` has deleted, and nothing can replace it."""
 
 
 class PayloadConverter(PydanticPayloadConverter):

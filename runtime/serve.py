@@ -31,9 +31,9 @@ WORKFLOWS = (AgentWorkflow, InspectWorkflow, UndoWorkflow)
 GRACE = timedelta(seconds=8)
 """How long running activities may continue after SIGTERM; then they are cancelled, and another worker repeats them."""
 SLOTS = 100
-"""Calls of tools that a worker runs at the same time, by default."""
+"""By default, the most calls of tools that a worker runs at the same time."""
 STICKY = timedelta(seconds=1)
-"""How long a workflow task waits for the worker that has the workflow in its cache: it may have been killed."""
+"""How long a workflow task waits for the worker with the workflow in its cache; then any other worker takes it."""
 POLLERS = 10
 
 
@@ -45,14 +45,14 @@ class Server:
     local: LocalServer | None
     """The server on this machine that `--dev` uses; None without `--dev`."""
     namespace_id: str
-    """Unlike the name, unique among the namespaces of all servers."""
+    """The id of the namespace; unlike the name, it is unique among all servers."""
     is_searchable: bool
     """Whether the namespace has Replan's search attributes."""
 
 
 @asynccontextmanager
 async def joined(settings: Settings, say: Say) -> AsyncIterator[Server]:
-    """Connect to the configured server; with `--dev` to one on this machine, which is started if none answers.
+    """Connect to the configured server; with `--dev` to a local server, which is started if it does not run.
 
     A server that was started here ends with the block. Raises ServerUnavailable, NotConnected.
     """
@@ -137,7 +137,7 @@ def sandbox() -> SandboxedWorkflowRunner:
 
 
 class Stop:
-    """Handles SIGTERM and Ctrl-C: the first one stops the worker in order, a second one ends the process at once."""
+    """Handles SIGTERM and Ctrl-C: the first signal stops the worker in order, a second ends the process at once."""
 
     def __init__(self) -> None:
         self._asked = asyncio.Event()

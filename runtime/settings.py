@@ -105,12 +105,12 @@ class Settings:
 
     @property
     def is_demo(self) -> bool:
-        """Whether there is a demo world: only in the embedded store, never in one that `--store` names."""
+        """Whether the worker has the demo tools and their data: only with the embedded store, not with `--store`."""
         return self.store is None
 
     @property
     def documents_root(self) -> Path | None:
-        """The root of the folders that tasks may search; with `--dev` by default that of the examples, else None."""
+        """The root of the folders that tasks may search; by default the examples' folder with `--dev`, else None."""
         return self.documents or (EXAMPLES if self.dev else None)
 
     @property

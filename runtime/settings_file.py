@@ -62,7 +62,7 @@ class Budget(_Frozen):
 
 
 class Budgets(_Frozen):
-    """The budgets of tasks for which a person waits at a terminal, and of all others."""
+    """The budgets of tasks for which a person waits at a terminal, and of all other tasks."""
 
     interactive: Budget = Budget()
     background: Budget = Budget()

@@ -61,7 +61,7 @@ class Attempt:
     call: CallHeader
     number: int
     earlier: list[dict[str, Any]]
-    """The faults of earlier attempts, as JSON; one that ended without reporting (crash or timeout) has none."""
+    """The faults of earlier attempts, as JSON; an attempt that ended without reporting (crash or timeout) has none."""
     shape: JsonValue = None
     """The type and size of each argument, for the log."""
     called: bool = False
@@ -75,7 +75,7 @@ class Attempt:
     meter: Meter = field(default_factory=Meter)
     """The model calls of this attempt, with their tokens and cost."""
     time: asyncio.Timeout = field(default_factory=lambda: asyncio.timeout(None))
-    """Ends the attempt at its timeout."""
+    """The timer that ends the attempt at its timeout."""
 
     def applied(self, fault: Fault, error: BaseException) -> Applied:
         """Whether this attempt, which ended with `error`, applied its effect; earlier attempts do not count."""
@@ -94,7 +94,7 @@ class Attempt:
                 return Applied.UNKNOWN
 
     def applied_so_far(self, fault: Fault, error: BaseException) -> Applied:
-        """Whether this attempt, which ended with `error`, or an earlier one applied the effect."""
+        """Whether this attempt, which ended with `error`, or an earlier attempt applied the effect."""
         applied = self.applied(fault, error)
         is_certain = error.is_certain if isinstance(error, FaultRaised) else getattr(error, "is_harmless", False)
         if applied is not Applied.NONE or is_certain or not self.may_have_taken_effect:
@@ -184,7 +184,7 @@ def _fault_of_cancel() -> Fault | None:
 
 
 def _failure(attempt: Attempt, fault: Fault, began: float, error: BaseException) -> ApplicationError:
-    """Log the fault, and make the error with which the activity fails; its details are this fault and the earlier ones.
+    """Log the fault, and make the error with which the activity fails; its details are this fault and earlier faults.
 
     If the attempt will be retried, the fault is also sent with a heartbeat.
     """
@@ -219,7 +219,7 @@ def _failure(attempt: Attempt, fault: Fault, began: float, error: BaseException)
 
 
 def _observed(value: JsonValue) -> JsonValue:
-    """The value as JSON of at most MAX_TEXT bytes; a longer one is cut to a text, and an invalid one becomes None."""
+    """The value as JSON of at most MAX_TEXT bytes; a longer value is cut to a text, an invalid value becomes None."""
     try:
         text = to_json(value, inf_nan_mode="null").decode()
     except PydanticSerializationError:  # a lone surrogate, half of a character
@@ -247,7 +247,7 @@ def _log(attempt: Attempt, outcome: str, began: float, fault: Fault | None = Non
 
 
 def shape(value: Any, kind: Kind) -> JsonValue:
-    """The type and size of each argument that the kind declares, for the log; no value, and no key of a dictionary."""
+    """The type and size of each argument that the kind declares, for the log, without values and dictionary keys."""
     if not isinstance(value, dict):
         return type(value).__name__
     known = {info.alias or name for name, info in kind.args.model_fields.items()}
@@ -270,7 +270,7 @@ def _logged(fault: Fault, spec: ToolSpec, error: BaseException) -> Fault:
 
 
 _CLOSED = r"[\]),;?(]*(?:[\s\"']|$)"
-"""A pattern of what may follow the placeholder `?` of an SQL statement, up to the next space."""
+"""A pattern of what follows `?` if that is a placeholder in an SQL statement, and not the start of a URL's query."""
 _SECRETS = (
     re.compile(
         r"(?i)(?<![a-z])(apikey|token|key|secret|password|passwd|authorization|cookie)"
@@ -305,7 +305,7 @@ def raised_at(error: BaseException, last: int = 6) -> list[str]:
 
 
 class HeaderInterceptor(Interceptor):
-    """Reads the `CallHeader` of each activity, its data besides the arguments; registered with the worker.
+    """Reads the header `CallHeader`, with which Replan sends an activity its key and other data besides the arguments.
 
     `jitter` returns a random number in [0, 1); the wait before a retry is the longest backoff times this number.
     """

@@ -218,7 +218,7 @@ class _Call:
     """The digest of the kind and of the arguments as they were sent."""
 
     def arguments_seen(self) -> Any:
-        """The arguments as the `ensure` condition sees them; None without a condition."""
+        """The arguments for the tool's `ensure` condition, a check of its result; None if the tool has no condition."""
         return conditions.condition_value(self.args.model_dump) if self.kind.ensure else None
 
 

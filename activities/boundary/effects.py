@@ -30,7 +30,7 @@ class Effects:
     """The databases with a ledger that this worker has open."""
 
     def check_store(self, attempt: Attempt) -> None:
-        """Raise FaultRaised if the task works with another store, whose ledger then has its effects."""
+        """Raise FaultRaised if the task works with another store: the ledger there has its effects."""
         wanted = attempt.call.store
         if wanted and self.store and wanted != self.store:
             reason = f"The task works with the store {wanted}, and this worker with {self.store}: nothing was done."

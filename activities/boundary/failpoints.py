@@ -21,12 +21,12 @@ from workflows.plan import nearest
 T = TypeVar("T")
 
 LOST = "lost"
-"""The fault of a call that takes effect, but whose answer is lost."""
+"""The word in a `--break` option for this fault: the call takes effect, but its answer is lost."""
 LEAVES_OUTCOME_UNKNOWN = (LOST, Code.WORKER_LOST)
 MAY_BE_REPEATED = (Effect.READ, *SAFE)
 """The effects of tools that can be called again after a lost answer."""
 SIGNALS: Mapping[str, signal.Signals] = {"die": signal.SIGKILL, "freeze": signal.SIGSTOP}
-"""What an option can do to the whole worker process, and the signal that does it."""
+"""By the word in a `--break` option, the signal that kills or freezes the whole worker process."""
 PLANNER = (routing.PLAN, routing.REPLAN, routing.COMPACT)
 
 
@@ -58,7 +58,7 @@ class Injection:
     what: Fault | signal.Signals
     failpoint: Failpoint
     times: float
-    """How many more times it is injected; infinity for every call."""
+    """How many more calls get the fault or signal; infinity for every call."""
 
 
 class FaultInjection:
@@ -79,11 +79,11 @@ class FaultInjection:
             self._injections[kind] = injection
 
     def fault(self, kind: str, failpoint: Failpoint) -> Fault | None:
-        """Take the fault with which this call of `kind` must end at a failpoint; None if there is none or no more."""
+        """The fault with which this call of `kind` must end at a failpoint, or None; it then counts as injected."""
         return self._take(kind, failpoint, Fault)
 
     def stop(self, kind: str, failpoint: Failpoint) -> None:
-        """Kill or freeze this process if the options say so; a frozen one continues here after a SIGCONT."""
+        """Kill or freeze this process if the options say so; a frozen process continues here after a SIGCONT."""
         number = self._take(kind, failpoint, signal.Signals)
         if number is not None:
             os.kill(os.getpid(), number)

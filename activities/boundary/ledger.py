@@ -35,13 +35,13 @@ LEDGER = Table(
     Column("undone_at", Moment),
     Column("undone_by", String(1200)),
 )
-"""`digest` is the digest of kind and arguments, `result` is JSON, and `claim` is the fencing token.
+"""`digest` is the digest of kind and arguments, `result` is JSON, and `claim` is the fencing token of the call.
 
 `undone_by` is the key of the call that undid the effect.
 """
 
 Work = Callable[[], Awaitable[JsonValue]]
-"""Applies the effect and returns its result."""
+"""A function that applies the effect and returns its result."""
 
 
 class LedgerEntry(NamedTuple):
@@ -146,7 +146,7 @@ async def apply_claimed(
 
 
 async def undone_by(ledgers: Sequence[AsyncEngine], key: str) -> str | None:
-    """The key of the call that undid the effect of `key`; None if none did."""
+    """The key of the call that undid the effect of `key`; None if it was not undone."""
     for engine in ledgers:
         async with transaction(reading(engine)) as tx:
             by = await tx.scalar(select(LEDGER.c.undone_by).where(LEDGER.c.key == key))
@@ -186,7 +186,7 @@ async def mark_undone(ledgers: Sequence[AsyncEngine], entry: LedgerEntry, by: st
 
 
 async def effects_of(tx: AsyncConnection, task: str) -> Sequence[dict[str, Any]]:
-    """The rows of a task as dictionaries, the oldest first."""
+    """The ledger's rows about a task as dictionaries, the oldest first."""
     found = await tx.execute(select(LEDGER).where(LEDGER.c.task == task).order_by(LEDGER.c.at, LEDGER.c.key))
     return [{**row._mapping, "result": json.loads(row.result) if row.result else None} for row in found]
 

@@ -24,7 +24,7 @@ from workflows.faults import Applied, Code, Fault
 log = structlog.get_logger("replan.step")
 
 THREADS = 64
-"""The most plain functions that run at the same time, including those that outlived their timeout."""
+"""The most plain functions that run at the same time, including functions that outlived their timeout."""
 
 
 class StillRunning(FaultRaised):
@@ -36,7 +36,7 @@ class StillRunning(FaultRaised):
 
 
 class Threads:
-    """Runs those tools of one worker that are plain functions, each call in a thread."""
+    """Runs the tools of a worker that are plain functions, each call in a thread."""
 
     def __init__(self, size: int = THREADS, on_exhausted: Callable[[str], None] = lambda reason: None) -> None:
         """`on_exhausted` is called once, with a sentence, when calls that outlived their attempts hold all threads."""
@@ -109,7 +109,7 @@ class Threads:
         return ended.result()
 
     def _leave(self, spec: ToolSpec, call: Future[Any]) -> None:
-        """Count a call whose attempt ends now, as long as its thread runs."""
+        """Count `call` as outlived until its thread ends; its attempt ends now."""
         if not call.running():
             return
         self._outlived[call] = spec.kind
@@ -135,7 +135,7 @@ def _exhausted(kinds: Iterable[str]) -> str:
 
 
 def _overtime(spec: ToolSpec) -> float:
-    """Seconds that the attempt may last beyond its timeout, within the start-to-close timeout that was scheduled."""
+    """Seconds that an attempt may last beyond the tool's timeout and still end before its start-to-close timeout."""
     limit = activity.info().start_to_close_timeout or routing.STEP_DEADLINE
     room = (limit - routing.GRACE).total_seconds() - spec.timeout
     return max(0.0, min(routing.overtime(spec), room))

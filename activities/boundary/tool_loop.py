@@ -29,7 +29,7 @@ T = TypeVar("T")
 
 
 class ToolLoop:
-    """An event loop in a thread; a watchdog logs which tool blocks it, as `tool_blocks` and `tool_blocked`."""
+    """An event loop in a thread; a watchdog logs the tool that blocks it (`tool_blocks`) or did so (`tool_blocked`)."""
 
     def __init__(self) -> None:
         self._loop = asyncio.new_event_loop()

@@ -161,7 +161,7 @@ def _set_up_postgresql(connection: Any, _record: Any) -> None:
 
 
 metadata = MetaData()
-"""The tables that tools declare for the store; a worker that starts creates those that are missing."""
+"""The tables that tools declare for the store; a worker that starts creates the missing tables."""
 
 REPLAN_TABLES = MetaData()
 """Replan's own tables, which migrations create and change."""

@@ -144,7 +144,7 @@ class Vault(StorageDriver):
         return None
 
     async def tasks(self, before: datetime, after: str, limit: int) -> list[str]:
-        """The next `limit` workflow ids above `after`: this namespace's tasks with payloads older than `before`."""
+        """The next `limit` workflow ids above `after`, of tasks in this namespace with payloads older than `before`."""
         later = PAYLOADS.c.task > after
         wanted = select(PAYLOADS.c.task).distinct().where(self._old(before), later)
         async with reading(self._engine).begin() as tx:

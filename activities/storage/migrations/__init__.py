@@ -20,7 +20,7 @@ LOCK = int.from_bytes(b"replan")
 
 
 class Stream(StrEnum):
-    """A series of revisions, by the name of its folder; in a database, `table` holds the revision that was reached."""
+    """A series of revisions, named like its folder; in a database, the table `table` has the reached revision."""
 
     LEDGER = "ledger"
     STORE = "store"
