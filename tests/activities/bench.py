@@ -18,6 +18,7 @@ from temporalio.testing import ActivityEnvironment
 
 from activities import deadline
 from activities.boundary.boundary import Boundary
+from activities.boundary.tool_loop import ToolLoop
 from activities.providers.messages import LanguageModel
 from activities.storage.store import open_store, sqlite_url
 from activities.toolbox.http.services import Services
@@ -84,6 +85,7 @@ async def bench(
     services: Services | None = None,
     model: LanguageModel | None = None,
     price: Price | None = None,
+    loop: ToolLoop | None = None,
 ) -> AsyncIterator[Bench]:
     """A bench with a store, in `folder` unless its URL is given, which has a table `notes (word)`."""
     engine = await open_store(store or sqlite_url(folder))
@@ -92,5 +94,5 @@ async def bench(
     async with deadline.client(trust_env=False) as http:
         asked: dict[str, Any] = {"services": services, "model": model, "price": price}
         resources = Resources(engine, http, documents, workspace=workspace, allow_hosts=allow_hosts, **asked)
-        yield Bench(engine, Boundary(resources))
+        yield Bench(engine, Boundary(resources, loop=loop))
     await engine.dispose()
