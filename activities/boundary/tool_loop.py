@@ -86,12 +86,12 @@ class ToolLoop:
             self._loop.call_soon_threadsafe(lambda: here.call_soon_threadsafe(answer))  # noqa: B023  # awaited below
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(answered.wait(), BLOCKED_AFTER)
-            if not answered.is_set():
-                task = asyncio.current_task(self._loop)
-                call, remedy = task.get_name() if task else "", "use `def`, which runs in a thread, or await"
-                log.warning("tool_blocks", call=call, at=self._frames(), remedy=remedy)
+            # Without a current task the loop only waits for the processor, as on a busy machine.
+            if not answered.is_set() and (task := asyncio.current_task(self._loop)):
+                remedy = "write `def`, which runs in a thread, or await"
+                log.warning("tool_blocks", call=task.get_name(), at=self._frames(), remedy=remedy)
                 await answered.wait()
-                log.warning("tool_blocked", call=call, seconds=round(time.monotonic() - asked, 1))
+                log.warning("tool_blocked", call=task.get_name(), seconds=round(time.monotonic() - asked, 1))
             await asyncio.sleep(BLOCKED_AFTER)
 
     def _frames(self, last: int = 3) -> list[str]:
