@@ -26,7 +26,7 @@ BLOCKS = {
 ID = r"[a-zA-Z0-9_-]+"
 NAME = r"[a-zA-Z0-9_-]{1,128}"
 COMMON_NAME = r"[a-zA-Z0-9_-]{1,64}"
-"""Tool names that every provider accepts."""
+"""The pattern of tool names that every provider accepts."""
 MAX_MARKS = 4
 """How many blocks of a request may carry `cache_control`."""
 
@@ -114,7 +114,10 @@ class AnthropicApi(ModelApi):
         }
 
     def _forgotten(self, messages: list[Json]) -> Iterator[str]:
-        """Mistakes: thinking blocks that are not sent back unchanged with their calls; a summary may leave them out."""
+        """Mistakes: a request sends a call back, but changes or leaves out the thinking blocks that came with it.
+
+        After a summary of the conversation, a request may leave thinking blocks out.
+        """
         is_summarised = any(SUMMARISED in block.get("text", "") for one in messages[:1] for block in _blocks_of(one))
         for index, message in enumerate(messages):
             blocks = _blocks_of(message)
@@ -236,7 +239,7 @@ def _block_mistakes(where: str, block: Json) -> Iterator[str]:
 
 
 def _cache_mistakes(body: Json) -> Iterator[str]:
-    """Wrong or missing cache marks; that each part must end with a mark is Replan's own rule."""
+    """Mistakes in the cache marks (`cache_control`); the rule that each part must end with a mark is Replan's own."""
     # The next request begins with the same tools, system and turns, so the cache can serve all of them.
     blocks = [block for message in body.get("messages", ()) for block in _blocks_of(message)]
     system = body.get("system")

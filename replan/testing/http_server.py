@@ -7,11 +7,11 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 
 SILENCE = None
-"""Given as an answer: the server reads the request and sends nothing."""
+"""An answer for `serving`: the server reads the request and sends nothing."""
 
 
 def reply(status: int, body: bytes = b"", **headers: str) -> bytes:
-    """A complete HTTP answer; `retry_after=` writes the header `retry-after`."""
+    """A complete HTTP answer. Each keyword is a header: `retry_after=` writes the header `retry-after`."""
     given = {"content-length": str(len(body)), "connection": "close", **headers}
     lines = [f"HTTP/1.1 {status} Whatever", *(f"{name.replace('_', '-')}: {value}" for name, value in given.items())]
     return "\r\n".join([*lines, "", ""]).encode() + body
@@ -19,7 +19,7 @@ def reply(status: int, body: bytes = b"", **headers: str) -> bytes:
 
 @asynccontextmanager
 async def serving(*answers: bytes | None) -> AsyncIterator[str]:
-    """Serve: the n-th request gets the n-th answer, later requests get the last answer. Yields the server's URL."""
+    """Run a server: the n-th request gets the n-th answer, further requests get the final answer. Yields its URL."""
     remaining = list(answers)
 
     async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -45,7 +45,7 @@ class Visits:
     requests: list[bytes] = field(default_factory=list)
     """The head (request line and headers) of each request."""
     sent: int = 0
-    """Bytes that clients accepted."""
+    """How many bytes of answers were sent to clients."""
 
     @property
     def port(self) -> int:
@@ -56,7 +56,7 @@ class Visits:
 async def streaming(
     answer: Callable[[bytes], AsyncIterator[bytes]], tls: ssl.SSLContext | None = None
 ) -> AsyncIterator[Visits]:
-    """Serve: send what `answer` yields for the head of each request, until the client goes away."""
+    """Run a server that answers each request with what `answer` yields for its head, until the client goes away."""
     visits = Visits("")
 
     async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

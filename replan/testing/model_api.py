@@ -22,18 +22,19 @@ CHARACTERS_PER_TOKEN = 4
 
 @dataclass
 class ModelApi(ABC):
-    """Answers the n-th request with the n-th response of the script, and later requests with the last response."""
+    """Answers the n-th request with the n-th response of the script, and further requests with its final response."""
 
     script: list[ScriptedResponse]
     key: str = KEY
     model: str = MODEL
     url: str = ""
     window: int | None = None
-    """The model's context window in tokens; without it (None) the reported usage is always the same."""
+    """The model's context window in tokens; a longer request fails. With None, no request is too long, and the reported
+    usage is always the same."""
     repeats_ids: bool = False
-    """Whether call ids repeat from reply to reply, as with some compatible servers."""
+    """Whether each reply uses the same call ids again, as some compatible servers do."""
     is_lax: bool = False
-    """Whether the model may call tools although the request forbids it, as with some compatible servers."""
+    """Whether the scripted model may call tools even if the request forbids it, as some compatible servers do."""
     bodies: list[Json] = field(default_factory=list)
     """The JSON of every request, valid or not."""
     times: list[float] = field(default_factory=list)
@@ -85,11 +86,11 @@ class ModelApi(ABC):
 
     @abstractmethod
     def read(self, body: Json) -> ReceivedRequest:
-        """Read a valid request."""
+        """Read a valid request into the form that is the same for every provider."""
 
     @property
     def requests(self) -> list[ReceivedRequest]:
-        """All requests so far, in one form for all providers; each of them must be valid."""
+        """All requests so far, in the form that is the same for every provider; each request must be valid."""
         return [self.read(body) for body in self.bodies]
 
     def answer(self, path: str, headers: Mapping[str, str], body: Json) -> Response:
@@ -115,7 +116,7 @@ class ModelApi(ABC):
         return len(json.dumps(counted, ensure_ascii=False)) // CHARACTERS_PER_TOKEN
 
     def usage(self, reply: ModelReply) -> tuple[int, int]:
-        """Tokens of the newest request and of its reply; (123, 7) without a window."""
+        """How many tokens the newest request and its reply have; always (123, 7) without a `window`."""
         if self.window is None:
             return 123, 7
         written = "".join([reply.text, reply.thinking, *(str(call.args) for call in reply.calls)])
@@ -137,7 +138,10 @@ class ModelApi(ABC):
         return response
 
     def _unknown_calls(self, request: ReceivedRequest) -> Iterator[str]:
-        """Mistakes: calls of tools that are not offered any more. A name that the model made up was never offered."""
+        """Mistakes: calls in the conversation of tools that were offered before, but not in this request.
+
+        A call with a name that the model made up is no mistake, because no request offered this tool.
+        """
         if request.calls and not request.tools:
             yield "tools: Requests which include `tool_use` or `tool_result` blocks must define tools"
         self.offered |= {*request.tools}
@@ -179,7 +183,7 @@ def _is_name(key: str) -> bool:
 
 
 def unknown_fields(what: str, given: Mapping[str, Any], known: Iterable[str]) -> Iterator[str]:
-    """The fields of `given` that the provider rejects."""
+    """Mistakes: fields of `given` that are not among the `known` fields; `what` names the object in each sentence."""
     for name in sorted(given.keys() - set(known)):
         yield f"{what}.{name}: Extra inputs are not permitted"
 

@@ -24,7 +24,7 @@ DEBIAN = Path("/usr/lib/postgresql")
 MISSING = "PostgreSQL is not installed: `apt-get install postgresql`, or put its `initdb` on PATH, then again."
 START_SECONDS = 60
 USER, PASSWORD = "replan", "sk-secret"
-"""For tests; the password must never appear in an output or a log."""
+"""The user and password of PostgreSQL in tests; the password must never appear in an output or a log."""
 FAST = ("-c", "fsync=off", "-c", "synchronous_commit=off", "-c", "full_page_writes=off", "-c", "autovacuum=off")
 """Options for speed: data survives the death of a process, but may be lost if the machine crashes."""
 
@@ -34,7 +34,7 @@ class PostgresFailed(RuntimeError):
 
 
 def find_postgresql() -> Path | None:
-    """The folder with `initdb` and `postgres` of the newest installed version; None without one."""
+    """The folder with `initdb` and `postgres` of the newest installed version; None without PostgreSQL."""
     on_path = shutil.which("initdb")
     if on_path:
         return Path(on_path).resolve().parent
@@ -48,7 +48,7 @@ class Cluster:
     def __init__(
         self, binaries: Path, home: Path, port: int, *, user: str, password: str, options: Sequence[str], log: Path
     ) -> None:
-        """Describe the cluster in `home`, a folder that exists; `make` and `start` do the rest."""
+        """`home` is an existing folder for the cluster; `make` creates its files, and `start` starts the server."""
         self.port = port
         self._options = options
         self._binaries = binaries
@@ -111,11 +111,14 @@ class Cluster:
         self.run(f"DROP DATABASE IF EXISTS {name} WITH (FORCE)")
 
     def writes(self) -> Any:
-        """A number that grows with each transaction that writes, and only then."""
+        """A number that grows with each transaction that writes; while it stays the same, nothing was written."""
         return self.run("SELECT pg_snapshot_xmax(pg_current_snapshot())")
 
     def run(self, statement: str) -> Any:
-        """Run one statement outside of a transaction; return the first value of its result, None without a row."""
+        """Run one SQL statement outside of a transaction.
+
+        Returns the first value of the first row; None if there is no row.
+        """
         if self._admin is None or self._admin.closed:
             self._admin = psycopg.connect(self._uri("postgres", "postgresql"), autocommit=True)
         found = self._admin.execute(statement.encode())
@@ -147,7 +150,7 @@ async def running(
 
 
 def _unprivileged() -> list[str]:
-    """The beginning of a command that runs as `nobody` if we are root: PostgreSQL refuses to run as root."""
+    """The words before a command that make it run as `nobody` if we are root: PostgreSQL refuses to run as root."""
     if os.getuid() != 0:
         return []
     setpriv = shutil.which("setpriv")

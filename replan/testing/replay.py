@@ -52,7 +52,7 @@ def replayer(workflow: type = AgentWorkflow) -> Replayer:
 
 
 class _NoStore(StorageDriver):
-    """A store without payloads: returns for each payload the placeholder of a payload that `prune` deleted."""
+    """A store without payloads: returns in place of each payload what `prune` leaves for a deleted payload."""
 
     def name(self) -> str:
         return "replan-store"  # the name in the histories' references

@@ -19,7 +19,7 @@ class ReceivedRequest:
     may_call: bool
     """Whether the model may call one of these tools in this turn."""
     turns: tuple[Turn, ...]
-    """The first and the last turn are user turns."""
+    """The turns of the conversation so far; the first and the newest turn are the user's."""
     body: dict[str, Any]
     """The JSON as it was sent."""
 
@@ -35,12 +35,12 @@ class ReceivedRequest:
 
     @property
     def results(self) -> tuple[ToolResult, ...]:
-        """The results that the last turn brings for the model's last calls; OpenAI's protocol does not mark errors."""
+        """The results of the model's newest calls, in the newest turn; OpenAI's protocol marks no errors in them."""
         return _user_turn(self.turns[-1]).results
 
     @property
     def last_text(self) -> str:
-        """The text of the last turn, without the results of calls."""
+        """The text of the newest turn, without the results of calls."""
         return _user_turn(self.turns[-1]).text
 
     @property
@@ -57,7 +57,7 @@ def _user_turn(turn: Turn) -> UserTurn:
 
 
 def repeated(requests: Iterable[ReceivedRequest]) -> Counter[tuple[int, tuple[str, ...]]]:
-    """How often each turn was requested, by its number and the ids of the calls whose results it brings."""
+    """How often each turn was requested, by the turn's number and the ids of the calls whose results it contains."""
     return Counter((request.turn, tuple(result.call_id for result in request.results)) for request in requests)
 
 
@@ -65,7 +65,7 @@ def repeated(requests: Iterable[ReceivedRequest]) -> Counter[tuple[int, tuple[st
 class ModelCall:
     name: str
     args: Mapping[str, Any] | str
-    """The arguments as an object; or as text, only for OpenAI's protocol, to send broken JSON."""
+    """The arguments as an object. They may be text to send broken JSON, but only with OpenAI's protocol."""
 
 
 @dataclass(frozen=True)
