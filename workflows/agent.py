@@ -26,12 +26,12 @@ from workflows.task import Task, TaskStatus
 from workflows.undoing import roll_back
 
 MAX_FRUITLESS = 2
-"""After so many replans in a row that complete no step, the task ends as escalated."""
+"""After this many consecutive replans that complete no step, the task ends as escalated: a person has to act."""
 MAX_KEPT = 50
-"""Ids of completed steps that a Revision lists, the newest."""
+"""How many ids of completed steps a Revision (an accepted plan) lists: only the newest."""
 CONTINUE = "continue-as-new"
-"""Prefix of a patch id, before the number of a turn. The marker keeps in history that the run saw the server suggest
-to continue as new. It does not mark a version of the code: never remove it."""
+"""Prefix of a patch id; the number of a turn follows. The marker records in history that, in this turn, the run saw the
+server's suggestion to continue as new. It does not mark a version of the code: never remove it."""
 OUTCOME_MEMO = "outcome"
 """The memo with the Outcome of a cancelled task, because a Canceled close has no details."""
 
@@ -144,7 +144,7 @@ class AgentWorkflow:
         return None
 
     def _should_continue_as_new(self) -> bool:
-        """Whether the server suggests a new run, and this one has completed a turn; called while no step runs."""
+        """Whether the server suggests a new run and the current run has completed a turn; called while no step runs."""
         progress = self._progress
         fold(progress)
         is_suggested = workflow.info().is_continue_as_new_suggested() and progress.turn > self._turn_at_run_start
@@ -173,7 +173,7 @@ class AgentWorkflow:
             raise TaskEnded(TaskStatus.FAILED, self._catalogue.refused, "task_refused")
 
     async def _execute(self, proposal: NewSteps) -> None:
-        """Run a plan: afterwards it is completed or, if a step was rejected, a replan is due.
+        """Run a plan. Afterwards the plan is completed or, if a step was rejected, the next proposal is a replan.
 
         Raises:
             TaskEnded: a person has to act, or a limit is reached.
@@ -221,9 +221,9 @@ class AgentWorkflow:
         self._publish()
 
     def _check_replans(self, rejecting: Sequence[FaultRecord], fruitless: bool) -> None:
-        """Count a replan, or end the task: no replan is left, or MAX_FRUITLESS new plans in a row finished no step.
+        """Count a replan, or end the task: no replan is left, or MAX_FRUITLESS consecutive replans completed no step.
 
-        `fruitless`: the plan that has just failed was itself a replan, and it finished no step.
+        `fruitless`: the plan that has just failed was itself a replan, and completed no step.
         """
         progress, limit = self._progress, self._progress.budget.limits.replans
         progress.fruitless = progress.fruitless + 1 if fruitless else 0

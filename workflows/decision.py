@@ -10,23 +10,23 @@ from workflows.faults import Applied, Code, Fault, Quadrant
 
 
 class Remaining(BaseModel, frozen=True):
-    """What a step has left when `decide` is called."""
+    """The attempts and the time that a step has left, and other facts from which `decide` decides what follows."""
 
     attempts: int
     waits: int = 0
     """How often the step has waited before."""
     losses: int = 0
-    """Attempts whose workers went silent, the last one included."""
+    """How many attempts of the step were lost because their workers went silent, the newest attempt included."""
     waited: float = 0.0
-    """Seconds that the step has waited for a worker that knows its kind."""
+    """Seconds that the step has already waited because no worker had its tool."""
     patience: float = 0.0
-    """Seconds that the step may wait, in all, for a worker that knows its kind."""
+    """Seconds that the step may wait in total until a worker has its tool."""
     replans: bool = True
     """Whether the task may still replan."""
     deadline: float = routing.STEP_DEADLINE.total_seconds()
-    """Seconds that the step may still wait."""
+    """Seconds that the step may still wait until its waits add up to `routing.STEP_DEADLINE`."""
     down: tuple[str, ...] = ()
-    """Kinds that the task may not use any more."""
+    """Kinds of tools that the task may not use any more, because their retries are used up."""
     reconcile: bool = True
     """Whether the outcome of the call may still be reconciled; False after a reconciliation."""
 
@@ -39,7 +39,7 @@ class Wait(BaseModel, frozen=True):
 
 
 class UseFallback(BaseModel, frozen=True):
-    """Run the step with another kind."""
+    """Call another tool for the step: the fallback of its kind."""
 
     action: Literal["fallback"] = "fallback"
     kind: str
@@ -50,11 +50,11 @@ class Replan(BaseModel, frozen=True):
 
     action: Literal["replan"] = "replan"
     mark_down: bool = False
-    """Whether the kind is marked down, so that later plans of the task may not use it."""
+    """Whether this kind of tool is blocked for all later plans of the task."""
 
 
 class Reconcile(BaseModel, frozen=True):
-    """First find out whether the call was applied."""
+    """Find out whether the call was applied, before it is decided what follows."""
 
     action: Literal["reconcile"] = "reconcile"
 
@@ -90,7 +90,8 @@ def decide(fault: Fault, spec: ToolSpec, remaining: Remaining) -> Decision:
 def _unknown(fault: Fault, spec: ToolSpec, remaining: Remaining) -> Decision:
     """Decide after an unknown outcome: repeat the call if that is safe, else reconcile it, else ask a person.
 
-    A fallback or a new plan follows only an idempotent call, where an effect that was applied does no harm.
+    Only an idempotent call may be followed by a fallback or a new plan, because its effect does no harm if it was
+    applied.
     """
     # A safe repeat comes before reconciliation: it takes less time and has the same result.
     is_safe = spec.effect in SAFE and fault.quadrant.is_transient
@@ -102,7 +103,7 @@ def _unknown(fault: Fault, spec: ToolSpec, remaining: Remaining) -> Decision:
 
 
 def _missing_tool(remaining: Remaining) -> Decision:
-    """Wait for a worker that knows the kind: during a rolling deploy there may be none for a short time."""
+    """Wait for a worker that has the step's tool; when the step may wait no longer, ask a person."""
     if remaining.waited >= remaining.patience:
         return Escalate()
     return Wait(seconds=min(routing.missing_tool_wait(remaining.waits), remaining.patience - remaining.waited))

@@ -20,7 +20,7 @@ from workflows.record import FaultRecord, StepRecord, StepStatus
 MAX_DETAILS = 2400
 """Bytes of the current details."""
 LAST = ("", "---")
-"""The last lines of the details: a Markdown rule, because version 2.42 of the UI cuts the last line."""
+"""The lines at the end of the details: a Markdown rule, because version 2.42 of the UI cuts the final line."""
 MAX_SUMMARY = 190
 """Bytes of a summary; the server cuts it at 200."""
 
@@ -37,11 +37,11 @@ SIGNS = {
 """The sign of each step status, the same in the web UI and in the terminal."""
 
 NEXT_TURN = "the same call would fail again, so the model's next turn and no retry"
-"""The text about what follows a rejected call with the strategy `react`."""
+"""What the details say after a rejected call, if the task's strategy is `react`."""
 MAX_REJECTIONS = 3
 """How many rejected proposals are shown: the newest."""
 MANY = 30
-"""Number of steps above which not all lines fit; then the steps of the plan in force come first."""
+"""With more steps than this, not all lines fit into the details; then the steps of the current plan come first."""
 
 _SPECIAL = re.compile(r"([\\`*_{}\[\]()#+!|~<>&$-])")
 
@@ -104,12 +104,12 @@ def _of(spent: float, limit: float | None) -> str:
 
 
 def _is_turns(progress: Progress) -> bool:
-    """Whether the strategy is `react`, so that the ids of steps name their turns."""
+    """Whether the task's strategy is `react`, in which each step belongs to a turn."""
     return progress.task.strategy == "react"
 
 
 def _planning(progress: Progress) -> list[str]:
-    """Lines about planners that could not be used, the last summary of the conversation, and rejected proposals."""
+    """Lines about planners that could not be used, the newest summary of the conversation, and rejected proposals."""
     passed = {(one.planner, one.code): one.reason for one in reversed(progress.failovers)}
     lines = [
         f"- {escape(shorten(planner, 80))} could not be used: {escape(code)}. {escape(shorten(reason, 200))}"

@@ -22,22 +22,23 @@ from workflows.scheduling import ToolCall, raise_if_cancelled
 from workflows.spending import Limit
 
 MAX_ARGS = 512 * 1024
-"""Bytes of a step's arguments with the results in them; the server would terminate a workflow that sends 2 MB."""
+"""The most bytes of a step's arguments, with the results of other steps in place of references; the server would
+terminate a workflow that sends 2 MB."""
 MAX_SENT = 2 * 1024 * 1024
-"""Bytes of the arguments of all steps that start together; the server accepts 4 MB in one request."""
+"""The most bytes of the arguments of all steps that start together; the server accepts 4 MB in one request."""
 
 
 class Execution:
-    """Runs the steps of the plan in force, and records in `progress` what became of them."""
+    """Runs the steps of the current plan, and records in `progress` the state and the result of each step."""
 
     def __init__(self, progress: Progress, catalogue: Catalogue, changed: Callable[[], None]) -> None:
-        """`changed` is called whenever the details of the task have changed."""
+        """`changed` is called whenever the details of the task, which Temporal's web UI shows, have changed."""
         self._progress = progress
         self._catalogue = catalogue
         self._changed = changed
         self._draining = False
         self.reached_limit: Limit | None = None
-        """The limit of the budget that kept a step from starting; None if there was none."""
+        """The limit of the budget that was reached, so that a step could not start; None if no limit was reached."""
 
     async def run(self) -> None:
         """Run the steps of the plan; after a fault no further step starts, and the running steps finish.
@@ -118,7 +119,7 @@ class Execution:
             fault, finding = self._check_repeat(record) or await self._attempt(record), None
 
     def _after_finding(self, record: StepRecord, fault: Fault, finding: Finding) -> Fault | None:
-        """The fault, updated by the finding; None if the effect was applied, so that the step is completed."""
+        """The fault with what reconciliation found; None if the effect was applied, so that the step is completed."""
         match finding.verdict:
             case Verdict.APPLIED:
                 known = fault.model_copy(update={"applied": Applied.APPLIED})
@@ -222,7 +223,7 @@ class Execution:
         return ids.idempotency_key(record.call_id, self._progress.origin)
 
     def _with_earlier_outcome(self, record: StepRecord, fault: Fault) -> Fault:
-        """The fault, with an unknown outcome if an earlier execution of the step's activity may have been applied."""
+        """The fault; its outcome becomes unknown if an earlier execution of the activity may have been applied."""
         # A rejection may be caused by the earlier execution ("already paid"); a transient fault says nothing about it.
         spec = self._spec(record)
         ambiguous = SAFE if fault.quadrant.is_transient else REFUSAL_MAY_FOLLOW_SUCCESS
@@ -279,7 +280,11 @@ class Execution:
             self._progress.guard.remember(record.kind, record.args or record.step.args, self._progress.effects)
 
     def _note(self, record: StepRecord, fault: Fault, decision: Decision, finding: Finding | None) -> None:
-        """Record a fault and the decision; a `finding` about the fault's effect replaces the record of the fault."""
+        """Record a fault and the decision that follows it.
+
+        If reconciliation has made a `finding` about the fault, the new record replaces the earlier record of this
+        fault.
+        """
         verdict = finding.verdict.value if finding else None
         explained = explain_effect(fault, decision, record, self._key(record), finding)
         note = FaultRecord.of_step(explained, record, decision.action, at=workflow.now(), reconciled=verdict)

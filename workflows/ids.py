@@ -8,13 +8,14 @@ from temporalio import workflow
 CATALOGUE = "catalogue"
 INSPECT = "inspect"
 PLAN, COMPACT = "plan:", "compact:"
-"""Prefixes of the activity id of a request to the planner; the number of the turn follows."""
+"""Prefixes of activity ids, before the number of a turn. The activity `plan:` asks the planner for a proposal,
+`compact:` asks it to summarise old turns."""
 OBSERVATION = ":look"
-"""Suffix, after a step's id, of the activity id of the read that observes the state after the step was rejected."""
+"""The activity that reads the current state after a step was rejected has the step's id and this suffix as its id."""
 RECONCILIATION = ":reconcile"
-"""Suffix, after the id of a call, of the activity id of the read that finds out whether the call was applied."""
+"""The activity that finds out whether a call was applied has the call's id and this suffix as its id."""
 UNDO = "undo:"
-"""Prefix of the id of a step that undoes another step, whose id follows."""
+"""A step that undoes another step has this prefix and the id of the other step as its id."""
 
 
 def of_request(turn: int, *, is_compaction: bool = False) -> str:
@@ -22,7 +23,10 @@ def of_request(turn: int, *, is_compaction: bool = False) -> str:
 
 
 def of_call(step: str, fallback: str | None = None) -> str:
-    """The id of a step's call, with which its idempotency key ends; a call of a `fallback` kind has its own id."""
+    """The id of a step's call, which is the last part of its idempotency key.
+
+    If the step calls a `fallback` kind (another tool), the id also contains that kind.
+    """
     return f"{step}:{fallback}" if fallback else step
 
 
@@ -39,7 +43,10 @@ def of_undo(step: str) -> str:
 
 
 def idempotency_key(call: str, first_run: str | None = None) -> str:
-    """The key of a call of the task whose first run has the id `first_run`; None stands for the running workflow."""
+    """The idempotency key of a call: the id of the task's first run, and the id of the call.
+
+    If `first_run` is None, the first run of the current workflow is taken.
+    """
     return f"{first_run or workflow.info().first_execution_run_id}/{call}"
 
 
@@ -49,7 +56,7 @@ def rollback_id(task: str) -> str:
 
 
 def reset_rollback_id(task: str) -> str:
-    """The id of the workflow that undoes, before a reset, the effects which the new run would apply again."""
+    """The id of the workflow that undoes, before a task is reset, the effects that the new run would apply again."""
     return f"undo-before-reset-{task}"
 
 
@@ -59,17 +66,17 @@ RECONCILE_TIMER = " waits: its last attempt may be under way"
 
 
 def retry_timer(call: str, code: str) -> str:
-    """The name of the timer before a call, or an internal activity, is scheduled again."""
+    """The name of the timer that waits before a call, or one of Replan's own activities, is repeated."""
     return f"{call}{RETRY_TIMER}{code}, then again"
 
 
 def reconcile_timer(step: str) -> str:
-    """The name of the timer after which no attempt of a step's call can still be running."""
+    """The name of the timer that waits until no attempt of the step's call can still be running."""
     return f"{step}{RECONCILE_TIMER}"
 
 
 def is_retry_timer(name: str, *calls: str) -> bool:
-    """Whether a timer with this name stands before one of these calls is scheduled again."""
+    """Whether the timer `name` waits before one of these `calls` is repeated."""
     return name.startswith(tuple(f"{call}{RETRY_TIMER}" for call in calls)) and RECONCILE_TIMER not in name
 
 

@@ -14,9 +14,9 @@ from workflows.scheduling import read
 
 
 async def observe(progress: Progress, catalogue: Catalogue, faults: Sequence[FaultRecord]) -> list[Observation]:
-    """Observe the state for each rejected step; steps that would make the same read share one.
+    """Read the current state for each rejected step; steps that need the same read share its result.
 
-    If no read is possible, the observation is the state that the fault carries, marked as stale.
+    If no read is possible, the observation is the state that the fault contains, and is marked as stale.
     """
     seen = list[Observation]()
     for fault in faults:
@@ -34,7 +34,7 @@ async def observe(progress: Progress, catalogue: Catalogue, faults: Sequence[Fau
 async def _observe(
     progress: Progress, catalogue: Catalogue, kind: str, record: StepRecord, args: dict[str, JsonValue]
 ) -> Observation | None:
-    """Run the read `kind`; return None if it fails, or the budget has no tool call left."""
+    """Call the tool `kind`, which reads the current state; return None if that fails or the budget forbids it."""
     id, title = ids.of_observation(record.step.id), f"observe, {record.step.id} was rejected"
     back = await read(progress, catalogue, catalogue.specs[kind], args, id=id, title=title, revision=record.revision)
     if isinstance(back, Fault):
@@ -43,7 +43,7 @@ async def _observe(
 
 
 def _read_of(progress: Progress, catalogue: Catalogue, record: StepRecord) -> tuple[str, dict[str, JsonValue]] | None:
-    """The kind of the read that observes the state for a step, and its arguments; None if there is no such read."""
+    """The kind and arguments of the tool that reads the current state for a step; None if there is no such tool."""
     companion = catalogue.specs[record.kind].observe
     usable = catalogue.specs.keys() - set(progress.down)  # a kind that is down would use up its waits again
     if companion is None or companion.kind not in usable:

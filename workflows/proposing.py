@@ -19,9 +19,10 @@ from workflows.spending import limit_message
 from workflows.task import TaskStatus
 
 MAX_COMPACTIONS = 2
-"""Summaries in a row before one turn; if the conversation is still too long, a further summary does not help."""
+"""How many times the conversation may be summarised before one turn; if it is still too long then, a further summary
+does not help."""
 MAX_FAILOVERS = 50
-"""Failovers (planners that could not be used) that a task keeps, the newest."""
+"""How many failovers (planners that could not be used) a task keeps: only the newest."""
 MAX_REJECTIONS_KEPT, MAX_REASONS, MAX_REASON = 20, 3, 300
 """How many rejected proposals a task keeps, how many reasons of each, and how many characters of each reason."""
 MAX_REJECTIONS = 2
@@ -63,7 +64,7 @@ async def propose(progress: Progress, catalogue: Catalogue) -> Proposal:
 
 
 async def last_answer(progress: Progress, catalogue: Catalogue) -> JsonValue:
-    """The model's answer from the results so far, when no tool may be called any more; None without an answer."""
+    """The model's final answer from the results so far, without further tool calls; None if it gives no answer."""
     if not catalogue.converses or not progress.is_opened:
         return None
     try:
@@ -77,7 +78,7 @@ async def last_answer(progress: Progress, catalogue: Catalogue) -> JsonValue:
 async def _take_turn(
     progress: Progress, catalogue: Catalogue, rejected: Sequence[Mistake], *, is_last: bool = False
 ) -> Proposed:
-    """Ask the planner for one proposal; first have its conversation summarised if that is too long."""
+    """Ask the planner for one proposal; if its conversation is too long, have it summarised before."""
     for _ in range(1 + MAX_COMPACTIONS):
         progress.turn += 1
         spec = routing.REPLAN if progress.replanning else routing.PLAN
@@ -149,7 +150,10 @@ def _note(progress: Progress, reasons: Sequence[Mistake]) -> None:
 
 
 def check(proposed: Proposed, progress: Progress, catalogue: Catalogue) -> list[Mistake]:
-    """The mistakes for which a proposal may not be run; the planner's activity has checked it against the schemas."""
+    """The mistakes because of which a proposal may not be run.
+
+    The planner's activity has already checked the proposal against the schemas of the tools.
+    """
     proposal = proposed.proposal
     if not isinstance(proposal, NewSteps):
         return []
@@ -168,7 +172,7 @@ def check(proposed: Proposed, progress: Progress, catalogue: Catalogue) -> list[
 
 
 def _step_mistake(step: Step, progress: Progress, catalogue: Catalogue) -> str:
-    """The end, after the step's id, of the sentence about a mistake in the step; empty if the step may run."""
+    """The mistake in a step, as the end of a sentence that begins with the step's id; empty if the step may run."""
     if step.kind not in catalogue.specs:
         return f": this task has no kind {step.kind!r}"
     if step.kind in progress.down:

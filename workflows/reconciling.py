@@ -25,7 +25,8 @@ from workflows.scheduling import read
 UNSEEN = (Code.WORKER_LOST, Code.TIMEOUT)
 """Faults after which the attempt may still be running."""
 LEDGER_READ = Companion(kind=routing.FIND_EFFECT.kind, args={"key": "key"})
-"""The read that reconciles a transactional call, whose effect is recorded in the ledger."""
+"""The activity, and its arguments, that looks into the ledger to find out whether a call of a transactional tool was
+applied."""
 
 
 class Verdict(StrEnum):
@@ -44,7 +45,10 @@ class Finding(NamedTuple):
 async def reconcile(
     progress: Progress, catalogue: Catalogue, record: StepRecord, fault: Fault, changed: Callable[[], None]
 ) -> Finding:
-    """Find out whether the call of `record` that ended with `fault` was applied; `changed` is called while it waits."""
+    """Find out whether the call of `record`, which ended with `fault`, was applied.
+
+    It may have to wait; `changed` is called whenever the status of the step changes meanwhile.
+    """
     spec = catalogue.specs.get(record.kind)
     if spec is None:
         return Finding(Verdict.CANNOT_TELL, because=f"no worker knows {record.kind}")
@@ -93,16 +97,20 @@ async def reconcile(
 
 
 def seconds_until_settled(spec: ToolSpec, is_unseen: bool, *, is_exiting: bool = False) -> float:
-    """Seconds after a fault during which an attempt of the call may still be running or its effect not be visible yet.
+    """Seconds after a fault until no attempt of the call can still be running, and its effect must be visible.
 
-    `is_unseen`: the end of an attempt was not seen. `is_exiting`: a worker shut down while a thread of the call ran.
+    `is_unseen`: no worker reported the end of an attempt. `is_exiting`: a worker shut down while a thread of the call
+    ran.
     """
     longest = routing.longest_attempt(spec) if is_unseen else 0.0
     return max(longest, routing.EXIT_WITHIN.total_seconds() if is_exiting else 0.0) + spec.settle
 
 
 def may_have_taken_effect(faults: Iterable[FaultRecord]) -> bool:
-    """Whether one of the calls that ended with these faults may have been applied, as far as is known now."""
+    """Whether a call that ended with one of these faults may have applied its effect.
+
+    A fault that was reconciled also decides about the faults before it.
+    """
     maybe = False
     for one in faults:
         # A reconciliation is about all attempts before it.
@@ -124,7 +132,7 @@ def thread_may_run_on(progress: Progress, record: StepRecord, *faults: Fault) ->
 
 
 def left_thread_behind(progress: Progress, record: StepRecord) -> bool:
-    """Whether a thread of the call outlived its attempt, even if the thread ended when its worker shut down."""
+    """Whether a thread of the call ran on after its attempt had ended, even if it ended later with its worker."""
     return record.outlived or any(one.still_running for one in _faults(progress, record))
 
 
@@ -133,7 +141,7 @@ def _faults(progress: Progress, record: StepRecord) -> list[FaultRecord]:
 
 
 def explain_effect(fault: Fault, decision: Decision, record: StepRecord, key: str, finding: Finding | None) -> Fault:
-    """The fault; if a person has to act, its reason also says what may have been applied, and with which key."""
+    """The fault; if a person has to act, its reason also says that the call was or may have been applied."""
     if not isinstance(decision, Escalate) or fault.applied is Applied.NONE:
         return fault
     if fault.applied is Applied.APPLIED:

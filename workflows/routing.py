@@ -15,49 +15,54 @@ from temporalio.common import RetryPolicy
 from workflows.catalogue import Effect, ToolSpec
 
 MAX_PARALLEL = 20
-"""Steps of one task that run at the same time."""
+"""How many steps of one task may run at the same time."""
 RETRIES_PER_KIND = 12
-"""Retries that all steps of one kind may use within a task."""
+"""How many retries all steps of one kind (which call the same tool) may use together within a task."""
 LONGEST_RETRY_AFTER = 60.0
-"""Seconds; for a longer Retry-After the workflow sets a timer, instead of a backoff of the activity."""
+"""Seconds. If a called system asks for a longer wait (Retry-After), the workflow sets a timer, and Temporal's
+RetryPolicy does not retry."""
 MAX_LOSSES = 5
-"""Attempts of a step that are not counted, because their workers went silent; after so many a person has to act, since
-the tool may kill its workers."""
+"""How many attempts of a step may be lost because their workers went silent. After more losses a person has to act,
+since the tool may crash its workers."""
 MISSING_TOOL_PATIENCE = 60.0
-"""Seconds to wait for a worker that knows an activity; during a rolling deploy there may be none for a short time."""
+"""Seconds to wait for a worker that has registered an activity; during a rolling deploy there may be no such worker for
+a short time."""
 HEARTBEAT = timedelta(seconds=5)
 """The heartbeat timeout of each activity: a worker that sends no heartbeat for so long counts as lost."""
 HEARTBEAT_EVERY = HEARTBEAT / 3
 CANCEL_NOTICE = timedelta(seconds=1)
 """A running activity learns of its cancellation within this time."""
 HTTP_CONNECT_TIMEOUT = 10.0
-"""Seconds that connecting to a web server may take, and the time between two parts of its answer."""
+"""The most seconds that connecting to a web server may take, and the most seconds between two parts of its answer."""
 HTTP_READ_DEADLINE = 20.0
-"""Seconds after which the rest of an answer is not read."""
+"""The most seconds for reading the body of a web server's answer; the rest of the body is left out."""
 # A system that is down in the evening may be repaired in the morning.
 STEP_DEADLINE = timedelta(days=1)
-"""Schedule-to-close timeout of each activity, and the most that a step waits in all."""
+"""The schedule-to-close timeout of each activity, and the longest total time that a step may wait between its
+activities."""
 GRACE = timedelta(seconds=5)
-"""Added to the tool's timeout and overtime, so that the worker reports a timeout before start-to-close does."""
+"""Added to a tool's timeout and overtime (the wait for its thread), so that the worker reports a timeout before
+Temporal's start-to-close timeout is reached."""
 LONGEST_OVERTIME, OVERTIME_TIMES = 60.0, 10
-"""After its timeout an attempt waits for its thread, if that has an effect: ten timeouts more, at most 60 seconds."""
+"""The limits of the overtime: how long an attempt of a tool with an effect still waits for the tool's thread after its
+timeout. It is ten times the timeout, at most 60 seconds."""
 THREADS_RETRY_AFTER = 5.0
-"""Seconds before a call is tried again that found no thread free in its worker; a supervisor may restart that worker
-meanwhile."""
+"""Seconds until a call is repeated if its worker had no free thread; a supervisor may restart the worker meanwhile."""
 EXIT_WITHIN = timedelta(seconds=12)
-"""After a shutdown has cancelled a worker's calls, its process ends within this time, even if threads still run."""
+"""When a worker shuts down, it cancels its running calls; then its process ends within this time, even if threads still
+run."""
 
 NON_RETRYABLE = (
     *("persistent_infrastructural", "persistent_semantic", "NotFoundError", "RuntimeError"),
     # An attempt whose worker went silent is a loss, not an attempt of the tool, and its outcome is unknown.
     *("TemporalTimeout:StartToClose", "TemporalTimeout:Heartbeat"),
 )
-"""Error types after which the workflow decides, instead of Temporal's retry policy."""
+"""Types of errors that Temporal's RetryPolicy does not retry: the workflow decides what follows."""
 
 
 @dataclass(frozen=True)
 class Profile:
-    """The attempts of a kind, and its backoff in seconds: `first`, then doubling to `cap`."""
+    """How a tool is retried: at most `attempts` attempts, with waits from `first` seconds, doubling up to `cap`."""
 
     attempts: int
     first: float
@@ -78,7 +83,8 @@ COMPACT = ToolSpec(kind="compact", effect=Effect.READ, timeout=300, retry="patie
 CATALOGUE = ToolSpec(kind="catalogue", effect=Effect.READ, timeout=30)
 INSPECT = ToolSpec(kind="inspect", effect=Effect.READ, timeout=10)
 PRUNE = INSPECT.model_copy(update={"timeout": 600.0})
-"""`inspect` for the inquiry `prune`, which asks the server about many tasks and deletes what they left."""
+"""The spec of the activity `inspect` when it answers the inquiry `prune`: with a longer timeout, because it asks the
+server about many tasks and deletes their data."""
 FIND_EFFECT = ToolSpec(kind="find_effect", effect=Effect.READ, timeout=10)
 INTERNAL = (PLAN, REPLAN, COMPACT, CATALOGUE, INSPECT, FIND_EFFECT)
 """Replan's own activities; no tool may have one of these names."""
@@ -90,7 +96,7 @@ CONTROL = "-control"
 
 
 def control_queue(queue: str) -> str:
-    """The control queue beside `queue`: Replan's own activities are there, and the inquiries of the console."""
+    """The name of the control queue of `queue`, for Replan's own activities and the inquiries of the console."""
     # Each queue has slots and a backlog of its own: tasks are planned and inspected however many calls of tools run,
     # and an inquiry does not wait behind the workflow tasks of many new tasks. An inquiry runs on the control queue.
     return queue if queue.endswith(CONTROL) else f"{queue}{CONTROL}"
@@ -101,11 +107,11 @@ INQUIRY_TAKEN_WITHIN = timedelta(seconds=5)
 # `plan` may need several requests to a model, `prune` runs one long activity.
 INQUIRY_LIMITS: Mapping[str, timedelta] = {"plan": timedelta(minutes=10), "prune": timedelta(minutes=11)}
 INQUIRY_LIMIT = timedelta(seconds=30)
-"""How long a worker may work on an inquiry that has no limit of its own."""
+"""How long a worker may work on an inquiry (a question of the console) that has no limit in INQUIRY_LIMITS."""
 
 
 def inspect(about: str) -> ToolSpec:
-    """The spec of the activity that answers an inquiry; `about` is the value of `Inquiry.about`."""
+    """The spec of the activity that answers a question of the console; `about` names it, as in `Inquiry.about`."""
     return PRUNE if about == "prune" else INSPECT
 
 
@@ -119,7 +125,7 @@ class Route:
 
 
 def route(spec: ToolSpec, attempts: int) -> Route:
-    """The activity options for a kind with at most `attempts` attempts."""
+    """The options (timeouts and retry policy) of an activity that calls this tool with at most `attempts` attempts."""
     profile = PROFILES[spec.retry]
     return Route(
         activity=spec.kind,
@@ -137,29 +143,36 @@ def route(spec: ToolSpec, attempts: int) -> Route:
 
 
 def overtime(spec: ToolSpec) -> float:
-    """Seconds that an attempt waits for its thread after its timeout; a read does not wait."""
+    """Seconds that an attempt still waits for the tool's thread after the tool's timeout.
+
+    0 for a tool that only reads, or that needs no thread.
+    """
     if not spec.is_threaded or spec.effect is Effect.READ:
         return 0.0
     return min(LONGEST_OVERTIME, OVERTIME_TIMES * spec.timeout)
 
 
 def longest_attempt(spec: ToolSpec) -> float:
-    """Seconds within which an attempt ends, even if nobody sees its end.
+    """The most seconds that an attempt can run, even if its worker went silent and nothing reported its end.
 
-    Its thread ends with the worker's process at the latest, up to `EXIT_WITHIN` after the attempt was reported.
+    The tool's thread may run on after the attempt was reported; it ends with the worker's process, within
+    `EXIT_WITHIN`.
     """
     extra = overtime(spec)
     return spec.timeout + (max(extra, EXIT_WITHIN.total_seconds()) if extra else 0.0)
 
 
 def attempts(spec: ToolSpec, retries_left: int, used: int) -> int:
-    """How many more attempts a step may have after `used`, if its kind has `retries_left`."""
+    """How many more attempts a step may have.
+
+    `used` attempts have been made, and `retries_left` retries are left in the task for this kind of tool.
+    """
     first = 0 if used else 1
     return max(0, min(PROFILES[spec.retry].attempts - used, first + retries_left))
 
 
 def backoff(profile: str, attempt: int, jitter: float) -> float:
-    """Seconds before the attempt after `attempt` (from 1), for a `jitter` drawn evenly from [0, 1)."""
+    """Seconds to wait after the attempt with the number `attempt` (from 1); `jitter` is a random number from [0, 1)."""
     chosen = PROFILES[profile]
     # The exponent is bounded, because a larger one would overflow a float.
     return min(chosen.cap, chosen.first * 2.0 ** min(attempt - 1, 30)) * jitter
@@ -176,7 +189,7 @@ def circuit_wait(waits: int) -> float:
 
 
 def sibling_wait(waits: int) -> float:
-    """Seconds before a step uses retries that other steps gave back: 0.5 s, doubling to 10 s."""
+    """Seconds before a step tries again with retries that other steps did not need: 0.5 s, doubling up to 10 s."""
     return min(10.0, 0.5 * 2.0 ** min(waits, 10))
 
 
@@ -186,5 +199,5 @@ def loss_wait(losses: int) -> float:
 
 
 def missing_tool_wait(waits: int) -> float:
-    """Seconds to wait for a worker that knows the kind: 1 s, doubling to 15 s."""
+    """Seconds to wait for a worker that has the step's tool, after `waits` earlier waits: 1 s, doubling up to 15 s."""
     return float(min(15, 2 ** min(waits, 10)))

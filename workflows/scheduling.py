@@ -27,10 +27,11 @@ from workflows.situation import Situation
 from workflows.task import TaskStatus
 
 UNCOUNTED_LOSSES = "uncounted-losses"
-"""Patch id: an attempt of an unkeyed kind whose worker went silent counts as a loss. For other kinds the retry policy,
-which history holds, tells the versions apart."""
+"""Patch id. With this patch, an attempt of an `unkeyed` tool whose worker went silent counts as a loss, not as an
+attempt. For other tools, the retry policy in the history shows whether the run is older."""
 MAX_SITUATION = 1024 * 1024
-"""Bytes of a Situation; the server would terminate a workflow that schedules an activity with 2 MB."""
+"""The most bytes of a Situation (what the planner is told); the server would terminate a workflow that schedules an
+activity with 2 MB."""
 
 T = TypeVar("T")
 
@@ -48,9 +49,9 @@ class ToolReply(NamedTuple):
 
     result: StepReturn | Fault
     earlier: Sequence[Fault]
-    """The faults of the attempts before the last one, as far as they are known."""
+    """The known faults of the attempts that were made before the final attempt."""
     taken: int
-    """How many attempts the execution took, without those that are not counted."""
+    """How many attempts the execution made; an attempt whose worker stopped or went silent is not counted."""
 
 
 @dataclass
@@ -76,7 +77,7 @@ class ToolCall:
         return spending.reserve_step(*self._account, self.used)
 
     async def reserve_after_siblings(self) -> int:
-        """Like `reserve`, but wait while running steps have reserved what is missing, and may give it back."""
+        """Reserve attempts; if running steps have reserved what is missing, first wait until they may give it back."""
         # Several steps may wake up for the same attempt: only the reservation decides which of them gets it.
         while not (granted := self.reserve()) and spending.should_wait_for_siblings(*self._account):
             await workflow.wait_condition(lambda: spending.is_open(*self._account, self.used))
@@ -84,7 +85,7 @@ class ToolCall:
 
     @property
     def missing(self) -> spending.Limit:
-        """The limit of the budget that is too low for an attempt."""
+        """The limit of the budget that is too low for an attempt of this call."""
         return spending.step_limit_reached(*self._account)
 
     async def run(self, granted: int) -> ToolReply:
@@ -116,7 +117,10 @@ async def read(
     revision: int,
     store: str | None = None,
 ) -> StepReturn | Fault:
-    """Run a read that the workflow itself needs; if a `store` is given, only a worker with this store may answer."""
+    """Run a read-only tool that the workflow itself needs.
+
+    If a `store` is given, only a worker with this store may answer.
+    """
     header = CallHeader(
         key=ids.idempotency_key(id, progress.origin),
         revision=revision,
@@ -142,10 +146,10 @@ async def read(
 
 
 async def read_catalogue(wanted: dict[str, JsonValue]) -> Catalogue:
-    """Ask a worker which kinds it has, and whether it can take the task that `wanted` describes.
+    """Ask a worker which tools it has, and whether it can take the task that `wanted` describes.
 
     Raises:
-        TaskEnded: no worker can tell.
+        TaskEnded: no worker can answer.
     """
     title = "what this worker can do"
     try:
@@ -205,10 +209,10 @@ async def run_internal_activity(
     revision: int,
     waited: list[Fault] | None = None,
 ) -> T:
-    """Run one of Replan's own activities; after a transient fault, add the fault to `waited` and schedule it again.
+    """Run one of Replan's own activities. After a transient fault, add the fault to `waited` and schedule it again.
 
     Raises:
-        InternalActivityFailed: it failed for good.
+        InternalActivityFailed: the activity failed, and a repeat cannot help.
         CancelledError: the task was cancelled, even if the activity did not notice.
     """
     header = CallHeader(key=ids.idempotency_key(id), revision=revision, digest=spec.digest, is_reset=made_by_reset())
@@ -246,10 +250,12 @@ async def run_internal_activity(
 
 
 def after_lost_reply(payload: dict[str, JsonValue], fault: Fault) -> dict[str, JsonValue]:
-    """The request to a model that follows a request whose reply was lost with its worker: it may lose one reply less.
+    """The input of the next request to a model, after a worker was lost with the reply to the previous request.
+
+    The new input allows fewer lost replies: 1 less than before.
 
     Raises:
-        InternalActivityFailed: the budget reserved nothing for one more request; the lost one may be billed.
+        InternalActivityFailed: the budget has reserved nothing for a further request; the lost request may be billed.
     """
     left = payload.get(spending.MAX_LOST_REPLIES)
     if not isinstance(left, int):  # no budget limits it
@@ -262,7 +268,7 @@ def after_lost_reply(payload: dict[str, JsonValue], fault: Fault) -> dict[str, J
 async def _run(
     spec: ToolSpec, attempts: int, payload: JsonValue, returns: type[T], *, id: str, title: str, header: CallHeader
 ) -> tuple[T | Fault, tuple[Fault, ...]]:
-    """Execute one activity; return its result or its fault, and the faults of the attempts before the last one."""
+    """Execute an activity; return its result or its fault, and the known faults of its earlier attempts."""
     route = routing.route(spec, attempts)
     queue = workflow.info().task_queue
     try:
@@ -292,7 +298,7 @@ async def _run(
 
 
 def raise_if_cancelled() -> None:
-    """Stop a coroutine that was cancelled while its activity ended normally, so that no CancelledError was raised.
+    """Raise CancelledError if the coroutine was cancelled while its activity ended normally, and so hid the cancel.
 
     Raises:
         CancelledError: the current asyncio task was asked to stop.

@@ -18,11 +18,14 @@ from workflows.plan import Proposed, StepReturn, canonical
 from workflows.progress import Progress
 
 MAX_OUTPUT = 16_000
-"""Tokens of one reply: fifty steps with long arguments, and the reasoning before them."""
+"""The most tokens of one reply of the planner: enough for fifty steps with long arguments, and for the reasoning before
+them."""
 MIN_OUTPUT = 1_000
-"""Tokens; a reply with fewer would often be cut off before it is a proposal."""
+"""If the budget allows a reply fewer tokens than this, no proposal is requested: the reply would often be cut off
+before it is complete."""
 MIN_LAST_OUTPUT = 256
-"""Tokens; a short last answer is better than none."""
+"""If the budget allows the final answer fewer tokens than this, it is not requested; a short answer is better than no
+answer."""
 MAY_BE_BILLED = frozenset(
     {
         Code.TIMEOUT,
@@ -36,7 +39,8 @@ MAY_BE_BILLED = frozenset(
 )
 """Faults after which a model may have answered, so that the request may be billed."""
 LAST_OUTPUT = 2_000
-"""Tokens kept back for the last answer of a task whose budget is used up, reasoning included."""
+"""Tokens that are kept back so that the model can still write a final answer, with its reasoning, when the budget is
+used up."""
 BYTES_PER_TOKEN = 3
 """Estimate for JSON and text in Latin letters, where models count three to four bytes per token."""
 MILLION = 1_000_000
@@ -63,11 +67,12 @@ class Allowance(NamedTuple):
     reserved_usd: float
     is_priced: bool
     max_lost_replies: int | None = None
-    """How many replies may be lost, if each costs all that is reserved; None without a limit."""
+    """How many lost replies the rest of the budget can pay, if each costs as much as is reserved for this request; None
+    without a limit."""
 
     @property
     def told(self) -> dict[str, int]:
-        """The limits that the planner's activity has to keep, as JSON keys of its `Situation`."""
+        """The limits that the planner's activity must keep, under the JSON keys of its input (a `Situation`)."""
         limits = {"max_output": self.max_output, MAX_LOST_REPLIES: self.max_lost_replies}
         return {name: value for name, value in limits.items() if value is not None}
 
@@ -75,10 +80,10 @@ class Allowance(NamedTuple):
 def reserve_turn(
     progress: Progress, catalogue: Catalogue, new_bytes: int, *, is_last: bool = False
 ) -> Allowance | None:
-    """Reserve what the next request to the planner may use; return None if too little is left.
+    """Reserve tokens and money for the next request to the planner; return None if too little is left.
 
-    `new_bytes` is the size of what the planner was not told before. Only the last request (`is_last`) may use the
-    reserve for the last answer.
+    `new_bytes` is the size of what the planner has not been told before. A part of the budget is kept back for the
+    final answer of the task; only the request for this answer (`is_last`) may use it.
     """
     # A hand-written plan needs no model, and the offline planner uses no tokens.
     is_by_hand = progress.turn == 1 and progress.task.plan is not None
@@ -98,9 +103,9 @@ def reserve_turn(
 
 
 def settle_turn(progress: Progress, allowance: Allowance, used: Proposed | Fault, waited: Iterable[Fault] = ()) -> None:
-    """Give back the allowance of a request, and pay what it used; `used` is its reply or its fault.
+    """Give back what was reserved for a request, and pay what it used; `used` is its reply or its fault.
 
-    `waited` are the faults of the activity executions before the last one, whose replies may be lost.
+    `waited` are the faults of earlier executions of the same activity; their replies may be lost, but billed.
     """
     budget, lost = progress.budget, sum(one.attempt for one in waited if _may_be_billed(one))
     budget.hold(-allowance.reserved_tokens, -allowance.reserved_usd)
@@ -115,14 +120,17 @@ def settle_turn(progress: Progress, allowance: Allowance, used: Proposed | Fault
 
 
 def turn_limit_reached(progress: Progress, catalogue: Catalogue, new_bytes: int = 0) -> Literal["tokens", "usd"]:
-    """The limit that was too low when a request could not be reserved."""
+    """The limit (tokens or money) that was too low when `reserve_turn` could not reserve a request."""
     kept = _last_answer_cost(progress, catalogue, new_bytes)
     tokens, usd = _output_limits(progress, catalogue.price, _input_tokens(progress, catalogue, new_bytes), kept)
     return "tokens" if tokens <= usd else "usd"
 
 
 def reserve_step(progress: Progress, catalogue: Catalogue, spec: ToolSpec, used: int = 0) -> int:
-    """Reserve attempts of one activity execution, and their tokens; return how many, 0 if too little is left."""
+    """Reserve attempts of one activity execution, and tokens and money for them.
+
+    Returns how many attempts are reserved; 0 if too little is left.
+    """
     budget, each = progress.budget, _attempt_cost(catalogue.price, spec)
     granted = budget.reserve(spec, used, _affordable_attempts(progress, catalogue, spec))
     budget.hold(granted * each.tokens, granted * each.usd)
@@ -138,10 +146,10 @@ def settle_step(
     earlier: Iterable[Fault] = (),
     used: int = 0,
 ) -> int:
-    """Give back the attempts that an activity execution did not take, and pay for the models that it used.
+    """Give back the attempts that an activity execution did not use, and pay for the models that it used.
 
-    Returns the attempts that it took. `came_back` is what its last attempt returned, `earlier` are the faults of the
-    attempts before, as far as they are known.
+    Returns how many attempts it used. `came_back` is the result or fault of its final attempt, `earlier` are the known
+    faults of the attempts before.
     """
     budget, each = progress.budget, _attempt_cost(catalogue.price, spec)
     budget.hold(-granted * each.tokens, -granted * each.usd)
@@ -161,18 +169,18 @@ def settle_step(
 
 
 def cancelled_fault(spec: ToolSpec) -> Fault:
-    """The fault with which a cancelled activity execution is settled: one attempt, whose reply may be billed."""
+    """The fault that stands for a cancelled activity execution: one attempt, whose reply may be billed."""
     return Fault.of(Code.TIMEOUT, "It was cut off.", source=spec.kind)
 
 
 def is_open(progress: Progress, catalogue: Catalogue, spec: ToolSpec, used: int = 0) -> bool:
-    """Whether a step need not wait: an attempt can be reserved, or no running activity can give an attempt back."""
+    """Whether a waiting step should reserve again: an attempt is free, or no running activity can give any back."""
     fits = _affordable_attempts(progress, catalogue, spec) != 0
     return (fits or not progress.budget.held_tokens) and progress.budget.is_open(spec, used)
 
 
 def should_wait_for_siblings(progress: Progress, catalogue: Catalogue, spec: ToolSpec) -> bool:
-    """Whether running steps have reserved what a further step lacks, so that this step should wait for them."""
+    """Whether a step should wait, because running steps have reserved what it lacks and may give it back."""
     budget, fits = progress.budget, _affordable_attempts(progress, catalogue, spec) != 0
     return (fits or budget.held_tokens > 0) and (budget.free > 0 or budget.reserved > 0)
 
@@ -180,7 +188,7 @@ def should_wait_for_siblings(progress: Progress, catalogue: Catalogue, spec: Too
 def step_limit_reached(
     progress: Progress, catalogue: Catalogue, spec: ToolSpec
 ) -> Literal["tool_calls", "tokens", "usd"]:
-    """The limit that was too low when no attempt of a step could be reserved."""
+    """The limit (tool calls, tokens or money) that was too low when `reserve_step` could not reserve an attempt."""
     if progress.budget.free <= 0:
         return "tool_calls"
     tokens, _ = _unreserved(progress, _last_answer_cost(progress, catalogue))
@@ -190,7 +198,7 @@ def step_limit_reached(
 def sufficient_limit(
     progress: Progress, catalogue: Catalogue, new_bytes: int, limit: Literal["tokens", "usd"]
 ) -> float:
-    """A limit that is enough for the request that could not be reserved, and for a second request of that size."""
+    """A limit to recommend: enough for the request that could not be reserved, and a second request as large."""
     asked, spent = _input_tokens(progress, catalogue, new_bytes), progress.budget.spent
     next_one = _request_cost(catalogue.price, asked, MAX_OUTPUT)
     kept = _last_answer_cost(progress, catalogue, new_bytes)
@@ -200,7 +208,7 @@ def sufficient_limit(
 
 
 def limit_message(limits: Limits, limit: Limit, at_least: float = 0) -> str:
-    """Which limit ended a task, and what to set: twice as much, and at least `at_least`."""
+    """The message that this limit ended the task. It recommends twice the limit, but at least `at_least`."""
     value = getattr(limits, limit)
     words: Mapping[Limit, str] = {
         "tool_calls": f"All {value} tool calls are used up" if value != 1 else "The one tool call is used up",
@@ -213,7 +221,10 @@ def limit_message(limits: Limits, limit: Limit, at_least: float = 0) -> str:
 
 
 def with_call_tokens(spec: ToolSpec, args: JsonValue) -> ToolSpec:
-    """The spec with the tokens that a call with these arguments may use, if the model reads only the arguments."""
+    """A copy of the spec with the tokens that a call with these arguments may use.
+
+    The spec is unchanged if the tool's model reads more than the arguments, or if the tool uses no model.
+    """
     if not spec.tokens or spec.tokens_overhead is None:
         return spec
     read = math.ceil(len(canonical(args).encode()) / BYTES_PER_TOKEN)
@@ -237,7 +248,7 @@ def _request_cost(price: Price | None, input: int, output: int) -> Cost:
 
 
 def _attempt_cost(price: Price | None, spec: ToolSpec) -> Cost:
-    """The most tokens and money that one attempt of a kind may use."""
+    """The most tokens and money that one attempt of a tool may use."""
     if spec.tokens_overhead is not None:
         said = min(spec.tokens_overhead, spec.tokens)
         return _request_cost(price, spec.tokens - said, said)
@@ -246,13 +257,13 @@ def _attempt_cost(price: Price | None, spec: ToolSpec) -> Cost:
 
 
 def _how_many(left: tuple[float, float], each: Cost) -> int:
-    """How often `each` fits into the tokens and US dollars that are left; one of them may be infinite."""
+    """How often the cost `each` fits into the tokens and US dollars that are `left`, which may be infinite."""
     fits = min(left[0] / each.tokens if each.tokens else math.inf, left[1] / each.usd if each.usd else math.inf)
     return max(0, int(min(fits, MILLION)))  # infinity is no int
 
 
 def _last_answer_cost(progress: Progress, catalogue: Catalogue, new_bytes: int = 0) -> Cost:
-    """What the last answer of the planner may cost; nothing if the planner is no model."""
+    """What the final answer of the planner may cost; zero if the planner is no model."""
     if not catalogue.converses:
         return Cost(0)
     return _request_cost(catalogue.price, _input_tokens(progress, catalogue, new_bytes), LAST_OUTPUT)
@@ -268,7 +279,7 @@ def _unreserved(progress: Progress, kept: Cost) -> tuple[float, float]:
 
 
 def _output_limits(progress: Progress, price: Price | None, input: int, kept: Cost) -> tuple[float, float]:
-    """Tokens that a reply may have by the limit of tokens, and by the limit of money."""
+    """How many tokens a reply may have by the limit of tokens, and how many by the limit of money."""
     tokens, usd = _unreserved(progress, kept)
     if price is None and usd < math.inf:  # what has no price cannot keep a limit of money
         return tokens - input, 0.0
@@ -280,7 +291,7 @@ def _output_limits(progress: Progress, price: Price | None, input: int, kept: Co
 
 
 def _affordable_attempts(progress: Progress, catalogue: Catalogue, spec: ToolSpec) -> int | None:
-    """How many attempts of a kind the limits of tokens and money allow; None without such a limit."""
+    """How many attempts of a tool the limits of tokens and money allow; None if there is no such limit."""
     if not spec.tokens:
         return None
     each = _attempt_cost(catalogue.price, spec)
@@ -292,7 +303,7 @@ def _affordable_attempts(progress: Progress, catalogue: Catalogue, spec: ToolSpe
 
 
 def _accounted(faults: Iterable[Fault]) -> int:
-    """How many of the attempts with these faults certainly used no model, or used a known amount."""
+    """How many attempts with these faults need no estimate of their cost: they used no model, or a known amount."""
     return sum(fault.attempt > 0 and (fault.model_use is not None or not _may_be_billed(fault)) for fault in faults)
 
 

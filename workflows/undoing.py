@@ -26,16 +26,18 @@ from workflows.scheduling import read_catalogue
 from workflows.task import TaskStatus
 
 UNDO_BY_PLACE = "undo-by-place"
-"""Patch id: effects are undone in the order in which the records say that the steps ended, and no longer by times."""
+"""Patch id. With this patch, effects are undone by the recorded order in which their steps ended (`place`), and no
+longer by their end times."""
 CALLS_PER_UNDO = 10
-"""Tool calls that the undo of each step may take, beyond the limit of the task."""
+"""How many tool calls the undo of one step may make, even if the task has used up its limit of tool calls."""
 UNFINISHED = (StepStatus.FAILED, StepStatus.CANCELLED, StepStatus.RUNNING, StepStatus.WAITING)
 """States of steps that may have applied their effect although they are not completed."""
 
 
 class Undo(BaseModel):
     progress: Progress
-    """The task's state, as its query `progress` returns it; `origin` is set to the task's first run."""
+    """The state of the task that is to be undone, as its query `progress` returns it, but with `origin` set to the
+    task's first run id."""
 
 
 @workflow.defn(name="UndoWorkflow")
@@ -78,7 +80,7 @@ class UndoWorkflow:
 
 
 async def roll_back(progress: Progress, catalogue: Catalogue, changed: Callable[[], None]) -> None:
-    """Undo the effects of a task whose steps have ended; `progress.undo` says of each whether it is undone."""
+    """Undo the effects of a task whose steps have ended; `progress.undo` then says which effects were undone."""
     for record in progress.with_status(StepStatus.PENDING):
         record.status = StepStatus.SKIPPED
     effects = [record for record in progress.records if record.effect is not Effect.READ and not record.undoes]
@@ -100,7 +102,7 @@ async def roll_back(progress: Progress, catalogue: Catalogue, changed: Callable[
 
 
 def _report_first_kind(progress: Progress, record: StepRecord) -> None:
-    """Report the call before the fallback if it may have been applied: only the effect of the fallback is undone."""
+    """Report the call before a fallback if it may have been applied: only the effect of the fallback is undone."""
     first = [one for one in progress.faults if one.step_id == record.step.id and one.source == record.step.kind]
     if record.is_fallback and may_have_taken_effect(first):
         reason = f"it may have been applied as {record.step.kind} before {record.kind} took over"
@@ -142,7 +144,7 @@ async def _settle_outcome(
 
 
 def _last_fault(progress: Progress, record: StepRecord) -> Fault:
-    """The fault with which a step ended; the outcome of a step that was cancelled during a call is unknown."""
+    """The fault with which a step ended; for a step cancelled during a call, a fault with an unknown outcome."""
     faults = [fault for fault in progress.faults if fault.step_id == record.step.id]
     if faults and (record.status in (StepStatus.FAILED, StepStatus.WAITING) or record.was_waiting):
         return faults[-1]
