@@ -7,19 +7,19 @@ from workflows.catalogue import ToolSpec
 
 # A date beyond the end of the calendar would fail the workflow task.
 MAX_DEADLINE = 366 * 24 * 3600.0
-"""Seconds: a year."""
+"""The longest deadline of a task in seconds: a year."""
 
 
 class Limits(BaseModel, frozen=True):
     """What a task may spend; None means no limit."""
 
     tool_calls: int = Field(default=100, ge=1)
-    """Attempts of tools, observations included."""
+    """How many attempts of tools the task may make; the reads that observe the state after a rejection count, too."""
     replans: int = Field(default=2, ge=0)
     tokens: int | None = Field(default=None, ge=1)
     usd: float | None = Field(default=None, gt=0, allow_inf_nan=False)
     deadline: float | None = Field(default=None, gt=0, le=MAX_DEADLINE)
-    """Seconds from the task's start."""
+    """Seconds from the start of the task after which it is ended; None without a deadline."""
 
 
 class Spent(BaseModel):
@@ -41,9 +41,9 @@ class Budget(BaseModel):
     reserved: int = 0
     """Attempts reserved for running activities."""
     retries: dict[str, int] = Field(default_factory=dict)
-    """Retries that were used, by kind."""
+    """How many retries the task has used for each kind of tool."""
     promised: dict[str, int] = Field(default_factory=dict)
-    """Retries reserved for running activities, by kind."""
+    """How many retries are reserved for running activities, for each kind of tool."""
     held_tokens: int = 0
     """Tokens reserved for running activities."""
     held_usd: float = 0.0
@@ -60,18 +60,21 @@ class Budget(BaseModel):
 
     @property
     def free_usd(self) -> float | None:
-        """US dollars that are neither spent nor reserved; None without a limit, 0 once a price was unknown."""
+        """US dollars that are neither spent nor reserved.
+
+        None without a limit; 0 as soon as a model call had an unknown price.
+        """
         limit, spent = self.limits.usd, self.spent.usd or 0.0
         if limit is None:
             return None
         return 0.0 if self.spent.unpriced else _money(limit - spent - self.held_usd)
 
     def attempts(self, spec: ToolSpec, used: int = 0) -> int:
-        """How many more attempts a step may have after `used`, if running steps give back all that they reserved."""
+        """How many more attempts a step may have after `used`, if running steps use none of their reserved retries."""
         return routing.attempts(spec, routing.RETRIES_PER_KIND - self.retries.get(spec.kind, 0), used)
 
     def is_open(self, spec: ToolSpec, used: int = 0) -> bool:
-        """Whether a step need not wait: an attempt can be reserved, or no running activity can give an attempt back."""
+        """Whether a waiting step should reserve again: an attempt is free, or no running activity can give any back."""
         calls = self.free > 0 or self.reserved == 0
         return calls and (self._unpromised(spec, used) > 0 or not self.promised.get(spec.kind))
 
@@ -119,7 +122,7 @@ class Budget(BaseModel):
 
 
 def _money(usd: float) -> float:
-    """US dollars, rounded to a digit that no price has, because sums of floats are not exact."""
+    """Round US dollars to nine decimal places: no price is so exact, and sums of floats have small errors."""
     return round(usd, 9)
 
 

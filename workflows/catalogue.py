@@ -30,9 +30,9 @@ REFUSAL_MAY_FOLLOW_SUCCESS = (Effect.IDEMPOTENT, Effect.KEYED)
 
 
 class Companion(BaseModel, frozen=True):
-    """A kind that observes, reconciles or undoes the call of another kind.
+    """A kind of tool that observes, reconciles or undoes the call of another kind.
 
-    `args` maps each argument to a path over that call's `args`, `result` and `key`, such as `{"id": "result.id"}`.
+    `args` gives for each argument a path into that call's `args`, `result` or `key`, such as `{"id": "result.id"}`.
     """
 
     kind: str
@@ -40,7 +40,10 @@ class Companion(BaseModel, frozen=True):
 
 
 class ToolSpec(BaseModel, frozen=True, serialize_by_alias=True, validate_by_name=True):
-    """What a kind's tool promises, as data; the worker keeps its schemas and description, which `digest` covers."""
+    """What a tool promises, as data for the workflow.
+
+    The tool's schemas and description stay with the worker; `digest` is made from them, too.
+    """
 
     kind: str
     effect: Effect
@@ -48,22 +51,22 @@ class ToolSpec(BaseModel, frozen=True, serialize_by_alias=True, validate_by_name
     timeout: float = Field(default=30.0, gt=0)
     """Seconds that one attempt may take."""
     observe: Companion | None = None
-    """The read that shows the current state after a call was rejected."""
+    """The read-only tool that shows the current state after a call was rejected."""
     reconcile: Companion | None = None
-    """The read that finds out whether a call was applied; what it returns is the result of the call."""
+    """The read-only tool that finds out whether a call was applied. If so, the tool returns the result of the call."""
     settle: float = Field(default=10.0, ge=0)
-    """Seconds after the end of the last attempt; a "not found" of `reconcile` is trusted only later."""
+    """Seconds to wait after the end of the final attempt before a "not found" of `reconcile` is trusted."""
     undo: Companion | None = None
     fallback: str | None = None
-    """The kind that is called instead, with the same arguments, when the retries of this kind are used up."""
+    """The kind of tool that is called instead, with the same arguments, when the retries of this kind are used up."""
     ensure: str | None = None
     """A condition over `args` and `result`; a result that violates it is rejected."""
     untrusted: bool = False
-    """Whether a result may contain text from outside (untrusted content)."""
+    """Whether a result may contain untrusted content: text from outside, which may contain hidden instructions."""
     tokens: int = 0
-    """How many tokens of a model one call may use; 0 for a kind that uses no model."""
+    """How many tokens of a model one call may use; 0 for a tool that uses no model."""
     tokens_overhead: int | None = Field(default=None, alias="tokens_beside")
-    """The part of `tokens` for everything except the arguments; None if the model reads more than the arguments."""
+    """The part of `tokens` that does not depend on the arguments; None if the model reads more than the arguments."""
     is_threaded: bool = False
     """Whether the tool is a plain function: neither a timeout nor a cancel can stop its thread."""
     digest: str = ""
@@ -71,7 +74,7 @@ class ToolSpec(BaseModel, frozen=True, serialize_by_alias=True, validate_by_name
 
     @property
     def paths(self) -> frozenset[str]:
-        """The paths to values of a call or of its result that the kind's companions take as arguments."""
+        """The paths to values of a call or its result that the tools to observe, reconcile or undo it need."""
         companions = filter(None, (self.observe, self.reconcile, self.undo))
         return frozenset(path for one in companions for path in one.args.values() if path != "key")
 
@@ -84,22 +87,23 @@ class Price(BaseModel, frozen=True):
     cache_read: float
     cache_write: float
     long_from: int | None = None
-    """Input tokens above which the whole request costs more; None where the price does not change."""
+    """A request with more input tokens than this costs more per token; None if the price is always the same."""
     long_input: float = 1.0
-    """The factor on the prices of input, cache reads and cache writes above `long_from`."""
+    """The factor for the prices of input, cache reads and cache writes if a request has more input than `long_from`."""
     long_output: float = 1.0
-    """The factor on the price of output above `long_from`."""
+    """The factor for the price of output if a request has more input than `long_from`."""
 
 
 class Catalogue(BaseModel, frozen=True):
-    """The kinds that a task may use, and settings of its worker; an activity reads it at the start of each run."""
+    """The specs of the tools that a task may use, and settings of its worker; read at the start of each run."""
 
     specs: dict[str, ToolSpec]
     planner: str
     searchable: bool = True
-    """Whether the namespace has Replan's search attributes; to set an unknown one would fail the workflow task."""
+    """Whether the namespace has Replan's search attributes; to set an attribute that it does not have would fail the
+    workflow task."""
     patience: float = Field(ge=0)
-    """Seconds that a step waits for a worker that knows its kind."""
+    """Seconds that a step may wait until a worker has its tool."""
     store: str | None = None
     """The id of the worker's store (its database); a worker with another store refuses calls that have an effect."""
     refused: str | None = None
@@ -111,4 +115,4 @@ class Catalogue(BaseModel, frozen=True):
     price: Price | None = None
     """The highest price of the models that the task may use; None if a price is unknown, or no model is used."""
     preamble: int = 0
-    """Estimated tokens of the instructions and kinds that a model is told before the task."""
+    """Estimated tokens of the instructions and descriptions of tools that a model is told before the task."""

@@ -25,11 +25,14 @@ from workflows import routing
 from workflows.catalogue import Effect, ToolSpec
 
 MAX_TEXT = 8 * 1024
-"""Bytes of `reason` and of `observed` (as JSON) that a Fault carries at most."""
+"""The most bytes of `reason`, and the most bytes of `observed` as JSON, that a Fault carries."""
 
 
 class Quadrant(StrEnum):
-    """Transient or persistent, infrastructural or semantic; also the `type` of the ApplicationError of an activity."""
+    """The class of a fault: transient or persistent, infrastructural or semantic.
+
+    It is also the `type` of the ApplicationError with which an activity fails.
+    """
 
     TRANSIENT_INFRASTRUCTURAL = "transient_infrastructural"
     """The called system cannot be reached for now: the activity's RetryPolicy retries."""
@@ -104,11 +107,13 @@ QUADRANT: Mapping[Code, Quadrant] = {Code(code): cell for cell, codes in _CODES.
 
 
 DEFERRED = frozenset({Code.WORKER_SHUTDOWN, Code.CIRCUIT_OPEN, Code.STORE_UNAVAILABLE})
-"""Transient codes that use no attempt: not the RetryPolicy but the workflow schedules the activity again."""
+"""Transient codes that do not count as an attempt. The workflow schedules the activity again, and Temporal's
+RetryPolicy does not."""
 SILENT = (TimeoutType.HEARTBEAT, TimeoutType.START_TO_CLOSE)
 """Types of timeout which mean that the worker died or froze: a live worker reports the tool's timeout earlier."""
 UNCOUNTED = DEFERRED | {Code.MISSING_TOOL}
-"""Codes of attempts that are not counted, because the tool was not called, or its worker stopped it."""
+"""Codes of faults whose attempts are not counted as attempts of the step: the tool was not called, or its worker
+stopped it."""
 
 
 class Applied(StrEnum):
@@ -120,7 +125,7 @@ class Applied(StrEnum):
 
 
 class ModelUse(BaseModel, frozen=True):
-    """What one attempt used of models, as the providers of these models count it."""
+    """How many calls, tokens and US dollars of models one attempt used, as the providers of the models count them."""
 
     calls: int = 0
     tokens: int = 0
@@ -136,27 +141,31 @@ class Fault(BaseModel, frozen=True, serialize_by_alias=True, validate_by_name=Tr
     reason: str
     """What happened, in one sentence; never the message of another library's exception."""
     observed: JsonValue = None
-    """The state that contradicts the call, as the called system told it."""
+    """The state that the called system reported when the call failed; None if it reported no state."""
     retry_after: float | None = None
     """Seconds that the called system asked to wait; None if it did not."""
     applied: Applied = Field(default=Applied.NONE, alias="effect")
     source: str = ""
     attempt: int = Field(default=1, ge=0)
-    """The number of the attempt within its activity execution; 0 when nothing was called."""
+    """The number of the attempt within its activity execution, from 1; 0 if no attempt was made."""
     waited: float | None = None
-    """Seconds of backoff between this attempt and the next of the same activity execution; None without a next one."""
+    """Seconds that Temporal waits between this attempt and the next attempt of the same activity execution; None if no
+    attempt follows."""
     unsent: bool = False
     """Whether the attempt made no connection, so that a model's provider cannot have billed it."""
     lost: int = 0
-    """How many model replies earlier attempts lost, if the budget therefore allows no further request; else 0."""
+    """How many replies of a model earlier attempts lost. It is set only if the budget therefore allows no further
+    request; else it is 0."""
     uncounted: bool = False
-    """Whether the attempt is not counted, because its worker went silent; `routing.MAX_LOSSES` limits such attempts."""
+    """Whether the attempt is a loss: its worker went silent. A loss is not counted as an attempt of the step;
+    `routing.MAX_LOSSES` limits losses."""
     by_id: bool = False
     """Whether only the step's id was rejected, so that the same call may be made under another id."""
     still_running: bool = False
     """Whether the tool's thread still ran when the attempt ended, so that its effect may be applied later."""
     model_use: ModelUse | None = None
-    """What the attempt used of models; None if a reply was lost, so that this is unknown, or the kind uses no model."""
+    """What the attempt used of models. None if the kind uses no model, or if a reply was lost, so that the use is
+    unknown."""
 
     @classmethod
     def of(
@@ -193,18 +202,21 @@ class Fault(BaseModel, frozen=True, serialize_by_alias=True, validate_by_name=Tr
 
     @property
     def taken(self) -> int:
-        """The attempts of the activity execution, without the last if that is `uncounted` or has an UNCOUNTED code."""
+        """How many attempts of the activity execution are counted as attempts of the step.
+
+        This attempt is not counted if it is a loss (`uncounted`), or if its code is in UNCOUNTED.
+        """
         return max(0, self.attempt - (self.uncounted or self.code in UNCOUNTED))
 
     @property
     def may_run_on(self) -> bool:
-        """Whether the tool's thread may run on without end; after a shutdown it ends with the worker's process."""
+        """Whether the tool's thread may run on without a limit; False after a shutdown, which ends the thread."""
         return self.still_running and self.code is not Code.WORKER_SHUTDOWN
 
     def retryable(self, *, is_safe: bool = False) -> bool:
-        """Whether Temporal's RetryPolicy may retry the activity; not after more than `routing.LONGEST_RETRY_AFTER`.
+        """Whether Temporal's RetryPolicy may retry the activity; a wait above `LONGEST_RETRY_AFTER` forbids it.
 
-        `is_safe` says that the call may be repeated although its effect is, or may be, applied.
+        `is_safe`: the call may be repeated even if its effect was, or may have been, applied.
         """
         if not self.quadrant.is_transient or (self.applied is not Applied.NONE and not is_safe):
             return False
@@ -214,9 +226,10 @@ class Fault(BaseModel, frozen=True, serialize_by_alias=True, validate_by_name=Tr
 
 
 def from_activity_error(error: ActivityError, spec: ToolSpec, attempts: int) -> Fault:
-    """Turn the error of an activity, other than a cancellation, into a Fault.
+    """Turn the error of an activity into a Fault; the error is not a cancellation.
 
-    `attempts` is how many were allowed. It stands for the number that were made, where the server does not tell it.
+    `attempts` is how many attempts were allowed. If the server does not report how many attempts were made, this number
+    is taken.
     """
     cause = error.cause
     is_at_once = error.retry_state == RetryState.NON_RETRYABLE_FAILURE
@@ -240,7 +253,7 @@ def from_activity_error(error: ActivityError, spec: ToolSpec, attempts: int) -> 
 
 
 def earlier_faults(error: ActivityError) -> tuple[Fault, ...]:
-    """The transient faults of the attempts before the last attempt, as far as they are known."""
+    """The known transient faults of the attempts that were made before the final attempt."""
     cause = error.cause
     if isinstance(cause, TemporalTimeout):  # an attempt hands the faults before it on with each heartbeat
         is_at_once = error.retry_state == RetryState.NON_RETRYABLE_FAILURE
@@ -251,7 +264,7 @@ def earlier_faults(error: ActivityError) -> tuple[Fault, ...]:
 
 
 def parse_faults(faults: Iterable[JsonValue]) -> tuple[Fault, ...]:
-    """Read faults; heartbeat details of the tool itself, and faults with a code of a newer version, are left out."""
+    """Read faults from JSON; items that are no faults, or have a code of a newer version, are left out."""
     found = list[Fault]()
     for item in faults:
         with suppress(ValidationError):

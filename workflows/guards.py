@@ -10,7 +10,7 @@ from workflows.plan import digest
 REPEATED_NOTICE = (
     "You had made the same call before, with the same result, and nothing has changed since: do something else."
 )
-"""What the planner is told with the second result of the same call."""
+"""What the planner is told if a call and its result are the same as in the previous turn."""
 
 
 class FailedCall(BaseModel):
@@ -19,9 +19,11 @@ class FailedCall(BaseModel):
     effects: int
     """How many effects the task had applied when the call failed."""
     looked: str | None = None
-    """Digest of the observation (a read and its arguments) that shows whether the state changed; None without one."""
+    """Digest of the read (its kind and arguments) that shows whether the state has changed; None if there is no such
+    read."""
     seen: str | None = None
-    """Digest of the state at the fault; later results of the observation are compared with it."""
+    """Digest of the state when the call failed. If a later result of the read has another digest, the state has
+    changed."""
 
 
 class RepeatGuard(BaseModel):
@@ -30,7 +32,8 @@ class RepeatGuard(BaseModel):
     failed: dict[str, FailedCall] = Field(default_factory=dict)
     """The failed calls, by the digest of their kind and resolved arguments."""
     seen: dict[str, str] = Field(default_factory=dict)
-    """The digest of the last result of each observation, by the digest of the observation."""
+    """For each read that observed the state, the digest of its newest result; the key is the digest of the read's kind
+    and arguments."""
 
     def remember(self, kind: str, args: Mapping[str, JsonValue], effects: int) -> None:
         """Record that this call failed persistently when the task had applied `effects` effects."""
@@ -45,10 +48,11 @@ class RepeatGuard(BaseModel):
         shown: JsonValue,
         rejected: JsonValue = None,
     ) -> None:
-        """Record what an observation showed after the call `kind` with `args` was rejected.
+        """Record the state that a read showed after the call of `kind` with `args` was rejected.
 
-        `look` and `look_args` are the read, `shown` is its result, `rejected` the state that the fault carried. Later
-        results of the read are compared with `rejected` if that has the same fields as `shown`, else with `shown`.
+        `look` and `look_args` are the read, `shown` is its result, and `rejected` is the state that the fault
+        contained. Later results of the read are compared with `rejected` if it has the same fields as `shown`, else
+        with `shown`.
         """
         looked = digest(look, look_args)
         self.seen[looked] = digest(shown)
@@ -57,7 +61,10 @@ class RepeatGuard(BaseModel):
             call.looked, call.seen = looked, digest(rejected) if _alike(rejected, shown) else self.seen[looked]
 
     def refuses(self, kind: str, args: Mapping[str, JsonValue], effects: int) -> bool:
-        """Whether this call failed persistently, and nothing has changed since; `effects` counts the task's effects."""
+        """Whether this call must be rejected: it failed persistently before, and nothing has changed since.
+
+        `effects` is how many effects the task has applied until now.
+        """
         call = self.failed.get(digest(kind, dict(args)))
         if call is None or effects > call.effects:  # an effect of this task may have changed the state
             return False
@@ -75,11 +82,11 @@ class LastCall(BaseModel):
     revision: int
     """The number of the turn that made the call."""
     shown: str
-    """Digest of the result."""
+    """Digest of the result of this call, to compare it with the result of the next identical call."""
     changes: int
-    """How many effects the task had applied after this call."""
+    """How many effects the task had applied in total when this call had ended."""
     count: int = 1
-    """How many identical calls in consecutive turns, up to this one, had the same result."""
+    """How many identical calls in consecutive turns, this call included, had the same result."""
 
 
 class LoopGuard(BaseModel):
@@ -89,7 +96,7 @@ class LoopGuard(BaseModel):
     """
 
     calls: dict[str, LastCall] = Field(default_factory=dict)
-    """The last calls, by the digest of their kind and resolved arguments."""
+    """For each different call, its newest repeat; the key is the digest of its kind and resolved arguments."""
 
     def note(
         self,
@@ -101,9 +108,9 @@ class LoopGuard(BaseModel):
         revision: int,
         changes: int,
     ) -> bool:
-        """Record a completed call of the turn `revision`, after which the task has applied `changes` effects.
+        """Record a completed call of the turn `revision`; `changes` is how many effects the task has applied until now.
 
-        Returns whether the same call in the turn before had the same result, and no effect was applied between.
+        Returns True if the previous turn made the same call with the same result, and no effect was applied between.
         """
         # Only consecutive turns count.
         self.calls = {key: one for key, one in self.calls.items() if one.revision >= revision - 1}
@@ -116,7 +123,10 @@ class LoopGuard(BaseModel):
         return is_same
 
     def refuses(self, kind: str, args: Mapping[str, JsonValue], *, revision: int, changes: int) -> bool:
-        """Whether the turn after turn `revision` would make this call for the third time although nothing changes."""
+        """Whether this call is rejected: it is the third identical call in consecutive turns, and nothing changed.
+
+        `revision` is the number of the previous turn, `changes` is how many effects the task has applied until now.
+        """
         last = self.calls.get(digest(kind, dict(args)))
         return last is not None and last.count > 1 and (last.revision, last.changes) == (revision, changes)
 
@@ -125,12 +135,14 @@ class Grants(BaseModel):
     """The effects that a task may plan after it has read untrusted content, which may contain instructions."""
 
     kinds: list[str] = Field(default_factory=list)
-    """Kinds with an effect that were planned before the content was read, with their fallbacks."""
+    """Kinds of tools with an effect that the task planned before it read untrusted content, and the fallbacks of these
+    kinds."""
     is_tainted: bool = False
-    """Whether a call that returns untrusted content has begun, however it ended."""
+    """Whether the task may have read untrusted content. It is set as soon as a tool that returns such content is
+    called."""
 
     def plan(self, kinds: Iterable[str], specs: Mapping[str, ToolSpec]) -> None:
-        """Allow the kinds of an accepted plan, unless the task has read untrusted content."""
+        """Allow the tools of an accepted plan for later plans, too, unless the task has read untrusted content."""
         if self.is_tainted:
             return
         for kind in kinds:
@@ -145,7 +157,10 @@ class Grants(BaseModel):
         self.is_tainted = self.is_tainted or spec.untrusted
 
     def withholds(self, spec: ToolSpec, named: Collection[str]) -> bool:
-        """Whether a kind may not be planned any more; a kind that the user `named` in the task always may be."""
+        """Whether this tool may not be planned any more, because the task has read untrusted content.
+
+        A kind that the user `named` in the task may always be planned.
+        """
         if not self.is_tainted or spec.effect is Effect.READ:
             return False
         return spec.kind not in self.kinds and spec.kind not in named
@@ -155,7 +170,7 @@ class Grants(BaseModel):
 
 
 def refusal(kind: str) -> str:
-    """Why a kind may not be planned, and what to do instead, for a model and for a person."""
+    """The sentence for a model or a person: why this kind of tool may not be planned, and what to do instead."""
     return (
         f"{kind} has an effect, and no plan named it before this task read untrusted content: do without it, or ask the"
         f" user, who can allow it from the start (--allow {kind})"

@@ -21,7 +21,7 @@ HEADER = "replan-call"
 
 
 class Undoes(BaseModel, frozen=True):
-    """The effect that a call undoes: the idempotency key, step and kind of the call that applied it."""
+    """The effect that a call undoes: the idempotency key, step and kind of tool of the call that applied it."""
 
     key: str
     step: str
@@ -35,15 +35,17 @@ class CallHeader(Sparse, frozen=True, serialize_by_alias=True, validate_by_name=
     """The idempotency key: `first_execution_run_id`/step id, the same over retry, crash, replay and reset."""
     revision: int = 0
     digest: str = ""
-    """The digest of the kind's spec in the catalogue that the workflow has."""
+    """The digest of the tool's spec that the workflow has in its catalogue."""
     documents: str | None = None
-    """The task's folder of documents, below the worker's root."""
+    """The folder of documents that the task's tools may search: a path below the worker's root folder of documents."""
     store: str | None = None
-    """The id of the task's store; a worker with another store refuses the call. None if each worker may make it."""
+    """The id of the store that the task uses; a worker with another store refuses the call. None if any worker may make
+    the call."""
     fencing_token: int = Field(default=0, alias="claim")
-    """How often reconciliation found that the call was not applied; the ledger of effects rejects an older token."""
+    """How often reconciliation found that the call was not applied. The ledger rejects an older attempt, which carries
+    a smaller number."""
     is_reset: bool = False
-    """Whether a run of the task was made by a reset, so that an earlier run may have made the call."""
+    """Whether a Temporal reset made a run of the task, so that an earlier run may already have made this call."""
     undoes: Undoes | None = None
     """The effect that the call undoes; None for a call that undoes nothing."""
     task: str | None = None
@@ -72,7 +74,7 @@ def attached(header: CallHeader) -> Iterator[None]:
 
 
 class CallInterceptor(Interceptor):
-    """Puts the `CallHeader` of each scheduled activity into its header; registered with the worker."""
+    """A worker interceptor: it sends the current `CallHeader` with each activity that a workflow schedules."""
 
     def workflow_interceptor_class(
         self, input: WorkflowInterceptorClassInput

@@ -19,7 +19,7 @@ from workflows.task import Task, TaskStatus
 
 
 class Claim(BaseModel, frozen=True):
-    """Where a payload in external storage lies, as the history says."""
+    """The reference in a history to a payload in external storage."""
 
     driver: str
     data: dict[str, str]
@@ -42,7 +42,7 @@ class Place(BaseModel, frozen=True):
     where: str | None
     """A path, or a URL without its password; None if the worker has no such store or folder."""
     problem: str | None = None
-    """Why it cannot be used; None if it can."""
+    """Why the store or folder cannot be used; None if it can be used."""
 
 
 class Capacity(BaseModel, frozen=True):
@@ -52,7 +52,7 @@ class Capacity(BaseModel, frozen=True):
     """Calls that run or wait for a thread; each holds one of the slots."""
     slots: int
     outlived: int
-    """Threads that are held by calls whose attempts have ended."""
+    """How many threads are still busy with calls whose attempts have already ended."""
     threads: int
 
     def __str__(self) -> str:
@@ -68,12 +68,13 @@ class WorkerCard(BaseModel, frozen=True):
     sdk: str
     places: tuple[Place, ...]
     keys: dict[str, bool]
-    """For each provider's key, by the name of its environment variable: whether the worker has it."""
+    """Whether the worker has the API key of each model provider; the dictionary key is the name of the environment
+    variable."""
     clock: datetime
     server_clock: datetime
-    """The server's time, shortly before `clock` was read."""
+    """The time of the Temporal server, shortly before `clock` (the worker's time) was read."""
     capacity: Capacity | None = None
-    """None for a worker of an earlier version."""
+    """How busy the worker is; None if the worker's version is too old to say."""
 
 
 class EffectCard(BaseModel, frozen=True):
@@ -111,7 +112,7 @@ class TurnCard(BaseModel, frozen=True):
     turn: int
     branch: int = 0
     task: str
-    """The first run of the task that this turn belongs to; several tasks may share a conversation."""
+    """The first run id of the task to which this turn belongs; several tasks may share a conversation."""
     planner: str
     at: datetime
     results: tuple[ResultCard, ...] = ()
@@ -126,7 +127,7 @@ class TurnCard(BaseModel, frozen=True):
 
 
 class Pruned(BaseModel, frozen=True):
-    """What was deleted from a store."""
+    """What `prune` has deleted from a store, and how much it kept."""
 
     payloads: int
     """Number of deleted payloads."""
@@ -135,7 +136,7 @@ class Pruned(BaseModel, frozen=True):
     turns: int = 0
     """Number of deleted turns of conversations."""
     after: str | None = None
-    """The id of the last task that was examined, if there are more tasks; else None."""
+    """The id of the task that was examined last, if there are more tasks to examine; else None."""
     kept: int = 0
     """Number of tasks of which nothing was deleted, because they are open or an open task needs them."""
     ownerless: int = 0
@@ -147,13 +148,16 @@ class Draft(BaseModel, frozen=True):
 
     planner: str = ""
     proposal: Proposal | None = None
-    """None if no proposal can be run; then `ending` says why."""
+    """The planner's first proposal; None if no proposal can be run, and then `ending` says why."""
     ending: Ending | None = None
     specs: dict[str, ToolSpec] = {}
 
 
 class Findings(BaseModel, frozen=True):
-    """The answer to an inquiry; a worker that does not know the inquiry answers an inquiry about `tools` instead."""
+    """The answer to an inquiry (a question of the console).
+
+    A worker of an older version that does not know the inquiry answers with its tools instead.
+    """
 
     planner: str
     tools: tuple[ToolCard, ...] = ()
@@ -161,7 +165,7 @@ class Findings(BaseModel, frozen=True):
 
 class ToolsFindings(Findings):
     left_out: tuple[str, ...] = ()
-    """Kinds that need a model, which the worker does not have."""
+    """Kinds of tools that the worker lacks, because they need a model and the worker has no model."""
 
 
 class WorkerFindings(ToolsFindings):
@@ -182,7 +186,8 @@ class PayloadFindings(Findings):
 
 class ClaimsFindings(Findings):
     lacks: str | None = None
-    """Why the first missing payload cannot be fetched; empty if none is missing, None from a worker that is too old."""
+    """Why the first missing payload cannot be fetched; empty if no payload is missing. None if the worker is too old to
+    know this inquiry."""
 
 
 class PruneFindings(Findings):
@@ -209,7 +214,7 @@ class Inquiry(BaseModel, Generic[F], frozen=True):
 
     about: str
     findings: ClassVar[Any]
-    """The class of the answer, type[F]."""
+    """The class of the answer to this inquiry."""
 
 
 class ToolsInquiry(Inquiry[ToolsFindings]):
@@ -228,7 +233,7 @@ class WorkerInquiry(Inquiry[WorkerFindings]):
 
 
 class PlanInquiry(Inquiry[PlanFindings]):
-    """What would `task` do first?"""
+    """Which proposal would the planner make first for `task`?"""
 
     findings = PlanFindings
     about: Literal["plan"] = "plan"
@@ -241,12 +246,12 @@ class PayloadInquiry(Inquiry[PayloadFindings]):
     findings = PayloadFindings
     about: Literal["payload"] = "payload"
     claim: dict[str, str]
-    """Where the payload lies, as the history says."""
+    """What the storage driver needs to find the payload, as the history says."""
     driver: str = ""
 
 
 class ClaimsInquiry(Inquiry[ClaimsFindings]):
-    """Can these payloads be fetched?"""
+    """Can the worker fetch all these payloads from external storage?"""
 
     findings = ClaimsFindings
     about: Literal["claims"] = "claims"
@@ -254,14 +259,14 @@ class ClaimsInquiry(Inquiry[ClaimsFindings]):
 
 
 class PruneInquiry(Inquiry[PruneFindings]):
-    """Delete what some closed tasks left in the store."""
+    """Delete old payloads and conversations of closed tasks; each answer covers a limited number of tasks."""
 
     findings = PruneFindings
     about: Literal["prune"] = "prune"
     older_than: datetime | None = None
-    """Only what was stored before this moment is deleted; None, from a console of an older version, is an error."""
+    """Only data stored before this moment is deleted. An older console sends None, which the worker refuses."""
     after: str = ""
-    """The id of the last task that was examined before; the tasks with greater ids are examined now."""
+    """The id of the task that the previous inquiry examined last; now tasks with greater ids are examined."""
     by: str = ""
 
 
@@ -279,9 +284,9 @@ class TranscriptInquiry(Inquiry[TranscriptFindings]):
     findings = TranscriptFindings
     about: Literal["transcript"] = "transcript"
     run: str
-    """The first run of the task."""
+    """The id of the task's first run."""
     skip: int = 0
-    """How many turns, from the first, the answer leaves out, because the console has them already."""
+    """How many of the oldest turns the answer leaves out, because the console has them already."""
 
 
 class InquiryInput(
@@ -307,7 +312,7 @@ class InquiryInput(
 
 @workflow.defn(name="InspectWorkflow")
 class InspectWorkflow:
-    """Answers one inquiry."""
+    """Answers one inquiry: a question of the console."""
 
     @workflow.run
     async def run(self, inquiry: InquiryInput) -> Findings:
@@ -331,7 +336,7 @@ class InspectWorkflow:
 
 
 async def _draft(task: Task) -> Draft:
-    """Ask for the first proposal of `task` and run no step of it."""
+    """Ask the planner for its first proposal for `task`, and run none of its steps."""
     progress = Progress.of(task)
     try:
         catalogue = await read_catalogue(task.wanted)

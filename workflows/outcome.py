@@ -25,7 +25,7 @@ class OutcomeStep(BaseModel, frozen=True):
     effect: Effect
     is_fallback: bool
     replayed: bool = False
-    """Whether an earlier attempt applied the effect, and `result` is its recorded result."""
+    """Whether an earlier attempt has applied the effect; then `result` is the recorded result of that attempt."""
     started: datetime | None
     ended: datetime | None
     result: JsonValue
@@ -43,7 +43,7 @@ class Outcome(BaseModel, frozen=True):
     status: TaskStatus
     reason: str
     code: str | None
-    """Why it ended, for programs: a fault's code, a limit's name, `plan_refused`, ..."""
+    """Why the task ended, as a word for programs: a fault's code, a limit's name, `plan_refused`, ..."""
     result: JsonValue
     question: str | None
     planner: str
@@ -53,13 +53,13 @@ class Outcome(BaseModel, frozen=True):
     steps: tuple[OutcomeStep, ...]
     faults: tuple[FaultRecord, ...]
     omitted: int = 0
-    """How many steps of a long task are not in `steps` any more."""
+    """How many started steps are missing in `steps`, because a long task drops its oldest steps."""
     undo: tuple[UndoRecord, ...] = ()
     compactions: tuple[Compaction, ...] = ()
     failovers: tuple[Failover, ...] = ()
     rejections: tuple[Rejection, ...] = ()
     reasons: tuple[Mistake, ...] = Field(default=(), exclude_if=not_)
-    """All reasons why the last proposal was rejected, if that ended the task; else empty."""
+    """If the task ended because a proposal was rejected, all reasons for the rejection; else empty."""
     is_tainted: bool = False
     spent: Spent
     started_at: datetime
@@ -81,6 +81,6 @@ class TaskEnded(Exception):
     """Raised anywhere in the loop of a task, to end the task with `ending`."""
 
     def __init__(self, status: TaskStatus, reason: str, code: str, reasons: Sequence[Mistake] = ()) -> None:
-        """`code` is the reason for programs; `reasons` are those of a rejected proposal that ends the task."""
+        """`code`: the reason as a word for programs. `reasons`: why a proposal was rejected, if that ends the task."""
         super().__init__(reason)
         self.ending = Ending(status=status, reason=reason, code=code, reasons=tuple(reasons))

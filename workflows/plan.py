@@ -25,16 +25,20 @@ MAX_STEPS = 50
 MAX_BYTES = 64 * 1024
 MAX_DEPTH = 20
 MAX_SHOWN = 300
-"""Characters of the list of a result's keys in an error message."""
+"""If a reference has no target, the error message lists the keys of the result, cut to this many characters."""
 MAX_EXACT = 2**53
 """A float represents every whole number below this exactly."""
 STEP_ID = r"^[A-Za-z][A-Za-z0-9_-]{0,63}$"
 TURN_ID = r"^t\d+\.c\d+(\.b\d+)?$"
-"""The form of the id of a step that a model called itself: turn, call in this turn and, after a reset, branch."""
+"""The form of a step's id if a model called the tool itself: the number of the turn, of the call in this turn and,
+after a reset, of the branch."""
 
 
 class Sparse(BaseModel):
-    """Serialised without default values, to keep history small; a `Literal` field that tells the type stays."""
+    """A model that is serialised without default values, to keep history small.
+
+    A `Literal` field with a single value is always kept, because it tells the type.
+    """
 
     @model_serializer(mode="wrap")
     def _drop_defaults(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
@@ -56,7 +60,7 @@ class Step(_Frozen):
     title: str = ""
     """A few words for people; if empty, the arguments are shown instead."""
     provider_call: str = ""
-    """The id that the model's provider gave the call; empty unless a model called the kind itself."""
+    """The id that the model's provider gave the tool call; empty if the step comes from a plan."""
 
     @property
     def dependencies(self) -> frozenset[str]:
@@ -74,7 +78,7 @@ class _Recorded(_Frozen, Sparse):
 
 
 class NewSteps(_Recorded):
-    """A proposal to run these steps; the completed steps of the task stay."""
+    """A proposal to run these new steps; the results of completed steps stay available."""
 
     type: Literal["steps"] = "steps"
     steps: tuple[Step, ...]
@@ -113,14 +117,14 @@ class Mistake(_Frozen):
     """One reason why a proposal cannot be run."""
 
     text: str
-    """A whole sentence, with the step's id."""
+    """The reason as a whole sentence, with the id of the step if a single step is wrong."""
     step: str = ""
-    """The id of the step that is wrong; empty if the whole proposal is."""
+    """The id of the step that is wrong; empty if the mistake is in the whole proposal."""
 
     @model_validator(mode="before")
     @classmethod
     def _from_text(cls, value: object) -> object:
-        """Read a sentence alone, as workers of an earlier version wrote it, as its `text`."""
+        """Read a plain sentence as the `text` of a Mistake, because workers of an earlier version send it so."""
         return {"text": value} if isinstance(value, str) else value
 
     def __str__(self) -> str:
@@ -145,15 +149,17 @@ class Proposed(_Recorded):
     model_calls: int = 0
     tokens: int = 0
     usd: float | None = None
-    """US dollars; None where the price is unknown, or no model was asked."""
+    """US dollars that the model calls cost; None if the price is unknown, or no model was asked."""
     lost: int = 0
     """Requests of earlier attempts whose replies were lost, so that their cost is unknown."""
     branch: int = 0
-    """The branch of the conversation with this turn; a reset task that goes on differently begins a new branch."""
+    """The number of the branch of the conversation on which this turn is. A task that goes on differently after a reset
+    begins a new branch."""
     context: int = 0
     """Tokens of the conversation, this turn included; 0 if no model was asked."""
     compact: int = 0
-    """How many of the oldest turns must be summarised before the model can be asked; 0 if it was asked."""
+    """How many of the oldest turns must be summarised before the model can be asked, because the conversation is too
+    long; 0 if the model was asked."""
     passed_over: tuple[PassedOver, ...] = ()
     """Planners that could not be used for this turn, in the order in which they were asked."""
 
@@ -164,7 +170,7 @@ class StepReturn(Sparse, frozen=True):
     result: JsonValue
     attempt: int = Field(default=1, ge=1)
     replayed: bool = False
-    """Whether an earlier call applied the effect, and `result` is its recorded result."""
+    """Whether an earlier call has applied the effect; then `result` is the recorded result of that call."""
     earlier: tuple[JsonValue, ...] = ()
     """The faults of earlier attempts of the same activity, as far as they are known."""
     model_calls: int = 0
@@ -174,9 +180,9 @@ class StepReturn(Sparse, frozen=True):
 
 
 PRUNED = "$pruned"
-"""The only key of the object that replaces a result which `prune` deleted; its value is a sentence for a person."""
+"""If `prune` deleted a result, an object with only this key replaces it; the value is a sentence for a person."""
 PRUNED_ENCODING = b"replan/pruned"
-"""The encoding of the payload that replaces a deleted result; the payload's data is a sentence for a person."""
+"""The encoding of the payload that replaces a deleted payload; its data is a sentence for a person."""
 
 
 class Unresolved(ValueError):
@@ -192,7 +198,7 @@ def references(value: JsonValue) -> Iterator[str]:
 
 
 def resolve(value: JsonValue, results: Mapping[str, JsonValue]) -> JsonValue:
-    """Return `value` with each reference replaced by what it stands for in `results`.
+    """Return `value` with each reference replaced by the result, or the part of a result, that it names.
 
     Raises:
         Unresolved: a referenced step has no result, or its result has no such path.
@@ -212,7 +218,7 @@ def resolve(value: JsonValue, results: Mapping[str, JsonValue]) -> JsonValue:
 def pick(value: JsonValue, path: str, of: str) -> JsonValue:
     """Follow a dotted path (`free.0.at`) into `value`, which error messages call `of`.
 
-    Every path into a result that `prune` deleted leads to the object that replaces the result.
+    If `prune` deleted the value that the path leads into, the object that stands in its place is returned.
 
     Raises:
         Unresolved: there is nothing at the path.
@@ -234,7 +240,7 @@ def pick(value: JsonValue, path: str, of: str) -> JsonValue:
 
 
 def pruned(value: JsonValue) -> str | None:
-    """The sentence about the first part of `value` that `prune` deleted; None if nothing is deleted."""
+    """If `value` or a part of it was deleted by `prune`, the sentence that stands in its place; else None."""
     if _is_pruned(value):
         return str(value[PRUNED])
     return next((found for item in _items(value) if (found := pruned(item))), None)
@@ -252,7 +258,7 @@ def digest(*values: JsonValue) -> str:
 
 
 def _same_numbers(value: JsonValue) -> JsonValue:
-    """Write 1.0 as 1, because they are the same argument for the repeat guard."""
+    """Write a whole float such as 1.0 as the integer 1, so that equal numbers have the same digest."""
     if isinstance(value, dict):
         return {key: _same_numbers(item) for key, item in value.items()}
     if isinstance(value, list):
@@ -297,7 +303,7 @@ def check_graph(steps: Sequence[Step], finished: Collection[str], taken: Collect
 
 
 def nearest(name: str, among: Iterable[str]) -> str:
-    """The clause ": did you mean A or B?" with the names in `among` that are similar to `name`; empty if none is."""
+    """The clause ": did you mean A or B?" with the names that are similar to `name`; empty if no name is similar."""
     names = difflib.get_close_matches(name, sorted(among), n=3, cutoff=0.5)
     return f": did you mean {' or '.join(names)}?" if names else ""
 

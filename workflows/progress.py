@@ -25,18 +25,20 @@ from workflows.record import (
 from workflows.task import Task, TaskStatus
 
 MAX_OUTCOME = 512 * 1024
-"""Bytes of all step results in an Outcome; above it the largest are left out."""
+"""The most bytes that the results of all steps may have together in an Outcome; above this, the largest results are
+left out."""
 MAX_RECORDS = 300
-"""Steps that a task keeps; older steps are folded: dropped, and only their ids and numbers are kept."""
+"""How many steps a task keeps. Older steps are folded: they are dropped, and only their ids and the number of their
+effects are kept."""
 MAX_FAULTS, MAX_REVISIONS = 200, 100
 MAX_PROGRESS = 512 * 1024
-"""Bytes of Progress as JSON above which steps are folded even if they are few; the server accepts 2 MB."""
+"""Bytes of Progress as JSON. Above this, old steps are dropped even if there are few steps; the server accepts 2 MB."""
 MAX_CONTINUED = 1024 * 1024
 """Bytes of Progress with which a task continues as new; the server accepts 2 MB."""
 
 
 class Folded(BaseModel):
-    """What a long task keeps of the oldest steps, faults and plans that it dropped."""
+    """What a long task still knows of the oldest steps, faults and plans that it dropped: step ids and counts."""
 
     ids: list[str] = Field(default_factory=list)
     """Ids of the dropped steps that had started, because no id may be used twice."""
@@ -61,29 +63,31 @@ class Progress(BaseModel):
     revisions: list[Revision] = Field(default_factory=list)
     replans: int = 0
     fruitless: int = 0
-    """Replans in a row that completed no step."""
+    """How many consecutive replans, up to the newest, completed no step."""
     records: list[StepRecord] = Field(default_factory=list)
     faults: list[FaultRecord] = Field(default_factory=list)
     observations: list[Observation] = Field(default_factory=list)
     down: list[str] = Field(default_factory=list)
-    """Kinds that the task may not use any more, because their retries are used up."""
+    """Kinds of tools that the task may not use any more, because their retries are used up."""
     guard: RepeatGuard = Field(default_factory=RepeatGuard)
     loops: LoopGuard = Field(default_factory=LoopGuard)
     grants: Grants = Field(default_factory=Grants)
     budget: Budget = Field(default_factory=Budget)
     replanning: bool = False
-    """Whether the next proposal is a replan."""
+    """Whether the planner's next proposal is a replan, because a step of the current plan was rejected."""
     folded: Folded = Field(default_factory=Folded)
     undo_when_cancelled: bool = False
     undo: list[UndoRecord] = Field(default_factory=list)
     was_reset: bool = False
     """Whether an earlier run of the task was made by a reset."""
     origin: str | None = None
-    """In an UndoWorkflow, the first run of the task that it undoes, which begins the keys of its calls. Else None."""
+    """In an UndoWorkflow: the first run id of the task that it undoes, with which the idempotency keys of its calls
+    begin. In every other workflow: None."""
     branch: int = 0
-    """The branch of the planner's conversation; each reset that goes on differently begins a new one."""
+    """The number of the branch of the planner's conversation that this run uses. A task that goes on differently after
+    a reset begins a new branch."""
     told: int = 0
-    """The number of the last plan whose outcome the planner was told; 0 if there is none."""
+    """The number of the newest plan of whose outcome the planner was told; 0 if there is no such plan."""
     is_opened: bool = False
     """Whether the planner's conversation about this task has begun."""
     context: int = 0
@@ -92,7 +96,7 @@ class Progress(BaseModel):
     failovers: list[Failover] = Field(default_factory=list)
     rejections: list[Rejection] = Field(default_factory=list)
     has_untold_effects: bool = False
-    """Whether effects of earlier runs were added of which the planner was not told yet."""
+    """Whether the planner must still be told of effects that earlier runs of the task applied."""
 
     @classmethod
     def of(cls, task: Task) -> "Progress":
@@ -119,7 +123,7 @@ class Progress(BaseModel):
 
     @property
     def results(self) -> dict[str, JsonValue]:
-        """The results of the completed steps by id, as far as they are kept."""
+        """The results of the completed steps, by step id; a result that was too large to keep is missing."""
         done = self.with_status(StepStatus.COMPLETED)
         return {record.step.id: record.result for record in done if not record.left_out}
 
@@ -131,7 +135,7 @@ class Progress(BaseModel):
 
     @property
     def taken(self) -> set[str]:
-        """The ids of steps that started; no new step may have one of them."""
+        """The ids of all steps that have started; a new step must have another id."""
         # A proposal that was requested before effects of earlier runs were added may have their ids: it is the one
         # that planned them.
         free = {record.step.id for record in self._untold}
@@ -144,7 +148,7 @@ class Progress(BaseModel):
         return stand if self.has_untold_effects else []
 
     def add_plan(self, revision: Revision, records: list[StepRecord]) -> None:
-        """Put a new plan in force: steps of the old one that did not start are skipped."""
+        """Replace the current plan by a new plan; steps of the old plan that have not started are skipped."""
         for record in self.with_status(StepStatus.PENDING):
             record.status = StepStatus.SKIPPED
         again, untold = {record.step.id for record in records}, {one.step.id: one for one in self._untold}
@@ -154,11 +158,11 @@ class Progress(BaseModel):
         self.revisions.append(revision)
 
     def add_earlier(self, records: Sequence[StepRecord]) -> None:
-        """Take over effects of earlier runs of the task, which a reset kept or undid.
+        """Add the effects of earlier runs of the task, after a reset that kept or undid them.
 
-        A step of the plan in force that has not started becomes completed. If its outcome is unknown, the step is
-        called with its old key instead, which finds the outcome out. An effect that no plan of this run has gets the
-        revision 0: planners are told of it, and its id is not used again.
+        If the current plan has a step with the same id that has not started, the step takes over the earlier outcome;
+        if that is unknown, the step is called later with its old idempotency key, which finds it out. Any other effect
+        gets the revision 0: the planner is told of it, and no new step may have its id.
         """
         for earlier in records:
             own = next((record for record in self.records if record.step.id == earlier.step.id), None)
@@ -182,7 +186,10 @@ class Progress(BaseModel):
         self.ending, self.status, self.ended_at = ending, ending.status, now
 
     def slim(self, specs: Mapping[str, ToolSpec] | None = None) -> "Progress":
-        """A copy that fits into a message: long values are left out, except parts that companions in `specs` need."""
+        """A copy without long values, so that it fits into a message.
+
+        The short values that the tools in `specs` need to undo, reconcile or observe a step are kept.
+        """
         omitted, known = self._too_large(), specs or {}
         records = [
             record.slim(omitted.get(record.step.id, 0), known[record.kind].paths if record.kind in known else ())
@@ -247,7 +254,7 @@ class Progress(BaseModel):
         )
 
     def _too_large(self) -> dict[str, int]:
-        """The largest results, to be left out so that the rest fits into MAX_OUTCOME: their bytes by step id."""
+        """Bytes by step id of the largest results, which are left out so that the others fit into MAX_OUTCOME."""
         sizes = sorted((len(canonical(record.result).encode()), record.step.id) for record in self.records)
         total, omitted = sum(size for size, _ in sizes), dict[str, int]()
         while total > MAX_OUTCOME:
@@ -262,7 +269,7 @@ def _taken_over(planned: StepRecord, earlier: StepRecord) -> StepRecord:
 
 
 def fold(progress: Progress) -> None:
-    """Drop the oldest steps, faults and plans of a long task; those of the plan in force stay."""
+    """Drop the oldest steps, faults and plans of a long task; the steps of the current plan are kept."""
     folded, faults, revisions = progress.folded, len(progress.faults), len(progress.revisions)
     progress.faults = progress.faults[-MAX_FAULTS:]
     progress.revisions = progress.revisions[-MAX_REVISIONS:]

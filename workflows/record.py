@@ -14,9 +14,11 @@ from workflows.faults import Fault
 from workflows.plan import PassedOver, Step, Unresolved, canonical, pick
 
 MAX_SHOWN_ARGS = 8 * 1024
-"""Bytes; an Outcome shows larger resolved arguments as they were planned, with references instead of results."""
+"""Bytes. An Outcome (the report of a task) shows longer arguments as they were planned: with references in place of the
+results of other steps."""
 MAX_NAMED = 4 * 1024
-"""Bytes; a smaller value (an id, an address, an amount) is kept for a companion when the rest is left out."""
+"""Bytes. When a long result or argument is left out, a value in it up to this size (an id, an address, an amount) is
+kept if an undo or another follow-up call needs it."""
 
 
 class StepStatus(StrEnum):
@@ -35,49 +37,54 @@ class StepRecord(BaseModel, serialize_by_alias=True, validate_by_name=True):
 
     step: Step
     revision: int
-    """The number of the step's plan; 0 for an effect of an earlier run of the task, which a reset kept or undid."""
+    """The number of the plan to which the step belongs. It is 0 for an effect of an earlier run of the task that a
+    reset kept or undid."""
     effect: Effect
     status: StepStatus = StepStatus.PENDING
     attempts: int = 0
-    """Attempts of the step, also with a fallback kind; those whose worker stopped or went silent are not counted."""
+    """How many attempts the step has made, with its planned tool and with fallbacks. An attempt is not counted if its
+    worker stopped or went silent."""
     used: int = 0
-    """How many of `attempts` called the current `kind`."""
+    """How many of the `attempts` called the current `kind`; it is 0 again when the step changes to a fallback."""
     losses: int = 0
     """Attempts whose workers went silent; `attempts` does not count them."""
     waits: int = 0
     waited: float = 0.0
-    """Seconds that the step waited for a worker that knows its kind."""
+    """Seconds that the step waited because no worker had its tool."""
     slept: float = 0.0
-    """Seconds that the step waited between activity executions, in all."""
+    """Seconds that the step waited between two executions of its activity, added up."""
     place: int = 0
     """The position, from 1, in the order in which the steps of the task ended; 0 while the step has not ended."""
     kind: str
-    """The kind that is called: the one that was planned, or a fallback."""
+    """The kind of tool that the step calls: the planned kind, or a fallback."""
     args: dict[str, JsonValue] | None = None
-    """The arguments with resolved references; None before the step starts."""
+    """The arguments, with the results of other steps in place of references. None before the step starts, and in a copy
+    from which long arguments are left out."""
     started: datetime | None = None
     ended: datetime | None = None
     result: JsonValue = None
     left_out: int = 0
-    """Bytes of the result, if the result was left out because all results together are too large; else 0."""
+    """The bytes of the result, if the result was left out because all results together were too large; else 0."""
     replayed: bool = False
     unchanged: bool = False
-    """Whether the turn before made the same call with the same result, and no effect was applied between."""
+    """Whether the previous turn made the same call and got the same result, and no effect was applied between the two
+    calls."""
     fencing_token: int = Field(default=0, alias="claim")
-    """How often reconciliation found that the call was not applied; each repeat of the call carries the number."""
+    """How often reconciliation found that the call was not applied. Each repeat of the call carries this number, so
+    that the ledger can reject an older attempt."""
     was_waiting: bool = False
     """Whether the step was cancelled while it waited between two activity executions, so that no call ran."""
     undoes: str | None = None
-    """The id of the step that this one undoes; None for a step of a plan."""
+    """The id of the step whose effect this step undoes; None for a step of a plan."""
     outlived: bool = False
     """Whether, in an earlier run of the task, a thread of the call still ran after its attempt had ended."""
     named: dict[str, JsonValue] = Field(default_factory=dict)
-    """The short values, by path, that the kind's companions (undo, reconcile, observe) need from arguments or a result
-    that were left out."""
+    """Short values, by path, from arguments or a result that were left out. The calls that undo, reconcile or observe
+    this step need them."""
 
     @property
     def call_id(self) -> str:
-        """The end of the call's idempotency key: the step's id and, for a fallback kind, that kind."""
+        """The end of the call's idempotency key: the step's id and, if a fallback is called, the fallback's kind."""
         return ids.of_call(self.step.id, self.kind if self.is_fallback else None)
 
     @property
@@ -86,13 +93,14 @@ class StepRecord(BaseModel, serialize_by_alias=True, validate_by_name=True):
 
     @property
     def shown_args(self) -> dict[str, JsonValue]:
-        """The arguments with resolved references; as they were planned if those are not known, or too long to show."""
+        """The arguments with the results of other steps put in; if these are unknown or too long, as planned."""
         return self.step.args if self.args is None or self._has_long_args else self.args
 
     def slim(self, left_out: int, paths: Iterable[str] = ()) -> "StepRecord":
         """A copy without long arguments and, if `left_out` is not 0, without the result.
 
-        `left_out` is the size of the result in bytes. The short values at `paths`, which companions need, are kept.
+        `left_out` is the size of the result in bytes. Short values at `paths` are kept, because the calls that undo,
+        reconcile or observe this step need them.
         """
         if not left_out and not self._has_long_args:
             return self
@@ -101,7 +109,7 @@ class StepRecord(BaseModel, serialize_by_alias=True, validate_by_name=True):
         return self.model_copy(update={"args": args, "named": self._named(paths), **result})
 
     def value_at(self, path: str, key: str = "") -> JsonValue:
-        """The value at a companion's path over `args`, `result` and `key`, the idempotency key.
+        """The value at a path that begins with `args`, `result` or `key` (the idempotency key), such as `result.id`.
 
         Raises:
             Unresolved: there is no such value, or it was too large to be kept.
@@ -114,7 +122,10 @@ class StepRecord(BaseModel, serialize_by_alias=True, validate_by_name=True):
         return pick({"args": self.args, "result": self.result, "key": key}, path, "the call")
 
     def args_for(self, companion: Companion, key: str = "") -> dict[str, JsonValue]:
-        """The arguments for a call of a companion; one without a value is left out, so that its default applies."""
+        """The arguments for a `companion`: a call that observes, reconciles or undoes this call.
+
+        An argument without a value is left out, so that its default applies.
+        """
         args = dict[str, JsonValue]()
         for name, path in companion.args.items():
             with suppress(Unresolved):
@@ -142,7 +153,8 @@ class FaultRecord(Fault):
     revision: int
     decision: Literal["retry", "wait", "fallback", "replan", "reconcile", "escalate"]
     reconciled: Literal["applied", "not_applied", "cannot_tell"] | None = None
-    """What reconciliation found out, so that `applied` says what is known since; None without a reconciliation."""
+    """What reconciliation found out about the effect of the call; `applied` then says the same. None if there was no
+    reconciliation."""
     at: datetime
 
     @classmethod
@@ -154,14 +166,14 @@ class FaultRecord(Fault):
 
 
 class UndoRecord(BaseModel, frozen=True):
-    """What became of an effect that was to be undone."""
+    """Whether the effect of a step was undone and, if it was not, why."""
 
     step_id: str
     kind: str = ""
-    """The kind that undoes the effect; empty if there is none."""
+    """The kind of tool that undoes the effect; empty if there is no such tool."""
     done: bool = False
     reason: str = ""
-    """Why the effect is not undone; empty if it is."""
+    """Why the effect is not undone; empty if the effect is undone."""
 
 
 class Observation(BaseModel, frozen=True):
@@ -173,7 +185,7 @@ class Observation(BaseModel, frozen=True):
     value: JsonValue
     at: datetime
     stale: bool = False
-    """Whether `value` is the state that the fault carried, because the read failed or the kind has no `observe`."""
+    """Whether `value` is only the state that the fault contained, because no tool could read the current state."""
 
 
 class Revision(BaseModel, frozen=True):
@@ -184,9 +196,9 @@ class Revision(BaseModel, frozen=True):
     refused: tuple[str, ...] = ()
     """Ids of the steps whose faults led to this plan."""
     kept: tuple[str, ...] = ()
-    """Ids of the completed steps before this plan, the newest `MAX_KEPT`."""
+    """Ids of the steps that were completed before this plan; only the newest, up to `MAX_KEPT`."""
     looked: tuple[str, ...] = ()
-    """Kinds of the reads that observed the state for this plan."""
+    """The kinds of the tools that read the current state before this plan was made."""
     planner: str = ""
 
 
@@ -195,7 +207,7 @@ class Rejection(BaseModel, frozen=True):
 
     turn: int
     reasons: tuple[str, ...]
-    """The first few reasons, each shortened."""
+    """The first few reasons for the rejection, each cut to a few hundred characters."""
 
 
 class Compaction(BaseModel, frozen=True):

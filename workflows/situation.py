@@ -13,49 +13,50 @@ from workflows.progress import Progress
 from workflows.record import FaultRecord, Observation, StepRecord
 
 MAX_SHOWN = 8_000
-"""Characters of one result that a model is shown."""
+"""How many characters of one result a model is shown; the rest is cut."""
 
 
 class Situation(BaseModel, frozen=True, serialize_by_alias=True, validate_by_name=True):
     """The input of the activities `plan`, `replan` and `compact`."""
 
     text: str = ""
-    """The text of the task; a planner that keeps its conversation is told it only in the first turn."""
+    """The text of the task. If the planner keeps its conversation, the text is sent only in the first turn."""
     plan: tuple[Step, ...] | None = None
-    """A hand-written plan, which becomes the proposal."""
+    """A plan that the user wrote, which is taken as the first proposal; None to ask the planner."""
     turn: int
     """The number of this request within the task, from 1."""
     now: datetime
     documents: str | None = None
     records: tuple[StepRecord, ...] = ()
     faults: tuple[FaultRecord, ...] = ()
-    """The faults that led to replans, the newest last."""
+    """The faults that led to replans, in the order in which they happened."""
     observations: tuple[Observation, ...] = ()
-    """The states that were observed after the last of these faults."""
+    """The states that were read, for the next plan, after steps of the newest plan were rejected."""
     rejected: tuple[Mistake, ...] = ()
     down: tuple[str, ...] = ()
     withheld: tuple[str, ...] = ()
-    """Kinds that may not be planned, because the task has read untrusted content."""
+    """Kinds of tools that may not be planned, because the task has read untrusted content."""
     is_tainted: bool = False
     """Whether the task, or the conversation that it continues, has read untrusted content."""
     calls_left: int = 0
     omitted: int = 0
-    """How many steps that started are not in `records` any more."""
+    """How many steps that started are missing in `records`, because a long task drops its oldest steps."""
     strategy: Literal["plan", "react"] = "plan"
     result_schema: dict[str, JsonValue] | None = None
     continues: str | None = None
     converses: bool = False
-    """Whether the planner keeps its conversation, so that it is told only what is new since its last turn."""
+    """Whether the planner keeps its conversation, so that it is told only what is new since its previous turn."""
     branch: int = 0
     is_last: bool = False
-    """Whether the budget is used up, so that the planner must answer from what is known."""
+    """Whether this is the final request: the budget is used up, and the planner must answer from what is known."""
     max_output: int | None = None
-    """Tokens that the reply of a model may have; None for the default."""
+    """The most tokens that a model's reply may have; None for the default limit."""
     max_lost_replies: int | None = Field(default=None, alias="may_lose")
-    """How many replies of a model may be lost; after more, no further request is made. None without a limit."""
+    """How many replies of a model may be lost in this turn; after more, no further request is made. None without a
+    limit."""
     planner: str | None = None
     compact: int = 0
-    """How many of the oldest turns are to be summarised; 0 if a proposal is requested."""
+    """How many of the oldest turns the planner must summarise; 0 if it must make a proposal."""
 
     @property
     def earlier(self) -> tuple[StepRecord, ...]:
@@ -64,12 +65,12 @@ class Situation(BaseModel, frozen=True, serialize_by_alias=True, validate_by_nam
 
     @property
     def planned(self) -> tuple[StepRecord, ...]:
-        """The steps that were planned by this run, or by the task whose conversation this task continues."""
+        """The steps that were planned by this task, or by the task whose conversation it continues."""
         return tuple(record for record in self.records if record.revision)
 
     @property
     def unshown_bytes(self) -> int:
-        """Bytes of results beyond MAX_SHOWN of each, which a model is not shown."""
+        """How many bytes of results a model is not shown, because each result is cut to MAX_SHOWN characters."""
         results = [*(one.result for one in self.records), *(one.value for one in self.observations)]
         return sum(len(canonical(result)[MAX_SHOWN:].encode()) for result in results)
 
@@ -77,7 +78,10 @@ class Situation(BaseModel, frozen=True, serialize_by_alias=True, validate_by_nam
 def describe_situation(
     progress: Progress, catalogue: Catalogue, rejected: Sequence[Mistake], *, is_last: bool
 ) -> Situation:
-    """What the planner is told in the turn that begins; `rejected` are the mistakes in its last proposal."""
+    """What the planner is told in the turn that begins.
+
+    `rejected` are the mistakes in its previous proposal, if that was rejected; else empty.
+    """
     task = progress.task
     common = Situation(
         turn=progress.turn,
@@ -97,7 +101,7 @@ def describe_situation(
 
 
 def _everything(progress: Progress) -> dict[str, object]:
-    """What a planner without a conversation is told."""
+    """What a planner is told that does not keep its conversation: the task, its steps, faults and observations."""
     return {
         "text": progress.task.text,
         "records": tuple(progress.slim().records),
@@ -108,7 +112,7 @@ def _everything(progress: Progress) -> dict[str, object]:
 
 
 def _news(progress: Progress) -> dict[str, object]:
-    """What a planner with a conversation is told: the outcome of the last plan and, once, the task."""
+    """What a planner is told that keeps its conversation: the outcome of the newest plan and, once, the task."""
     found: dict[str, object] = {"converses": True, "branch": progress.branch}
     records: tuple[StepRecord, ...] = ()
     if not progress.is_opened:

@@ -11,7 +11,7 @@ from workflows.record import FaultRecord, StepRecord
 
 
 class TaskStatus(StrEnum):
-    """The state of a task; the last five are final."""
+    """The state of a task. RUNNING and WAITING can still change; all other states are final."""
 
     RUNNING = "running"
     WAITING = "waiting"
@@ -23,12 +23,16 @@ class TaskStatus(StrEnum):
 
 
 class Remains(BaseModel, frozen=True):
-    """What the planner of an ended task was not told any more; the task that continues the conversation tells it."""
+    """The steps and faults of an ended task that its planner has not seen.
+
+    A new task that continues the conversation tells its planner of them.
+    """
 
     records: tuple[StepRecord, ...] = ()
-    """The steps of the ended task's last plan, if the planner gave no answer after it."""
+    """Steps of the ended task whose outcome its planner has not seen: steps of its newest plan, and steps that were
+    undone."""
     faults: tuple[FaultRecord, ...] = ()
-    """The faults of these steps."""
+    """The faults of the steps in `records`."""
     is_tainted: bool = True
 
 
@@ -37,30 +41,34 @@ class Task(BaseModel, frozen=True):
 
     text: str = Field(min_length=1, max_length=16_000)
     plan: tuple[Step, ...] | None = None
-    """A hand-written plan, which is the first proposal; None to ask the planner for it."""
+    """A plan that the user wrote. It takes the place of the planner's first proposal; None to ask the planner."""
     plan_only: bool = False
-    """Whether the task ends when `plan` is completed; then a planner is asked only for a replan, if one is allowed."""
+    """Whether the task ends as soon as `plan` is completed. The planner is then asked only for a replan, if `limits`
+    allow a replan."""
     documents: str | None = None
-    """A folder of documents, below the worker's root."""
+    """The folder of documents that the task's tools may search: a path below the worker's root folder of documents."""
     strategy: Literal["plan", "react"] = "plan"
     limits: Limits = Limits()
     on_escalation: Literal["end", "undo"] = "end"
     planner: str | None = None
     allow: tuple[str, ...] = ()
-    """Kinds with an effect that may be planned even after untrusted content was read."""
+    """Kinds of tools with an effect that may be planned even after the task has read untrusted content."""
     result_schema: dict[str, JsonValue] | None = None
     continues: str | None = None
-    """The first run of the task whose conversation this one continues."""
+    """The first run id of an earlier task, if this task continues its conversation with the planner; else None."""
     remains: Remains | None = None
-    """The end of the continued task, as far as its planner was not told of it; None without such a task."""
+    """The steps and faults of the continued task that its planner has not seen; None if no task is continued."""
 
     @property
     def named(self) -> frozenset[str]:
-        """The kinds that the user named, which may be planned at any time."""
+        """The kinds of tools that the user named: they may be planned even after untrusted content was read."""
         return frozenset(self.allow) | {step.kind for step in self.plan or ()}
 
     def is_tainted(self, is_clean: bool) -> bool:
-        """Whether the task begins with untrusted content; `is_clean`: the conversation that it continues has none."""
+        """Whether the task begins with untrusted content, from the conversation that it continues.
+
+        `is_clean` says that the worker knows the conversation and that it has no untrusted content.
+        """
         rest = self.remains is not None and self.remains.is_tainted
         return self.continues is not None and (rest or not is_clean)
 
@@ -74,4 +82,4 @@ class Task(BaseModel, frozen=True):
 
 
 CONTINUES_MEMO = "continues"
-"""The key of the memo with the first run of the task whose conversation this task continues."""
+"""The key of a workflow memo, which holds the first run id of the task whose conversation this task continues."""
