@@ -322,7 +322,7 @@ def call_with_key(story: Story, key: str) -> Call | None:
 
 
 def outlived(story: Story, key: str) -> bool:
-    """Whether, in any run of the task, a thread of a call with this key ran on after its attempt had ended."""
+    """Whether, in any run of the task, a call with this key continued in its thread after its attempt had ended."""
     return any(one.outlived for one in _calls_with_key(story, key))
 
 

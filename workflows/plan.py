@@ -30,8 +30,7 @@ MAX_EXACT = 2**53
 """A float represents every whole number below this exactly."""
 STEP_ID = r"^[A-Za-z][A-Za-z0-9_-]{0,63}$"
 TURN_ID = r"^t\d+\.c\d+(\.b\d+)?$"
-"""The form of a step's id if a model called the tool itself: the number of the turn, of the call in this turn and,
-after a reset, of the branch."""
+"""The form of a step's id in the strategy `react`: `t3.c0` is the first call of turn 3; `.b1` follows after a reset."""
 
 
 class Sparse(BaseModel):

@@ -27,8 +27,7 @@ from workflows.situation import Situation
 from workflows.task import TaskStatus
 
 UNCOUNTED_LOSSES = "uncounted-losses"
-"""Patch id. With this patch, an attempt of an `unkeyed` tool whose worker went silent counts as a loss, not as an
-attempt. For other tools, the retry policy in the history shows whether the run is older."""
+"""Patch id: an attempt of an `unkeyed` tool whose worker went silent counts as a loss, no longer as an attempt."""
 MAX_SITUATION = 1024 * 1024
 """The most bytes of a Situation (what the planner is told); the server would terminate a workflow that schedules an
 activity with 2 MB."""

@@ -270,7 +270,7 @@ def _logged(fault: Fault, spec: ToolSpec, error: BaseException) -> Fault:
 
 
 _CLOSED = r"[\]),;?(]*(?:[\s\"']|$)"
-"""A pattern of what follows `?` if that is a placeholder in an SQL statement, and not the start of a URL's query."""
+"""A pattern of the characters after a `?` that is a placeholder in SQL; the query of a URL does not match."""
 _SECRETS = (
     re.compile(
         r"(?i)(?<![a-z])(apikey|token|key|secret|password|passwd|authorization|cookie)"

@@ -31,7 +31,7 @@ PLANNER = (routing.PLAN, routing.REPLAN, routing.COMPACT)
 
 
 class Failpoint(StrEnum):
-    """Where in a call a fault can be injected; a call that claims no key or commits nothing has the same four points.
+    """Where in a call a fault can be injected. Every call has these four points, even if it claims no key.
 
     In a call of the planner, `claim` is the search for its turn in the recorded conversation, and `commit` is the
     recording of the turn.

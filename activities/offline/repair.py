@@ -31,7 +31,7 @@ MAX_LISTED = 5
 
 
 class UnclearEffect(Exception):
-    """No rule says whether an effect of an earlier run is the effect of a planned step; the message names both."""
+    """No rule says whether an earlier run of the task already did what a planned step would do; the message names both."""
 
 
 class NoRepair(Exception):

@@ -102,7 +102,7 @@ def _turn(card: TurnCard, earlier: Sequence[TurnCard], *, full: bool) -> Iterato
 
 
 def _said(sign: str, text: str) -> Line:
-    """The line above a text, `  > told`: the sign says who wrote the text, and gives the line its colour."""
+    """A heading in the colour of its sign, e.g. `  > told`; `>` stands for Replan, `<` for the model."""
     return Line(f"  {sign} {text}", SIGN_COLOURS[sign], start=2)
 
 

@@ -116,7 +116,7 @@ def slots(today: date) -> Rows:
 
 
 def articles(count: int) -> Rows:
-    """The articles of the price list, and after them lamps of all finishes."""
+    """`count` articles: those of the price list, and then lamps in all colours and materials."""
     for sku, name, price, stock in PRICE_LIST[:count]:
         yield {"sku": sku, "name": name, "price": Decimal(price), "stock": stock, "version": 1}
     for number in range(count - len(PRICE_LIST)):

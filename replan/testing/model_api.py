@@ -90,7 +90,10 @@ class ModelApi(ABC):
 
     @property
     def requests(self) -> list[ReceivedRequest]:
-        """All requests so far, in the form that is the same for every provider; each request must be valid."""
+        """All requests so far, in a form that is the same for every provider.
+
+        Raises an exception if one of them breaks the provider's rules.
+        """
         return [self.read(body) for body in self.bodies]
 
     def answer(self, path: str, headers: Mapping[str, str], body: Json) -> Response:

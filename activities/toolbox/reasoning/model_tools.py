@@ -141,9 +141,9 @@ class Extraction(BaseModel):
 async def extract(args: Extraction, model: LanguageModel) -> JsonValue:
     """Take values out of a text, in the form of a JSON schema; its result is such a value, e.g. {"total": 24.5}.
 
-    A value that does not keep the schema is `unexpected_result`, with what is wrong, and not asked for again here: the
-    same question gets the same kind of answer, and a planner can change it. A schema that cannot be used is
-    `invalid_input`.
+    If the model's value does not fit the schema, the call ends with the fault `unexpected_result`, which says what is
+    wrong. The model is not asked a second time: the planner can ask a better question. If the schema itself is wrong,
+    the fault is `invalid_input`.
     """
     if not args.text.strip():
         raise Refused("The text is empty: give the text that holds the values.", code="invalid_input")
