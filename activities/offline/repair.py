@@ -31,7 +31,7 @@ MAX_LISTED = 5
 
 
 class UnclearEffect(Exception):
-    """No rule says whether an earlier run of the task already did what a planned step would do; the message names both."""
+    """No rule says whether an earlier run of the task already did what a step would do; the message names both."""
 
 
 class NoRepair(Exception):
