@@ -23,7 +23,7 @@ TOOLS: tuple[Tool[..., Any], ...] = (
     http_request,
     write_file,
 )
-"""The built-in tools of a worker without a model, in the order of `--check`."""
+"""The built-in tools of a worker without a model, in the order in which `--check` lists them."""
 
 
 def tools(*, has_model: bool) -> tuple[Tool[..., Any], ...]:

@@ -19,18 +19,20 @@ from workflows.plan import canonical
 
 MAX_SCHEMA = 32 * 1024  # bytes
 MAX_REFERENCES = 20_000
-"""How many `$ref`s are followed for one value. If each definition refers twice to the next, time is exponential."""
+"""The most `$ref`s that are followed to validate a value. Without this limit a small schema could take exponential
+time, because each of its definitions can refer twice to the next definition."""
 MAX_NAMED, MAX_WORDS = 5, 200  # errors that a message reports, and characters of each
 NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")  # a property's name that every model provider accepts
 UNBOUNDED = ("patternProperties", "$dynamicRef", "$recursiveRef")
-"""Keywords that are rejected: the time of Python's regular expressions and of dynamic references has no bound."""
+"""JSON Schema keywords that are rejected, because Python's regular expressions (in `patternProperties`) and dynamic
+references can take any amount of time."""
 OUTER = ("$schema", "$id")
 COMBINED = ("anyOf", "oneOf", "allOf", "not", "enum", "const", "$ref")
 VALUE = "value"
 
 
 class BadSchema(ValueError):
-    """A JSON schema cannot be used; the message is the reason, as the middle of a sentence."""
+    """A JSON schema cannot be used; the message gives the reason in words that fit into a longer sentence."""
 
 
 class JsonSchema:
@@ -58,7 +60,10 @@ class JsonSchema:
 
     @property
     def arguments(self) -> dict[str, Any]:
-        """The schema of a tool's arguments: the schema itself if `is_object`, else an object with one field `value`."""
+        """The schema for a model's call: the schema itself if `is_object`, else an object with a field `value`.
+
+        The arguments of a call must be an object.
+        """
         if self.is_object:
             return self._schema
         inner = _moved(self._schema, f"#/properties/{VALUE}")
@@ -68,7 +73,11 @@ class JsonSchema:
         return args if self.is_object else args.get(VALUE, args)
 
     def misfits(self, value: JsonValue) -> list[str]:
-        """The first errors of a value, each with its place; raises BadSchema if the schema recurses without end."""
+        """At most `MAX_NAMED` errors of a value, each with its place in the value.
+
+        Raises:
+            BadSchema: the schema refers to itself without end, or is nested too deeply.
+        """
         try:
             found = islice(_validator(self._schema).iter_errors(value), MAX_NAMED)
             return [f"{one.json_path.lstrip('$.') or 'the whole'}: {one.message[:MAX_WORDS]}" for one in found]
@@ -113,7 +122,7 @@ def _pattern(written: str) -> SchemaValidator | None:
 
 
 def _moved(value: Any, below: str) -> Any:
-    """The schema for use inside another schema, at the place `below`; its references are changed accordingly."""
+    """The schema, changed for use at the place `below` in another schema: its references begin with `below`."""
     if isinstance(value, list):
         return [_moved(item, below) for item in value]
     if not isinstance(value, dict):

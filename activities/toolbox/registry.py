@@ -26,7 +26,7 @@ class ToolMistakes(Exception):
 
 
 class Registry(Mapping[str, Kind]):
-    """The kinds of one worker, by name."""
+    """The kinds of one worker (its tools, after they were checked), by their names."""
 
     def __init__(
         self,
@@ -78,7 +78,10 @@ class Registry(Mapping[str, Kind]):
         return "\n".join([*map(_lines, self._kinds.values()), *lacks, *filter(None, [extra.missing()])])
 
     def _add_finder(self, taken: Collection[str]) -> list[str]:
-        """Add `find_tools` if there are many kinds; return a mistake if another tool has this name."""
+        """Add `find_tools` if there are more than `MAX_SHOWN` kinds.
+
+        Return a mistake if another tool has this name, else an empty list.
+        """
         if FIND_TOOLS in taken:
             return [f"{FIND_TOOLS}: this is the name of a built-in tool: rename the function."]
         if len(self._kinds) <= MAX_SHOWN:
@@ -164,7 +167,7 @@ def load(path: Path) -> list[Tool[..., Any]]:
 
 
 def _line(error: BaseException, file: str | None) -> str:
-    """`:LINE` of the file where an exception was raised or passed through; empty if it was not in this file."""
+    """The line of `file` that an exception comes from, as `:LINE`; empty if it does not come from this file."""
     if isinstance(error, SyntaxError) and error.filename == file:
         return f":{error.lineno}"
     lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == file]

@@ -23,7 +23,10 @@ from workflows.header import CallHeader
 
 
 class Resources:
-    """What one worker can give to its tools; `worker.py` opens and closes it."""
+    """The engine, HTTP clients, folders and model that a worker gives to its tools.
+
+    `worker.py` opens and closes them.
+    """
 
     def __init__(
         self,

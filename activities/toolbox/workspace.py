@@ -103,7 +103,10 @@ def _is_plain(part: str) -> bool:
 
 @contextmanager
 def _opened(root: Path, folders: Sequence[str]) -> Iterator[int]:
-    """Open the innermost folder and create missing folders. If the block fails, remove the new ones that are empty."""
+    """Yield a descriptor of the innermost folder, and create missing folders.
+
+    If the block fails, each new folder is removed again if it is empty.
+    """
     # Each folder is opened relative to the one before and without following links: another process may replace a
     # folder by a link at any time, and the path must not lead out of the root.
     with ExitStack() as way:

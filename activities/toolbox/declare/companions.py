@@ -34,7 +34,11 @@ def mistakes(tool: Tool[..., Any], args: type[BaseModel], result: Any) -> Iterat
 
 
 def as_data(companion: Tool[..., Any] | Companion | None, args: type[BaseModel]) -> catalogue.Companion | None:
-    """The companion as plain data; it also has a path for each argument that is taken by its name. None for None."""
+    """Convert a companion to plain data with a path for each of its arguments; None if there is no companion.
+
+    A companion is another tool in an option such as `undo`. If its argument has no path, the argument with the same
+    name in `args`, the first tool's model, supplies the value.
+    """
     if companion is None:
         return None
     companion = _as_companion(companion)
@@ -74,7 +78,7 @@ def _reconcile_mistakes(
 
 
 def _difference(found: Any, result: Any) -> str | None:
-    """Why a value of type `found` cannot replace a `result`, as the middle of a sentence; None if it can."""
+    """Why a value of type `found` cannot replace a `result`, as a part of a sentence; None if it can replace it."""
     if found == result or None in (found, result):  # a tool without a result type is reported elsewhere
         return None
     if not (is_model(found) and is_model(result)):
@@ -91,7 +95,10 @@ def _difference(found: Any, result: Any) -> str | None:
 
 
 def _path_mistakes(name: str, option: str, companion: Companion, call: Mapping[str, Any]) -> Iterator[str]:
-    """Mistakes in the paths of a companion; `call` has the type of each name with which a path may begin."""
+    """Yield the mistakes in the paths of a companion, which is another tool in an option such as `undo`.
+
+    `call` has the type of each name with which a path may begin, such as `args` and `result`.
+    """
     if not isinstance(companion.tool, Tool):
         yield _no_tool(name, option, companion.tool)
         return

@@ -218,7 +218,10 @@ _FUNCTIONS = {**TYPED_FUNCTIONS, _TRUTH: TRUTH}
 
 
 class _Truths(ast.NodeTransformer):
-    """Replaces a name that is a whole condition, or beside `and` or `or`, by `truth(name)`, which checks its type."""
+    """Replaces each name that is used as a truth value by `truth(name)`, which checks the type of its value.
+
+    Such a name is a whole condition, or an operand of `and` or `or`.
+    """
 
     def visit_BoolOp(self, node: ast.BoolOp) -> ast.AST:
         node.values = [self._truth(value) for value in node.values]

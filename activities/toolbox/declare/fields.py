@@ -23,7 +23,7 @@ _TYPES: Mapping[str, Type] = {
 
 
 class NoField(LookupError):
-    """A path names a field that does not exist; the message ends a sentence, and says which fields there are."""
+    """A path names a field that does not exist; the message is the end of a sentence, and lists the existing fields."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,11 @@ class Fields:
             return cls({}, {})
 
     def type(self, dotted: str) -> Type | None:
-        """The type at a path such as `result.free.0`, with `result` of this type; None if unknown. Raises NoField."""
+        """The type at a path such as `result.free.0`, where `result` is a value of this type; None if unknown.
+
+        Raises:
+            NoField: there is no such field.
+        """
         type = _type(_at(self.written, dotted))
         try:
             return type if type is _type(_at(self.read, dotted)) else None
@@ -102,7 +106,10 @@ def _instead(where: str, part: str, places: Sequence[Schema]) -> str:
 
 
 def _type(places: Sequence[Schema]) -> Type | None:
-    """The type that all these schemas have, ignoring null beside another type; None if unknown or several types."""
+    """The type that all these schemas have; None if it is unknown, or if the schemas have several types.
+
+    Null is ignored if there is another type.
+    """
     types = {_TYPES.get(place.get("type", "")) for place in places}
     types = types - {Type.NONE} or types
     return types.pop() if len(types) == 1 else None

@@ -25,7 +25,10 @@ BY_NAME = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ON
 
 @dataclass(frozen=True)
 class Kind:
-    """One kind: the `spec`, on which the workflow's decisions are based, and fields that only the worker needs."""
+    """One kind, which is a tool as a worker offers it.
+
+    The workflow bases its decisions on `spec`; only the worker needs the other fields.
+    """
 
     spec: ToolSpec
     description: str

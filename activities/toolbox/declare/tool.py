@@ -47,10 +47,10 @@ _COUNT = Rule(lambda value: type(value) is int and value >= 0, "a whole number o
 
 @dataclass(frozen=True)
 class Companion:
-    """Another tool, and where its arguments come from.
+    """Another tool in an option such as `undo`, and where its arguments come from.
 
-    `paths` has a path for some of its arguments: `args.day`, `result.id` or `key`. Every other argument is the argument
-    of the same name of the first tool.
+    `paths` has a path for some of its arguments: `args.day`, `result.id` or `key`. Every other argument gets the value
+    of the argument with the same name of the tool that has the option.
     """
 
     tool: "Tool[..., Any]"
@@ -65,33 +65,35 @@ class ToolOptions:
     """The options that every decorator takes."""
 
     observe: Other = None
-    """The read tool that refreshes state after a rejection."""
+    """The read tool that is called after a rejection, so that the planner is told the current state."""
     reconcile: Other = None
     """The read tool that finds out whether a call with an unknown outcome was applied."""
     settle: Annotated[float | None, _SETTLE] = None
-    """Seconds to wait after the last attempt before a "not found" of `reconcile` is trusted."""
+    """How many seconds must have passed since a call's final attempt before "not found" from `reconcile` is trusted."""
     undo: Other = None
-    """The tool that undoes the effect, in a rollback."""
+    """The tool that undoes the effect of a call when the task is rolled back."""
     fallback: "Tool[..., Any] | None" = None
     """The tool that is called with the same arguments after the last retry failed."""
     ensure: str | None = None
     """A condition over `args` and `result`; a result that violates it is rejected."""
     retry: Annotated[Literal["standard", "patient", "once"], _PROFILE] = "standard"
-    """The name of a retry profile in `workflows/routing.py`."""
+    """The name of a retry profile in `workflows/routing.py`, which says how often and how fast a failed call is
+    repeated."""
     timeout: Annotated[float, _TIMEOUT] = 30.0
     """Seconds after which one attempt times out."""
     datasource: AsyncEngine | None = None
     """The database of the tool's `Transaction`; None for the worker's store."""
     untrusted: Annotated[bool, _BOOL] = False
-    """Whether results are untrusted content. After one, a plan may use only effects that an earlier plan or the user
-    named.
-    """
+    """True if results are untrusted content, e.g. a web page. After such a result, a plan may use a tool with an effect
+    only if the user or an earlier plan has named this tool."""
     tokens: Annotated[int, _COUNT] = 0
     """The most tokens of a model that one call may use; 0 for a tool without a model."""
     tokens_overhead: Annotated[int | None, _COUNT] = None
-    """How many of `tokens` are not for the arguments; None if the model also reads content from elsewhere."""
+    """The part of `tokens` that does not depend on the call's arguments: for instructions and output. None if the model
+    also reads content that is not in the arguments."""
     enforces_timeout: Annotated[bool, _BOOL] = False
-    """Whether a plain `def` ends by itself before its `timeout`: the worker cannot stop its thread."""
+    """True if a plain `def` always ends by itself before its `timeout`. The worker cannot stop the thread of a plain
+    `def`."""
 
 
 OPTIONS = tuple(option.name for option in fields(ToolOptions))

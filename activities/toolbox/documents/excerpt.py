@@ -29,7 +29,8 @@ class DocumentText(BaseModel):
     last: int
     pages: int
     left_out: str | None = None
-    """What is missing from `text` after its beginning, and how to read it; None if nothing is missing."""
+    """Which parts of the document from page `first` on are missing from `text`, and how to read them; None if no part
+    is missing."""
 
     @classmethod
     def of(cls, name: str, text: str, *, title: str, page: int = 1) -> "DocumentText":
@@ -41,8 +42,8 @@ def read_from(root: Path, name: str, page: int = 1, also: Sequence[str] = ()) ->
     """Read a document below `root`.
 
     Raises:
-        Refused: the document cannot be read, or there is none of this name. The rejection suggests similar names below
-            `root`, and of those in `also`.
+        Refused: the document cannot be read, or no document has this name. In the second case the rejection suggests
+            similar names of documents below `root`, and similar names in `also`.
     """
     there = documents(root)
     name = unicodedata.normalize("NFC", name.strip()).removeprefix("./")

@@ -49,7 +49,8 @@ _KNOWN = re.compile(
     r"|gb2312|gbk|gb18030|big5(?:-hkscs)?|shift[-_]jis|euc-(?:jp|kr)|iso-2022-jp)",
     re.IGNORECASE | re.ASCII,
 )
-"""Encodings of the web (https://encoding.spec.whatwg.org); some other encodings of Python take quadratic time."""
+"""Names of the encodings of web pages (https://encoding.spec.whatwg.org). A page that names another encoding is read as
+UTF-8, because Python needs quadratic time for some other encodings."""
 _LATIN = re.compile(r"(?:us-?)?ascii|iso-?8859-1|latin-?1", re.IGNORECASE | re.ASCII)
 """Names of encodings that browsers read as windows-1252."""
 
@@ -83,7 +84,7 @@ _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 
 class _Lines:
-    """The target of the parser's events (start, end, data); it collects lines of text."""
+    """Receives the events of lxml's parser (start, end, data), and collects lines of text."""
 
     def __init__(self, max_text: int) -> None:
         self._left = max_text

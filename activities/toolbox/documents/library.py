@@ -62,7 +62,7 @@ def _as_one(pages: Sequence[Page], title: str) -> Iterator[Passage]:
 
 
 def _first_line(page: Page) -> str:
-    """The first line with words, if it is short enough for a title and not the only such line; else empty."""
+    """The first line with words, if it is short enough for a title and other lines with words follow; else empty."""
     lines = [line.strip() for line in page.text.split("\n") if line.strip()]
     return lines[0] if len(lines) > 1 and len(lines[0]) <= MAX_TITLE else ""
 

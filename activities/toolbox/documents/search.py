@@ -33,7 +33,8 @@ class Hit(BaseModel):
     page: int | None = None
     """The number of the page, as `read_document` counts pages; None if the document has one page."""
     line: int
-    """The line of the first found word: counted in its page for a PDF, else in the whole text."""
+    """The number of the line with the first found word. Lines are counted from the start of the page in a PDF, and from
+    the start of the text in other documents."""
     title: str
     text: str
 
@@ -97,7 +98,11 @@ def _no_results(query: str, terms: Sequence[str], library: Library) -> Refused |
 
 
 def _fewer(terms: Sequence[str], library: Library) -> Iterator[Sequence[str]]:
-    """Yield queries that may have hits: corrected spelling, without unknown terms, one known term fewer, one term."""
+    """Yield other queries to try after a query with all `terms` had no hits.
+
+    The first query has corrected spelling, and the second has no unknown terms. Then come queries with one known term
+    fewer, and queries with a single term.
+    """
     known = [term for term in terms if library.find([term], 1)]
     unknown = [term for term in terms if term not in known]
     nearest = {term: _nearest(term, library) for term in unknown[:3]}
@@ -109,7 +114,7 @@ def _fewer(terms: Sequence[str], library: Library) -> Iterator[Sequence[str]]:
 
 
 def _nearest(term: str, library: Library) -> str | None:
-    """The most similar word in the documents; None if there is none."""
+    """The word in the documents that is most similar to `term`; None if no word is similar enough."""
     # Only words with the same first letter, which typing errors rarely change: fewer words to compare.
     alike = [word for word in library.words if word[0] == term[0] and abs(len(word) - len(term)) < 3]
     return next(iter(difflib.get_close_matches(term, alike, n=1, cutoff=0.7)), None)

@@ -58,7 +58,10 @@ def evaluate(
 
 
 def settled(value: Decimal) -> Decimal:
-    """Round a value to `SHOWN` digits if any number was rounded since the block of `bounded` began."""
+    """Round a value to `SHOWN` digits if any number in the current block of `bounded` was rounded.
+
+    Otherwise return it unchanged.
+    """
     inexact = decimal.getcontext().flags[decimal.Inexact]
     return Context(prec=SHOWN, rounding=ROUND_HALF_UP).plus(value) if inexact else value
 

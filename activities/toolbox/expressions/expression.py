@@ -39,7 +39,8 @@ class Sign(NamedTuple):
 
 _PASTED = {"\u00d7": "*", "\u00b7": "*", "\u00f7": "/", "\u2212": "-", "\u2013": "-"}
 _SPELLED = re.compile(rf"'[^']*'|\"[^\"]*\"|\bdivided\s+by\b|[{''.join(_PASTED)}]", re.IGNORECASE)
-"""Matches signs to replace. It also matches quoted texts, which stay as they are, with all their signs."""
+"""Matches `divided by` and signs such as the division sign, to replace them by Python's signs. It also matches quoted
+texts, so that they can be kept unchanged."""
 _MISPLACED = "A comma, star or bracket stands where none can: write 2 * (3), 0.5, 2450."
 _WORDS = {"plus": "+", "minus": "-", "times": "*", "percent": "%", "of": "@", "^": "**"}
 

@@ -15,7 +15,8 @@ MAX_BODY = 5_000_000  # bytes of a decompressed page that are read
 MAX_TEXT, MAX_TITLE = 30_000, 300  # characters of the text and of the title that are returned
 
 RESTRICTED = frozenset({401, 402, 403, 405, 406, 407, 411, 415, 426, 451, 501, 505})
-"""Statuses of pages that are not public. They are rejections and no configuration errors: the worker has no login."""
+"""HTTP statuses of pages that are not public. Such a page is a rejection (the planner may choose another page), and no
+mistake in the configuration: the worker has no login."""
 
 _HTML = re.compile(r"text/html|application/xhtml\+xml")
 _TEXT = re.compile(
@@ -44,7 +45,7 @@ class WebPage(BaseModel):
     text: str
     """The text of the page: HTML is written as lines of Markdown, any other text is unchanged."""
     cut: str = ""
-    """Why `text` is not the whole page; empty if it is."""
+    """Why `text` is not the whole page, e.g. because the page is too long; empty if `text` is the whole page."""
     fetched: int
     """How many bytes of the decompressed page were read."""
 
@@ -91,7 +92,7 @@ def _media_type(answer: httpx2.Response) -> str:
 
 
 def _plain(content: bytes, encoding: str) -> html.HtmlText:
-    """The beginning of a plain text, without control characters."""
+    """The beginning of a plain text, enough for `MAX_TEXT` characters, without control characters."""
     # No encoding needs more than four bytes for a character.
     text = content[: 4 * (MAX_TEXT + 1)].decode(encoding, errors="replace")
     return html.HtmlText("", _CONTROL.sub(" ", "\n".join(text.splitlines())), is_cut=False)

@@ -25,7 +25,7 @@ MAX_TEXT = 9_000  # characters of an answer that are returned as text; each has 
 MAX_HEADER = 300  # characters of each header that is returned
 
 RETURNED = ("content-type", "etag", "last-modified", "link", "location", "request-id", "retry-after", "x-request-id")
-"""The headers of an answer that are returned."""
+"""The names of the headers that the result of a call contains, if the service sent them."""
 
 _OURS = frozenset(
     {
@@ -63,7 +63,7 @@ class HttpReply(BaseModel):
     body: JsonValue
     """The parsed JSON if the answer is JSON and small enough, else the text of the answer; None if it is empty."""
     cut: str = ""
-    """Why `body` is not the whole answer; empty if it is."""
+    """Why `body` is not the whole answer, e.g. because the answer is too long; empty if `body` is the whole answer."""
 
 
 @tool.keyed(untrusted=True)
@@ -102,7 +102,10 @@ def _headers(args: HttpRequest, key: Key) -> Mapping[str, str]:
 
 
 def _without_effect(error: Exception) -> Exception:
-    """Turn a failed GET into the tool error with the same fault, marked as harmless: a GET has no effect."""
+    """Turn the exception of a failed GET into a tool error with the same fault, marked as harmless.
+
+    Harmless means that the call had no effect: a GET changes nothing.
+    """
     fault = classify(error)
     for chosen in ToolError.__subclasses__():
         if fault.code in chosen.codes():
@@ -124,7 +127,7 @@ async def _read(answer: httpx2.Response) -> HttpReply:
 
 
 def _body(answer: httpx2.Response, content: bytes) -> tuple[JsonValue, str]:
-    """The body as JSON, or else as text, and a note if the text was cut (empty if not)."""
+    """The body as JSON, or else as text; and a note that the text was cut, or an empty note."""
     if not content:
         return None, ""
     media = answer.headers.get("content-type", "").partition(";")[0].strip().lower()

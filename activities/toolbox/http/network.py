@@ -22,7 +22,7 @@ MAX_URL = 2000  # characters of a URL; browsers and servers accept this many
 
 
 def redirected(here: httpx2.URL, location: str) -> httpx2.URL:
-    """The absolute URL of a redirect's Location header, after `checked`; raises Refused if it cannot be used."""
+    """Return the absolute URL of a redirect's Location header; raises Refused if `checked` rejects the URL."""
     try:
         return checked(here.join(location))
     except ValueError:  # raised by the standard library for wrong brackets
@@ -60,7 +60,7 @@ _CLOSED = (
 
 
 class BadReach(ValueError):
-    """A value of `--allow-host`, `--allow-request` or `--http-header` cannot be used; the message says which."""
+    """A value of `--allow-host`, `--allow-request` or `--http-header` cannot be used; the message names the value."""
 
 
 @dataclass(frozen=True)
@@ -87,7 +87,7 @@ class Reach:
         return cls(frozenset(names), tuple(networks))
 
     def allows(self, host: str, address: str) -> bool:
-        """Whether a request to `host` may connect to `address`, one of the addresses of that name."""
+        """Whether a request to `host` may connect to `address`, which is an IP address of this host."""
         if plain(host) in self.names:
             return True
         found = _reached(ip_address(address))
@@ -196,7 +196,7 @@ class Web:
     async def exchange(
         self, url: httpx2.URL, method: str, headers: Mapping[str, str], content: bytes | None
     ) -> AsyncIterator[httpx2.Response]:
-        """Send one request to a URL that was `checked`; redirects are not followed."""
+        """Send one request to a URL that `checked` returned; redirects are not followed."""
         target = httpcore2.URL(scheme=url.raw_scheme, host=url.raw_host, port=url.port, target=url.raw_path)
         silence = self.patience.silence
         # A request with an effect may take longer to answer; the timeout of the step ends it.
@@ -224,7 +224,11 @@ class Body(NamedTuple):
 async def read_body(
     answer: httpx2.Response, max_bytes: int, seconds: float, *, keeps_undecodable: bool = False
 ) -> Body:
-    """Read and decompress a body, which may never end: at most `max_bytes` bytes, and for at most `seconds`."""
+    """Read and decompress a body, which may never end: at most `max_bytes` bytes, and for at most `seconds`.
+
+    If the compression is broken, httpx2.DecodingError is raised, or, with `keeps_undecodable`, the part before the
+    error is returned.
+    """
     content, cut = bytearray(), ""
     try:
         async with asyncio.timeout(seconds), aclosing(answer.aiter_bytes()) as parts:

@@ -17,7 +17,8 @@ from activities.toolbox.http.network import MAX_REDIRECTS, BadReach, TooMuch, We
 
 HEADER_NAME = r"^[!#$%&'*+.^_`|~0-9A-Za-z-]{1,100}$"
 HEADER_VALUE = r"^[\t\x20-\x7e]{0,2000}$"
-"""Patterns of a header's name and value (RFC 9110, section 5), in ASCII. A line break would begin another header."""
+"""Patterns of a header's name and of its value (RFC 9110, section 5), in ASCII. A value contains no line break, because
+a line break would begin another header."""
 
 OURS: Mapping[str, str] = {
     "user-agent": "Replan",

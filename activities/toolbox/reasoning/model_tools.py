@@ -50,17 +50,21 @@ MAX_SAID = 500  # characters of a model's text that the planner sees if the mode
 
 
 def limit(max_output: int) -> int:
-    """The most tokens that one request uses: for the input, the instructions and the output."""
+    """The most tokens that a request can use: for its input, its instructions, and at most `max_output` of output."""
     return MAX_ASKED // BYTES_PER_TOKEN + AROUND + max_output
 
 
 def whole(label: str, value: JsonValue) -> str:
-    """A value marked as untrusted content. It is not cut: `_ask` rejects a text that is too long."""
+    """Write a value between marks for untrusted content. It is not cut: `_ask` rejects a text that is too long."""
     return fenced(label, value, sys.maxsize)
 
 
 async def text(model: LanguageModel, system: str, told: str, max_output: int) -> str:
-    """Ask the model for a text; raises Refused if it gives no complete text, or if `told` is too long."""
+    """Ask the model for a text; `told` is what the model reads.
+
+    Raises:
+        Refused: the model gives no complete text, or `told` is too long.
+    """
     reply = await _ask(model, system, told, [], max_output)
     written = remove_hidden(reply.turn.text).strip()
     if not written:
@@ -71,7 +75,7 @@ async def text(model: LanguageModel, system: str, told: str, max_output: int) ->
 async def arguments(
     model: LanguageModel, system: str, told: str, definition: ToolDefinition, max_output: int
 ) -> dict[str, JsonValue]:
-    """Ask the model for one call of the tool `definition`, and return its arguments.
+    """Ask the model for one call of the tool `definition`, and return its arguments; `told` is what the model reads.
 
     Raises:
         Refused: the model does not make exactly one readable call, or `told` is too long.
