@@ -48,14 +48,15 @@ BY_TYPE: Mapping[str, Row] = {
     "overloaded_error": model_api.OVERLOADED,
     "conflict_error": model_api.BUSY,
 }
-"""Rows by `error.type`."""
+"""Rows (code and reason of a Fault) by `error.type`; for any other type, BY_WORDS decides, then the HTTP status."""
 
 BY_WORDS: Mapping[str, Row] = {
     "credit balance": model_api.QUOTA,
     "prompt is too long": model_api.TOO_LONG,
     "exceed context limit": model_api.TOO_LONG,
 }
-"""Rows by a part of the message, for a response with status 400 that neither BY_CODE nor BY_TYPE knows."""
+"""Rows (code and reason of a Fault) by a part of the message, for a response with status 400 that neither BY_CODE nor
+BY_TYPE knows."""
 
 
 def _status(error: anthropic.APIStatusError) -> Fault:

@@ -46,7 +46,7 @@ STATUS: Mapping[int, tuple[Code, str]] = {
 """By HTTP status, the code of the Fault and a part of its reason; for any other status, `_by_class` decides."""
 
 MAX_BODY = 4 * 1024
-"""Bytes of a rejection's body that a fault keeps as `observed`; a longer body is left out."""
+"""The most bytes of a rejection's body that a fault keeps as `observed`; a longer body is left out."""
 
 
 def _status(error: httpx2.HTTPStatusError) -> Fault:

@@ -79,14 +79,14 @@ def by_words(rows: Mapping[str, Row], message: object, status: int) -> Row | Non
 
 
 def by_status(provider: str, row: Row | None, error: Exception, status: int) -> Fault:
-    """The fault of an error response: that of `row` or, if `row` is None, that of the HTTP status."""
+    """The fault of an error response, made from `row`, or from the HTTP status if `row` is None."""
     if row is None or (row is BROKEN and status >= 500):  # BROKEN says less than a status such as 503
         row = STATUS.get(status) or (BROKEN if status >= 500 else OURS)
     return fault(provider, row, error)
 
 
 def fault(provider: str, row: Row, error: Exception) -> Fault:
-    """The fault of a row, with the wait that the response asks for."""
+    """The fault that a row describes, with the seconds that the response asks to wait before a retry."""
     # Without the error's message, which may quote keys and prompts.
     code, says = row
     response = getattr(error, "response", None) if QUADRANT[code].is_transient else None
@@ -95,7 +95,7 @@ def fault(provider: str, row: Row, error: Exception) -> Fault:
 
 
 def _who(provider: str, error: Exception) -> str:
-    """The provider's name, or a name with the host if another server was asked, as with `--base-url`."""
+    """The provider's name for a message; if another server was asked, as with `--base-url`, a text with its host."""
     request = getattr(error, "request", None)
     host = request.url.host if isinstance(request, httpx2.Request) else OWN_HOSTS[provider]
     return provider if host == OWN_HOSTS[provider] else f"The model server at {host}"

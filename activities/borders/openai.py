@@ -38,7 +38,8 @@ BY_CODE: Mapping[str, Row] = {
 """Rows (code and reason of a Fault) by `error.code`; for any other code, BY_WORDS decides, then `error.type`."""
 
 BY_WORDS: Mapping[str, Row] = {"use /v1/responses": model_api.NO_TOOLS, "maximum context length": model_api.TOO_LONG}
-"""Rows by a part of the message, for a response with status 400 whose `error.code` is not in BY_CODE."""
+"""Rows (code and reason of a Fault) by a part of the message, for a response with status 400 whose `error.code` is not
+in BY_CODE."""
 
 
 def _status(error: openai.APIStatusError) -> Fault:

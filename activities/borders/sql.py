@@ -76,7 +76,10 @@ _OURS = re.compile(r"\breplan_(ledger|store|payloads)\b")
 
 
 def _dbapi(otherwise: Entry) -> Entry:
-    """An entry for an exception of SQLAlchemy that wraps the driver's: by the driver's error code, else `otherwise`."""
+    """An entry for an exception of SQLAlchemy that wraps an exception of the driver.
+
+    The driver's error code decides about the Fault; if it is unknown, `otherwise` makes the Fault.
+    """
     return lambda error: (
         _UNREACHABLE if error.connection_invalidated else _by_code(error.orig, otherwise, error.statement or "")
     )(error)

@@ -6,7 +6,7 @@ from typing import Any
 from workflows.faults import Code, Fault
 
 Entry = Callable[[Any], Fault]
-"""Makes the Fault of an exception; its key in a Table is the class of the exception."""
+"""A function that makes the Fault of an exception. A Table holds such a function for each class of exceptions."""
 
 Table = Mapping[type[BaseException], Entry]
 

@@ -13,12 +13,15 @@ from workflows.faults import Code, Fault
 
 MAX_NAMED = 5
 MAX_NAME = 40
-"""Characters of a field's name in a text; a name that no model declares is untrusted content."""
+"""The most characters of a field's name that a text shows. If no model declares the field, its name is untrusted
+content."""
 _QUOTING = {"value_error", "assertion_error", "union_tag_invalid", "get_attribute_error"}
 _PLAIN = frozenset(get_args(ErrorType)) - _QUOTING
-"""pydantic's types of errors whose message has no value before its first comma, unlike that of a custom validator."""
+"""Types of pydantic's errors whose message has no input value before its first comma. The message of a custom validator
+may have a value anywhere."""
 _WHOLE = {"literal_error", "enum", "string_pattern_mismatch", "url_scheme"}
-"""Types whose message is shown whole, not only up to its first comma: its commas come from the schema, not a value."""
+"""Types of errors whose message is shown whole, not only up to its first comma: its commas come from the schema, and
+not from an input value."""
 
 
 def fields(errors: Iterable[Mapping[str, Any]]) -> str:

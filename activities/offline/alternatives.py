@@ -73,7 +73,7 @@ def find_later_items(args: Mapping[str, JsonValue], results: Mapping[str, JsonVa
 
 
 def limit_kept_now(args: Mapping[str, JsonValue], at_rejection: JsonValue, now: JsonValue) -> str | None:
-    """Say which number broke a limit in `args` at the rejection and keeps it now; None if there is no such number."""
+    """Say which number broke a limit in `args` at the rejection, but is within the limit now; None if no number is."""
     if not (isinstance(at_rejection, dict) and isinstance(now, dict)):
         return None
     for name, limit in args.items():
@@ -89,8 +89,8 @@ def fields_changed_meanwhile(
 ) -> list[str]:
     """Name the fields that the call would write and that somebody has changed since they were read.
 
-    `now` is the observed state; it contains the object that has the alternative. The old fields are those of the same
-    object in the last result in `before` that contains it. The list is empty if the object was never read, or if the
+    `now` is the observed state; it contains the object that has the alternative. The old values are taken from the
+    newest result in `before` that contains the same object. The list is empty if the object was never read, or if the
     call has no argument with named fields.
     """
     wanted = {field: value for part in args.values() if isinstance(part, dict) for field, value in part.items()}

@@ -334,7 +334,10 @@ def _article(said: str) -> str:
 
 
 def _buy(found: re.Match[str], _today: date) -> Calls | None:
-    """Buy with a price limit for one piece; a limit for all pieces is divided by their number and rounded down."""
+    """The call of a purchase, with a price limit for one piece.
+
+    A limit for all pieces is divided by their number and rounded down.
+    """
     quantity = int(found["quantity"] or 1)
     if not quantity:
         return None

@@ -144,7 +144,10 @@ CUSTOMER = r"[A-Z]{1,4}-[0-9]{1,12}"
 
 @dataclass(frozen=True)
 class Pronoun:
-    """Stands for the newest earlier result that has the referent; if plural, one call is made for each such result."""
+    """An argument that stands for a thing in the newest earlier result that contains such a thing, e.g. a booking.
+
+    If it is plural, the call is made once for each earlier result that contains such a thing.
+    """
 
     referent: Referent
     is_plural: bool = False
@@ -152,7 +155,7 @@ class Pronoun:
 
 @dataclass(frozen=True)
 class CallResult:
-    """Stands for a part of the result of an earlier call of the same clause."""
+    """An argument that stands for a part of the result of an earlier call of the same clause."""
 
     call: int  # the position of that call in the clause, from 0
     referent: Referent
@@ -177,7 +180,7 @@ Read = Callable[[re.Match[str], date], Calls | None]
 
 @dataclass(frozen=True)
 class Form:
-    """One way to write a request."""
+    """A way to write a request that the offline planner understands, e.g. `cancel booking 12`."""
 
     kinds: tuple[str, ...]  # the kinds that it calls; the request is about the last one
     spelling: str  # how to write it, for people

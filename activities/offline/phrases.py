@@ -23,7 +23,7 @@ MAX_LISTED, MAX_TEXT = 8, 400  # items of a list, and characters of a text, that
 
 
 class Booking(BaseModel):
-    """The fields of a booking that a sentence needs. The models below have such fields of other results."""
+    """The fields of a booking that a sentence needs; the models below have the fields of other results."""
 
     id: int
     day: date

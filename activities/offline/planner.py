@@ -150,7 +150,7 @@ def _spellings(kinds: Collection[str]) -> str:
 
 
 def _sources(clause: Clause, calls: Calls, steps: Sequence[Step]) -> Sequence[Step | None]:
-    """The steps whose results the clause's pronoun stands for; a single None if the clause has no pronoun."""
+    """The steps whose results the clause's pronoun stands for; `[None]` if the clause has no pronoun."""
     pronouns = [value for call in calls for value in call.args.values() if isinstance(value, Pronoun)]
     if not pronouns:
         return [None]
@@ -168,7 +168,10 @@ def _nothing_before(clause: Clause, referent: Referent) -> NotUnderstood:
 
 
 def _steps(calls: Calls, source: Step | None, before: Sequence[Step], needs: Sequence[str]) -> list[Step]:
-    """Make the steps of one clause. A pronoun in it stands for the result of `source`; each step needs `needs`."""
+    """Make the steps of one clause; each of them waits for the steps in `needs`.
+
+    A pronoun in the clause stands for the result of `source`.
+    """
     new = list[Step]()
     for call in calls:
         args = {name: _value(value, source, new) for name, value in call.args.items()}

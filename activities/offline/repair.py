@@ -116,7 +116,10 @@ class _Repair:
         return Step(id=id, kind=kind, args=new_args, needs=needs, title=title)
 
     def _alternative(self, record: StepRecord) -> Alternative | None:
-        """The first alternative whose call is neither excluded nor planned as an effect of another step; else None."""
+        """The first alternative to the step's call that may be planned; None if there is none.
+
+        Its call has not failed and is not in `rejected`. If the call has an effect, no other step plans the same call.
+        """
         failed, args = self._failed_record(record), _args_of(record)
         for alternative in find_alternatives(args, self._observed(failed)):
             call = _CallKey(record.step.kind, canonical({**args, alternative.argument: alternative.value}))
@@ -130,7 +133,10 @@ class _Repair:
         return None
 
     def _later_item(self, record: StepRecord) -> Alternative | None:
-        """The next item that an earlier step found; None if there is none, or if the call has an effect."""
+        """The next item of a list that an earlier step found, in place of the item in the failed call; else None.
+
+        A call with an effect gets no other item.
+        """
         if self._has_effect(record):
             return None
         done = (one for one in self._situation.records if one.status is StepStatus.COMPLETED and not one.left_out)
@@ -143,7 +149,10 @@ class _Repair:
         return None
 
     def _may_repeat(self, record: StepRecord) -> bool:
-        """Whether the same call may be made again: it keeps now the limit that it broke, and is not in `rejected`."""
+        """Whether the rejected call may be made again, because the number that broke a limit is within it now.
+
+        A call in `rejected` may not be made again.
+        """
         failed = self._failed_record(record)
         fault = self._fault(failed)
         reason = limit_kept_now(_args_of(record), fault.observed, self._observed(failed)) if fault else None
@@ -176,7 +185,7 @@ class _Repair:
         return kind in self._kinds and kind not in self._situation.down
 
     def _failed_record(self, record: StepRecord) -> StepRecord:
-        """The record of the step that failed with the same call; `record` itself if there is none."""
+        """The record of a failed step with the same call (kind and arguments) as `record`; else `record` itself."""
         return self._failed.get(_call_of(record), record)
 
     def _rejection(self, record: StepRecord) -> str:
@@ -271,7 +280,10 @@ def _is_retry_of(step: Step, record: StepRecord) -> bool:
 
 
 def _changed(step: Step, record: StepRecord) -> list[str]:
-    """The arguments whose planned values differ from the record's; a reference counts as equal: it has no value yet."""
+    """The names of the arguments whose planned values differ from the values in `record`.
+
+    A reference counts as equal, because its value is not known yet.
+    """
     made, planned = _args_of(record), step.args.items()
     known = {name: value for name, value in planned if not (isinstance(value, dict) and "$from" in value)}
     return [name for name, value in known.items() if made.get(name) != value]

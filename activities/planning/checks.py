@@ -109,7 +109,10 @@ def _wrong_arguments(step: Step, kind: Kind) -> str:
 
 
 def _is_unknown(value: JsonValue, loc: Sequence[int | str], mistake: str) -> bool:
-    """Whether pydantic's error `mistake` at `loc` may be wrong, because a reference's value is not known yet."""
+    """Whether pydantic's error at the place `loc` may be wrong, because a reference there has no value yet.
+
+    `value` has the arguments of the step, and `mistake` is the type of the error.
+    """
     for part in loc:
         if _is_reference(value):
             return True

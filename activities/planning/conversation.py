@@ -23,7 +23,7 @@ from workflows.record import FaultRecord, Observation, StepRecord, StepStatus
 from workflows.situation import Situation
 
 MAX_ARGS = 2_000
-"""Characters of a call's arguments that a model is shown beside an observation or an earlier effect."""
+"""The most characters of a call's arguments that a model is shown beside an observed state or an earlier effect."""
 NEVER_CUT = 1_000_000
 """A limit in characters that is larger than any summary: a summary is always shown whole."""
 NEVER_SUMMARISED = 2
@@ -136,7 +136,7 @@ def assistant_turn(past: RecordedTurn) -> AssistantTurn:
 
 
 def _observed(observations: Sequence[Observation]) -> Iterator[str]:
-    """Yield a text for each state that was observed at or after the newest rejections."""
+    """Yield a text for each state that was observed when the newest rejected calls were rejected, or later."""
     for one in observations:
         how = "As it was at the refusal" if one.stale else f"Seen at {one.at:%H:%M:%S %Z}, after the refusal"
         asked = f" of {fenced('arguments', one.args, MAX_ARGS)}" if one.args else ""
@@ -246,7 +246,10 @@ def _last_turn(past: Sequence[RecordedTurn]) -> RecordedTurn | None:
 
 
 def _goal(past: Sequence[RecordedTurn], index: int, new: Situation | None) -> Situation | None:
-    """The situation that tells the goal of the task; None if a turn from `index` on, or `new`, tells the goal."""
+    """An earlier situation that tells the task's goal, to show it again beside a summary; None if that is not needed.
+
+    It is not needed if a turn from `index` on, or `new`, tells the goal.
+    """
     later = [*(turn.situation for turn in past[index:]), *([new] if new else [])]
     if any(situation.text for situation in later):
         return None

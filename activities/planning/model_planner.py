@@ -148,7 +148,7 @@ def kinds_found(results: Iterable[JsonValue]) -> Iterator[str]:
 
 
 def _kinds_shown(kinds: Mapping[str, Kind], past: Sequence[RecordedTurn], situation: Situation) -> Mapping[str, Kind]:
-    """The kinds that a model is shown: those that fit its task, and those that the conversation has used or found."""
+    """The kinds that a model is shown: kinds that fit the task, and kinds that the conversation has used or found."""
     situations = [*(turn.situation for turn in past), situation]
     text = next((one.text for one in reversed(situations) if one.text), "")
     plans = (turn.proposed.proposal for turn in past)

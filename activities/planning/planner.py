@@ -35,7 +35,7 @@ class ConversationalPlanner(Planner, Protocol):
 
     @property
     def prices(self) -> Mapping[str, Price | None]:
-        """The price of each of its models, by the model's name; None if it is unknown."""
+        """The price of each of its models, by the model's name; None for a model whose price is unknown."""
 
     def preamble(self, kinds: Mapping[str, Kind]) -> int:
         """Estimate the tokens of what a model is told before the task: the instructions and the kinds."""

@@ -182,10 +182,11 @@ def undone_steps(ids: Sequence[str]) -> list[str]:
 
 
 def rejected_call(mistakes: Sequence[Mistake], id: str | None, *, is_first: bool) -> str:
-    """The result of one call in a reply that cannot be used.
+    """The result of one call in a reply that cannot be used: it tells the model the mistakes.
 
     `id` is the step that this call would have become; None if the call is no single step. The text leaves out the
-    mistakes of other steps.
+    mistakes of other steps. `is_first` is True for the first call of the reply, whose result also has the mistakes that
+    belong to no step.
     """
     mine = [mistake for mistake in mistakes if id and mistake.step == id]
     others = [mistake for mistake in mistakes if not mistake.step] if is_first or not id else []

@@ -24,7 +24,8 @@ ENDINGS: Mapping[str, tuple[type[Answer] | type[Question] | type[GiveUp], str, s
     ASK: (Question, "question", "text"),
     GIVE_UP: (GiveUp, "reason", "reason"),
 }
-"""For each call that ends a task or turn: the proposal's type, the call's argument, the proposal's field it fills."""
+"""For each call that ends a task or a turn: the type of the proposal, the name of the call's argument, and the field of
+the proposal that gets the argument's value."""
 MAX_PROVIDER_ID = 200
 """How many characters of a provider's call id a step keeps."""
 MAX_REASON = 200

@@ -100,7 +100,10 @@ class Transcript:
             return _recorded_turn((await tx.execute(select(TURNS).where(*key))).one())
 
     async def cards(self, run: str) -> tuple[TurnCard, ...]:
-        """The newest turn of the task whose first run is `run`, after the turns that led to it, for the console."""
+        """Return the newest turn of the task whose first run is `run`, and before it all turns that led to it.
+
+        The console shows them.
+        """
         async with transaction(reading(self._engine)) as tx:
             turns = await _load(tx, run)
             rows = await _rows(tx, {turns.task, *(turn.task for turn in turns.continued)})
@@ -168,7 +171,7 @@ class TaskTurns:
         return 1 + max(turn.branch for turn, _, _ in self.rows)
 
     def before(self, number: int, branch: int) -> list[RecordedTurn]:
-        """The turns that led to the turn `number`, the oldest first; the last of them is on `branch`."""
+        """The turns that led to the turn `number`, the oldest first; the newest of these turns is on `branch`."""
         # Backwards, because each row names the branch of the turn before it.
         found = list[RecordedTurn]()
         for turn, branch_before, _ in sorted(self.rows, key=lambda row: row[0].turn, reverse=True):
@@ -178,7 +181,7 @@ class TaskTurns:
         return [*self.continued, *reversed(found)]
 
     def newest(self) -> list[RecordedTurn]:
-        """The turn that was recorded last, after the turns that led to it."""
+        """The turns that led to the newest recorded turn, the oldest first, and then the newest turn itself."""
         if not self.rows:
             return [*self.continued]
         last = self.rows[-1][0]

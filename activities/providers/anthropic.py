@@ -12,7 +12,8 @@ if TYPE_CHECKING:  # to import the SDK takes a second; the adapter does it at th
 
 DEFAULT_MODEL = "claude-sonnet-5-5"
 CACHED: Mapping[str, Any] = {"cache_control": {"type": "ephemeral"}}
-"""Marks the end of the part of a request that the provider caches, since the next request begins with it, too."""
+"""Marks the end of the part of a request that the provider shall cache, because the next request begins with the same
+part."""
 THOUGHTS = ("thinking", "redacted_thinking")
 STOP_REASONS: Mapping[str | None, StopReason] = {
     "end_turn": StopReason.DONE,

@@ -50,7 +50,7 @@ async def ask_first_usable(
 
 
 class FallbackModel:
-    """A model that asks several models in order until one is usable; each unusable model before it costs a request."""
+    """A model that asks several models in order until it finds a usable model; each unusable model costs a request."""
 
     def __init__(self, models: Sequence[LanguageModel]) -> None:
         self._models = tuple(models)

@@ -18,7 +18,9 @@ class LanguageModel(Protocol):
         """The full name: `provider:MODEL`, with `@HOST` if the server is not the provider's own."""
 
     async def reply(self, request: "Request") -> "Reply":
-        """Send the request and return the reply. A model gets the request once; a cancel of the caller ends it.
+        """Send the request and return the reply; if the caller is cancelled, the request is cancelled, too.
+
+        A request is sent to a model only once, without a retry.
 
         Raises:
             Exception: a ToolError, or any exception of the provider's SDK, which `activities.borders` translates.
@@ -31,11 +33,13 @@ class LanguageModel(Protocol):
 @dataclass(frozen=True)
 class ToolCall:
     id: str
-    """The provider's id of the call, which its result repeats; a compatible server may reuse an id in a later turn."""
+    """The id that the provider gave to the call. The result of the call repeats it; a compatible server may use an id
+    again in a later turn."""
     name: str
     args: dict[str, JsonValue]
     broken: str = ""
-    """Why the model's arguments are no JSON object, so that `args` is empty; an empty text if they are one."""
+    """Why the model's arguments cannot be read as a JSON object, so that `args` is empty; an empty text if they can be
+    read."""
 
 
 @dataclass(frozen=True)
@@ -124,6 +128,6 @@ class Request:
     max_output: int = MAX_OUTPUT
     """The limit of the reply, in tokens."""
     may_call: bool = True
-    """Whether the model may call a tool now; if not, `tools` is still set, because earlier turns contain calls."""
+    """True if the model may call a tool now. If False, `tools` is still set, because earlier turns contain calls."""
     skip_cache: bool = False
     """True if no later request begins like this one, so that the provider need not cache it."""

@@ -16,13 +16,14 @@ from workflows.catalogue import Price
 PRICES_FILE = Path(__file__).with_name("prices.toml")
 MILLION = 1_000_000
 SNAPSHOT = re.compile(r"-\d{4}-?\d{2}-?\d{2}$")
-"""The date at the end of a snapshot's name; a snapshot of a model has the price of the model."""
+"""Matches the date at the end of a snapshot's name. A snapshot is a dated version of a model, and has the model's
+price."""
 COMPACT_AT = 0.8
 """The part of a model's window that a conversation may fill before it is summarised."""
 
 
 class LongRequest(BaseModel):
-    """The price factors for all input and all output of a request with more than `above` input tokens."""
+    """Factors for the prices of a request with more than `above` input tokens; they apply to all of its tokens."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -108,9 +109,9 @@ def cost_in_usd(usage: Usage, price: Price | None) -> float | None:
 
 
 def highest_price(prices: Iterable[Price | None]) -> Price | None:
-    """The highest value of each rate, for a task that may use any of the models.
+    """A price with the highest value of each rate, for a task that may use any of the models.
 
-    None if one of the prices is unknown, or if there are none.
+    None if one of the prices is unknown, or if there are no prices.
     """
     known = list(prices)
     if not known or None in known:

@@ -21,7 +21,8 @@ HIDDEN = ("Cc", "Cf", "Cs", "Co")
 _ALSO_HIDDEN = re.compile(
     "[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2800\u3164\ufdd0-\ufdef\ufe00-\ufe0f\uffa0\ufff0-\ufff8\ufffe\uffff\U000e0000-\U000e0fff]"
 )
-"""Fillers and selectors of other categories; they show nothing, so text can be hidden in them."""
+"""Matches fillers and variation selectors whose categories are not in `HIDDEN`. They show nothing, so a text can be
+hidden in them."""
 _LINES = str.maketrans({"\u0085": "\n", "\u2028": "\n", "\u2029": "\n"})
 _OPENING = re.compile("[<\u02c2\u1438\u2039\u276e\u2770\u27e8\u29fc\u3008\ufe64\uff1c]")
 """`<` and the characters that look like it."""
@@ -38,7 +39,7 @@ def fenced(label: str, value: JsonValue, limit: int = MAX_SHOWN) -> str:
 
 
 def remove_hidden(text: str) -> str:
-    """The text without invisible characters and those that reverse or hide what follows."""
+    """The text without characters that are invisible, or that reverse or hide the text after them."""
     kept = (one for one in text.translate(_LINES) if one in VISIBLE_CONTROLS or unicodedata.category(one) not in HIDDEN)
     return _ALSO_HIDDEN.sub("", "".join(kept))
 
