@@ -20,7 +20,7 @@ class Quote(BaseModel):
 
     symbol: str
     price: Decimal = Field(gt=0)
-    """In `currency`. A service that answers 200 with a price of 0 is wrong: the result is rejected."""
+    """The price, in `currency`. If a service answers 200 with a price of 0, it is wrong, and the result is rejected."""
     currency: str
 
 

@@ -39,7 +39,7 @@ class Customer(BaseModel, from_attributes=True):
     email: str
     phone: str
     version: int
-    """Grows with each change of the customer."""
+    """A number that grows with each change of the customer."""
 
 
 class Customers(BaseModel):

@@ -19,7 +19,10 @@ def folded(text: str) -> str:
 
 
 async def near(asked: str, known: Select[Any, Any], tx: Transaction) -> dict[str, str]:
-    """The rows of `known` (a key and its words) whose key, words, or single word is spelled most like `asked`."""
+    """Find the rows of `known` that are spelled most like `asked`; returns the words of each row by its key.
+
+    The key of a row, all its words, and each single word are compared with `asked`.
+    """
     named = {row[0]: row[1] for row in await tx.execute(known.limit(MAX_COMPARED))}
     keys = defaultdict[str, list[str]](list)
     for key, words in named.items():

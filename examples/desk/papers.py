@@ -17,7 +17,8 @@ PAPERS = Table(
     Column("text", Text, nullable=False),
     Column("deleted", Moment),
 )
-"""The documents. The row of a deleted document stays, with the time in `deleted`, so that a tool can tell the time."""
+"""The documents. The row of a deleted document stays, with the time of the deletion in `deleted`, so that a tool can
+say when the document was deleted."""
 
 MAX_LISTED = 50
 

@@ -85,10 +85,10 @@ class Price(BaseModel, from_attributes=True):
     sku: str
     name: str
     price: Amount
-    """For one piece, in EUR."""
+    """The price of one piece, in EUR."""
     stock: int
     version: int
-    """Grows with each change of the price."""
+    """A number that grows with each change of the price."""
 
 
 class Purchase(BaseModel, extra="forbid"):
@@ -115,7 +115,7 @@ class Order(BaseModel, from_attributes=True):
     sku: str
     quantity: int
     price: Amount
-    """For one piece, in EUR."""
+    """The price of one piece, in EUR."""
     customer: str | None
     bought: datetime
     refunded: datetime | None

@@ -92,7 +92,8 @@ PRICE_LIST = (
     ("L-01", "LED bulb, warm white, pack of 4", "11.20", 140),
     ("W-09", "Linen shade, 30 cm", "34.90", 15),
 )
-"""Stock code, name, price in EUR, and stock; the prices are those of the example document `price-list.txt`."""
+"""For each article its stock code, its name, its price in EUR, and the number of pieces in stock. The example document
+`price-list.txt` has the same prices."""
 THINGS = _words("Hanging-lamp Reading-lamp Table-lamp Ceiling-lamp Glass-globe Cable Dimmer Bracket Lantern Spot")
 FINISHES = _words("oak walnut ash brass copper white black smoked linen chrome red sand")
 
@@ -116,7 +117,7 @@ def slots(today: date) -> Rows:
 
 
 def articles(count: int) -> Rows:
-    """`count` articles: those of the price list, and then lamps in all colours and materials."""
+    """`count` articles: first the articles of the price list, and then made-up articles in several finishes."""
     for sku, name, price, stock in PRICE_LIST[:count]:
         yield {"sku": sku, "name": name, "price": Decimal(price), "stock": stock, "version": 1}
     for number in range(count - len(PRICE_LIST)):
