@@ -6,23 +6,26 @@ from contextlib import suppress
 from datetime import timedelta
 from typing import assert_never
 
+from pydantic import RootModel
 from temporalio import workflow
+from temporalio.common import RawValue
 from temporalio.exceptions import ApplicationError
 
 from workflows import attributes, ids
+from workflows.arguments import MalformedArgument, read_argument, undecoded
 from workflows.catalogue import Catalogue
 from workflows.details import details
 from workflows.execution import Execution
 from workflows.header import made_by_reset
 from workflows.observing import observe
-from workflows.outcome import Ending, Outcome, TaskEnded
+from workflows.outcome import REFUSED, Ending, Outcome, TaskEnded, refusal
 from workflows.plan import Answer, GiveUp, NewSteps, Question
 from workflows.progress import Progress, fits_continue_as_new, fold
 from workflows.proposing import last_answer, propose
 from workflows.record import FaultRecord, Revision, StepRecord, UndoRecord
 from workflows.scheduling import raise_if_cancelled, read_catalogue
 from workflows.spending import limit_message
-from workflows.task import Task, TaskStatus
+from workflows.task import UNREADABLE, Task, TaskStatus
 from workflows.undoing import roll_back
 
 MAX_FRUITLESS = 2
@@ -36,6 +39,10 @@ OUTCOME_MEMO = "outcome"
 """The memo with the Outcome of a cancelled task, because a Canceled close has no details."""
 
 
+class EarlierEffects(RootModel[list[StepRecord]]):
+    """The input of the Signal with which a reset tells the new run what earlier runs did."""
+
+
 @workflow.defn(name="AgentWorkflow")
 class AgentWorkflow:
     """One task, from its text to its Outcome.
@@ -45,8 +52,17 @@ class AgentWorkflow:
     """
 
     @workflow.init
-    def __init__(self, given: Task | Progress) -> None:
-        self._progress = given if isinstance(given, Progress) else Progress.of(given)
+    @undecoded
+    def __init__(self, *given: Task | Progress | RawValue) -> None:
+        self._refused: Ending | None = None
+        try:
+            read: Task | Progress = read_argument(given, Task, Progress)
+        except MalformedArgument as malformed:
+            # Another worker wrote the input of a later run: one that cannot read it leaves it to a newer one.
+            if workflow.info().continued_run_id:
+                raise
+            read, self._refused = UNREADABLE, refusal(f"The task cannot be read: {malformed}.")
+        self._progress = read if isinstance(read, Progress) else Progress.of(read)
         # Empty until the activity has returned it, because a query may come first.
         self._catalogue = Catalogue(specs={}, planner="", searchable=False, patience=0)
         self._turn_at_run_start = self._progress.turn
@@ -58,12 +74,15 @@ class AgentWorkflow:
         return self._progress.slim(self._catalogue.specs)
 
     @workflow.run
-    async def run(self, given: Task | Progress) -> Outcome:
+    @undecoded
+    async def run(self, *given: Task | Progress | RawValue) -> Outcome:
         """Work until the task ends, its deadline passes, or it is cancelled; a long history continues as new."""
+        if self._refused:
+            return self._finish(self._refused)
         work = asyncio.create_task(self._work())
         limit = self._progress.task.limits.deadline
         # Since the first run began: to continue as new does not extend the deadline.
-        deadline = self._progress.started_at + timedelta(seconds=limit) - workflow.now() if limit else None
+        deadline = timedelta(seconds=limit) - (workflow.now() - self._progress.started_at) if limit else None
         try:
             await workflow.wait_condition(work.done, timeout=deadline, timeout_summary=ids.DEADLINE_TIMER)
             ending = work.result()
@@ -92,8 +111,14 @@ class AgentWorkflow:
         self._progress.undo_when_cancelled = True
 
     @workflow.signal(description="Take over effects of earlier runs, which a reset kept or undid.")
-    def know_earlier_effects(self, records: list[StepRecord]) -> None:
-        self._progress.add_earlier(records)
+    @undecoded
+    def know_earlier_effects(self, *given: list[StepRecord] | RawValue) -> None:
+        try:
+            effects: EarlierEffects = read_argument(given, EarlierEffects)
+        except MalformedArgument as malformed:
+            workflow.logger.warning("signal dropped", extra={"reasons": str(malformed)})
+            return
+        self._progress.add_earlier(effects.root)
 
     def _is_to_be_undone(self, ending: Ending) -> bool:
         if ending.status is TaskStatus.CANCELLED:
@@ -170,7 +195,7 @@ class AgentWorkflow:
             self._progress.grants.is_tainted = self._progress.task.is_tainted(self._catalogue.is_clean)
         self._publish()
         if self._catalogue.refused:
-            raise TaskEnded(TaskStatus.FAILED, self._catalogue.refused, "task_refused")
+            raise TaskEnded(TaskStatus.FAILED, self._catalogue.refused, REFUSED)
 
     async def _execute(self, proposal: NewSteps) -> None:
         """Run a plan. Afterwards the plan is completed or, if a step was rejected, the next proposal is a replan.

@@ -5,12 +5,14 @@ from typing import Annotated, Any, ClassVar, Generic, Literal, TypeVar
 
 from pydantic import BaseModel, Field, JsonValue, RootModel
 from temporalio import workflow
+from temporalio.common import RawValue
 from temporalio.exceptions import ApplicationError
 
 from workflows import ids, routing
+from workflows.arguments import MalformedArgument, read_argument, undecoded
 from workflows.catalogue import Price, ToolSpec
 from workflows.guards import Grants
-from workflows.outcome import Ending, TaskEnded
+from workflows.outcome import REFUSED, Ending, TaskEnded
 from workflows.plan import NewSteps, Proposal
 from workflows.progress import Progress
 from workflows.proposing import propose
@@ -315,13 +317,18 @@ class InspectWorkflow:
     """Answers one inquiry: a question of the console."""
 
     @workflow.run
-    async def run(self, inquiry: InquiryInput) -> Findings:
+    @undecoded
+    async def run(self, *given: InquiryInput | RawValue) -> Findings:
         """Have a worker answer the inquiry.
 
         Raises:
-            ApplicationError: the worker could not answer.
+            ApplicationError: the worker could not answer, or the inquiry cannot be read.
         """
-        question = inquiry.root
+        try:
+            question = read_argument(given, InquiryInput).root
+        except MalformedArgument as malformed:
+            reason = f"The inquiry cannot be read: {malformed}."
+            raise ApplicationError(reason, type=REFUSED, non_retryable=True) from None
         if isinstance(question, PlanInquiry):  # it needs the activities of a task, not `inspect`
             drafted = await _draft(question.task)
             return PlanFindings(planner=drafted.planner, draft=drafted)
@@ -341,7 +348,7 @@ async def _draft(task: Task) -> Draft:
     try:
         catalogue = await read_catalogue(task.wanted)
         if catalogue.refused:
-            raise TaskEnded(TaskStatus.FAILED, catalogue.refused, "task_refused")
+            raise TaskEnded(TaskStatus.FAILED, catalogue.refused, REFUSED)
         progress.planner = catalogue.planner
         progress.grants = Grants(is_tainted=task.is_tainted(catalogue.is_clean))
         proposal = await propose(progress, catalogue)

@@ -77,6 +77,14 @@ class Ending(BaseModel, frozen=True):
     reasons: tuple[Mistake, ...] = Field(default=(), exclude_if=not_)
 
 
+REFUSED = "task_refused"
+"""The code of a task that no worker can read, or that this one lacks something for; nothing was called."""
+
+
+def refusal(reason: str) -> Ending:
+    return Ending(status=TaskStatus.FAILED, reason=reason, code=REFUSED)
+
+
 class TaskEnded(Exception):
     """Raised anywhere in the loop of a task, to end the task with `ending`."""
 

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 
-from pydantic import BaseModel, Field, JsonValue
+from pydantic import AwareDatetime, BaseModel, Field, JsonValue
 from temporalio import workflow
 
 from workflows.budget import Budget
@@ -52,8 +52,8 @@ class Progress(BaseModel):
 
     task: Task
     task_id: str
-    started_at: datetime
-    ended_at: datetime | None = None
+    started_at: AwareDatetime
+    ended_at: AwareDatetime | None = None
     status: TaskStatus = TaskStatus.RUNNING
     ending: Ending | None = None
     planner: str = ""

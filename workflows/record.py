@@ -6,7 +6,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Literal
 
-from pydantic import BaseModel, Field, JsonValue
+from pydantic import AwareDatetime, BaseModel, Field, JsonValue
 
 from workflows import ids
 from workflows.catalogue import Companion, Effect
@@ -60,8 +60,8 @@ class StepRecord(BaseModel, serialize_by_alias=True, validate_by_name=True):
     args: dict[str, JsonValue] | None = None
     """The arguments, with the results of other steps in place of references. None before the step starts, and in a copy
     from which long arguments are left out."""
-    started: datetime | None = None
-    ended: datetime | None = None
+    started: AwareDatetime | None = None
+    ended: AwareDatetime | None = None
     result: JsonValue = None
     left_out: int = 0
     """The bytes of the result, if the result was left out because all results together were too large; else 0."""
@@ -155,7 +155,7 @@ class FaultRecord(Fault):
     reconciled: Literal["applied", "not_applied", "cannot_tell"] | None = None
     """What reconciliation found out about the effect of the call; `applied` then says the same. None if there was no
     reconciliation."""
-    at: datetime
+    at: AwareDatetime
 
     @classmethod
     def of_step(
@@ -183,7 +183,7 @@ class Observation(BaseModel, frozen=True):
     kind: str
     args: dict[str, JsonValue]
     value: JsonValue
-    at: datetime
+    at: AwareDatetime
     stale: bool = False
     """Whether `value` is only the state that the fault contained, because no tool could read the current state."""
 

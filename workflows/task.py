@@ -81,5 +81,7 @@ class Task(BaseModel, frozen=True):
         return {"documents": self.documents, **asked, **({"usd": limits["usd"]} if limits.get("usd") else {})}
 
 
+UNREADABLE = Task(text="(cannot be read)")
+"""Stands for a task that cannot be read."""
 CONTINUES_MEMO = "continues"
 """The key of a workflow memo, which holds the first run id of the task whose conversation this task continues."""

@@ -10,20 +10,22 @@ from typing import assert_never
 
 from pydantic import BaseModel
 from temporalio import workflow
+from temporalio.common import RawValue
 from temporalio.exceptions import ApplicationError
 
 from workflows import ids
+from workflows.arguments import MalformedArgument, read_argument, undecoded
 from workflows.catalogue import Catalogue, Effect
 from workflows.details import details
 from workflows.execution import Execution
 from workflows.faults import Applied, Code, Fault
-from workflows.outcome import Outcome, TaskEnded
+from workflows.outcome import Ending, Outcome, TaskEnded, refusal
 from workflows.plan import Step, Unresolved
 from workflows.progress import Progress
 from workflows.reconciling import Verdict, left_thread_behind, may_have_taken_effect, reconcile
 from workflows.record import StepRecord, StepStatus, UndoRecord
 from workflows.scheduling import read_catalogue
-from workflows.task import TaskStatus
+from workflows.task import UNREADABLE, TaskStatus
 
 UNDO_BY_PLACE = "undo-by-place"
 """Patch id. With this patch, effects are undone by the recorded order in which their steps ended (`place`), and no
@@ -48,8 +50,15 @@ class UndoWorkflow:
     """
 
     @workflow.init
-    def __init__(self, given: Undo) -> None:
-        self._progress = given.progress
+    @undecoded
+    def __init__(self, *given: Undo | RawValue) -> None:
+        self._refused: Ending | None = None
+        try:
+            undo: Undo = read_argument(given, Undo)
+            self._progress = undo.progress
+        except MalformedArgument as malformed:
+            self._progress = Progress.of(UNREADABLE)
+            self._refused = refusal(f"What is to be undone cannot be read: {malformed}.")
 
     @workflow.query
     def progress(self) -> Progress:
@@ -57,12 +66,17 @@ class UndoWorkflow:
         return self._progress.slim()
 
     @workflow.run
-    async def run(self, given: Undo) -> Outcome:
+    @undecoded
+    async def run(self, *given: Undo | RawValue) -> Outcome:
         """Undo the effects of the task.
 
         Raises:
             ApplicationError: an effect is not undone, or its outcome is unknown.
         """
+        if self._refused:
+            self._progress.end(self._refused, workflow.now())
+            outcome = self._progress.outcome(workflow.now())
+            raise ApplicationError(outcome.reason, outcome, type=outcome.status, non_retryable=True)
         try:
             catalogue = await read_catalogue({})  # a rollback needs the kinds, and no planner
         except TaskEnded as early:

@@ -1,0 +1,81 @@
+"""Reads the argument of a workflow or a Signal, which any program may have sent, in any form."""
+
+import operator
+from collections.abc import Callable, Sequence
+from functools import reduce
+from inspect import Parameter, Signature
+from typing import Any, TypeVar
+
+from pydantic import BaseModel, ValidationError
+from temporalio import workflow
+from temporalio.common import RawValue
+
+from workflows.plan import PRUNED_ENCODING
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+MAX_NAMED = 3
+MAX_NAME = 80
+"""Characters of a field's name or of an encoding in a reason."""
+
+
+class MalformedArgument(ValueError):
+    """A workflow was sent something that it does not take; the message says what."""
+
+
+def undecoded(method: F) -> F:
+    """Have the SDK call a method of a workflow, declared with `*given`, with the arguments as they were sent.
+
+    Otherwise the workflow task would fail for ever if an argument cannot be decoded, or if there is not exactly one.
+    """
+    # The SDK decodes by the parameters that it sees, and hands a RawValue over undecoded.
+    seen = [Parameter(name, Parameter.POSITIONAL_OR_KEYWORD) for name in ("self", "given")]
+    method.__signature__ = Signature(seen)  # type: ignore[attr-defined]  # what `inspect.signature` returns
+    method.__annotations__["given"] = RawValue
+    return method
+
+
+def read_argument(given: Sequence[object], *models: type[BaseModel]) -> Any:
+    """The only argument that was sent, as an instance of one of `models`.
+
+    Raises:
+        MalformedArgument: something else was sent.
+    """
+    if len(given) != 1:
+        raise MalformedArgument(f"it has {len(given) or 'no'} arguments, and takes one")
+    [value] = given
+    try:
+        if isinstance(value, RawValue):
+            value = workflow.payload_converter().from_payload(value.payload, reduce(operator.or_, models))
+    except Exception as error:  # the converters raise whatever they like
+        if _encoding(given[0]) == PRUNED_ENCODING:
+            raise  # of a closed task, so it could be read
+        raise MalformedArgument(_wrong(error, given[0], models[0])) from error
+    if not isinstance(value, models):
+        raise MalformedArgument(_no_json(given[0]))
+    return value
+
+
+def _wrong(error: Exception, given: object, model: type[BaseModel]) -> str:
+    if not isinstance(error, ValidationError) or not isinstance(given, RawValue):
+        return _no_json(given)
+    found = error.errors(include_url=False, include_context=False, include_input=False)
+    if found[0]["type"] == "json_invalid":
+        return f"its argument is no JSON ({found[0]['msg'].removeprefix('Invalid JSON: ')})"
+    if not given.payload.data.strip().startswith(b"{"):
+        return "its argument is no JSON object"
+    # The errors of a union begin with the name of each of its models.
+    own = [(one["loc"][1:], one["msg"]) for one in found if one["loc"][:1] == (model.__name__,)]
+    wrong = own or [(one["loc"], one["msg"]) for one in found]
+    named = [f"{'.'.join(map(str, loc))[:MAX_NAME]!r}: {message}" for loc, message in wrong[:MAX_NAMED]]
+    return "; ".join(named) + (f"; and {len(wrong) - MAX_NAMED} more" if len(wrong) > MAX_NAMED else "")
+
+
+def _no_json(given: object) -> str:
+    encoding = _encoding(given).decode(errors="replace")[:MAX_NAME]
+    how = "it was encrypted, or sent with another data converter"
+    return f"its argument has the encoding {encoding!r} instead of 'json/plain', so probably {how}"
+
+
+def _encoding(given: object) -> bytes:
+    return given.payload.metadata.get("encoding", b"") if isinstance(given, RawValue) else b""
