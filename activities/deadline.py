@@ -15,6 +15,7 @@ from typing import Any
 import httpx2
 
 from activities.errors import Unreachable
+from workflows import routing
 from workflows.faults import Code
 
 _ABOUT_TO_SEND = ("send_request_headers.started", "send_request_body.started")
@@ -104,9 +105,17 @@ async def before_request(request: httpx2.Request) -> None:
     """
     # The deadline may pass while a connection is made: the Guard checks again when the connection stands.
     check()
-    trace = request.extensions.get("trace")
-    if not isinstance(trace, Guard):
-        request.extensions = {**request.extensions, "trace": Guard(trace)}
+    limits, trace = request.extensions.get("timeout", {}), request.extensions.get("trace")
+    request.extensions = {
+        **request.extensions,
+        "timeout": {**limits, **{name: connect_timeout(limits.get(name)) for name in ("connect", "pool")}},
+        "trace": trace if isinstance(trace, Guard) else Guard(trace),
+    }
+
+
+def connect_timeout(given: float | None) -> float | None:
+    """Seconds that connecting may take within the attempt, at most `given`; None for no limit."""
+    return routing.connect_timeout(given, left())
 
 
 @dataclass(frozen=True)
@@ -129,5 +138,9 @@ class Guard:
 
 
 def client(**options: Any) -> httpx2.AsyncClient:
-    """Make an HTTP client whose requests keep the deadline; `options` are the options of `httpx2.AsyncClient`."""
-    return httpx2.AsyncClient(event_hooks={"request": [before_request]}, **options)
+    """Make an HTTP client whose requests keep the deadline; `options` are those of `httpx2.AsyncClient`.
+
+    A request waits for its answer until the attempt ends, as the tool's `timeout=` says.
+    """
+    waits = httpx2.Timeout(None, connect=routing.HTTP_CONNECT_TIMEOUT, pool=routing.HTTP_CONNECT_TIMEOUT)
+    return httpx2.AsyncClient(**{"event_hooks": {"request": [before_request]}, "timeout": waits, **options})

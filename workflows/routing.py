@@ -33,7 +33,7 @@ HEARTBEAT_EVERY = HEARTBEAT / 3
 CANCEL_NOTICE = timedelta(seconds=1)
 """A running activity learns of its cancellation within this time."""
 HTTP_CONNECT_TIMEOUT = 10.0
-"""The most seconds that connecting to a web server may take, and the most seconds between two parts of its answer."""
+"""The most seconds that connecting to a web server may take, and the most seconds between two parts of a page."""
 HTTP_READ_DEADLINE = 20.0
 """The most seconds for reading the body of a web server's answer; the rest of the body is left out."""
 # A system that is down in the evening may be repaired in the morning.
@@ -140,6 +140,14 @@ def route(spec: ToolSpec, attempts: int) -> Route:
             non_retryable_error_types=NON_RETRYABLE,
         ),
     )
+
+
+def connect_timeout(given: float | None, left: float | None) -> float | None:
+    """Seconds to connect: `given`, but at most half of what is `left` of the attempt; None for no limit.
+
+    A connection that is not made is then reported before the attempt ends, with the proof that nothing was sent.
+    """
+    return min((one for one in (given, None if left is None else left / 2) if one is not None), default=None)
 
 
 def overtime(spec: ToolSpec) -> float:

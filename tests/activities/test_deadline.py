@@ -3,9 +3,11 @@
 import asyncio
 import os
 import signal
+import socket
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -74,13 +76,13 @@ async def test_after_the_deadline_nothing_is_sent() -> None:
     assert (fault.code, fault.quadrant) == (Code.TIMEOUT, Quadrant.TRANSIENT_INFRASTRUCTURAL)
 
 
-async def test_a_request_that_waited_for_a_connection_is_not_sent_late() -> None:
-    """The time may go by between the call and the first byte: a full pool, a slow connection."""
+async def test_a_request_that_waits_for_a_connection_is_not_sent_late() -> None:
+    """The time may go by between the call and the first byte: a full pool. The wait ends before the attempt does."""
     limits = httpx2.Limits(max_connections=1)
     async with streaming(slowly) as server, deadline.client(trust_env=False, limits=limits) as http:
         first = asyncio.create_task(http.get(f"{server.url}/first"))
         await asyncio.sleep(0.1)
-        with deadline.within(0.1), pytest.raises(DeadlinePassed):
+        with deadline.within(0.2), pytest.raises(httpx2.PoolTimeout):
             await http.post(f"{server.url}/second", json={})
         await first
 
@@ -224,3 +226,45 @@ async def sequel(args: Asked, http: httpx2.AsyncClient) -> Asked:
     for method, url in zip(args.methods, (args.url, f"http://127.0.0.1:{free_port()}"), strict=True):
         (await http.request(method, url, json={})).raise_for_status()
     return args
+
+
+async def late(_head: bytes) -> AsyncIterator[bytes]:
+    """Answer later than `httpx2` waits by itself, which is 5 seconds."""
+    await asyncio.sleep(5.2)
+    yield reply(200, b"{}")
+
+
+async def test_an_answer_is_waited_for_as_long_as_the_tool_s_timeout_says(calls: Bench) -> None:
+    """`timeout=` governs the injected client: 5 seconds are not the end of an attempt that has 30."""
+    async with streaming(late) as server:
+        back = await calls.call(ask, url=server.url, methods=["POST"])
+
+    assert back.attempt == 1 and len(server.requests) == 1
+
+
+@tool.unkeyed(timeout=0.6)
+async def ask_in_haste(args: Asked, http: httpx2.AsyncClient) -> Asked:
+    """Send one request, with little time."""
+    (await http.post(args.url, json={})).raise_for_status()
+    return args
+
+
+async def test_a_connection_that_is_not_made_ends_before_the_attempt(calls: Bench) -> None:
+    """So that it is known that nothing was sent, however short the tool's timeout is."""
+    with deaf() as url:
+        fault, _ = await calls.fails(ask_in_haste, url=url, methods=["POST"])
+
+    assert (fault.code, fault.applied) == (Code.UNREACHABLE, Applied.NONE)
+
+
+@contextmanager
+def deaf() -> Iterator[str]:
+    """A port of this machine that accepts no connection and refuses none: its queue is full."""
+    with socket.socket() as listener, ExitStack() as waiting:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen(0)
+        for _ in range(4):
+            client = waiting.enter_context(socket.socket())
+            client.setblocking(False)
+            client.connect_ex(listener.getsockname())
+        yield f"http://127.0.0.1:{listener.getsockname()[1]}"

@@ -414,7 +414,7 @@ async def test_nothing_is_sent_after_the_deadline() -> None:
 
 
 async def test_an_answer_that_takes_its_time_is_waited_for(tmp_path: Path) -> None:
-    """A service that works on a change may take longer than a page may: until the attempt ends."""
+    """A service may take longer than a web server may to connect: until the attempt ends."""
 
     async def working(_head: bytes) -> AsyncIterator[bytes]:
         await asyncio.sleep(0.5)
@@ -422,11 +422,10 @@ async def test_an_answer_that_takes_its_time_is_waited_for(tmp_path: Path) -> No
 
     impatient = Web(Reach.of(HERE), patience=Patience(silence=0.2))
     async with sending(tmp_path, Services.of(HERE, (), {}, impatient)) as calls, streaming(working) as server:
-        back = await post(calls, server.url)
-        fault, _ = await calls.fails(http_request, method="GET", url=server.url)
+        posted = await post(calls, server.url)
+        got = await calls.call(http_request, method="GET", url=server.url)
 
-    assert isinstance(back.result, dict) and back.result["status"] == 200
-    assert (fault.code, fault.applied) == (Code.TIMEOUT, Applied.NONE)
+    assert [back.result["status"] for back in (posted, got) if isinstance(back.result, dict)] == [200, 200]
 
 
 @pytest.mark.parametrize("answer", [reply(503), reply(429), reply(302), reply(599), b"garbage\r\n\r\n", b""])

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from activities import deadline
 from activities.toolbox.declare.tool import Tool, ToolOptions
 from activities.toolbox.http.fetch_page import MAX_BODY, MAX_TEXT, MAX_TITLE, fetch_page
 from activities.toolbox.http.network import MAX_TRAFFIC, Patience
@@ -99,6 +100,22 @@ async def test_a_server_that_falls_silent_is_tried_again(answer: bytes | None) -
         fault = await fault_of(server.url, patience=Patience(silence=0.2))
 
     assert (fault.code, fault.quadrant) == (Code.TIMEOUT, Quadrant.TRANSIENT_INFRASTRUCTURAL)
+
+
+async def test_a_slow_page_is_waited_for_until_the_attempt_ends() -> None:
+    """A server may take its time for the first byte, as the tool's timeout says; then the page has to go on."""
+
+    async def late(head: bytes) -> AsyncIterator[bytes]:
+        await asyncio.sleep(0.5)
+        yield HTML + b"content-length: 4\r\n\r\n" + (b"page" if b"/whole" in head else b"pa")
+        await asyncio.sleep(1)
+
+    async with streaming(late) as server:
+        with deadline.within(30):
+            page = await fetch(f"{server.url}/whole", patience=Patience(silence=0.2))
+            fault = await fault_of(f"{server.url}/half", patience=Patience(silence=0.2))
+
+    assert (page.text, page.cut, fault.code) == ("page", "", Code.TIMEOUT)
 
 
 async def test_headers_that_drip_end_with_the_call(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import httpcore2
 import httpx2
 
-from activities.deadline import Guard
+from activities import deadline
 from activities.errors import Refused, Unreachable, unsent
 from workflows import routing
 
@@ -149,7 +149,7 @@ async def resolve(host: str, port: int) -> Sequence[str]:
 class Patience:
     """Time limits of a request, in seconds."""
 
-    silence: float = routing.HTTP_CONNECT_TIMEOUT  # the time to connect, and between two pieces of the answer
+    silence: float = routing.HTTP_CONNECT_TIMEOUT  # the time to connect, and between two pieces of a page
     reading: float = routing.HTTP_READ_DEADLINE  # the time to read the body, which is cut then
 
 
@@ -198,16 +198,18 @@ class Web:
     ) -> AsyncIterator[httpx2.Response]:
         """Send one request to a URL that `checked` returned; redirects are not followed."""
         target = httpcore2.URL(scheme=url.raw_scheme, host=url.raw_host, port=url.port, target=url.raw_path)
-        silence = self.patience.silence
-        # A request with an effect may take longer to answer; the timeout of the step ends it.
-        until = httpx2.Timeout(silence, read=silence if method == "GET" else None)
-        extensions = {"timeout": until.as_dict(), "trace": Guard()}
+        silence, is_page = self.patience.silence, method == "GET"
+        # The attempt's deadline ends the wait for an answer, since the service may work on it.
+        limits = httpx2.Timeout(silence, read=silence if is_page and deadline.left() is None else None).as_dict()
+        extensions = {"timeout": limits, "trace": deadline.Guard()}
         said: list[tuple[str | bytes, str | bytes]] = list(headers.items())
         tls = self._tls if url.scheme == "https" else None
         async with (
             httpcore2.AsyncConnectionPool(ssl_context=tls, network_backend=self._network) as connections,
             connections.stream(method, target, headers=said, content=content, extensions=extensions) as answer,
         ):
+            if is_page:  # one that stops in the middle is not waited for
+                limits["read"] = silence
             request = httpx2.Request(method, url)
             yield httpx2.Response(answer.status, headers=answer.headers, stream=_Stream(answer), request=request)
 
@@ -276,8 +278,10 @@ class _CheckedNetwork(httpcore2.AsyncNetworkBackend):
         socket_options: Iterable[httpcore2.SOCKET_OPTION] | None = None,
     ) -> httpcore2.AsyncNetworkStream:
         for address in (await self._addresses(host, port))[:MAX_ADDRESSES]:
+            deadline.check()
+            limit = deadline.connect_timeout(timeout)
             try:
-                stream = await self._sockets.connect_tcp(address, port, timeout, local_address, socket_options)
+                stream = await self._sockets.connect_tcp(address, port, limit, local_address, socket_options)
             except (httpcore2.ConnectError, httpcore2.ConnectTimeout):
                 continue
             return _Metered(stream, _name(host))
