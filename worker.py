@@ -66,7 +66,7 @@ async def run(settings: Settings, abilities: Abilities) -> None:
     settings.prepare()
     version = process.version()
     async with AsyncExitStack() as stack:
-        server = await stack.enter_async_context(serve.joined(settings, typer.echo))
+        server = await stack.enter_async_context(serve.joined(settings, typer.echo, stop.fail))
         buckets = [await stack.enter_async_context(s3(settings.payloads))] if settings.payloads else []
         parts = await stack.enter_async_context(
             open_parts(abilities, settings, server.namespace_id, server.is_searchable, buckets, version, stop.fail)

@@ -7,6 +7,7 @@ from temporalio.client import Client
 from temporalio.runtime import Runtime, TelemetryConfig
 
 from client.problem import Problem, ProblemKind
+from runtime import state_folder
 from runtime.client import Misconfigured, NotConnected, connect
 
 DOCTOR = "python starter.py doctor"
@@ -22,7 +23,8 @@ async def connected(address: str | None, namespace: str | None, profile: str | N
     """
     try:
         quiet = Runtime(telemetry=TelemetryConfig(logging=None))  # the SDK's core would write across what is shown
-        return await connect(address=address, namespace=namespace, profile=profile, runtime=quiet)
+        state = state_folder.default()
+        return await connect(address=address, namespace=namespace, profile=profile, state=state, runtime=quiet)
     except NotConnected as error:
         is_settings = isinstance(error, Misconfigured)
         code = "misconfigured" if is_settings else "unreachable"

@@ -21,6 +21,7 @@ from temporalio.runtime import Runtime
 from temporalio.service import RPCError, RPCStatusCode
 
 from runtime.payloads import DATA_CONVERTER
+from runtime.state_folder import server_address
 
 DEFAULT_ADDRESS = "localhost:7233"
 DEFAULT_NAMESPACE = "default"
@@ -78,12 +79,14 @@ async def connect(
     namespace: str | None = None,
     profile: str | None = None,
     plain: bool = False,
+    state: Path | None = None,
     interceptors: Sequence[Interceptor] = (),
     runtime: Runtime | None = None,
 ) -> Client:
     """Connect a client, and check that its namespace exists.
 
-    Settings come from the arguments, else from the variables TEMPORAL_*, else from the Temporal config file. With
+    Settings come from the arguments, else from the variables TEMPORAL_*, else from the Temporal config file. If none of
+    these has an address, the development server that uses the folder `state` is chosen, else localhost:7233. With
     `plain`, variables and file are ignored.
 
     Raises:
@@ -92,7 +95,10 @@ async def connect(
     """
     # `plain` is for a server that `--dev` started, which has neither TLS nor keys.
     settings = ClientConnectConfig() if plain else _settings(profile)
-    settings["target_host"] = address or settings.get("target_host") or DEFAULT_ADDRESS
+    address = address or settings.get("target_host")
+    if not address and state is not None and profile is None and (ours := server_address(state)) is not None:
+        address, settings = ours, ClientConnectConfig()
+    settings["target_host"] = address or DEFAULT_ADDRESS
     settings["namespace"] = namespace or settings.get("namespace") or DEFAULT_NAMESPACE
     client = await _dial(settings, interceptors, runtime)
     try:

@@ -5,7 +5,7 @@ its output begins with PREFIX.
 """
 
 import asyncio
-import fcntl
+import math
 import os
 import secrets
 import signal
@@ -13,14 +13,16 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
-from typing import IO
 
-from runtime.child import POLL_SECONDS, end, last_line, spawn
+from temporalio.service import RPCError
+
+from runtime import state_folder
+from runtime.child import POLL_SECONDS, end, exited, last_line, spawn
 from runtime.client import (
     DEFAULT_ADDRESS,
     DEFAULT_NAMESPACE,
@@ -34,6 +36,8 @@ from runtime.temporal_cli import Say, ServerUnavailable, find_cli
 __all__ = ["DevServer", "LocalServer", "ServerSpec", "ServerUnavailable", "dev_server", "find_cli", "free_port"]
 
 START_SECONDS = 60.0
+STEADY_SECONDS = 10.0
+"""A server that ends sooner after it was started again would end each time."""
 LAST_PORT = 65535
 UI_PORT_OFFSET = 1000
 """The Temporal CLI serves the web UI at the server's port plus this number."""
@@ -144,6 +148,23 @@ class DevServer:
             await end(self._process)
             self._process = None
 
+    async def keep_running(self, say: Say) -> None:
+        """Start the server again whenever it ends by itself.
+
+        Raises:
+            ServerUnavailable: it does not start, or ended again at once.
+        """
+        began = -math.inf
+        while self._process:
+            await exited(self._process, math.inf)
+            how = _how_it_ended(self._process.returncode, self.spec.log)
+            if time.monotonic() - began < STEADY_SECONDS:
+                raise ServerUnavailable(f"The Temporal server ended again ({how}): look into {self.spec.log}.")
+            say(f"The Temporal server ended ({how}): it is started again on the same database.")
+            await self.start()
+            say("The Temporal server runs again.")
+            began = time.monotonic()
+
     async def _until_ready(self, process: subprocess.Popen[bytes]) -> None:
         deadline = time.monotonic() + START_SECONDS
         while True:
@@ -162,37 +183,37 @@ class DevServer:
             await asyncio.sleep(POLL_SECONDS)
 
 
+def _how_it_ended(code: int, log: Path) -> str:
+    return signal.Signals(-code).name if code < 0 else last_line(log)
+
+
 def _spawn(spec: ServerSpec, binary: Path) -> subprocess.Popen[bytes]:
     spec.folder.mkdir(parents=True, exist_ok=True)
     for port in (spec.port, spec.ui_port):
-        try:
-            socket.create_server((spec.ip, port)).close()
-        except OSError as error:
+        if (problem := _why_not_free(spec.ip, port)) is not None:
             raise ServerUnavailable(
-                f"Port {port} on {spec.ip} cannot be used for a Temporal server ({os.strerror(error.errno or 0)}),"
-                " perhaps because another program listens there: choose another with"
-                f" TEMPORAL_ADDRESS=localhost:{free_port()}."
-            ) from error
-    with _locked(spec) as lock:
-        return spawn(spec.command(binary), spec.log, keep_open=[lock.fileno()])
-
-
-def _locked(spec: ServerSpec) -> IO[bytes]:
-    """Lock the database; the server inherits the lock, and holds it as long as it runs, even after this process ended.
-
-    Raises:
-        ServerUnavailable: another server holds the lock.
-    """
-    lock = spec.folder.joinpath("temporal.lock").open("wb")
+                f"Port {port} on {spec.ip} cannot be used for a Temporal server ({problem}), perhaps because another"
+                f" program listens there: choose another with TEMPORAL_ADDRESS=localhost:{free_port()}."
+            )
     try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        # The server inherits the lock, and holds it as long as it runs, even after this process ended.
+        with state_folder.lock(spec.folder) as lock:
+            state_folder.announce(spec.folder, spec.address, spec.ui_url)
+            return spawn(spec.command(binary), spec.log, keep_open=[lock.fileno()])
     except BlockingIOError as error:
-        lock.close()
         raise ServerUnavailable(
             f"Another Temporal server uses {spec.database} already: stop it, set TEMPORAL_ADDRESS to it, or choose"
             " another state folder."
         ) from error
-    return lock
+
+
+def _why_not_free(ip: str, port: int) -> str | None:
+    """Why no server can listen at a port; None if one can."""
+    try:
+        socket.create_server((ip, port)).close()
+    except OSError as error:
+        return os.strerror(error.errno or 0)
+    return None
 
 
 async def _prepare(spec: ServerSpec) -> None:
@@ -230,8 +251,8 @@ class LocalServer:
 
     address: str
     ui_url: str
-    ours: bool
-    """Whether this process started the server and stops it at the end; False if the server ran already."""
+    whose: str
+    """Whether this process started the server and stops it at the end (it then begins with `ours`), and why there."""
 
 
 @asynccontextmanager
@@ -239,24 +260,61 @@ async def dev_server(
     folder: Path,
     *,
     say: Say,
+    fail: Callable[[str], None],
     address: str | None = None,
+    usual: str = DEFAULT_ADDRESS,
     namespace: str = DEFAULT_NAMESPACE,
     attributes: Mapping[str, str] | None = None,
 ) -> AsyncIterator[LocalServer]:
-    """The server at `address`, else TEMPORAL_ADDRESS, else localhost:7233; if no server answers, it starts in `folder`.
+    """The server at `address`, else at TEMPORAL_ADDRESS, else the one that uses `folder`; if none answers, start one.
 
-    Raises ServerUnavailable, also for an address that is not on this machine, and NotConnected.
+    A new server keeps its database in `folder`. Without an address it listens at `usual`, or at free ports if another
+    program does. If it ends by itself, it is started again; `fail` is called with the reason if that is impossible.
+
+    Raises:
+        ServerUnavailable: no server can be started, or the address is not on this machine.
+        NotConnected: the server cannot be used.
     """
-    host, port = _loopback(address or os.environ.get("TEMPORAL_ADDRESS") or DEFAULT_ADDRESS)
+    named = address or os.environ.get("TEMPORAL_ADDRESS")
+    host, port = _loopback(named or usual)
+    running = await _running(folder, named)
+    if running:
+        host, port = _loopback(running)
+    whose = "ours"
+    if not (running or named) and any(_why_not_free("127.0.0.1", one) for one in (port, port + UI_PORT_OFFSET)):
+        whose, port = f"ours; port {port} or {port + UI_PORT_OFFSET} is in use", free_port()
     ui_port = port + UI_PORT_OFFSET if port + UI_PORT_OFFSET <= LAST_PORT else free_port()
     spec = ServerSpec(folder, host, port, ui_port, namespace, attributes or {})
-    async with AsyncExitStack() as running:
-        reused = await answers(spec.address)
-        if reused:
-            await _prepare(spec)
-        else:
-            await running.enter_async_context(DevServer(spec, await find_cli(say)))
-        yield LocalServer(spec.address, spec.ui_url, ours=not reused)
+    if running:
+        await _prepare(spec)
+        yield LocalServer(spec.address, spec.ui_url, "was running already" + (", not ours" if named else ""))
+        return
+    async with DevServer(spec, await find_cli(say)) as server:
+        keeper = asyncio.create_task(_keep_running(server, say, fail))
+        try:
+            yield LocalServer(spec.address, spec.ui_url, whose)
+        finally:
+            keeper.cancel()
+            await asyncio.wait([keeper])
+
+
+async def _running(folder: Path, named: str | None) -> str | None:
+    """The address of a server that answers: `named`, if it is given, else that of the folder's server; else None."""
+    deadline = time.monotonic() + START_SECONDS
+    while address := named or state_folder.server_address(folder):
+        if await answers(address):
+            return address
+        if named or time.monotonic() > deadline:
+            break
+        await asyncio.sleep(POLL_SECONDS)  # another worker starts the server at this moment
+    return None
+
+
+async def _keep_running(server: DevServer, say: Say, fail: Callable[[str], None]) -> None:
+    try:
+        await server.keep_running(say)
+    except (ServerUnavailable, RPCError) as problem:
+        fail(str(problem))
 
 
 def _loopback(address: str) -> tuple[str, int]:

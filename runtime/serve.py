@@ -51,15 +51,18 @@ class Server:
 
 
 @asynccontextmanager
-async def joined(settings: Settings, say: Say) -> AsyncIterator[Server]:
-    """Connect to the configured server; with `--dev` to a local server, which is started if it does not run.
+async def joined(settings: Settings, say: Say, fail: Callable[[str], None]) -> AsyncIterator[Server]:
+    """Connect to the configured server; with `--dev` to that of the state folder, which is started if none answers.
 
-    A server that was started here ends with the block. Raises ServerUnavailable, NotConnected.
+    A server that was started here ends with the block; `fail` is called if it ends before and cannot be started again.
+
+    Raises:
+        ServerUnavailable, NotConnected: there is no server.
     """
     async with AsyncExitStack() as stack:
-        starting = dev_server(settings.state, say=say, attributes=TYPES) if settings.dev else None
+        starting = dev_server(settings.state, say=say, fail=fail, attributes=TYPES) if settings.dev else None
         local = await stack.enter_async_context(starting) if starting else None
-        client = await connect(address=local.address if local else None, plain=local is not None)
+        client = await connect(address=local.address if local else None, plain=local is not None, state=settings.state)
         is_searchable = await register_search_attributes(client, TYPES)
         yield Server(client, local, await namespace_id(client), is_searchable)
 
@@ -211,7 +214,7 @@ def _forced(running: Sequence[str]) -> str:
 def ready_line(server: Server, settings: Settings, planner: str, *, tools: int) -> str:
     """The line that a worker prints when it serves: `ready`, then the addresses of what it uses."""
     local, client = server.local, server.client
-    whose = "" if local is None else " (ours)" if local.ours else " (was running already, not ours)"
+    whose = f" ({local.whose})" if local else ""
     parts = [
         "ready",
         *([f"ui {local.ui_url}"] if local else []),
@@ -229,8 +232,9 @@ async def goodbye(client: Client, queue: str) -> str:
     """The last line of a worker: how many open tasks of its queue wait until a worker starts again."""
     query = f'TaskQueue = "{queue}" AND ExecutionStatus = "Running"'
     try:
-        count = (await client.count_workflows(query, rpc_timeout=timedelta(seconds=2))).count
-    except RPCError:
+        async with asyncio.timeout(2):  # an RPC timeout is that of one attempt, and the SDK makes several
+            count = (await client.count_workflows(query)).count
+    except (RPCError, TimeoutError):
         return "stopped; the server does not answer any more"
     tasks = "1 task" if count == 1 else f"{count} tasks"
     return f"stopped; {tasks} unfinished; they go on when a worker starts" if count else "stopped; no task unfinished"

@@ -1,6 +1,5 @@
 """The settings of a worker: from its command line, else from the environment, else the defaults in this module."""
 
-import fcntl
 import inspect
 from collections.abc import Callable
 from dataclasses import MISSING, dataclass, field, fields
@@ -10,12 +9,10 @@ from typing import Annotated, Any
 
 import typer
 
+from runtime import state_folder
 from workflows.routing import CONTROL
 
 DEFAULT_QUEUE = "replan"
-DEFAULT_STATE = Path(".replan")
-LOCK = "temporal.lock"
-"""The file that a development server keeps locked while it uses the database in the same folder."""
 EXAMPLES = Path(__file__).parent.parent / "examples" / "documents"
 
 
@@ -32,9 +29,7 @@ class LogStyle(StrEnum):
 class Settings:
     """The options of `worker.py`, in the order of its `--help`; a new option is a new field."""
 
-    dev: Annotated[bool, typer.Option("--dev", help="Run a server and a demo world here, unless a server answers.")] = (
-        False
-    )
+    dev: Annotated[bool, typer.Option("--dev", help="Run a server and a demo world in the state folder.")] = False
     fresh: Annotated[bool, typer.Option("--fresh", help="With --dev: begin with an empty world.")] = False
     tools: Annotated[list[Path], typer.Option("--tools", help="A file with tools of your own; may be repeated.")] = (
         field(default_factory=list)
@@ -63,8 +58,8 @@ class Settings:
         Path | None, typer.Option(help="The root below which each task gets a folder to write in.")
     ] = None
     state: Annotated[
-        Path, typer.Option(envvar="REPLAN_STATE", help="The folder where this worker keeps its state.")
-    ] = DEFAULT_STATE
+        Path, typer.Option(envvar=state_folder.VARIABLE, help="The folder where this worker keeps its state.")
+    ] = state_folder.DEFAULT
     store: Annotated[
         str | None, typer.Option(envvar="REPLAN_STORE", help="URL of the store, else SQLite in --state.")
     ] = None
@@ -141,15 +136,13 @@ class Settings:
             ) from error
 
     def _delete_databases(self) -> None:
-        with (self.state / LOCK).open("wb") as lock:
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                raise BadSetting(
-                    f"A server still runs on {str(self.state)!r}: stop its worker before --fresh."
-                ) from None
-            for database in [*self.state.glob("store.db*"), *self.state.glob("temporal.db*")]:
-                database.unlink()
+        try:
+            with state_folder.lock(self.state):
+                for database in [*self.state.glob("store.db*"), *self.state.glob("temporal.db*")]:
+                    database.unlink()
+        except BlockingIOError:
+            reason = f"A server still runs on {str(self.state)!r}: stop its worker before --fresh."
+            raise BadSetting(reason) from None
 
 
 def with_settings(main: Callable[[Settings], None]) -> Callable[..., None]:

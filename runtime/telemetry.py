@@ -1,15 +1,20 @@
 """Configures the log: one line per call, decision and task, as text on a terminal and as JSON elsewhere."""
 
 import logging
+import re
 import sys
+import time
 
 import structlog
 from structlog.types import EventDict, Processor, WrappedLogger
 from temporalio import activity, workflow
+from temporalio.runtime import LogForwardingConfig, LoggingConfig, Runtime, TelemetryConfig, TelemetryFilter
 
 from runtime.settings import LogStyle
 
 DECISION_KEYS = ("step", "kind", "revision", "code", "decision", "reasons", "status", "replans")
+OUTAGE_SECONDS = 60.0
+"""A server that does not answer is logged once in this time."""
 SPENT_KEYS = ("tool_calls", "model_calls", "tokens", "seconds")
 
 
@@ -52,6 +57,29 @@ def configure(style: LogStyle | None = None) -> None:
     activity.logger.activity_info_on_message = False
     for name in ("temporalio.activity", "httpx", "httpx2", "aiosqlite", "alembic"):
         logging.getLogger(name).setLevel(logging.ERROR)
+    core = logging.getLogger("temporalio.core")
+    core.filters = [_OneOutage()]
+    forwarded = LoggingConfig(TelemetryFilter("WARN", "ERROR"), forwarding=LogForwardingConfig(core))
+    Runtime.set_default(Runtime(telemetry=TelemetryConfig(logging=forwarded)), error_if_already_set=False)
+
+
+class _OneOutage(logging.Filter):
+    """Logs one sentence for an outage of the server, where the SDK's core logs each retry of each poller."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._until = 0.0
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        if "temporalio_client::retry" not in record.name:
+            return True
+        if time.monotonic() < self._until:
+            return False
+        self._until = time.monotonic() + OUTAGE_SECONDS
+        status = re.search(r"code: (\w+)", record.msg)
+        why = f" ({status[1]})" if status else ""
+        record.msg = f"The Temporal server does not answer{why}; the worker keeps asking."
+        return True
 
 
 def _name_task(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:

@@ -24,6 +24,7 @@ from console.exits import Exit
 from console.options import Common
 from console.render import document
 from console.render.terminal import terminal_size, wrap
+from runtime import state_folder
 from runtime.client import VALUE_TYPES, Misconfigured, NoNamespace, NotConnected, connect
 from runtime.process import version
 from workflows.attributes import TYPES
@@ -259,7 +260,12 @@ async def doctor_command(*, common: Common) -> int:
 async def _examine(common: Common) -> tuple[list[Check], Exit]:
     until = asyncio.get_running_loop().time() + PATIENCE_SECONDS
     try:
-        client = await connect(address=common.address, namespace=common.namespace, profile=common.profile)
+        client = await connect(
+            address=common.address,
+            namespace=common.namespace,
+            profile=common.profile,
+            state=state_folder.default(),
+        )
     except NoNamespace as error:
         answers = Check("server", Status.OK, "answers")
         missing = Check("namespace", Status.FAIL, error.reason, error.remedy)

@@ -31,11 +31,16 @@ def silent_port() -> Iterator[int]:
 
 
 @pytest.fixture(scope="module")
-async def fresh_client(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Client]:
-    """A client of a server of its own: one has room for ten keywords only."""
+async def fresh(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[DevServer]:
+    """A server of its own: one has room for ten keywords only."""
     spec = ServerSpec(tmp_path_factory.mktemp("fresh"), port=free_port(), ui_port=free_port())
     async with DevServer(spec, await find_cli(lambda _: None)) as running:
-        yield await connect(address=running.address, plain=True)
+        yield running
+
+
+@pytest.fixture(scope="module")
+async def fresh_client(fresh: DevServer) -> Client:
+    return await connect(address=fresh.address, plain=True)
 
 
 def profile(folder: Path, text: str) -> str:
@@ -67,6 +72,23 @@ async def test_a_profile_of_the_config_file_names_the_server(
     monkeypatch.setenv("TEMPORAL_CONFIG_FILE", profile(tmp_path, text))
 
     assert await connect(profile="mine")
+
+
+async def test_the_server_of_the_state_folder_comes_after_the_environment(
+    server: DevServer, fresh: DevServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An address in the arguments or the environment wins over it; alone it is used without keys, as it has none."""
+    monkeypatch.delenv("TEMPORAL_ADDRESS", raising=False)
+    state = fresh.spec.folder
+    argued = await connect(address=server.address, state=state)
+    monkeypatch.setenv("TEMPORAL_API_KEY", "key")
+    alone = await connect(state=state)
+    monkeypatch.delenv("TEMPORAL_API_KEY")
+    monkeypatch.setenv("TEMPORAL_ADDRESS", server.address)
+    told = await connect(state=state)
+
+    hosts = [client.service_client.config.target_host for client in (argued, alone, told)]
+    assert hosts == [server.address, fresh.address, server.address]
 
 
 async def test_plain_leaves_the_environment_alone(server: DevServer, monkeypatch: pytest.MonkeyPatch) -> None:

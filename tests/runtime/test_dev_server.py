@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from runtime import state_folder
 from runtime.client import answers, connect, register_search_attributes
 from runtime.dev_server import DevServer, ServerSpec, ServerUnavailable, dev_server, find_cli, free_port
 
@@ -165,21 +166,68 @@ async def test_a_server_that_ends_at_once_shows_its_last_words(tmp_path: Path) -
 
 
 async def test_dev_reuses_a_server_that_answers(server: DevServer, tmp_path: Path) -> None:
-    """`--dev` takes a server that is already there, and leaves it running."""
-    async with dev_server(tmp_path, say=pytest.fail, address=server.address) as local:
-        assert (local.address, local.ours) == (server.address, False)
+    """`--dev` takes a server that it is told of and that is already there, and leaves it running."""
+    async with dev_server(tmp_path, say=pytest.fail, fail=pytest.fail, address=server.address) as local:
+        assert (local.address, local.whose) == (server.address, "was running already, not ours")
     assert await answers(server.address)
+
+
+@pytest.mark.parametrize("other", ["server", "program"])
+async def test_dev_leaves_other_programs_their_port(
+    other: str, server: DevServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where nobody named a server, one that is not of this state folder is not adopted: free ports are taken."""
+    monkeypatch.delenv("TEMPORAL_ADDRESS", raising=False)
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        usual = {"server": server.address, "program": f"localhost:{listener.getsockname()[1]}"}[other]
+        async with dev_server(tmp_path, say=pytest.fail, fail=pytest.fail, usual=usual) as local:
+            reached = await answers(local.address)
+
+    port = int(usual.rpartition(":")[2])
+    assert local.whose == f"ours; port {port} or {port + 1000} is in use" and local.address != usual and reached
+
+
+async def test_two_starts_at_once_share_one_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The second one waits for the server that the first one is starting, and does not complain."""
+    monkeypatch.delenv("TEMPORAL_ADDRESS", raising=False)
+    usual = f"localhost:{free_port()}"
+
+    async def start() -> tuple[str, str]:
+        async with dev_server(tmp_path, say=pytest.fail, fail=pytest.fail, usual=usual) as local:
+            done.append(local.address)
+            while len(done) < 2:  # pytest-timeout ends it
+                await asyncio.sleep(0.05)
+            return local.address, local.whose
+
+    done = list[str]()
+    first = asyncio.create_task(start())
+    assert await eventually(lambda: state_folder.server_address(tmp_path) is not None)
+    second = await start()
+
+    assert {await first, second} == {(usual, "ours"), (usual, "was running already")}
+
+
+async def test_the_address_of_a_server_is_known_while_it_runs(tmp_path: Path) -> None:
+    """What a server wrote does not count any more when it has ended, even by a kill."""
+    before = state_folder.server_address(tmp_path)
+    async with DevServer(own(tmp_path), await binary()) as server:
+        inside = state_folder.server_address(tmp_path)
+        assert server.pid
+        os.kill(server.pid, signal.SIGKILL)
+        gone = await eventually(lambda: state_folder.server_address(tmp_path) is None)
+
+    assert (before, inside, gone) == (None, server.address, True)
 
 
 async def test_dev_starts_a_server_where_none_answers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """`--dev` listens where TEMPORAL_ADDRESS says, the web UI a thousand ports above, its state in the folder."""
     port = 20_000 + free_port() % 10_000
     monkeypatch.setenv("TEMPORAL_ADDRESS", f"localhost:{port}")
-    async with dev_server(tmp_path, say=pytest.fail, attributes={"TestDev": "Int"}) as local:
+    async with dev_server(tmp_path, say=pytest.fail, fail=pytest.fail, attributes={"TestDev": "Int"}) as local:
         client = await connect(address=local.address, plain=True)
 
         assert (local.address, local.ui_url) == (f"localhost:{port}", f"http://localhost:{port + 1000}")
-        assert local.ours
+        assert local.whose == "ours"
         assert await register_search_attributes(client, {"TestDev": "Int"})
     assert (tmp_path / "temporal.db").exists()
     assert not await answers(local.address)
@@ -189,7 +237,7 @@ async def test_dev_starts_a_server_where_none_answers(tmp_path: Path, monkeypatc
 async def test_dev_refuses_what_is_not_on_this_machine(address: str, tmp_path: Path) -> None:
     """`--dev` never takes a far server for its own, and says what to change."""
     with pytest.raises(ServerUnavailable, match=f"'{address}' is no localhost:PORT"):
-        async with dev_server(tmp_path, say=pytest.fail, address=address):
+        async with dev_server(tmp_path, say=pytest.fail, fail=pytest.fail, address=address):
             pass
 
 

@@ -1,0 +1,103 @@
+"""`worker.py --dev`: each state folder has a server of its own, which commands find, and which a worker keeps alive."""
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+
+from runtime.dev_server import DevServer, ServerSpec, find_cli, free_port
+from tests.processes import Processes
+
+
+def checkout(folder: Path, address: str = "", **environment: str) -> Processes:
+    """Commands with a state folder of their own; by default nothing names a server."""
+    folder.mkdir(exist_ok=True)
+    return Processes(address, folder, {"XDG_CONFIG_HOME": str(folder), **environment})
+
+
+def server_of(commands: Processes) -> int:
+    """The id of the server process of a state folder."""
+    listing = subprocess.run(["ps", "-A", "-ww", "-o", "pid=,args="], capture_output=True, text=True, check=True)
+    database = str(commands.folder / "state" / "temporal.db")
+    return next(int(line.split()[0]) for line in listing.stdout.splitlines() if database in line)
+
+
+def test_two_checkouts_have_a_server_each(tmp_path: Path) -> None:
+    """Without an address each works with the server of its own state folder, and so do its commands."""
+    one, other = checkout(tmp_path / "one"), checkout(tmp_path / "other")
+    with one.worker("--dev"), other.worker("--dev"):
+        ended = one.starter("--task", "calculate 1+1", "--id", "mine")
+        shown = one.starter("show", "mine")
+        elsewhere = other.starter("show", "mine")
+
+    assert (ended.returncode, shown.returncode, elsewhere.returncode) == (0, 0, 2), elsewhere.stdout
+
+
+def test_a_second_worker_of_a_state_folder_joins_its_server(tmp_path: Path) -> None:
+    """Two servers would write over each other, so the second worker uses the first one's."""
+    first, here = checkout(tmp_path, f"localhost:{free_port()}"), checkout(tmp_path)
+    with first.worker("--dev"), here.worker("--dev", "--queue", "second"):
+        ended = here.starter("--task", "calculate 1+1", "--queue", "second")
+
+    assert ended.returncode == 0
+
+
+def test_a_server_that_is_killed_is_started_again(tmp_path: Path) -> None:
+    """The worker says so, and the next task runs; nothing of the SDK's own log is on the screen."""
+    here = checkout(tmp_path, f"localhost:{free_port()}")
+    with here.worker("--dev", "--log", "json") as worker:
+        os.kill(server_of(here), signal.SIGKILL)
+        said = heard(worker, 2)
+        ended = here.starter("--task", "calculate 1+1")
+        worker.terminate()
+        rest, _ = worker.communicate(timeout=30)
+
+    assert ended.returncode == 0
+    assert "ended (SIGKILL)" in said[0] and "runs again" in said[1]
+    assert (worker.returncode, rest) == (0, "stopped; no task unfinished\n")
+    assert all(json.loads(line) for line in (tmp_path / "worker.log").read_text().splitlines())
+
+
+async def test_a_server_that_does_not_start_again_ends_the_worker(tmp_path: Path) -> None:
+    """One line says why, and the process ends, so that a supervisor can start both."""
+    once, program = tmp_path / "once", tmp_path / "temporal"
+    binary = await find_cli(lambda _: None)
+    program.write_text(f'#!/bin/sh\n[ -e {once} ] && echo no memory left && exit 1\ntouch {once}\nexec {binary} "$@"\n')
+    program.chmod(0o755)
+    here = checkout(tmp_path, f"localhost:{free_port()}", TEMPORAL_CLI=str(program))
+    with here.worker("--dev", "--log", "json") as worker:
+        os.kill(server_of(here), signal.SIGKILL)
+        worker.communicate(timeout=30)
+    lines = (tmp_path / "worker.log").read_text().splitlines()
+
+    assert worker.returncode == 1
+    assert lines[-1].startswith("The Temporal server ended while it started (no memory left)")
+
+
+async def test_a_worker_whose_server_is_gone_says_so_once(tmp_path: Path) -> None:
+    """It keeps asking, as the server of somebody else may come back; the log has one line of it, in its usual form."""
+    spec = ServerSpec(tmp_path, port=free_port(), ui_port=free_port())
+    async with DevServer(spec, await find_cli(lambda _: None)) as server:
+        here = checkout(tmp_path, server.address)
+        with here.worker("--log", "json") as worker:
+            await server.stop()
+            log = tmp_path / "worker.log"
+            while "does not answer" not in log.read_text():  # pytest-timeout ends it
+                await asyncio.sleep(0.1)
+            worker.terminate()
+            said, _ = worker.communicate(timeout=30)
+    outages = [line for line in map(json.loads, log.read_text().splitlines()) if "answer" in line["event"]]
+
+    assert said == "stopped; the server does not answer any more\n"
+    assert [line["event"] for line in outages] == [
+        "The Temporal server does not answer (Unavailable); the worker keeps asking."
+    ]
+
+
+def heard(worker: subprocess.Popen[str], lines: int) -> Sequence[str]:
+    """The next lines that a worker prints."""
+    assert worker.stdout is not None
+    return [worker.stdout.readline() for _ in range(lines)]
