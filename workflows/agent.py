@@ -88,6 +88,8 @@ class AgentWorkflow:
             ending = work.result()
         except TimeoutError:
             reason = limit_message(self._progress.budget.limits, "deadline")
+            if wait := self._progress.waiting:
+                reason += f" It waited for the planner: {wait.reason}"
             ending = Ending(status=TaskStatus.OVER_BUDGET, reason=reason, code="deadline")
         except asyncio.CancelledError:
             stays = "is undone" if self._progress.undo_when_cancelled else "stays"

@@ -87,6 +87,17 @@ def decide(fault: Fault, spec: ToolSpec, remaining: Remaining) -> Decision:
             assert_never(unreachable)
 
 
+def outlast(fault: Fault, remaining: Remaining) -> Wait | None:
+    """The wait before a planner is asked once more whose attempts are used up; None where waiting is over.
+
+    A task cannot go on without its planner, so an outage of the provider is waited for as long as a step may wait.
+    """
+    if not fault.quadrant.is_transient or fault.uncounted or remaining.deadline <= 0:
+        return None
+    seconds = max(fault.retry_after or 0.0, routing.circuit_wait(remaining.waits))
+    return Wait(seconds=min(seconds, remaining.deadline))
+
+
 def _unknown(fault: Fault, spec: ToolSpec, remaining: Remaining) -> Decision:
     """Decide after an unknown outcome: repeat the call if that is safe, else reconcile it, else ask a person.
 

@@ -109,7 +109,7 @@ def _is_turns(progress: Progress) -> bool:
 
 
 def _planning(progress: Progress) -> list[str]:
-    """Lines about planners that could not be used, the newest summary of the conversation, and rejected proposals."""
+    """Lines about unusable planners, the newest summary, rejected proposals, and the wait for the planner."""
     passed = {(one.planner, one.code): one.reason for one in reversed(progress.failovers)}
     lines = [
         f"- {escape(shorten(planner, 80))} could not be used: {escape(code)}. {escape(shorten(reason, 200))}"
@@ -119,10 +119,17 @@ def _planning(progress: Progress) -> list[str]:
         turns = "turn was" if one.turns == 1 else f"{one.turns} turns were"
         lines.append(f"- The oldest {turns} summarised at turn {one.turn}.")
     what = "Turn" if _is_turns(progress) else "Proposal"
-    return lines + [
+    lines += [
         f"- {what} {one.turn} was not used: {escape(shorten('; '.join(one.reasons), 200))}"
         for one in progress.rejections[-MAX_REJECTIONS:]
     ]
+    if wait := progress.waiting:
+        reason = escape(shorten(wait.reason, 200))
+        until = f"{wait.until:%Y-%m-%d %H:%M} UTC"
+        lines.append(
+            f"- {SIGNS[StepStatus.WAITING]} Waits for the planner until {until}: {escape(wait.code)}. {reason}"
+        )
+    return lines
 
 
 def _step_line(progress: Progress, record: StepRecord) -> str:

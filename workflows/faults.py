@@ -209,6 +209,11 @@ class Fault(BaseModel, frozen=True, serialize_by_alias=True, validate_by_name=Tr
         return max(0, self.attempt - (self.uncounted or self.code in UNCOUNTED))
 
     @property
+    def asks_long_wait(self) -> bool:
+        """Whether the called system asked for a longer wait than a retry makes."""
+        return self.quadrant.is_transient and (self.retry_after or 0) > routing.LONGEST_RETRY_AFTER
+
+    @property
     def may_run_on(self) -> bool:
         """Whether the tool's thread may run on without a limit; False after a shutdown, which ends the thread."""
         return self.still_running and self.code is not Code.WORKER_SHUTDOWN
@@ -222,7 +227,7 @@ class Fault(BaseModel, frozen=True, serialize_by_alias=True, validate_by_name=Tr
             return False
         if self.code in DEFERRED or self.still_running:  # a cancel during the policy's backoff would hide the thread
             return False
-        return (self.retry_after or 0) <= routing.LONGEST_RETRY_AFTER
+        return not self.asks_long_wait
 
 
 def from_activity_error(error: ActivityError, spec: ToolSpec, attempts: int) -> Fault:

@@ -344,7 +344,7 @@ class InspectWorkflow:
 
 async def _draft(task: Task) -> Draft:
     """Ask the planner for its first proposal for `task`, and run none of its steps."""
-    progress = Progress.of(task)
+    progress = Progress.of(task).model_copy(update={"is_draft": True})
     try:
         catalogue = await read_catalogue(task.wanted)
         if catalogue.refused:

@@ -9,7 +9,7 @@ from pydantic import BaseModel, Field, JsonValue
 from workflows.budget import Spent
 from workflows.catalogue import Effect
 from workflows.plan import Mistake
-from workflows.record import Compaction, Failover, FaultRecord, Rejection, Revision, StepStatus, UndoRecord
+from workflows.record import Compaction, Failover, FaultRecord, PlannerWait, Rejection, Revision, StepStatus, UndoRecord
 from workflows.task import TaskStatus
 
 
@@ -60,6 +60,8 @@ class Outcome(BaseModel, frozen=True):
     rejections: tuple[Rejection, ...] = ()
     reasons: tuple[Mistake, ...] = Field(default=(), exclude_if=not_)
     """If the task ended because a proposal was rejected, all reasons for the rejection; else empty."""
+    waiting: PlannerWait | None = Field(default=None, exclude_if=not_)
+    """While a task waits for its planner: until when, and why."""
     is_tainted: bool = False
     spent: Spent
     started_at: datetime

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
+from operator import not_
 
 from pydantic import AwareDatetime, BaseModel, Field, JsonValue
 from temporalio import workflow
@@ -16,6 +17,7 @@ from workflows.record import (
     Failover,
     FaultRecord,
     Observation,
+    PlannerWait,
     Rejection,
     Revision,
     StepRecord,
@@ -95,6 +97,9 @@ class Progress(BaseModel):
     compactions: list[Compaction] = Field(default_factory=list)
     failovers: list[Failover] = Field(default_factory=list)
     rejections: list[Rejection] = Field(default_factory=list)
+    is_draft: bool = Field(default=False, exclude_if=not_)
+    """Whether a person waits for a first proposal of which no step is run."""
+    waiting: PlannerWait | None = Field(default=None, exclude_if=not_)
     has_untold_effects: bool = False
     """Whether the planner must still be told of effects that earlier runs of the task applied."""
 
@@ -221,6 +226,7 @@ class Progress(BaseModel):
             compactions=tuple(self.compactions),
             failovers=tuple(self.failovers),
             rejections=tuple(self.rejections),
+            waiting=self.waiting,
             reasons=ending.reasons,
             is_tainted=self.grants.is_tainted,
             spent=spent,

@@ -221,6 +221,15 @@ class Compaction(BaseModel, frozen=True):
     """Tokens of the conversation before the summary."""
 
 
+class PlannerWait(BaseModel, frozen=True):
+    """A wait of the task for its planner, which cannot answer now."""
+
+    until: datetime
+    code: str
+    """The code of the fault of the last request."""
+    reason: str
+
+
 class Failover(PassedOver):
     """A planner that could not be used in one turn."""
 

@@ -186,13 +186,13 @@ def backoff(profile: str, attempt: int, jitter: float) -> float:
     return min(chosen.cap, chosen.first * 2.0 ** min(attempt - 1, 30)) * jitter
 
 
-def seconds_left(waited: float) -> float:
-    """Seconds that a step may still wait after it waited `waited` seconds; the time of its attempts does not count."""
-    return STEP_DEADLINE.total_seconds() - waited
+def seconds_left(waited: float, *, is_draft: bool = False) -> float:
+    """Seconds that a step may still wait, without its attempts; a draft, for which a person waits, a minute in all."""
+    return (LONGEST_RETRY_AFTER if is_draft else STEP_DEADLINE.total_seconds()) - waited
 
 
 def circuit_wait(waits: int) -> float:
-    """Seconds to wait for an open circuit breaker: 5 s, doubling to 5 min."""
+    """Seconds to wait for an open circuit breaker or for a planner that is out: 5 s, doubling to 5 min."""
     return float(min(300, 5 * 2 ** min(waits, 10)))
 
 

@@ -6,7 +6,8 @@ internal activities cost nothing.
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from datetime import timedelta
 from typing import NamedTuple, TypeVar
 
 from pydantic import JsonValue
@@ -16,18 +17,21 @@ from temporalio.workflow import ActivityCancellationType
 
 from workflows import ids, routing, spending
 from workflows.catalogue import Catalogue, Effect, ToolSpec
-from workflows.decision import Remaining, Wait, decide
-from workflows.details import summary
+from workflows.decision import Remaining, Wait, decide, outlast
+from workflows.details import details, summary
 from workflows.faults import Code, Fault, earlier_faults, from_activity_error, parse_faults
 from workflows.header import CallHeader, attached, made_by_reset
 from workflows.outcome import TaskEnded
 from workflows.plan import Proposed, StepReturn
 from workflows.progress import Progress
+from workflows.record import PlannerWait
 from workflows.situation import Situation
 from workflows.task import TaskStatus
 
 UNCOUNTED_LOSSES = "uncounted-losses"
 """Patch id: an attempt of an `unkeyed` tool whose worker went silent counts as a loss, no longer as an attempt."""
+PLANNER_OUTAGES = "planner-outages"
+"""Patch id: a planner whose attempts are used up is asked again later; before, the task was escalated."""
 MAX_SITUATION = 1024 * 1024
 """The most bytes of a Situation (what the planner is told); the server would terminate a workflow that schedules an
 activity with 2 MB."""
@@ -51,6 +55,35 @@ class ToolReply(NamedTuple):
     """The known faults of the attempts that were made before the final attempt."""
     taken: int
     """How many attempts the execution made; an attempt whose worker stopped or went silent is not counted."""
+
+
+@dataclass
+class PlannerWaits:
+    """The waits of one request to the planner, which `progress` tells while they last."""
+
+    progress: Progress
+    outlasts: bool
+    """Whether an outage of the planner is waited for when the attempts are used up."""
+    faults: list[Fault] = field(default_factory=list)
+    """The faults that were waited for."""
+
+    def outlast(self, fault: Fault, remaining: Remaining) -> Wait | None:
+        """The wait for the end of an outage; None where that is not waited for."""
+        wait = outlast(fault, remaining) if self.outlasts else None
+        return wait if wait and workflow.patched(PLANNER_OUTAGES) else None
+
+    async def sleep(self, fault: Fault, seconds: float, timer: str) -> None:
+        self.faults.append(fault)
+        until = workflow.now() + timedelta(seconds=seconds)
+        self._show(PlannerWait(until=until, code=fault.code, reason=fault.reason) if seconds else None)
+        try:
+            await workflow.sleep(seconds, summary=timer)
+        finally:
+            self._show(None)
+
+    def _show(self, wait: PlannerWait | None) -> None:
+        self.progress.waiting = wait
+        workflow.set_current_details(details(self.progress))
 
 
 @dataclass
@@ -183,11 +216,11 @@ async def ask_planner(
                 TaskStatus.OVER_BUDGET, spending.limit_message(progress.budget.limits, limit, needed), limit
             )
         payload: JsonValue = {**request, **allowance.told}
-        revision, waited = progress.revision + 1, list[Fault]()
+        waits = PlannerWaits(progress, outlasts=not (situation.is_last or progress.is_draft))
         used: Proposed | Fault = spending.cancelled_fault(spec)
         try:
             used = await run_internal_activity(
-                spec, payload, Proposed, id=id, title=title, revision=revision, waited=waited
+                spec, payload, Proposed, id=id, title=title, revision=progress.revision + 1, waits=waits
             )
             return used
         except InternalActivityFailed as failed:
@@ -195,7 +228,7 @@ async def ask_planner(
             if not used.lost:  # otherwise a shorter answer may still fit beside those that were lost
                 raise TaskEnded(TaskStatus.ESCALATED, f"The planner: {used.reason}", used.code) from None
         finally:
-            spending.settle_turn(progress, allowance, used, waited)
+            spending.settle_turn(progress, allowance, used, waits.faults)
 
 
 async def run_internal_activity(
@@ -206,16 +239,18 @@ async def run_internal_activity(
     id: str,
     title: str,
     revision: int,
-    waited: list[Fault] | None = None,
+    waits: PlannerWaits | None = None,
 ) -> T:
-    """Run one of Replan's own activities. After a transient fault, add the fault to `waited` and schedule it again.
+    """Run one of Replan's own activities; after a transient fault, wait and schedule it again.
+
+    A request to the planner has `waits`.
 
     Raises:
         InternalActivityFailed: the activity failed, and a repeat cannot help.
         CancelledError: the task was cancelled, even if the activity did not notice.
     """
     header = CallHeader(key=ids.idempotency_key(id), revision=revision, digest=spec.digest, is_reset=made_by_reset())
-    used = 0
+    used, is_draft = 0, waits is not None and waits.progress.is_draft
     remaining = Remaining(
         attempts=routing.attempts(spec, routing.RETRIES_PER_KIND, used),
         patience=routing.MISSING_TOOL_PATIENCE,
@@ -232,36 +267,39 @@ async def run_internal_activity(
             update={
                 "attempts": routing.attempts(spec, routing.RETRIES_PER_KIND, used),
                 "losses": remaining.losses + result.uncounted,
-                "deadline": routing.seconds_left(remaining.waited),
+                "deadline": routing.seconds_left(remaining.waited, is_draft=is_draft),
             }
         )
-        decision = decide(result, spec, remaining)
+        decision, lost = decide(result, spec, remaining), int(result.uncounted)
+        if waits and not isinstance(decision, Wait) and (wait := waits.outlast(result, remaining)):
+            decision, lost = wait, spending.lost_replies(result)
         if not isinstance(decision, Wait):
             raise InternalActivityFailed(result)
-        if result.uncounted and isinstance(payload, dict):
-            payload = after_lost_reply(payload, result)
-        if waited is not None:
-            waited.append(result)
+        if lost and isinstance(payload, dict):
+            payload = after_lost_replies(payload, result, lost)
         remaining = remaining.model_copy(
             update={"waits": remaining.waits + 1, "waited": remaining.waited + decision.seconds}
         )
-        await workflow.sleep(decision.seconds, summary=ids.retry_timer(spec.kind, result.code))
+        timer = ids.retry_timer(spec.kind, result.code)
+        await (
+            waits.sleep(result, decision.seconds, timer) if waits else workflow.sleep(decision.seconds, summary=timer)
+        )
 
 
-def after_lost_reply(payload: dict[str, JsonValue], fault: Fault) -> dict[str, JsonValue]:
-    """The input of the next request to a model, after a worker was lost with the reply to the previous request.
+def after_lost_replies(payload: dict[str, JsonValue], fault: Fault, lost: int) -> dict[str, JsonValue]:
+    """The input of the next request to a model, after `lost` replies to the requests before it were lost.
 
-    The new input allows fewer lost replies: 1 less than before.
+    The new input allows fewer lost replies: `lost` less than before.
 
     Raises:
-        InternalActivityFailed: the budget has reserved nothing for a further request; the lost request may be billed.
+        InternalActivityFailed: the budget has reserved nothing for a further request; the lost ones may be billed.
     """
     left = payload.get(spending.MAX_LOST_REPLIES)
     if not isinstance(left, int):  # no budget limits it
         return payload
-    if not left:
-        raise InternalActivityFailed(fault.model_copy(update={"lost": 1}))
-    return {**payload, spending.MAX_LOST_REPLIES: left - 1}
+    if left < lost:
+        raise InternalActivityFailed(fault.model_copy(update={"lost": lost}))
+    return {**payload, spending.MAX_LOST_REPLIES: left - lost}
 
 
 async def _run(

@@ -107,16 +107,21 @@ def settle_turn(progress: Progress, allowance: Allowance, used: Proposed | Fault
 
     `waited` are the faults of earlier executions of the same activity; their replies may be lost, but billed.
     """
-    budget, lost = progress.budget, sum(one.attempt for one in waited if _may_be_billed(one))
+    budget, lost = progress.budget, sum(map(lost_replies, waited))
     budget.hold(-allowance.reserved_tokens, -allowance.reserved_usd)
     if isinstance(used, Fault):
-        lost += used.attempt if _may_be_billed(used) else used.lost
+        lost += lost_replies(used) or used.lost
     else:
         lost += used.lost
         budget.pay(used.model_calls, used.tokens, used.usd)
     if lost and allowance.reserved_tokens:
         usd = lost * allowance.reserved_usd if allowance.is_priced else None
         budget.pay(lost, lost * allowance.reserved_tokens, usd)
+
+
+def lost_replies(fault: Fault) -> int:
+    """How many requests to a model may be billed although no reply came."""
+    return fault.attempt if _may_be_billed(fault) else 0
 
 
 def turn_limit_reached(progress: Progress, catalogue: Catalogue, new_bytes: int = 0) -> Literal["tokens", "usd"]:

@@ -1,14 +1,17 @@
 """Asks models or planners in an order of preference: if one cannot be used, and no retry can help, the next one."""
 
+import math
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Protocol, TypeVar
 
 import structlog
+from temporalio import activity
 
 from activities.borders import classify
 from activities.providers.messages import LanguageModel, Reply, Request
-from workflows.faults import Code, Quadrant
+from workflows.faults import Code, Fault, Quadrant
 from workflows.plan import PassedOver
+from workflows.spending import lost_replies
 
 log = structlog.get_logger("replan.model")
 
@@ -27,26 +30,47 @@ async def ask_first_usable(
     ask: Callable[[Candidate], Awaitable[Result]],
     passed_over: list[PassedOver] | None = None,
 ) -> Result:
-    """The answer of the first usable candidate; each unusable candidate before it is added to `passed_over`.
+    """The answer of the first usable candidate; each other candidate that was asked is added to `passed_over`.
 
-    Each call begins with the first candidate again, so a repaired key is used at once.
+    Unusable is one that only a person can repair, that asks for a longer wait than a retry makes, or that cannot answer
+    at the last attempt of the activity. Each call begins with the first candidate again, so a repaired key is used at
+    once.
 
     Raises:
-        Exception: the error of the last candidate; or the first error that is a bug or not PERSISTENT_INFRASTRUCTURAL.
+        Exception: the first error after which a candidate is not unusable, or which is a bug. If all are unusable: the
+            error that time can cure with the shortest wait, else that of the last candidate.
     """
-    *others, last = candidates
-    for candidate in others:
+    unusable = passed_over if passed_over is not None else list[PassedOver]()
+    errors = list[tuple[float, Exception]]()
+    for candidate in candidates:
         try:
             return await ask(candidate)
         except Exception as error:  # total: `classify` knows every exception
             fault = classify(error)
-            # Ask the next one only for a broken deployment, as with a rejected key: a retry cannot help there.
-            if fault.quadrant is not Quadrant.PERSISTENT_INFRASTRUCTURAL or fault.code is Code.BUG:
+            if not _is_unusable(fault):
                 raise
             log.warning("passed_over", name=candidate.name, code=fault.code.value, reason=fault.reason)
-            if passed_over is not None:
-                passed_over.append(PassedOver(planner=candidate.name, code=fault.code.value, reason=fault.reason))
-    return await ask(last)
+            unusable.append(PassedOver(planner=candidate.name, code=fault.code.value, reason=fault.reason))
+            errors.append((fault.retry_after or 0.0 if fault.quadrant.is_transient else math.inf, error))
+    chosen = min(reversed(range(len(errors))), key=lambda place: errors[place][0])
+    del unusable[chosen]
+    raise errors[chosen][1]
+
+
+def _is_unusable(fault: Fault) -> bool:
+    """Whether to ask the next candidate: a retry cannot help, would come late, or is not left."""
+    if fault.quadrant is Quadrant.PERSISTENT_INFRASTRUCTURAL:
+        return fault.code is not Code.BUG
+    # A reply that may be billed would not be counted if the next candidate answered.
+    is_unbilled = fault.quadrant.is_transient and not lost_replies(fault)
+    return fault.asks_long_wait or (is_unbilled and _is_last_attempt())
+
+
+def _is_last_attempt() -> bool:
+    if not activity.in_activity():
+        return False
+    info = activity.info()
+    return info.retry_policy is not None and 0 < info.retry_policy.maximum_attempts <= info.attempt
 
 
 class FallbackModel:

@@ -136,7 +136,8 @@ async def show(client: Client, handle: Handle, common: Common) -> int:
         return exit_code(outcome)
     live = tree.LiveState(datetime.now(UTC), snapshot.attempts) if snapshot else None
     lines = tree.body(outcome, ui_place(client, handle.id), _width(), live)
-    lines += [tree.activity_line(what) for what in snapshot.doing] if snapshot else []
+    lines += map(tree.activity_line, snapshot.doing if snapshot else ())
+    lines += tree.waiting_lines(outcome)
     lines += tree.closing(outcome)
     lines += [printable(words.rolled_back(handle.id, rolled_back))] if rolled_back else []
     print_lines(lines + await _effects(client, handle, outcome, rolled_back))

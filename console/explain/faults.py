@@ -9,7 +9,7 @@ from console.explain import words
 from console.explain.words import Cost, Decision, Item, Sentence
 from console.render.tree import times
 from workflows import ids, routing
-from workflows.faults import Code, Fault
+from workflows.faults import UNCOUNTED, Code, Fault
 from workflows.reconciling import Verdict
 from workflows.record import FaultRecord
 
@@ -72,7 +72,9 @@ def _what_failed(call: Call, failing: AttemptFailure) -> Sentence:
 
 
 def _tried(call: Call) -> str:
-    return f"A retry could have succeeded: {after_attempts(call)}."
+    is_last_worth_it = call.failing is None or call.failing.quadrant is None or call.failing.quadrant.is_transient
+    said = "A retry could have succeeded" if is_last_worth_it else "A retry could have succeeded before the last fault"
+    return f"{said}: {after_attempts(call)}."
 
 
 def _recorded(records: list[FaultRecord], failing: AttemptFailure) -> FaultRecord | None:
@@ -118,6 +120,10 @@ def _why(story: Story, call: Call, failing: AttemptFailure, decision: Decision, 
     match decision:
         case "wait" if failing.fault and failing.fault.uncounted:
             return words.WAIT_BECAUSE_LOST
+        case "wait" | "end" if failing.fault and failing.fault.lost:
+            return words.TOO_LITTLE_LEFT
+        case "wait" if call.is_own and failing.code not in UNCOUNTED:
+            return words.WAIT_FOR_PLANNER
         case "wait":
             return words.WAIT_BECAUSE.get(failing.code, words.WAIT_ANYWAY)
         case "fallback":
@@ -257,8 +263,10 @@ def what_followed(
 
 def _waited(story: Story, call: Call) -> tuple[tuple[Sentence, ...], Cost]:
     timer, following = timer_of(story, call), next_call(story, call)
+    is_shorter = call.failing is not None and call.failing.fault is not None and call.failing.fault.lost > 0
     next_event = (following.scheduled,) if following else ()
     again = "the same call was made again" if following else "the same call is to be made again"
+    again = "the planner was asked for a shorter reply" if is_shorter else again
     if timer is None:
         return (Sentence(text=f"So {again} at once.", events=next_event),), Cost()
     said = Sentence(

@@ -1,6 +1,6 @@
 """Explains rejected proposals, planners that could not be used, questions to the user, and compactions."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from client.effects import next_call
 from client.history.records import Call, CallEnd
@@ -9,7 +9,11 @@ from console.explain import faults, words
 from console.explain.words import Cost, Decision, Item, Sentence
 from console.render.tree import count
 from workflows import ids
+from workflows.faults import QUADRANT, Code
 from workflows.plan import GiveUp, NewSteps, PassedOver, Question
+
+OF_END: Mapping[str, Decision] = {"over_budget": "end"}
+"""The decision after a request to the planner that failed for good, by the task's status, if it did not escalate."""
 
 
 def failover_items(story: Story) -> Iterator[Item]:
@@ -34,10 +38,15 @@ def _failover(tries: list[tuple[Call, PassedOver]]) -> Item:
             text=f"The planner {one.planner} could not be used ({one.code}): {words.sentence(one.reason)}",
             events=call.events[-1:],
         ),
-        why=Sentence(text="A retry cannot help, and the list of planners names another one."),
+        why=Sentence(text=f"{_why_passed_over(one)}, and the list of planners names another one."),
         decision="failover",
         then=tuple(then),
     )
+
+
+def _why_passed_over(one: PassedOver) -> str:
+    may_answer_later = one.code in set(Code) and QUADRANT[Code(one.code)].is_transient
+    return "It could not answer soon enough" if may_answer_later else "A retry cannot help"
 
 
 def compactions(story: Story) -> Iterator[Sentence]:
@@ -72,7 +81,8 @@ def _troubles(story: Story, call: Call) -> Iterator[Item]:
         yield faults.retry_item(call)
     if call.closed is CallEnd.FAILED and call.failing is not None:
         waits = next_call(story, call) or faults.timer_of(story, call)
-        decision: Decision = "wait" if waits else "escalate" if story.history.end else "undecided"
+        end = story.history.end
+        decision: Decision = "wait" if waits else "undecided" if end is None else OF_END.get(end.status, "escalate")
         yield faults.call_item(story, call, call.failing, decision)
 
 

@@ -122,6 +122,12 @@ WAIT_BECAUSE_LOST = (
     f"{routing.MAX_LOSSES} such calls are repeated"
 )
 WAIT_ANYWAY = "The fault is transient, and the step had attempts left"
+WAIT_FOR_PLANNER = (
+    "The planner may answer later, and the task cannot go on without it, so it is asked again for up to a day"
+)
+TOO_LITTLE_LEFT = (
+    "A lost reply counts as all that was reserved for it, so the budget did not cover the same request once more"
+)
 
 UNCALLED_BECAUSE: Mapping[Code | None, str] = {
     Code.REPEATED_CALL: "The same call had failed before and nothing had changed since, so it was not made",

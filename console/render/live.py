@@ -121,7 +121,7 @@ def running_frame(snapshot: Snapshot, ui_url: str | None, notes: Sequence[str], 
     """A frame for a running task: the heading, as much of the tree as fits into `height` lines, the state, `notes`."""
     outcome, live = snapshot.outcome, LiveState(datetime.now(UTC), snapshot.attempts)
     head = wrap(tree.heading(outcome, ui_url), width)
-    doing = [tree.activity_line(what) for what in snapshot.doing]
+    doing = [*map(tree.activity_line, snapshot.doing), *_wrapped(tree.waiting_lines(outcome), width)]
     foot = [*doing, *_wrapped([_state_line(outcome, live.at), *notes], width)]
     # The rows are laid out for the columns of the terminal, of which `width` leaves out the last.
     groups = tree.line_groups(outcome, RowLayout(outcome, width + 1), live)

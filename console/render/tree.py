@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import UTC, datetime
 
 from rich.cells import cell_len
 
@@ -164,6 +164,16 @@ def line_groups(outcome: Outcome, layout: RowLayout, live: LiveState | None = No
 def activity_line(what: str) -> Line:
     """The line of a running activity: `  ● asking the planner`."""
     return signed(SIGNS[StepStatus.RUNNING], one_line(what), STATUS_COLOURS[StepStatus.RUNNING])
+
+
+def waiting_lines(outcome: Outcome) -> list[str]:
+    """The lines that a task waits for its planner, and why; none while it does not."""
+    if outcome.waiting is None:
+        return []
+    until = outcome.waiting.until.astimezone(UTC)
+    head = f"waits for the planner until {until:%Y-%m-%d %H:%MZ} ({one_line(outcome.waiting.code)})"
+    sign, colour = SIGNS[StepStatus.WAITING], STATUS_COLOURS[StepStatus.WAITING]
+    return [signed(sign, head, colour), f"    {cut(one_line(outcome.waiting.reason), MAX_REASON)}"]
 
 
 def is_undo(step: OutcomeStep) -> bool:

@@ -7,6 +7,7 @@ plan           a plan was accepted (each revision)
 step           the status, the attempts or the kind of a step has changed
 fault          a fault, with the decision
 failover       a planner could not be used
+wait           the task waits for its planner
 compaction     the oldest turns of the conversation were summarised
 rejection      a proposal was rejected
 worker, server a worker, or the server, stopped or began to answer
@@ -97,6 +98,7 @@ class LinesView(StderrView):
         self._print_steps(outcome, layout, before=self._plans + 1)
         for note, line in tree.notes_above(outcome, None):
             self._print_once(note, [line])
+        self._print_once(outcome.waiting, tree.waiting_lines(outcome))
         for one in tree.not_tried(outcome)[self._stays :]:
             self._begin_undo(wanted=True)
             self._stays += 1
@@ -180,6 +182,8 @@ class EventsView(View):
             self._once("compaction", compaction.turn, compaction.model_dump(mode="json"))
         for rejection in outcome.rejections:
             self._once("rejection", rejection.turn, rejection.model_dump(mode="json"))
+        if outcome.waiting:
+            self._once("wait", outcome.waiting, outcome.waiting.model_dump(mode="json"))
         for fault in outcome.faults:
             which = (fault.step_id, fault.revision, fault.attempt, fault.decision, fault.at)
             self._once("fault", which, fault.model_dump(mode="json"))

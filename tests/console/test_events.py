@@ -2,6 +2,7 @@
 
 import io
 import json
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -14,7 +15,7 @@ from console.render.views import EventsView
 from tests.console.outcomes import fault, outcome, step
 from workflows.faults import Code
 from workflows.outcome import Outcome
-from workflows.record import Compaction, Failover, Rejection, Revision, StepStatus
+from workflows.record import Compaction, Failover, PlannerWait, Rejection, Revision, StepStatus
 from workflows.task import TaskStatus
 
 
@@ -79,6 +80,18 @@ def test_what_happened_to_the_planning_is_told_once(told: Told) -> None:
     assert [named[0], named[2]] == [
         {"schema": 1, "event": "failover", **failed[0].model_dump()},
         {"schema": 1, "event": "rejection", "turn": 2, "reasons": ["No."]},
+    ]
+
+
+def test_a_wait_for_the_planner_is_told_once(told: Told) -> None:
+    """With the time at which it is asked again."""
+    wait = PlannerWait(until=datetime(2026, 11, 22, 16, 5, tzinfo=UTC), code="overloaded", reason="Later.")
+    told.view.see(Snapshot(running(waiting=wait)))
+    told.view.see(Snapshot(running(waiting=wait)))
+    told.view.see(Snapshot(running()))
+
+    assert [one for one in told.events if one["event"] == "wait"] == [
+        {**{"schema": 1, "event": "wait", "until": "2026-11-22T16:05:00Z"}, "code": "overloaded", "reason": "Later."}
     ]
 
 

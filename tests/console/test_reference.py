@@ -33,7 +33,7 @@ from workflows.faults import QUADRANT, Applied, Code, Fault, Quadrant
 from workflows.outcome import Ending
 from workflows.progress import Progress
 from workflows.proposing import MAX_REJECTIONS
-from workflows.record import Compaction, Failover, FaultRecord, Rejection, Revision, StepStatus, UndoRecord
+from workflows.record import Compaction, Failover, FaultRecord, PlannerWait, Rejection, Revision, StepStatus, UndoRecord
 from workflows.task import Task, TaskStatus
 
 ROOMS = ("workflows", "client", "console")
@@ -383,10 +383,11 @@ def parts() -> dict[str, dict[str, Any]]:
     unused = Rejection(turn=2, reasons=("No.",))
     parts_of: dict[str, tuple[Any, ...]] = {"revisions": (Revision(number=1),), "undo": (undone,)}
     parts_of |= {"compactions": (short,), "failovers": (passed,), "rejections": (unused,)}
-    whole = outcome(steps=(step(fault=refused),), faults=(refused,), **parts_of)
+    wait = PlannerWait(until=refused.at, code="overloaded", reason="Later.")
+    whole = outcome(steps=(step(fault=refused),), faults=(refused,), waiting=wait, **parts_of)
     told = json.loads(document.of_task(whole, None, None))
     listed = {f"{name}[]": told[name][0] for name in ("steps", "faults", *parts_of)}
-    return {"key": told, **listed, "spent": told["spent"]}
+    return {"key": told, **listed, "waiting": told["waiting"], "spent": told["spent"]}
 
 
 DOCUMENT = tables(CONSOLE["The JSON document"])

@@ -39,10 +39,10 @@ class Workers(Processes):
         self._script = folder / "script.json"
         self._script.write_text(json.dumps([one.model_dump(mode="json") for one in proposals]))
 
-    def one(self) -> AbstractContextManager[subprocess.Popen[str]]:
-        """Start a worker."""
+    def one(self, *more: str) -> AbstractContextManager[subprocess.Popen[str]]:
+        """Start a worker, with `more` options."""
         options = ["--tools", str(TOOLS), "--planner", f"scripted:{self._script}", "--queue", self.queue]
-        return self.worker(*options)
+        return self.worker(*options, *more)
 
 
 @pytest.fixture

@@ -29,14 +29,15 @@ TIMERS = {
     "settle": (1, TaskStatus.COMPLETED),
     "store away": (1, TaskStatus.COMPLETED),
     "deadline": (1, TaskStatus.OVER_BUDGET),
+    "planner away": (1, TaskStatus.COMPLETED),
 }
 """What a task waits for: how many timers that starts before the worker is killed, and how the task ends."""
 
 
 def _task(what: str, file: Path) -> Task:
     """A task whose only step makes it wait."""
-    kind = {"settle": "lose", "store away": "wait_for_store", "deadline": "note"}[what]
-    patience = {"patience": 9} if kind == "note" else {}
+    kind = {"settle": "lose", "store away": "wait_for_store"}.get(what, "note")
+    patience = {"patience": 9} if what == "deadline" else {}
     steps = (step("one", kind, file=str(file), word=file.name, **patience),)
     limits = Limits(deadline=4) if what == "deadline" else Limits()
     return Task(text=what, plan=steps, plan_only=True, limits=limits)
@@ -85,7 +86,7 @@ async def test_a_timer_that_fires_with_nobody_there_is_replayed_alike(
 ) -> None:
     """The worker is killed during the timer, a query waits for the next one: the task ends, and its history replays."""
     workers, timers, ending = Workers(server.address, tmp_path, [DONE]), *TIMERS[what]
-    with workers.one() as first:
+    with workers.one(*(["--dev", "--break", "plan=circuit_open"] if what == "planner away" else [])) as first:
         handles = [
             await client.start_workflow(
                 AgentWorkflow.run,

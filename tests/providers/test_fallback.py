@@ -67,7 +67,7 @@ async def test_a_failure_names_who_could_not_be_used_before(move: ModelError, co
     fault = raised.value.fault
 
     assert fault.code is code and fault.retry_after == (7.0 if code is Code.RATE_LIMITED else None)
-    assert f"Before it {broken.name} could not be used (unauthorized)" in fault.reason
+    assert f"Also {broken.name} could not be used (unauthorized)" in fault.reason
 
 
 async def test_one_planner_alone_fails_as_it_does() -> None:

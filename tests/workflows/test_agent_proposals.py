@@ -11,7 +11,7 @@ from temporalio.client import Client
 from activities.toolbox.declare.kind import Kind
 from replan import Busy, NeedsPerson, Refused, Unreachable, tool
 from tests.harness import DONE, Proposals, outcome, plan, staged, step
-from tests.workflows.history import Timer, calls, kinds, timers
+from tests.workflows.history import Timer, calls, kinds, timers, until
 from tests.workflows.props import Recording, Said, Word, echo
 from workflows.budget import Limits
 from workflows.plan import Answer, GiveUp, NewSteps, Question, Step
@@ -227,13 +227,20 @@ async def test_a_planner_that_cannot_be_reached_for_a_moment_is_asked_again(clie
     assert (ended.status, ended.result) == (TaskStatus.COMPLETED, "done")
 
 
-async def test_a_planner_that_stays_away_goes_to_a_person(client: Client, tmp_path: Path) -> None:
-    """Seven retries and no more: somebody has to know that nothing is planned."""
-    planner = AttemptFailure(*(Unreachable("Cut.") for _ in range(9)))
+async def test_a_planner_that_stays_away_is_waited_for(client: Client, tmp_path: Path) -> None:
+    """After its eight attempts the workflow asks once more after each wait, by any worker, until the outage ends."""
+    planner = AttemptFailure(*(Unreachable("Cut.") for _ in range(8)))
     async with staged(client, tmp_path, [echo], planner, jitter=lambda: 0.01) as stage:
-        ended = await stage.run()
+        handle = await stage.start()
+        waiting = (await until(handle, lambda progress: progress.waiting is not None)).waiting
+    async with staged(client, tmp_path, [echo], planner, queue=stage.queue):
+        ended = await outcome(handle)
+    scheduled = await calls(handle)
 
-    assert (ended.status, ended.code, planner.left) == (TaskStatus.ESCALATED, "unreachable", 1)
+    assert waiting is not None and (waiting.code, waiting.reason) == ("unreachable", "Cut.")
+    assert (ended.status, ended.waiting, planner.left) == (TaskStatus.COMPLETED, None, 0)
+    assert await timers(handle) == [Timer(seconds=5, summary="plan waits: unreachable, then again")]
+    assert [call.id for call in scheduled] == ["catalogue", "plan:1", "plan:1"]
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import pytest
 
 from workflows import routing
 from workflows.catalogue import SAFE, Companion, Effect, ToolSpec
-from workflows.decision import Decision, Escalate, Reconcile, Remaining, Replan, UseFallback, Wait, decide
+from workflows.decision import Decision, Escalate, Reconcile, Remaining, Replan, UseFallback, Wait, decide, outlast
 from workflows.faults import (
     DEFERRED,
     QUADRANT,
@@ -241,6 +241,28 @@ def test_nothing_is_waited_for_when_no_attempt_is_left(patient: Fault) -> None:
 def test_nothing_is_waited_for_beyond_the_deadline_of_the_step(patient: Fault) -> None:
     """A breaker that never closes and a Retry-After of a year end like exhausted retries."""
     assert decide(patient, READ, Remaining(attempts=1, deadline=4)) == Replan(mark_down=True)
+
+
+OUTAGES: list[tuple[Fault, Remaining, Wait | None]] = [
+    (fault(Code.OVERLOADED), Remaining(attempts=0), Wait(seconds=5)),
+    (fault(Code.TIMEOUT), Remaining(attempts=0, waits=3), Wait(seconds=40)),
+    (fault(Code.UNREACHABLE), Remaining(attempts=0, waits=200), Wait(seconds=300)),
+    (fault(Code.RATE_LIMITED, retry_after=7200), Remaining(attempts=0), Wait(seconds=7200)),
+    (fault(Code.RATE_LIMITED, retry_after=10 * DAY), Remaining(attempts=7), Wait(seconds=DAY)),
+    (fault(Code.OVERLOADED), Remaining(attempts=0, waits=290, deadline=0.5), Wait(seconds=0.5)),
+    (fault(Code.OVERLOADED), Remaining(attempts=0, waits=291, deadline=0), None),
+    (fault(Code.UNAUTHORIZED), Remaining(attempts=0), None),
+    (fault(Code.NO_RESULTS), Remaining(attempts=0), None),
+    (fault(Code.WORKER_LOST).model_copy(update={"uncounted": True}), Remaining(attempts=0), None),
+]
+
+
+@pytest.mark.parametrize(("one", "remaining", "wait"), OUTAGES)
+def test_an_outage_of_the_planner_is_waited_for_up_to_a_day(
+    one: Fault, remaining: Remaining, wait: Wait | None
+) -> None:
+    """From 5 s to 5 min, or as long as the provider asks; what a person has to repair is not waited for."""
+    assert outlast(one, remaining) == wait
 
 
 @pytest.mark.parametrize(
