@@ -94,11 +94,15 @@ def fault(provider: str, row: Row, error: Exception) -> Fault:
     return Fault.of(code, f"{_who(provider, error)} {says}.", retry_after=wait, unsent=is_unsent(error.__cause__))
 
 
+def server_name(provider: str, host: str | None) -> str:
+    """The provider, or the server that is configured instead; without a `host` it is the provider."""
+    return provider if host in (None, OWN_HOSTS[provider]) else f"the model server at {host}"
+
+
 def _who(provider: str, error: Exception) -> str:
-    """The provider's name for a message; if another server was asked, as with `--base-url`, a text with its host."""
     request = getattr(error, "request", None)
-    host = request.url.host if isinstance(request, httpx2.Request) else OWN_HOSTS[provider]
-    return provider if host == OWN_HOSTS[provider] else f"The model server at {host}"
+    name = server_name(provider, request.url.host if isinstance(request, httpx2.Request) else None)
+    return name[:1].upper() + name[1:]
 
 
 def _wait(response: httpx2.Response) -> float | None:

@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 from pydantic import JsonValue
 from pydantic_core import from_json
 
+from activities.borders.model_api import server_name
 from activities.errors import Unreachable
 from activities.providers.messages import AssistantTurn, Reply, Request, ToolCall, Turn, UserTurn
 from workflows import routing
@@ -98,8 +99,9 @@ class ModelAdapter(ABC):
         try:
             yield
         except errors as error:
+            server = server_name(self.api, urlsplit(self._endpoint.url or "").hostname)
             raise Unreachable(
-                f"What {self.api} answered has not the shape of a reply; a proxy may have answered in its place.",
+                f"What {server} answered has not the shape of a reply; a proxy may have answered in its place.",
                 code="server_error",
             ) from error
 

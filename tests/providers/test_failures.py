@@ -113,11 +113,21 @@ async def test_the_wait_that_a_provider_asks_for(
     assert wait is not None and least <= wait <= most
 
 
-async def test_a_server_in_the_provider_s_place_is_named(provider: str) -> None:
-    """Whoever runs a model of their own is not sent to the provider."""
-    _, error = await failing(provider, DROPPED)
+ANSWERS = {
+    "too many": ModelError(429, "rate_limit_error"),
+    "a wrong key": ModelError(401, "authentication_error"),
+    "broken": ModelError(500, "api_error"),
+    **{name: raw for name, (raw, _) in BROKEN.items()},
+}
 
-    assert classify(error).reason.startswith("The model server at 127.0.0.1 could not be reached")
+
+@pytest.mark.parametrize("answer", ANSWERS.values(), ids=ANSWERS)
+async def test_a_server_in_the_provider_s_place_is_named(provider: str, answer: ModelError | RawBytes) -> None:
+    """Whoever runs a model of their own is not sent to the provider, whatever that server answers."""
+    _, error = await failing(provider, answer)
+
+    assert "he model server at 127.0.0.1 " in classify(error).reason
+    assert "'s API" not in classify(error).reason
 
 
 async def test_a_wrong_key_is_said_without_the_key(provider: str) -> None:
