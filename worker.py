@@ -87,4 +87,4 @@ async def run(settings: Settings, abilities: Abilities) -> None:
 
 
 if __name__ == "__main__":
-    typer.run(main)
+    main()

@@ -13,6 +13,7 @@ from typer.core import TyperCommand, TyperGroup
 
 from console.entry import run as run_to_end
 from console.options import Common
+from runtime.options import HELP, Version
 
 
 class Entry(NamedTuple):
@@ -151,7 +152,7 @@ app = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
-    context_settings={"help_option_names": ["--help", "-h"]},
+    context_settings=HELP,
     help="Give tasks to Replan's workers, and see their results and what happened.",
     epilog='Example: python starter.py --task "book a slot for the team at 14:00, then calculate 18% of 2450"',
 )
@@ -170,5 +171,6 @@ def whole(
     completion: Annotated[
         bool, typer.Option("--show-completion", callback=show_completion, is_eager=True, help="For bash: source it.")
     ] = False,
+    version: Version = False,
 ) -> None:
     """Take the options that belong to no command."""

@@ -22,6 +22,8 @@ BROKEN_PIPE = 128 + 13
 
 COMPLETION_VARIABLE = "_STARTER.PY_COMPLETE"
 """The environment variable with which `completion.bash` asks for completions."""
+OF_NO_COMMAND = ("--help", "-h", "--version", "--show-completion")
+"""The options that belong to no command."""
 NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 """The errors of a write that has no space: a full disk, a used up quota, a file size limit."""
 
@@ -79,7 +81,7 @@ def _run(app: typer.Typer, arguments: list[str]) -> int:
     if COMPLETION_VARIABLE in os.environ:
         get_completion_inspect_parameters()  # has the side effect that Typer registers its completion with Click
     commands = [command.name or getattr(command.callback, "__name__", "") for command in app.registered_commands]
-    named = not arguments or not arguments[0].startswith("-") or arguments[0] in ("--help", "-h", "--show-completion")
+    named = not arguments or not arguments[0].startswith("-") or arguments[0] in OF_NO_COMMAND
     try:
         _require_text(arguments)
         code = app(arguments if named else ["start", *arguments], standalone_mode=False)

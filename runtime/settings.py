@@ -10,6 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from runtime import state_folder
+from runtime.options import HELP, Version
 from workflows.routing import CONTROL
 
 DEFAULT_QUEUE = "replan"
@@ -145,21 +146,22 @@ class Settings:
             raise BadSetting(reason) from None
 
 
-def with_settings(main: Callable[[Settings], None]) -> Callable[..., None]:
-    """A function for Typer with one parameter for each field of Settings; it calls `main` with the Settings."""
+def with_settings(main: Callable[[Settings], None]) -> typer.Typer:
+    """The command line that calls `main` with the Settings: an option for each field, and `--version`."""
 
-    def command(**options: Any) -> None:
+    def command(*, version: bool, **options: Any) -> None:
         main(Settings(**{name: value for name, value in options.items() if value is not None}))
 
     command.__doc__ = main.__doc__
+    keyword = inspect.Parameter.KEYWORD_ONLY
     given = [
         inspect.Parameter(
-            one.name,
-            inspect.Parameter.KEYWORD_ONLY,
-            default=None if one.default is MISSING else one.default,
-            annotation=one.type,
+            one.name, keyword, default=None if one.default is MISSING else one.default, annotation=one.type
         )
         for one in fields(Settings)
     ]
+    given.append(inspect.Parameter("version", keyword, default=False, annotation=Version))
     command.__signature__ = inspect.Signature(given)  # type: ignore[attr-defined]  # what Typer reads
-    return command
+    app = typer.Typer(add_completion=False, context_settings=HELP)
+    app.command()(command)
+    return app

@@ -1,0 +1,21 @@
+"""The options of both entry scripts; importing them takes no time, unlike the settings."""
+
+from typing import Annotated
+
+import typer
+
+from runtime.process import version
+
+HELP = {"help_option_names": ["--help", "-h"]}
+"""The context settings of Typer with which both options print the help."""
+
+
+def show_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"Replan {version()}")
+        raise typer.Exit
+
+
+Version = Annotated[
+    bool, typer.Option("--version", callback=show_version, is_eager=True, help="Print the version of Replan, and exit.")
+]

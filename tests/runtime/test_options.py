@@ -1,0 +1,34 @@
+"""The options of both entry scripts: `-h` and `--version`."""
+
+import subprocess
+import sys
+
+import pytest
+
+from runtime.process import version
+from tests.processes import ROOT
+
+SCRIPTS = pytest.mark.parametrize("script", ["worker.py", "starter.py"])
+
+
+def run(script: str, *words: str) -> subprocess.CompletedProcess[str]:
+    """Run an entry script as a person does."""
+    return subprocess.run([sys.executable, script, *words], cwd=ROOT, capture_output=True, text=True, check=False)
+
+
+@SCRIPTS
+@pytest.mark.parametrize("flag", ["-h", "--help"])
+def test_help_is_short_and_long(script: str, flag: str) -> None:
+    """Both forms print the help of both scripts."""
+    done = run(script, flag)
+
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "Usage:" in done.stdout and "--version" in done.stdout
+
+
+@SCRIPTS
+def test_the_version_is_one_line(script: str) -> None:
+    """A bug report needs it; no server and no tool is asked for it."""
+    done = run(script, "--version")
+
+    assert (done.returncode, done.stdout, done.stderr) == (0, f"Replan {version()}\n", "")
