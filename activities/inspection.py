@@ -171,6 +171,8 @@ class Inspector:
     transcript: Transcript | None = None
     left_out: Sequence[str] = ()
     """Kinds of tools that this worker lacks because it has no model."""
+    own: Collection[str] = ()
+    """The kinds of the user's own tools; the others come with Replan."""
     converses: bool = False
     """Whether the planner is a model."""
     price: Price | None = None
@@ -215,6 +217,7 @@ class Inspector:
                 description=one.description,
                 args_schema=one.args_schema,
                 result_schema=one.result.json_schema(),
+                is_own=name in self.own,
             )
             for name, one in self.kinds.items()
             if kind in (None, name)

@@ -138,6 +138,7 @@ class WorkerParts:
             self.buckets,
             transcript=transcript,
             left_out=registry.left_out,
+            own=registry.own,
             converses=conversing is not None,
             price=highest_price(conversing.prices.values()) if conversing else None,
         )

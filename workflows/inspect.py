@@ -35,6 +35,8 @@ class ToolCard(BaseModel, frozen=True):
     description: str
     args_schema: dict[str, Any]
     result_schema: dict[str, Any]
+    is_own: bool = True
+    """False for a tool that comes with Replan, which the operator of the worker cannot change."""
 
 
 class Place(BaseModel, frozen=True):

@@ -302,9 +302,14 @@ def check_graph(steps: Sequence[Step], finished: Collection[str], taken: Collect
 
 
 def nearest(name: str, among: Iterable[str]) -> str:
-    """The clause ": did you mean A or B?" with the names that are similar to `name`; empty if no name is similar."""
-    names = difflib.get_close_matches(name, sorted(among), n=3, cutoff=0.5)
-    return f": did you mean {' or '.join(names)}?" if names else ""
+    """The clause ": did you mean A or B?" with up to three names that are similar to `name`; empty if none is.
+
+    Two names are similar if they are spelt alike, or if one has all words of the other: `get_price` and `price`.
+    """
+    words, names = set(name.split("_")), sorted(among)
+    parts = [one for one in names if words <= set(one.split("_")) or words >= set(one.split("_"))]
+    found = list(dict.fromkeys([*difflib.get_close_matches(name, names), *parts]))[:3]
+    return f": did you mean {' or '.join(found)}?" if found else ""
 
 
 def depth(value: JsonValue) -> int:

@@ -1,9 +1,12 @@
 """Collects the kinds of one worker from the built-in tools and the user's tools files."""
 
 import importlib.util
+import inspect
+import shutil
 import sys
+import textwrap
 import traceback
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -14,6 +17,7 @@ from activities.toolbox.declare.tool import Tool
 from activities.toolbox.documents import extra
 from activities.toolbox.find_tools import MAX_SHOWN, find_tools_among
 from activities.toolbox.find_tools import NAME as FIND_TOOLS
+from workflows.catalogue import Effect
 from workflows.plan import nearest
 
 
@@ -21,7 +25,8 @@ class ToolMistakes(Exception):
     """Some tools cannot be used; `mistakes` has one sentence for each mistake, which also says what to do."""
 
     def __init__(self, mistakes: list[str]) -> None:
-        super().__init__("\n".join(mistakes))
+        verdict = f"{len(mistakes)} mistakes: no tool is served until they are corrected."
+        super().__init__("\n".join([*mistakes, verdict] if len(mistakes) > 1 else mistakes))
         self.mistakes = mistakes
 
 
@@ -46,19 +51,21 @@ class Registry(Mapping[str, Kind]):
         """
         self._kinds: dict[str, Kind] = {}
         self.left_out: list[str] = []  # kinds that use a model, if the worker has no model
-        mistakes, names, own = list[str](), set[str](), list(tools)
+        mistakes, self._places, own = list[str](), dict[str, str](), list(tools)
+        self.own = frozenset(tool.__name__ for tool in own)
+        """The kinds of the user's own tools; the others come with Replan."""
         world = _without(demo, own)
         for tool in [*_without(builtin, world), *own, *world]:
             kind, wrong = describe(tool)
-            mistakes += wrong
-            if tool.__name__ in names:
-                mistakes.append(f"{tool.__name__}: another tool has this name already: rename the function.")
-            names.add(tool.__name__)
+            if tool.__name__ in self._places:
+                wrong.append(f"{tool.__name__}: another tool has this name already: rename the function.")
+            self._places[tool.__name__] = place = _place(tool)
+            mistakes += _with_place(place, wrong)
             if kind is not None and kind.asks_model and not has_model:
                 self.left_out.append(tool.__name__)
             elif kind is not None:
                 self._kinds[tool.__name__] = kind
-        mistakes += self._add_finder(names)
+        mistakes += self._add_finder()
         # Not after other mistakes: a tool with mistakes is not in `_kinds`, and would be reported as missing.
         mistakes += [] if mistakes else self._missing_companions()
         if mistakes:
@@ -74,16 +81,23 @@ class Registry(Mapping[str, Kind]):
         return len(self._kinds)
 
     def catalogue(self) -> str:
-        lacks = [f"Not offered, since this worker has no model: {', '.join(self.left_out)}"] if self.left_out else []
-        return "\n".join([*map(_lines, self._kinds.values()), *lacks, *filter(None, [extra.missing()])])
+        """For `--check`: the user's tools, or else all of them; what is missing; and last the verdict."""
+        shown = [name for name in self if name in self.own or not self.own]
+        rest = [name for name in self if name not in shown]
+        width = max(map(len, shown), default=0)
+        lines = [line for name in shown for line in _lines(self[name], width, self._places[name] if self.own else "")]
+        lines += [f"Tools that come with Replan: {', '.join(rest)}"] if rest else []
+        lines += [f"Not offered, since this worker has no model: {', '.join(self.left_out)}"] if self.left_out else []
+        lines += filter(None, [extra.missing()])
+        own = f"{len(self.own)} tool{'s' * (len(self.own) > 1)} of yours: no mistakes." if self.own else ""
+        lines.append(own or f"{len(shown)} tools, which come with Replan; --tools FILE adds your own.")
+        return "\n".join(map(_wrapped, lines) if sys.stdout.isatty() else lines)
 
-    def _add_finder(self, taken: Collection[str]) -> list[str]:
-        """Add `find_tools` if there are more than `MAX_SHOWN` kinds.
-
-        Return a mistake if another tool has this name, else an empty list.
-        """
-        if FIND_TOOLS in taken:
-            return [f"{FIND_TOOLS}: this is the name of a built-in tool: rename the function."]
+    def _add_finder(self) -> list[str]:
+        """Add `find_tools` if there are many kinds; return a mistake if another tool has this name."""
+        if FIND_TOOLS in self._places:
+            wrong = f"{FIND_TOOLS}: this is the name of a built-in tool: rename the function."
+            return _with_place(self._places[FIND_TOOLS], [wrong])
         if len(self._kinds) <= MAX_SHOWN:
             return []
         finder, wrong = describe(find_tools_among(self._kinds))
@@ -94,7 +108,7 @@ class Registry(Mapping[str, Kind]):
         for spec in (kind.spec for kind in self._kinds.values()):
             companions = [one.kind for one in (spec.observe, spec.reconcile, spec.undo) if one]
             for other in filter(None, [*companions, spec.fallback]):
-                names = f"{spec.kind}: names {other!r}, which"
+                [names] = _with_place(self._places[spec.kind], [f"{spec.kind}: names {other!r}, which"])
                 if other in self.left_out:
                     yield f"{names} takes a model, and this worker has none: set a key or --planner, or leave it out."
                 elif other not in self._kinds:
@@ -107,9 +121,29 @@ def _without(tools: Iterable[Tool[..., Any]], others: Iterable[Tool[..., Any]]) 
     return [tool for tool in tools if tool.__name__ not in taken]
 
 
-def _lines(kind: Kind) -> str:
+def _place(tool: Tool[..., Any]) -> str:
+    """FILE:LINE of the definition of a tool, the file as seen from the current folder; empty if it is not known."""
+    try:
+        source, (_, line) = inspect.getsourcefile(tool.function), inspect.getsourcelines(tool.function)
+    except (OSError, TypeError):  # the file has changed, or what was decorated is neither function nor class
+        return ""
+    file = Path(source or "")
+    return f"{file.relative_to(Path.cwd()) if file.is_relative_to(Path.cwd()) else file}:{line}"
+
+
+def _with_place(place: str, mistakes: Iterable[str]) -> list[str]:
+    return [f"{place}: {one}" if place else one for one in mistakes]
+
+
+def _wrapped(line: str) -> str:
+    """A line as rows that fit the terminal, each with the indent of the first."""
+    indent = line[: len(line) - len(line.lstrip())]
+    return textwrap.fill(line, shutil.get_terminal_size().columns, subsequent_indent=indent, break_long_words=False)
+
+
+def _lines(kind: Kind, width: int, place: str) -> list[str]:
+    """A kind for `--check`: its name in `width` columns, its effect and its place; what it does; how it is called."""
     spec = kind.spec
-    first = f"{spec.kind:<16} {spec.effect:<14} {kind.description.splitlines()[0]}"
     more = [
         f"{name}: {part.get('format') or part.get('type') or 'any'}"
         for name, part in kind.args_schema.get("properties", {}).items()
@@ -122,11 +156,16 @@ def _lines(kind: Kind) -> str:
     more += [f"datasource={spoken(kind.datasource.url)}"] if kind.datasource else []
     more += ["untrusted"] if spec.untrusted else []
     more += [f"tokens={spec.tokens}"] if spec.tokens else []
-    return f"{first}\n{'':<16} {', '.join(more)}; {spec.retry}, {spec.timeout:g} s"
+    first = f"{spec.kind:<{width}}  {spec.effect:<{max(map(len, Effect))}}  {place}".rstrip()
+    return [
+        first,
+        f"    {kind.description.splitlines()[0]}",
+        f"    {', '.join(more)}; {spec.retry}, {spec.timeout:g} s",
+    ]
 
 
 def load_all(paths: Iterable[Path]) -> list[Tool[..., Any]]:
-    """Load the tools of several files; raises ToolMistakes with the mistakes of all files."""
+    """Load the tools of several files; raises ToolMistakes with the mistakes of all files if one cannot be loaded."""
     tools, mistakes = list[Tool[..., Any]](), list[str]()
     for path in paths:
         try:
@@ -134,7 +173,7 @@ def load_all(paths: Iterable[Path]) -> list[Tool[..., Any]]:
         except ToolMistakes as wrong:
             mistakes += wrong.mistakes
     if mistakes:
-        raise ToolMistakes(mistakes)
+        raise ToolMistakes([one for tool in tools for one in _with_place(_place(tool), describe(tool)[1])] + mistakes)
     return tools
 
 

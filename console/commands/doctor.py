@@ -128,7 +128,7 @@ def of_worker(found: WorkerFindings, version: str, *, restart: str, asked: datet
 
 
 def of_tools(found: ToolsFindings) -> list[Check]:
-    """A check with the number of tools, and a warning for each tool with effects that lacks an option."""
+    """A check with the number of tools, and a warning for each tool of the user's own that lacks an option."""
     specs = [card.spec for card in found.tools]
     changing = sum(spec.effect is not Effect.READ for spec in specs)
     untrusted = sum(spec.untrusted for spec in specs)
@@ -138,7 +138,7 @@ def of_tools(found: ToolsFindings) -> list[Check]:
     told = f", {untrusted} {returns} untrusted content" if untrusted else ""
     return [
         Check("tools", Status.OK, f"{len(specs)}, of which {changing} change the world{told}"),
-        *_lacking_tools(specs),
+        *_lacking_tools(specs, {card.spec.kind for card in found.tools if card.is_own}),
     ]
 
 
@@ -151,10 +151,10 @@ def lacks(spec: ToolSpec, undoing: Collection[str]) -> list[str]:
     return [name for name in needed if getattr(spec, name) is None]
 
 
-def _lacking_tools(specs: Sequence[ToolSpec]) -> Iterator[Check]:
+def _lacking_tools(specs: Sequence[ToolSpec], own: Collection[str]) -> Iterator[Check]:
     undoing = {spec.undo.kind for spec in specs if spec.undo}
     for spec in specs:
-        missing = lacks(spec, undoing)
+        missing = lacks(spec, undoing) if spec.kind in own else []
         if missing:
             remedy = "; ".join(LACKING[name] for name in missing)
             yield Check(f"tool {spec.kind}", Status.WARN, f"{spec.effect}, without {' and '.join(missing)}", remedy)

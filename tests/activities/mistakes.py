@@ -43,6 +43,8 @@ def tool(
 PLANTED = {
     tool("bare", "@tool"): "bare: a bare @tool does not say what a call changes: "
     "use one of tool.read, tool.idempotent, tool.keyed, tool.transactional, tool.unkeyed.",
+    tool("reading", "@tool.reed(timeout=5)"): "reading: there is no decorator @tool.reed: did you mean read or keyed?: "
+    "use one of tool.read, tool.idempotent, tool.keyed, tool.transactional, tool.unkeyed.",
     tool("silent", "@tool.read", doc=" "): "silent: there is no docstring: "
     "say in one sentence what the tool does, for the planner.",
     tool("loose", "@tool.read", "(day: str) -> Free"): "loose: the first parameter must be one pydantic model: "
@@ -63,9 +65,7 @@ PLANTED = {
     "observing must change nothing.",
     tool("falling", "@tool.read(fallback=helper)"): "falling: fallback=helper is no tool: "
     "decorate it, e.g. with @tool.read.",
-    tool(
-        "optional", "@tool.read(retries=3)"
-    ): "optional: there is no option 'retries': did you mean retry or reconcile?: "
+    tool("optional", "@tool.read(retries=3)"): "optional: there is no option 'retries': did you mean retry?: "
     "use one of observe, reconcile, settle, undo, fallback, ensure, retry, timeout, datasource, untrusted, tokens, "
     "tokens_overhead, enforces_timeout.",
     tool("risky", "@tool.read(fallback=write)"): "risky: fallback=write changes something, "

@@ -1,5 +1,6 @@
-"""`worker.py --check`: an author reads every mistake at once."""
+"""`worker.py --check`: an author reads every mistake at once, and where it is."""
 
+import subprocess
 import sys
 from pathlib import Path
 
@@ -9,14 +10,61 @@ from tests.activities.mistakes import HEADER, PLANTED
 from tests.processes import Processes
 
 
-def test_check_names_every_mistake_of_a_file(tmp_path: Path) -> None:
-    """Each mistake of a file is a line, in its order, on stderr and without a server; exit code 2."""
-    file = tmp_path / "planted.py"
-    file.write_text(HEADER + "".join(PLANTED))
-    done = Processes("localhost:1", tmp_path).run([sys.executable, "worker.py", "--check", "--tools", str(file)])
+def check(folder: Path, *files: Path) -> subprocess.CompletedProcess[str]:
+    """Check tools files, without a server."""
+    options = [word for file in files for word in ("--tools", str(file))]
+    return Processes("localhost:1", folder).run([sys.executable, "worker.py", "--check", *options])
 
-    assert done.stderr.splitlines() == list(PLANTED.values())
+
+def planted(folder: Path) -> tuple[Path, list[str]]:
+    """A file with all mistakes, and what is to be said of it."""
+    file, text, said = folder / "planted.py", HEADER, list[str]()
+    for source, sentence in PLANTED.items():
+        said.append(f"{file}:{text.count(chr(10)) + 2}: {sentence}")  # a source begins with an empty line
+        text += source
+    file.write_text(text)
+    return file, said
+
+
+def test_check_names_every_mistake_of_a_file(tmp_path: Path) -> None:
+    """Each is a line with its place, in the order of the file, on stderr; the last line counts them; exit code 2."""
+    file, said = planted(tmp_path)
+    done = check(tmp_path, file)
+
+    assert done.stderr.splitlines() == [*said, f"{len(said)} mistakes: no tool is served until they are corrected."]
     assert (done.returncode, done.stdout) == (2, "")
+
+
+def test_a_file_that_cannot_be_imported_hides_no_mistake_of_another(tmp_path: Path) -> None:
+    """All files are corrected in one go."""
+    file, said = planted(tmp_path)
+    (broken := tmp_path / "broken.py").write_text("import nowhere_at_all\n")
+    done = check(tmp_path, broken, file)
+
+    assert done.stderr.splitlines()[: len(said)] == said
+    assert f"{broken}:1 cannot be imported: ModuleNotFoundError" in done.stderr
+
+
+GOOD = (
+    HEADER
+    + """
+@tool.read
+async def find_the_price_of_an_article(args: Slot) -> Free:
+    \"\"\"Find the price of an article.\"\"\"
+"""
+)
+
+
+def test_check_shows_the_authors_tools_and_a_verdict(tmp_path: Path) -> None:
+    """First the tools of the file, each with its place; then the names of the others; last that all is well."""
+    (file := tmp_path / "good.py").write_text(GOOD)
+    done = check(tmp_path, file)
+    first, *_, price, does, _, others, verdict = done.stdout.splitlines()
+
+    assert (done.returncode, done.stderr, first.split()[0]) == (0, "", "look")
+    assert price.split() == ["find_the_price_of_an_article", "read", f"{file}:{HEADER.count(chr(10)) + 2}"]
+    assert (does, verdict) == ("    Find the price of an article.", "3 tools of yours: no mistakes.")
+    assert others.startswith("Tools that come with Replan: calculate, search, ") and "look" not in others
 
 
 KEYED = """
@@ -31,7 +79,7 @@ def test_check_refuses_a_thread_that_reconcile_could_overlook(tmp_path: Path, mo
     """A `keyed` effect in a thread may be looked for only where its author says that it ends in time."""
     file = tmp_path / "paying.py"
     file.write_text(HEADER.replace("import Transaction", "import Key, Transaction") + KEYED.format(more=more))
-    done = Processes("localhost:1", tmp_path).run([sys.executable, "worker.py", "--check", "--tools", str(file)])
+    done = check(tmp_path, file)
 
     assert done.returncode == code, done.stderr
     assert ("enforces_timeout=True" in done.stderr) is bool(code)

@@ -191,6 +191,16 @@ async def test_what_is_not_offered_is_named(tmp_path: Path) -> None:
     assert found.left_out == ("judge",)
 
 
+async def test_the_users_own_tools_are_marked(tmp_path: Path) -> None:
+    """`doctor` warns only about what its reader can change."""
+    async with store(tmp_path) as engine:
+        registry = Registry([builtin.TOOLS[0]], builtin=builtin.TOOLS[1:])
+        host, vault = Host(engine, {}, KEYS, "1.2.3"), Vault(engine)
+        found = await answer(Inspector(registry, "offline", host, vault, [], own=registry.own), ToolsInquiry())
+
+    assert [card.spec.kind for card in found.tools if card.is_own] == [builtin.TOOLS[0].__name__]
+
+
 async def test_a_console_that_prunes_by_time_alone_is_refused(tmp_path: Path) -> None:
     """It would have what open tasks need deleted."""
     with pytest.raises(ApplicationError, match="This console does not say which payloads to delete: update it"):

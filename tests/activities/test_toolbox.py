@@ -134,7 +134,7 @@ MISTAKES = {
     "many models": (book(arguments="*args: Slot"), "the first parameter must be one pydantic model"),
     "keyword only": (book(arguments="*, args: Slot"), "the first parameter must be one pydantic model"),
     "unknown name": (book(arguments="args: 'Slott'"), "an annotation cannot be resolved (name 'Slott' is not defined)"),
-    "unknown attribute": (book(arguments="args: 'tool.slot'"), "an annotation cannot be resolved"),
+    "unknown attribute": (book(arguments="args: 'httpx2.slot'"), "an annotation cannot be resolved"),
     "broken annotation": (book(arguments="args: '1 +'"), "an annotation cannot be resolved"),
     "no result": (book(result=""), "the result has no type: annotate it, e.g. -> Price"),
     "None": (book(result=" -> None"), "the result has no type"),
@@ -180,7 +180,7 @@ MISTAKES = {
     ),
     "observe unknown field": (
         book("@tool.read(observe=look.using(day='args.date'))"),
-        "day='args.date' leads nowhere: did you mean at or day?: Slot has ['at', 'day']",
+        "day='args.date' leads nowhere: did you mean at?: Slot has ['at', 'day']",
     ),
     "observe over result": (book("@tool.read(observe=look.using(day='result.day'))"), "must be a path over args"),
     "observe over all": (book("@tool.read(observe=look.using(day='args'))"), "must be a path over args"),
@@ -219,7 +219,7 @@ MISTAKES = {
     ),
     "reconcile unknown field": (
         book("@tool.idempotent(reconcile=look.using(day='args.date'))"),
-        "day='args.date' leads nowhere: did you mean at or day?: Slot has ['at', 'day']",
+        "day='args.date' leads nowhere: did you mean at?: Slot has ['at', 'day']",
     ),
     "reconcile key as a number": (
         book("@tool.idempotent(reconcile=look.using(at='key'))"),
@@ -280,7 +280,7 @@ MISTAKES = {
     ),
     "unknown option": (
         book("@tool.read(retries=3)"),
-        "book: there is no option 'retries': did you mean retry or reconcile?: use one of observe, reconcile,",
+        "book: there is no option 'retries': did you mean retry?: use one of observe, reconcile,",
     ),
     "untrusted no truth": (
         book("@tool.read(untrusted='yes')"),
@@ -385,8 +385,11 @@ def test_all_mistakes_are_said_at_once(loaded: Loaded) -> None:
     with pytest.raises(ToolMistakes) as wrong:
         loaded(BROKEN)
 
-    assert [mistake.partition(":")[0] for mistake in wrong.value.mistakes] == ["book", "book", "book", "pay", "pay"]
-    assert str(wrong.value).splitlines() == wrong.value.mistakes
+    assert [mistake.split(": ")[1] for mistake in wrong.value.mistakes] == ["book", "book", "book", "pay", "pay"]
+    assert str(wrong.value).splitlines() == [
+        *wrong.value.mistakes,
+        "5 mistakes: no tool is served until they are corrected.",
+    ]
 
 
 def test_a_second_tool_of_a_name_is_seen_beside_other_mistakes(loaded: Loaded) -> None:
@@ -407,7 +410,7 @@ def test_a_fallback_whose_fallback_is_no_tool_is_the_others_mistake(loaded: Load
     """Only the tool that names it is at fault."""
     wrong = book("@tool.read(fallback=undecorated)").replace("def book", "def pay")
 
-    with pytest.raises(ToolMistakes, match=r"^pay: fallback=undecorated is no tool: [^\n]*$"):
+    with pytest.raises(ToolMistakes, match=r"^\S+: pay: fallback=undecorated is no tool: [^\n]*$"):
         loaded(wrong + book("@tool.read(fallback=pay)"))
 
 
@@ -492,7 +495,7 @@ def test_the_catalogue_shows_no_password(loaded: Loaded) -> None:
     """What belongs to a tool is named; of a database's URL what may be said, without its query."""
     source = ENGINE.replace("sqlite+aiosqlite:///bank.db", "sqlite+aiosqlite:///bank.db?uri=true&mode=ro")
     decorator = "@tool.transactional(datasource=BANK, reconcile=look, settle=0)"
-    line = loaded(source + book(decorator, "args: Slot, tx: Transaction")).catalogue().splitlines()[-1]
+    line = loaded(source + book(decorator, "args: Slot, tx: Transaction")).catalogue().splitlines()[-2]
 
     assert "reconcile=look, settle=0 s, datasource=sqlite+aiosqlite:///bank.db;" in line
 
@@ -554,18 +557,29 @@ def test_the_digest_is_the_same_in_every_process(loaded: Loaded, tmp_path: Path)
 
 
 def test_the_catalogue_is_readable(loaded: Loaded) -> None:
-    """Each kind in two lines: name, effect and first sentence; then arguments, companions, retries and timeout."""
+    """Each kind in three lines: name, effect, place; first sentence; arguments, companions, retries and timeout."""
     lines = loaded(book("@tool.idempotent(observe=look)", doc="Book one.\n\n    Now.")).catalogue().splitlines()
+    [name, effect, place] = lines[-4].split()
 
-    assert lines[-2:] == [
-        f"{'book':<16} {'idempotent':<14} Book one.",
-        f"{'':<16} day: string, at: integer, observe=look; standard, 30 s",
+    assert (name, effect, place.startswith("/"), "mine.py:" in place) == ("book", "idempotent", True, True)
+    assert lines[-3:] == [
+        "    Book one.",
+        "    day: string, at: integer, observe=look; standard, 30 s",
+        f"{len(lines) // 3} tools of yours: no mistakes.",
     ]
+
+
+def test_a_long_name_breaks_no_column(loaded: Loaded) -> None:
+    """The effects stand below each other, whatever the length of a kind."""
+    lines = loaded(book() + book().replace("def book", "def find_the_price_of_an_article")).catalogue().splitlines()
+    [first, second] = [line for line in lines if line.startswith(("book ", "find_"))]
+
+    assert first.index("  read ") == second.index("  read ") == len("find_the_price_of_an_article")
 
 
 def test_the_catalogue_names_what_is_not_to_be_trusted(loaded: Loaded) -> None:
     """An author sees that the declaration is there."""
-    line = loaded(book("@tool.read(untrusted=True)")).catalogue().splitlines()[-1]
+    line = loaded(book("@tool.read(untrusted=True)")).catalogue().splitlines()[-2]
 
     assert line.strip() == "day: string, at: integer, untrusted; standard, 30 s"
 

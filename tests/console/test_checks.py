@@ -57,6 +57,16 @@ def test_each_tool_that_lacks_something_is_named_with_its_remedy() -> None:
     assert (lacking.name, lacking.status) == ("tool cancel", Status.WARN) and "observe= names" in lacking.remedy
 
 
+def test_a_tool_that_comes_with_replan_is_no_warning() -> None:
+    """Whoever runs the worker cannot give it an undo."""
+    book, write = (ToolSpec(kind=kind, effect=Effect.IDEMPOTENT) for kind in ("book", "write_file"))
+    found = findings(None, "offline", book, write)
+    ours = found.tools[1].model_copy(update={"is_own": False})
+    names = [check.name for check in of_tools(found.model_copy(update={"tools": (found.tools[0], ours)}))]
+
+    assert names == ["tools", "tool book"]
+
+
 def test_the_tools_that_return_foreign_text_are_counted() -> None:
     """Whoever runs a worker sees how many of its tools may carry orders of others."""
     page = ToolSpec(kind="page", effect=Effect.READ, untrusted=True)

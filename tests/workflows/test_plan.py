@@ -159,7 +159,12 @@ def test_a_proposal_may_build_on_finished_steps() -> None:
 
 @pytest.mark.parametrize(
     ("name", "expected"),
-    [("calulate", ": did you mean calculate?"), ("qqq", ""), ("serch", ": did you mean search or reserve?")],
+    [
+        ("calulate", ": did you mean calculate?"),
+        ("qqq", ""),
+        ("serch", ": did you mean search?"),
+        ("search_all", ": did you mean search?"),
+    ],
 )
 def test_the_nearest_name_is_offered(name: str, expected: str) -> None:
     """A near miss is named; where nothing is near, nothing is."""

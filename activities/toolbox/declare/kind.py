@@ -132,7 +132,10 @@ def _mistakes(tool: Tool[..., Any], parameters: Parameters, hints: Mapping[str, 
 def _declaration_mistakes(tool: Tool[..., Any]) -> Iterator[str]:
     """Mistakes in the decorator, its options, the name and the docstring."""
     name, options = tool.__name__, tool.options
-    if tool.effect is None:
+    if tool.decorator:
+        near = nearest(tool.decorator, Effect)
+        yield f"{name}: there is no decorator @tool.{tool.decorator}{near}: use one of {', '.join(DECORATORS)}."
+    elif tool.effect is None:
         yield f"{name}: a bare @tool does not say what a call changes: use one of {', '.join(DECORATORS)}."
     if not (tool.__doc__ or "").strip():
         yield f"{name}: there is no docstring: say in one sentence what the tool does, for the planner."

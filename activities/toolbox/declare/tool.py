@@ -12,7 +12,7 @@ its rules. `kind.py` copies an option into the `ToolSpec` if the spec has a fiel
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, fields
-from typing import Annotated, Any, Generic, Literal, ParamSpec, TypeAlias, TypeVar, overload
+from typing import TYPE_CHECKING, Annotated, Any, Generic, Literal, ParamSpec, TypeAlias, TypeVar, overload
 
 from sqlalchemy.ext.asyncio import AsyncEngine
 
@@ -103,13 +103,20 @@ class Tool(Generic[P, R]):
     """A function and what its decorator declared. It can be called like the function, e.g. in a unit test."""
 
     def __init__(
-        self, function: Callable[P, R], effect: Effect | None, options: ToolOptions, unknown: Sequence[str] = ()
+        self,
+        function: Callable[P, R],
+        effect: Effect | None,
+        options: ToolOptions,
+        unknown: Sequence[str] = (),
+        decorator: str = "",
     ) -> None:
-        # Checked when a worker loads it, not here. `effect` is None for a bare `@tool`; `unknown` are unknown keywords.
+        # Checked when a worker loads it, not here. `effect` is None for a bare `@tool`, and for a `decorator` that does
+        # not exist; `unknown` are unknown keywords.
         self.function = function
         self.effect = effect
         self.options = options
         self.unknown = unknown
+        self.decorator = decorator
         self.__name__ = getattr(function, "__name__", type(function).__name__)
         self.__module__ = getattr(function, "__module__", "")
         self.__doc__ = function.__doc__
@@ -128,9 +135,10 @@ class Tool(Generic[P, R]):
 class _Decorator(Generic[Keywords]):
     """One decorator: used as `@tool.read`, or as `@tool.read(timeout=5)` with keywords of `ToolOptions`."""
 
-    def __init__(self, effect: Effect, options: Callable[Keywords, ToolOptions]) -> None:
+    def __init__(self, effect: Effect | None, options: Callable[Keywords, ToolOptions], unknown: str = "") -> None:
         self._effect = effect
         self._options = options
+        self._unknown = unknown
 
     @overload
     def __call__(self, function: Callable[P, R], /) -> Tool[P, R]: ...  # type: ignore[overload-overlap]  # options are keywords only
@@ -144,7 +152,7 @@ class _Decorator(Generic[Keywords]):
         unknown = [name for name in keywords if name not in OPTIONS]
 
         def declare(function: Callable[..., Any]) -> Tool[..., Any]:
-            return Tool(function, self._effect, options, unknown)
+            return Tool(function, self._effect, options, unknown, self._unknown)
 
         return declare(*functions) if functions else declare
 
@@ -159,6 +167,14 @@ class _Decorators:
     def __call__(self, function: Callable[P, R]) -> Tool[P, R]:
         """Accept a bare `@tool`, which is a mistake: `--check` then names the decorators to use."""
         return Tool(function, None, ToolOptions())
+
+    if not TYPE_CHECKING:  # a type checker reports an unknown decorator itself
+
+        def __getattr__(self, name: str) -> _Decorator[...]:
+            """Accept a decorator that does not exist, so that `--check` reports it beside the other mistakes."""
+            if name.startswith("_"):  # a protocol of Python, such as copying, asks for it
+                raise AttributeError(name)
+            return _Decorator(None, ToolOptions, name)
 
 
 tool = _Decorators()
