@@ -25,6 +25,8 @@ from activities.offline.grammar import (
     format_time,
     parse_day,
     parse_time,
+    read_name,
+    read_words,
     unquote,
 )
 from activities.toolbox.expressions.expression import unknown_words
@@ -81,11 +83,13 @@ def _form(kinds: str, spelling: str, example: str, pattern: str, read: Read) -> 
     return Form(tuple(kinds.split()), spelling, example, re.compile(pattern, re.IGNORECASE | re.DOTALL), read)
 
 
-def _with_name(kind: str, id: str, argument: str, title: str, read: Callable[[str], str]) -> Read:
+def _with_name(kind: str, id: str, argument: str, title: str, read: Callable[[str], str | None]) -> Read:
     """Make the `read` function for a call with at most one argument, as in `list the orders of A-17`."""
 
-    def calls(found: re.Match[str], _today: date) -> Calls:
+    def calls(found: re.Match[str], _today: date) -> Calls | None:
         value = read(found[argument]) if found[argument] else ""
+        if value is None:
+            return None
         return (PlannedCall(kind, id, {argument: value} if value else {}, f"{title} {value}" if value else id),)
 
     return calls
@@ -121,8 +125,9 @@ def _parts(rest: str) -> dict[str, str] | None:
     return parts
 
 
-def _name(said: str) -> str:
-    return re.sub(r"^(?:the|my|our)\s+", "", unquote(said), flags=re.IGNORECASE)
+def _name(said: str) -> str | None:
+    name = read_name(said)
+    return name and re.sub(r"^(?:the|my|our)\s+", "", name, flags=re.IGNORECASE)
 
 
 def _book(found: re.Match[str], today: date) -> Calls | None:
@@ -224,8 +229,8 @@ _SAVED = {"the summary": SUMMARY, "the page": PAGE, "the text": TEXT}
 
 
 def _search(found: re.Match[str], _today: date) -> Calls | None:
-    query = found["query"] or found["named"]
-    query = unquote(re.sub(r"^(?:the|our|your|a|an)\s+", "", query.strip(), flags=re.IGNORECASE))
+    said = found["query"] or found["named"]
+    query = read_words(re.sub(r"^(?:the|our|your|a|an)\s+", "", said.strip(), flags=re.IGNORECASE))
     return (PlannedCall("search", "search", {"query": query}, query),) if query else None
 
 
@@ -309,7 +314,7 @@ PAPERS = (
         "list the documents about returns",
         r"(?:list|show)(?:\s+(?:me|us))?(?:\s+(?:all|the|my|our))*\s+documents"
         r"(?:\s+(?:about|on|named|called)\s+(?P<query>.+))?",
-        _with_name("list_documents", "documents", "query", "documents about", unquote),
+        _with_name("list_documents", "documents", "query", "documents about", read_words),
     ),
     _form(
         "delete_document",
@@ -328,20 +333,16 @@ _FIELD = r"e-?mail(?:\s+address)?|phone(?:\s+number)?|name"
 _CHANGE = re.compile(rf"(?P<field>{_FIELD})(?:\s+(?:to|is)\b|\s*[:=])?\s+(?P<value>.+)", re.IGNORECASE | re.DOTALL)
 
 
-def _article(said: str) -> str:
-    words = unquote(said)
-    return words.upper() if re.fullmatch(r"[A-Za-z]{1,3}-[0-9]+", words) else words
+def _article(said: str) -> str | None:
+    words = read_name(said)
+    return words.upper() if words and re.fullmatch(r"[A-Za-z]{1,3}-[0-9]+", words) else words
 
 
 def _buy(found: re.Match[str], _today: date) -> Calls | None:
-    """The call of a purchase, with a price limit for one piece.
-
-    A limit for all pieces is divided by their number and rounded down.
-    """
-    quantity = int(found["quantity"] or 1)
-    if not quantity:
+    """Buy with a price limit for one piece; a limit for all pieces is divided by their number and rounded down."""
+    quantity, most, sku = int(found["quantity"] or 1), Decimal(found["most"]), _article(found["sku"])
+    if not (quantity and sku):
         return None
-    most, sku = Decimal(found["most"]), _article(found["sku"])
     if found["all"]:
         most = (most / quantity).quantize(_CENT, ROUND_DOWN)
     args: dict[str, Value] = {"sku": sku, "quantity": quantity, "at_most": str(most)}
@@ -349,7 +350,7 @@ def _buy(found: re.Match[str], _today: date) -> Calls | None:
 
 
 def _find(found: re.Match[str], _today: date) -> Calls | None:
-    query = unquote(found["query"])
+    query = read_name(found["query"]) or ""
     query = query.upper() if re.fullmatch(CUSTOMER, query.upper()) else query
     return (PlannedCall("find_customer", "customer", {"query": query}, f"customer {query}"),) if query else None
 
@@ -377,10 +378,10 @@ def _changes(said: str) -> dict[str, JsonValue] | None:
         one = _CHANGE.fullmatch(part.strip())
         if one is None:
             return None
-        field = one["field"].split()[0].lower().replace("-", "")
-        if field in changes or not unquote(one["value"]):
+        field, value = one["field"].split()[0].lower().replace("-", ""), read_name(one["value"])
+        if field in changes or not value:
             return None
-        changes[field] = unquote(one["value"])
+        changes[field] = value
     return changes
 
 

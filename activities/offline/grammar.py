@@ -24,6 +24,8 @@ _JOINT = re.compile(
     rf"{_QUOTED}|{_URL}|(?P<joint>[,;.\n ]{{0,3}}\b(?:and )?then\b,? |[,;\n][ \n]?(?:and )?|[.?!] (?:and )?| and )",
     re.IGNORECASE,
 )
+_ADDING = re.compile(r"\b(?:or|but|plus|also)\b", re.IGNORECASE)
+_LEADING_ON = re.compile(r"\b(?:to|so|if|unless|because|before|after|until|while|who|whose|which)\b", re.IGNORECASE)
 _POLITE = re.compile(
     r"(?:(?:please|and|also|now|first|finally|next|then|can you|could you|would you|i want you to)\b[ ,]*)+", re.I
 )
@@ -60,7 +62,22 @@ def strip_politeness(text: str) -> str:
 
 def unquote(text: str) -> str:
     text = text.strip(" ,")
-    return text[1:-1].strip() if re.fullmatch(_QUOTED, text) else text
+    return text[1:-1].strip() if _is_quoted(text) else text
+
+
+def read_words(text: str) -> str | None:
+    """Free text without its quotation marks; None for text without them that may contain another request."""
+    may_have_more = any(found["joint"] for found in _JOINT.finditer(text.strip(" ,"))) or _ADDING.search(text)
+    return None if may_have_more and not _is_quoted(text) else unquote(text)
+
+
+def read_name(text: str) -> str | None:
+    """The same for a name, where more words may begin another request, such as `to` in `Ada to change her phone`."""
+    return None if _LEADING_ON.search(text) and not _is_quoted(text) else read_words(text)
+
+
+def _is_quoted(text: str) -> bool:
+    return re.fullmatch(_QUOTED, text.strip(" ,")) is not None
 
 
 WEEKDAYS = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")

@@ -1,7 +1,7 @@
 """The planner without a model: it reads a task by fixed forms, repairs a rejected plan by rules, and reports results.
 
 For example, if 14:00 is taken, the rules of `repair` plan the nearest free time. If a text matches no form, the planner
-gives up and names the form that is most similar.
+gives up and names the form that is most similar, and the page with all of them.
 """
 
 import difflib
@@ -13,7 +13,17 @@ from datetime import date
 from pydantic import JsonValue, ValidationError
 
 from activities.offline.forms import FORMS
-from activities.offline.grammar import CallResult, Calls, Clause, Form, Pronoun, Referent, Value, split_clauses
+from activities.offline.grammar import (
+    CallResult,
+    Calls,
+    Clause,
+    Form,
+    Pronoun,
+    Referent,
+    Value,
+    read_name,
+    split_clauses,
+)
 from activities.offline.phrases import PHRASES
 from activities.offline.repair import UnclearEffect, rejection_reason, remaining_steps, repair, unfinished_steps
 from activities.toolbox.declare.kind import Kind
@@ -21,7 +31,7 @@ from workflows.plan import TURN_ID, Answer, GiveUp, NewSteps, Proposal, Step, ca
 from workflows.record import StepRecord, StepStatus
 from workflows.situation import Situation
 
-MODEL_HINT = "The offline planner knows a few forms only; with a model key there is one that understands free text."
+PAGE = "docs/offline-planner.md lists the forms; with a model key a model plans, which understands free text."
 MIN_LIKENESS = 0.4  # similarity from which on a form is named as the nearest, even without a common word
 MAX_SENTENCE = 500
 BEGUN = "A model chose the steps turn by turn, and no rule can say what is missing: what was finished stays."
@@ -107,7 +117,8 @@ def read_task(text: str, today: date, kinds: Collection[str]) -> tuple[Step, ...
             steps += new
             group += [step.id for step in new]
     if not steps:
-        raise NotUnderstood(f"There is nothing to do in the task: write e.g. {_spellings(kinds)}. {MODEL_HINT}")
+        example = next((f": write e.g. {form.spelling}" for form in _usable(kinds)), "")
+        raise NotUnderstood(f"There is nothing to do in the task{example}. {PAGE}")
     return tuple(steps)
 
 
@@ -120,7 +131,7 @@ def _understand(clause: Clause, today: date, kinds: Collection[str]) -> Calls:
         missing = [call.kind for call in calls if call.kind not in kinds]
         if missing:
             reason = f"{clause.text[:120]!r} needs the kind {missing[0]}, which cannot be used in this task."
-            raise NotUnderstood(f"{reason} What can be used: {_spellings(kinds)}.")
+            raise NotUnderstood(f"{reason} {PAGE}")
         return calls
     raise _not_understood(clause, kinds)
 
@@ -131,8 +142,10 @@ def _not_understood(clause: Clause, kinds: Collection[str]) -> NotUnderstood:
     begun = [form for form in usable if form.pattern.fullmatch(clause.text)]
     near = begun or sorted(usable, key=lambda form: _likeness(clause.text, form), reverse=True)[:1]
     is_near = begun or (near and _likeness(clause.text, near[0]) >= MIN_LIKENESS)
-    hint = f"the nearest form is: {near[0].spelling}" if is_near else f"the forms are: {_spellings(kinds)}"
-    return NotUnderstood(f"{clause.text[:120]!r} is not understood; {hint}. {MODEL_HINT}")
+    hint = f"the nearest form is: {near[0].spelling}" if is_near else "no form is like it"
+    if begun and read_name(clause.text) is None:
+        hint += " (words that belong together need quotation marks)"
+    return NotUnderstood(f"{clause.text[:120]!r} is not understood; {hint}. {PAGE}")
 
 
 def _likeness(text: str, form: Form) -> float:
@@ -143,10 +156,6 @@ def _likeness(text: str, form: Form) -> float:
 
 def _usable(kinds: Collection[str]) -> list[Form]:
     return [form for form in FORMS if set(form.kinds) <= set(kinds)]
-
-
-def _spellings(kinds: Collection[str]) -> str:
-    return "; ".join(form.spelling for form in _usable(kinds)) or "nothing"
 
 
 def _sources(clause: Clause, calls: Calls, steps: Sequence[Step]) -> Sequence[Step | None]:
@@ -164,7 +173,7 @@ def _nothing_before(clause: Clause, referent: Referent) -> NotUnderstood:
     word = re.search(r"\b(?:it|them|these|those|that|the (?:result|summary|page|text)s?)\b", clause.text, re.IGNORECASE)
     said = word.group() if word else "it"
     reason = f"In {clause.text[:120]!r} it is not clear what `{said}` means: it must be {referent.description}."
-    return NotUnderstood(f"{reason} {referent.remedy}. {MODEL_HINT}")
+    return NotUnderstood(f"{reason} {referent.remedy}. {PAGE}")
 
 
 def _steps(calls: Calls, source: Step | None, before: Sequence[Step], needs: Sequence[str]) -> list[Step]:

@@ -7,8 +7,8 @@ repeated only if the state that rejected it has been observed to be different.
 
 import itertools
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Collection, Mapping, Sequence
+from typing import NamedTuple
 
 from pydantic import JsonValue
 
@@ -101,14 +101,14 @@ class _Repair:
         step, call = record.step, _call_of(record)
         kind, args, title = step.kind, step.args, step.title
         if not self._is_usable(kind):
-            kind, call = self._other_kind(record)
+            kind, call = self._fallback(record)
         elif call in self._excluded:
             if change := self._alternative(record) or self._later_item(record):
                 made, name = _args_of(record), change.argument
                 call = _CallKey(kind, canonical({**made, name: change.value}))
                 args, title = {**args, name: change.reference or change.value}, _new_title(record, made[name], change)
             elif not self._may_repeat(record):
-                kind, call = self._other_kind(record)
+                kind, call = self._fallback(record)
         id = self._new_ids.get(step.id, step.id)
         self.calls[id] = call
         new_args = {name: _with_new_ids(value, self._new_ids) for name, value in args.items()}
@@ -169,13 +169,14 @@ class _Repair:
             reason = f"Somebody else has changed {', '.join(fields)} meanwhile: look, and ask again if still wanted."
             raise NoRepair(f"{record.step.id} cannot be done{self._why(failed)} {reason}")
 
-    def _other_kind(self, record: StepRecord) -> tuple[str, _CallKey]:
+    def _fallback(self, record: StepRecord) -> tuple[str, _CallKey]:
+        """The kind that the kind of a read declares as its fallback, and its call; raises NoRepair if it has none."""
         step, failed = record.step, self._failed_record(record)
-        for kind in interchangeable_kinds(step, self._kinds, self._situation.down):
-            call = _CallKey(kind, canonical(_args_of(record)))
-            if call not in self._excluded:
-                self._because.append(f"{self._rejection(failed)}; {kind} serves the same purpose")
-                return kind, call
+        kind = self._kinds[step.kind].spec.fallback if step.kind in self._kinds else None
+        call = _CallKey(kind or "", canonical(_args_of(record)))
+        if kind and self._is_usable(kind) and call not in self._excluded and not self._has_effect(record):
+            self._because.append(f"{self._rejection(failed)}; {kind} is the declared fallback of {step.kind}")
+            return kind, call
         if not self._is_usable(step.kind):
             raise NoRepair(f"{step.id} needs {step.kind}, which cannot be used any more{self._why(record)}")
         reason = f"Nothing that was seen offers an alternative.{_similar_names(self._observed(failed))}"
@@ -339,57 +340,3 @@ def _similar_names(observed: JsonValue) -> str:
     else:
         names = [str(name) for name in near] if isinstance(near, list) else []
     return f" Spelt alike: {', '.join(name[:80] for name in names[:MAX_LISTED])}." if names else ""
-
-
-def interchangeable_kinds(step: Step, kinds: Mapping[str, Kind], down: Collection[str]) -> Iterator[str]:
-    """Yield the usable kinds that take the arguments of `step` and return the same fields, sorted by name.
-
-    A kind with an effect has no such kinds.
-    """
-    # Two effects with the same arguments and result fields may still be different effects.
-    old = kinds.get(step.kind)
-    if old is None or old.spec.effect is not Effect.READ:
-        return
-    asks, returns = _fields(old.args_schema), _result_fields(old)
-    for name in sorted(set(kinds) - {step.kind, *down}):
-        new = kinds[name]
-        if new.spec.effect is not Effect.READ or not returns or _result_fields(new) != returns:
-            continue
-        takes = _fields(new.args_schema)
-        accepts = all(field in asks and takes.get(field) == asks[field] for field in step.args)
-        if accepts and set(new.args_schema.get("required", ())) <= set(step.args):
-            yield name
-
-
-def _result_fields(kind: Kind) -> dict[str, Any]:
-    return _fields(kind.result.json_schema(mode="serialization"))
-
-
-def _fields(schema: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields of an object's schema and the schema of each, without texts for people."""
-    definitions = schema.get("$defs", {})
-    target = definitions.get(str(schema.get("$ref", "")).rpartition("/")[2], schema)
-    return {name: _inlined(field, definitions, ()) for name, field in target.get("properties", {}).items()}
-
-
-_FOR_PEOPLE = ("title", "description", "examples")
-
-
-def _inlined(value: Any, definitions: Mapping[str, Any], within: tuple[str, ...]) -> Any:
-    """Replace each `$ref` by its definition, since equal schemas may name it differently; a recursive `$ref` stays."""
-    if isinstance(value, list):
-        return [_inlined(item, definitions, within) for item in value]
-    if not isinstance(value, dict):
-        return value
-    name = str(value.get("$ref", "")).rpartition("/")[2]
-    if name in definitions and name not in within:
-        return _inlined(definitions[name], definitions, (*within, name))
-    fields = value.get("properties")
-    plain = {
-        key: _inlined(item, definitions, within)
-        for key, item in value.items()
-        if key not in _FOR_PEOPLE and key != "properties"
-    }
-    if isinstance(fields, dict):  # its keys are names of fields: a field may be called title
-        plain["properties"] = {key: _inlined(item, definitions, within) for key, item in fields.items()}
-    return plain

@@ -21,7 +21,7 @@ RULES = {
     "The next that was found": test_repair_desk.test_the_next_that_was_found_is_read,
     "Within the limit again": test_repair_desk.test_what_is_within_the_limit_again_is_bought,
     "A newer version": test_repair_desk.test_a_change_is_made_again_unless_somebody_changed_the_same_field,
-    "A tool of the same purpose": test_repair_desk.test_a_tool_of_the_same_purpose_takes_over_what_is_down,
+    "The declared fallback": test_repair_desk.test_what_was_refused_is_asked_of_the_declared_fallback,
     "None of these": test_repair.test_without_an_alternative_the_planner_gives_up,
 }
 """What is done after a rejection, in the order of the page, with the test that shows it."""
@@ -94,7 +94,9 @@ def test_each_kind_of_the_worker_that_is_shipped_has_a_form() -> None:
         ("list the documents", "list_documents", {}),
         ("show me all documents about returns", "list_documents", {"query": "returns"}),
         ("delete the document returns-checklist", "delete_document", {"document": "returns-checklist"}),
-        ("search for how to open and read files", "search", {"query": "how to open and read files"}),
+        ('search for "how to open and read files"', "search", {"query": "how to open and read files"}),
+        ('find customer "Smith, Brook and Sons"', "find_customer", {"query": "Smith, Brook and Sons"}),
+        ('book a slot for "Ada and Ben" at 14:00', "book_slot", {"day": TODAY, "at": "14:00", "name": "Ada and Ben"}),
     ],
 )  # fmt: skip
 async def test_one_clause_is_one_call(text: str, kind: str, args: dict[str, JsonValue]) -> None:
@@ -200,6 +202,33 @@ async def test_what_is_moved_is_cancelled_last() -> None:
 async def test_what_cannot_be_done_honestly_is_not_understood(text: str, hint: str) -> None:
     """Nothing is guessed: the clause is named, with what to write instead."""
     assert hint in await gives_up(asked(text))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "find customer Ada and change her phone to 12",
+        "find customer Ada, send her a parcel",
+        "find customer Ada. Send her a parcel",
+        "find customer Ada to change her phone",
+        "find customer Ada or Ben",
+        "search the documents for refunds and mail them to Ada",
+        "find refunds and returns in the documents",
+        "list the documents about returns and print them",
+        "list the bookings for Ada and move them",
+        "list the orders of A-17 and pay them",
+        "get the price of A-17 and of B-03",
+        "buy 2 of A-17 and one of B-03 for at most 25",
+        "book a slot for Ada and tell her at 14:00",
+        "update customer C-0001: phone 12 and write her a letter",
+        "update customer C-0001: name Ada, also called Countess",
+    ],
+)
+async def test_no_clause_is_swallowed_by_the_words_of_another(text: str) -> None:
+    """Words that may be another request are never taken for a name, a value or a part of a search: nothing is done."""
+    reason = await gives_up(asked(text))
+
+    assert ("is not understood" in reason, "quotation marks" in reason) == (True, True)
 
 
 async def test_a_form_needs_all_its_kinds() -> None:

@@ -53,8 +53,7 @@ async def test_a_booking_is_read(text: str, args: dict[str, JsonValue] | None) -
         ("show me all available slots on Monday", "list_slots", {"day": "2025-11-24"}),
         ("list slots for tomorrow", "list_slots", {"day": "2025-11-22"}),
         ("search the documents for the refund policy", "search", {"query": "refund policy"}),
-        ("search for terms and conditions", "search", {"query": "terms and conditions"}),
-        ("search for terms, conditions and book prices", "search", {"query": "terms, conditions and book prices"}),
+        ("search for 'terms and conditions'", "search", {"query": "terms and conditions"}),
         ("find gift cards in the documents", "search", {"query": "gift cards"}),
         ("search for 'this, then list slots; and more'", "search", {"query": "this, then list slots; and more"}),
         ("calculate 18% of 2,450", "calculate", {"expression": "18% of 2,450"}),
@@ -63,7 +62,7 @@ async def test_a_booking_is_read(text: str, args: dict[str, JsonValue] | None) -
     ],
 )
 async def test_one_clause_is_one_step(text: str, kind: str, args: dict[str, JsonValue]) -> None:
-    """`and` and commas only part clauses where a clause follows, and quotes keep everything together."""
+    """Quotation marks keep everything together."""
     steps = await plan_of(text)
 
     assert [(step.kind, step.args) for step in steps] == [(kind, args)]
@@ -114,15 +113,16 @@ async def test_it_refers_to_the_number_of_the_step_before(said: str) -> None:
         ("what is the refund policy?", "what is the refund policy", "search the documents for WORDS"),
         ("list slots at 14:00", "list slots at 14:00", "list the free slots [on DATE]"),
         ("book a slot at 14:00 then calculate 10% of it", "calculate 10% of it", "Write the number instead"),
-        ("zzz", "zzz", "search the documents for WORDS"),
-        ("...", "", "search the documents for WORDS"),
+        ("zzz", "zzz", "no form is like it"),
+        ("...", "", "write e.g. book a slot"),
     ],
 )
 async def test_what_is_not_understood_is_named_with_the_nearest_form(text: str, clause: str, form: str) -> None:
-    """A person learns which clause it was, how to write it, and that a model understands free text."""
+    """A person learns which clause it was, how to write it, where all forms are, and that a model needs none."""
     reason = await gives_up(asked(text))
 
-    assert (clause in reason, form in reason, "model key" in reason) == (True, True, True)
+    assert [part for part in (clause, form, "docs/offline-planner.md", "model key") if part not in reason] == []
+    assert len(reason) < 300  # a list of all forms would be cut where it is shown
 
 
 async def test_only_usable_kinds_are_proposed() -> None:

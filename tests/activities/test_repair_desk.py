@@ -7,7 +7,6 @@ import pytest
 from pydantic import BaseModel, JsonValue
 
 from activities.offline.planner import OfflinePlanner
-from activities.offline.repair import interchangeable_kinds
 from activities.toolbox.registry import Registry
 from replan import tool
 from tests.activities.situations import KINDS, asked, fault, gives_up, propose, record, refused, seen, step
@@ -203,15 +202,15 @@ class Sky(BaseModel):
 
 
 @tool.read
+def sky(args: City) -> Sky:
+    """Say the weather too."""
+    return Sky(title=args.city, celsius=7)
+
+
+@tool.read(fallback=sky)
 def weather(args: City) -> Weather:
     """Say the weather."""
     return Weather(title=args.city, celsius=7)
-
-
-@tool.read
-def sky(args: Place) -> Sky:
-    """Say the weather too."""
-    return Sky(title=args.city, celsius=7)
 
 
 @tool.read
@@ -227,67 +226,52 @@ def climate(args: City) -> City:
 
 
 @tool.idempotent
-def make_weather(args: City) -> Weather:
-    """Change the weather."""
+def make_sky(args: City) -> Weather:
+    """Change it too."""
     return Weather(title=args.city, celsius=7)
 
 
-@tool.idempotent
-def make_sky(args: City) -> Weather:
-    """Change it too."""
+@tool.idempotent(fallback=make_sky)
+def make_weather(args: City) -> Weather:
+    """Change the weather."""
     return Weather(title=args.city, celsius=7)
 
 
 WEATHERS = Registry([weather, sky, forecast, climate, make_weather, make_sky])
 
 
-@pytest.mark.parametrize(
-    ("kind", "down", "others"),
-    [
-        ("weather", (), ["sky"]),
-        ("weather", ("sky",), []),
-        ("sky", (), ["weather"]),
-        ("climate", (), []),
-        ("make_weather", (), []),
-        ("unheard_of", (), []),
-    ],
-)
-def test_only_a_read_of_the_same_fields_serves_the_same_purpose(
-    kind: str, down: tuple[str, ...], others: list[str]
-) -> None:
-    """It takes what was given, needs nothing more, and later steps find their fields."""
-    assert list(interchangeable_kinds(step("one", kind, {"city": "Ulm"}), WEATHERS, down)) == others
-
-
-def test_no_two_shipped_kinds_serve_the_same_purpose() -> None:
-    """Two that do would be a find of chance: see what a plan would then replace."""
-    steps = [step("one", kind, dict.fromkeys(KINDS[kind].args_schema.get("required", ()))) for kind in KINDS]
-
-    assert {one.kind: list(interchangeable_kinds(one, KINDS, ())) for one in steps} == {kind: [] for kind in KINDS}
-
-
-async def test_a_tool_of_the_same_purpose_takes_over_what_is_down() -> None:
+async def test_what_was_refused_is_asked_of_the_declared_fallback() -> None:
     """Later steps follow it, and the new plan says why."""
     failed = record(step("one", "weather", {"city": "Ulm"}, title="weather in Ulm"), StepStatus.FAILED)
     later = record(step("sum", "calculate", {"expression": "it", "it": {"$from": "one", "path": "celsius"}}), "pending")
-    situation = asked("x", turn=2, records=(failed, later), faults=(fault("one", Code.TIMEOUT),), down=("weather",))
-    kinds = {**KINDS, **WEATHERS}
+    situation = asked("x", turn=2, records=(failed, later), faults=(fault("one", Code.NO_RESULTS),))
 
-    proposal = await OfflinePlanner().propose(situation, kinds)
+    proposal = await OfflinePlanner().propose(situation, {**KINDS, **WEATHERS})
 
     assert isinstance(proposal, NewSteps)
     assert [(one.id, one.kind) for one in proposal.steps] == [("one-2", "sky"), ("sum", "calculate")]
-    assert proposal.because == "one was rejected (timeout); sky serves the same purpose"
+    assert proposal.because == "one was rejected (no_results); sky is the declared fallback of weather"
 
 
-async def test_what_was_refused_is_asked_elsewhere_when_nothing_is_offered() -> None:
-    """Another source may know what this one does not."""
-    failed = record(step("one", "weather", {"city": "Ulm"}), StepStatus.FAILED)
-    situation = asked("x", turn=2, records=(failed,), faults=(fault("one", Code.NO_RESULTS),))
+@pytest.mark.parametrize(
+    ("kind", "down", "why"),
+    [
+        ("sky", (), "no fallback is declared, though weather takes and returns the same"),
+        ("climate", (), "none is declared, and nothing is alike"),
+        ("weather", ("sky",), "its fallback is down"),
+        ("make_weather", (), "an effect is never replaced, even by its fallback: the fallback is for what is down"),
+    ],
+)
+async def test_a_refused_tool_is_never_replaced_by_one_that_it_does_not_declare(
+    kind: str, down: tuple[str, ...], why: str
+) -> None:
+    """Two tools with the same schema need not serve the same purpose: `why` says what holds for this one."""
+    failed = record(step("one", kind, {"city": "Ulm"}), StepStatus.FAILED)
+    situation = asked("x", turn=2, records=(failed,), faults=(fault("one", Code.REFUSED),), down=down)
+
     proposal = await OfflinePlanner().propose(situation, WEATHERS)
 
-    assert isinstance(proposal, NewSteps)
-    assert proposal.steps[0].kind == "sky"
+    assert "Nothing that was seen offers an alternative" in getattr(proposal, "reason", ""), why
 
 
 async def test_an_effect_that_is_down_is_never_replaced() -> None:
