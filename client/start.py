@@ -153,13 +153,20 @@ def build_task(options: TaskOptions) -> Task:
             result_schema=schema if schema is not None else written.options.result_schema,
             on_escalation=options.on_escalation,
             allow=options.allow,
-            limits=Limits(**{"replans": REPLANS[strategy], **options.limits}),
+            limits=_limits(options.limits, strategy),
         )
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         name = str(first["loc"][-1]).replace("_", "-")
         option = "--task" if name == "text" else f"--{name}"
         raise Problem("usage", f"{option} cannot be used: {first['msg']}", f"give another {option}") from error
+
+
+def _limits(given: Mapping[str, Any], strategy: Literal["plan", "react"]) -> Limits:
+    """The limits of a task; a number of replans that the user gave is the only limit of replans."""
+    if "replans" in given:
+        return Limits(**{"fruitless": None, **given})
+    return Limits(**{"replans": REPLANS[strategy], **given})
 
 
 async def start(client: Client, task: Task, *, id: str | None, queue: str, again: bool) -> Handle:

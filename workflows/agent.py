@@ -28,8 +28,6 @@ from workflows.spending import limit_message
 from workflows.task import UNREADABLE, Task, TaskStatus
 from workflows.undoing import roll_back
 
-MAX_FRUITLESS = 2
-"""After this many consecutive replans that complete no step, the task ends as escalated: a person has to act."""
 MAX_KEPT = 50
 """How many ids of completed steps a Revision (an accepted plan) lists: only the newest."""
 CONTINUE = "continue-as-new"
@@ -248,20 +246,20 @@ class AgentWorkflow:
         self._publish()
 
     def _check_replans(self, rejecting: Sequence[FaultRecord], fruitless: bool) -> None:
-        """Count a replan, or end the task: no replan is left, or MAX_FRUITLESS consecutive replans completed no step.
+        """Count a replan, or end the task: no replan is left, or too many new plans in a row finished no step.
 
         `fruitless`: the plan that has just failed was itself a replan, and completed no step.
         """
-        progress, limit = self._progress, self._progress.budget.limits.replans
+        progress, limits = self._progress, self._progress.budget.limits
         progress.fruitless = progress.fruitless + 1 if fruitless else 0
         last = f"{rejecting[-1].step_id}: {rejecting[-1].reason}"
-        if progress.fruitless >= MAX_FRUITLESS:
-            reason = f"{MAX_FRUITLESS} new plans in a row finished no step; the last fault was {last}"
+        if limits.fruitless is not None and progress.fruitless >= limits.fruitless:
+            reason = f"{limits.fruitless} new plans in a row finished no step; the last fault was {last}"
             raise TaskEnded(TaskStatus.ESCALATED, reason, "no_progress")
-        if progress.task.plan_only and not limit:
+        if progress.task.plan_only and not limits.replans:
             raise TaskEnded(TaskStatus.FAILED, last, rejecting[-1].code)
-        if progress.replans >= limit:
-            reason = f"{limit_message(progress.budget.limits, 'replans')} The last fault was {last}"
+        if progress.replans >= limits.replans:
+            reason = f"{limit_message(limits, 'replans')} The last fault was {last}"
             raise TaskEnded(TaskStatus.OVER_BUDGET, reason, "replans")
         progress.replans += 1
 

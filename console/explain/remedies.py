@@ -53,7 +53,7 @@ OF_ENDING: Mapping[str, str] = {
     " calls them.",
     "proposals_rejected": "Allow the kind that the reason names (`--allow`), write the plan by hand (`--plan FILE`), or"
     " ask for less.",
-    "no_progress": "Read why the steps failed (`explain`), and ask for something else.",
+    "no_progress": "Read why the steps failed (`explain`), and ask for something else; or give more with `--replans`.",
     "tool_calls": "Give more with `--tool-calls`.",
     "replans": "Give more with `--replans`.",
     "tokens": "Give more with `--tokens`.",

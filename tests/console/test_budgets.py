@@ -54,6 +54,16 @@ async def test_one_move_at_a_time_may_replan_more_often(client: Client, console:
     assert (await limits_of(client, console, "--strategy", "react", "--replans", "3")).replans == 3
 
 
+async def test_only_a_number_of_replans_that_was_given_rules_alone(client: Client, console: Processes) -> None:
+    """Else a task ends after two new plans in a row that finish no step. The settings file gives one, too."""
+    file = console.folder / "mine.toml"
+    file.write_text("[budgets.background]\nreplans = 4\n")
+
+    given = [await limits_of(client, console, *words) for words in ([], ["--replans", "4"], ["--settings", str(file)])]
+
+    assert [(one.replans, one.fruitless) for one in given] == [(2, 2), (4, None), (4, None)]
+
+
 async def test_the_command_line_goes_before_the_settings_file(client: Client, console: Processes) -> None:
     """Of five limits two are the file's, one is its word for no limit, one the command line's, one the usual."""
     file = console.folder / "mine.toml"
@@ -61,7 +71,7 @@ async def test_the_command_line_goes_before_the_settings_file(client: Client, co
 
     limits = await limits_of(client, console, "--settings", str(file), "--usd", "0.25", "--replans", "7")
 
-    assert limits == Limits(tool_calls=200, tokens=None, usd=0.25, deadline=60, replans=7)
+    assert limits == Limits(tool_calls=200, tokens=None, usd=0.25, deadline=60, replans=7, fruitless=None)
 
 
 async def test_the_environment_may_name_the_settings_file(client: Client, console: Processes) -> None:

@@ -26,7 +26,7 @@ from tests.console.outcomes import fault, outcome, step
 from tests.documentation import sections, tables
 from tests.processes import ROOT
 from workflows import routing, spending
-from workflows.agent import MAX_FRUITLESS
+from workflows.budget import Limits
 from workflows.catalogue import Effect, ToolSpec
 from workflows.decision import Remaining, decide
 from workflows.faults import QUADRANT, Applied, Code, Fault, Quadrant
@@ -245,7 +245,7 @@ def exit_of(status: TaskStatus, code: str) -> Exit:
 
 
 @pytest.mark.parametrize(
-    ("code", "number"), [("proposals_rejected", 1 + MAX_REJECTIONS), ("no_progress", MAX_FRUITLESS)]
+    ("code", "number"), [("proposals_rejected", 1 + MAX_REJECTIONS), ("no_progress", Limits().fruitless)]
 )
 def test_a_limit_of_an_ending_is_the_one_on_the_page(code: str, number: int) -> None:
     """Both count in a row."""

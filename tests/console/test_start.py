@@ -88,7 +88,7 @@ def test_a_plan_file_is_read(tmp_path: Path) -> None:
 
 def given(text: str | None = "a task", plan: Path | None = None, **limits: Any) -> Task:
     """What the options ask for."""
-    all_limits = {"tool_calls": 100, "replans": 2, "deadline": None, **limits}
+    all_limits = {"tool_calls": 100, "deadline": None, **limits}
     return build_task(TaskOptions(text=text, plan=plan, limits=all_limits))
 
 
@@ -121,9 +121,10 @@ def test_a_plan_alone_names_the_task(tmp_path: Path) -> None:
 
 def test_what_nobody_said_is_left_to_the_task() -> None:
     """Strategy, planner and schema are the task's own where the command line names none."""
-    options = TaskOptions(text="x", limits={"replans": 2}, strategy="react", result_schema={"type": "string"})
+    options = TaskOptions(text="x", strategy="react", result_schema={"type": "string"})
 
-    assert build_task(options) == Task(text="x", strategy="react", result_schema={"type": "string"})
+    usual = Limits(replans=20)
+    assert build_task(options) == Task(text="x", strategy="react", result_schema={"type": "string"}, limits=usual)
 
 
 @pytest.mark.parametrize(
