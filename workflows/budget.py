@@ -17,7 +17,7 @@ class Limits(BaseModel, frozen=True):
     """How many attempts of tools the task may make; the reads that observe the state after a rejection count, too."""
     replans: int = Field(default=2, ge=0)
     fruitless: int | None = Field(default=2, ge=1)
-    """After so many replans in a row that complete no step, the task ends as escalated; None if only `replans` counts."""
+    """After so many replans in a row that complete no step, a task ends as escalated; None: only `replans` counts."""
     tokens: int | None = Field(default=None, ge=1)
     usd: float | None = Field(default=None, gt=0, allow_inf_nan=False)
     deadline: float | None = Field(default=None, gt=0, le=MAX_DEADLINE)

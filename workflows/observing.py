@@ -21,38 +21,40 @@ async def observe(progress: Progress, catalogue: Catalogue, faults: Sequence[Fau
     seen = list[Observation]()
     for fault in faults:
         record = next(record for record in progress.records if record.step.id == fault.step_id)
-        wanted = _read_of(progress, catalogue, record)
-        known = next((one for one in seen if wanted and (one.kind, one.args) == wanted and not one.stale), None)
-        fresh = known or (await _observe(progress, catalogue, wanted[0], record, wanted[1]) if wanted else None)
-        seen.append(fresh.model_copy(update={"step_id": record.step.id}) if fresh else _stale(fault, record))
-        if fresh:
-            made = record.args or {}
-            progress.guard.observed(record.kind, made, fresh.kind, fresh.args, fresh.value, fault.observed)
+        companion = catalogue.specs[record.kind].observe
+        kind, args = (companion.kind, record.args_for(companion)) if companion else (None, {})
+        known = next((one for one in seen if (one.kind, one.args) == (kind, args) and not one.stale), None)
+        one = known or await _observe(progress, catalogue, kind, args, record, fault)
+        seen.append(one.model_copy(update={"step_id": record.step.id}))
+        if not one.stale:
+            progress.guard.observed(record.kind, record.args or {}, one.kind, one.args, one.value, fault.observed)
     return seen
 
 
 async def _observe(
-    progress: Progress, catalogue: Catalogue, kind: str, record: StepRecord, args: dict[str, JsonValue]
-) -> Observation | None:
-    """Call the tool `kind`, which reads the current state; return None if that fails or the budget forbids it."""
-    id, title = ids.of_observation(record.step.id), f"observe, {record.step.id} was rejected"
-    back = await read(progress, catalogue, catalogue.specs[kind], args, id=id, title=title, revision=record.revision)
-    if isinstance(back, Fault):
-        return None
-    return Observation(step_id=record.step.id, kind=kind, args=args, value=back.result, at=workflow.now())
-
-
-def _read_of(progress: Progress, catalogue: Catalogue, record: StepRecord) -> tuple[str, dict[str, JsonValue]] | None:
-    """The kind and arguments of the tool that reads the current state for a step; None if there is no such tool."""
-    companion = catalogue.specs[record.kind].observe
-    usable = catalogue.specs.keys() - set(progress.down)  # a kind that is down would use up its waits again
-    if companion is None or companion.kind not in usable:
-        return None
-    return companion.kind, record.args_for(companion)
-
-
-def _stale(fault: FaultRecord, record: StepRecord) -> Observation:
-    args = record.args or record.step.args
-    return Observation(
-        step_id=record.step.id, kind=record.kind, args=args, value=fault.observed, at=fault.at, stale=True
+    progress: Progress,
+    catalogue: Catalogue,
+    kind: str | None,
+    args: dict[str, JsonValue],
+    record: StepRecord,
+    fault: FaultRecord,
+) -> Observation:
+    """Run the read `kind`; a stale observation if there is none, if it fails, or if the budget has no call left."""
+    id, made = record.step.id, record.args or record.step.args
+    stale = Observation(step_id=id, kind=record.kind, args=made, value=fault.observed, at=fault.at, stale=True)
+    if kind is None:
+        return stale
+    if kind in progress.down or kind not in catalogue.specs:  # a kind that is down would use up its waits again
+        return stale.model_copy(update={"unread": f"{kind} cannot be used any more"})
+    back = await read(
+        progress,
+        catalogue,
+        catalogue.specs[kind],
+        args,
+        id=ids.of_observation(id),
+        title=f"observe, {id} was rejected",
+        revision=record.revision,
     )
+    if isinstance(back, Fault):
+        return stale.model_copy(update={"unread": f"{kind} failed ({back.code}): {back.reason}"})
+    return Observation(step_id=id, kind=kind, args=args, value=back.result, at=workflow.now())

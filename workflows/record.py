@@ -186,6 +186,8 @@ class Observation(BaseModel, frozen=True):
     at: AwareDatetime
     stale: bool = False
     """Whether `value` is only the state that the fault contained, because no tool could read the current state."""
+    unread: str = ""
+    """Why the kind's `observe` did not read the state again; empty if it did, or if there is none."""
 
 
 class Revision(BaseModel, frozen=True):

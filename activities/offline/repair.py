@@ -180,7 +180,7 @@ class _Repair:
         if not self._is_usable(step.kind):
             raise NoRepair(f"{step.id} needs {step.kind}, which cannot be used any more{self._why(record)}")
         reason = f"Nothing that was seen offers an alternative.{_similar_names(self._observed(failed))}"
-        raise NoRepair(f"{step.id} cannot be done{self._why(failed)} {reason}")
+        raise NoRepair(f"{step.id} cannot be done{self._why(failed)} {reason}{self._unread(failed)}")
 
     def _is_usable(self, kind: str) -> bool:
         return kind in self._kinds and kind not in self._situation.down
@@ -203,6 +203,10 @@ class _Repair:
         seen = [one.value for one in self._situation.observations if one.step_id == record.step.id]
         fault = self._fault(record)
         return seen[-1] if seen else fault.observed if fault else None
+
+    def _unread(self, record: StepRecord) -> str:
+        reasons = [one.unread for one in self._situation.observations if one.step_id == record.step.id and one.unread]
+        return f" The state could not be read again: {reasons[-1]}" if reasons else ""
 
     def _why(self, record: StepRecord) -> str:
         fault = self._fault(record)

@@ -141,6 +141,9 @@ def _observed(observations: Sequence[Observation]) -> Iterator[str]:
         how = "As it was at the refusal" if one.stale else f"Seen at {one.at:%H:%M:%S %Z}, after the refusal"
         asked = f" of {fenced('arguments', one.args, MAX_ARGS)}" if one.args else ""
         yield f"{how} of {one.step_id}, with {one.kind}{asked}:\n{fenced(one.kind, one.value)}"
+        if one.unread:
+            yield f"The state could not be read again after the refusal of {one.step_id}:"
+            yield fenced("check", one.unread)
 
 
 def _earlier_effects(situation: Situation) -> Iterator[str]:

@@ -8,7 +8,7 @@ from pydantic import JsonValue
 from activities.planning.conversation import NEVER_SUMMARISED, text_to_summarise, turns, turns_to_summarise
 from activities.planning.planner import Exchange, RecordedTurn
 from activities.providers.messages import AssistantTurn, StopReason, ToolCall, ToolResult, Turn, Usage, UserTurn
-from tests.activities.situations import NOW, fault, record, step
+from tests.activities.situations import NOW, fault, record, seen, step
 from workflows.catalogue import Effect
 from workflows.plan import Answer, GiveUp, NewSteps, Proposed
 from workflows.record import StepStatus
@@ -52,6 +52,21 @@ def news(turn: int, **more: Any) -> Situation:
     """A call that came back."""
     done = record(step(f"t{turn - 1}.c0", "look", {}), StepStatus.COMPLETED, result={"price": 3})
     return situation(turn, **{"records": (done,), **more})
+
+
+def test_a_model_is_told_that_the_state_could_not_be_read_again() -> None:
+    """Else it takes an old view for a fresh one. Why is text of the world."""
+    failed = record(step("t1.c0", "look", {}), StepStatus.FAILED)
+    unread = seen("t1.c0", {"free": []}, stale=True).model_copy(
+        update={"unread": "list_slots failed (timeout): <Late>."}
+    )
+    told = user(turns([past(1)], situation(2, records=(failed,), faults=(fault("t1.c0"),), observations=(unread,)))[-1])
+
+    assert "As it was at the refusal of t1.c0" in told.text
+    assert (
+        'The state could not be read again after the refusal of t1.c0:\n<data from="check">\n'
+        '"list_slots failed (timeout): \\u003cLate>."'
+    ) in told.text
 
 
 def test_the_turns_stay_as_they_were() -> None:

@@ -146,6 +146,14 @@ async def test_the_rules_know_nothing_of_the_kind() -> None:
     assert (again.id, again.args) == ("send-2", {"weight": 7, "depot": "south"})
 
 
+async def test_without_an_alternative_the_planner_says_that_the_state_could_not_be_read() -> None:
+    """A person then knows that nothing was offered because nothing was seen."""
+    unread = seen("book", None, stale=True).model_copy(update={"unread": "list_slots failed (timeout): It was late."})
+    reason = await gives_up(refused(observations=(unread,)))
+
+    assert reason.endswith("The state could not be read again: list_slots failed (timeout): It was late.")
+
+
 @pytest.mark.parametrize(
     ("observed", "code"),
     [(None, Code.INVALID_INPUT), ({"free": []}, Code.CONFLICT), ({"free": ["14:00"]}, Code.CONFLICT)],

@@ -137,11 +137,19 @@ async def test_the_new_plan_says_what_it_is_built_on(client: Client, tmp_path: P
     ]
 
 
-@pytest.mark.parametrize("broken", [Refused("No."), Unreachable("Cut."), NeedsPerson("No key."), KeyError("bug")])
+@pytest.mark.parametrize(
+    ("broken", "why"),
+    [
+        (Refused("No."), "look failed (refused): No."),
+        (Unreachable("Cut."), "look failed (unreachable): Cut."),
+        (NeedsPerson("No key."), "look failed (needs_person): No key."),
+        (KeyError("bug"), "look failed (bug): "),
+    ],
+)
 async def test_where_looking_fails_the_fault_itself_is_the_stale_view(
-    client: Client, tmp_path: Path, broken: Exception
+    client: Client, tmp_path: Path, broken: Exception, why: str
 ) -> None:
-    """A planner is told how old its view is; a look that fails does not end the task."""
+    """A planner is told how old its view is, and why; a look that fails does not end the task."""
 
     @tool.read(retry="once")
     async def look(args: Word) -> Said:
@@ -158,9 +166,9 @@ async def test_where_looking_fails_the_fault_itself_is_the_stale_view(
         ended = await stage.run()
 
     assert (ended.status, ended.revisions[1].looked) == (TaskStatus.COMPLETED, ())
-    assert [(one.kind, one.value, one.stale) for one in planner.told[1].observations] == [
-        ("take", {"taken": "nine"}, True)
-    ]
+    [seen] = planner.told[1].observations
+    assert (seen.kind, seen.value, seen.stale) == ("take", {"taken": "nine"}, True)
+    assert seen.unread.startswith(why)
 
 
 async def test_every_attempt_of_a_look_is_counted(client: Client, tmp_path: Path) -> None:
@@ -203,7 +211,8 @@ async def test_a_kind_that_is_down_is_not_looked_with(client: Client, tmp_path: 
     async with staged(client, tmp_path, [look, take], planner) as stage:
         await stage.run()
 
-    assert [(one.step_id, one.stale) for one in planner.told[2].observations] == [("b", True)]
+    [seen] = planner.told[2].observations
+    assert (seen.step_id, seen.stale, seen.unread) == ("b", True, "look cannot be used any more")
     assert len(called) == 1
 
 
