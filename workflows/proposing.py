@@ -25,6 +25,8 @@ MAX_FAILOVERS = 50
 """How many failovers (planners that could not be used) a task keeps: only the newest."""
 MAX_REJECTIONS_KEPT, MAX_REASONS, MAX_REASON = 20, 3, 300
 """How many rejected proposals a task keeps, how many reasons of each, and how many characters of each reason."""
+FREE_EMPTY_TURNS = "free-empty-turns"
+"""Patch: a turn of `react` without a call or an answer costs no tool call; MAX_REJECTIONS limits such turns."""
 MAX_REJECTIONS = 2
 """How often a rejected proposal goes back to the planner before a person is asked."""
 
@@ -50,8 +52,8 @@ async def propose(progress: Progress, catalogue: Catalogue) -> Proposal:
             reason = f"The plan was rejected: {'; '.join(map(str, rejected))}."
             raise TaskEnded(TaskStatus.FAILED, reason, "plan_refused", rejected)
         is_empty = progress.task.strategy == "react" and not isinstance(proposed.proposal, NewSteps)
-        if is_empty and progress.budget.free > 0:
-            progress.budget.spent.tool_calls += 1  # turns without a call or an answer must end, too
+        if is_empty and progress.budget.free > 0 and not workflow.patched(FREE_EMPTY_TURNS):
+            progress.budget.spent.tool_calls += 1
         # Without a tool call that is left, further steps would be rejected, too.
         if catalogue.converses and not progress.budget.free:
             break

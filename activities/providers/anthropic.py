@@ -18,8 +18,8 @@ THOUGHTS = ("thinking", "redacted_thinking")
 STOP_REASONS: Mapping[str | None, StopReason] = {
     "end_turn": StopReason.DONE,
     "stop_sequence": StopReason.DONE,
-    "pause_turn": StopReason.DONE,
     "tool_use": StopReason.CALLS,
+    "pause_turn": StopReason.CUT,
     "max_tokens": StopReason.CUT,
     "model_context_window_exceeded": StopReason.CUT,
     "refusal": StopReason.REFUSED,

@@ -81,7 +81,8 @@ class StopReason(StrEnum):
     CALLS = "calls"
     """The model waits for the results of its calls."""
     CUT = "cut"
-    """The reply reached its token limit, or filled the model's window; the end of the reply is lost."""
+    """The reply reached its token limit, filled the model's window, or was paused or broken off by the server: its end
+    is missing."""
     REFUSED = "refused"
     """The model declined, or a filter held its reply back."""
 

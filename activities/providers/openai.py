@@ -19,6 +19,10 @@ STOP_REASONS: Mapping[str | None, StopReason] = {
     "tool_calls": StopReason.CALLS,
     "function_call": StopReason.CALLS,
     "length": StopReason.CUT,
+    "model_length": StopReason.CUT,  # Mistral
+    "error": StopReason.CUT,  # Mistral
+    "abort": StopReason.CUT,  # vLLM
+    "insufficient_system_resource": StopReason.CUT,  # DeepSeek
     "content_filter": StopReason.REFUSED,
 }
 

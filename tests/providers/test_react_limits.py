@@ -95,7 +95,7 @@ async def test_a_turn_without_call_or_answer_counts(client: Client, tmp_path: Pa
 
 
 async def test_an_empty_turn_does_not_pass_the_limit(client: Client, tmp_path: Path, provider: str) -> None:
-    """It counts as a call as long as there is one left; then comes the last turn, as after a call too many."""
+    """With no tool call left it is not repeated: the last turn comes, as after a call too many."""
 
     def speechless(heard: ReceivedRequest) -> Response:
         if not heard.may_call:
@@ -107,6 +107,15 @@ async def test_an_empty_turn_does_not_pass_the_limit(client: Client, tmp_path: P
 
     assert (ended.status, ended.code, ended.result) == (TaskStatus.OVER_BUDGET, "tool_calls", "One price.")
     assert (ended.spent.tool_calls, one.api.violations) == (1, [])
+
+
+async def test_a_turn_without_call_or_answer_costs_no_tool_call(client: Client, tmp_path: Path, provider: str) -> None:
+    """Tool calls are attempts of tools; only the tokens of such a turn are spent, as `explain` says."""
+    script = (ModelReply(), calls(ModelCall("get_price", {"sku": "A-17"})), ModelReply(), ModelReply(text="24.50"))
+    async with acting(client, tmp_path, provider, *script) as one:
+        ended = await one.run(tool_calls=2)
+
+    assert (ended.status, ended.spent.tool_calls, ended.spent.model_calls) == (TaskStatus.COMPLETED, 1, 4)
 
 
 class Door(BaseModel):

@@ -82,6 +82,23 @@ async def test_text_that_was_cut_off_is_no_answer(client: Client, tmp_path: Path
     assert (ended.result, len(one.api.bodies), one.api.violations) == ("Booked.", 2, [])
 
 
+UNFINISHED = [("anthropic", "pause_turn"), ("openai", "model_length"), ("openai", "error"), ("openai", "abort")]
+
+
+@pytest.mark.parametrize(("whose", "word"), UNFINISHED)
+async def test_a_turn_that_the_server_left_unfinished_is_no_answer(
+    client: Client, tmp_path: Path, whose: str, word: str
+) -> None:
+    """A pause, an error in the middle, a limit under another name: the model is asked to say it again."""
+    async with acting(
+        client, tmp_path, whose, ModelReply(text="I will look it up.", stop=word), ModelReply(text="Booked.")
+    ) as one:
+        ended = await one.run()
+
+    assert (ended.status, ended.result) == (TaskStatus.COMPLETED, "Booked.")
+    assert (len(one.api.bodies), one.api.violations) == (2, [])
+
+
 async def test_a_stop_sequence_is_an_end_like_any_other(client: Client, tmp_path: Path) -> None:
     """What was said before it is the answer."""
     async with acting(client, tmp_path, "anthropic", ModelReply(text="It is booked.", stop="stop_sequence")) as one:
