@@ -54,7 +54,7 @@ class ModelPlanner:
         """
         self._model = model
         self._timeout = timeout
-        self._max_reply = min(MAX_OUTPUT, window // REPLY_PART) if window else MAX_OUTPUT
+        self._max_reply = min(MAX_OUTPUT, window // REPLY_PART) if window else None
         self._max_summary = min(MAX_SUMMARY, window // SUMMARY_PART) if window else MAX_SUMMARY
         self._max_conversation = window * compact_at - self._max_summary if window else None
         self.name = model.name
@@ -163,13 +163,13 @@ def _request(
     situation: Situation,
     kinds: Mapping[str, Kind],
     turns: Sequence[Turn],
-    max_reply: int = MAX_OUTPUT,
+    max_reply: int | None = None,
 ) -> Request:
     return Request(
         system=strategy.system(situation, kinds),
         tools=strategy.tools(situation, kinds),
         turns=turns,
-        max_output=min(situation.max_output or MAX_OUTPUT, max_reply),
+        max_output=min(filter(None, (situation.max_output, max_reply)), default=None),
         may_call=not situation.is_last,
     )
 

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 from activities.providers.adapter import ModelAdapter, replace_surrogates, with_unique_ids
 from activities.providers.messages import AssistantTurn, Reply, Request, StopReason, ToolCall, ToolResult, Turn, Usage
+from workflows.spending import MAX_OUTPUT
 
 if TYPE_CHECKING:  # to import the SDK takes a second; the adapter does it at the first request
     from anthropic.types import ContentBlock, Message
@@ -34,7 +35,7 @@ class AnthropicModel(ModelAdapter):
     async def _send(self, client: Any, request: Request) -> "Message":
         message: Message = await client.messages.create(
             model=self._model,
-            max_tokens=request.max_output,
+            max_tokens=request.max_output or MAX_OUTPUT,
             system=[{"type": "text", "text": request.system, **_cached(request)}],
             messages=_messages(request, self.name),
             **_tools(request),

@@ -7,8 +7,6 @@ from typing import Any, Protocol
 
 from pydantic import JsonValue
 
-from workflows.spending import MAX_OUTPUT
-
 
 class LanguageModel(Protocol):
     """A model that can be asked, whatever its provider."""
@@ -126,8 +124,8 @@ class Request:
     """The tools that the model may call; empty if it shall answer with text only."""
     turns: Sequence[Turn]
     """The first and the last turn are user turns; the results in a user turn belong to calls of the turn before it."""
-    max_output: int = MAX_OUTPUT
-    """The limit of the reply, in tokens."""
+    max_output: int | None = None
+    """The limit of the reply, in tokens; None for the usual one, and for none on the user's own server."""
     may_call: bool = True
     """True if the model may call a tool now. If False, `tools` is still set, because earlier turns contain calls."""
     skip_cache: bool = False

@@ -2,7 +2,7 @@
 
 import asyncio
 import re
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Literal
 
 import structlog
@@ -14,6 +14,7 @@ from activities.providers.messages import LanguageModel, Reply, Request, Usage
 from activities.providers.prices import cost_in_usd
 from workflows.catalogue import Price
 from workflows.faults import ModelUse
+from workflows.spending import MAX_OUTPUT
 
 log = structlog.get_logger("replan.model")
 
@@ -97,6 +98,7 @@ class MeteredModel:
     async def reply(self, request: Request) -> Reply:
         """Count the request, and ask once; raises what `ask_model` raises."""
         self._meter.requests += 1
+        request = replace(request, max_output=request.max_output or MAX_OUTPUT)  # else its step could use any number
         reply = await ask_model(self._model, request, deadline.left(), "step")
         self._meter.replies.append(reply.usage)
         return reply

@@ -3,8 +3,10 @@
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
+from activities.borders import classify
 from activities.providers.adapter import ModelAdapter, parse_call, replace_surrogates, with_unique_ids
 from activities.providers.messages import AssistantTurn, Reply, Request, StopReason, Turn, Usage
+from workflows.faults import Code
 from workflows.plan import canonical
 from workflows.spending import MAX_OUTPUT
 
@@ -35,8 +37,20 @@ class OpenAIModel(ModelAdapter):
     api = "OpenAI's API"
 
     async def _send(self, client: Any, request: Request) -> "ChatCompletion":
+        is_own = bool(self._endpoint.url)
+        limit = request.max_output or (None if is_own else MAX_OUTPUT)
+        try:
+            return await self._create(client, request, {"max_completion_tokens": limit} if limit else {})
+        except Exception as error:  # total: `classify` knows every exception
+            is_rejected = getattr(error, "status_code", 0) == 400 and classify(error).code is Code.TOO_LARGE
+            if not (is_own and limit and is_rejected):
+                raise
+            # vLLM rejects a limit that does not fit into its window beside the input. Then every reply is shorter.
+            return await self._create(client, request, {})
+
+    async def _create(self, client: Any, request: Request, limit: Mapping[str, int]) -> "ChatCompletion":
         completion: ChatCompletion = await client.chat.completions.create(
-            model=self._model, **self._limit(request), messages=list(_messages(request, self.name)), **_tools(request)
+            model=self._model, **limit, messages=list(_messages(request, self.name)), **_tools(request)
         )
         return completion
 
@@ -49,12 +63,6 @@ class OpenAIModel(ModelAdapter):
         stop = StopReason.REFUSED if message.refusal else STOP_REASONS.get(choice.finish_reason, StopReason.DONE)
         turn = AssistantTurn(message.content or "", calls, by=self.name)
         return Reply(replace_surrogates(turn), _usage(response.usage), stop)
-
-    def _limit(self, request: Request) -> dict[str, int]:
-        # The user's own server may have a smaller window, and rejects a longer reply than that, even our default.
-        if self._endpoint.url and request.max_output >= MAX_OUTPUT:
-            return {}
-        return {"max_completion_tokens": request.max_output}
 
 
 def _tools(request: Request) -> dict[str, Any]:

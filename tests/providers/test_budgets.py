@@ -106,6 +106,18 @@ async def test_a_reply_is_never_allowed_more_than_is_left(client: Client, tmp_pa
     assert all(later < earlier for earlier, later in pairwise(allowed[1:-1]))
 
 
+async def test_a_server_of_one_s_own_is_told_the_limit_of_its_answer(client: Client, tmp_path: Path) -> None:
+    """A model that writes as long as it may does not pass the limit of tokens, even if 16,000 would fit."""
+
+    def verbose(heard: ReceivedRequest) -> Response:
+        return ModelReply(text="long" * int(heard.body.get("max_completion_tokens", 75_000)))
+
+    async with priced(client, tmp_path, "openai", verbose, window=200_000) as (_, stage):
+        ended = await stage.run(react(tokens=60_000))
+
+    assert (ended.status, ended.spent.tokens <= 60_000) == (TaskStatus.COMPLETED, True)
+
+
 async def test_an_unknown_price_is_unknown_and_not_zero(client: Client, tmp_path: Path, provider: str) -> None:
     """The tokens are counted; what they cost nobody knows."""
     async with priced(client, tmp_path, provider, LOOK, ModelReply(text="12.50"), price=None) as (_, stage):

@@ -6,9 +6,10 @@ import pytest
 
 from activities.planning.model_planner import REPLY_PART, ModelPlanner
 from replan.testing.model_api import running
-from replan.testing.script import finishes
+from replan.testing.script import ModelError, ReceivedRequest, Response, finishes
 from tests.activities.situations import KINDS, asked
 from tests.providers.planning import api_of, model_of
+from workflows.plan import Answer
 from workflows.spending import MAX_OUTPUT
 
 
@@ -32,9 +33,24 @@ async def test_a_server_of_one_s_own_decides_by_itself() -> None:
 
 
 @pytest.mark.parametrize("provider", ["anthropic", "openai"])
-async def test_a_budget_is_told(provider: str) -> None:
-    """Wherever the server is."""
-    assert await limit(provider, max_output=700) == 700
+@pytest.mark.parametrize("most", [700, MAX_OUTPUT])
+async def test_a_budget_is_told(provider: str, most: int) -> None:
+    """Wherever the server is, and however much is left."""
+    assert await limit(provider, max_output=most) == most
+
+
+async def test_a_window_that_does_not_hold_the_limit_is_a_limit_itself() -> None:
+    """vLLM rejects a limit that its window does not hold: without one, its answer is shorter than the limit."""
+
+    def small(heard: ReceivedRequest) -> Response:
+        if "max_completion_tokens" in heard.body:
+            return ModelError(400, "BadRequestError", "This model's maximum context length is 8192 tokens.")
+        return finishes()
+
+    async with running(api_of("openai", small)) as api:
+        proposed = await ModelPlanner(model_of("openai", api)).propose(asked("do it", max_output=MAX_OUTPUT), KINDS)
+
+    assert (isinstance(proposed.proposal, Answer), len(api.bodies), api.violations) == (True, 2, [])
 
 
 @pytest.mark.parametrize("provider", ["anthropic", "openai"])
