@@ -23,7 +23,11 @@ class Common:
     queue: Annotated[str, typer.Option(metavar="NAME", help="The task queue that the workers serve.")] = QUEUE
     json: Annotated[bool, typer.Option("--json", help="One JSON document instead of lines.")] = False
     address: Annotated[
-        str | None, typer.Option(metavar="HOST:PORT", help="The server; else TEMPORAL_ADDRESS, the profile, or the server of worker.py --dev.")
+        str | None,
+        typer.Option(
+            metavar="HOST:PORT",
+            help="The server; else TEMPORAL_ADDRESS, the profile, or the server of worker.py --dev.",
+        ),
     ] = None
     namespace: Annotated[
         str | None, typer.Option(metavar="NAME", help="The namespace; else TEMPORAL_NAMESPACE or the profile.")

@@ -96,8 +96,8 @@ class Registry(Mapping[str, Kind]):
     def _add_finder(self) -> list[str]:
         """Add `find_tools` if there are many kinds; return a mistake if another tool has this name."""
         if FIND_TOOLS in self._places:
-            wrong = f"{FIND_TOOLS}: this is the name of a built-in tool: rename the function."
-            return _with_place(self._places[FIND_TOOLS], [wrong])
+            taken = f"{FIND_TOOLS}: this is the name of a built-in tool: rename the function."
+            return _with_place(self._places[FIND_TOOLS], [taken])
         if len(self._kinds) <= MAX_SHOWN:
             return []
         finder, wrong = describe(find_tools_among(self._kinds))
