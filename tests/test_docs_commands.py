@@ -85,6 +85,7 @@ async def world(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Proce
             (folder / name).write_text(text)
     programs = folder / "programs"
     programs.mkdir()
+    (folder / "histories").mkdir()
     (programs / "temporal").symlink_to(await find_cli(print))
     places = os.pathsep.join([str(Path(sys.executable).parent), str(programs), os.environ["PATH"]])
     processes = Processes(f"localhost:{free_port()}", folder, {"PATH": places})

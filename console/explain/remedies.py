@@ -17,7 +17,7 @@ OF_FAULT: Mapping[Code, str] = {
     Code.SERVER_ERROR: "Nothing, unless it stays; then ask the operator of the service.",
     Code.OVERLOADED: "Nothing, unless it stays; then run fewer tasks at once.",
     Code.WORKER_SHUTDOWN: "Nothing, or start a worker.",
-    Code.WORKER_LOST: "Read the worker's log; write tools that block as a plain `def`.",
+    Code.WORKER_LOST: "Read the worker's log.",
     Code.CIRCUIT_OPEN: "Check the service.",
     Code.STORE_UNAVAILABLE: "Nothing, unless it stays; then check what locks the database, that its server runs, and"
     " that its file is there.",
