@@ -172,9 +172,9 @@ class EffectsAtReset:
     @property
     def is_by_hand(self) -> bool:
         """Whether the plan at the reset point was written by hand (`--plan`), not by a planner."""
-        task, plan = self.story.history.task, self.plan
-        is_first = plan is None or (plan.number == 1 and self.point.kind not in INTERNAL_KINDS)
-        return task is not None and task.plan is not None and is_first
+        made = [self.plan.turn] if self.plan else self.story.turns
+        turns = [turn for turn in self.story.turns if turn.call == self.point] or made
+        return bool(turns) and self.story.is_by_hand(turns[0])
 
     def is_of_plan(self, one: TaskEffect) -> bool:
         """Whether the effect belongs to the newest run, and to a step of the plan in force at the reset point."""

@@ -5,9 +5,9 @@ import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, JsonValue, ValidationError, model_validator
 from temporalio.client import Client, WorkflowExecutionStatus
 from temporalio.common import WorkflowIDReusePolicy
 from temporalio.exceptions import WorkflowAlreadyStartedError
@@ -18,7 +18,7 @@ from client.text import starter
 from workflows.agent import AgentWorkflow
 from workflows.budget import Limits
 from workflows.details import summary
-from workflows.plan import Step, digest
+from workflows.plan import Answer, Proposal, Step, digest
 from workflows.task import CONTINUES_MEMO, Task
 
 MAX_ID = 200
@@ -55,12 +55,18 @@ class TaskOptions:
     limits: Mapping[str, Any] = field(default_factory=dict)
 
 
+def _typed(value: object) -> object:
+    return {"type": "steps", **value} if isinstance(value, dict) and "steps" in value else value
+
+
 class PlanFile(BaseModel):
     """A plan written by hand, or printed by `--dry-run --json`."""
 
     model_config = ConfigDict(extra="forbid")
 
     steps: tuple[Step, ...]
+    revisions: tuple[Annotated[Proposal, BeforeValidator(_typed)], ...] = ()
+    """What comes after these steps, as `Task.revisions` says."""
     task: str = ""
     """The text of the task; `--task` takes precedence."""
     documents: str | None = None
@@ -79,9 +85,18 @@ class PlanFile(BaseModel):
     result: JsonValue = None
     effects: dict[str, JsonValue] = Field(default_factory=dict)
 
+    @model_validator(mode="before")
+    @classmethod
+    def _from_list(cls, value: object) -> object:
+        """A list, such as the script of `--planner scripted:FILE`, is the plan and its revisions."""
+        match value:
+            case [{"steps": steps}, *revisions]:
+                return {"steps": steps, "revisions": revisions}
+        return value
+
 
 def read_plan(path: Path) -> PlanFile:
-    """Read `{"steps": [{"id", "kind", "args", "needs"}]}`, or what `--dry-run --json` printed.
+    """Read `{"steps": [{"id", "kind", "args", "needs"}]}`, a list of revisions, or what `--dry-run --json` printed.
 
     Raises:
         Problem: the file cannot be read, is larger than MAX_PLAN, or holds something else.
@@ -99,7 +114,8 @@ def read_plan(path: Path) -> PlanFile:
         first = error.errors(include_url=False)[0]
         where = ".".join(map(str, first["loc"])) or "the file"
         reason = f"The plan {str(path)!r} is not usable: {where}: {first['msg']}"
-        raise Problem("bad_plan", reason, 'write {"steps": [{"id", "kind", "args", "needs"}]}') from error
+        remedy = 'write {"steps": [{"id", "kind", "args", "needs"}], "revisions": []}, docs/tools.md#what-comes-next'
+        raise Problem("bad_plan", reason, remedy) from error
 
 
 def new_id(text: str) -> str:
@@ -147,13 +163,14 @@ def build_task(options: TaskOptions) -> Task:
         return Task(
             text=text,
             plan=written.steps if options.plan else None,
+            revisions=written.revisions,
             documents=options.documents or written.documents,
             strategy=strategy,
             planner=options.planner if options.planner is not None else written.options.planner,
             result_schema=schema if schema is not None else written.options.result_schema,
             on_escalation=options.on_escalation,
             allow=options.allow,
-            limits=_limits(options.limits, strategy),
+            limits=_limits(options.limits, strategy, written.revisions),
         )
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
@@ -162,11 +179,11 @@ def build_task(options: TaskOptions) -> Task:
         raise Problem("usage", f"{option} cannot be used: {first['msg']}", f"give another {option}") from error
 
 
-def _limits(given: Mapping[str, Any], strategy: Literal["plan", "react"]) -> Limits:
-    """The limits of a task; a number of replans that the user gave is the only limit of replans."""
-    if "replans" in given:
-        return Limits(**{"fruitless": None, **given})
-    return Limits(**{"replans": REPLANS[strategy], **given})
+def _limits(given: Mapping[str, Any], strategy: Literal["plan", "react"], written: Sequence[Proposal]) -> Limits:
+    """The limits of a task; the number of replans that the user gave or wrote is the only limit of replans."""
+    replans = sum(not isinstance(one, Answer) for one in written)
+    alone = {"fruitless": None} if replans or "replans" in given else {}
+    return Limits(**{"replans": max(REPLANS[strategy], replans), **alone, **given})
 
 
 async def start(client: Client, task: Task, *, id: str | None, queue: str, again: bool) -> Handle:

@@ -30,7 +30,7 @@ from workflows.faults import Code, Quadrant
 
 TEXT = (ROOT / "docs" / "tools.md").read_text()
 FILES: dict[str, str] = dict(re.findall(r"```python\n# (\w+\.py)\n(.*?)```", TEXT, flags=re.DOTALL))
-[FILES["my_plan.json"]] = re.findall(r"```json\n(.*?)```", TEXT, flags=re.DOTALL)
+FILES |= zip(("my_plan.json", "my_next.json"), re.findall(r"```json\n(.*?)```", TEXT, flags=re.DOTALL), strict=True)
 """The code blocks that are a file, by its name."""
 COMMANDS = [
     line.partition("#")[0].strip()
@@ -84,8 +84,9 @@ def test_the_page_has_files_and_commands() -> None:
         "my_lists.py",
         "test_my_tools.py",
         "my_plan.json",
+        "my_next.json",
     }
-    assert len(COMMANDS) == 8
+    assert len(COMMANDS) == 9
 
 
 @pytest.mark.parametrize("name", ["my_tools.py", "my_payments.py", "my_lists.py"])
@@ -133,6 +134,14 @@ def test_the_plan_of_the_page_does_what_it_says(served: Processes) -> None:
 
     assert (steps["see"]["result"], steps["off"]["result"]) == ([entry], {"id": entry["id"]})
     assert steps["see"]["needs"] == ["put"]
+
+
+def test_what_comes_next_in_the_plan_of_the_page_comes_next(served: Processes) -> None:
+    """At the latest the second time swimming is a conflict and running follows; at the latest the third, nothing."""
+    ended = [json.loads(run(served, "python starter.py start --plan my_next.json --json").stdout) for _ in range(3)]
+
+    assert [one["result"] for one in ended if one["replans"] == 1 and one["code"] is None] == ["Sunday is planned."]
+    assert (ended[2]["code"], ended[2]["reason"]) == ("gave_up", "Sunday is full.")
 
 
 def test_the_constraint_of_the_page_is_a_conflict(served: Processes) -> None:

@@ -186,7 +186,9 @@ class AgentWorkflow:
         await roll_back(self._progress, self._catalogue, self._show)
 
     async def _read_catalogue(self) -> None:
-        self._catalogue = await read_catalogue(self._progress.task.wanted)
+        task, is_first = self._progress.task, not self._progress.turn
+        by_hand = {"by_hand": True} if is_first and task.plan is not None else {}
+        self._catalogue = await read_catalogue({**task.wanted, **by_hand})
         if self._progress.turn and not self._progress.is_opened:  # its planner has no conversation
             self._catalogue = self._catalogue.model_copy(update={"converses": False})
         self._progress.planner, self._progress.searchable = self._catalogue.planner, self._catalogue.searchable

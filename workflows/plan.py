@@ -21,6 +21,8 @@ from pydantic import (
     model_validator,
 )
 
+BY_HAND = "by hand"
+"""The planner of what a person wrote."""
 MAX_STEPS = 50
 MAX_BYTES = 64 * 1024
 MAX_DEPTH = 20

@@ -100,6 +100,8 @@ class Progress(BaseModel):
     is_draft: bool = Field(default=False, exclude_if=not_)
     """Whether a person waits for a first proposal of which no step is run."""
     waiting: PlannerWait | None = Field(default=None, exclude_if=not_)
+    revisions_taken: int = Field(default=0, exclude_if=not_)
+    """How many of the task's hand-written `revisions` were used or passed over."""
     has_untold_effects: bool = False
     """Whether the planner must still be told of effects that earlier runs of the task applied."""
 

@@ -10,7 +10,18 @@ from workflows.catalogue import Catalogue
 from workflows.faults import Code
 from workflows.guards import refusal
 from workflows.outcome import TaskEnded
-from workflows.plan import Answer, Mistake, NewSteps, Proposal, Proposed, Step, Unresolved, check_graph, resolve
+from workflows.plan import (
+    BY_HAND,
+    Answer,
+    Mistake,
+    NewSteps,
+    Proposal,
+    Proposed,
+    Step,
+    Unresolved,
+    check_graph,
+    resolve,
+)
 from workflows.progress import Progress
 from workflows.record import Compaction, Failover, Rejection
 from workflows.scheduling import ask_planner
@@ -32,23 +43,25 @@ MAX_REJECTIONS = 2
 
 
 async def propose(progress: Progress, catalogue: Catalogue) -> Proposal:
-    """Return the planner's next proposal, checked.
+    """Return the next proposal, checked: what a person wrote for this turn, else what the planner proposes.
 
     Raises:
         TaskEnded: the hand-written plan cannot be run, the planner cannot be reached, or its proposals cannot be run.
     """
+    written = _take_written(progress)
+    if written is not None and not isinstance(written, NewSteps):
+        return written
     rejected: Sequence[Mistake] = ()
     for _ in range(1 + MAX_REJECTIONS):
-        by_hand = progress.turn == 0 and progress.task.plan is not None
-        proposed = await _take_turn(progress, catalogue, rejected)
+        proposed = await _take_turn(progress, catalogue, rejected, written=written)
         rejected = [*proposed.rejected, *check(proposed, progress, catalogue)]
         if not rejected:
             if isinstance(proposed.proposal, NewSteps):
                 progress.grants.plan([step.kind for step in proposed.proposal.steps], catalogue.specs)
-            return proposed.proposal
+            return written or proposed.proposal
         workflow.logger.info("decision", extra={"decision": "proposal_rejected", "reasons": len(rejected)})
         _note(progress, rejected)
-        if by_hand:  # a person wrote it, so it does not go back to a planner
+        if written:  # a person wrote it, so it does not go back to a planner
             reason = f"The plan was rejected: {'; '.join(map(str, rejected))}."
             raise TaskEnded(TaskStatus.FAILED, reason, "plan_refused", rejected)
         is_empty = progress.task.strategy == "react" and not isinstance(proposed.proposal, NewSteps)
@@ -65,6 +78,21 @@ async def propose(progress: Progress, catalogue: Catalogue) -> Proposal:
     raise TaskEnded(TaskStatus.ESCALATED, reason, "proposals_rejected", rejected)
 
 
+def _take_written(progress: Progress) -> Proposal | None:
+    """What a person wrote for the turn that begins; None if the planner is to be asked."""
+    task = progress.task
+    if not progress.turn:
+        return NewSteps(steps=task.plan) if task.plan is not None else None
+    # A plan that finished needs none of those that were written for a rejection.
+    fitting = (
+        (number, one)
+        for number, one in enumerate(task.revisions[progress.revisions_taken :], progress.revisions_taken + 1)
+        if isinstance(one, Answer) is not progress.replanning
+    )
+    progress.revisions_taken, written = next(fitting, (len(task.revisions), None))
+    return written
+
+
 async def last_answer(progress: Progress, catalogue: Catalogue) -> JsonValue:
     """The model's final answer from the results so far, without further tool calls; None if it gives no answer."""
     if not catalogue.converses or not progress.is_opened:
@@ -78,13 +106,18 @@ async def last_answer(progress: Progress, catalogue: Catalogue) -> JsonValue:
 
 
 async def _take_turn(
-    progress: Progress, catalogue: Catalogue, rejected: Sequence[Mistake], *, is_last: bool = False
+    progress: Progress,
+    catalogue: Catalogue,
+    rejected: Sequence[Mistake],
+    *,
+    written: NewSteps | None = None,
+    is_last: bool = False,
 ) -> Proposed:
     """Ask the planner for one proposal; if its conversation is too long, have it summarised before."""
     for _ in range(1 + MAX_COMPACTIONS):
         progress.turn += 1
         spec = routing.REPLAN if progress.replanning else routing.PLAN
-        situation = describe_situation(progress, catalogue, rejected, is_last=is_last)
+        situation = describe_situation(progress, catalogue, rejected, written=written, is_last=is_last)
         # a signal may bring more earlier effects while the planner works; it is not told of those in this turn
         had_untold_effects = progress.has_untold_effects
         title = _title(progress, rejected, is_last=is_last)
@@ -120,7 +153,9 @@ async def _compact(progress: Progress, catalogue: Catalogue, turns: int) -> None
 
 def _record_turn(progress: Progress, catalogue: Catalogue, proposed: Proposed) -> None:
     """Record what the planner has seen, and which planner answered."""
-    progress.planner = proposed.planner or progress.planner
+    is_report = isinstance(proposed.proposal, Answer) and not proposed.model_calls
+    if not (is_report and progress.planner == BY_HAND):  # rules only put the results of a hand-written plan together
+        progress.planner = proposed.planner or progress.planner
     if catalogue.converses:
         progress.branch, progress.told, progress.is_opened = proposed.branch, progress.revision, True
     progress.context = proposed.context or progress.context

@@ -208,7 +208,10 @@ async def ask_planner(
     new_bytes = size - situation.unshown_bytes
     id = ids.of_request(situation.turn, is_compaction=spec is routing.COMPACT)
     while True:
-        allowance = spending.reserve_turn(progress, catalogue, new_bytes, is_last=situation.is_last)
+        is_by_hand = situation.plan is not None
+        allowance = spending.reserve_turn(
+            progress, catalogue, new_bytes, is_last=situation.is_last, is_by_hand=is_by_hand
+        )
         if allowance is None:
             limit = spending.turn_limit_reached(progress, catalogue, new_bytes)
             needed = spending.sufficient_limit(progress, catalogue, new_bytes, limit)

@@ -2,13 +2,14 @@
 
 from collections.abc import Sequence
 from datetime import datetime
+from operator import not_
 from typing import Literal
 
 from pydantic import BaseModel, Field, JsonValue
 from temporalio import workflow
 
 from workflows.catalogue import Catalogue
-from workflows.plan import Mistake, Step, canonical
+from workflows.plan import Mistake, NewSteps, Step, canonical
 from workflows.progress import Progress
 from workflows.record import FaultRecord, Observation, StepRecord
 
@@ -22,7 +23,9 @@ class Situation(BaseModel, frozen=True, serialize_by_alias=True, validate_by_nam
     text: str = ""
     """The text of the task. If the planner keeps its conversation, the text is sent only in the first turn."""
     plan: tuple[Step, ...] | None = None
-    """A plan that the user wrote, which is taken as the first proposal; None to ask the planner."""
+    """A plan that the user wrote, which is taken as the next proposal; None to ask the planner."""
+    later_plans: tuple[tuple[Step, ...], ...] = Field(default=(), exclude_if=not_)
+    """Plans that the user wrote for later turns. They are sent with the first plan, and only checked."""
     turn: int
     """The number of this request within the task, from 1."""
     now: datetime
@@ -76,16 +79,23 @@ class Situation(BaseModel, frozen=True, serialize_by_alias=True, validate_by_nam
 
 
 def describe_situation(
-    progress: Progress, catalogue: Catalogue, rejected: Sequence[Mistake], *, is_last: bool
+    progress: Progress,
+    catalogue: Catalogue,
+    rejected: Sequence[Mistake],
+    *,
+    written: NewSteps | None = None,
+    is_last: bool = False,
 ) -> Situation:
     """What the planner is told in the turn that begins.
 
-    `rejected` are the mistakes in its previous proposal, if that was rejected; else empty.
+    `rejected` are the mistakes in its previous proposal, if that was rejected; else empty. `written` is the plan of the
+    user for this turn, which is only checked; None to ask the planner.
     """
     task = progress.task
     common = Situation(
         turn=progress.turn,
-        plan=task.plan if progress.turn == 1 else None,
+        plan=written.steps if written else None,
+        later_plans=tuple(task.later_plans) if progress.turn == 1 else (),
         now=workflow.now(),
         documents=task.documents,
         rejected=tuple(rejected),

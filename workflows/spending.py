@@ -78,7 +78,7 @@ class Allowance(NamedTuple):
 
 
 def reserve_turn(
-    progress: Progress, catalogue: Catalogue, new_bytes: int, *, is_last: bool = False
+    progress: Progress, catalogue: Catalogue, new_bytes: int, *, is_last: bool = False, is_by_hand: bool = False
 ) -> Allowance | None:
     """Reserve tokens and money for the next request to the planner; return None if too little is left.
 
@@ -86,7 +86,6 @@ def reserve_turn(
     final answer of the task; only the request for this answer (`is_last`) may use it.
     """
     # A hand-written plan needs no model, and the offline planner uses no tokens.
-    is_by_hand = progress.turn == 1 and progress.task.plan is not None
     if is_by_hand or not catalogue.converses:
         return Allowance(None, 0, 0.0, is_priced=False)
     asked = _input_tokens(progress, catalogue, new_bytes)

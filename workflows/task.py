@@ -1,12 +1,13 @@
 """A task: the input of its workflow, and its states."""
 
 from enum import StrEnum
+from operator import not_
 from typing import Literal
 
 from pydantic import BaseModel, Field, JsonValue
 
 from workflows.budget import Limits
-from workflows.plan import Step
+from workflows.plan import NewSteps, Proposal, Step
 from workflows.record import FaultRecord, StepRecord
 
 
@@ -42,6 +43,9 @@ class Task(BaseModel, frozen=True):
     text: str = Field(min_length=1, max_length=16_000)
     plan: tuple[Step, ...] | None = None
     """A plan that the user wrote. It takes the place of the planner's first proposal; None to ask the planner."""
+    revisions: tuple[Proposal, ...] = Field(default=(), exclude_if=not_)
+    """What the user wrote for later turns. After a rejection the next entry that is no Answer is taken, and after a
+    completed plan the next Answer; entries between are passed over. Without such an entry the planner is asked."""
     plan_only: bool = False
     """Whether the task ends as soon as `plan` is completed. The planner is then asked only for a replan, if `limits`
     allow a replan."""
@@ -62,7 +66,12 @@ class Task(BaseModel, frozen=True):
     @property
     def named(self) -> frozenset[str]:
         """The kinds of tools that the user named: they may be planned even after untrusted content was read."""
-        return frozenset(self.allow) | {step.kind for step in self.plan or ()}
+        return frozenset(self.allow) | {step.kind for steps in [self.plan or (), *self.later_plans] for step in steps}
+
+    @property
+    def later_plans(self) -> list[tuple[Step, ...]]:
+        """The steps of each of the `revisions`; none for one that is no plan."""
+        return [one.steps if isinstance(one, NewSteps) else () for one in self.revisions]
 
     def is_tainted(self, is_clean: bool) -> bool:
         """Whether the task begins with untrusted content, from the conversation that it continues.

@@ -11,7 +11,7 @@ from temporalio import activity
 from activities.boundary.attempt import Attempt, FaultRaised, attempt_of
 from activities.boundary.failpoints import Failpoint, FaultInjection
 from activities.errors import NeedsPerson
-from activities.planning.checks import check_proposal, why_task_is_refused
+from activities.planning.checks import check_proposal, check_written, why_task_is_refused
 from activities.planning.planner import ConversationalPlanner, Planner
 from activities.planning.recorder import TurnRecorder, is_clean
 from activities.planning.transcript import Transcript
@@ -21,7 +21,7 @@ from activities.toolbox.declare.kind import Kind
 from workflows import routing
 from workflows.catalogue import Catalogue, Price, ToolSpec
 from workflows.faults import Code, Fault
-from workflows.plan import NewSteps, Proposed
+from workflows.plan import BY_HAND, Proposed
 from workflows.situation import Situation
 
 TOO_MANY_LOST = "Replies of the model were lost ({lost}), and the rest of the budget does not cover another request."
@@ -79,7 +79,8 @@ class Planning:
             continues = wanted.get("continues")
             continued = await self._recorder.newest_turns(str(continues)) if self._recorder and continues else None
             refused = why_task_is_refused(wanted, planner, self._kinds, prices, self._documents, continued)
-            found = self._catalogue(planner.name, refused, highest_price(prices.values()))
+            name = BY_HAND if wanted.get("by_hand") else planner.name
+            found = self._catalogue(name, refused, highest_price(prices.values()))
             if not isinstance(planner, ConversationalPlanner) or self._recorder is None:
                 return found
             clean = bool(continued) and is_clean(continued or ())
@@ -123,12 +124,14 @@ class Planning:
                 proposed = await self._converse(planner, situation, spec, this)
             else:
                 # A hand-written plan is checked like a planner's proposal, but no planner is asked.
-                by_hand = NewSteps(steps=situation.plan) if situation.plan is not None else None
-                reply = by_hand or await planner.propose(situation, self._kinds)
-                named = reply if isinstance(reply, Proposed) else Proposed(proposal=reply, planner=planner.name)
-                proposed = check_proposal(named, self._kinds)
+                proposed = check_written(situation, self._kinds) or await self._ask(planner, situation)
             self._break(spec, Failpoint.AFTER_COMMIT)
             return proposed
+
+    async def _ask(self, planner: Planner, situation: Situation) -> Proposed:
+        reply = await planner.propose(situation, self._kinds)
+        named = reply if isinstance(reply, Proposed) else Proposed(proposal=reply, planner=planner.name)
+        return check_proposal(named, self._kinds)
 
     async def _converse(self, planner: Planner, situation: Situation, spec: ToolSpec, this: Attempt) -> Proposed:
         # The situation has only what is new in the conversation: without it, the planner would not know the task.

@@ -16,6 +16,7 @@ from activities.toolbox.injection import folder
 from activities.toolbox.json_schema import BadSchema, JsonSchema
 from workflows.catalogue import Price
 from workflows.plan import (
+    BY_HAND,
     MAX_BYTES,
     MAX_DEPTH,
     MAX_STEPS,
@@ -27,10 +28,12 @@ from workflows.plan import (
     Proposal,
     Proposed,
     Step,
+    check_graph,
     depth,
     nearest,
     references,
 )
+from workflows.situation import Situation
 
 OTHER_STEP_KEYS = ("$ref", "$step", "from", "ref", "step")
 """Keys that models write instead of `$from`, because other reference syntaxes have them."""
@@ -49,6 +52,19 @@ def check_proposal(proposed: Proposed, kinds: Mapping[str, Kind]) -> Proposed:
     is_too_large = _bytes(proposed.proposal) > MAX_BYTES
     kept = GiveUp(reason=mistakes[0].text) if is_too_large else proposed.proposal
     return proposed.model_copy(update={"proposal": kept, "rejected": tuple(mistakes)})
+
+
+def check_written(situation: Situation, kinds: Mapping[str, Kind]) -> Proposed | None:
+    """The plan that a person wrote for this turn, with its mistakes and those of later ones; None without a plan."""
+    if situation.plan is None:
+        return None
+    proposed = check_proposal(Proposed(proposal=NewSteps(steps=situation.plan), planner=BY_HAND), kinds)
+    known, later = {step.id for step in situation.plan}, list[Mistake]()
+    for number, steps in enumerate(situation.later_plans):
+        mistakes = [*find_mistakes(NewSteps(steps=steps), kinds), *check_graph(steps, known, ())]
+        later += [Mistake(text=f"revisions.{number}: {one.text}", step=one.step) for one in mistakes]
+        known |= {step.id for step in steps}
+    return proposed.model_copy(update={"rejected": (*proposed.rejected, *later)})
 
 
 def find_mistakes(proposal: Proposal, kinds: Mapping[str, Kind]) -> list[Mistake]:

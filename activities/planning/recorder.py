@@ -7,11 +7,12 @@ from temporalio import activity
 
 from activities.boundary.attempt import FaultRaised
 from activities.boundary.failpoints import Failpoint
+from activities.planning.checks import check_written
 from activities.planning.planner import ConversationalPlanner, PlannerReply, RecordedTurn
 from activities.planning.transcript import TaskTurns, Transcript, situation_digest
 from activities.toolbox.declare.kind import Kind
 from workflows.faults import Code, Fault
-from workflows.plan import NewSteps, Proposed
+from workflows.plan import Proposed
 from workflows.situation import Situation
 
 CONVERSATION_LOST = (
@@ -49,9 +50,8 @@ class TurnRecorder:
         turns = await self._turns(task, situation)
         if recorded := turns.recorded(situation):
             return recorded.proposed, True
-        if situation.plan is not None:
-            by_hand = PlannerReply(check(Proposed(proposal=NewSteps(steps=situation.plan))))
-            return await self._record(situation, turns, by_hand), False
+        if written := check_written(situation, kinds):
+            return await self._record(situation, turns, PlannerReply(written)), False
         reach(Failpoint.AFTER_CLAIM)
         reply = await _ask(planner, situation, kinds, turns)
         # Not recorded: the workflow has the oldest turns summarised, and then asks for this turn again.

@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, JsonValue
 
 from client.history.records import Call, CallEnd, Event, History
 from workflows import routing
-from workflows.plan import Answer, GiveUp, Mistake, NewSteps, Question, Step
+from workflows.plan import BY_HAND, Answer, GiveUp, Mistake, NewSteps, Question, Step
 from workflows.record import FaultRecord
 
 REFUSED_AT_THE_END = ("plan_refused", "proposals_rejected")
@@ -119,6 +119,13 @@ class Story:
         """The plan that was in force at an event; None before the first plan."""
         earlier = [plan for plan in self.plans if (plan.turn.call.ended or event) < event]
         return earlier[-1] if earlier else None
+
+    def is_by_hand(self, turn: Turn) -> bool:
+        """Whether a person wrote the proposal of the turn (`--plan`)."""
+        proposed, task = turn.call.proposed, self.history.task
+        # In histories of an earlier version the first proposal has the name of the worker's planner.
+        is_first = task is not None and task.plan is not None and turn is self.turns[0]
+        return is_first or (proposed is not None and proposed.planner == BY_HAND)
 
     def plan_from(self, turn: Turn) -> Plan | None:
         """The plan that this request led to: the first plan accepted from the request on; None if there is none."""

@@ -54,6 +54,7 @@ def draft_fields(task: Task, draft: Draft, ending: Ending) -> dict[str, Any]:
         "because": draft.proposal.because if isinstance(draft.proposal, NewSteps) else "",
         **ending.model_dump(mode="json", include={"reason", "code", "question", "result"}),
         "steps": [step.model_dump(mode="json", exclude={"provider_call"}) for step in steps],
+        "revisions": task.model_dump(mode="json", include={"revisions"})["revisions"],
         "effects": {step.id: _promise(draft.specs[step.kind]) for step in steps},
     }
 
@@ -68,7 +69,9 @@ def draft_lines(task: Task, draft: Draft, ending: Ending) -> list[str]:
             widths = [max(len(name) for name in names) for names in zip(*((s.id, s.kind) for s in steps), strict=True)]
             told = [line for step in in_order(steps) for line in _step(step, draft.specs[step.kind], *widths)]
             why = [f"    {one_line(because)}"] if because else []
-            return [one_line(who), *why, *told, _sum(steps, draft.specs)]
+            written = count(len(task.revisions), "revision")
+            later = [f"{written} for what comes next"] if task.revisions else []
+            return [one_line(who), *why, *told, *later, _sum(steps, draft.specs)]
         case Answer(result=result):
             said = result if isinstance(result, str) else canonical(result)
             return [f"The {draft.planner} planner answers at once; {NOT_RUN}", *map(one_line, said.splitlines())]

@@ -31,7 +31,8 @@ async def start_command(
     *,
     task: Annotated[str | None, typer.Option(help="What to do, in words.")] = None,
     plan: Annotated[
-        Path | None, typer.Option(help="A hand-written plan (JSON), used instead of the planner's.")
+        Path | None,
+        typer.Option(help="A hand-written plan (JSON), used instead of the planner's; it may say what comes next."),
     ] = None,
     id: Annotated[str | None, typer.Option("--id", help="The id of the task; else made from its text.")] = None,
     again: Annotated[

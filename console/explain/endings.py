@@ -9,9 +9,12 @@ from console.explain import faults, words
 from console.explain.words import Item, Sentence
 from console.render.tree import count
 from workflows.budget import Limits
+from workflows.plan import GiveUp, Question
 
-TOLD_ELSEWHERE = ("plan_refused", "proposals_rejected", "question", "gave_up", "replans", "no_progress")
+TOLD_ELSEWHERE = ("plan_refused", "proposals_rejected", "replans", "no_progress")
 """Outcome codes of tasks whose end is explained by another item, such as the rejected proposal."""
+PROPOSED_ENDS = ("question", "gave_up")
+"""Outcome codes of tasks whose end the planner proposed."""
 OUTSIDE = {
     "terminated": "The task was terminated from outside, so it could neither clean up nor write an outcome",
     "timed out": "The execution timeout of the task passed at the server, so no outcome was written",
@@ -28,9 +31,16 @@ def ending_items(story: Story) -> Iterator[Item]:
         because = f" ({words.sentence(end.reason)})" if end.reason else ""
         what = Sentence(text=f"{OUTSIDE[end.status]}{because}.", events=(end.event,))
         yield Item(what=what, decision="end", then=_interrupted(story))
-    elif (end.outcome is None or end.outcome.code not in TOLD_ELSEWHERE) and not _escalated_by_fault(story, end):
+    elif not _is_told_elsewhere(story, end) and not _escalated_by_fault(story, end):
         then = (*_interrupted(story), *_last_turn(story))
         yield Item(what=_what(story, end), why=_why(story, end), decision="end", then=then)
+
+
+def _is_told_elsewhere(story: Story, end: End) -> bool:
+    code = end.outcome.code if end.outcome else None
+    if code in PROPOSED_ENDS:  # a hand-written one came without a request
+        return any(isinstance(turn.proposal, Question | GiveUp) for turn in story.turns)
+    return code in TOLD_ELSEWHERE
 
 
 def _escalated_by_fault(story: Story, end: End) -> bool:

@@ -305,10 +305,13 @@ def _replanned(story: Story, id: str, after: Event) -> tuple[tuple[Sentence, ...
         return (*seen, _no_plan(story)), Cost(observations=observations)
     plan = story.plan_from(turn)
     first = _first_refused(story, turn) in (id, None)
+    by_hand = story.is_by_hand(turn)
     asked = "The model was asked what comes next" if story.in_turns else "The planner was asked for a new plan"
+    asked = "The next plan was written by hand" if by_hand else asked
     text = f"{asked}{'' if first else ' (once for all the faults)'}: {_put(story, id, plan)}"
     events = plan.events if plan else turn.call.events
-    return (*seen, Sentence(text=text, events=events)), Cost(observations=observations, planning_calls=int(first))
+    cost = Cost(observations=observations, planning_calls=int(first and not by_hand))
+    return (*seen, Sentence(text=text, events=events)), cost
 
 
 def _first_refused(story: Story, turn: Turn) -> str | None:

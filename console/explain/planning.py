@@ -87,7 +87,7 @@ def _troubles(story: Story, call: Call) -> Iterator[Item]:
 
 
 def _rejected(story: Story, turn: Turn) -> Item:
-    by_hand = _is_by_hand(story, turn)
+    by_hand = story.is_by_hand(turn)
     who = "The hand-written plan" if by_hand else _named(story, turn).capitalize() + f" of the {_planner(story)}"
     why = "A proposal is checked before anything is scheduled, so nothing of it was run"
     end, after = story.history.end, _next(story, turn)
@@ -158,11 +158,6 @@ def _no_plan(story: Story, turn: Turn, said: Question | GiveUp) -> Item:
             "then": (Sentence(text=then, events=proof),) if end else (),
         }
     )
-
-
-def _is_by_hand(story: Story, turn: Turn) -> bool:
-    # A hand-written plan replaces only the first answer of the planner.
-    return bool(story.history.task and story.history.task.plan is not None and turn is story.turns[0])
 
 
 def _planner(story: Story) -> str:

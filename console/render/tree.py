@@ -16,7 +16,7 @@ from workflows.budget import Spent
 from workflows.details import SIGNS
 from workflows.faults import Applied, Code
 from workflows.outcome import Outcome, OutcomeStep
-from workflows.plan import canonical
+from workflows.plan import BY_HAND, canonical
 from workflows.record import Compaction, FaultRecord, Rejection, Revision, StepStatus, UndoRecord
 from workflows.task import TaskStatus
 
@@ -133,6 +133,7 @@ def heading(outcome: Outcome, ui_url: str | None) -> str:
     """The first line about a task: its id, its planner, its URL in the web UI."""
     nobody = "planner unknown" if outcome.ended_at else "waiting for a worker"
     planner = f"{outcome.planner} planner" if outcome.planner else nobody
+    planner = f"planned {BY_HAND}" if outcome.planner == BY_HAND else planner
     return printable("  ".join(filter(None, [outcome.task_id, planner, ui_url])))
 
 

@@ -6,8 +6,9 @@ from pathlib import Path
 import httpx2
 import pytest
 from pydantic import BaseModel
+from sqlalchemy import text
 
-from replan import Key, Unreachable, tool
+from replan import Key, Transaction, Unreachable, tool
 from tests.activities.bench import Bench, bench
 from tests.activities.payments import Payments, payments
 from workflows.faults import Applied, Code
@@ -42,6 +43,22 @@ async def transfer(args: Charge, http: httpx2.AsyncClient) -> Receipt:
     return Receipt.model_validate(reply.raise_for_status().json())
 
 
+@tool.unkeyed
+async def wire(args: Charge, key: Key, http: httpx2.AsyncClient) -> Receipt:
+    """Charge a card at a service that only notes the key down."""
+    reply = await http.post(args.url, json={"amount": args.amount}, headers={"Idempotency-Key": key})
+    return Receipt.model_validate(reply.raise_for_status().json())
+
+
+@tool.transactional
+async def charge_and_note(args: Charge, tx: Transaction, http: httpx2.AsyncClient) -> Receipt:
+    """Charge a card, and note it down."""
+    reply = await http.post(args.url, json={"amount": args.amount})
+    await tx.execute(text("CREATE TABLE IF NOT EXISTS charged (amount INTEGER)"))
+    await tx.execute(text("INSERT INTO charged VALUES (:amount)"), {"amount": args.amount})
+    return Receipt.model_validate(reply.raise_for_status().json())
+
+
 @pytest.fixture
 def service() -> Iterator[Payments]:
     """A payment service."""
@@ -64,6 +81,15 @@ async def test_a_keyed_call_whose_answer_is_lost_is_repeated_with_its_key(calls:
 
     assert (fault.code, fault.applied, error.non_retryable) == (Code.UNREACHABLE, Applied.UNKNOWN, False)
     assert (again.result, [one["amount"] for one in service.charges]) == ({"id": 1}, [5])
+
+
+async def test_each_tool_gets_what_its_parameters_ask_for(calls: Bench, service: Payments) -> None:
+    """An unkeyed one may take the key, a transactional one the HTTP client, as the page says."""
+    await calls.call(wire, run="r", url=service.url, amount=5)
+    await calls.call(charge_and_note, run="s", url=service.url, amount=6)
+
+    assert [(one["key"], one["amount"]) for one in service.charges] == [("r/a", 5), (None, 6)]
+    assert await calls.rows("SELECT amount FROM charged") == [6]
 
 
 async def test_the_key_is_that_of_the_step(calls: Bench, service: Payments) -> None:

@@ -19,11 +19,11 @@ from client.reset import Fate
 from client.tasks import Handle
 from client.undo import over_all_runs
 from console.commands.reset import reset
-from replan import Key, Tool, tool
+from replan import Key, Refused, Tool, tool
 from tests.console.desk import QUIET
 from tests.harness import DONE, Proposals, Stage, outcome, plan, staged, step
 from tests.workflows.props import Recording
-from workflows import routing
+from workflows import ids, routing
 from workflows.agent import AgentWorkflow
 from workflows.budget import Limits
 from workflows.inspect import ClaimsFindings, Findings, InquiryInput
@@ -48,6 +48,11 @@ def tools(sent: list[str]) -> list[Tool[..., Any]]:
         return args
 
     @tool.read
+    async def refuse(args: Word) -> Word:
+        """Be refused."""
+        raise Refused("No.")
+
+    @tool.read
     async def stare(args: Word) -> Word:
         """Look for a minute."""
         await asyncio.sleep(60)
@@ -70,7 +75,7 @@ def tools(sent: list[str]) -> list[Tool[..., Any]]:
         """Shout; the answer is lost."""
         raise ConnectionResetError("the answer never came")
 
-    return [look, stare, send, put, shout]
+    return [look, refuse, stare, send, put, shout]
 
 
 class Told:
@@ -154,6 +159,20 @@ async def test_a_plan_by_hand_that_cannot_change_may_be_run_again(client: Client
             await reset(client, free, QUIET, to="a", why=None)
 
     assert (done.status, [plain.value.code, undo.value.code]) == (TaskStatus.COMPLETED, ["effect_stands", "by_hand"])
+
+
+@pytest.mark.parametrize(("to", "fate"), [("c", Fate.UNDO), (ids.of_request(2), Fate.KEEP)])
+async def test_a_later_plan_by_hand_can_be_told_nothing_either(
+    client: Client, tmp_path: Path, to: str, fate: Fate
+) -> None:
+    """It would be run again as it was written."""
+    written = plan(step("c", "look"), step("d", "send", "c", word="hi"))
+    async with told(client, tmp_path, DONE, DONE, DONE) as desk:
+        task = await desk.run(Task(text="x", plan=(step("a", "refuse"),), revisions=(written,)))
+        with pytest.raises(Problem) as kept:
+            await reset(client, task, QUIET, to=to, why=None, fate=fate)
+
+    assert (kept.value.code, desk.sent) == ("by_hand", ["d"])
 
 
 async def test_the_planner_is_told_what_stands(client: Client, tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Literal
 
 import pytest
 from temporalio.api.enums.v1 import EventType
@@ -17,8 +18,9 @@ from tests.harness import Stage, outcome, staged
 from tests.providers.desk import PAGE, TOOLS
 from tests.providers.planning import PROVIDERS, planning
 from workflows.outcome import Outcome
+from workflows.plan import BY_HAND, NewSteps, Step
 from workflows.record import StepStatus
-from workflows.task import TaskStatus
+from workflows.task import Task, TaskStatus
 
 PRICES = proposes(
     step("a", "get_price", sku="A-17"),
@@ -53,6 +55,25 @@ async def test_a_refused_step_leads_to_another_plan(client: Client, tmp_path: Pa
     assert (ended.status, ended.replans) == (TaskStatus.COMPLETED, 1)
     assert states == {"price": StepStatus.COMPLETED, "slot": StepStatus.FAILED, "slot-2": StepStatus.COMPLETED}
     assert "14:30" in json.dumps(api.bodies[1]) and api.violations == []
+
+
+@pytest.mark.parametrize("strategy", ["plan", "react"])
+async def test_a_model_that_follows_hand_written_plans_has_seen_them(
+    client: Client, tmp_path: Path, provider: str, strategy: Literal["plan", "react"]
+) -> None:
+    """It is asked once, told the rejection and what followed it as its own turns, and only its answer is counted."""
+    first = (Step(id="slot", kind="book", args={"at": "14:00"}),)
+    then = NewSteps(steps=(Step(id="later", kind="book", args={"at": "14:30"}),))
+    task = Task(text="book a slot", plan=first, revisions=(then,), strategy=strategy)
+    answer = finishes("14:30") if strategy == "plan" else ModelReply(text="14:30")
+    async with planned(client, tmp_path, provider, answer) as (api, stage):
+        ended = await stage.run(task)
+    sent = json.dumps(api.bodies[0])
+
+    assert (ended.status, ended.result, ended.replans) == (TaskStatus.COMPLETED, "14:30", 1)
+    assert ([one.planner for one in ended.revisions], ended.spent.model_calls) == ([BY_HAND, BY_HAND], 1)
+    assert ended.planner.startswith(provider)
+    assert ("was refused (conflict)" in sent, "later is finished" in sent, api.violations) == (True, True, [])
 
 
 WRONG = [

@@ -88,10 +88,7 @@ def test_a_planner_that_is_no_model_reserves_nothing() -> None:
 
 def test_a_plan_that_somebody_wrote_reserves_nothing() -> None:
     """No model is asked for it."""
-    one = progress(tokens=1)
-    one.task, one.turn = Task(text="a task", plan=()), 1
-
-    assert turn(one, catalogue()).reserved_tokens == 0
+    assert turn(progress(tokens=1), catalogue(), is_by_hand=True).reserved_tokens == 0
 
 
 @pytest.mark.parametrize(

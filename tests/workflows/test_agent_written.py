@@ -1,0 +1,144 @@
+"""A hand-written plan with what comes after it, on a real server."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from temporalio.client import Client
+
+from replan import Refused, tool
+from tests.harness import DONE, outcome, plan, staged, step
+from tests.workflows.history import kinds
+from tests.workflows.props import Recording, Said, Word, echo
+from workflows.outcome import Outcome
+from workflows.plan import BY_HAND, Answer, GiveUp, Proposal, Question
+from workflows.record import StepStatus
+from workflows.task import Task, TaskStatus
+
+
+@tool.read
+async def refuse(args: Word) -> Said:
+    """Be refused."""
+    raise Refused("No.")
+
+
+def by_hand(first: str, *revisions: Proposal, **more: Any) -> Task:
+    """A task whose first plan calls the kind `first`."""
+    return Task(text="by hand", plan=(step("a", first),), revisions=revisions, **more)
+
+
+def ended_steps(ended: Outcome) -> dict[str, StepStatus]:
+    """How each step ended."""
+    return {one.id: one.status for one in ended.steps}
+
+
+async def test_after_a_rejection_comes_the_next_written_plan(client: Client, tmp_path: Path) -> None:
+    """Then, as after every hand-written plan, the planner is asked what comes next."""
+    planner = Recording(DONE, DONE, DONE, Answer(result="the end"))
+    revisions = [plan(step("b", "refuse", word="again"), because="It may be free now."), plan(step("c", "echo"))]
+    async with staged(client, tmp_path, [refuse, echo], planner) as stage:
+        handle = await stage.start(by_hand("refuse", *revisions))
+        ended = await outcome(handle)
+        scheduled = await kinds(handle)
+
+    assert (ended.status, ended.replans, [told.turn for told in planner.told]) == (TaskStatus.COMPLETED, 2, [4])
+    assert ended_steps(ended) == {"a": StepStatus.FAILED, "b": StepStatus.FAILED, "c": StepStatus.COMPLETED}
+    assert [one.because for one in ended.revisions] == ["", "It may be free now.", ""]
+    assert scheduled == ["catalogue", "plan", "refuse", "replan", "refuse", "replan", "echo", "plan"]
+
+
+async def test_a_plan_that_finished_needs_none_that_was_written_for_its_rejection(
+    client: Client, tmp_path: Path
+) -> None:
+    """The next answer ends the task; the planner is not asked."""
+    planner = Recording(DONE)
+    async with staged(client, tmp_path, [echo], planner) as stage:
+        ended = await stage.run(by_hand("echo", plan(step("b", "echo")), Answer(result={"ok": True})))
+
+    assert (ended.status, ended.result, ended_steps(ended)) == (
+        TaskStatus.COMPLETED,
+        {"ok": True},
+        {"a": StepStatus.COMPLETED},
+    )
+    assert planner.told == []
+
+
+async def test_an_answer_is_passed_over_after_a_rejection(client: Client, tmp_path: Path) -> None:
+    """It would say that all was done. When nothing is left, the planner is asked, and nothing is played later."""
+    planner = Recording(DONE, plan(step("b", "refuse", word="b")), plan(step("c", "echo")), Answer(result="its own"))
+    async with staged(client, tmp_path, [refuse, echo], planner) as stage:
+        ended = await stage.run(by_hand("refuse", Answer(result="all done")))
+
+    assert (ended.status, ended.result) == (TaskStatus.COMPLETED, "its own")
+
+
+@pytest.mark.parametrize(
+    ("said", "status", "code"),
+    [
+        (GiveUp(reason="Then not."), TaskStatus.FAILED, "gave_up"),
+        (Question(text="Which other?"), TaskStatus.ESCALATED, "question"),
+    ],
+)
+async def test_a_person_may_write_that_a_rejection_ends_the_task(
+    client: Client, tmp_path: Path, said: Proposal, status: TaskStatus, code: str
+) -> None:
+    """Without a request to the planner."""
+    planner = Recording(DONE)
+    async with staged(client, tmp_path, [refuse], planner) as stage:
+        ended = await stage.run(by_hand("refuse", said))
+
+    assert (ended.status, ended.code, planner.told) == (status, code, [])
+
+
+BAD_REVISIONS: list[tuple[Proposal, Sequence[str]]] = [
+    (plan(step("b", "ecco")), ["revisions.1: step 'b': there is no kind 'ecco': did you mean echo?"]),
+    (plan(step("b", "echo", wrod="x")), ["revisions.1: step 'b': echo: has no argument 'wrod': did you mean word?"]),
+    (plan(step("b", "echo", "zz")), ["revisions.1: step 'b' needs 'zz'"]),
+]
+
+
+@pytest.mark.parametrize(("bad", "says"), BAD_REVISIONS)
+async def test_a_mistake_in_a_later_plan_is_found_before_anything_runs(
+    client: Client, tmp_path: Path, bad: Proposal, says: Sequence[str]
+) -> None:
+    """Not in the middle of the task, when effects are applied."""
+    async with staged(client, tmp_path, [echo], Recording(DONE)) as stage:
+        handle = await stage.start(by_hand("echo", plan(step("aa", "echo", "a")), bad))
+        ended = await outcome(handle)
+        scheduled = await kinds(handle)
+
+    assert (ended.status, ended.code, scheduled) == (TaskStatus.FAILED, "plan_refused", ["catalogue", "plan"])
+    assert [part for part in says if part not in ended.reason] == []
+
+
+async def test_a_later_plan_that_cannot_be_run_where_it_is_needed_is_refused(client: Client, tmp_path: Path) -> None:
+    """The id of a step that ran is taken, and the rejected call is not repeated: that is no request to the planner."""
+    planner = Recording(DONE)
+    async with staged(client, tmp_path, [refuse], planner) as stage:
+        ended = await stage.run(by_hand("refuse", plan(step("a", "refuse"))))
+
+    assert (ended.status, ended.code, planner.told) == (TaskStatus.FAILED, "plan_refused", [])
+
+
+async def test_the_record_of_a_hand_written_plan_says_by_hand(client: Client, tmp_path: Path) -> None:
+    """In each revision, and of the task, though a planner without a model puts the results together."""
+    async with staged(client, tmp_path, [refuse, echo], Recording(DONE, DONE, DONE)) as stage:
+        ended = await stage.run(by_hand("refuse", plan(step("b", "echo"))))
+
+    assert ([one.planner for one in ended.revisions], ended.planner) == ([BY_HAND, BY_HAND], BY_HAND)
+
+
+async def test_a_planner_that_plans_after_a_hand_written_plan_is_named(client: Client, tmp_path: Path) -> None:
+    """From its own plan on."""
+    async with staged(client, tmp_path, [refuse, echo], Recording(DONE, plan(step("b", "echo")), DONE)) as stage:
+        ended = await stage.run(by_hand("refuse"))
+
+    assert ([one.planner for one in ended.revisions], ended.planner) == ([BY_HAND, "recording"], "recording")
+
+
+async def test_kinds_of_a_later_plan_are_named_by_the_user() -> None:
+    """So they may have effects after untrusted content was read, as those of the first plan."""
+    task = by_hand("echo", plan(step("b", "pay"), step("c", "post")), GiveUp(reason="No."))
+
+    assert task.named == {"echo", "pay", "post"}
