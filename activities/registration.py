@@ -195,7 +195,6 @@ async def open_parts(
                 options.allow_requests, options.http_headers, abilities.environment, Web(Reach.of(options.allow_hosts))
             ),
             model=abilities.selection.step_model,
-            price=abilities.selection.step_price,
         )
         folders = {"state": options.state, "documents": options.documents_root, "workspace": options.workspace_root}
         keys = {one.key: bool(abilities.environment.get(one.key, "").strip()) for one in PROVIDERS.values()}

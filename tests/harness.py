@@ -20,6 +20,7 @@ from activities.planning.activities import Planning
 from activities.planning.planner import Planner, ScriptedPlanner
 from activities.planning.transcript import Transcript
 from activities.providers.messages import LanguageModel
+from activities.providers.metering import MeteredModel
 from activities.storage.store import Datasources, open_store, store_id
 from activities.toolbox.declare.tool import Tool
 from activities.toolbox.registry import Registry
@@ -110,7 +111,7 @@ async def staged(
         given: dict[str, Any] = {"documents": folder, "store": store, "transcript": Transcript(engine)}
         given["step_prices"] = {model.name: price} if model else {}
         planning = Planning(chosen, registry, searchable=True, patience=patience, **given)
-        resources = Resources(engine, http, folder, model=model, price=price)
+        resources = Resources(engine, http, folder, model=MeteredModel(model, price) if model else None)
         boundary = Boundary(resources, store=store, ledgers=datasources)
         finder = EffectFinder(datasources, store)
         activities = [*planning.activities(), finder.find_effect, *boundary.activities(registry), *extra]

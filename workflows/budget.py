@@ -31,6 +31,8 @@ class Spent(BaseModel):
     usd: float | None = None
     """US dollars; None while no model was called, and after a call whose price is unknown."""
     seconds: float = 0.0
+    estimated: int = 0
+    """Calls of models whose tokens are estimated: the server counted none, or the reply was lost."""
     unpriced: int = 0
     """How many calls of models had an unknown price."""
 
@@ -101,10 +103,11 @@ class Budget(BaseModel):
         self.held_tokens += tokens
         self.held_usd = _money(self.held_usd + usd)
 
-    def pay(self, calls: int, tokens: int, usd: float | None) -> None:
+    def pay(self, calls: int, tokens: int, usd: float | None, estimated: int = 0) -> None:
         """Add what `calls` model calls used; after a call with an unknown price (`usd` is None) the sum is unknown."""
         spent = self.spent
         spent.model_calls += calls
+        spent.estimated += estimated
         spent.tokens += tokens
         if calls and usd is None:
             spent.unpriced += calls

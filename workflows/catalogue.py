@@ -4,9 +4,9 @@ History contains the specs, so that a replay decides by the same ones.
 """
 
 from enum import StrEnum
-from typing import Literal
+from typing import Any, Literal
 
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, Field, model_validator
 
 
 class Effect(StrEnum):
@@ -113,6 +113,18 @@ class Catalogue(BaseModel, frozen=True):
     is_clean: bool = False
     """Whether the conversation that the task continues is known, and has no untrusted content."""
     price: Price | None = None
-    """The highest price of the models that the task may use; None if a price is unknown, or no model is used."""
+    """The highest price of the planner's models; None if a price is unknown, or the planner is no model."""
+    step_price: Price | None = None
+    """The highest price of the models that steps use; None if a price is unknown, or steps use no model."""
+    prices: dict[str, Price | None] = Field(default_factory=dict)
+    """The price of each of these models by its name; None if it is unknown."""
+    last_news: int = 0
+    """Tokens kept back for what the last request tells in addition to the conversation; 0 from an older worker."""
     preamble: int = 0
     """Estimated tokens of the instructions and descriptions of tools that a model is told before the task."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _with_step_price(cls, given: Any) -> Any:
+        """An older worker has one price for its planner and for steps."""
+        return {"step_price": given.get("price"), **given} if isinstance(given, dict) else given

@@ -131,6 +131,8 @@ class ModelUse(BaseModel, frozen=True):
     tokens: int = 0
     usd: float | None = None
     """US dollars; None where the price is not known, or no model answered."""
+    estimated: int = 0
+    """Calls whose tokens are estimated, because the server did not count them."""
 
 
 class Fault(BaseModel, frozen=True, serialize_by_alias=True, validate_by_name=True):
@@ -166,6 +168,10 @@ class Fault(BaseModel, frozen=True, serialize_by_alias=True, validate_by_name=Tr
     model_use: ModelUse | None = None
     """What the attempt used of models. None if the kind uses no model, or if a reply was lost, so that the use is
     unknown."""
+    lost_model: str = ""
+    """The model whose reply was lost, which may bill it; empty if no reply was."""
+    unreadable: tuple[str, ...] = ()
+    """The model of each response that was billed and has not the shape of a reply."""
 
     @classmethod
     def of(

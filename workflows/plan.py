@@ -153,6 +153,10 @@ class Proposed(_Recorded):
     """US dollars that the model calls cost; None if the price is unknown, or no model was asked."""
     lost: int = 0
     """Requests of earlier attempts whose replies were lost, so that their cost is unknown."""
+    lost_models: tuple[str, ...] = ()
+    """The models of these requests, as far as they are known."""
+    estimated: int = 0
+    """Calls of `model_calls` whose tokens are estimated, because the server did not count them."""
     branch: int = 0
     """The number of the branch of the conversation on which this turn is. A task that goes on differently after a reset
     begins a new branch."""
@@ -178,6 +182,8 @@ class StepReturn(Sparse, frozen=True):
     tokens: int = 0
     """Tokens that models used for the step."""
     usd: float | None = None
+    estimated: int = 0
+    """Calls of `model_calls` whose tokens are estimated."""
 
 
 PRUNED = "$pruned"

@@ -86,7 +86,9 @@ PRUNE = INSPECT.model_copy(update={"timeout": 600.0})
 """The spec of the activity `inspect` when it answers the inquiry `prune`: with a longer timeout, because it asks the
 server about many tasks and deletes their data."""
 FIND_EFFECT = ToolSpec(kind="find_effect", effect=Effect.READ, timeout=10)
-INTERNAL = (PLAN, REPLAN, COMPACT, CATALOGUE, INSPECT, FIND_EFFECT)
+PLANNING = (PLAN, REPLAN, COMPACT)
+"""The activities that may ask a model as the planner."""
+INTERNAL = (*PLANNING, CATALOGUE, INSPECT, FIND_EFFECT)
 """Replan's own activities; no tool may have one of these names."""
 INTERNAL_KINDS = frozenset(spec.kind for spec in INTERNAL)
 

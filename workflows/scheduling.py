@@ -42,9 +42,11 @@ T = TypeVar("T")
 class InternalActivityFailed(Exception):
     """One of Replan's own activities failed, and is not scheduled again."""
 
-    def __init__(self, fault: Fault) -> None:
+    def __init__(self, fault: Fault, earlier: Sequence[Fault] = ()) -> None:
+        """`earlier` are the faults of the attempts before the last one, as far as they are known."""
         super().__init__(fault.reason)
         self.fault = fault
+        self.earlier = earlier
 
 
 class ToolReply(NamedTuple):
@@ -64,16 +66,16 @@ class PlannerWaits:
     progress: Progress
     outlasts: bool
     """Whether an outage of the planner is waited for when the attempts are used up."""
-    faults: list[Fault] = field(default_factory=list)
-    """The faults that were waited for."""
+    failed: list[spending.FailedExecution] = field(default_factory=list)
+    """The executions after which it was waited."""
 
     def outlast(self, fault: Fault, remaining: Remaining) -> Wait | None:
         """The wait for the end of an outage; None where that is not waited for."""
         wait = outlast(fault, remaining) if self.outlasts else None
         return wait if wait and workflow.patched(PLANNER_OUTAGES) else None
 
-    async def sleep(self, fault: Fault, seconds: float, timer: str) -> None:
-        self.faults.append(fault)
+    async def sleep(self, fault: Fault, earlier: Sequence[Fault], seconds: float, timer: str) -> None:
+        self.failed.append((fault, earlier))
         until = workflow.now() + timedelta(seconds=seconds)
         self._show(PlannerWait(until=until, code=fault.code, reason=fault.reason) if seconds else None)
         try:
@@ -200,12 +202,14 @@ async def ask_planner(
     Raises:
         TaskEnded: the planner cannot be reached, the request is too large, or the budget has too little left.
     """
+    if situation.is_last and catalogue.last_news:
+        situation = situation.shortened(spending.room_for_news(progress, catalogue))
     request: dict[str, JsonValue] = situation.model_dump(mode="json", exclude_defaults=situation.converses)
     size = len(situation.model_dump_json(exclude_defaults=situation.converses).encode())
     if size > MAX_SITUATION:
         reason = "What the planner would have to be told is too large: split the task, or let its tools return less."
         raise TaskEnded(TaskStatus.ESCALATED, reason, "too_large")
-    new_bytes = size - situation.unshown_bytes
+    new_bytes = situation.told_bytes if situation.max_shown is not None else size - situation.unshown_bytes
     id = ids.of_request(situation.turn, is_compaction=spec is routing.COMPACT)
     while True:
         is_by_hand = situation.plan is not None
@@ -221,17 +225,18 @@ async def ask_planner(
         payload: JsonValue = {**request, **allowance.told}
         waits = PlannerWaits(progress, outlasts=not (situation.is_last or progress.is_draft))
         used: Proposed | Fault = spending.cancelled_fault(spec)
+        earlier: Sequence[Fault] = ()
         try:
             used = await run_internal_activity(
                 spec, payload, Proposed, id=id, title=title, revision=progress.revision + 1, waits=waits
             )
             return used
         except InternalActivityFailed as failed:
-            used = failed.fault
+            used, earlier = failed.fault, failed.earlier
             if not used.lost:  # otherwise a shorter answer may still fit beside those that were lost
                 raise TaskEnded(TaskStatus.ESCALATED, f"The planner: {used.reason}", used.code) from None
         finally:
-            spending.settle_turn(progress, allowance, used, waits.faults)
+            spending.settle_turn(progress, catalogue, allowance, used, waits.failed, earlier)
 
 
 async def run_internal_activity(
@@ -261,7 +266,7 @@ async def run_internal_activity(
     )
     while True:
         granted = max(1, remaining.attempts)  # a wait for an uncounted fault may come when no attempt is left
-        result, _ = await _run(spec, granted, payload, returns, id=id, title=title, header=header)
+        result, earlier = await _run(spec, granted, payload, returns, id=id, title=title, header=header)
         raise_if_cancelled()  # the activity may have ended normally although it was cancelled
         if not isinstance(result, Fault):
             return result
@@ -275,21 +280,25 @@ async def run_internal_activity(
         )
         decision, lost = decide(result, spec, remaining), int(result.uncounted)
         if waits and not isinstance(decision, Wait) and (wait := waits.outlast(result, remaining)):
-            decision, lost = wait, spending.lost_replies(result)
+            decision, lost = wait, len(spending.lost_replies(result, earlier))
         if not isinstance(decision, Wait):
-            raise InternalActivityFailed(result)
+            raise InternalActivityFailed(result, earlier)
         if lost and isinstance(payload, dict):
-            payload = after_lost_replies(payload, result, lost)
+            payload = after_lost_replies(payload, result, lost, earlier)
         remaining = remaining.model_copy(
             update={"waits": remaining.waits + 1, "waited": remaining.waited + decision.seconds}
         )
         timer = ids.retry_timer(spec.kind, result.code)
         await (
-            waits.sleep(result, decision.seconds, timer) if waits else workflow.sleep(decision.seconds, summary=timer)
+            waits.sleep(result, earlier, decision.seconds, timer)
+            if waits
+            else workflow.sleep(decision.seconds, summary=timer)
         )
 
 
-def after_lost_replies(payload: dict[str, JsonValue], fault: Fault, lost: int) -> dict[str, JsonValue]:
+def after_lost_replies(
+    payload: dict[str, JsonValue], fault: Fault, lost: int, earlier: Sequence[Fault] = ()
+) -> dict[str, JsonValue]:
     """The input of the next request to a model, after `lost` replies to the requests before it were lost.
 
     The new input allows fewer lost replies: `lost` less than before.
@@ -301,7 +310,7 @@ def after_lost_replies(payload: dict[str, JsonValue], fault: Fault, lost: int) -
     if not isinstance(left, int):  # no budget limits it
         return payload
     if left < lost:
-        raise InternalActivityFailed(fault.model_copy(update={"lost": lost}))
+        raise InternalActivityFailed(fault.model_copy(update={"lost": lost}), earlier)
     return {**payload, spending.MAX_LOST_REPLIES: left - lost}
 
 

@@ -16,6 +16,11 @@ from workflows.record import FaultRecord, Observation, StepRecord
 MAX_SHOWN = 8_000
 """How many characters of one result a model is shown; the rest is cut."""
 
+SHOWN_AT_LAST = (MAX_SHOWN, 4_000, 2_000, 1_000, 500, 200, 100)
+"""The same for the last request, the first that fits."""
+AROUND_RESULT = 200
+"""Bytes of the sentence and the marks around one result; an estimate."""
+
 
 class Situation(BaseModel, frozen=True, serialize_by_alias=True, validate_by_name=True):
     """The input of the activities `plan`, `replan` and `compact`."""
@@ -57,6 +62,8 @@ class Situation(BaseModel, frozen=True, serialize_by_alias=True, validate_by_nam
     max_lost_replies: int | None = Field(default=None, alias="may_lose")
     """How many replies of a model may be lost in this turn; after more, no further request is made. None without a
     limit."""
+    max_shown: int | None = None
+    """In the last request: characters of one result that the model is shown; None for MAX_SHOWN."""
     planner: str | None = None
     compact: int = 0
     """How many of the oldest turns the planner must summarise; 0 if it must make a proposal."""
@@ -70,6 +77,30 @@ class Situation(BaseModel, frozen=True, serialize_by_alias=True, validate_by_nam
     def planned(self) -> tuple[StepRecord, ...]:
         """The steps that were planned by this task, or by the task whose conversation it continues."""
         return tuple(record for record in self.records if record.revision)
+
+    @property
+    def shown(self) -> int:
+        """The most characters of one result that a model is shown."""
+        return MAX_SHOWN if self.max_shown is None else self.max_shown
+
+    @property
+    def told_bytes(self) -> int:
+        """About how many bytes a model is told."""
+        values = [
+            *(one.result for one in self.records),
+            *(one.args or one.step.args for one in self.earlier),
+            *(value for one in self.faults for value in (one.reason, one.observed)),
+            *(value for one in self.observations for value in (one.args, one.value)),
+        ]
+        rest = self.model_copy(update={"records": (), "faults": (), "observations": ()})
+        items = len(self.records) + len(self.faults) + len(self.observations)
+        around = len(rest.model_dump_json(exclude_defaults=True).encode()) + AROUND_RESULT * items
+        return around + sum(len(canonical(value)[: self.shown].encode()) for value in values)
+
+    def shortened(self, room: int) -> "Situation":
+        """This situation, of whose results a model is shown as much as fits into `room` bytes."""
+        shorter = (self.model_copy(update={"max_shown": shown}) for shown in SHOWN_AT_LAST)
+        return next((one for one in shorter if one.told_bytes <= room), self.model_copy(update={"max_shown": 0}))
 
     @property
     def unshown_bytes(self) -> int:

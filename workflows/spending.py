@@ -6,12 +6,13 @@ left. A lost reply counts as all that was reserved for it, because the provider 
 """
 
 import math
-from collections.abc import Iterable, Mapping
+from bisect import bisect
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Literal, NamedTuple
 
 from pydantic import JsonValue
 
-from workflows.budget import Limits
+from workflows.budget import Budget, Limits
 from workflows.catalogue import Catalogue, Price, ToolSpec
 from workflows.faults import Code, Fault
 from workflows.plan import Proposed, StepReturn, canonical
@@ -38,6 +39,8 @@ MAY_BE_BILLED = frozenset(
     }
 )
 """Faults after which a model may have answered, so that the request may be billed."""
+MAX_NEWS = 1_000_000
+"""Tokens; more than the results of any plan."""
 LAST_OUTPUT = 2_000
 """Tokens that are kept back so that the model can still write a final answer, with its reasoning, when the budget is
 used up."""
@@ -47,6 +50,8 @@ MILLION = 1_000_000
 
 MAX_LOST_REPLIES = "may_lose"
 """The JSON key of `Situation.max_lost_replies`."""
+FailedExecution = tuple[Fault, Sequence[Fault]]
+"""The fault of the last attempt of an activity execution, and the faults of the attempts before, as far as known."""
 Limit = Literal["tool_calls", "replans", "tokens", "usd", "deadline"]
 
 
@@ -65,10 +70,11 @@ class Allowance(NamedTuple):
     """Tokens that the reply may have; None without a limit."""
     reserved_tokens: int
     reserved_usd: float
-    is_priced: bool
     max_lost_replies: int | None = None
     """How many lost replies the rest of the budget can pay, if each costs as much as is reserved for this request; None
     without a limit."""
+    output: int = 0
+    """Tokens of `reserved_tokens` that are for the reply."""
 
     @property
     def told(self) -> dict[str, int]:
@@ -87,47 +93,67 @@ def reserve_turn(
     """
     # A hand-written plan needs no model, and the offline planner uses no tokens.
     if is_by_hand or not catalogue.converses:
-        return Allowance(None, 0, 0.0, is_priced=False)
+        return Allowance(None, 0, 0.0)
     asked = _input_tokens(progress, catalogue, new_bytes)
-    kept = Cost(0) if is_last else _last_answer_cost(progress, catalogue, new_bytes)
-    output = min(float(MAX_OUTPUT), *_output_limits(progress, catalogue.price, asked, kept))
+    # A longer reply never fits where a shorter one does not.
+    output = bisect(
+        range(1, MAX_OUTPUT + 1),
+        0,
+        key=lambda said: not all(_fits(progress, catalogue, asked, said, is_last=is_last)),
+    )
     if output < (MIN_LAST_OUTPUT if is_last else MIN_OUTPUT):
         return None
-    reserved, limits = _request_cost(catalogue.price, asked, int(output)), progress.budget.limits
+    reserved, limits = _request_cost(catalogue.price, asked, output), progress.budget.limits
     progress.budget.hold(*reserved)
     is_limited = limits.tokens is not None or limits.usd is not None
+    kept = Cost(0) if is_last else _last_answer_cost(catalogue, asked, output)
     max_lost_replies = _how_many(_unreserved(progress, kept), reserved) if is_limited else None
-    max_output = int(output) if is_limited else None
-    return Allowance(max_output, *reserved, is_priced=catalogue.price is not None, max_lost_replies=max_lost_replies)
+    max_output = output if is_limited else None
+    return Allowance(max_output, *reserved, max_lost_replies, output)
 
 
-def settle_turn(progress: Progress, allowance: Allowance, used: Proposed | Fault, waited: Iterable[Fault] = ()) -> None:
-    """Give back what was reserved for a request, and pay what it used; `used` is its reply or its fault.
+def settle_turn(
+    progress: Progress,
+    catalogue: Catalogue,
+    allowance: Allowance,
+    used: Proposed | Fault,
+    waited: Iterable[FailedExecution] = (),
+    earlier: Sequence[Fault] = (),
+) -> None:
+    """Give back the allowance of a request, and pay what it used.
 
-    `waited` are the faults of earlier executions of the same activity; their replies may be lost, but billed.
+    `used` is what its last activity execution came to, after attempts with the faults `earlier`. `waited` are the
+    executions before that one.
     """
-    budget, lost = progress.budget, sum(map(lost_replies, waited))
+    budget = progress.budget
     budget.hold(-allowance.reserved_tokens, -allowance.reserved_usd)
-    if isinstance(used, Fault):
-        lost += lost_replies(used) or used.lost
-    else:
-        lost += used.lost
-        budget.pay(used.model_calls, used.tokens, used.usd)
-    if lost and allowance.reserved_tokens:
-        usd = lost * allowance.reserved_usd if allowance.is_priced else None
-        budget.pay(lost, lost * allowance.reserved_tokens, usd)
-
-
-def lost_replies(fault: Fault) -> int:
-    """How many requests to a model may be billed although no reply came."""
-    return fault.attempt if _may_be_billed(fault) else 0
+    failed = [*waited, (used, earlier)] if isinstance(used, Fault) else [*waited]
+    lost = [model for fault, before in failed for model in lost_replies(fault, before)]
+    if isinstance(used, Proposed):
+        lost += [*used.lost_models, *[""] * (used.lost - len(used.lost_models))]
+        budget.pay(used.model_calls, used.tokens, used.usd, used.estimated)
+    _pay_known(budget, (one for fault, before in failed for one in (*before, fault)))
+    for model in lost if allowance.reserved_tokens else ():
+        price = catalogue.prices.get(model, catalogue.price)
+        cost = _request_cost(price, allowance.reserved_tokens - allowance.output, allowance.output)
+        budget.pay(1, cost.tokens, cost.usd if price else None, 1)
 
 
 def turn_limit_reached(progress: Progress, catalogue: Catalogue, new_bytes: int = 0) -> Literal["tokens", "usd"]:
     """The limit (tokens or money) that was too low when `reserve_turn` could not reserve a request."""
-    kept = _last_answer_cost(progress, catalogue, new_bytes)
-    tokens, usd = _output_limits(progress, catalogue.price, _input_tokens(progress, catalogue, new_bytes), kept)
-    return "tokens" if tokens <= usd else "usd"
+    fits_tokens, _ = _fits(progress, catalogue, _input_tokens(progress, catalogue, new_bytes), MIN_OUTPUT)
+    return "usd" if fits_tokens else "tokens"
+
+
+def room_for_news(progress: Progress, catalogue: Catalogue) -> int:
+    """Bytes that the last request may tell in addition to the conversation."""
+    context = _input_tokens(progress, catalogue)
+    tokens = bisect(
+        range(1, MAX_NEWS + 1),
+        0,
+        key=lambda news: not all(_fits(progress, catalogue, context + news, LAST_OUTPUT, is_last=True)),
+    )
+    return tokens * BYTES_PER_TOKEN
 
 
 def reserve_step(progress: Progress, catalogue: Catalogue, spec: ToolSpec, used: int = 0) -> int:
@@ -135,7 +161,7 @@ def reserve_step(progress: Progress, catalogue: Catalogue, spec: ToolSpec, used:
 
     Returns how many attempts are reserved; 0 if too little is left.
     """
-    budget, each = progress.budget, _attempt_cost(catalogue.price, spec)
+    budget, each = progress.budget, _attempt_cost(catalogue.step_price, spec)
     granted = budget.reserve(spec, used, _affordable_attempts(progress, catalogue, spec))
     budget.hold(granted * each.tokens, granted * each.usd)
     return granted
@@ -155,20 +181,23 @@ def settle_step(
     Returns how many attempts it used. `came_back` is the result or fault of its final attempt, `earlier` are the known
     faults of the attempts before.
     """
-    budget, each = progress.budget, _attempt_cost(catalogue.price, spec)
+    budget, each = progress.budget, _attempt_cost(catalogue.step_price, spec)
     budget.hold(-granted * each.tokens, -granted * each.usd)
     if isinstance(came_back, Fault):
         faults = [*earlier, came_back]
-        taken, lost = came_back.taken, came_back.attempt - _accounted(faults)
+        taken, failed = came_back.taken, came_back.attempt
     else:
         faults = [*earlier]
-        taken, lost = came_back.attempt, came_back.attempt - 1 - _accounted(faults)
-        budget.pay(came_back.model_calls, came_back.tokens, came_back.usd)
-    for use in filter(None, (fault.model_use for fault in faults)):
-        budget.pay(use.calls, use.tokens, use.usd)
+        taken, failed = came_back.attempt, came_back.attempt - 1
+        budget.pay(came_back.model_calls, came_back.tokens, came_back.usd, came_back.estimated)
+    _pay_known(budget, faults)
     budget.settle(spec, granted, taken, used)
-    if each.tokens and lost > 0:
-        budget.pay(lost, lost * each.tokens, lost * each.usd if catalogue.price else None)
+    reported = [fault for fault in faults if fault.attempt > 0]
+    models = [fault.lost_model for fault in reported if _has_lost_reply(fault)]
+    lost = max(0, failed - len(reported) + len(models))
+    for model in [*models, *[""] * lost][:lost] if each.tokens else ():
+        price = catalogue.prices.get(model, catalogue.step_price)
+        budget.pay(1, each.tokens, _attempt_cost(price, spec).usd if price else None, 1)
     return taken
 
 
@@ -195,7 +224,7 @@ def step_limit_reached(
     """The limit (tool calls, tokens or money) that was too low when `reserve_step` could not reserve an attempt."""
     if progress.budget.free <= 0:
         return "tool_calls"
-    tokens, _ = _unreserved(progress, _last_answer_cost(progress, catalogue))
+    tokens, _ = _unreserved(progress, _last_answer_cost(catalogue, _input_tokens(progress, catalogue)))
     return "usd" if tokens >= spec.tokens else "tokens"
 
 
@@ -205,7 +234,7 @@ def sufficient_limit(
     """A limit to recommend: enough for the request that could not be reserved, and a second request as large."""
     asked, spent = _input_tokens(progress, catalogue, new_bytes), progress.budget.spent
     next_one = _request_cost(catalogue.price, asked, MAX_OUTPUT)
-    kept = _last_answer_cost(progress, catalogue, new_bytes)
+    kept = _last_answer_cost(catalogue, asked, MAX_OUTPUT)
     if limit == "tokens":
         return math.ceil((spent.tokens + 2 * next_one.tokens + kept.tokens) / 1000) * 1000
     return math.ceil(100 * ((spent.usd or 0) + 2 * next_one.usd + kept.usd)) / 100
@@ -266,11 +295,12 @@ def _how_many(left: tuple[float, float], each: Cost) -> int:
     return max(0, int(min(fits, MILLION)))  # infinity is no int
 
 
-def _last_answer_cost(progress: Progress, catalogue: Catalogue, new_bytes: int = 0) -> Cost:
-    """What the final answer of the planner may cost; zero if the planner is no model."""
+def _last_answer_cost(catalogue: Catalogue, asked: int, said: int = 0) -> Cost:
+    """What the last answer may cost after a request of `asked` tokens and its reply of `said`; 0 without a model."""
     if not catalogue.converses:
         return Cost(0)
-    return _request_cost(catalogue.price, _input_tokens(progress, catalogue, new_bytes), LAST_OUTPUT)
+    news = said + catalogue.last_news if catalogue.last_news else 0  # histories of older workers kept nothing for it
+    return _request_cost(catalogue.price, asked + news, LAST_OUTPUT)
 
 
 def _unreserved(progress: Progress, kept: Cost) -> tuple[float, float]:
@@ -282,34 +312,46 @@ def _unreserved(progress: Progress, kept: Cost) -> tuple[float, float]:
     )
 
 
-def _output_limits(progress: Progress, price: Price | None, input: int, kept: Cost) -> tuple[float, float]:
-    """How many tokens a reply may have by the limit of tokens, and how many by the limit of money."""
-    tokens, usd = _unreserved(progress, kept)
-    if price is None and usd < math.inf:  # what has no price cannot keep a limit of money
-        return tokens - input, 0.0
-    asked = _request_cost(price, input, 0).usd
-    each = _request_cost(price, input, 1).usd - asked
-    if usd < asked:
-        return tokens - input, 0.0
-    return tokens - input, (usd - asked) / each if each else math.inf
+def _fits(
+    progress: Progress, catalogue: Catalogue, asked: int, said: int, *, is_last: bool = False
+) -> tuple[bool, bool]:
+    """Whether tokens and money are left for a request of this size, and for the last answer after it."""
+    tokens, usd = _unreserved(progress, Cost(0) if is_last else _last_answer_cost(catalogue, asked, said))
+    cost = _request_cost(catalogue.price, asked, said)
+    is_priced = catalogue.price is not None or usd == math.inf  # what has no price cannot keep a limit of money
+    return cost.tokens <= tokens, is_priced and cost.usd <= usd
 
 
 def _affordable_attempts(progress: Progress, catalogue: Catalogue, spec: ToolSpec) -> int | None:
     """How many attempts of a tool the limits of tokens and money allow; None if there is no such limit."""
     if not spec.tokens:
         return None
-    each = _attempt_cost(catalogue.price, spec)
-    tokens, usd = _unreserved(progress, _last_answer_cost(progress, catalogue))
-    if catalogue.price is None and usd < math.inf:
+    each = _attempt_cost(catalogue.step_price, spec)
+    tokens, usd = _unreserved(progress, _last_answer_cost(catalogue, _input_tokens(progress, catalogue)))
+    if catalogue.step_price is None and usd < math.inf:
         return 0
     attempts = min(tokens / each.tokens, usd / each.usd if each.usd else math.inf)
     return None if attempts == math.inf else max(0, int(attempts))
 
 
-def _accounted(faults: Iterable[Fault]) -> int:
-    """How many attempts with these faults need no estimate of their cost: they used no model, or a known amount."""
-    return sum(fault.attempt > 0 and (fault.model_use is not None or not _may_be_billed(fault)) for fault in faults)
+def _pay_known(budget: Budget, faults: Iterable[Fault]) -> None:
+    """Pay what attempts that failed used of models, as far as it is known."""
+    for use in filter(None, (fault.model_use for fault in faults)):
+        budget.pay(use.calls, use.tokens, use.usd, use.estimated)
 
 
-def _may_be_billed(fault: Fault) -> bool:
+def lost_replies(fault: Fault, earlier: Sequence[Fault]) -> list[str]:
+    """The model of each reply that a failed execution of a planner's activity lost; empty where it is unknown."""
+    reported = [one for one in (*earlier, fault) if one.lost_model or one.model_use is not None]
+    if not reported:  # its worker died, or is older and does not report what an attempt used
+        return [""] * (fault.attempt if may_be_billed(fault) else fault.lost)
+    return [one.lost_model for one in reported if _has_lost_reply(one)] + [""] * (fault.attempt - len(reported))
+
+
+def _has_lost_reply(fault: Fault) -> bool:
+    return fault.model_use is None and (bool(fault.lost_model) or may_be_billed(fault))
+
+
+def may_be_billed(fault: Fault) -> bool:
+    """Whether a model may have answered before this fault, so that the provider bills the request."""
     return fault.code in MAY_BE_BILLED and not fault.unsent

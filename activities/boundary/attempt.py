@@ -25,7 +25,7 @@ from temporalio.worker import ActivityInboundInterceptor, ActivityOutboundInterc
 from activities import deadline
 from activities.borders import classify, http
 from activities.errors import ToolError
-from activities.providers.metering import Meter
+from activities.providers.metering import Meter, start_meter
 from activities.toolbox.declare.kind import Kind
 from workflows import routing
 from workflows.catalogue import REFUSAL_MAY_FOLLOW_SUCCESS, SAFE, Effect, ToolSpec
@@ -134,8 +134,9 @@ async def attempt_of(spec: ToolSpec) -> AsyncIterator[Attempt]:
     """
     info = activity.info()
     call = _CALL.get() or CallHeader(key=f"{info.workflow_run_id}/{info.activity_id}")
-    earlier = [fault.model_dump(mode="json") for fault in parse_faults(info.heartbeat_details)]
-    attempt = Attempt(spec, call, info.attempt, earlier)
+    faults = parse_faults(info.heartbeat_details)
+    meter = start_meter([model for fault in faults for model in fault.unreadable])
+    attempt = Attempt(spec, call, info.attempt, [fault.model_dump(mode="json") for fault in faults], meter=meter)
     began = time.monotonic()
     heartbeats = asyncio.create_task(_send_heartbeats(attempt))
     try:
@@ -194,7 +195,7 @@ def _failure(attempt: Attempt, fault: Fault, began: float, error: BaseException)
         "source": attempt.spec.kind,
         "attempt": attempt.number,
         "applied": attempt.applied_so_far(fault, error),
-        **({"model_use": attempt.meter.known_use} if attempt.spec.tokens else {}),
+        **(_model_use(attempt.meter) if attempt.spec.tokens or attempt.spec in routing.PLANNING else {}),
     }
     fault = fault.model_copy(update=found)
     delay = None
@@ -216,6 +217,11 @@ def _failure(attempt: Attempt, fault: Fault, began: float, error: BaseException)
         if fault.quadrant.is_semantic
         else ApplicationErrorCategory.UNSPECIFIED,
     )
+
+
+def _model_use(meter: Meter) -> dict[str, Any]:
+    lost_model = meter.lost[-1][0] if meter.lost else ""
+    return {"model_use": meter.known_use, "lost_model": lost_model, "unreadable": tuple(meter.unreadable)}
 
 
 def _observed(value: JsonValue) -> JsonValue:

@@ -27,8 +27,7 @@ from activities.boundary.failpoints import Failpoint, FaultInjection
 from activities.boundary.ledger import EffectResult
 from activities.boundary.threads import StillRunning, Threads
 from activities.boundary.tool_loop import ToolLoop
-from activities.providers.messages import LanguageModel
-from activities.providers.metering import MeteredModel
+from activities.providers.metering import total
 from activities.toolbox.declare import conditions
 from activities.toolbox.declare.kind import Kind
 from activities.toolbox.injection import Transaction
@@ -124,21 +123,23 @@ class Boundary:
         self._faults.stop(kind.spec.kind, Failpoint.AFTER_COMMIT)
         if kind.spec.effect is Effect.TRANSACTIONAL:
             self._inject(kind, Failpoint.AFTER_COMMIT)
+        used = total(attempt.meter.use)
         return StepReturn(
             result=done.result,
             attempt=attempt.number,
             replayed=done.replayed,
             earlier=tuple(attempt.earlier),
-            model_calls=len(attempt.meter.replies),
-            tokens=attempt.meter.tokens,
-            usd=attempt.meter.usd,
+            model_calls=used.calls,
+            tokens=used.tokens,
+            usd=used.usd,
+            estimated=used.estimated,
         )
 
     async def _apply(self, call: "_Call") -> EffectResult:
         """Call the tool, unless the ledger has its result; a transactional tool and the ledger share a transaction."""
         kind, attempt = call.kind, call.attempt
         if kind.spec.effect is Effect.TRANSACTIONAL:
-            async with self._resources.given(kind, attempt.call, self._model(attempt)) as given:
+            async with self._resources.given(kind, attempt.call) as given:
                 tx = next(given[name] for name, type in kind.injected.items() if type is Transaction)
                 work = functools.partial(self._call_tool, call, given)
                 try:
@@ -150,18 +151,13 @@ class Boundary:
             return done
 
         async def work_outside() -> JsonValue:
-            async with self._resources.given(kind, attempt.call, self._model(attempt)) as given:
+            async with self._resources.given(kind, attempt.call) as given:
                 result = await self._call_tool(call, given)
                 attempt.returned = Transaction not in kind.injected.values()  # else its commit is still to come
             attempt.returned = True
             return result
 
         return await self._effects.apply(attempt, call.digest, work_outside, None)
-
-    def _model(self, attempt: Attempt) -> LanguageModel | None:
-        """The worker's model, metered for one attempt; None if the worker has no model."""
-        model, attempt.meter.price = self._resources.model, self._resources.price
-        return MeteredModel(model, attempt.meter) if model else None
 
     async def _call_tool(self, call: "_Call", given: dict[str, Any]) -> JsonValue:
         kind, attempt = call.kind, call.attempt

@@ -15,16 +15,23 @@ from activities.planning.checks import check_proposal, check_written, why_task_i
 from activities.planning.planner import ConversationalPlanner, Planner
 from activities.planning.recorder import TurnRecorder, is_clean
 from activities.planning.transcript import Transcript
+from activities.providers.metering import total
 from activities.providers.prices import highest_price
 from activities.providers.registry import UnknownPlanner
 from activities.toolbox.declare.kind import Kind
 from workflows import routing
 from workflows.catalogue import Catalogue, Price, ToolSpec
-from workflows.faults import Code, Fault
+from workflows.faults import Code, Fault, ModelUse, parse_faults
 from workflows.plan import BY_HAND, Proposed
 from workflows.situation import Situation
 
-TOO_MANY_LOST = "Replies of the model were lost ({lost}), and the rest of the budget does not cover another request."
+TOO_MANY_LOST = (
+    "Replies of the model were lost or unreadable ({lost}), and the rest of the budget does not cover another request."
+)
+
+
+LAST_NEWS = 2_000
+"""Tokens kept back for the results that the last request tells; they are cut to what fits."""
 
 
 class Planning:
@@ -75,19 +82,26 @@ class Planning:
                 planner = self._select(wanted.get("planner"))
             except UnknownPlanner as unknown:
                 return self._catalogue(str(wanted["planner"]), str(unknown))
-            prices = {**(planner.prices if isinstance(planner, ConversationalPlanner) else {}), **self._step_prices}
+            own_prices = planner.prices if isinstance(planner, ConversationalPlanner) else {}
+            prices = {**own_prices, **self._step_prices}
             continues = wanted.get("continues")
             continued = await self._recorder.newest_turns(str(continues)) if self._recorder and continues else None
             refused = why_task_is_refused(wanted, planner, self._kinds, prices, self._documents, continued)
+            costs = {
+                "price": highest_price(own_prices.values()),
+                "step_price": highest_price(self._step_prices.values()),
+            }
             name = BY_HAND if wanted.get("by_hand") else planner.name
-            found = self._catalogue(name, refused, highest_price(prices.values()))
+            found = self._catalogue(name, refused).model_copy(update={**costs, "prices": prices})
             if not isinstance(planner, ConversationalPlanner) or self._recorder is None:
                 return found
             clean = bool(continued) and is_clean(continued or ())
             preamble = planner.preamble(self._kinds)
-            return found.model_copy(update={"converses": True, "is_clean": clean, "preamble": preamble})
+            return found.model_copy(
+                update={"converses": True, "is_clean": clean, "preamble": preamble, "last_news": LAST_NEWS}
+            )
 
-    def _catalogue(self, planner: str, refused: str | None, price: Price | None = None) -> Catalogue:
+    def _catalogue(self, planner: str, refused: str | None) -> Catalogue:
         return Catalogue(
             specs={name: kind.spec for name, kind in self._kinds.items()},
             planner=planner,
@@ -95,7 +109,6 @@ class Planning:
             patience=self._patience,
             store=self._store,
             refused=refused,
-            price=price,
         )
 
     @activity.defn(name=routing.PLAN.kind)
@@ -124,7 +137,9 @@ class Planning:
                 proposed = await self._converse(planner, situation, spec, this)
             else:
                 # A hand-written plan is checked like a planner's proposal, but no planner is asked.
-                proposed = check_written(situation, self._kinds) or await self._ask(planner, situation)
+                written = check_written(situation, self._kinds)
+                asked = written or await self._ask(planner, situation)
+                proposed = asked if written else _with_earlier_use(asked, this, was_recorded=False)
             self._break(spec, Failpoint.AFTER_COMMIT)
             return proposed
 
@@ -145,8 +160,7 @@ class Planning:
             check=partial(check_proposal, kinds=self._kinds),
             reach=partial(self._reach, spec, situation, this),
         )
-        # A recorded turn proves that one of the replies that seem lost was received.
-        return proposed.model_copy(update={"lost": max(0, _lost_replies(this) - was_recorded)})
+        return _with_earlier_use(proposed, this, was_recorded=was_recorded)
 
     def _select(self, name: JsonValue) -> Planner:
         if name is None:
@@ -167,17 +181,48 @@ class Planning:
         At AFTER_CLAIM, just before the request to the model, raise FaultRaised if earlier attempts lost so many replies
         that the budget does not cover another request.
         """
-        lost = _lost_replies(this)
-        limit = situation.max_lost_replies
-        if point is Failpoint.AFTER_CLAIM and limit is not None and lost > limit:
-            fault = Fault.of(Code.QUOTA_EXHAUSTED, TOO_MANY_LOST.format(lost=lost))
-            raise FaultRaised(fault.model_copy(update={"lost": lost}))
+        limit, billed = situation.max_lost_replies, _earlier_bills(this)
+        if point is Failpoint.AFTER_CLAIM and limit is not None and billed > limit:
+            fault = Fault.of(Code.QUOTA_EXHAUSTED, TOO_MANY_LOST.format(lost=billed))
+            raise FaultRaised(fault.model_copy(update={"lost": billed}))
         self._breaks.stop(spec.kind, point)
 
 
-def _lost_replies(this: Attempt) -> int:
-    """The number of requests of earlier attempts whose replies were lost, but which the provider may have billed."""
-    # An attempt that ended without a reported fault (crash or timeout) may have sent one request.
-    without_report = this.number - 1 - len(this.earlier)
-    cut_off = (Code.TIMEOUT, Code.UNREACHABLE)
-    return without_report + sum(fault.get("code") in cut_off and not fault.get("unsent") for fault in this.earlier)
+def _with_earlier_use(proposed: Proposed, this: Attempt, *, was_recorded: bool) -> Proposed:
+    """The proposal with what requests without a usable reply cost, in this attempt and in earlier ones."""
+    faults = parse_faults(this.earlier)
+    uses = [fault.model_use for fault in faults if fault.model_use and fault.model_use.calls]
+    own = ModelUse(**proposed.model_dump(include={"tokens", "usd", "estimated"}), calls=proposed.model_calls)
+    if was_recorded and own in uses:  # the attempt that recorded it failed afterwards
+        uses.remove(own)
+    used = total([own, *uses, *this.meter.wasted])
+    # A recorded turn proves that one of the replies that seem lost was received.
+    lost = max(0, _silent_attempts(this) + sum(map(_is_lost, faults)) - was_recorded)
+    models = [*(fault.lost_model for fault in faults if fault.lost_model), *(model for model, _ in this.meter.lost)]
+    return proposed.model_copy(
+        update={
+            "model_calls": used.calls,
+            "tokens": used.tokens,
+            "usd": used.usd,
+            "estimated": used.estimated,
+            "lost": lost + len(this.meter.lost),
+            "lost_models": tuple(models[: lost + len(this.meter.lost)]),
+        }
+    )
+
+
+def _earlier_bills(this: Attempt) -> int:
+    """The number of requests of earlier attempts that the provider bills, or may bill although the reply was lost."""
+    faults = parse_faults(this.earlier)
+    paid = sum(fault.model_use is not None and fault.model_use.tokens > 0 for fault in faults)
+    return _silent_attempts(this) + paid + sum(map(_is_lost, faults))
+
+
+def _silent_attempts(this: Attempt) -> int:
+    """The number of attempts that ended without a reported fault (crash or timeout); each may have sent a request."""
+    return this.number - 1 - len(this.earlier)
+
+
+def _is_lost(fault: Fault) -> bool:
+    cut_off = fault.code in (Code.TIMEOUT, Code.UNREACHABLE) and not fault.unsent
+    return fault.model_use is None and (bool(fault.lost_model) or cut_off)

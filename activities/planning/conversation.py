@@ -110,7 +110,12 @@ def user_turn(before: RecordedTurn | None, situation: Situation) -> UserTurn:
     results = tuple(_results(before, situation)) if before else ()
     rejected = prompts.rejected_reply(situation.rejected) if situation.rejected and not results else []
     undone = [record.step.id for record in situation.planned if record.status is StepStatus.UNDONE]
-    facts = [*prompts.undone_steps(undone), *goal, *_earlier_effects(situation), *_observed(situation.observations)]
+    facts = [
+        *prompts.undone_steps(undone),
+        *goal,
+        *_earlier_effects(situation),
+        *_observed(situation.observations, situation.shown),
+    ]
     return UserTurn("\n".join([*rejected, *facts, prompts.closing_lines(situation)]), results)
 
 
@@ -135,12 +140,12 @@ def assistant_turn(past: RecordedTurn) -> AssistantTurn:
     return AssistantTurn(calls=(ToolCall(f"plan_{past.turn}", PROPOSE, {"steps": plan}),))
 
 
-def _observed(observations: Sequence[Observation]) -> Iterator[str]:
+def _observed(observations: Sequence[Observation], shown: int) -> Iterator[str]:
     """Yield a text for each state that was observed when the newest rejected calls were rejected, or later."""
     for one in observations:
         how = "As it was at the refusal" if one.stale else f"Seen at {one.at:%H:%M:%S %Z}, after the refusal"
-        asked = f" of {fenced('arguments', one.args, MAX_ARGS)}" if one.args else ""
-        yield f"{how} of {one.step_id}, with {one.kind}{asked}:\n{fenced(one.kind, one.value)}"
+        asked = f" of {fenced('arguments', one.args, min(shown, MAX_ARGS))}" if one.args else ""
+        yield f"{how} of {one.step_id}, with {one.kind}{asked}:\n{fenced(one.kind, one.value, shown)}"
         if one.unread:
             yield f"The state could not be read again after the refusal of {one.step_id}:"
             yield fenced("check", one.unread)
@@ -151,10 +156,10 @@ def _earlier_effects(situation: Situation) -> Iterator[str]:
     if situation.earlier:
         yield prompts.EARLIER_EFFECTS
     for record in situation.earlier:
-        args = fenced("arguments", record.args or record.step.args, MAX_ARGS)
+        args = fenced("arguments", record.args or record.step.args, min(situation.shown, MAX_ARGS))
         match record.status:
             case StepStatus.COMPLETED:
-                outcome = f"was applied and stands. {_result(record)}"
+                outcome = f"was applied and stands. {_result(record, situation.shown)}"
             case StepStatus.UNDONE:
                 outcome = "was applied and has been undone; its id is taken."
             case _:
@@ -183,35 +188,35 @@ def _results(before: RecordedTurn, situation: Situation) -> Iterator[ToolResult]
 
 def _call_result(call_id: str, records: Sequence[StepRecord], situation: Situation) -> ToolResult:
     faults = {fault.step_id: fault for fault in situation.faults}
-    text = "\n".join(_step_outcome(record, faults.get(record.step.id)) for record in records)
+    text = "\n".join(_step_outcome(record, faults.get(record.step.id), situation.shown) for record in records)
     is_error = any(record.status is not StepStatus.COMPLETED for record in records)
     return ToolResult(call_id, text or prompts.NOT_CARRIED_OUT, is_error)
 
 
-def _step_outcome(record: StepRecord, fault: FaultRecord | None) -> str:
+def _step_outcome(record: StepRecord, fault: FaultRecord | None, shown: int) -> str:
     id = record.step.id
     if record.status is StepStatus.COMPLETED:
         fallback = f" (by {record.kind}, in place of {record.step.kind})" if record.is_fallback else ""
-        return f"{id} is finished{fallback}. {_result(record)}"
+        return f"{id} is finished{fallback}. {_result(record, shown)}"
     if record.status is StepStatus.FAILED and fault is not None:
-        return _rejection(id, fault)
+        return _rejection(id, fault, shown)
     state = f"{id} {STATES.get(record.status, 'is not finished')}."
     is_unknown = record.status is StepStatus.CANCELLED and record.attempts and record.effect is not Effect.READ
     return f"{state} {prompts.EFFECT_NOTES['unknown']}" if is_unknown else state
 
 
-def _result(record: StepRecord) -> str:
+def _result(record: StepRecord, shown: int) -> str:
     if record.left_out:
         return f"Its result of {record.left_out} bytes is too large to be shown; steps cannot refer to it."
     repeated = f"\n{REPEATED_NOTICE}" if record.unchanged else ""
-    return f"Its result:\n{fenced(record.step.id, record.result)}{repeated}"
+    return f"Its result:\n{fenced(record.step.id, record.result, shown)}{repeated}"
 
 
-def _rejection(id: str, fault: FaultRecord) -> str:
+def _rejection(id: str, fault: FaultRecord, shown: int) -> str:
     """The text for a rejected call: the reason, the observed state, and what the model may try next."""
-    told = f"{id} was refused ({fault.code}). The reason:\n{fenced(id, fault.reason)}"
+    told = f"{id} was refused ({fault.code}). The reason:\n{fenced(id, fault.reason, shown)}"
     if fault.observed is not None:
-        told += f"\nWhat it saw:\n{fenced(id, fault.observed)}"
+        told += f"\nWhat it saw:\n{fenced(id, fault.observed, shown)}"
     if fault.applied is not Applied.NONE:
         return f"{told}\n{prompts.EFFECT_NOTES[fault.applied]}"
     if fault.quadrant.is_transient:

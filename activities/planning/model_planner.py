@@ -11,7 +11,7 @@ from activities.planning import conversation, prompts
 from activities.planning.planner import Exchange, PlannerReply, RecordedTurn
 from activities.planning.strategies import PlanStrategy, ReactStrategy, Strategy, UnusableReply
 from activities.providers.messages import LanguageModel, Reply, Request, StopReason, Turn, UserTurn
-from activities.providers.metering import Role, ask_model
+from activities.providers.metering import MeteredModel, Role, ask_model
 from activities.providers.prices import COMPACT_AT, cost_in_usd
 from activities.toolbox.declare.kind import Kind
 from activities.toolbox.find_tools import MAX_SHOWN, ranked
@@ -52,7 +52,7 @@ class ModelPlanner:
         part `compact_at` (from 0 to 1) of the window is summarised before the next request. If `window` is None, a
         conversation is summarised only after the provider rejected it as too long.
         """
-        self._model = model
+        self._model = MeteredModel(model, price)
         self._timeout = timeout
         self._max_reply = min(MAX_OUTPUT, window // REPLY_PART) if window else None
         self._max_summary = min(MAX_SUMMARY, window // SUMMARY_PART) if window else MAX_SUMMARY
@@ -118,6 +118,7 @@ class ModelPlanner:
             model_calls=1,
             tokens=tokens,
             usd=cost_in_usd(reply.usage, self._price),
+            estimated=int(reply.usage.is_estimated),
             context=tokens,
         )
 

@@ -11,9 +11,9 @@ from activities.planning.model_planner import ModelPlanner
 from activities.planning.planner import Planner, ScriptedPlanner
 from activities.providers.fallback import FallbackModel
 from activities.providers.messages import LanguageModel
-from activities.providers.prices import PriceList, highest_price
+from activities.providers.metering import MeteredModel
+from activities.providers.prices import PriceList
 from activities.providers.registry import PROVIDERS, UnknownPlanner, model_named
-from workflows.catalogue import Price
 
 
 class PlannerSelection:
@@ -34,12 +34,11 @@ class PlannerSelection:
         self._environment, self._base_url, self._price_list = environment, base_url, prices or PriceList()
         self.planner = planner_named(names, environment, base_url, self._price_list)
         models = models_named(names, environment, base_url)
-        self.step_model: LanguageModel | None = FallbackModel(models) if len(models) > 1 else next(iter(models), None)
         self.prices = {model.name: self._price_list.price_of(model.name) for model in models}
-
-    @property
-    def step_price(self) -> Price | None:
-        return highest_price(self.prices.values())
+        metered = [MeteredModel(model, self.prices[model.name]) for model in models]
+        self.step_model: LanguageModel | None = (
+            FallbackModel(metered) if len(metered) > 1 else next(iter(metered), None)
+        )
 
     def for_task(self, names: str) -> Planner:
         """Make the planner that a task names.

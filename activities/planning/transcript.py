@@ -190,7 +190,7 @@ class TaskTurns:
 
 def situation_digest(situation: Situation) -> str:
     """A digest of what a situation tells; the time and the budget do not change it."""
-    volatile = {"now", "calls_left", "max_output", "max_lost_replies", "branch"}
+    volatile = {"now", "calls_left", "max_output", "max_lost_replies", "max_shown", "branch"}
     told: dict[str, Any] = situation.model_dump(mode="json", exclude_defaults=True, exclude=volatile)
     for name, fields in VOLATILE_FIELDS.items():
         if name in told:

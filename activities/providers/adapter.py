@@ -6,7 +6,6 @@ import json
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, ClassVar
 from urllib.parse import urlsplit
@@ -15,8 +14,18 @@ from pydantic import JsonValue
 from pydantic_core import from_json
 
 from activities.borders.model_api import server_name
-from activities.errors import Unreachable
-from activities.providers.messages import AssistantTurn, Reply, Request, ToolCall, Turn, UserTurn
+from activities.providers.messages import (
+    AssistantTurn,
+    Reply,
+    Request,
+    ToolCall,
+    Turn,
+    UnreadableReply,
+    Usage,
+    UserTurn,
+    estimate_input,
+    estimate_tokens,
+)
 from workflows import routing
 
 VALID_ID = re.compile(r"[a-zA-Z0-9_-]{1,40}")
@@ -72,19 +81,30 @@ class ModelAdapter(ABC):
         self._endpoint = endpoint
 
     async def reply(self, request: Request) -> Reply:
-        """Send one request to the model and return its reply.
+        """Send one request to the model and return its reply; tokens that the server did not count are estimated.
 
         Raises:
-            Unreachable: the response has not the shape of a reply; a proxy may have sent it.
+            UnreadableReply: the response has not the shape of a reply; a proxy may have sent it.
             Exception: any exception of the SDK; the tables of `activities.borders` translate it to a Fault.
         """
         # In a thread: the first import takes a second.
         sdk = await asyncio.to_thread(importlib.import_module, self.sdk)
         async with getattr(sdk, self.client)(**self._endpoint.client_options(routing.PLAN.timeout)) as client:
-            with self._bad_response(NOT_JSON):
+            try:
                 response = await self._send(client, request)
-        with self._bad_response(WRONG_SHAPE):
-            return self._translate(response)
+            except NOT_JSON as error:
+                raise UnreadableReply(self._server) from error
+        try:
+            reply = self._translate(response)
+        except WRONG_SHAPE as error:
+            used = self._usage(response) if getattr(response, "usage", None) else None
+            raise UnreadableReply(self._server, used and _completed(used, request, response)) from error
+        return replace(reply, usage=_completed(reply.usage, request, response))
+
+    @property
+    def _server(self) -> str:
+        """What answers, for error messages."""
+        return server_name(self.api, urlsplit(self._endpoint.url or "").hostname)
 
     @abstractmethod
     async def _send(self, client: Any, request: Request) -> Any:
@@ -94,16 +114,28 @@ class ModelAdapter(ABC):
     def _translate(self, response: Any) -> Reply:
         """Turn the SDK's response into a reply."""
 
-    @contextmanager
-    def _bad_response(self, errors: tuple[type[Exception], ...]) -> Iterator[None]:
-        try:
-            yield
-        except errors as error:
-            server = server_name(self.api, urlsplit(self._endpoint.url or "").hostname)
-            raise Unreachable(
-                f"What {server} answered has not the shape of a reply; a proxy may have answered in its place.",
-                code="server_error",
-            ) from error
+    @abstractmethod
+    def _usage(self, response: Any) -> Usage:
+        """The tokens that the server counted; 0 where its count is missing or is no number."""
+
+
+def count(counts: object, name: str) -> int:
+    """The number of tokens in a field of a server's `usage`; 0 if there is none."""
+    number = getattr(counts, name, None)
+    return number if isinstance(number, int) and number > 0 else 0
+
+
+def _completed(counted: Usage, request: Request, response: Any) -> Usage:
+    """The tokens of a request and its response, with estimates for what the server did not count."""
+    told, said = counted.tokens - counted.output, counted.output
+    if told and said:
+        return counted
+    return replace(
+        counted,
+        input=counted.input if told else estimate_input(request),
+        output=said or estimate_tokens(response.to_dict(mode="python", warnings=False)),
+        is_estimated=True,
+    )
 
 
 def with_unique_ids(turns: Iterable[Turn], model: str) -> Iterator[Turn]:

@@ -3,13 +3,12 @@
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from activities.providers.adapter import ModelAdapter, replace_surrogates, with_unique_ids
+from activities.providers.adapter import ModelAdapter, count, replace_surrogates, with_unique_ids
 from activities.providers.messages import AssistantTurn, Reply, Request, StopReason, ToolCall, ToolResult, Turn, Usage
 from workflows.spending import MAX_OUTPUT
 
 if TYPE_CHECKING:  # to import the SDK takes a second; the adapter does it at the first request
     from anthropic.types import ContentBlock, Message
-    from anthropic.types import Usage as MessageUsage
 
 DEFAULT_MODEL = "claude-sonnet-5-5"
 CACHED: Mapping[str, Any] = {"cache_control": {"type": "ephemeral"}}
@@ -48,7 +47,16 @@ class AnthropicModel(ModelAdapter):
         calls = tuple(ToolCall(use.id, use.name, _object(use.input)) for use in uses)
         turn = AssistantTurn(text, calls, _signed(response.content), self.name)
         stop = STOP_REASONS.get(response.stop_reason, StopReason.DONE)
-        return Reply(replace_surrogates(turn), _usage(response.usage), stop)
+        return Reply(replace_surrogates(turn), self._usage(response), stop)
+
+    def _usage(self, response: "Message") -> Usage:
+        used = response.usage
+        return Usage(
+            input=count(used, "input_tokens"),
+            output=count(used, "output_tokens"),
+            cache_read=count(used, "cache_read_input_tokens"),
+            cache_write=count(used, "cache_creation_input_tokens"),
+        )
 
 
 def _tools(request: Request) -> dict[str, Any]:
@@ -89,15 +97,6 @@ def _tool_use(call: ToolCall) -> dict[str, Any]:
 def _tool_result(result: ToolResult) -> dict[str, Any]:
     plain = {"type": "tool_result", "tool_use_id": result.call_id, "content": result.text}
     return {**plain, "is_error": True} if result.is_error else plain
-
-
-def _usage(used: "MessageUsage") -> Usage:
-    return Usage(
-        input=int(used.input_tokens),
-        output=int(used.output_tokens),
-        cache_read=used.cache_read_input_tokens or 0,
-        cache_write=used.cache_creation_input_tokens or 0,
-    )
 
 
 def _signed(blocks: Sequence["ContentBlock"]) -> tuple[dict[str, Any], ...]:

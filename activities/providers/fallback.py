@@ -11,7 +11,7 @@ from activities.borders import classify
 from activities.providers.messages import LanguageModel, Reply, Request
 from workflows.faults import Code, Fault, Quadrant
 from workflows.plan import PassedOver
-from workflows.spending import lost_replies
+from workflows.spending import may_be_billed
 
 log = structlog.get_logger("replan.model")
 
@@ -62,7 +62,7 @@ def _is_unusable(fault: Fault) -> bool:
     if fault.quadrant is Quadrant.PERSISTENT_INFRASTRUCTURAL:
         return fault.code is not Code.BUG
     # A reply that may be billed would not be counted if the next candidate answered.
-    is_unbilled = fault.quadrant.is_transient and not lost_replies(fault)
+    is_unbilled = fault.quadrant.is_transient and not may_be_billed(fault)
     return fault.asks_long_wait or (is_unbilled and _is_last_attempt())
 
 

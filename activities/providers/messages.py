@@ -1,11 +1,16 @@
 """What Replan and a model exchange, the same for all providers: one Request in, one Reply out."""
 
+import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from enum import StrEnum
 from typing import Any, Protocol
 
 from pydantic import JsonValue
+
+from activities.errors import Unreachable
+from workflows.faults import Code
+from workflows.spending import BYTES_PER_TOKEN
 
 
 class LanguageModel(Protocol):
@@ -94,6 +99,8 @@ class Usage:
     output: int = 0
     cache_read: int = 0
     cache_write: int = 0
+    is_estimated: bool = False
+    """Whether some of the tokens are estimated, because the server did not count them."""
 
     @property
     def tokens(self) -> int:
@@ -105,6 +112,17 @@ class Reply:
     turn: AssistantTurn
     usage: Usage
     stop: StopReason
+
+
+class UnreadableReply(Unreachable):
+    """A response with status 200 that has not the shape of a reply."""
+
+    default = Code.SERVER_ERROR
+
+    def __init__(self, server: str, usage: Usage | None = None) -> None:
+        """`usage` is what the `server` counted for the response; None if it counted nothing."""
+        super().__init__(f"What {server} answered has not the shape of a reply; a proxy may have answered in its place.")
+        self.usage = usage
 
 
 @dataclass(frozen=True)
@@ -130,3 +148,14 @@ class Request:
     """True if the model may call a tool now. If False, `tools` is still set, because earlier turns contain calls."""
     skip_cache: bool = False
     """True if no later request begins like this one, so that the provider need not cache it."""
+
+
+def estimate_input(request: Request) -> int:
+    """Estimate the tokens of a request."""
+    tools = [(tool.name, tool.description, dict(tool.schema)) for tool in request.tools]
+    return estimate_tokens([request.system, tools, [asdict(turn) for turn in request.turns]])
+
+
+def estimate_tokens(value: Any) -> int:
+    """Estimate the tokens of a value that is written as JSON."""
+    return len(json.dumps(value, ensure_ascii=False, default=str).encode(errors="replace")) // BYTES_PER_TOKEN

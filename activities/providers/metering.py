@@ -1,7 +1,9 @@
-"""Asks a model with a timeout and a log line, and counts what one attempt of a step used: requests, tokens, dollars."""
+"""Asks a model with a timeout and a log line, and counts what one attempt used: requests, tokens, dollars."""
 
 import asyncio
 import re
+from collections.abc import Iterable, Sequence
+from contextvars import ContextVar
 from dataclasses import asdict, dataclass, field, replace
 from typing import Literal
 
@@ -9,17 +11,31 @@ import structlog
 from temporalio import activity
 
 from activities import deadline
-from activities.errors import Unreachable
-from activities.providers.messages import LanguageModel, Reply, Request, Usage
+from activities.borders import classify
+from activities.errors import NeedsPerson, Unreachable
+from activities.providers.messages import (
+    LanguageModel,
+    Reply,
+    Request,
+    UnreadableReply,
+    Usage,
+    estimate_input,
+)
 from activities.providers.prices import cost_in_usd
 from workflows.catalogue import Price
 from workflows.faults import ModelUse
-from workflows.spending import MAX_OUTPUT
+from workflows.spending import MAX_OUTPUT, may_be_billed
 
 log = structlog.get_logger("replan.model")
 
 Role = Literal["planner", "compaction", "step"]
 """The purpose of a request to a model."""
+MAX_UNREADABLE = 2
+"""How often a model is asked the same, if it is paid for responses that have not the shape of a reply."""
+UNREADABLE = (
+    "{name} counted tokens for a response that has not the shape of a reply, twice: check what answers at its address,"
+    " or use another model."
+)
 IDENTIFIER = re.compile(r"[A-Za-z0-9_]{1,60}")
 
 
@@ -60,45 +76,109 @@ def _identifiers(error: Exception) -> dict[str, str]:
 
 @dataclass
 class Meter:
-    """The requests that one attempt of a step sent to models, and the tokens that they used."""
+    """What one attempt used of models."""
 
-    price: Price | None = None
-    """The price of the worker's model; None if it is unknown."""
-    requests: int = 0
-    """The number of requests, with or without a reply."""
-    replies: list[Usage] = field(default_factory=list)
-    """The tokens of each request that got a reply."""
+    replies: list[ModelUse] = field(default_factory=list)
+    wasted: list[ModelUse] = field(default_factory=list)
+    """What the responses cost that have not the shape of a reply."""
+    unreadable: list[str] = field(default_factory=list)
+    """The model of each such response, for this attempt."""
+    unreadable_before: Sequence[str] = ()
+    """The same for earlier attempts."""
+    lost: list[tuple[str, ModelUse]] = field(default_factory=list)
+    """Requests that may be billed although there is no reply: the model, and the most that the request may cost."""
 
     @property
     def known_use(self) -> ModelUse | None:
-        """Requests, tokens and US dollars; None if a request has no reply, so that its tokens are unknown."""
-        if self.requests != len(self.replies):
-            return None
-        return ModelUse(calls=self.requests, tokens=self.tokens, usd=self.usd)
+        """What the attempt used; None if a reply was lost, so that nobody knows."""
+        return None if self.lost else total(self.use)
 
     @property
-    def tokens(self) -> int:
-        return sum(usage.tokens for usage in self.replies)
+    def use(self) -> list[ModelUse]:
+        """What each request used; for one whose reply was lost, the most that it may cost."""
+        return [*self.replies, *self.wasted, *(use for _, use in self.lost)]
 
-    @property
-    def usd(self) -> float | None:
-        """The cost in US dollars; None if the price is unknown, or there was no reply."""
-        costs = [cost_in_usd(usage, self.price) for usage in self.replies]
-        return sum(cost for cost in costs if cost is not None) if costs and None not in costs else None
+    def was_unreadable_twice(self, model: str) -> bool:
+        return [*self.unreadable_before, *self.unreadable].count(model) >= MAX_UNREADABLE
+
+
+def total(uses: Iterable[ModelUse]) -> ModelUse:
+    """The sum; its US dollars are None if those of a part are, or if no model was asked."""
+    parts = list(uses)
+    costs = [use.usd for use in parts if use.calls]
+    return ModelUse(
+        calls=sum(use.calls for use in parts),
+        tokens=sum(use.tokens for use in parts),
+        usd=sum(cost for cost in costs if cost is not None) if costs and None not in costs else None,
+        estimated=sum(use.estimated for use in parts),
+    )
+
+
+_METER: ContextVar[Meter | None] = ContextVar("replan_meter", default=None)
+
+
+def start_meter(unreadable_before: Sequence[str] = ()) -> Meter:
+    """A meter for all requests that follow in this context, that of one attempt."""
+    meter = Meter(unreadable_before=unreadable_before)
+    _METER.set(meter)
+    return meter
 
 
 class MeteredModel:
-    """The model that a tool is given: its use is counted, and it must answer before the attempt's deadline."""
+    """A model with a price; the meter of the current attempt counts what each request uses."""
 
-    def __init__(self, model: LanguageModel, meter: Meter) -> None:
+    def __init__(self, model: LanguageModel, price: Price | None) -> None:
+        """`price` is None if it is unknown."""
         self.name = model.name
         self._model = model
-        self._meter = meter
+        self._price = price
 
     async def reply(self, request: Request) -> Reply:
-        """Count the request, and ask once; raises what `ask_model` raises."""
-        self._meter.requests += 1
-        request = replace(request, max_output=request.max_output or MAX_OUTPUT)  # else its step could use any number
-        reply = await ask_model(self._model, request, deadline.left(), "step")
-        self._meter.replies.append(reply.usage)
+        """Ask once, unless the model's responses to this request had not the shape of a reply, twice.
+
+        Raises:
+            NeedsPerson: they had not.
+            Exception: any exception of the model.
+        """
+        meter = _METER.get() or Meter()
+        if meter.was_unreadable_twice(self.name):
+            raise NeedsPerson(UNREADABLE.format(name=self.name))
+        # Until there is an answer: the attempt may be cancelled at any time.
+        lost = (self.name, self._use(Usage(input=estimate_input(request), output=request.max_output or MAX_OUTPUT)))
+        meter.lost.append(lost)
+        try:
+            reply = await self._model.reply(request)
+        except UnreadableReply as error:
+            meter.lost.remove(lost)
+            if error.usage is None:
+                raise
+            meter.wasted.append(self._use(error.usage))
+            meter.unreadable.append(self.name)
+            if meter.was_unreadable_twice(self.name):
+                raise NeedsPerson(UNREADABLE.format(name=self.name)) from error
+            raise
+        except Exception as error:  # total: `classify` knows every exception
+            if not may_be_billed(classify(error)):
+                meter.lost.remove(lost)
+            raise
+        meter.lost.remove(lost)
+        meter.replies.append(self._use(reply.usage))
         return reply
+
+    def _use(self, usage: Usage) -> ModelUse:
+        usd = cost_in_usd(usage, self._price)
+        return ModelUse(calls=1, tokens=usage.tokens, usd=usd, estimated=int(usage.is_estimated))
+
+
+class StepModel:
+    """The model that a tool is given: it must answer before the attempt's deadline, with a limited reply."""
+
+    def __init__(self, model: LanguageModel) -> None:
+        self.name = model.name
+        self._model = model
+
+    async def reply(self, request: Request) -> Reply:
+        """Ask once, and raise what `ask_model` raises."""
+        # Without a limit, a server of the user's own could use more tokens than the step reserved.
+        limited = replace(request, max_output=request.max_output or MAX_OUTPUT)
+        return await ask_model(self._model, limited, deadline.left(), "step")

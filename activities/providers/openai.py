@@ -4,14 +4,13 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from activities.borders import classify
-from activities.providers.adapter import ModelAdapter, parse_call, replace_surrogates, with_unique_ids
+from activities.providers.adapter import ModelAdapter, count, parse_call, replace_surrogates, with_unique_ids
 from activities.providers.messages import AssistantTurn, Reply, Request, StopReason, Turn, Usage
 from workflows.faults import Code
 from workflows.plan import canonical
 from workflows.spending import MAX_OUTPUT
 
 if TYPE_CHECKING:  # to import the SDK takes a second; the adapter does it at the first request
-    from openai.types import CompletionUsage
     from openai.types.chat import ChatCompletion
 
 DEFAULT_MODEL = "gpt-5.4-mini"
@@ -62,7 +61,15 @@ class OpenAIModel(ModelAdapter):
         calls = tuple(parse_call(id, one.name or "", one.arguments) for id, one in functions if one)
         stop = StopReason.REFUSED if message.refusal else STOP_REASONS.get(choice.finish_reason, StopReason.DONE)
         turn = AssistantTurn(message.content or "", calls, by=self.name)
-        return Reply(replace_surrogates(turn), _usage(response.usage), stop)
+        return Reply(replace_surrogates(turn), self._usage(response), stop)
+
+    def _usage(self, response: "ChatCompletion") -> Usage:
+        used = response.usage
+        details = getattr(used, "prompt_tokens_details", None)
+        read, written = count(details, "cached_tokens"), count(details, "cache_write_tokens")
+        # `prompt_tokens` contains the tokens of the cache, our `input` does not.
+        whole = max(0, count(used, "prompt_tokens") - read - written)
+        return Usage(input=whole, output=count(used, "completion_tokens"), cache_read=read, cache_write=written)
 
 
 def _tools(request: Request) -> dict[str, Any]:
@@ -91,15 +98,3 @@ def _turn_messages(turn: Turn) -> Iterator[dict[str, Any]]:
         yield {"role": "tool", "tool_call_id": result.call_id, "content": result.text}
     if turn.text:
         yield {"role": "user", "content": turn.text}
-
-
-def _usage(used: "CompletionUsage | None") -> Usage:
-    """The tokens that the server reports; zero if it reports none, as some compatible servers do."""
-    if used is None:
-        return Usage()
-    details = used.prompt_tokens_details
-    # `prompt_tokens` contains the tokens of the cache, our `input` does not.
-    read = (details.cached_tokens if details else 0) or 0
-    written = (details.cache_write_tokens if details else 0) or 0
-    whole = used.prompt_tokens - read - written
-    return Usage(input=max(0, whole), output=used.completion_tokens, cache_read=read, cache_write=written)

@@ -11,6 +11,7 @@ from temporalio import activity
 
 from activities.errors import NeedsPerson
 from activities.providers.messages import LanguageModel
+from activities.providers.metering import StepModel
 from activities.storage.store import reading, transaction, writing
 from activities.toolbox.declare.kind import Kind
 from activities.toolbox.documents.library import Libraries
@@ -18,7 +19,7 @@ from activities.toolbox.http.network import Reach, Web
 from activities.toolbox.http.services import Services
 from activities.toolbox.injection import Documents, Key, Transaction
 from activities.toolbox.workspace import Workspace, folder_of
-from workflows.catalogue import Effect, Price
+from workflows.catalogue import Effect
 from workflows.header import CallHeader
 
 
@@ -38,7 +39,6 @@ class Resources:
         allow_hosts: Iterable[str] = (),
         services: Services | None = None,
         model: LanguageModel | None = None,
-        price: Price | None = None,
     ) -> None:
         """Share one `engine` and one `http` client among all calls.
 
@@ -57,17 +57,14 @@ class Resources:
         self._web = Web(Reach.of(allow_hosts))
         self._services = services or Services(self._web)
         self.model = model
-        self.price = price
 
     @asynccontextmanager
-    async def given(self, kind: Kind, call: CallHeader, model: LanguageModel | None) -> AsyncIterator[dict[str, Any]]:
+    async def given(self, kind: Kind, call: CallHeader) -> AsyncIterator[dict[str, Any]]:
         """Yield the values of the kind's injected parameters; a transaction commits unless the block raises."""
         async with AsyncExitStack() as stack:
-            yield {name: await self._give(type, kind, call, model, stack) for name, type in kind.injected.items()}
+            yield {name: await self._give(type, kind, call, stack) for name, type in kind.injected.items()}
 
-    async def _give(
-        self, wanted: type, kind: Kind, call: CallHeader, model: LanguageModel | None, stack: AsyncExitStack
-    ) -> Any:
+    async def _give(self, wanted: type, kind: Kind, call: CallHeader, stack: AsyncExitStack) -> Any:
         if wanted is Transaction:
             return await stack.enter_async_context(transaction(_limited(kind, kind.datasource or self.engine)))
         if wanted is Key:
@@ -84,10 +81,10 @@ class Resources:
         if wanted is Services:
             return self._services
         if wanted is LanguageModel:
-            if model is None:
+            if self.model is None:
                 reason = "This worker has no model: set a key in its environment, or name one with --planner."
                 raise NeedsPerson(reason)
-            return model
+            return StepModel(self.model)
         return self._http
 
 

@@ -150,7 +150,7 @@ def _state_line(outcome: Outcome, at: datetime) -> str:
     done = sum(tree.has_ended(step) for step in steps)
     counts = f"{done} of {tree.count(len(steps), 'step')}, " if steps else ""
     counts += tree.count(outcome.spent.tool_calls, "tool call")
-    counts += f", {outcome.spent.tokens:,} tokens" if outcome.spent.model_calls else ""
+    counts += f", {tree.tokens_used(outcome.spent)}" if outcome.spent.model_calls else ""
     time = tree.duration((at - outcome.started_at).total_seconds(), digits=1)
     return tree.status_line(outcome.status, f"for {time}: {counts}  (Ctrl-C detaches)")
 

@@ -412,7 +412,11 @@ def spent_on_models(spent: Spent) -> list[str]:
     """`12 model calls` and `48,120 tokens for 0.3104 USD`; empty if no model was asked."""
     if not spent.model_calls:
         return []
-    return [count(spent.model_calls, "model call"), f"{spent.tokens:,} tokens{_price(spent)}"]
+    return [count(spent.model_calls, "model call"), f"{tokens_used(spent)}{_price(spent)}"]
+
+
+def tokens_used(spent: Spent) -> str:
+    return f"{'about ' if spent.estimated else ''}{spent.tokens:,} tokens"
 
 
 def _price(spent: Spent) -> str:

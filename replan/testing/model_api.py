@@ -35,6 +35,10 @@ class ModelApi(ABC):
     """Whether each reply uses the same call ids again, as some compatible servers do."""
     is_lax: bool = False
     """Whether the scripted model may call tools even if the request forbids it, as some compatible servers do."""
+    hides_usage: bool = False
+    """Whether replies come without `usage`, as from some compatible servers."""
+    billed: int = 0
+    """The tokens of all requests with a reply, as the server counts them."""
     bodies: list[Json] = field(default_factory=list)
     """The JSON of every request, valid or not."""
     times: list[float] = field(default_factory=list)
@@ -230,6 +234,9 @@ def _bytes(api: ModelApi, response: ModelReply | ModelError | RawBytes) -> bytes
         return response.sent
     if isinstance(response, ModelReply):
         status, body = 200, api.reply_body(response)
+        api.billed += sum(api.usage(response))
+        if api.hides_usage:
+            del body["usage"]
     else:
         status, body = response.status, api.error_body(response)
     return json_answer(status, json.dumps(body).encode(), **response.headers)

@@ -19,7 +19,9 @@ from temporalio.testing import ActivityEnvironment
 from activities import deadline
 from activities.boundary.boundary import Boundary
 from activities.boundary.tool_loop import ToolLoop
+from activities.providers.fallback import FallbackModel
 from activities.providers.messages import LanguageModel
+from activities.providers.metering import MeteredModel
 from activities.storage.store import open_store, sqlite_url
 from activities.toolbox.http.services import Services
 from activities.toolbox.registry import Registry
@@ -92,7 +94,9 @@ async def bench(
     async with engine.begin() as connection:
         await connection.execute(text("CREATE TABLE notes (word TEXT PRIMARY KEY)"))
     async with deadline.client(trust_env=False) as http:
-        asked: dict[str, Any] = {"services": services, "model": model, "price": price}
+        if model is not None and not isinstance(model, FallbackModel):
+            model = MeteredModel(model, price)
+        asked: dict[str, Any] = {"services": services, "model": model}
         resources = Resources(engine, http, documents, workspace=workspace, allow_hosts=allow_hosts, **asked)
         yield Bench(engine, Boundary(resources, loop=loop))
     await engine.dispose()

@@ -38,6 +38,8 @@ FAULT = [
         "by_id",
         "still_running",
         "model_use",
+        "lost_model",
+        "unreadable",
     ),
     *("step_id", "revision", "decision", "reconciled", "at"),
 ]
@@ -46,7 +48,7 @@ COMPACTION = ["turn", "turns", "planner", "tokens"]
 FAILOVER = ["planner", "code", "reason", "turn"]
 REJECTION = ["turn", "reasons"]
 UNDO = ["step_id", "kind", "done", "reason"]
-SPENT = ["tool_calls", "model_calls", "tokens", "usd", "seconds", "unpriced"]
+SPENT = ["tool_calls", "model_calls", "tokens", "usd", "seconds", "estimated", "unpriced"]
 
 
 @pytest.fixture

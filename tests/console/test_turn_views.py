@@ -201,8 +201,9 @@ def test_the_last_answer_of_a_task_over_budget_is_shown_as_such() -> None:
         (Spent(tool_calls=1), "1 tool call"),
         (Spent(tool_calls=1, model_calls=2, tokens=48_120), "1 tool call, 2 model calls, 48,120 tokens"),
         (Spent(tool_calls=1, model_calls=1, tokens=9, unpriced=1), "1 model call, 9 tokens, price unknown"),
+        (Spent(tool_calls=1, model_calls=2, tokens=90, estimated=1), "2 model calls, about 90 tokens"),
     ],
-    ids=["no model", "free", "unknown"],
+    ids=["no model", "free", "unknown", "estimated"],
 )
 def test_what_models_used_is_counted(spent: Spent, said: str) -> None:
     """Behind the calls of tools; an unknown price is never shown as nothing."""

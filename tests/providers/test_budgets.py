@@ -49,13 +49,14 @@ async def priced(
     *script: ScriptedResponse,
     price: Price | None = PRICE,
     window: int | None = None,
+    tools: Any = TOOLS,
 ) -> AsyncIterator[tuple[ModelApi, Stage]]:
     """A server with a script, and a worker whose model costs so much."""
     api = api_of(provider, *script)
     api.window = window
     async with running(api):
         planner = ModelPlanner(model_of(provider, api), price=price)
-        async with staged(client, folder, TOOLS, planner) as stage:
+        async with staged(client, folder, tools, planner) as stage:
             yield api, stage
 
 

@@ -187,7 +187,7 @@ async def test_what_was_used_comes_back_with_the_result(tmp_path: Path, provider
 
 LEFT: dict[str, tuple[Response, ModelUse | None]] = {
     "an answer that does not fit": (gives(total="x"), ModelUse(calls=1, tokens=130, usd=114)),
-    "a question that was refused": (ModelError(500, "api_error"), None),
+    "a question that was refused": (ModelError(500, "api_error"), ModelUse()),
     "no answer at all": (DROPPED, None),
 }
 

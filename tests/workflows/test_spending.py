@@ -73,7 +73,7 @@ def test_without_limits_nothing_is_refused_and_all_is_counted() -> None:
     """A task that may spend what it likes is told afterwards what it spent."""
     one = progress()
     allowance = turn(one, catalogue())
-    settle_turn(one, allowance, used(1_200, 0.0123))
+    settle_turn(one, catalogue(), allowance, used(1_200, 0.0123))
 
     assert allowance.max_output is None
     assert one.budget.spent == Spent(model_calls=1, tokens=1_200, usd=0.0123)
@@ -83,7 +83,7 @@ def test_a_planner_that_is_no_model_reserves_nothing() -> None:
     """Rules and scripts cost nothing, whatever is left."""
     one = progress(tokens=1)
 
-    assert turn(one, catalogue(converses=False)) == Allowance(None, 0, 0.0, is_priced=False)
+    assert turn(one, catalogue(converses=False)) == Allowance(None, 0, 0.0)
 
 
 def test_a_plan_that_somebody_wrote_reserves_nothing() -> None:
@@ -173,7 +173,7 @@ def test_a_step_without_a_price_does_not_start_under_a_limit_of_money() -> None:
 def test_under_a_limit_of_money_nobody_asks_any_more_once_a_price_was_unknown() -> None:
     """Another worker may have taken over, with a model that nobody knows the price of."""
     one = progress(usd=5)
-    settle_turn(one, turn(one, catalogue()), used(10, None))
+    settle_turn(one, catalogue(), turn(one, catalogue()), used(10, None))
 
     assert reserve_turn(one, catalogue(), 300, is_last=True) is None
 
@@ -191,7 +191,7 @@ def test_a_lost_answer_counts_as_all_that_was_reserved_for_it() -> None:
     """The provider counts an answer that never arrived; nobody knows how long it was."""
     one = progress(tokens=100_000)
     allowance = turn(one, catalogue())
-    settle_turn(one, allowance, used(1_000, 0.01, lost=2))
+    settle_turn(one, catalogue(), allowance, used(1_000, 0.01, lost=2))
 
     assert one.budget.spent.model_calls == 3
     assert one.budget.spent.tokens == 1_000 + 2 * (3_100 + MAX_OUTPUT)
@@ -212,7 +212,7 @@ def test_a_request_without_an_answer_counts_where_the_model_may_have_given_one(c
     """What the provider refused costs nothing; what was cut off may have cost everything."""
     one = progress(tokens=100_000)
     allowance = turn(one, catalogue())
-    settle_turn(one, allowance, came_of_it)
+    settle_turn(one, catalogue(), allowance, came_of_it)
 
     assert one.budget.spent.tokens == calls * allowance.reserved_tokens
     assert (one.budget.spent.model_calls, one.budget.held_tokens) == (calls, 0)
@@ -221,9 +221,9 @@ def test_a_request_without_an_answer_counts_where_the_model_may_have_given_one(c
 def test_a_model_without_a_known_price_makes_the_sum_unknown_and_not_zero() -> None:
     """One unknown price, and nobody knows any more what the task cost."""
     one = progress()
-    settle_turn(one, turn(one, catalogue()), used(10, 0.5))
-    settle_turn(one, turn(one, catalogue()), used(10, None))
-    settle_turn(one, turn(one, catalogue()), used(10, 0.5))
+    settle_turn(one, catalogue(), turn(one, catalogue()), used(10, 0.5))
+    settle_turn(one, catalogue(), turn(one, catalogue()), used(10, None))
+    settle_turn(one, catalogue(), turn(one, catalogue()), used(10, 0.5))
 
     assert (one.budget.spent.usd, one.budget.spent.unpriced) == (None, 1)
 
@@ -377,7 +377,7 @@ class Conversation(RuleBasedStateMachine):
         self.lost[0] += lost * one.reserved_tokens
         self.lost[1] += lost * one.reserved_usd
         said = used(int(part * one.reserved_tokens), part * one.reserved_usd, lost=lost)
-        settle_turn(self.progress, one, said)
+        settle_turn(self.progress, self.catalogue, one, said)
 
     @rule(target=steps)
     def begin(self) -> object:
