@@ -10,7 +10,7 @@ from activities.planning.planner import Exchange, RecordedTurn
 from activities.providers.messages import AssistantTurn, StopReason, ToolCall, ToolResult, Turn, Usage, UserTurn
 from tests.activities.situations import NOW, fault, record, seen, step
 from workflows.catalogue import Effect
-from workflows.plan import Answer, GiveUp, NewSteps, Proposed
+from workflows.plan import Answer, GiveUp, Mistake, NewSteps, Proposed
 from workflows.record import StepStatus
 from workflows.situation import Situation
 
@@ -173,7 +173,11 @@ def test_each_call_of_a_refused_turn_is_told_why() -> None:
     before = RecordedTurn(
         "run", 0, 1, situation(1), Proposed(proposal=steps), Exchange(UserTurn("do"), asked, StopReason.CALLS, Usage())
     )
-    told = user(turns([before], situation(2, rejected=("step 't1.c1': there is no kind 'lok'",)))[-1])
+    told = user(
+        turns([before], situation(2, rejected=(Mistake(text="step 't1.c1': there is no kind 'lok'", step="t1.c1"),)))[
+            -1
+        ]
+    )
 
     assert [result.is_error for result in told.results] == [True, True]
     assert "Not carried out" in told.results[0].text and "there is no kind 'lok'" in told.results[1].text
