@@ -108,6 +108,8 @@ class ResultCard(BaseModel, frozen=True):
     call_id: str
     text: str
     is_error: bool = False
+    is_rejected: bool = False
+    """Whether the proposal that the call made was rejected, so that nothing was run."""
 
 
 class TurnCard(BaseModel, frozen=True):

@@ -257,7 +257,11 @@ def _card(turn: RecordedTurn, at: datetime) -> TurnCard:
         planned = tuple(CallCard(id=step.id, name=step.kind, args=step.args) for step in steps)
         return card.model_copy(update={"calls": planned})
     told, said = turn.exchange.told, turn.exchange.said
-    results = tuple(ResultCard(call_id=one.call_id, text=one.text, is_error=one.is_error) for one in told.results)
+    is_rejected = bool(turn.situation.rejected)
+    results = tuple(
+        ResultCard(call_id=one.call_id, text=one.text, is_error=one.is_error, is_rejected=is_rejected)
+        for one in told.results
+    )
     calls = tuple(CallCard(id=call.id, name=call.name, args=call.args) for call in said.calls)
     words = {"told": told.text, "said": said.text, "stop": turn.exchange.stop.value}
     return card.model_copy(update={**words, "results": results, "calls": calls})

@@ -119,7 +119,9 @@ def _answered(card: TurnCard, earlier: Sequence[TurnCard]) -> tuple[CallCard, ..
 def _result(result: ResultCard, calls: Sequence[CallCard], *, full: bool) -> str:
     call = next((call for call in calls if call.id == result.call_id), None)
     name = _name(call, calls, full=full) if call else cut(one_line(result.call_id), MAX_NAME)
-    return _said("✗", f"{name} failed") if result.is_error else _said("←", name)
+    if not result.is_error:
+        return _said("←", name)
+    return _said("✗", f"{name} {'was rejected' if result.is_rejected else 'failed'}")
 
 
 def _name(call: CallCard, calls: Sequence[CallCard], *, full: bool) -> str:

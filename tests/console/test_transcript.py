@@ -89,6 +89,14 @@ async def test_a_conversation_is_one_document(desk: Processes, api: ModelApi) ->
     assert "441" in second["results"][0]["text"] and second["calls"][0]["name"] == "finish"
 
 
+async def test_a_proposal_that_was_rejected_did_not_fail(desk: Processes, api: ModelApi) -> None:
+    """Nothing of it was run, so nothing can have failed: the call of the model was rejected."""
+    id = await task(desk, api, proposes(step("sum", "calculat", expression="1 + 1")), PLANS, finishes("441"))
+    said = (await done(desk, "transcript", id)).stdout.splitlines()
+
+    assert [line for line in said if "✗" in line] == ["  ✗ could not be used", "  ✗ propose_plan was rejected"]
+
+
 async def test_a_conversation_that_is_carried_on_begins_with_the_earlier_task(desk: Processes, api: ModelApi) -> None:
     """`start --continue`: the turns of both, and which is whose; the model was told the earlier ones, too."""
     earlier = await task(desk, api, PLANS, finishes("441"))
