@@ -77,14 +77,13 @@ class PlannerWaits:
     async def sleep(self, fault: Fault, earlier: Sequence[Fault], seconds: float, timer: str) -> None:
         self.failed.append((fault, earlier))
         until = workflow.now() + timedelta(seconds=seconds)
-        self._show(PlannerWait(until=until, code=fault.code, reason=fault.reason) if seconds else None)
+        self.progress.waiting = PlannerWait(until=until, code=fault.code, reason=fault.reason) if seconds else None
+        workflow.set_current_details(details(self.progress))
         try:
             await workflow.sleep(seconds, summary=timer)
         finally:
-            self._show(None)
-
-    def _show(self, wait: PlannerWait | None) -> None:
-        self.progress.waiting = wait
+            # Nothing of `workflow` may be called here: an evicted workflow passes here, too, outside of its loop.
+            self.progress.waiting = None
         workflow.set_current_details(details(self.progress))
 
 
