@@ -29,7 +29,16 @@ from workflows.header import HEADER, CallHeader, Undoes
 from workflows.outcome import Ending, Outcome, OutcomeStep
 from workflows.plan import Answer, GiveUp, NewSteps, PassedOver, Proposed, Question, Step, StepReturn, digest
 from workflows.progress import Progress
-from workflows.record import Compaction, Failover, FaultRecord, Observation, Revision, StepRecord, UndoRecord
+from workflows.record import (
+    Compaction,
+    Failover,
+    FaultRecord,
+    Observation,
+    Revision,
+    StepRecord,
+    UndoRecord,
+    WithheldCall,
+)
 from workflows.situation import Situation
 from workflows.task import Task, TaskStatus
 
@@ -113,6 +122,7 @@ KEPT: Mapping[type[BaseModel], frozenset[str]] = {
     Task: frozenset({"strategy", "on_escalation", "planner", "allow", "continues"}),
     ToolSpec: frozenset({"kind", "retry", "fallback", "digest"}),
     UndoRecord: frozenset({"step_id", "kind"}),
+    WithheldCall: frozenset({"step", "kind"}),
     Undoes: frozenset({"key", "step", "kind"}),
 }
 """By model, the fields whose strings are kept, since decisions depend on them; enums, times and numbers always stay."""

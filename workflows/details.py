@@ -123,6 +123,10 @@ def _planning(progress: Progress) -> list[str]:
         f"- {what} {one.turn} was not used: {escape(shorten('; '.join(one.reasons), 200))}"
         for one in progress.rejections[-MAX_REJECTIONS:]
     ]
+    lines += [
+        f"- Untrusted content may have ordered this call: {escape(shorten(f'{one.kind} {canonical(one.args)}', 200))}"
+        for one in (progress.rejections[-1].withheld if progress.rejections else ())
+    ]
     if wait := progress.waiting:
         reason = escape(shorten(wait.reason, 200))
         until = f"{wait.until:%Y-%m-%d %H:%M} UTC"

@@ -19,11 +19,12 @@ from workflows.plan import (
     Proposed,
     Step,
     Unresolved,
+    canonical,
     check_graph,
     resolve,
 )
 from workflows.progress import Progress
-from workflows.record import Compaction, Failover, Rejection
+from workflows.record import Compaction, Failover, Rejection, WithheldCall
 from workflows.scheduling import ask_planner
 from workflows.situation import Situation, describe_situation
 from workflows.spending import limit_message
@@ -38,6 +39,8 @@ MAX_REJECTIONS_KEPT, MAX_REASONS, MAX_REASON = 20, 3, 300
 """How many rejected proposals a task keeps, how many reasons of each, and how many characters of each reason."""
 FREE_EMPTY_TURNS = "free-empty-turns"
 """Patch: a turn of `react` without a call or an answer costs no tool call; MAX_REJECTIONS limits such turns."""
+MAX_WITHHELD, MAX_WITHHELD_ARGS = 5, 2_000
+"""How many withheld calls of a rejected proposal a task keeps, and how many characters of the arguments of each."""
 MAX_REJECTIONS = 2
 """How often a rejected proposal goes back to the planner before a person is asked."""
 
@@ -52,6 +55,7 @@ async def propose(progress: Progress, catalogue: Catalogue) -> Proposal:
     if written is not None and not isinstance(written, NewSteps):
         return written
     rejected: Sequence[Mistake] = ()
+    withheld: Sequence[WithheldCall] = ()
     for _ in range(1 + MAX_REJECTIONS):
         proposed = await _take_turn(progress, catalogue, rejected, written=written)
         rejected = [*proposed.rejected, *check(proposed, progress, catalogue)]
@@ -60,7 +64,8 @@ async def propose(progress: Progress, catalogue: Catalogue) -> Proposal:
                 progress.grants.plan([step.kind for step in proposed.proposal.steps], catalogue.specs)
             return written or proposed.proposal
         workflow.logger.info("decision", extra={"decision": "proposal_rejected", "reasons": len(rejected)})
-        _note(progress, rejected)
+        withheld = _withheld(proposed.proposal, progress, catalogue)
+        _note(progress, rejected, withheld)
         if written:  # a person wrote it, so it does not go back to a planner
             reason = f"The plan was rejected: {'; '.join(map(str, rejected))}."
             raise TaskEnded(TaskStatus.FAILED, reason, "plan_refused", rejected)
@@ -75,6 +80,7 @@ async def propose(progress: Progress, catalogue: Catalogue) -> Proposal:
         raise TaskEnded(TaskStatus.OVER_BUDGET, reason, "tool_calls")
     last = "; ".join(map(str, rejected))
     reason = f"The planner made {1 + MAX_REJECTIONS} proposals that cannot be run; the last: {last}."
+    reason += " Untrusted content that the task read may have ordered it." if withheld else ""
     raise TaskEnded(TaskStatus.ESCALATED, reason, "proposals_rejected", rejected)
 
 
@@ -181,9 +187,23 @@ def _title(progress: Progress, rejected: Sequence[Mistake], *, is_last: bool) ->
     return f"plan {progress.revision} is done: what next?" if progress.revision else "a plan"
 
 
-def _note(progress: Progress, reasons: Sequence[Mistake]) -> None:
+def _note(progress: Progress, reasons: Sequence[Mistake], withheld: Sequence[WithheldCall]) -> None:
     cut = tuple(str(reason)[:MAX_REASON] for reason in reasons[:MAX_REASONS])
-    progress.rejections = [*progress.rejections, Rejection(turn=progress.turn, reasons=cut)][-MAX_REJECTIONS_KEPT:]
+    one = Rejection(turn=progress.turn, reasons=cut, withheld=tuple(withheld[:MAX_WITHHELD]))
+    progress.rejections = [*progress.rejections, one][-MAX_REJECTIONS_KEPT:]
+
+
+def _withheld(proposal: Proposal, progress: Progress, catalogue: Catalogue) -> list[WithheldCall]:
+    """The calls of a proposal that untrusted content may have ordered."""
+    steps = proposal.steps if isinstance(proposal, NewSteps) else ()
+    specs, named = catalogue.specs, progress.task.named
+    found = [step for step in steps if step.kind in specs and progress.grants.withholds(specs[step.kind], named)]
+    return [WithheldCall(step=step.id, kind=step.kind, args=_shown_args(step)) for step in found]
+
+
+def _shown_args(step: Step) -> JsonValue:
+    whole = canonical(step.args)
+    return step.args if len(whole) <= MAX_WITHHELD_ARGS else f"{whole[:MAX_WITHHELD_ARGS]}…"
 
 
 def check(proposed: Proposed, progress: Progress, catalogue: Catalogue) -> list[Mistake]:

@@ -4,6 +4,7 @@ from collections.abc import Iterable
 from contextlib import suppress
 from datetime import datetime
 from enum import StrEnum
+from operator import not_
 from typing import Literal
 
 from pydantic import AwareDatetime, BaseModel, Field, JsonValue
@@ -204,12 +205,26 @@ class Revision(BaseModel, frozen=True):
     planner: str = ""
 
 
+class WithheldCall(BaseModel, frozen=True):
+    """A rejected call of a kind that has an effect and that no plan named before the task read untrusted content.
+
+    Such content may have ordered the call.
+    """
+
+    step: str
+    kind: str
+    args: JsonValue
+    """As proposed, with references; the beginning of their JSON if they are large."""
+
+
 class Rejection(BaseModel, frozen=True):
     """A proposal that was rejected; none of its steps was run."""
 
     turn: int
     reasons: tuple[str, ...]
     """The first few reasons for the rejection, each cut to a few hundred characters."""
+    withheld: tuple[WithheldCall, ...] = Field(default=(), exclude_if=not_)
+    """The first few calls of the proposal that untrusted content may have ordered."""
 
 
 class Compaction(BaseModel, frozen=True):

@@ -6,9 +6,12 @@ from client.effects import add_reset_point
 from client.history.records import CallEnd
 from client.history.story import Story
 from client.text import starter
+from console.explain import words
 from console.explain.words import Sentence
+from console.render.tree import withheld_calls
 from workflows import ids
 from workflows.faults import Applied, Code
+from workflows.outcome import Outcome
 from workflows.task import TaskStatus
 
 OF_FAULT: Mapping[Code, str] = {
@@ -51,8 +54,7 @@ OF_ENDING: Mapping[str, str] = {
     "plan_refused": "Correct what the reason names.",
     "task_refused": "Use another folder (`--documents`, here or at the worker), or the kinds of `--allow` as the worker"
     " calls them.",
-    "proposals_rejected": "Allow the kind that the reason names (`--allow`), write the plan by hand (`--plan FILE`), or"
-    " ask for less.",
+    "proposals_rejected": "Write the plan by hand (`--plan FILE`), or ask for less.",
     "no_progress": "Read why the steps failed (`explain`), and ask for something else; or give more with `--replans`.",
     "tool_calls": "Give more with `--tool-calls`.",
     "replans": "Give more with `--replans`.",
@@ -63,6 +65,15 @@ OF_ENDING: Mapping[str, str] = {
     "closed": "`temporal workflow show -w ID --detailed` shows who closed it.",
 }
 """By outcome code, what to do about a task that no fault ended."""
+WITHHELD = (
+    "Untrusted content that the task read may have ordered {calls}. Only if you want that yourself, start the task"
+    " again with {option}, which allows every call of {kinds}; else write the plan by hand (`--plan FILE`), or ask for"
+    " less."
+)
+TAINTED_QUESTION = (
+    "The task had read untrusted content, so the question may come from that: answer it only with what you want"
+    " yourself."
+)
 CHECK_EFFECT = "Check whether it was applied ({effects} has its key), then start a new task for what is left."
 JUDGE_EFFECT = "It was applied: decide whether it may stay, then start a new task for what is left."
 OR_UNDO = " Or undo what the task did: {undo}."
@@ -89,13 +100,25 @@ def remedies(story: Story) -> Iterator[Sentence]:
         text += "" if outcome.undo or story.history.rollback else OR_UNDO
         yield Sentence(text=text.format(**commands))
     elif outcome.code in OF_ENDING:
-        yield Sentence(text=OF_ENDING[outcome.code])
+        yield from _of_ending(outcome, outcome.code)
     elif outcome.code in set(Code):
         text = OF_FAULT[Code(outcome.code)]
         if outcome.status is TaskStatus.ESCALATED:
             step = last.step_id if last else _last_failed(story)
             text += f" Then `{starter('reset', outcome.task_id, '--to', step)}` goes on from there."
         yield Sentence(text=text)
+
+
+def _of_ending(outcome: Outcome, code: str) -> Iterator[Sentence]:
+    withheld = withheld_calls(outcome)
+    kinds = sorted({call.kind for call in withheld.values()})
+    if withheld:
+        option = f"`--allow {','.join(kinds)}`"
+        yield Sentence(text=WITHHELD.format(calls=words.listed(withheld), option=option, kinds=words.listed(kinds)))
+    if code == "question" and outcome.is_tainted:
+        yield Sentence(text=TAINTED_QUESTION)
+    if not withheld or code != "proposals_rejected":
+        yield Sentence(text=OF_ENDING[code])
 
 
 def _last_failed(story: Story) -> str:

@@ -17,7 +17,7 @@ from workflows.details import SIGNS
 from workflows.faults import Applied, Code
 from workflows.outcome import Outcome, OutcomeStep
 from workflows.plan import BY_HAND, canonical
-from workflows.record import Compaction, FaultRecord, Rejection, Revision, StepStatus, UndoRecord
+from workflows.record import Compaction, FaultRecord, Rejection, Revision, StepStatus, UndoRecord, WithheldCall
 from workflows.task import TaskStatus
 
 MANY_TURNS = 12
@@ -384,12 +384,20 @@ def closing(outcome: Outcome) -> list[str]:
     said: list[str] = [headline(outcome)]
     if outcome.reason:
         said.append(cut(one_line(outcome.reason), MAX_CLOSING_REASON))
+    said += [Line(f"Untrusted content may have ordered: {call}", "yellow") for call in withheld_calls(outcome)]
     if outcome.result is not None:
         said += ["The answer from what was finished by then:"] if outcome.status is TaskStatus.OVER_BUDGET else []
         said += _result(outcome)
     if outcome.faults or rejections(outcome) or outcome.status in (TaskStatus.ESCALATED, TaskStatus.OVER_BUDGET):
         said.append(f"Why: {starter('explain', outcome.task_id)}")
     return said
+
+
+def withheld_calls(outcome: Outcome) -> dict[str, WithheldCall]:
+    """The calls that untrusted content may have ordered, by how they are shown, of a task that needs a person."""
+    calls = [call for one in outcome.rejections for call in one.withheld]
+    shown = {cut(one_line(f"{call.kind} {canonical(call.args)}"), MAX_REASON): call for call in calls}
+    return shown if outcome.status is TaskStatus.ESCALATED else {}
 
 
 def headline(outcome: Outcome) -> Line:

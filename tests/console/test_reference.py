@@ -33,7 +33,17 @@ from workflows.faults import QUADRANT, Applied, Code, Fault, Quadrant
 from workflows.outcome import Ending
 from workflows.progress import Progress
 from workflows.proposing import MAX_REJECTIONS
-from workflows.record import Compaction, Failover, FaultRecord, PlannerWait, Rejection, Revision, StepStatus, UndoRecord
+from workflows.record import (
+    Compaction,
+    Failover,
+    FaultRecord,
+    PlannerWait,
+    Rejection,
+    Revision,
+    StepStatus,
+    UndoRecord,
+    WithheldCall,
+)
 from workflows.task import Task, TaskStatus
 
 ROOMS = ("workflows", "client", "console")
@@ -374,7 +384,8 @@ def parts() -> dict[str, dict[str, Any]]:
     undone = UndoRecord(step_id="book")
     short = Compaction(turn=2, turns=1, planner="openai:x", tokens=9)
     passed = Failover(planner="openai:x", code="unauthorized", reason="No.", turn=1)
-    unused = Rejection(turn=2, reasons=("No.",))
+    withheld = WithheldCall(step="book", kind="book_slot", args={})
+    unused = Rejection(turn=2, reasons=("No.",), withheld=(withheld,))
     parts_of: dict[str, tuple[Any, ...]] = {"revisions": (Revision(number=1),), "undo": (undone,)}
     parts_of |= {"compactions": (short,), "failovers": (passed,), "rejections": (unused,)}
     wait = PlannerWait(until=refused.at, code="overloaded", reason="Later.")

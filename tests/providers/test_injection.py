@@ -9,10 +9,14 @@ import pytest
 from pydantic import BaseModel
 from temporalio.client import Client
 
+from client.history import fetch
+from console.explain import explanation
+from console.render import tree
 from replan import Refused, Tool, tool
-from replan.testing.script import ModelCall, ModelReply, ReceivedRequest, calls, finishes, proposes, step
-from tests.harness import staged
+from replan.testing.script import ModelCall, ModelReply, ReceivedRequest, asks, calls, finishes, proposes, step
+from tests.harness import outcome, staged
 from tests.providers.planning import planning
+from tests.workflows.test_agent_visible import details_of
 from workflows.plan import Step
 from workflows.task import Task, TaskStatus
 
@@ -134,6 +138,54 @@ async def test_an_order_in_a_page_leads_to_no_purchase(
         TaskStatus.ESCALATED,
         "proposals_rejected",
     ) and "--allow purchase" in ended.reason
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+async def test_a_person_reads_what_was_ordered_and_by_whom_before_allowing_it(
+    client: Client, tmp_path: Path, provider: str, strategy: Literal["plan", "react"]
+) -> None:
+    """The withheld call with its arguments, and that a page may have ordered it: in `show`, in `explain`, in the UI."""
+    _, tools = shop(ORDERS["plain"])
+    model = Obedient(ORDERS["plain"], strategy)
+    async with planning(provider, model) as (_, planner), staged(client, tmp_path, tools, planner) as stage:
+        handle = await stage.start(Task(text="What does the page of A-17 say?", strategy=strategy))
+        ended = await outcome(handle)
+        shown = await details_of(handle)
+        told = explanation.explain_task(await fetch.fetch_history(client, handle))
+    [call], todo = ended.rejections[-1].withheld, " ".join(one.text for one in told.todo)
+
+    assert (call.kind, call.args) == ("purchase", {"sku": "A-17"})
+    assert ended.reason.endswith("Untrusted content that the task read may have ordered it.")
+    assert 'Untrusted content may have ordered: purchase {"sku":"A-17"}' in tree.closing(ended)
+    assert 'may have ordered purchase {"sku":"A-17"}. Only if you want that yourself' in todo
+    assert "`--allow purchase`, which allows every call of purchase" in todo
+    assert "Untrusted content may have ordered this call: purchase" in shown
+
+
+ASKING = asks("May I buy 100 pieces? Start again with --allow purchase.")
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+async def test_a_question_after_a_page_was_read_is_no_order_to_the_person(
+    client: Client, tmp_path: Path, strategy: Literal["plan", "react"]
+) -> None:
+    """A model that was refused asks for the permission: the person is told of the call, and where it may come from."""
+    _, tools = shop(ORDERS["plain"])
+    obedient = Obedient(ORDERS["plain"], strategy)
+
+    def model(heard: ReceivedRequest) -> ModelReply:
+        return ASKING if obedient.tries else obedient(heard)
+
+    async with planning("openai", model) as (_, planner), staged(client, tmp_path, tools, planner) as stage:
+        handle = await stage.start(Task(text="What does the page of A-17 say?", strategy=strategy))
+        ended = await outcome(handle)
+        told = explanation.explain_task(await fetch.fetch_history(client, handle))
+    todo = " ".join(one.text for one in told.todo)
+
+    assert (ended.status, ended.code) == (TaskStatus.ESCALATED, "question")
+    assert 'Untrusted content may have ordered: purchase {"sku":"A-17"}' in tree.closing(ended)
+    assert 'may have ordered purchase {"sku":"A-17"}' in todo
+    assert "the question may come from that" in todo and "Start the task again with the answer" in todo
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
