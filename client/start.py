@@ -13,7 +13,7 @@ from temporalio.common import WorkflowIDReusePolicy
 from temporalio.exceptions import WorkflowAlreadyStartedError
 
 from client.problem import Problem
-from client.tasks import Handle
+from client.tasks import TASK_MEMO, Handle, memo_field
 from client.text import starter
 from workflows.agent import AgentWorkflow
 from workflows.budget import Limits
@@ -26,7 +26,6 @@ MAX_PLAN = 256 * 1024
 """Bytes: the largest plan file. The server takes at most 2 MB as the input of a workflow."""
 REPLANS = {"plan": 2, "react": 20}
 """By strategy, the default limit of replans; it is higher for `react`, where a replan is only one more turn."""
-TASK_MEMO = "task"
 DIGEST_MEMO = "task_digest"
 
 
@@ -218,7 +217,7 @@ async def _join(client: Client, id: str, mark: str) -> Handle:
     if seen.status is not WorkflowExecutionStatus.RUNNING:
         reason = f"Task {id!r} has ended already"
         raise Problem("closed", reason, "add --again to run it anew under this id, or choose another --id")
-    if await seen.memo_value(DIGEST_MEMO, None) != mark:
+    if await memo_field(seen, DIGEST_MEMO, str) != mark:
         reason = f"Task {id!r} is running and was asked something else"
         raise Problem("other_task", reason, "choose another --id, or leave --id out")
     return handle

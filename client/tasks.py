@@ -1,13 +1,15 @@
 """Finds a task by its id, by the beginning of its id, or as the newest, and reads its progress or Outcome."""
 
 import asyncio
-from collections.abc import Awaitable
+import shlex
+from collections.abc import Awaitable, Sequence
 from contextlib import suppress
 from datetime import timedelta
 from operator import attrgetter
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from pydantic import ValidationError
+from temporalio.api.common.v1 import Payload
 from temporalio.client import (
     Client,
     WorkflowExecution,
@@ -15,19 +17,23 @@ from temporalio.client import (
     WorkflowFailureError,
     WorkflowHandle,
 )
+from temporalio.converter import DataConverter
 from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError, RPCStatusCode
 
 from client.problem import Problem
-from client.text import one_line, starter
+from client.text import one_line, printable, starter
 from workflows.agent import OUTCOME_MEMO, AgentWorkflow
 from workflows.outcome import Ending, Outcome
 from workflows.progress import Progress
-from workflows.task import Task, TaskStatus
+from workflows.task import MAX_TEXT, Task, TaskStatus
 
 T = TypeVar("T")
+V = TypeVar("V")
 Handle = WorkflowHandle[AgentWorkflow, Outcome]
 
+TASK_MEMO = "task"
+"""The key of the memo with the text of a task."""
 QUERY_TIMEOUT = timedelta(seconds=2.5)
 
 
@@ -57,6 +63,20 @@ def outcome_of(cause: BaseException | None) -> Outcome | None:
     return None
 
 
+async def decoded(converter: DataConverter, payloads: Sequence[Payload], type: type[V]) -> V | None:
+    """The first payload as a `type`; None if there is none or it cannot be read, as any program may have written it."""
+    with suppress(Exception):  # codecs and storage drivers may raise anything
+        [value] = await converter.decode(payloads[:1], [type])
+        return value if isinstance(value, type) else None
+    return None
+
+
+async def memo_field(seen: WorkflowExecution, key: str, type: type[V]) -> V | None:
+    """A field of a workflow's memo; None if there is none, or if it cannot be read as a `type`."""
+    fields = seen.raw_info.memo.fields
+    return await decoded(seen.data_converter, [fields[key]], type) if key in fields else None
+
+
 async def query_progress(handle: Handle) -> Progress | None:
     """The state of a task, by Query to a worker; None if no worker answers.
 
@@ -73,9 +93,8 @@ async def query_progress(handle: Handle) -> Progress | None:
 async def _closed_from_outside(handle: Handle) -> Outcome:
     """The Outcome of a closed task that returned no Outcome: from its memo if it was cancelled, else made here."""
     seen = await handle.describe()
-    memo: dict[str, Any] = dict(await seen.memo())
-    if OUTCOME_MEMO in memo:
-        return Outcome.model_validate(memo[OUTCOME_MEMO])
+    if kept := await memo_field(seen, OUTCOME_MEMO, Outcome):
+        return kept
     # Terminated, timed out, or cancelled before a worker took it: the task could write no Outcome.
     cancelled = seen.status is WorkflowExecutionStatus.CANCELED
     status = TaskStatus.CANCELLED if cancelled else TaskStatus.FAILED
@@ -85,7 +104,8 @@ async def _closed_from_outside(handle: Handle) -> Outcome:
         else f"closed from outside ({seen.status.name if seen.status else '?'}): `{starter('explain', seen.id)}` "
         "tells what it had done"
     )
-    account = Progress(task=Task(text=str(memo.get("task") or seen.id)), task_id=seen.id, started_at=seen.start_time)
+    text = (await memo_field(seen, TASK_MEMO, str) or seen.id)[:MAX_TEXT]
+    account = Progress(task=Task(text=text), task_id=seen.id, started_at=seen.start_time)
     account.end(Ending(status=status, reason=f"The task was {how}.", code="closed"), seen.close_time or seen.start_time)
     return account.outcome(seen.start_time)
 
@@ -114,7 +134,7 @@ async def find_task(client: Client, id: str | None) -> Handle:
         return await _by_prefix(client, id)
     if seen.workflow_type != TASK_TYPE:
         reason = f"{id!r} is no task, but a workflow of the type {seen.workflow_type!r}"
-        raise Problem("unknown_id", reason, f"`temporal workflow show -w {id}` shows it")
+        raise Problem("unknown_id", reason, printable(f"`temporal workflow show -w {shlex.quote(id)}` shows it"))
     return handle
 
 

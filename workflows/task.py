@@ -10,6 +10,9 @@ from workflows.budget import Limits
 from workflows.plan import NewSteps, Proposal, Step
 from workflows.record import FaultRecord, StepRecord
 
+MAX_TEXT = 16_000
+"""Characters of a task's text."""
+
 
 class TaskStatus(StrEnum):
     """The state of a task. RUNNING and WAITING can still change; all other states are final."""
@@ -40,7 +43,7 @@ class Remains(BaseModel, frozen=True):
 class Task(BaseModel, frozen=True):
     """What a user asks for: the input of AgentWorkflow."""
 
-    text: str = Field(min_length=1, max_length=16_000)
+    text: str = Field(min_length=1, max_length=MAX_TEXT)
     plan: tuple[Step, ...] | None = None
     """A plan that the user wrote. It takes the place of the planner's first proposal; None to ask the planner."""
     revisions: tuple[Proposal, ...] = Field(default=(), exclude_if=not_)

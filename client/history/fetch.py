@@ -11,7 +11,7 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from client.history.reader import Reading, read_history
 from client.history.records import ONE_RUN, History
-from client.tasks import Handle, existing
+from client.tasks import Handle, existing, memo_field
 from client.workflow_task import failing
 from workflows.ids import reset_rollback_id, rollback_id
 
@@ -74,7 +74,7 @@ async def rollbacks(client: Client, id: str, first_run: str) -> list[History]:
     for rollback in (reset_rollback_id(id), rollback_id(id)):
         for run in await _runs_of(client, rollback):
             seen = await client.get_workflow_handle(rollback, run_id=run).describe()
-            if await seen.memo_value(ROLLBACK_OF, None) == first_run:
+            if await memo_field(seen, ROLLBACK_OF, str) == first_run:
                 found.append(await fetch_run(client, rollback, run))
     return sorted(found, key=lambda one: one.last_at)
 
@@ -99,7 +99,7 @@ async def rollback(client: Client, id: str, ended: datetime) -> str | None:
     seen = await existing(client.get_workflow_handle(rollback_id(id)).describe())
     if seen is None or not seen.status or seen.start_time < ended:
         return None
-    is_older = seen.status is WorkflowExecutionStatus.COMPLETED and not await seen.memo_value(COVERS_ALL_RUNS, False)
+    is_older = seen.status is WorkflowExecutionStatus.COMPLETED and not await memo_field(seen, COVERS_ALL_RUNS, bool)
     return ONE_RUN if is_older else seen.status.name.lower()
 
 

@@ -30,12 +30,11 @@ from client.history.records import (
     Unreadable,
 )
 from client.tasks import outcome_of
-from workflows.agent import OUTCOME_MEMO, AgentWorkflow
+from workflows.agent import OUTCOME_MEMO, AgentWorkflow, EarlierEffects
 from workflows.catalogue import Catalogue, Effect, ToolSpec
 from workflows.faults import Code, Fault, Quadrant, earlier_faults, from_activity_error, parse_faults
 from workflows.outcome import Outcome
 from workflows.plan import Proposed, StepReturn
-from workflows.record import StepRecord
 from workflows.situation import Situation
 from workflows.task import Task
 
@@ -210,9 +209,8 @@ class Reading:
         if of.signal_name == UNDO_WHEN_CANCELLED:
             self.history.undo_asked.append(self._at(event.event_id))
         elif of.signal_name == KNOW_EARLIER_EFFECTS:
-            records = await self._payloads.value(event.event_id, "signal", of.input.payloads)
-            known = [StepRecord.model_validate(one) for one in records] if isinstance(records, list) else []
-            self.history.earlier_effects += known
+            known = await self._payloads.model(event.event_id, "signal", of.input.payloads, EarlierEffects)
+            self.history.earlier_effects += known.root if known else []
 
     def _relate(self, *runs: str) -> None:
         self.history.related.update(run for run in runs if run)

@@ -18,9 +18,8 @@ from temporalio.service import RPCError, RPCStatusCode
 from client import tasks as finding
 from client.connection import ui_url
 from client.problem import Problem
-from client.start import TASK_MEMO
 from client.text import cut, one_line, starter
-from client.workflow_task import UNREADABLE, FailingTask, failing
+from client.workflow_task import FailingTask, failing
 from console.exits import Exit
 from console.explain.words import moment
 from console.options import Common
@@ -29,7 +28,7 @@ from workflows import attributes
 from workflows.faults import Code
 from workflows.outcome import Outcome
 from workflows.plan import nearest
-from workflows.task import Task, TaskStatus
+from workflows.task import UNREADABLE, Task, TaskStatus
 
 HEADING = ("STATUS", "STARTED", "ID", "REPLANS", "LAST FAULT", "TASK")
 GAP = "  "
@@ -232,7 +231,7 @@ async def _listed(
             # A filter may match an older run of a task, and not the newest one.
             if narrowed and closed and (await client.get_workflow_handle(row.id).describe()).run_id != row.run_id:
                 return None
-            text = str((await row.memo()).get(TASK_MEMO) or await _text(client, row))
+            text = await finding.memo_field(row, finding.TASK_MEMO, str) or await _text(client, row)
             known = {one.key.name: one.value for one in row.typed_search_attributes}
             status, why = await _status(client, row, str(known.get(STATUS, "")))
             fails = None if closed else await failing(client, await client.get_workflow_handle(row.id).describe())
@@ -281,9 +280,8 @@ async def _failure(client: Client, row: WorkflowExecution) -> Failure:
 async def _why(client: Client, failure: Failure) -> Why:
     """The planner's question, else the reason why the task ended, from the failure that closed it."""
     details = failure.application_failure_info.details.payloads
-    try:
-        outcome = (await client.data_converter.decode(details[:1], [Outcome]))[0]
-    except UNREADABLE:  # a missing codec, or another workflow type
+    outcome = await finding.decoded(client.data_converter, details, Outcome)
+    if outcome is None:  # a missing codec, or another workflow type
         return Why(failure.message, None)
     return Why(str(outcome.question or outcome.reason), outcome.code if outcome.code in set(Code) else None)
 
@@ -296,8 +294,5 @@ async def _text(client: Client, row: WorkflowExecution) -> str:
         if event.event_type != EventType.EVENT_TYPE_WORKFLOW_EXECUTION_STARTED:
             break
         sent = event.workflow_execution_started_event_attributes.input.payloads
-        try:
-            return str((await client.data_converter.decode(sent[:1], [Task]))[0].text)
-        except UNREADABLE:  # a missing codec, or the input of another client
-            break
+        return (await finding.decoded(client.data_converter, sent, Task) or UNREADABLE).text
     return ""

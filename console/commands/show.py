@@ -24,6 +24,7 @@ from client.reset import reference_of
 from client.tasks import Handle, final_outcome
 from client.text import printable, starter
 from client.workers import ask
+from client.workflow_task import UNREADABLE
 from console.exits import Exit, exit_code
 from console.explain import words, world
 from console.options import Common, Jsonl, TaskId
@@ -62,7 +63,11 @@ async def print_result(client: Client, handle: Handle, common: Common, step: str
     payload = _returned([event async for event in handle.fetch_history_events()], step)
     reference = reference_of(payload)
     if reference is None:
-        value: JsonValue = (await client.data_converter.decode([payload]))[0]
+        try:
+            value: JsonValue = (await client.data_converter.decode([payload]))[0]
+        except UNREADABLE as error:
+            reason = f"The result of step {step!r} cannot be read here"
+            raise Problem("unreadable", reason, "a worker's payload codec encrypted it", ProblemKind.FAILED) from error
     else:
         claim = dict(reference.claim_data)
         size, digest = payload.external_payloads[0].size_bytes, claim.get("digest") or claim.get("hash_value")
