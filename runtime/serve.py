@@ -19,6 +19,7 @@ from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner, SandboxR
 from runtime.client import connect, namespace_id, register_search_attributes
 from runtime.dev_server import LocalServer, dev_server
 from runtime.settings import Settings
+from runtime.telemetry import escaped
 from runtime.temporal_cli import Say
 from workflows import routing
 from workflows.agent import AgentWorkflow
@@ -203,7 +204,7 @@ def _end_in(limit: timedelta, code: int, say: Callable[[], None]) -> None:
 
 
 def _forced(running: Sequence[str]) -> str:
-    calls, limit = list(running), (GRACE + routing.EXIT_WITHIN).total_seconds()
+    calls, limit = [escaped(call) for call in running], (GRACE + routing.EXIT_WITHIN).total_seconds()
     more = f" and {len(calls) - 3} more" if len(calls) > 3 else ""
     return (
         f"stopped after {limit:g} s, although calls still ran: {', '.join(calls[:3])}{more}; another worker finds out"

@@ -1,7 +1,9 @@
 """The settings of a worker: from its command line, else from the environment, else the defaults in this module."""
 
 import inspect
+import os
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import MISSING, dataclass, field, fields
 from enum import StrEnum
 from pathlib import Path
@@ -14,6 +16,8 @@ from runtime.options import HELP, Version
 from workflows.routing import CONTROL
 
 DEFAULT_QUEUE = "replan"
+OTHERS = 0o027
+"""The umask: other users read and write nothing, the group writes nothing."""
 EXAMPLES = Path(__file__).parent.parent / "examples" / "documents"
 
 
@@ -116,6 +120,8 @@ class Settings:
     def prepare(self) -> None:
         """Make the folders; with `--fresh` delete the embedded store and the server's database.
 
+        Other users may read nothing that this process and its children write from now on.
+
         Raises:
             BadSetting: a folder does not exist or cannot be made, or an option needs `--dev`.
         """
@@ -125,8 +131,10 @@ class Settings:
             raise BadSetting("--fresh and --break are for a demo world, so they need --dev.")
         if self.documents_root is not None and not self.documents_root.is_dir():
             raise BadSetting(f"There is no folder {str(self.documents_root)!r}: give --documents one that exists.")
+        os.umask(os.umask(0) | OTHERS)
         try:
-            self.state.mkdir(parents=True, exist_ok=True)
+            self.state.mkdir(0o700, parents=True, exist_ok=True)
+            self._close_databases()
             if self.workspace_root is not None:
                 self.workspace_root.mkdir(parents=True, exist_ok=True)
             if self.fresh:
@@ -136,10 +144,19 @@ class Settings:
                 f"The state folder {str(self.state)!r} cannot be used ({error.strerror}): choose another with --state."
             ) from error
 
+    def _close_databases(self) -> None:
+        # An earlier version let others read them. A folder that exists is left as it is: it may hold other things.
+        for database in self._databases():
+            with suppress(PermissionError):  # of another user
+                database.chmod(0o600)
+
+    def _databases(self) -> list[Path]:
+        return [*self.state.glob("store.db*"), *self.state.glob("temporal.db*")]
+
     def _delete_databases(self) -> None:
         try:
             with state_folder.lock(self.state):
-                for database in [*self.state.glob("store.db*"), *self.state.glob("temporal.db*")]:
+                for database in self._databases():
                     database.unlink()
         except BlockingIOError:
             reason = f"A server still runs on {str(self.state)!r}: stop its worker before --fresh."

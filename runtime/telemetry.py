@@ -26,9 +26,9 @@ def configure(style: LogStyle | None = None) -> None:
         structlog.stdlib.add_log_level,
         structlog.processors.TimeStamper(fmt="iso", utc=True),
     ]
-    last: Processor = structlog.processors.JSONRenderer()
+    last: list[Processor] = [structlog.processors.JSONRenderer()]
     if chosen is LogStyle.TEXT:
-        last = structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty(), pad_event_to=8)
+        last = [_escape, structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty(), pad_event_to=8)]
     formatter = structlog.stdlib.ProcessorFormatter(
         foreign_pre_chain=[
             *first,
@@ -38,7 +38,7 @@ def configure(style: LogStyle | None = None) -> None:
         processors=[
             structlog.stdlib.ProcessorFormatter.remove_processors_meta,
             structlog.processors.format_exc_info,
-            last,
+            *last,
         ],
     )
     handler = logging.StreamHandler(sys.stderr)
@@ -80,6 +80,23 @@ class _OneOutage(logging.Filter):
         why = f" ({status[1]})" if status else ""
         record.msg = f"The Temporal server does not answer{why}; the worker keeps asking."
         return True
+
+
+def _escape(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
+    """Show control characters of untrusted text as escapes; only a traceback keeps its lines."""
+    for name, value in event.items():
+        if isinstance(value, str):
+            kept = "\n" if name == "exception" else ""
+            event[name] = escaped(value, kept)
+    return event
+
+
+def escaped(text: str, kept: str = "") -> str:
+    """Untrusted text with an escape, as in a string of Python, for each character that is neither printable nor `kept`.
+
+    A terminal would obey a control character, and a newline would begin a line that looks like one of ours.
+    """
+    return "".join(char if char.isprintable() or char in kept else repr(char)[1:-1] for char in text)
 
 
 def _name_task(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
