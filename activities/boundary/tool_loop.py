@@ -6,12 +6,13 @@ worker's heartbeats nor its planning, inspection and shutdown: these run on the 
 
 import asyncio
 import contextlib
+import socket
 import sys
 import threading
 import time
 import traceback
 from collections.abc import AsyncIterator, Callable, Coroutine
-from concurrent.futures import Future
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractAsyncContextManager
 from contextvars import ContextVar
 from pathlib import Path
@@ -21,6 +22,9 @@ import structlog
 
 BLOCKED_AFTER = 1.0
 """Seconds without an answer after which the event loop counts as blocked."""
+
+MAX_LOOKUPS = 32
+"""Names that are looked up at the same time; a name server that does not answer holds a thread for some seconds."""
 
 log = structlog.get_logger("replan.step")
 _CALL: ContextVar[str] = ContextVar("replan_tool_call", default="")
@@ -32,7 +36,7 @@ class ToolLoop:
     """An event loop in a thread; a watchdog logs the tool that blocks it (`tool_blocks`) or did so (`tool_blocked`)."""
 
     def __init__(self) -> None:
-        self._loop = asyncio.new_event_loop()
+        self._loop = _Loop()
         self._loop.set_task_factory(_named_task)
         self._thread = threading.Thread(target=self._loop.run_forever, name="tools", daemon=True)
 
@@ -99,6 +103,17 @@ class ToolLoop:
         frame = sys._current_frames().get(self._thread.ident or 0)
         stack = [one for one in traceback.extract_stack(frame) if "/lib/python" not in one.filename] if frame else []
         return [f"{Path(one.filename).name}:{one.lineno} {one.name}" for one in stack[-last:]]
+
+
+class _Loop(asyncio.SelectorEventLoop):
+    """Looks up names in threads of their own, which slow work of tools (`asyncio.to_thread`) cannot take."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._lookups = ThreadPoolExecutor(MAX_LOOKUPS, thread_name_prefix="lookup")
+
+    async def getaddrinfo(self, host: Any, port: Any, **options: int) -> list[Any]:
+        return await self.run_in_executor(self._lookups, lambda: socket.getaddrinfo(host, port, **options))
 
 
 async def _entering(context: AbstractAsyncContextManager[T]) -> T:

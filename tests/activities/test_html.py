@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from activities.toolbox.documents.html import MAX_DEPTH, encoding_of, text_of
+from activities.toolbox.documents.html import CHUNK, MAX_DEPTH, MAX_ELEMENTS, encoding_of, text_of
 
 SIZE = 2_000_000
 
@@ -129,19 +129,27 @@ def test_a_text_ends_where_it_was_asked_to() -> None:
     """The limit is of the text, and a text that is cut says so."""
     page = text_of("<p>" + "x" * 100 + "</p>" * 3, max_text=10)
 
-    assert (page.text, page.is_cut) == ("x" * 10, True)
+    assert (page.text, page.cut) == ("x" * 10, "its text is longer than 10 characters")
 
 
 def test_a_text_that_fits_exactly_is_not_cut() -> None:
     """Nothing is missing, so nothing is said."""
-    assert text_of("<p>" + "x" * 10, max_text=10) == ("", "x" * 10, False)
+    assert text_of("<p>" + "x" * 10, max_text=10) == ("", "x" * 10, "")
 
 
 def test_a_deep_page_keeps_what_came_before() -> None:
     """Of a page that nests without end, the beginning is read and the rest is said to be missing."""
     page = text_of("<p>first</p>" + "<div>" * 20 * MAX_DEPTH + "deep")
 
-    assert (page.text, page.is_cut) == ("first", True)
+    assert (page.text, page.cut) == ("first", "its elements are nested too deep")
+
+
+@pytest.mark.parametrize("element", ["<br>", "<svg><g/></svg>", "<b hidden></b>"])
+def test_a_page_of_nothing_but_elements_is_read_up_to_a_limit(element: str) -> None:
+    """Each element takes time, also an empty or a hidden one, so their number is limited as the text is."""
+    page = text_of("<p>first</p>" + element * (MAX_ELEMENTS + CHUNK) + "<p>last</p>")
+
+    assert (page.text, page.cut) == ("first", f"it has more than {MAX_ELEMENTS:,} elements")
 
 
 @pytest.mark.full

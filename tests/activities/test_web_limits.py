@@ -2,6 +2,7 @@
 
 import asyncio
 import gzip
+import threading
 import time
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -10,11 +11,12 @@ import pytest
 
 from activities import deadline
 from activities.toolbox.declare.tool import Tool, ToolOptions
+from activities.toolbox.documents.html import MAX_ELEMENTS
 from activities.toolbox.http.fetch_page import MAX_BODY, MAX_TEXT, MAX_TITLE, fetch_page
 from activities.toolbox.http.network import MAX_TRAFFIC, Patience
 from replan.testing.http_server import SILENCE, endlessly, reply, streaming
 from tests.activities.bench import bench
-from tests.activities.pages import HERE, HTML, fault_of, fetch, refused, served
+from tests.activities.pages import HERE, HTML, PAGE, fault_of, fetch, refused, served, stands_for
 from workflows.faults import Code, Quadrant
 
 BUFFERS = 10_000_000
@@ -38,6 +40,35 @@ async def test_a_text_that_is_too_long_is_cut() -> None:
 
     assert (len(page.text), page.cut) == (MAX_TEXT, f"cut after {MAX_TEXT:,} characters")
     assert len(page.title) == MAX_TITLE
+
+
+async def test_a_page_of_elements_without_text_is_rejected() -> None:
+    """A page of 5 MB may have a million elements; what cannot be read in bounded time needs another page."""
+    fault = await refused(reply(200, b"<br>" * (MAX_BODY // 4), content_type="text/html"))
+
+    assert (fault.code, fault.quadrant) == (Code.UNEXPECTED_RESULT, Quadrant.PERSISTENT_SEMANTIC)
+    assert f"more than {MAX_ELEMENTS:,} elements" in fault.reason
+
+
+async def test_a_page_of_elements_with_text_is_cut() -> None:
+    """What comes before the limit is better than nothing."""
+    page = await served(reply(200, b"<p>first" + b"<br>" * (MAX_BODY // 5), content_type="text/html"))
+
+    assert (page.text, page.cut) == ("first", f"cut where it has more than {MAX_ELEMENTS:,} elements")
+
+
+async def test_pages_are_parsed_in_threads_of_their_own() -> None:
+    """Other work in threads, such as that of tools, does not wait for pages, nor pages for it."""
+    loop, done = asyncio.get_running_loop(), threading.Event()
+    others = [loop.run_in_executor(None, done.wait) for _ in range(40)]  # more than the loop has threads
+    try:
+        async with asyncio.timeout(20):
+            page = await served(reply(200, PAGE, content_type="text/html"), resolve=stands_for("127.0.0.1"))
+    finally:
+        done.set()
+        await asyncio.gather(*others)
+
+    assert page.title == "Prices"
 
 
 @pytest.mark.parametrize("media", ["text/html", "text/plain"])

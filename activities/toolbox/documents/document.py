@@ -151,7 +151,7 @@ def read(path: Path, *, first: int = 1, max_text: int = MAX_FILE) -> Document:
         content = file.read(limit)
     if path.suffix.lower() in HTML:
         page = text_of(content)
-        notes = ["it goes on, but is nested too deep to be read"] if page.is_cut else []
+        notes = [f"it goes on, but {page.cut}"] if page.cut else []
         return of_text(page.text, title=page.title, has_headings=True, notes=notes)
     return of_text(content.decode("utf-8-sig", errors="replace"), has_headings=path.suffix.lower() in MARKDOWN)
 

@@ -8,13 +8,14 @@ from activities.toolbox.documents.extra import MissingPackage
 
 MAX_TEXT = 2_000_000  # characters of text that are read from one page
 MAX_DEPTH = 1_000  # levels of nested elements; with more levels the parser needs quadratic time
-CHUNK = 16_384  # bytes between two checks of length and depth
+MAX_ELEMENTS = 200_000  # elements of one page; reading them takes about half a second
+CHUNK = 16_384  # bytes between two checks of these limits
 
 
 class HtmlText(NamedTuple):
     title: str  # the page's title, else its first heading, else empty
     text: str  # lines of Markdown: `## Heading`, `- item`, `cell | cell`; its only control characters end lines
-    is_cut: bool  # whether the text is not the whole page: it is too long, or nested too deep
+    cut: str  # why the text is not the whole page, e.g. "its elements are nested too deep"; empty if it is
 
 
 def text_of(html: str | bytes, *, charset: str | None = None, max_text: int = MAX_TEXT) -> HtmlText:
@@ -34,7 +35,7 @@ def text_of(html: str | bytes, *, charset: str | None = None, max_text: int = MA
     parser = etree.HTMLParser(target=lines, encoding="utf-8", no_network=True)
     for start in range(0, len(data), CHUNK):
         parser.feed(data[start : start + CHUNK])
-        if lines.is_cut:
+        if lines.cut:
             break
     else:
         parser.feed(b" ")  # the parser rejects a page of no bytes
@@ -87,13 +88,14 @@ class _Lines:
     """Receives the events of lxml's parser (start, end, data), and collects lines of text."""
 
     def __init__(self, max_text: int) -> None:
-        self._left = max_text
+        self._max_text = self._left = max_text
         self._title, self._heading = list[str](), ""
         self._lines, self._pieces, self._prefix = list[str](), list[str](), ""
-        self._depth, self._hidden, self._titles, self._pre = 0, 0, 0, 0
+        self._elements, self._depth, self._hidden, self._titles, self._pre = 0, 0, 0, 0, 0
         self._is_full = False
 
     def start(self, tag: str, attributes: Mapping[str, str]) -> None:
+        self._elements += 1
         self._depth += 1
         if self._hidden or _HIDDEN.fullmatch(tag) or _is_hidden(tag, attributes):
             self._hidden += 1
@@ -132,8 +134,12 @@ class _Lines:
         """Ignore a comment; lxml requires this method."""
 
     @property
-    def is_cut(self) -> bool:
-        return self._is_full or self._depth > MAX_DEPTH
+    def cut(self) -> str:
+        if self._elements > MAX_ELEMENTS:
+            return f"it has more than {MAX_ELEMENTS:,} elements"
+        if self._depth > MAX_DEPTH:
+            return "its elements are nested too deep"
+        return f"its text is longer than {self._max_text:,} characters" if self._is_full else ""
 
     def close(self) -> None:
         """Do nothing at the end of the page; lxml requires this method."""
@@ -142,7 +148,7 @@ class _Lines:
         self._flush()
         title = " ".join(_CONTROL.sub(" ", "".join(self._title)).split())[:300]
         text = "\n".join(self._lines).strip("\n")
-        return HtmlText(title or self._heading, text, self.is_cut)
+        return HtmlText(title or self._heading, text, self.cut)
 
     def _break(self, tag: str) -> None:
         is_paragraph = _PARAGRAPH.fullmatch(tag)

@@ -1,6 +1,5 @@
 """The kind `fetch_page`: the text of one web page, from public addresses unless the worker allows others."""
 
-import asyncio
 import re
 
 import httpx2
@@ -13,6 +12,7 @@ from activities.toolbox.http.network import MAX_URL, Body, Web, read_body
 
 MAX_BODY = 5_000_000  # bytes of a decompressed page that are read
 MAX_TEXT, MAX_TITLE = 30_000, 300  # characters of the text and of the title that are returned
+MAX_READ = 4 * MAX_TEXT  # characters of the page that are read for that text, with spaces that are left out
 
 RESTRICTED = frozenset({401, 402, 403, 405, 406, 407, 411, 415, 426, 451, 501, 505})
 """HTTP statuses of pages that are not public. Such a page is a rejection (the planner may choose another page), and no
@@ -60,8 +60,9 @@ async def fetch_page(args: PageAddress, web: Web) -> WebPage:
     if b"\x00" in body.content[:1024] and not encoding.startswith("utf-16"):
         raise Refused("The page is declared as text but is binary: use another one.", code="unexpected_result")
     if _HTML.fullmatch(media) or (not media and body.content.lstrip().startswith(b"<")):
-        # In a thread: parsing a large page would block the event loop.
-        words = await asyncio.to_thread(html.text_of, body.content, charset=encoding)
+        words = await web.parse(lambda: html.text_of(body.content, charset=encoding, max_text=MAX_READ))
+        if words.cut and not words.text:
+            raise Refused(f"The page cannot be read, as {words.cut}: use another one.", code="unexpected_result")
     else:
         words = _plain(body.content, encoding)
     return WebPage(
@@ -95,10 +96,10 @@ def _plain(content: bytes, encoding: str) -> html.HtmlText:
     """The beginning of a plain text, enough for `MAX_TEXT` characters, without control characters."""
     # No encoding needs more than four bytes for a character.
     text = content[: 4 * (MAX_TEXT + 1)].decode(encoding, errors="replace")
-    return html.HtmlText("", _CONTROL.sub(" ", "\n".join(text.splitlines())), is_cut=False)
+    return html.HtmlText("", _CONTROL.sub(" ", "\n".join(text.splitlines())), cut="")
 
 
 def _cut(body: Body, words: html.HtmlText) -> str:
     if len(words.text) > MAX_TEXT:
         return f"cut after {MAX_TEXT:,} characters"
-    return body.cut or ("cut where its text became too long" if words.is_cut else "")
+    return body.cut or (f"cut where {words.cut}" if words.cut else "")

@@ -5,11 +5,12 @@ import re
 import socket
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import httpcore2
 import httpx2
@@ -127,6 +128,7 @@ def plain(name: str) -> str:
 
 MAX_REDIRECTS = 5
 MAX_ADDRESSES = 4  # addresses of one name that are tried, one after the other
+PARSERS = 2  # pages that are parsed at the same time; Python runs one thread at a time
 MAX_TRAFFIC = 6_000_000  # bytes that a server may send on one connection, with headers, before decompression
 
 HEADERS: Mapping[str, str] = {
@@ -134,6 +136,8 @@ HEADERS: Mapping[str, str] = {
     "accept": "text/html, text/*;q=0.9, */*;q=0.1",
     "accept-encoding": "gzip, deflate",
 }
+
+T = TypeVar("T")
 
 Resolve = Callable[[str, int], Awaitable[Sequence[str]]]
 """Resolves a host and port to addresses, the best first; raises `socket.gaierror`."""
@@ -172,6 +176,12 @@ class Web:
         self.patience = patience or Patience()
         self._network = _CheckedNetwork(reach or Reach(), resolve, self.patience)
         self._given_tls = tls
+        self._parsers = ThreadPoolExecutor(PARSERS, thread_name_prefix="page")
+
+    async def parse(self, function: Callable[[], T]) -> T:
+        """Call `function`, which reads the content of a page, in one of a few threads that do nothing else."""
+        # A large page takes a second of the processor: not on the event loop, nor in the threads that others wait for.
+        return await asyncio.get_running_loop().run_in_executor(self._parsers, function)
 
     @asynccontextmanager
     async def get(self, url: str) -> AsyncIterator[httpx2.Response]:
