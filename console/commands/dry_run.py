@@ -54,7 +54,7 @@ def draft_fields(task: Task, draft: Draft, ending: Ending) -> dict[str, Any]:
         "because": draft.proposal.because if isinstance(draft.proposal, NewSteps) else "",
         **ending.model_dump(mode="json", include={"reason", "code", "question", "result"}),
         "steps": [step.model_dump(mode="json", exclude={"provider_call"}) for step in steps],
-        "revisions": task.model_dump(mode="json", include={"revisions"})["revisions"],
+        "revisions": [one.model_dump(mode="json") for one in task.revisions],
         "effects": {step.id: _promise(draft.specs[step.kind]) for step in steps},
     }
 
