@@ -9,6 +9,7 @@ from pydantic import BaseModel, JsonValue
 from temporalio.client import Client, WorkflowHandle
 
 from client.history.fetch import fetch_history
+from client.start import TaskOptions, build_task
 from client.tasks import final_outcome
 from console.commands.reset import reset
 from console.options import Common
@@ -21,7 +22,7 @@ from tests.workflows.props import Recording, Said, Word, echo
 from workflows import attributes
 from workflows.agent import AgentWorkflow
 from workflows.outcome import Outcome
-from workflows.plan import NewSteps
+from workflows.plan import BY_HAND, GiveUp, NewSteps
 from workflows.task import Task, TaskStatus
 
 EARLY = {"limit.historyCount.suggestContinueAsNew": "20"}
@@ -60,6 +61,28 @@ def chain(count: int) -> list[NewSteps]:
     """Plans of one step each, every one fed by the one before."""
     word: JsonValue = {"$from": "s0", "path": "said"}
     return [plan(step("s0", "echo", word="hi"))] + [plan(step(f"s{n}", "echo", word=word)) for n in range(1, count)]
+
+
+async def test_what_a_person_wrote_for_later_turns_is_used_once_over_all_runs(early: Client, tmp_path: Path) -> None:
+    """A new run goes on where the one before was in the list."""
+
+    @tool.read
+    async def refuse(args: Word) -> Said:
+        """Be refused."""
+        raise Refused("No.")
+
+    later = [plan(step(f"s{number}", "refuse", word=str(number))) for number in range(1, 8)]
+    options = TaskOptions(text="by hand", limits={"replans": 8})
+    written = build_task(options).model_copy(
+        update={"plan": (step("s0", "refuse"),), "revisions": (*later, GiveUp(reason="That was all."))}
+    )
+    async with staged(early, tmp_path, [refuse], [DONE]) as stage:
+        handle = await stage.start(written)
+        done = await outcome(handle)
+        parts = await runs(early, handle)
+
+    assert len(parts) > 2 and [one.id for one in done.steps] == [f"s{number}" for number in range(8)]
+    assert (done.reason, done.replans, {one.planner for one in done.revisions}) == ("That was all.", 8, {BY_HAND})
 
 
 async def test_a_long_task_goes_on_in_new_runs(early: Client, tmp_path: Path) -> None:
