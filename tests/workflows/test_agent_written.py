@@ -121,6 +121,16 @@ async def test_a_later_plan_that_cannot_be_run_where_it_is_needed_is_refused(cli
     assert (ended.status, ended.code, planner.told) == (TaskStatus.FAILED, "plan_refused", [])
 
 
+async def test_a_step_that_never_started_may_be_written_again(client: Client, tmp_path: Path) -> None:
+    """Under its own id, which no call has used."""
+    first = (step("a", "refuse"), step("last", "echo", "a"))
+    again = plan(step("b", "echo", word="b"), step("last", "echo", "b"))
+    async with staged(client, tmp_path, [refuse, echo], [DONE, DONE, DONE]) as stage:
+        ended = await stage.run(Task(text="by hand", plan=first, revisions=(again,)))
+
+    assert (ended.status, ended_steps(ended)["last"]) == (TaskStatus.COMPLETED, StepStatus.COMPLETED)
+
+
 async def test_the_record_of_a_hand_written_plan_says_by_hand(client: Client, tmp_path: Path) -> None:
     """In each revision, and of the task, though a planner without a model puts the results together."""
     async with staged(client, tmp_path, [refuse, echo], Recording(DONE, DONE, DONE)) as stage:
