@@ -121,7 +121,8 @@ class UnreadableReply(Unreachable):
 
     def __init__(self, server: str, usage: Usage | None = None) -> None:
         """`usage` is what the `server` counted for the response; None if it counted nothing."""
-        super().__init__(f"What {server} sent has not the shape of a reply; a proxy may have answered in its place.")
+        reason = f"What {server} answered has not the shape of a reply; a proxy may have answered in its place."
+        super().__init__(reason)
         self.usage = usage
 
 

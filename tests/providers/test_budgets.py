@@ -184,9 +184,9 @@ async def test_a_provider_that_could_not_be_reached_costs_nothing(
         pass  # what is closed again refuses connections
     planner = ModelPlanner(model_of(provider, api), price=PRICE)
     async with staged(client, tmp_path, TOOLS, planner, jitter=lambda: 0.01) as stage:
-        ended = await stage.run(Task(text="x", limits=Limits(tokens=200_000)))
+        ended = await stage.run(Task(text="x", limits=Limits(tokens=200_000, deadline=3)))
 
-    assert (ended.status, ended.code) == (TaskStatus.ESCALATED, "unreachable")
+    assert (ended.status, ended.code) == (TaskStatus.OVER_BUDGET, "deadline")
     assert (ended.spent.model_calls, ended.spent.tokens) == (0, 0)
 
 
