@@ -1,6 +1,7 @@
 """Explains rejected proposals, planners that could not be used, questions to the user, and compactions."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import groupby
 
 from client.effects import next_call
 from client.history.records import Call, CallEnd
@@ -65,9 +66,9 @@ def compactions(story: Story) -> Iterator[Sentence]:
 
 
 def proposal_items(story: Story) -> Iterator[Item]:
-    for call in story.history.calls:
-        if call.is_own:
-            yield from _troubles(story, call)
+    own = [call for call in story.history.calls if call.is_own]
+    for _, calls in groupby(own, key=_outage):
+        yield from _troubles(story, list(calls))
     for turn in story.turns:
         if turn.verdict is ProposalVerdict.REJECTED:
             yield _rejected(story, turn)
@@ -75,15 +76,38 @@ def proposal_items(story: Story) -> Iterator[Item]:
             yield _no_plan(story, turn, turn.proposal)
 
 
-def _troubles(story: Story, call: Call) -> Iterator[Item]:
-    """The item of a call of an internal activity, such as a request to the planner, that was retried or failed."""
-    if call.closed is CallEnd.COMPLETED and call.attempt > 1:
-        yield faults.retry_item(call)
-    if call.closed is CallEnd.FAILED and call.failing is not None:
-        waits = next_call(story, call) or faults.timer_of(story, call)
-        end = story.history.end
-        decision: Decision = "wait" if waits else "undecided" if end is None else OF_END.get(end.status, "escalate")
-        yield faults.call_item(story, call, call.failing, decision)
+def _outage(call: Call) -> tuple[str, object]:
+    """What the calls of one request have in common that failed alike, one after the other."""
+    has_failed = call.closed is CallEnd.FAILED and call.failing is not None
+    return call.id, call.failing.code if has_failed and call.failing else call.scheduled
+
+
+def _troubles(story: Story, calls: Sequence[Call]) -> Iterator[Item]:
+    """The item of an internal activity, such as a request to the planner, that was retried or failed."""
+    if calls[0].closed is CallEnd.COMPLETED and calls[0].attempt > 1:
+        yield faults.retry_item(calls[0])
+    items = [
+        faults.call_item(story, call, call.failing, _decision(story, call))
+        for call in calls
+        if call.closed is CallEnd.FAILED and call.failing is not None
+    ]
+    if len(items) > 1:
+        more = count(len(items) - 1, "more time")
+        ends = words.known(*(call.ended for call in calls[1:]))
+        again = Sentence(text=f"It was asked {more}, after a wait each, and failed in the same way.", events=ends)
+        cost = sum((item.cost for item in items), Cost())
+        yield items[0].model_copy(
+            update={"decision": items[-1].decision, "then": (again, *items[-1].then), "cost": cost}
+        )
+    else:
+        yield from items
+
+
+def _decision(story: Story, call: Call) -> Decision:
+    if next_call(story, call) or faults.timer_of(story, call):
+        return "wait"
+    end = story.history.end
+    return "undecided" if end is None else OF_END.get(end.status, "escalate")
 
 
 def _rejected(story: Story, turn: Turn) -> Item:
@@ -112,9 +136,11 @@ def _steps_of_rejected(turn: Turn) -> Iterator[str]:
 
 
 def _next(story: Story, turn: Turn) -> Turn | None:
-    """The next request to the planner that was not too long for the model; None if there is none."""
+    """The next request for a proposal that was not repeated, as after a wait, or too long for the model."""
     later = (one for one in story.turns if one.call.scheduled > turn.call.scheduled)
-    return next((one for one in later if one.verdict is not ProposalVerdict.TOO_LONG), None)
+    return next(
+        (one for one in later if one.verdict is not ProposalVerdict.TOO_LONG and not next_call(story, one.call)), None
+    )
 
 
 def _sent_back(story: Story, after: Turn | None) -> Sentence:

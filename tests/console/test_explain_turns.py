@@ -11,7 +11,8 @@ from console.explain.explanation import Explanation
 from tests.console import made, outcomes
 from tests.harness import plan, step
 from workflows.catalogue import Catalogue
-from workflows.plan import Answer, GiveUp, NewSteps, PassedOver, Proposed
+from workflows.faults import Code, Fault
+from workflows.plan import Answer, GiveUp, Mistake, NewSteps, PassedOver, Proposed
 from workflows.record import Revision
 from workflows.situation import Situation
 from workflows.task import Task
@@ -103,6 +104,24 @@ def test_a_planner_that_could_not_be_used_is_explained_once() -> None:
         "It was tried first again at 2 later requests, and could not be used either.",
     ]
     assert [event.id for event in item.events] == [20, 21, 22, 42, 62] and item.decision == "failover"
+
+
+def test_an_outage_is_one_item_however_often_the_planner_was_asked() -> None:
+    """A day of waits is no page of equal items; and the proposal after it is what a rejected one was answered by."""
+    out, rejected = Fault.of(Code.OVERLOADED, "The server is overloaded"), (Mistake(text="step 'a': no"),)
+    away = [made.call(number, "plan:2", "plan", out) for number in (4, 5, 6)]
+    back = asked(7, 2, Answer(result="42"))
+    for call in (*away, back):
+        call.situation = Situation(turn=2, now=made.BEGAN, rejected=rejected)
+    explained = told(asked(2, 1, plan(step("a", "read"))), *away, back)
+    [refused, outage] = explained.items
+
+    assert refused.then[0].text == "It went back to the model with the reasons, and turn 2 was accepted."
+    assert outage.decision == "wait" and outage.cost.failed_attempts == 3
+    assert [one.text for one in outage.then] == [
+        "It was asked 2 more times, after a wait each, and failed in the same way.",
+        "So the same call was made again at once.",
+    ]
 
 
 @pytest.mark.parametrize(
