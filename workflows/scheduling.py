@@ -68,6 +68,8 @@ class PlannerWaits:
     """Whether an outage of the planner is waited for when the attempts are used up."""
     failed: list[spending.FailedExecution] = field(default_factory=list)
     """The executions after which it was waited."""
+    was_cut_off: bool = False
+    """Whether the task was cancelled during a wait, when no request was under way."""
 
     def outlast(self, fault: Fault, remaining: Remaining) -> Wait | None:
         """The wait for the end of an outage; None where that is not waited for."""
@@ -81,6 +83,9 @@ class PlannerWaits:
         workflow.set_current_details(details(self.progress))
         try:
             await workflow.sleep(seconds, summary=timer)
+        except asyncio.CancelledError:
+            self.was_cut_off = True
+            raise
         finally:
             # Nothing of `workflow` may be called here: an evicted workflow passes here, too, outside of its loop.
             self.progress.waiting = None
@@ -235,6 +240,8 @@ async def ask_planner(
             if not used.lost:  # otherwise a shorter answer may still fit beside those that were lost
                 raise TaskEnded(TaskStatus.ESCALATED, f"The planner: {used.reason}", used.code) from None
         finally:
+            if waits.was_cut_off:
+                used = spending.cancelled_fault(spec, attempt=0)
             spending.settle_turn(progress, catalogue, allowance, used, waits.failed, earlier)
 
 

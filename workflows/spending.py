@@ -201,9 +201,9 @@ def settle_step(
     return taken
 
 
-def cancelled_fault(spec: ToolSpec) -> Fault:
+def cancelled_fault(spec: ToolSpec, attempt: int = 1) -> Fault:
     """The fault that stands for a cancelled activity execution: one attempt, whose reply may be billed."""
-    return Fault.of(Code.TIMEOUT, "It was cut off.", source=spec.kind)
+    return Fault.of(Code.TIMEOUT, "It was cut off.", source=spec.kind, attempt=attempt)
 
 
 def is_open(progress: Progress, catalogue: Catalogue, spec: ToolSpec, used: int = 0) -> bool:

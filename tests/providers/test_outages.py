@@ -92,6 +92,7 @@ async def test_with_nobody_else_the_shortest_wait_is_waited_for(
     assert state is not None and state.snapshot is not None
     frame = running_frame(state.snapshot, None, (), 100, 20)
     assert [line for line in frame if f"◷ waits for the planner until {waiting.until:%Y-%m-%d %H:%M}Z" in line]
+    assert (ended.spent.model_calls, ended.spent.tokens) == (0, 0)
     assert (ended.status, ended.waiting, len(first.bodies), len(second.bodies)) == (
         TaskStatus.CANCELLED,
         None,
