@@ -56,6 +56,11 @@ async def eventually(condition: Callable[[], bool], seconds: float = 10) -> bool
     return condition()
 
 
+def kill(server: DevServer) -> None:
+    assert server.pid
+    os.kill(server.pid, signal.SIGKILL)
+
+
 @pytest.fixture
 def parent(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
     """A program that starts a server, prints `up` when it answers, and sleeps."""
@@ -83,12 +88,26 @@ async def test_the_state_outlives_a_kill_of_the_server(tmp_path: Path) -> None:
     async with DevServer(own(tmp_path), await binary()) as server:
         client = await connect(address=server.address, plain=True)
         await client.start_workflow("Nobody", id="kept", task_queue="nobody")
-        assert server.pid
-        os.kill(server.pid, signal.SIGKILL)
+        kill(server)
         await server.start()
         again = await connect(address=server.address, plain=True)
 
         assert (await again.get_workflow_handle("kept").describe()).id == "kept"
+
+
+async def test_a_server_that_ends_again_at_once_is_given_up(tmp_path: Path) -> None:
+    """One that ends by itself is started again, but not for ever."""
+    said = list[str]()
+    async with DevServer(own(tmp_path), await binary()) as server:
+        keeping = asyncio.create_task(server.keep_running(said.append))
+        kill(server)
+        assert await eventually(lambda: len(said) == 2)
+        kill(server)
+
+        with pytest.raises(ServerUnavailable, match=r"ended again \(SIGKILL\)"):
+            await keeping
+
+    assert said[1] == "The Temporal server runs again."
 
 
 async def test_a_later_start_adds_search_attributes_to_an_old_database(tmp_path: Path) -> None:
@@ -212,8 +231,7 @@ async def test_the_address_of_a_server_is_known_while_it_runs(tmp_path: Path) ->
     before = state_folder.server_address(tmp_path)
     async with DevServer(own(tmp_path), await binary()) as server:
         inside = state_folder.server_address(tmp_path)
-        assert server.pid
-        os.kill(server.pid, signal.SIGKILL)
+        kill(server)
         gone = await eventually(lambda: state_folder.server_address(tmp_path) is None)
 
     assert (before, inside, gone) == (None, server.address, True)
