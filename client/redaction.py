@@ -1,12 +1,13 @@
 """Redacts a history, so that it can be given to other people and still replays.
 
 Equal values get equal placeholders. What the workflow's decisions depend on stays: kinds, ids of steps, codes, effects,
-limits, times, keys of objects. All other strings and numbers are replaced, also in fields that nothing here names.
+limits, times, and the keys of objects that a schema has. All other strings and numbers are replaced, also in fields
+that nothing here names.
 """
 
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
 from enum import StrEnum
@@ -15,11 +16,15 @@ from typing import Any
 from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import Message
 from pydantic import BaseModel, JsonValue, ValidationError
-from temporalio.api.common.v1 import Payload, SearchAttributes
+from temporalio.api.common.v1 import Header, Memo, Payload, SearchAttributes
 from temporalio.api.failure.v1 import ApplicationFailureInfo, Failure
 from temporalio.api.history.v1 import HistoryEvent, MarkerRecordedEventAttributes
 
+from client.history.reader import KNOW_EARLIER_EFFECTS, UNDO_WHEN_CANCELLED
 from client.history.records import CONVERSING, RESULTS
+from client.start import DIGEST_MEMO
+from client.tasks import TASK_MEMO
+from runtime.payloads import INLINE
 from workflows import attributes
 from workflows.agent import OUTCOME_MEMO
 from workflows.catalogue import Catalogue, Companion, ToolSpec
@@ -27,7 +32,7 @@ from workflows.faults import Fault, Quadrant
 from workflows.guards import LoopGuard, RepeatGuard
 from workflows.header import HEADER, CallHeader, Undoes
 from workflows.outcome import Ending, Outcome, OutcomeStep
-from workflows.plan import Answer, GiveUp, NewSteps, PassedOver, Proposed, Question, Step, StepReturn, digest
+from workflows.plan import PRUNED, Answer, GiveUp, NewSteps, PassedOver, Proposed, Question, Step, StepReturn, digest
 from workflows.progress import Progress
 from workflows.record import (
     Compaction,
@@ -40,10 +45,10 @@ from workflows.record import (
     WithheldCall,
 )
 from workflows.situation import Situation
-from workflows.task import Task, TaskStatus
+from workflows.task import CONTINUES_MEMO, Task, TaskStatus
 
-PLAIN_KEY = re.compile(r"[A-Za-z_$][A-Za-z0-9_$-]{0,63}|[0-9]{1,4}")
-"""A key of a JSON object that looks like a name; it is kept. Any other key, such as an address, gets a placeholder."""
+INDEX = re.compile(r"[0-9]{1,4}")
+"""A part of a path that may be the index of a list; a key of an object that looks like one stays, too."""
 # Some decisions depend on the size of a result.
 LONG = 256
 """Bytes; from this size on, the placeholder of a text in a tool's data is as long as the text."""
@@ -55,6 +60,8 @@ class Placeholders:
     def __init__(self) -> None:
         self._texts = dict[str, int]()
         self._numbers = dict[float, int]()
+        self.known_keys = {"$from", "path", PRUNED}
+        """The keys of objects that stay; any other key is replaced like a value."""
 
     def text(self, value: str, *, sized: bool = False) -> str:
         """The placeholder of a string: `<text-7>`; with `sized`, a long string gets a placeholder of its own length."""
@@ -93,7 +100,7 @@ class Placeholders:
         return self.number(value)
 
     def key(self, key: str) -> str:
-        return key if PLAIN_KEY.fullmatch(key) else self.text(key)
+        return key if key in self.known_keys or INDEX.fullmatch(key) else self.text(key)
 
 
 KEPT: Mapping[type[BaseModel], frozenset[str]] = {
@@ -206,7 +213,6 @@ KEPT_STRINGS = frozenset(
         "temporal.api.common.v1.WorkflowExecution.run_id",
         "temporal.api.common.v1.WorkflowType.name",
         "temporal.api.failure.v1.ApplicationFailureInfo.type",
-        "temporal.api.update.v1.Input.name",
     }
 )
 KEPT_NAMES = frozenset(
@@ -219,10 +225,8 @@ KEPT_NAMES = frozenset(
         "new_execution_run_id",
         "new_run_id",
         "original_execution_run_id",
-        "request_id",
         "sdk_name",
         "sdk_version",
-        "signal_name",
         "timer_id",
     }
 )
@@ -235,6 +239,9 @@ PATCH = "core_patch"
 """The name of the marker event with which the SDK records `workflow.patched`."""
 ATTRIBUTES = frozenset(attributes.TYPES) - {attributes.TENANT.name}
 BY_NAME: Mapping[str, Shape] = {HEADER: (CallHeader,), OUTCOME_MEMO: (Outcome,)}
+OUR_NAMES = frozenset({*BY_NAME, TASK_MEMO, DIGEST_MEMO, CONTINUES_MEMO, UNDO_WHEN_CANCELLED, KNOW_EARLIER_EFFECTS})
+"""The memo fields, headers and Signals of Replan; the names of all others are replaced."""
+OUR_METADATA = frozenset({"encoding", "messageType", INLINE})
 JSON = ("json/plain", "json/protobuf")
 BINARY = ("binary/plain", "binary/protobuf")
 
@@ -253,6 +260,8 @@ class Redaction:
         """Redacted copies of the events; they replay like the originals."""
         redacted = [HistoryEvent.FromString(event.SerializeToString()) for event in events]
         for event in redacted:
+            self._values.known_keys.update(_declared_keys(event, self._shape(event)))
+        for event in redacted:
             self._message(event, self._shape(event))
         return redacted
 
@@ -270,6 +279,9 @@ class Redaction:
             case "activity_task_completed_event_attributes":
                 kind = self._kinds.get(event.activity_task_completed_event_attributes.scheduled_event_id, "")
                 return (RESULTS.get(kind, StepReturn),)
+            case "workflow_execution_signaled_event_attributes":
+                name = event.workflow_execution_signaled_event_attributes.signal_name
+                return (StepRecord,) if name == KNOW_EARLIER_EFFECTS else ()
         return ()
 
     def _message(self, message: Message, shape: Shape) -> None:
@@ -294,6 +306,9 @@ class Redaction:
                     value[name] = self.text(inner)
                 elif isinstance(inner, Message) and not (isinstance(message, SearchAttributes) and name in ATTRIBUTES):
                     self._message(inner, BY_NAME.get(name, ()))
+                    if isinstance(message, Memo | Header) and name not in OUR_NAMES:
+                        value[self.text(name)].CopyFrom(inner)
+                        del value[name]
         elif field.message_type is not None:
             for inner in value if field.is_repeated else [value]:
                 # The details of a failure are redacted by their own models, in `_details`.
@@ -302,7 +317,9 @@ class Redaction:
         elif field.type == FieldDescriptor.TYPE_BYTES:
             message.ClearField(field.name)
         elif field.type == FieldDescriptor.TYPE_STRING and not (
-            field.name in KEPT_NAMES or field.full_name in KEPT_STRINGS
+            field.name in KEPT_NAMES
+            or field.full_name in KEPT_STRINGS
+            or (field.name == "signal_name" and value in OUR_NAMES)
         ):
             if field.is_repeated:
                 value[:] = [self.text(one) for one in value]
@@ -317,9 +334,46 @@ class Redaction:
 
     def _payload(self, payload: Payload, shape: Shape) -> bytes:
         encoding = payload.metadata.get("encoding", b"").decode(errors="replace")
-        if encoding in JSON and not payload.external_payloads:
-            return json.dumps(self._values.of(json.loads(payload.data), shape), ensure_ascii=False).encode()
-        if encoding in BINARY:
+        if encoding in (*JSON, *BINARY) and not payload.external_payloads:
+            for name in set(payload.metadata) - OUR_METADATA:
+                del payload.metadata[name]
+            with suppress(ValueError, RecursionError):  # no JSON, or deeper than Python reads
+                if encoding in JSON:
+                    return json.dumps(self._values.of(json.loads(payload.data), shape), ensure_ascii=False).encode()
             return self.text(payload.data.hex()).encode()
         self.opaque += bool(payload.data)
         return payload.data
+
+
+def _declared_keys(message: Message, shape: Shape) -> Iterator[str]:
+    """The keys that schemas declare, as far as a history tells: arguments of planned steps, and paths of companions."""
+    for payload in _payloads(message):
+        with suppress(ValueError, RecursionError):
+            found = json.loads(payload.data)
+            for model in shape:
+                with suppress(ValidationError):
+                    yield from _keys(model.model_validate(found))
+
+
+def _payloads(message: Message) -> Iterator[Payload]:
+    for field, value in message.ListFields():
+        if isinstance(value, Payload):
+            yield value
+        elif field.message_type is not None and not field.message_type.GetOptions().map_entry:
+            for inner in value if field.is_repeated else [value]:
+                yield from [inner] if isinstance(inner, Payload) else _payloads(inner)
+
+
+def _keys(value: Any) -> Iterator[str]:
+    match value:
+        case Step():
+            yield from value.args
+        case Companion():
+            yield from value.args
+            yield from (part for path in value.args.values() for part in path.split("."))
+        case BaseModel():
+            yield from (key for _, inner in value for key in _keys(inner))
+        case dict():
+            yield from (key for inner in value.values() for key in _keys(inner))
+        case list() | tuple():
+            yield from (key for inner in value for key in _keys(inner))

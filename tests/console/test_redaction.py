@@ -7,20 +7,33 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pydantic import JsonValue
+from pydantic import BaseModel, JsonValue
+from temporalio.api.common.v1 import Header, Memo
 from temporalio.client import Client, WorkflowHistory
 
 from client.redaction import LONG, Placeholders, Redaction, Values
 from console.explain import explanation, page
+from replan import tool
+from tests import malformed
 from tests.console.deeds import World, bank
 from tests.console.histories import history
 from tests.console.replaying import HISTORIES, replay
-from tests.harness import DONE, outcome, plan, step
+from tests.harness import DONE, outcome, plan, staged, step
 from workflows.catalogue import Effect
 from workflows.plan import canonical, digest
 from workflows.progress import Progress
 from workflows.record import Observation, StepRecord
 from workflows.task import Task
+
+
+class Empty(BaseModel):
+    """No argument."""
+
+
+class Rooms(BaseModel):
+    """Guests by name, by floor."""
+
+    rooms: dict[str, dict[str, int]]
 
 
 def redacted(file: Path) -> dict[str, Any]:
@@ -123,10 +136,13 @@ async def test_a_rollback_and_what_was_found_out_replay_redacted(client: Client,
 
 def test_references_between_steps_stay() -> None:
     """In a plan's arguments; the same shape in a tool's answer is a value."""
-    reference: JsonValue = {"$from": "a", "path": "hits.0.x@y.z"}
+    reference: JsonValue = {"$from": "a", "path": "hits.0.x@y"}
+    hide = Placeholders()
+    hide.known_keys.add("hits")
 
     assert Placeholders().data({"q": reference}, references=True) != Placeholders().data({"q": reference})
-    assert Placeholders().data(reference, references=True) == {"$from": "a", "path": "hits.0.<text-1>.z"}
+    assert hide.data(reference, references=True) == {"$from": "a", "path": "hits.0.<text-1>"}
+    assert hide.data({"hits": [{"x@y": 1}]}) == {"hits": [{"<text-1>": 1001}]}
 
 
 def test_a_continued_task_still_refuses_to_repeat_a_call() -> None:
@@ -144,6 +160,34 @@ def test_a_continued_task_still_refuses_to_repeat_a_call() -> None:
 
     assert hidden != args and after.guard.refuses("book", hidden, 0) and not after.guard.refuses("book", args, 0)
     assert "kestrel" not in after.model_dump_json() and "dunlin" not in after.model_dump_json()
+
+
+async def test_no_name_that_another_program_chose_is_left(client: Client, tmp_path: Path) -> None:
+    """Keys of data outside the schemas, memo fields, Signals, metadata of payloads, and what is no JSON."""
+
+    @tool.read
+    async def guests(args: Empty) -> Rooms:
+        """Say who sleeps where."""
+        return Rooms(rooms={"kestrel": {"dunlin": 7}})
+
+    async with staged(client, tmp_path, [guests], [plan(step("a", "guests")), DONE]) as stage:
+        id = await malformed.start(
+            client,
+            "AgentWorkflow",
+            [malformed.payload('{"text": "who?"}', kestrel="dunlin")],
+            stage.queue,
+            memo=Memo(fields={"kestrel": malformed.payload('{"dunlin')}),
+            header=Header(fields={"kestrel": malformed.as_json({"dunlin": 1})}),
+        )
+        await client.get_workflow_handle(id).signal("kestrel", {"dunlin": 1})
+        await client.get_workflow_handle(id).result()
+        events = Redaction().events((await client.get_workflow_handle(id).fetch_history()).events)
+    file = tmp_path / "redacted.json"
+    file.write_text(json.dumps(WorkflowHistory(id, events).to_json_dict()))
+    told = "".join(str(event) for event in events)
+
+    assert [word for word in ("kestrel", "dunlin", "who?") if word in told] == []
+    assert replay(file).returncode == 0
 
 
 def test_what_a_codec_wrote_is_left_and_counted(tmp_path: Path) -> None:
