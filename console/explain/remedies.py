@@ -52,8 +52,8 @@ OF_ENDING: Mapping[str, str] = {
     "gave_up": "Say it in other words, or ask for less.",
     "question": "Start the task again with the answer in its text.",
     "plan_refused": "Correct what the reason names.",
-    "task_refused": "Use another folder (`--documents`, here or at the worker), or the kinds of `--allow` as the worker"
-    " calls them.",
+    "task_refused": "If it cannot be read, correct the program that started it. Else use another folder (`--documents`,"
+    " here or at the worker), or the kinds of `--allow` as the worker calls them.",
     "proposals_rejected": "Write the plan by hand (`--plan FILE`), or ask for less.",
     "no_progress": "Read why the steps failed (`explain`), and ask for something else; or give more with `--replans`.",
     "tool_calls": "Give more with `--tool-calls`.",
