@@ -1,5 +1,6 @@
 """The settings file, `replan.toml`: budgets of tasks, for the starter, and prices of models, for the worker."""
 
+import re
 import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -14,6 +15,8 @@ from workflows.plan import nearest
 
 DEFAULT = Path("replan.toml")
 VARIABLE = "REPLAN_SETTINGS"
+UNITS = {"d": 86400, "h": 3600, "m": 60, "s": 1}
+"""The seconds of each unit of a duration."""
 UNLIMITED = "unlimited"
 """The value that means no limit, since TOML has no null."""
 MAX_VALUE = 80
@@ -38,6 +41,29 @@ class _Frozen(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
 
 
+def seconds(text: str) -> float:
+    """The seconds of a duration: a number of them, or amounts with units, such as `90s`, `5m`, `1h30m` and `2d`.
+
+    Raises:
+        ValueError: the text is no duration; the message says what to write.
+    """
+    amount = r"(?:(\d+(?:\.\d+)?){})?"
+    found = re.fullmatch("".join(amount.format(unit) for unit in UNITS), text.strip().lower())
+    if found and any(found.groups()):
+        return sum(float(count) * size for count, size in zip(found.groups(), UNITS.values(), strict=True) if count)
+    try:
+        return float(text)
+    except ValueError:
+        raise ValueError(f"{text!r} is no duration: write seconds, or as in 90s, 5m, 1h30m or 2d") from None
+
+
+def _duration(value: object) -> object:
+    try:
+        return seconds(value) if isinstance(value, str) and value != UNLIMITED else value
+    except ValueError:
+        raise PydanticCustomError("no_duration", 'It must be seconds, a time as "1h30m", or "unlimited"') from None
+
+
 def _or_unlimited(value: object) -> object:
     if isinstance(value, str) and value != UNLIMITED:
         raise PydanticCustomError("no_limit", f'It must be a number or "{UNLIMITED}"')
@@ -53,7 +79,9 @@ class Budget(_Frozen):
     tokens: Annotated[int | None, Field(ge=1), BeforeValidator(_or_unlimited)] = None
     usd: Annotated[float | None, Field(gt=0), BeforeValidator(_or_unlimited)] = None
     """US dollars."""
-    deadline: Annotated[float | None, Field(gt=0, le=MAX_DEADLINE), BeforeValidator(_or_unlimited)] = None
+    deadline: Annotated[
+        float | None, Field(gt=0, le=MAX_DEADLINE), BeforeValidator(_or_unlimited), BeforeValidator(_duration)
+    ] = None
     """Seconds after the start of the task."""
 
     @property

@@ -28,7 +28,7 @@ from workflows.record import Compaction, Failover, Rejection, WithheldCall
 from workflows.scheduling import ask_planner
 from workflows.situation import Situation, describe_situation
 from workflows.spending import limit_message
-from workflows.task import TaskStatus
+from workflows.task import Task, TaskStatus
 
 MAX_COMPACTIONS = 2
 """How many times the conversation may be summarised before one turn; if it is still too long then, a further summary
@@ -67,8 +67,7 @@ async def propose(progress: Progress, catalogue: Catalogue) -> Proposal:
         withheld = _withheld(proposed.proposal, progress, catalogue)
         _note(progress, rejected, withheld)
         if written:  # a person wrote it, so it does not go back to a planner
-            reason = f"The plan was rejected: {'; '.join(map(str, rejected))}."
-            raise TaskEnded(TaskStatus.FAILED, reason, "plan_refused", rejected)
+            raise TaskEnded(TaskStatus.FAILED, _why_refused(progress.task, rejected), "plan_refused", rejected)
         is_empty = progress.task.strategy == "react" and not isinstance(proposed.proposal, NewSteps)
         if is_empty and progress.budget.free > 0 and not workflow.patched(FREE_EMPTY_TURNS):
             progress.budget.spent.tool_calls += 1
@@ -78,10 +77,23 @@ async def propose(progress: Progress, catalogue: Catalogue) -> Proposal:
     if not progress.budget.free:
         reason = f"The planner asks for more. {limit_message(progress.budget.limits, 'tool_calls')}"
         raise TaskEnded(TaskStatus.OVER_BUDGET, reason, "tool_calls")
-    last = "; ".join(map(str, rejected))
-    reason = f"The planner made {1 + MAX_REJECTIONS} proposals that cannot be run; the last: {last}."
+    last = _sentence(rejected)
+    reason = f"The planner made {1 + MAX_REJECTIONS} proposals that cannot be run; the last: {last}"
     reason += " Untrusted content that the task read may have ordered it." if withheld else ""
     raise TaskEnded(TaskStatus.ESCALATED, reason, "proposals_rejected", rejected)
+
+
+def _why_refused(task: Task, rejected: Sequence[Mistake]) -> str:
+    """The reason with which a task ends whose hand-written plan, or whose call of one tool, has mistakes."""
+    if not task.is_call:
+        return f"The plan was rejected: {_sentence(rejected)}"
+    # A person who calls one tool has written no step.
+    return f"The call was rejected: {_sentence(rejected).removeprefix(f'step {rejected[0].step!r}: ')}"
+
+
+def _sentence(rejected: Sequence[Mistake]) -> str:
+    said = "; ".join(map(str, rejected))
+    return said if said.endswith("?") else f"{said}."
 
 
 def _take_written(progress: Progress) -> Proposal | None:

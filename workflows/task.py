@@ -76,6 +76,11 @@ class Task(BaseModel, frozen=True):
         """The steps of each of the `revisions`; none for one that is no plan."""
         return [one.steps if isinstance(one, NewSteps) else () for one in self.revisions]
 
+    @property
+    def is_call(self) -> bool:
+        """Whether the task is the call of one tool by a person: nobody planned it, and it is not re-planned."""
+        return self.plan_only and self.plan is not None and len(self.plan) == 1 and not self.limits.replans
+
     def is_tainted(self, is_clean: bool) -> bool:
         """Whether the task begins with untrusted content, from the conversation that it continues.
 

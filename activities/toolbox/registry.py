@@ -59,8 +59,8 @@ class Registry(Mapping[str, Kind]):
             kind, wrong = describe(tool)
             if tool.__name__ in self._places:
                 wrong.append(f"{tool.__name__}: another tool has this name already: rename the function.")
-            self._places[tool.__name__] = place = _place(tool)
-            mistakes += _with_place(place, wrong)
+            self._places[tool.__name__] = _place(tool)
+            mistakes += _with_place(self._places[tool.__name__], wrong)
             if kind is not None and kind.asks_model and not has_model:
                 self.left_out.append(tool.__name__)
             elif kind is not None:

@@ -20,16 +20,18 @@ from console.commands import show
 from console.commands.dry_run import show_plan
 from console.options import Common, Jsonl
 from console.render.tree import CLOSED, is_undo
-from runtime.settings_file import BadSettings, Profile, SettingsFile
+from runtime.settings_file import BadSettings, Profile, SettingsFile, seconds
 from workflows.outcome import Outcome, OutcomeStep
 from workflows.plan import Step, canonical
 from workflows.record import StepRecord, StepStatus
 from workflows.task import Remains, Task, TaskStatus
 
+TEXT_BESIDE_PLAN = "--plan runs as it is written; the text of --task names the task, and later plans are made for it."
+
 
 async def start_command(
     *,
-    task: Annotated[str | None, typer.Option(help="What to do, in words.")] = None,
+    task: Annotated[str | None, typer.Option(help="What to do, in words; beside --plan, its name and the goal of later plans.")] = None,
     plan: Annotated[
         Path | None,
         typer.Option(help="A hand-written plan (JSON), used instead of the planner's; it may say what comes next."),
@@ -69,8 +71,11 @@ async def start_command(
         float | None, typer.Option(metavar="USD", help="Limit of model costs in US dollars; else none.")
     ] = None,
     deadline: Annotated[
-        float | None,
-        typer.Option(metavar="SECONDS", help="The task ends at the latest after this time; else no limit."),
+        str | None,
+        typer.Option(
+            metavar="TIME",
+            help="The task ends at the latest after this time, e.g. 90, 5m, 1h30m; else no limit.",
+        ),
     ] = None,
     settings: Annotated[
         Path | None,
@@ -100,7 +105,7 @@ async def start_command(
 ) -> int:
     show.check(common, jsonl=jsonl, follows=not (detach or dry_run))
     starting.check(id, detach=detach, dry_run=dry_run)
-    given = {"tool_calls": tool_calls, "replans": replans, "tokens": tokens, "usd": usd, "deadline": deadline}
+    given = {"tool_calls": tool_calls, "replans": replans, "tokens": tokens, "usd": usd, "deadline": _time(deadline)}
     options = TaskOptions(
         text=task,
         plan=plan,
@@ -113,6 +118,8 @@ async def start_command(
         limits=limits_for(settings, profile_name(common, detach=detach, jsonl=jsonl), given),
     )
     wanted = starting.build_task(options)
+    if task and plan and not (common.json or jsonl):
+        print(TEXT_BESIDE_PLAN, file=sys.stderr)
     client = await common.connected()
     if continues is not None:
         wanted = await continued(client, wanted, continues)
@@ -130,6 +137,14 @@ def limits_for(path: Path | None, profile: Profile, given: Mapping[str, Any]) ->
         return SettingsFile.read(path).limits(profile, given)
     except BadSettings as wrong:
         raise Problem("bad_settings", wrong.reason, wrong.remedy) from wrong
+
+
+def _time(deadline: str | None) -> float | None:
+    try:
+        return None if deadline is None else seconds(deadline)
+    except ValueError as error:
+        reason, _, remedy = str(error).partition(": ")
+        raise Problem("usage", f"--deadline {reason}", remedy) from error
 
 
 def profile_name(common: Common, *, detach: bool, jsonl: bool) -> Profile:

@@ -111,15 +111,18 @@ def _decision(story: Story, call: Call) -> Decision:
 
 
 def _rejected(story: Story, turn: Turn) -> Item:
-    by_hand = story.is_by_hand(turn)
-    who = "The hand-written plan" if by_hand else _named(story, turn).capitalize() + f" of the {_planner(story)}"
+    by_hand, is_call = story.is_by_hand(turn), _is_call(story)
+    written = "The call" if is_call else "The hand-written plan"
+    said = words.sentence(*map(str, turn.reasons))
+    said = said.removeprefix(f"step {turn.reasons[0].step!r}: ") if is_call else said  # its reader has written no step
+    who = written if by_hand else _named(story, turn).capitalize() + f" of the {_planner(story)}"
     why = "A proposal is checked before anything is scheduled, so nothing of it was run"
     end, after = story.history.end, _next(story, turn)
     then = _sent_back(story, after)
     if after is None and end is not None:
         then = Sentence(text=_given_up(story, by_hand), events=(end.event,))
     return Item(
-        what=Sentence(text=f"{who} was rejected: {words.sentence(*map(str, turn.reasons))}", events=turn.call.events),
+        what=Sentence(text=f"{who} was rejected: {said}", events=turn.call.events),
         why=Sentence(text=f"{why}; it cost no tool call."),
         steps=tuple(_steps_of_rejected(turn)),
         decision="end" if by_hand else "send_back" if after else "escalate" if end else "undecided",
@@ -162,7 +165,8 @@ def _sent_back(story: Story, after: Turn | None) -> Sentence:
 
 def _given_up(story: Story, by_hand: bool) -> str:
     if by_hand:
-        return "A mistake in a hand-written plan is not sent to the planner, so the task ended as failed."
+        written = "call" if _is_call(story) else "hand-written plan"
+        return f"A mistake in a {written} is not sent to the planner, so the task ended as failed."
     if story.history.outcome and story.history.outcome.code == "proposals_rejected":
         return "No proposal could be run, and a person would have to look: the task ended as escalated."
     return "The task ended before another proposal came."
@@ -184,6 +188,10 @@ def _no_plan(story: Story, turn: Turn, said: Question | GiveUp) -> Item:
             "then": (Sentence(text=then, events=proof),) if end else (),
         }
     )
+
+
+def _is_call(story: Story) -> bool:
+    return bool(story.history.task and story.history.task.is_call)
 
 
 def _planner(story: Story) -> str:

@@ -67,6 +67,28 @@ async def test_a_pipe_gets_the_result_alone(server: DevServer, client: Client, t
     assert "✓ call echo" in done.stderr and "\u202e" not in done.stdout
 
 
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("nope",), "The call was rejected: there is no kind 'nope': there are echo."),
+        (("eco",), "The call was rejected: there is no kind 'eco': did you mean echo?"),
+        (("echo", '{"text": "a"}'), "The call was rejected: echo: has no argument 'text': it takes words."),
+    ],
+)
+async def test_a_mistake_is_one_of_the_call(
+    server: DevServer, client: Client, tmp_path: Path, words: tuple[str, ...], said: str
+) -> None:
+    """A person who calls one tool has written no plan and no step, and reads of none: neither here nor in `explain`."""
+    commands = Processes(server.address, tmp_path)
+    async with staged(client, tmp_path, [echo], [DONE]) as stage:
+        done = await asyncio.to_thread(commands.starter, "call", *words, "--queue", stage.queue)
+        again = await asyncio.to_thread(commands.starter, "call", *words, "--queue", stage.queue, "--json")
+        explained = await asyncio.to_thread(commands.starter, "explain", json.loads(again.stdout)["task_id"])
+
+    assert (done.returncode, done.stdout, done.stderr) == (2, "", f"{said}\n")
+    assert said in explained.stdout and "A mistake in a call is not sent" in explained.stdout
+
+
 async def test_words_are_not_broken_at_80_columns(server: DevServer, tmp_path: Path) -> None:
     """What a tool does stays in its column."""
     with Processes(server.address, tmp_path).worker("--queue", "columns"):

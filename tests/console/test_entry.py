@@ -26,7 +26,7 @@ MISTAKES = {
     ),
     "deadline in words": (
         ["--task", "x", "--deadline", "soon"],
-        "Invalid value for '--deadline': Input should be a valid number",
+        "--deadline 'soon' is no duration: write seconds, or as in 90s, 5m, 1h30m or 2d.",
     ),
     "deadline in the past": (["--task", "x", "--deadline", "-1"], "--deadline cannot be used"),
     "no plan": (["--plan", "nowhere.json"], "The plan 'nowhere.json' cannot be read (No such file or directory)"),
@@ -103,6 +103,16 @@ def test_a_switch_takes_no_value(capsys: Captured, command: list[str]) -> None:
     printed = capsys.readouterr().out
 
     assert "bool" not in printed and ("NAME" in printed) is bool(command)
+
+
+@pytest.mark.parametrize("words", [(), ("--json",)], ids=["", "json"])
+def test_a_text_beside_a_plan_is_explained(capsys: Captured, tmp_path: Path, words: tuple[str, ...]) -> None:
+    """The plan runs as it is written: a person who gave a text, too, is told what it is for; a program is not."""
+    (file := tmp_path / "plan.json").write_text('{"steps": []}')
+    code = main(app, ["--plan", str(file), "--task", "do more", "--deadline", "1h", "--address", "localhost:1", *words])
+
+    assert code == 6
+    assert ("--plan runs as it is written; the text of --task names" in capsys.readouterr().err) is (not words)
 
 
 def test_no_arguments_show_the_help(capsys: Captured) -> None:

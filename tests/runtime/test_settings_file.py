@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from activities.providers import prices
-from runtime.settings_file import BadSettings, Models, Profile, SettingsFile
+from runtime.settings_file import BadSettings, Models, Profile, SettingsFile, seconds
 from workflows.budget import Limits
 from workflows.catalogue import Price
 
@@ -85,6 +85,32 @@ def test_what_the_command_line_says_goes_before_the_file(tmp_path: Path) -> None
     }
 
 
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("90", 90),
+        ("1.5", 1.5),
+        ("90s", 90),
+        ("5m", 300),
+        ("1h", 3600),
+        ("1h30m", 5400),
+        ("2d", 172_800),
+        ("0.5H", 1800),
+    ],
+)
+def test_a_duration_may_have_units(tmp_path: Path, text: str, expected: float) -> None:
+    """The same on the command line and, as text, in the file."""
+    assert seconds(text) == expected
+    assert read(tmp_path, f"[budgets.background]\ndeadline = '{text}'").budgets.background.deadline == expected
+
+
+@pytest.mark.parametrize("text", ["", "soon", "1 h", "h", "30m1h", "1y", "1h30", "--5m"])
+def test_what_is_no_duration_is_a_sentence(text: str) -> None:
+    """It says what to write."""
+    with pytest.raises(ValueError, match="is no duration: write seconds, or as in 90s, 5m, 1h30m or 2d"):
+        seconds(text)
+
+
 def test_the_words_of_the_limits_are_those_of_the_task() -> None:
     """One vocabulary in flags, settings and JSON."""
     assert set(type(SettingsFile().budgets.interactive).model_fields) == set(Limits.model_fields)
@@ -137,6 +163,10 @@ def test_a_mark_that_some_editors_write_in_front_does_no_harm(tmp_path: Path) ->
         (
             "[budgets.interactive]\nusd = inf",
             "'budgets.interactive.usd' cannot be inf: input should be a finite number",
+        ),
+        (
+            "[budgets.interactive]\ndeadline = 'soon'",
+            "'budgets.interactive.deadline' cannot be 'soon': it must be seconds, a time as \"1h30m\", or \"unlimited\"",
         ),
         ("[budgets.interactive]\ndeadline = 1e12", "'budgets.interactive.deadline' cannot be 1000000000000.0: input"),
         (

@@ -125,7 +125,7 @@ async def test_after_two_corrections_a_person_is_asked(client: Client, tmp_path:
     assert (ended.status, ended.code) == (TaskStatus.ESCALATED, "proposals_rejected")
     assert ended.reason == (
         "The planner made 3 proposals that cannot be run; the last: "
-        "step 'a': there is no kind 'ecco': did you mean echo?."
+        "step 'a': there is no kind 'ecco': did you mean echo?"
     )
     assert scheduled == ["catalogue", "plan", "plan", "plan"]
 
