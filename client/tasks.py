@@ -112,6 +112,8 @@ async def _closed_from_outside(handle: Handle) -> Outcome:
 
 TASK_TYPE = "AgentWorkflow"
 TASKS = f"WorkflowType = '{TASK_TYPE}'"
+CALL_MEMO = "call"
+"""The memo field of a task that `call` started, with the kind that it calls."""
 MAX_NAMED = 5
 MAX_WITH_PREFIX = 100
 PAGE = 20
@@ -149,7 +151,7 @@ async def first_run(handle: Handle) -> str:
     raise Problem("unknown_id", f"Task {handle.id!r} has no history any more", "it was deleted")
 
 
-async def newest_tasks(client: Client, query: str, limit: int) -> list[WorkflowExecution]:
+async def newest_tasks(client: Client, query: str, limit: int, *, with_calls: bool = True) -> list[WorkflowExecution]:
     """Of the tasks that `query` finds, the `limit` newest by start time, newest first, each with its newest run."""
     # The server lists running tasks, then those that closed last, and cannot sort by start. So longer and longer lists
     # are read, until one holds every task that began after the last of the `limit` newest.
@@ -159,6 +161,8 @@ async def newest_tasks(client: Client, query: str, limit: int) -> list[WorkflowE
         asked = f"{query} AND StartTime > '{since.isoformat()}'" if since else query
         rows = [row async for row in client.list_workflows(asked, limit=take, page_size=min(take, MAX_PAGE))]
         for row in rows:
+            if not with_calls and CALL_MEMO in row.raw_info.memo.fields:
+                continue
             if row.id not in found or row.start_time > found[row.id].start_time:
                 found[row.id] = row
         ranked = sorted(found.values(), key=attrgetter("start_time"), reverse=True)
@@ -169,7 +173,7 @@ async def newest_tasks(client: Client, query: str, limit: int) -> list[WorkflowE
 
 
 async def _newest(client: Client) -> Handle:
-    for one in await newest_tasks(client, TASKS, limit=1):
+    for one in await newest_tasks(client, TASKS, limit=1, with_calls=False):
         return client.get_workflow_handle_for(AgentWorkflow.run, one.id)
     raise Problem("no_tasks", "There is no task here yet", 'start one with `python starter.py --task "..."`')
 

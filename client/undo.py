@@ -1,6 +1,7 @@
 """Cancels a running task, and undoes the effects of a closed task with a workflow of its own, the rollback."""
 
 from collections.abc import Collection, Sequence
+from datetime import datetime
 from typing import NamedTuple
 
 from temporalio.client import (
@@ -20,7 +21,7 @@ from client.history.fetch import COVERS_ALL_RUNS, ROLLBACK_OF, fetch_history
 from client.history.records import LONG_AGO, Call
 from client.history.story import Story
 from client.problem import Problem, ProblemKind
-from client.tasks import Handle, outcome_of, query_progress
+from client.tasks import Handle, existing, first_run, outcome_of, query_progress
 from client.text import cut, one_line, starter, worker
 from client.workers import ask
 from client.workflow_task import MAX_MESSAGE, FailingTask, failing
@@ -68,6 +69,8 @@ class Rollback(NamedTuple):
 
     handle: Handle
     outcome: Outcome
+    ended_before: datetime | None = None
+    """When an earlier `undo` had undone everything, so that nothing was called now; None if this one did it."""
 
     @property
     def is_complete(self) -> bool:
@@ -77,14 +80,32 @@ class Rollback(NamedTuple):
 async def undo(client: Client, handle: Handle, view: View, *, is_attended: bool = True) -> Rollback:
     """Undo a closed task and follow the rollback to its end; if a rollback of the task runs already, only follow it.
 
+    If an earlier rollback has undone everything, that one is returned, and nothing is called.
+
     Raises:
         Problem: the task runs, no worker answers for it or can replay it, or the rollback ended without an outcome.
     """
     seen = await handle.describe()
     require_closed(seen, starter("cancel", handle.id, "--undo"))
+    if earlier := await _complete_rollback(client, handle, seen):
+        return earlier
     account = await _account(client, handle, seen.task_queue)
     running = await _start(client, seen, account, rollback_id(handle.id))
     return Rollback(running, await _follow(client, running, handle.id, view, is_attended=is_attended))
+
+
+async def _complete_rollback(client: Client, handle: Handle, seen: WorkflowExecutionDescription) -> Rollback | None:
+    """The rollback that undid all effects of the task after its end, of all its runs; None if there is none."""
+    rollback: Handle = client.get_workflow_handle_for(AgentWorkflow.run, rollback_id(handle.id))
+    found = await existing(rollback.describe())
+    if found is None or found.status is not WorkflowExecutionStatus.COMPLETED or not found.close_time:
+        return None
+    covers_all = await found.memo_value(COVERS_ALL_RUNS, False)
+    is_of_task = await found.memo_value(ROLLBACK_OF, None) == await first_run(handle)
+    if not (covers_all and is_of_task and seen.close_time and found.start_time > seen.close_time):
+        return None  # an earlier task had this id, or the task was reset after it was undone
+    outcome = await rollback.result()
+    return Rollback(rollback, outcome, found.close_time) if outcome.undo else None
 
 
 async def undo_steps(

@@ -1,5 +1,6 @@
 """The options that every command has: the server, the task queue, and the form of the output."""
 
+import sys
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated
 
@@ -13,7 +14,8 @@ if TYPE_CHECKING:  # the SDK takes half a second, which --help does not have
     from client.tasks import Handle
 
 TaskId = Annotated[
-    str | None, typer.Argument(metavar="ID", help="The id of a task, or its beginning; else the newest task.")
+    str | None,
+    typer.Argument(metavar="ID", help="The id of a task, or its beginning; else the newest task, no `call`."),
 ]
 Jsonl = Annotated[bool, typer.Option("--jsonl", help="While following: one JSON event per line.")]
 
@@ -42,6 +44,11 @@ class Common:
         from client.connection import connected
 
         return await connected(self.address, self.namespace, self.profile)
+
+    @property
+    def is_interactive(self) -> bool:
+        """Whether a person reads and types: stdin and stdout are terminals, and the output is not JSON."""
+        return not self.json and all(stream is not None and stream.isatty() for stream in (sys.stdin, sys.stdout))
 
     @property
     def at_queue(self) -> str:

@@ -10,6 +10,7 @@ from pydantic import JsonValue
 
 from client.problem import Problem
 from client.start import new_id
+from client.tasks import CALL_MEMO
 from client.text import one_line
 from console.commands import show
 from console.exits import exit_code
@@ -37,7 +38,12 @@ async def call_command(
     plan = (Step(id="call", kind=kind, args=read),)
     task = Task(text=f"call {kind}", plan=plan, plan_only=True, limits=Limits(replans=0))
     handle = await client.start_workflow(
-        AgentWorkflow.run, task, id=new_id(task.text), task_queue=common.queue, static_summary=f"call {kind}"
+        AgentWorkflow.run,
+        task,
+        id=new_id(task.text),
+        task_queue=common.queue,
+        static_summary=f"call {kind}",
+        memo={CALL_MEMO: kind},
     )
     attended = show.is_attended(common)
     outcome = await show.to_the_end(client, handle, StderrView(common), is_attended=attended)

@@ -5,10 +5,10 @@ from typing import Annotated, Any
 import typer
 from temporalio.client import Client
 
-from client import tasks
 from client import undo as undoing
 from client.tasks import Handle
 from client.text import printable, starter
+from console.confirm import Yes, find_task
 from console.exits import Exit
 from console.options import Common, TaskId
 from console.render import document
@@ -18,10 +18,11 @@ async def cancel_command(
     *,
     id: TaskId = None,
     undo: Annotated[bool, typer.Option("--undo", help="Undo what it has done.")] = False,
+    yes: Yes = False,
     common: Common,
 ) -> int:
     client = await common.connected()
-    return await cancel(client, await tasks.find_task(client, id), common, undo=undo)
+    return await cancel(client, await find_task(client, id, common, command="cancel", yes=yes), common, undo=undo)
 
 
 async def cancel(client: Client, handle: Handle, common: Common, *, undo: bool = False) -> int:

@@ -6,13 +6,13 @@ import typer
 from temporalio.client import Client
 
 from client import reset as resetting
-from client import tasks
 from client.problem import Problem
 from client.reset import Fate, ResetResult, named
 from client.tasks import Handle
 from client.text import printable, starter
 from console.commands import show
 from console.commands.undo import RollbackView
+from console.confirm import Yes, find_task
 from console.exits import Exit
 from console.options import Common, TaskId
 from console.render import document
@@ -25,13 +25,15 @@ async def reset_command(
     undo: Annotated[bool, typer.Option("--undo", help="First undo the effects after STEP that are applied.")] = False,
     keep: Annotated[bool, typer.Option("--keep", help="Keep them, and tell the planner about them.")] = False,
     reason: Annotated[str | None, typer.Option(metavar="TEXT", help="Why, for the history.")] = None,
+    yes: Yes = False,
     common: Common,
 ) -> int:
     if undo and keep:
         raise Problem("usage", "`--undo` and `--keep` do not go together", "give one of them")
     fate = Fate.UNDO if undo else Fate.KEEP if keep else None
     client = await common.connected()
-    return await reset(client, await tasks.find_task(client, id), common, to=to, why=reason, fate=fate)
+    handle = await find_task(client, id, common, command="reset", yes=yes)
+    return await reset(client, handle, common, to=to, why=reason, fate=fate)
 
 
 async def reset(

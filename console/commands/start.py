@@ -149,9 +149,7 @@ def _time(deadline: str | None) -> float | None:
 
 def profile_name(common: Common, *, detach: bool, jsonl: bool) -> Profile:
     """`interactive` if a person waits for the task at a terminal, else `background`."""
-    waits = not (common.json or jsonl or detach)
-    at_terminal = all(stream is not None and stream.isatty() for stream in (sys.stdin, sys.stdout))
-    return "interactive" if waits and at_terminal else "background"
+    return "interactive" if common.is_interactive and not (jsonl or detach) else "background"
 
 
 MAX_SCHEMA = 32 * 1024

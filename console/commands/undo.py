@@ -7,14 +7,15 @@ from types import TracebackType
 
 from temporalio.client import Client
 
-from client import tasks
 from client import undo as undoing
 from client.follow import Snapshot
 from client.tasks import Handle
 from client.text import cut, one_line, printable, starter
 from client.undo import Rollback
 from console.commands import show
+from console.confirm import Yes, find_task
 from console.exits import Exit
+from console.explain.words import moment
 from console.options import Common, TaskId
 from console.render import document
 from console.render.tree import MAX_REASON, count
@@ -24,9 +25,9 @@ from workflows.outcome import Outcome
 from workflows.record import StepStatus, UndoRecord
 
 
-async def undo_command(*, id: TaskId = None, common: Common) -> int:
+async def undo_command(*, id: TaskId = None, yes: Yes = False, common: Common) -> int:
     client = await common.connected()
-    return await undo(client, await tasks.find_task(client, id), common)
+    return await undo(client, await find_task(client, id, common, command="undo", yes=yes), common)
 
 
 class RollbackView(StderrView):
@@ -66,7 +67,8 @@ async def undo(client: Client, handle: Handle, common: Common) -> int:
     if common.json:
         told = [one.model_dump(mode="json") for one in rollback.outcome.undo]
         fields = {"task_id": handle.id, "undo_id": rollback.handle.id, "undone": rollback.is_complete, "undo": told}
-        print(document.of_anything({**fields, "ui_url": show.ui_place(client, rollback.handle.id)}))
+        place = show.ui_place(client, rollback.handle.id)
+        print(document.of_anything({**fields, "already": rollback.ended_before is not None, "ui_url": place}))
     else:
         for line in _closing(handle.id, rollback):
             show.say(line)
@@ -85,5 +87,8 @@ def _closing(id: str, rollback: Rollback) -> list[str]:
     done, name = sum(one.done for one in undo), printable(id)
     if not undo:
         return [f"There is nothing to undo: {name} has changed nothing that still stands."]
+    if rollback.ended_before:
+        effects, when = count(len(undo), "effect"), moment(rollback.ended_before)
+        return [f"{name} is already undone: {effects}, at {when}. Nothing was called now."]
     said = f"{done} of {count(len(undo), 'effect')} of {name} undone."
     return [said] if rollback.is_complete else [said, f"See what is known: {starter('effects', id)}"]

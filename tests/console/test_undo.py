@@ -38,14 +38,21 @@ def served(worked: Rollbacks) -> Rollbacks:
 
 
 def test_every_effect_is_undone_once_however_often_it_is_wanted(served: Rollbacks) -> None:
-    """Rows in the store and in the bank, letters, shouts, files: the newest first; again, nothing happens twice."""
+    """Rows in the store and in the bank, letters, shouts, files: the newest first; then nothing is called."""
     task = served.run_task(*ALL)
     first, calls = served.starter("undo", task), served.calls()[-5:]
-    second = served.starter("undo", task)
+    made = len(served.calls())
+    second, document_of_third = served.starter("undo", task), document(served.starter("undo", task, "--json"))
 
     assert (first.returncode, calls, served.rows()) == (0, BACK, 0)
     assert "  ↶ put (put) undone with drop" in first.stdout and f"5 of 5 effects of {task} undone." in first.stdout
-    assert (second.returncode, served.calls()[-5:], served.calls().count("recall send")) == (0, BACK, 1)
+    assert (second.returncode, len(served.calls())) == (0, made)
+    assert second.stdout.startswith(f"{task} is already undone: 5 effects, at 20")
+    assert (document_of_third["undone"], document_of_third["already"], len(document_of_third["undo"])) == (
+        True,
+        True,
+        5,
+    )
 
 
 def test_what_cannot_be_undone_is_named(served: Rollbacks) -> None:
@@ -144,6 +151,17 @@ def test_there_is_no_other_way_to_escalate(desk: Rollbacks) -> None:
 
     assert wrong.returncode == 2
     assert "'wait' is not one of 'end', 'undo'" in wrong.stderr
+
+
+def test_an_effect_of_a_run_after_an_undo_is_undone(served: Rollbacks) -> None:
+    """A task that was reset after it had been undone is undone anew: its last run has effects of its own."""
+    task = served.run_task("put", "person")
+    served.starter("undo", task)
+    assert served.starter("reset", task, "--to", "put", "--keep").returncode == 0
+    served.starter("show", task, "--follow")
+    again = served.starter("undo", task)
+
+    assert (again.returncode, served.calls()[-2:]) == (0, ["put put", "drop put"]), again
 
 
 def test_nothing_is_undone_where_nothing_was_done(served: Rollbacks) -> None:

@@ -1,0 +1,56 @@
+"""Finds the task that a command changes: a task that was not named is changed only if a person confirms it."""
+
+import asyncio
+import sys
+import termios
+from datetime import UTC, datetime
+from typing import Annotated
+
+import typer
+from temporalio.client import Client
+
+from client import tasks
+from client.problem import Problem, ProblemKind
+from client.start import TASK_MEMO
+from client.tasks import Handle
+from client.text import one_line, starter
+from console.commands.list_tasks import age
+from console.options import Common
+from console.render.terminal import print_lines
+
+Yes = Annotated[bool, typer.Option("--yes", help="Without an ID: do it to the newest task, without a question.")]
+"""The option of each command that calls `find_task`."""
+
+
+async def find_task(client: Client, id: str | None, common: Common, *, command: str, yes: bool) -> Handle:
+    """The task that `command` is to change; without an id the newest, which a person at a terminal has to confirm.
+
+    Raises:
+        Problem: there is no such task, or nobody can confirm it, or the answer is not `yes`.
+    """
+    handle = await tasks.find_task(client, id)
+    if id is not None or yes:
+        return handle
+    named = f"`{starter(command, handle.id)}` names it"
+    if not common.is_interactive:
+        reason = f"No id was given, and the newest task, {one_line(handle.id)!r}, may be another one by now"
+        raise Problem("not_confirmed", reason, f"{named}, --yes takes the newest")
+    seen = await handle.describe()
+    text = one_line(str(await seen.memo_value(TASK_MEMO, "")))
+    print_lines([f"The newest task is {one_line(handle.id)}, of {age(seen.start_time, datetime.now(UTC))} ago: {text}"])
+    print(f"{command.capitalize()} it? Type yes, then Enter: ", end="", flush=True)
+    if (await _typed_line()).strip() != "yes":
+        raise Problem("not_confirmed", "Nothing was changed: the answer was not yes", named, ProblemKind.FAILED)
+    return handle
+
+
+async def _typed_line() -> str:
+    """The next line that is typed at the terminal."""
+    termios.tcflush(sys.stdin, termios.TCIFLUSH)  # a key that was typed before the question does not answer it
+    loop, typed = asyncio.get_running_loop(), asyncio.Event()
+    loop.add_reader(sys.stdin, typed.set)  # unlike `input`, it lets Ctrl-C through
+    try:
+        await typed.wait()
+        return sys.stdin.readline()
+    finally:
+        loop.remove_reader(sys.stdin)

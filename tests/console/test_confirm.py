@@ -1,0 +1,97 @@
+"""`undo`, `cancel`, `reset` without an id: a person at a terminal confirms the newest task, else they are refused."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from client.start import TASK_MEMO
+from client.tasks import CALL_MEMO, TASKS, Handle
+from runtime.client import connect
+from runtime.dev_server import DevServer, ServerSpec, find_cli, free_port
+from tests.console.terminal import Terminal, starter
+from tests.processes import ROOT, Processes
+from workflows.agent import AgentWorkflow
+from workflows.task import Task
+
+
+@pytest.fixture(scope="module")
+async def alone(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[DevServer]:
+    """A server without the tasks of other tests, one of which could be the newest."""
+    folder = tmp_path_factory.mktemp("alone")
+    spec = ServerSpec(folder, port=free_port(), ui_port=free_port(), attributes={})
+    async with DevServer(spec, await find_cli(lambda _: None)) as running:
+        yield running
+
+
+@asynccontextmanager
+async def waiting(server: DevServer) -> AsyncIterator[Handle]:
+    """The newest task, which no worker takes; before it began an older task, and after it a call."""
+    client = await connect(address=server.address, plain=True)
+    memos = {"older": {TASK_MEMO: "wait"}, "newest": {TASK_MEMO: "wait for nobody"}, "call-x": {CALL_MEMO: "x"}}
+    for id, memo in memos.items():
+        await client.start_workflow(AgentWorkflow.run, Task(text="wait"), id=id, task_queue="nobody", memo=memo)
+    try:
+        async with asyncio.timeout(20):
+            while (await client.count_workflows(f"{TASKS} AND ExecutionStatus = 'Running'")).count < len(memos):
+                await asyncio.sleep(0.05)
+        yield client.get_workflow_handle_for(AgentWorkflow.run, "newest")
+    finally:
+        for id in memos:
+            await client.get_workflow_handle(id).terminate()
+
+
+async def is_cancelled(task: Handle) -> bool:
+    """Whether the task was asked to stop."""
+    history = [event async for event in task.fetch_history_events()]
+    return any(event.HasField("workflow_execution_cancel_requested_event_attributes") for event in history)
+
+
+@pytest.mark.parametrize("command", [("undo",), ("cancel",), ("reset", "--to", "x")], ids=" ".join)
+async def test_without_a_terminal_nothing_is_guessed(
+    alone: DevServer, tmp_path: Path, command: tuple[str, ...]
+) -> None:
+    """The refusal names the task, so that a person can copy it, and the option with which a script goes on."""
+    async with waiting(alone) as task:
+        refused = await asyncio.to_thread(Processes(alone.address, tmp_path).starter, *command, "--json")
+        error = json.loads(refused.stdout)["error"]
+
+        assert (refused.returncode, error["code"], await is_cancelled(task)) == (2, "not_confirmed", False)
+    assert f"`python starter.py {command[0]} newest`" in error["remedy"] and "--yes" in error["remedy"]
+
+
+async def test_with_yes_it_is_the_newest_task(alone: DevServer, tmp_path: Path) -> None:
+    """Of those that `start` began: a call is over in a moment, and whoever tries a tool means no other task by it."""
+    async with waiting(alone) as task:
+        done = await asyncio.to_thread(Processes(alone.address, tmp_path).starter, "cancel", "--yes", "--json")
+
+        assert (json.loads(done.stdout)["task_id"], await is_cancelled(task)) == ("newest", True)
+
+
+@pytest.mark.parametrize(("typed", "code"), [("yes\n", 0), ("y\n", 1), ("\n", 1), ("\x04", 1), ("\x03", 130)])
+async def test_a_person_is_asked(alone: DevServer, typed: str, code: int) -> None:
+    """Only the whole word counts; Ctrl-C and Ctrl-D change nothing."""
+    async with waiting(alone) as task:
+        with Terminal(starter(ROOT, "cancel"), {"TEMPORAL_ADDRESS": alone.address}, ROOT) as window:
+            await window.until("then Enter: ")
+            window.press(typed)
+            ended = await window.ended()
+
+        assert (ended, await is_cancelled(task)) == (code, code == 0), window.shown.text
+    assert window.shown.text[0].startswith("The newest task is newest, of ")
+    assert window.shown.text[0].endswith(" ago: wait for nobody")
+
+
+async def test_what_was_typed_before_the_question_is_no_answer(alone: DevServer) -> None:
+    """Keys that were meant for something else change nothing."""
+    async with waiting(alone) as task:
+        with Terminal(starter(ROOT, "cancel"), {"TEMPORAL_ADDRESS": alone.address}, ROOT) as window:
+            window.press("yes\n")
+            await window.until("then Enter: ")
+            window.press("no\n")
+            ended = await window.ended()
+
+        assert (ended, await is_cancelled(task)) == (1, False)
