@@ -21,7 +21,7 @@ from client.history.fetch import COVERS_ALL_RUNS, ROLLBACK_OF, fetch_history
 from client.history.records import LONG_AGO, Call
 from client.history.story import Story
 from client.problem import Problem, ProblemKind
-from client.tasks import Handle, existing, first_run, outcome_of, query_progress
+from client.tasks import Handle, existing, first_run, memo_field, outcome_of, query_progress
 from client.text import cut, one_line, starter, worker
 from client.workers import ask
 from client.workflow_task import MAX_MESSAGE, FailingTask, failing
@@ -100,8 +100,8 @@ async def _complete_rollback(client: Client, handle: Handle, seen: WorkflowExecu
     found = await existing(rollback.describe())
     if found is None or found.status is not WorkflowExecutionStatus.COMPLETED or not found.close_time:
         return None
-    covers_all = await found.memo_value(COVERS_ALL_RUNS, False)
-    is_of_task = await found.memo_value(ROLLBACK_OF, None) == await first_run(handle)
+    covers_all = await memo_field(found, COVERS_ALL_RUNS, bool)
+    is_of_task = await memo_field(found, ROLLBACK_OF, str) == await first_run(handle)
     if not (covers_all and is_of_task and seen.close_time and found.start_time > seen.close_time):
         return None  # an earlier task had this id, or the task was reset after it was undone
     outcome = await rollback.result()

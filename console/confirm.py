@@ -11,15 +11,16 @@ from temporalio.client import Client
 
 from client import tasks
 from client.problem import Problem, ProblemKind
-from client.start import TASK_MEMO
 from client.tasks import Handle
-from client.text import one_line, starter
+from client.text import cut, one_line, starter
 from console.commands.list_tasks import age
 from console.options import Common
 from console.render.terminal import print_lines
 
 Yes = Annotated[bool, typer.Option("--yes", help="Without an ID: do it to the newest task, without a question.")]
 """The option of each command that calls `find_task`."""
+MAX_TEXT = 200
+"""Cells to which the text of the task is cut in the question."""
 
 
 async def find_task(client: Client, id: str | None, common: Common, *, command: str, yes: bool) -> Handle:
@@ -36,8 +37,9 @@ async def find_task(client: Client, id: str | None, common: Common, *, command: 
         reason = f"No id was given, and the newest task, {one_line(handle.id)!r}, may be another one by now"
         raise Problem("not_confirmed", reason, f"{named}, --yes takes the newest")
     seen = await handle.describe()
-    text = one_line(str(await seen.memo_value(TASK_MEMO, "")))
-    print_lines([f"The newest task is {one_line(handle.id)}, of {age(seen.start_time, datetime.now(UTC))} ago: {text}"])
+    text = cut(one_line(await tasks.memo_field(seen, tasks.TASK_MEMO, str) or "?"), MAX_TEXT)
+    began = age(seen.start_time, datetime.now(UTC))
+    print_lines([f"The newest task is {one_line(handle.id)}, started {began} ago: {text}"])
     print(f"{command.capitalize()} it? Type yes, then Enter: ", end="", flush=True)
     if (await _typed_line()).strip() != "yes":
         raise Problem("not_confirmed", "Nothing was changed: the answer was not yes", named, ProblemKind.FAILED)

@@ -31,7 +31,9 @@ TEXT_BESIDE_PLAN = "--plan runs as it is written; the text of --task names the t
 
 async def start_command(
     *,
-    task: Annotated[str | None, typer.Option(help="What to do, in words; beside --plan, its name and the goal of later plans.")] = None,
+    task: Annotated[
+        str | None, typer.Option(help="What to do, in words; beside --plan, its name and the goal of later plans.")
+    ] = None,
     plan: Annotated[
         Path | None,
         typer.Option(help="A hand-written plan (JSON), used instead of the planner's; it may say what comes next."),

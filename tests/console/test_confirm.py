@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from client.start import TASK_MEMO
-from client.tasks import CALL_MEMO, TASKS, Handle
+from client.tasks import CALL_MEMO, TASK_MEMO, TASKS, Handle
 from runtime.client import connect
 from runtime.dev_server import DevServer, ServerSpec, find_cli, free_port
 from tests.console.terminal import Terminal, starter
@@ -81,7 +80,7 @@ async def test_a_person_is_asked(alone: DevServer, typed: str, code: int) -> Non
             ended = await window.ended()
 
         assert (ended, await is_cancelled(task)) == (code, code == 0), window.shown.text
-    assert window.shown.text[0].startswith("The newest task is newest, of ")
+    assert window.shown.text[0].startswith("The newest task is newest, started ")
     assert window.shown.text[0].endswith(" ago: wait for nobody")
 
 
