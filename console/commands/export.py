@@ -13,6 +13,7 @@ from client import tasks
 from client.export import Export
 from client.problem import Problem
 from client.tasks import Handle
+from client.text import printable
 from console.exits import Exit
 from console.explain import explanation
 from console.options import Common, TaskId
@@ -60,7 +61,7 @@ async def export(client: Client, handle: Handle, common: Common, file: str, *, r
     if file != STDOUT:
         count = len(done.events)
         said = {"task_id": handle.id, "run_id": done.run_id, "file": file, "events": count, "redacted": redact}
-        line = f"{handle.id}: {count} events in {file}{', redacted' if redact else ''}"
+        line = f"{printable(handle.id)}: {count} events in {file}{', redacted' if redact else ''}"
         print(document.of_anything(said) if common.json else line)
     return Exit.COMPLETED
 

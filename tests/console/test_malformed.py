@@ -24,7 +24,7 @@ MEMOS = {
     "a task that is too long, and rings": Memo(fields={"task": as_json("\x1b[31m\a" + "x" * 17_000)}),
 }
 """Memos that are not ours."""
-READING, ENDING = ("show", "explain", "effects", "transcript", "export"), ("undo", "cancel", "undo", "show")
+READING, ENDING = ("show", "explain", "export"), ("undo", "cancel", "show")
 
 
 def traceback(said: str) -> bool:
@@ -89,5 +89,15 @@ async def test_a_foreign_rollback_is_no_traceback(
         await malformed.start(client, "UndoWorkflow", sent, stage.queue, id=f"undo-{task.id}", memo=memo)
         wrong = await asyncio.gather(*(commanded(processes, command, task.id) for command in ("show", "explain")))
         wrong += [await commanded(processes, "undo", task.id)]
+
+    assert [one for one in wrong if one] == []
+
+
+async def test_no_command_prints_a_foreign_id_as_it_is(server: DevServer, client: Client, tmp_path: Path) -> None:
+    """An id may clear a terminal, or begin a line that looks like ours."""
+    processes, file = Processes(server.address, tmp_path), str(tmp_path / "x.json")
+    given = f"{uuid.uuid4().hex}\x1b[2J\x1b]0;owned\x07\u202e"
+    id = await malformed.start(client, "AgentWorkflow", [as_json({"text": "\x1b[2Ja task"})], "nobody", id=given)
+    wrong = [await commanded(processes, *words) for words in (("explain", id), ("export", id, file), ("cancel", id))]
 
     assert [one for one in wrong if one] == []
