@@ -323,6 +323,40 @@ def test_attempts_of_a_step_whose_answer_nobody_has_count_in_full(
     assert (one.budget.spent.model_calls, one.budget.spent.tokens) == (calls, tokens)
 
 
+DEAR = PRICE.model_copy(update={"input": 200, "output": 1000})
+
+
+def test_an_older_worker_has_one_price_for_its_planner_and_for_steps() -> None:
+    """What histories hold of catalogues names no price of steps."""
+    told = catalogue().model_dump(mode="json", exclude={"step_price", "prices", "last_news"})
+
+    assert Catalogue.model_validate(told).step_price == PRICE
+    assert Catalogue.model_validate({**told, "step_price": None}).step_price is None
+
+
+def test_lost_answers_cost_the_price_of_the_model_that_was_asked() -> None:
+    """That of a step, too; the highest price where nobody knows which model was asked."""
+    one = progress(usd=500)
+    given = catalogue(DEAR).model_copy(update={"prices": {"cheap": PRICE, "dear": DEAR}})
+    back = StepReturn(result="", attempt=3, model_calls=1, tokens=500, usd=0.1)
+    asked = fault(Code.TIMEOUT).model_copy(update={"lost_model": "cheap"})
+    settle_step(one, given, WRITER, reserve_step(one, given, WRITER), back, [asked])
+
+    assert (one.budget.spent.tokens, one.budget.spent.estimated) == (8_500, 2)
+    assert one.budget.spent.usd == pytest.approx(0.1 + 4_000 * 10e-6 + 4_000 * 1000e-6)
+
+
+def test_attempts_of_a_planner_that_report_their_use_are_counted_each_for_itself() -> None:
+    """Seven rejections and one lost answer are one lost answer, not eight."""
+    one, known = progress(tokens=400_000), {"model_use": ModelUse()}
+    earlier = [fault(Code.OVERLOADED, number).model_copy(update=known) for number in range(1, 8)]
+    last = fault(Code.TIMEOUT, 8).model_copy(update={"lost_model": "m"})
+    allowance = turn(one, catalogue())
+    settle_turn(one, catalogue(), allowance, last, (), earlier)
+
+    assert (one.budget.spent.model_calls, one.budget.spent.tokens) == (1, allowance.reserved_tokens)
+
+
 @pytest.mark.parametrize(
     ("limits", "limit", "said"),
     [
