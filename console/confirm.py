@@ -3,7 +3,6 @@
 import asyncio
 import sys
 import termios
-from datetime import UTC, datetime
 from typing import Annotated
 
 import typer
@@ -13,7 +12,7 @@ from client import tasks
 from client.problem import Problem, ProblemKind
 from client.tasks import Handle
 from client.text import cut, one_line, starter
-from console.commands.list_tasks import age
+from console.explain.words import moment
 from console.options import Common
 from console.render.terminal import print_lines
 
@@ -38,8 +37,7 @@ async def find_task(client: Client, id: str | None, common: Common, *, command: 
         raise Problem("not_confirmed", reason, f"{named}, --yes takes the newest")
     seen = await handle.describe()
     text = cut(one_line(await tasks.memo_field(seen, tasks.TASK_MEMO, str) or "?"), MAX_TEXT)
-    began = age(seen.start_time, datetime.now(UTC))
-    print_lines([f"The newest task is {one_line(handle.id)}, started {began} ago: {text}"])
+    print_lines([f"The newest task is {one_line(handle.id)}, started {moment(seen.start_time)}: {text}"])
     print(f"{command.capitalize()} it? Type yes, then Enter: ", end="", flush=True)
     if (await _typed_line()).strip() != "yes":
         raise Problem("not_confirmed", "Nothing was changed: the answer was not yes", named, ProblemKind.FAILED)

@@ -81,7 +81,7 @@ async def test_a_person_is_asked(alone: DevServer, typed: str, code: int) -> Non
 
         assert (ended, await is_cancelled(task)) == (code, code == 0), window.shown.text
     assert window.shown.text[0].startswith("The newest task is newest, started ")
-    assert window.shown.text[0].endswith(" ago: wait for nobody")
+    assert window.shown.text[0].endswith("Z: wait for nobody")
 
 
 async def test_what_was_typed_before_the_question_is_no_answer(alone: DevServer) -> None:
