@@ -62,9 +62,8 @@ def front_desk() -> Any:
 
 async def run(settings: Settings, abilities: Abilities) -> None:
     """Connect to a server, open what the worker needs, say `ready`, serve, and close everything in order."""
-    stop = serve.Stop()  # first, so that Ctrl-C during the start closes what is open already
+    stop, version = serve.Stop(), process.version()  # first, so that Ctrl-C closes what is open already
     settings.prepare()
-    version = process.version()
     async with AsyncExitStack() as stack:
         server = await stack.enter_async_context(serve.joined(settings, typer.echo, stop.fail))
         buckets = [await stack.enter_async_context(s3(settings.payloads))] if settings.payloads else []
