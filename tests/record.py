@@ -140,6 +140,7 @@ SCENARIOS: Sequence[Scenario] = (
     Scenario("turns", says=(SAID_TWICE, TAKEN, calls(ModelCall("pick", {"word": "free"})), TEXT), more=REACT),
     Scenario("compacted", says=(*(SAID,) * 4, TOO_LONG, ModelReply(text="x was said four times"), TEXT), more=REACT),
     Scenario("failed_over", says=(proposes(written("a", "say", word="x")), finishes()), after_another=True),
+    Scenario("outlasted", says=(*(ModelError(529, "overloaded_error"),) * 9, finishes("at last"))),
     Scenario("last_answer", says=(SAID, SAID_TWICE, SAID_TWICE, TEXT), more=REACT, limits={"tool_calls": 1}),
 )
 
@@ -190,7 +191,7 @@ async def main() -> None:
                 if not file.exists():
                     async with (
                         planner_of(scenario) as planner,
-                        staged(client, folder, tools(), planner, queue="replan") as stage,
+                        staged(client, folder, tools(), planner, queue="replan", jitter=lambda: 0.01) as stage,
                     ):
                         file.write_text(await record(stage, scenario) + "\n")
                     print(f"saved {file.name}")

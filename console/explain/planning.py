@@ -94,7 +94,7 @@ def _troubles(story: Story, calls: Sequence[Call]) -> Iterator[Item]:
     if len(items) > 1:
         more = count(len(items) - 1, "more time")
         ends = words.known(*(call.ended for call in calls[1:]))
-        again = Sentence(text=f"It was asked {more}, after a wait each, and failed in the same way.", events=ends)
+        again = Sentence(text=f"Asked again after a wait, it failed in the same way {more}.", events=ends)
         cost = sum((item.cost for item in items), Cost())
         yield items[0].model_copy(
             update={"decision": items[-1].decision, "then": (again, *items[-1].then), "cost": cost}

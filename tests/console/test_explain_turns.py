@@ -119,7 +119,7 @@ def test_an_outage_is_one_item_however_often_the_planner_was_asked() -> None:
     assert refused.then[0].text == "It went back to the model with the reasons, and turn 2 was accepted."
     assert outage.decision == "wait" and outage.cost.failed_attempts == 3
     assert [one.text for one in outage.then] == [
-        "It was asked 2 more times, after a wait each, and failed in the same way.",
+        "Asked again after a wait, it failed in the same way 2 more times.",
         "So the same call was made again at once.",
     ]
 
