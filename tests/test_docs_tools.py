@@ -156,7 +156,7 @@ def test_arguments_that_do_not_fit_end_with_2(served: Processes) -> None:
     """And nothing was called."""
     done = run(served, """python starter.py call to_feet '{"meters": 1.5}'""")
 
-    assert (done.returncode, "The call was rejected" in done.stderr) == (2, True)
+    assert (done.returncode, "The call was rejected" in done.stderr) == (2, True), done
 
 
 @pytest.mark.full
