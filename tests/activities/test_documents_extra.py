@@ -76,11 +76,11 @@ def test_check_says_in_one_sentence_what_is_missing(python: Path, tmp_path: Path
     done = subprocess.run(
         [python, "worker.py", "--check", "--state", tmp_path], cwd=ROOT, capture_output=True, text=True, check=False
     )
-    last = done.stdout.splitlines()[-1]
+    missing, _verdict = done.stdout.splitlines()[-2:]
 
     assert (done.returncode, done.stderr) == (0, "")
-    assert last.startswith("Not installed: lxml, pypdf, sumy.")
-    assert "pip install 'replan[documents]'" in last
+    assert missing.startswith("Not installed: lxml, pypdf, sumy.")
+    assert "pip install 'replan[documents]'" in missing
 
 
 def test_text_and_markdown_are_read(calls: dict[str, Any]) -> None:

@@ -48,9 +48,11 @@ ENDS: dict[str, Response] = {"plan": finishes(SAID), "react": ModelReply(text=SA
 class Talkative:
     """A model that says these things in turn, and something else where it is asked by a step, or for a summary."""
 
-    def __init__(self, strategy: str) -> None:
+    def __init__(self, provider: str, strategy: str) -> None:
         """Begin."""
-        self._moves = [*SCRIPTS[strategy], QUOTING, DENIED, ENDS[strategy]]
+        # A compatible server is asked a second time, without the limit of the reply, which may be what is too long.
+        denied = [DENIED] * (2 if provider == "openai" else 1)
+        self._moves = [*SCRIPTS[strategy], QUOTING, *denied, ENDS[strategy]]
 
     def __call__(self, heard: ReceivedRequest) -> Response:
         """Say the next thing."""
@@ -65,7 +67,7 @@ async def test_no_secret_leaves_its_place(server: DevServer, tmp_path: Path, pro
     (tmp_path / "documents").mkdir()
     (tmp_path / "documents" / "planted.md").write_text(f"# Planted\n\n{DOCUMENT}. It rains.\n")
     name = f"secret-{provider}-{strategy}"
-    async with prepared(provider, Talkative(strategy)) as api:
+    async with prepared(provider, Talkative(provider, strategy)) as api:
         processes = Processes(server.address, tmp_path, environment(provider, api))
         with processes.worker("--dev", "--documents", str(tmp_path / "documents"), "--queue", name):
             run = await done(processes, "--task", PROMPT, "--id", name, "--queue", name, "--strategy", strategy)

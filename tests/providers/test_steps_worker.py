@@ -18,7 +18,9 @@ from tests.providers.planning import PROVIDERS
 from tests.providers.test_worker import done, environment, prepared
 
 MODELS, TOOLS = ((ROOT / "docs" / f"{page}.md").read_text(encoding="utf-8") for page in ("models", "tools"))
-[PLAN] = re.findall(r"^```json\n(.*?)^```", MODELS, flags=re.DOTALL | re.MULTILINE)
+[PLAN] = [
+    block for block in re.findall(r"^```json\n(.*?)^```", MODELS, flags=re.DOTALL | re.MULTILINE) if '"steps"' in block
+]
 TEXT = "planted-document-77ab. The lamp costs 24.50 euros."
 SCRIPT = (
     ModelReply((ModelCall(CALL, {"days": 30}),)),
