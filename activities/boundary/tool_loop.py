@@ -38,7 +38,7 @@ class ToolLoop:
     def __init__(self) -> None:
         self._loop = _Loop()
         self._loop.set_task_factory(_named_task)
-        self._thread = threading.Thread(target=self._loop.run_forever, name="tools", daemon=True)
+        self._thread = threading.Thread(target=self._serve, name="tools", daemon=True)
 
     async def __aenter__(self) -> Self:
         self._thread.start()
@@ -82,6 +82,14 @@ class ToolLoop:
             yield value
         finally:
             await self.run(leave)
+
+    def _serve(self) -> None:
+        # asyncio passes these two on to whoever runs the loop, although the task that raised them has them already:
+        # without the loop, no other call would ever end.
+        while True:
+            with contextlib.suppress(SystemExit, KeyboardInterrupt):
+                self._loop.run_forever()
+                return
 
     async def _watch(self) -> None:
         while True:

@@ -1,9 +1,16 @@
 """The event loop of tools: what one tool does there does not hold up the others."""
 
 import asyncio
+import sys
 import threading
+from collections.abc import Awaitable
+from typing import TypeVar
+
+import pytest
 
 from activities.boundary.tool_loop import ToolLoop
+
+T = TypeVar("T")
 
 
 async def test_names_are_looked_up_while_all_threads_of_the_loop_are_busy() -> None:
@@ -24,3 +31,39 @@ async def test_names_are_looked_up_while_all_threads_of_the_loop_are_busy() -> N
         found = await loop.run(look_up)
 
     assert found > 0
+
+
+@pytest.mark.parametrize("is_child", [False, True], ids=["the call", "a task of the call"])
+async def test_a_tool_that_exits_does_not_end_the_loop(is_child: bool) -> None:
+    """Its call fails, as with any exception; the calls of other tools go on."""
+
+    async def leave() -> None:
+        sys.exit(3)
+
+    async def call() -> None:
+        await (asyncio.create_task(leave()) if is_child else leave())
+
+    async def answer() -> str:
+        return "here"
+
+    async with ToolLoop() as loop:
+        raised, said = await within(5, _raised(loop.run(call))), await within(5, loop.run(answer))
+
+    assert (type(raised), said) == (SystemExit, "here")
+
+
+async def _raised(call: Awaitable[object]) -> BaseException | None:
+    try:
+        await call
+    except SystemExit as error:  # here, since a task that ends with it would end the loop of the tests
+        return error
+    return None
+
+
+async def within(seconds: float, call: Awaitable[T]) -> T:
+    """The result, or TimeoutError although the call cannot be cancelled."""
+    task = asyncio.ensure_future(call)
+    await asyncio.wait([task], timeout=seconds)
+    if not task.done():
+        raise TimeoutError
+    return task.result()
