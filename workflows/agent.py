@@ -19,7 +19,7 @@ from workflows.execution import Execution
 from workflows.header import made_by_reset
 from workflows.observing import observe
 from workflows.outcome import REFUSED, Ending, Outcome, TaskEnded, refusal
-from workflows.plan import Answer, GiveUp, NewSteps, Question
+from workflows.plan import BY_HAND, Answer, GiveUp, NewSteps, Question
 from workflows.progress import Progress, fits_continue_as_new, fold
 from workflows.proposing import last_answer, propose
 from workflows.record import FaultRecord, Revision, StepRecord, UndoRecord
@@ -186,8 +186,8 @@ class AgentWorkflow:
         await roll_back(self._progress, self._catalogue, self._show)
 
     async def _read_catalogue(self) -> None:
-        task, is_first = self._progress.task, not self._progress.turn
-        by_hand = {"by_hand": True} if is_first and task.plan is not None else {}
+        task, planner = self._progress.task, self._progress.planner
+        by_hand = {"by_hand": True} if task.plan is not None and planner in ("", BY_HAND) else {}
         self._catalogue = await read_catalogue({**task.wanted, **by_hand})
         if self._progress.turn and not self._progress.is_opened:  # its planner has no conversation
             self._catalogue = self._catalogue.model_copy(update={"converses": False})

@@ -21,6 +21,7 @@ from tests.workflows.history import calls, until
 from tests.workflows.props import Recording, Said, Word, echo
 from workflows import attributes
 from workflows.agent import AgentWorkflow
+from workflows.budget import Limits
 from workflows.outcome import Outcome
 from workflows.plan import BY_HAND, GiveUp, NewSteps
 from workflows.task import Task, TaskStatus
@@ -127,6 +128,30 @@ async def test_a_replan_survives_the_change_of_runs(early: Client, tmp_path: Pat
     assert len(parts) > 1 and (done.status, done.replans) == (TaskStatus.COMPLETED, 1)
     assert ([one.step_id for one in asked.faults], len(asked.observations)) == (["a"], 1)
     assert done.revisions[3].refused == ("a",)
+
+
+async def test_a_plan_by_hand_stays_by_hand_in_a_new_run(early: Client, tmp_path: Path) -> None:
+    """The planner of the worker, which only puts the results together, did not plan because the task was long."""
+
+    @tool.read
+    async def refuse(args: Word) -> Said:
+        """Refuse."""
+        raise Refused("It is taken.", code="conflict")
+
+    later = [plan(step(name, "refuse", word=name)) for name in "bcd"]
+    task = Task(
+        text="by hand",
+        plan=(step("a", "refuse", word="a"),),
+        revisions=(*later, plan(step("e", "echo", word="e"))),
+        limits=Limits(replans=4, fruitless=None),
+    )
+    async with staged(early, tmp_path, [echo, refuse], Recording(*[DONE] * 6)) as stage:
+        handle = await stage.start(task)
+        done = await outcome(handle)
+        parts = await runs(early, handle)
+
+    assert len(parts) > 1 and (done.status, done.planner) == (TaskStatus.COMPLETED, BY_HAND)
+    assert {one.planner for one in done.revisions} == {BY_HAND}
 
 
 async def test_an_effect_of_an_earlier_run_is_undone_whatever_its_arguments_were(early: Client, tmp_path: Path) -> None:
