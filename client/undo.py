@@ -148,7 +148,7 @@ async def _account(client: Client, handle: Handle, queue: str) -> Progress:
     """
     newest = await _state_of_newest_run(handle, queue)
     story = Story(await fetch_history(client, handle))
-    whole = newest.model_copy(update={"origin": story.history.first_run, "undo": []})
+    whole = newest.model_copy(update={"origin": story.history.first_run, "undo": [], "waiting": None})
     if not story.history.earlier and not story.history.deleted and not whole.folded.effects:
         return whole
     ledgers = await ask(client, queue, EffectsInquiry(task_id=handle.id))

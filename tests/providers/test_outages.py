@@ -6,8 +6,9 @@ import pytest
 from temporalio.client import Client
 
 from activities.planning.fallback import FallbackPlanner
-from client.follow import fetch_state
+from client.follow import View, fetch_state
 from client.history import fetch
+from client.undo import undo
 from client.workers import ask
 from console.explain import explanation
 from console.render.live import running_frame
@@ -172,3 +173,32 @@ async def test_a_lost_reply_that_the_budget_cannot_cover_twice_is_explained_as_t
 def other(provider: str) -> str:
     """The other provider."""
     return next(name for name in PROVIDERS if name != provider)
+
+
+@pytest.mark.parametrize("is_cancelled", [True, False], ids=["cancelled", "its deadline passes"])
+async def test_a_task_that_ends_while_it_waits_pays_for_no_further_request(
+    client: Client, tmp_path: Path, *, is_cancelled: bool
+) -> None:
+    """The refused request costs nothing, and the next one was never sent."""
+    async with planning("openai", busy(7200)) as (api, late), staged(client, tmp_path, TOOLS, late) as stage:
+        handle = await stage.start(deadline=None if is_cancelled else 3)
+        if is_cancelled:
+            await until(handle, lambda progress: progress.waiting is not None)
+            await handle.cancel()
+        ended = await outcome(handle)
+
+    assert (ended.code, len(api.bodies)) == ("cancelled" if is_cancelled else "deadline", 1)
+    assert (ended.spent.model_calls, ended.spent.tokens, ended.spent.unpriced) == (0, 0, 0)
+
+
+async def test_the_rollback_of_a_task_that_was_terminated_while_it_waited_waits_for_nobody(
+    client: Client, tmp_path: Path
+) -> None:
+    """A rollback asks no planner, whatever the task did when it was stopped."""
+    async with planning("openai", busy(7200)) as (_, late), staged(client, tmp_path, TOOLS, late) as stage:
+        handle = await stage.start()
+        await until(handle, lambda progress: progress.waiting is not None)
+        await handle.terminate()
+        rollback = await undo(client, handle, View())
+
+    assert rollback.outcome.waiting is None
