@@ -287,6 +287,7 @@ async def run_internal_activity(
         decision, lost = decide(result, spec, remaining), int(result.uncounted)
         if waits and not isinstance(decision, Wait) and (wait := waits.outlast(result, remaining)):
             decision, lost = wait, len(spending.lost_replies(result, earlier))
+        lost += spending.paid_replies(result, earlier)
         if not isinstance(decision, Wait):
             raise InternalActivityFailed(result, earlier)
         if lost and isinstance(payload, dict):
@@ -305,7 +306,7 @@ async def run_internal_activity(
 def after_lost_replies(
     payload: dict[str, JsonValue], fault: Fault, lost: int, earlier: Sequence[Fault] = ()
 ) -> dict[str, JsonValue]:
-    """The input of the next request to a model, after `lost` replies to the requests before it were lost.
+    """The input of the next request to a model, after `lost` requests before it that were billed without a proposal.
 
     The new input allows fewer lost replies: `lost` less than before.
 

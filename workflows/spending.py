@@ -348,6 +348,11 @@ def lost_replies(fault: Fault, earlier: Sequence[Fault]) -> list[str]:
     return [one.lost_model for one in reported if _has_lost_reply(one)] + [""] * (fault.attempt - len(reported))
 
 
+def paid_replies(fault: Fault, earlier: Sequence[Fault]) -> int:
+    """How many attempts of a failed execution of a planner's activity used a known number of tokens, for nothing."""
+    return sum(one.model_use is not None and one.model_use.tokens > 0 for one in (*earlier, fault))
+
+
 def _has_lost_reply(fault: Fault) -> bool:
     return fault.model_use is None and (bool(fault.lost_model) or may_be_billed(fault))
 
