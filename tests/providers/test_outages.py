@@ -1,14 +1,11 @@
 """Providers that ask to wait long, or do not answer for minutes: the next one plans, or the task waits durably."""
 
-import asyncio
 from pathlib import Path
 
 import pytest
 from temporalio.client import Client
 
-from activities.errors import DatabaseUnavailable
 from activities.planning.fallback import FallbackPlanner
-from activities.planning.transcript import Transcript
 from client.follow import View, fetch_state
 from client.history import fetch
 from client.undo import undo
@@ -23,7 +20,6 @@ from tests.providers.planning import PROVIDERS, planning
 from tests.workflows.history import Timer, timers, until
 from tests.workflows.test_agent_proposals import AttemptFailure
 from tests.workflows.test_agent_visible import details_of
-from workflows import routing
 from workflows.budget import Limits
 from workflows.inspect import PlanInquiry
 from workflows.task import Task, TaskStatus
@@ -206,24 +202,3 @@ async def test_the_rollback_of_a_task_that_was_terminated_while_it_waited_waits_
         rollback = await undo(client, handle, View())
 
     assert rollback.outcome.waiting is None
-
-
-async def test_replies_that_could_not_be_recorded_count_against_the_budget_after_each_wait(
-    client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A store that cannot be written to is an outage, too, but the model is paid for each reply."""
-
-    async def write(*_turn: object, **_more: object) -> None:
-        raise DatabaseUnavailable
-
-    monkeypatch.setattr(Transcript, "write", write)
-    monkeypatch.setattr(routing, "circuit_wait", lambda _waits: 0.05)
-    async with (
-        planning("openai", *[finishes("word " * 6000)]) as (api, planner),
-        staged(client, tmp_path, TOOLS, planner, jitter=lambda: 0.01) as stage,
-    ):
-        api.window = 200_000  # so that it counts what is written
-        ended = await asyncio.wait_for(stage.run(tokens=150_000), 30)
-
-    assert (ended.status, ended.code) == (TaskStatus.OVER_BUDGET, "tokens")
-    assert api.billed == ended.spent.tokens <= 150_000

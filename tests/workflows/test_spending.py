@@ -13,6 +13,7 @@ from workflows.catalogue import Catalogue, Effect, Price, ToolSpec
 from workflows.faults import Code, Fault, ModelUse
 from workflows.plan import GiveUp, Proposed, StepReturn
 from workflows.progress import Progress
+from workflows.scheduling import after_lost_replies
 from workflows.spending import (
     LAST_OUTPUT,
     MAX_OUTPUT,
@@ -344,6 +345,17 @@ def test_lost_answers_cost_the_price_of_the_model_that_was_asked() -> None:
 
     assert (one.budget.spent.tokens, one.budget.spent.estimated) == (8_500, 2)
     assert one.budget.spent.usd == pytest.approx(0.1 + 4_000 * 10e-6 + 4_000 * 1000e-6)
+
+
+def test_replies_that_were_paid_and_could_not_be_used_take_from_the_replies_that_may_be_lost() -> None:
+    """Else a store that cannot record replies lets the planner pay for new ones after each wait, beyond any limit."""
+    paid = {"model_use": ModelUse(calls=1, tokens=9_000)}
+    earlier = [fault(Code.STORE_UNAVAILABLE, number).model_copy(update=paid) for number in (1, 2)]
+    last = fault(Code.STORE_UNAVAILABLE, 3).model_copy(update={"model_use": ModelUse()})
+    number = spending.paid_replies(last, earlier)
+
+    assert number == 2
+    assert after_lost_replies({spending.MAX_LOST_REPLIES: 3}, last, number) == {spending.MAX_LOST_REPLIES: 1}
 
 
 def test_attempts_of_a_planner_that_report_their_use_are_counted_each_for_itself() -> None:
