@@ -25,6 +25,8 @@ BLOCKED_AFTER = 1.0
 
 MAX_LOOKUPS = 32
 """Names that are looked up at the same time; a name server that does not answer holds a thread for some seconds."""
+END_SECONDS = 1.0
+"""How long the thread may take to end."""
 
 log = structlog.get_logger("replan.step")
 _CALL: ContextVar[str] = ContextVar("replan_tool_call", default="")
@@ -48,6 +50,7 @@ class ToolLoop:
     async def __aexit__(self, *_error: object) -> None:
         self._watchdog.cancel()
         self._loop.call_soon_threadsafe(self._loop.stop)
+        await asyncio.to_thread(self._thread.join, END_SECONDS)  # not for ever: a tool may block the loop
 
     async def run(self, work: Callable[[], Coroutine[Any, Any, T]], call: str = "") -> T:
         """Run `work` on this loop; return or raise what it does. `call` names it in the watchdog's log lines.
@@ -89,7 +92,9 @@ class ToolLoop:
         while True:
             with contextlib.suppress(SystemExit, KeyboardInterrupt):
                 self._loop.run_forever()
-                return
+                break
+        if not asyncio.all_tasks(self._loop):  # else a call that could not be stopped still needs it
+            self._loop.close()
 
     async def _watch(self) -> None:
         while True:
