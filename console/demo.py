@@ -85,6 +85,8 @@ def main() -> int:
         if not (sys.stdin.isatty() and sys.stdout.isatty()):
             print(f"Web UI {playground.ui} is closed again, because this is not a terminal")
             return code
+        where = f"TEMPORAL_ADDRESS={playground.environment['TEMPORAL_ADDRESS']} {sys.executable} {ROOT / 'starter.py'}"
+        print(f"The server of this demo is for it alone. In a second terminal: {where} explain")
         try:
             input(f"Web UI {playground.ui} stays up until you press Enter ")
         except (EOFError, KeyboardInterrupt):

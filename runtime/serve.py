@@ -237,5 +237,7 @@ async def goodbye(client: Client, queue: str) -> str:
             count = (await client.count_workflows(query)).count
     except (RPCError, TimeoutError):
         return "stopped; the server does not answer any more"
-    tasks = "1 task" if count == 1 else f"{count} tasks"
-    return f"stopped; {tasks} unfinished; they go on when a worker starts" if count else "stopped; no task unfinished"
+    if not count:
+        return "stopped; no task unfinished"
+    tasks = "1 task unfinished; it goes" if count == 1 else f"{count} tasks unfinished; they go"
+    return f"stopped; {tasks} on when a worker starts"

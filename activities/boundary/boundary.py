@@ -8,7 +8,7 @@ together with its row in the ledger: the effect is applied once, and a repeated 
 import asyncio
 import functools
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -26,12 +26,13 @@ from activities.boundary.effects import Effects
 from activities.boundary.failpoints import Failpoint, FaultInjection
 from activities.boundary.ledger import EffectResult
 from activities.boundary.threads import StillRunning, Threads
-from activities.boundary.tool_loop import ToolLoop
+from activities.boundary.tool_loop import ToolBlocks, ToolLoop
 from activities.providers.metering import total
 from activities.toolbox.declare import conditions
 from activities.toolbox.declare.kind import Kind
 from activities.toolbox.injection import Transaction
 from activities.toolbox.resources import Resources
+from workflows import routing
 from workflows.catalogue import Effect, ToolSpec
 from workflows.faults import Applied, Code, Fault
 from workflows.inspect import Capacity
@@ -83,9 +84,21 @@ class Boundary:
             with deadline.within(kind.spec.timeout), self._counted(kind) as call:
                 async with attempt_of(kind.spec) as attempt:
                     work = functools.partial(self._run, kind, payload, attempt)
-                    return await (self._loop.run(work, call) if self._loop else work())
+                    return await (self._on_loop(self._loop, work, call, kind.spec) if self._loop else work())
 
         return activity.defn(name=kind.spec.kind)(run)
+
+    async def _on_loop(
+        self, loop: ToolLoop, work: Callable[[], Coroutine[Any, Any, StepReturn]], call: str, spec: ToolSpec
+    ) -> StepReturn:
+        try:
+            return await loop.run(work, call, spec.timeout + (routing.GRACE / 2).total_seconds())
+        except ToolBlocks:
+            reason = (
+                f"{spec.kind} gave no answer within {spec.timeout:g} s: it blocks its event loop. Write it as a plain"
+            )
+            fault = Fault.of(Code.TIMEOUT, f"{reason} def, or await.", still_running=spec.effect is not Effect.READ)
+            raise FaultRaised(fault) from None
 
     def capacity(self, slots: int) -> Capacity:
         """How many of the worker's `slots` and threads are in use."""

@@ -25,6 +25,7 @@ BLOCKED_AFTER = 1.0
 
 MAX_LOOKUPS = 32
 """Names that are looked up at the same time; a name server that does not answer holds a thread for some seconds."""
+POLL_SECONDS = 0.5
 END_SECONDS = 1.0
 """How long the thread may take to end."""
 
@@ -32,6 +33,10 @@ log = structlog.get_logger("replan.step")
 _CALL: ContextVar[str] = ContextVar("replan_tool_call", default="")
 
 T = TypeVar("T")
+
+
+class ToolBlocks(Exception):
+    """A call did not end in time, because it blocks the event loop of the tools."""
 
 
 class ToolLoop:
@@ -52,25 +57,36 @@ class ToolLoop:
         self._loop.call_soon_threadsafe(self._loop.stop)
         await asyncio.to_thread(self._thread.join, END_SECONDS)  # not for ever: a tool may block the loop
 
-    async def run(self, work: Callable[[], Coroutine[Any, Any, T]], call: str = "") -> T:
+    async def run(self, work: Callable[[], Coroutine[Any, Any, T]], call: str = "", limit: float | None = None) -> T:
         """Run `work` on this loop; return or raise what it does. `call` names it in the watchdog's log lines.
 
         A cancel is passed on to `work`, and its end is awaited.
+
+        Raises:
+            ToolBlocks: after `limit` seconds `work` itself blocks the loop; it goes on when it stops to block.
         """
         ended, tasks = Future[asyncio.Task[T]](), list[asyncio.Task[T]]()
 
         def begin() -> None:
             _CALL.set(call)
             tasks.append(self._loop.create_task(work()))
+            tasks[0].add_done_callback(_retrieve)
             tasks[0].add_done_callback(ended.set_result)
 
         self._loop.call_soon_threadsafe(begin)  # it runs in a copy of this context, and so does the task
         here = asyncio.wrap_future(ended)
+        began = time.monotonic()
         while not here.done():
             try:
-                await asyncio.wait([here])
+                await asyncio.wait(
+                    [here], timeout=None if limit is None else max(0.5, began + limit - time.monotonic())
+                )
             except asyncio.CancelledError:
                 self._loop.call_soon_threadsafe(lambda: tasks[0].cancel())
+            late = limit is not None and time.monotonic() - began >= limit and not here.done()
+            # A call that only waits for another one that blocks is left to the server: it is no attempt of its tool.
+            if late and (holder := asyncio.current_task(self._loop)) and holder.get_name() == call:
+                raise ToolBlocks
         return here.result().result()
 
     @contextlib.asynccontextmanager
@@ -127,6 +143,12 @@ class _Loop(asyncio.SelectorEventLoop):
 
     async def getaddrinfo(self, host: Any, port: Any, **options: int) -> list[Any]:
         return await self.run_in_executor(self._lookups, lambda: socket.getaddrinfo(host, port, **options))
+
+
+def _retrieve(task: asyncio.Task[Any]) -> None:
+    """Read the exception of a task, so that asyncio does not log it where nobody waits for the task any more."""
+    if not task.cancelled():
+        task.exception()
 
 
 async def _entering(context: AbstractAsyncContextManager[T]) -> T:

@@ -27,7 +27,7 @@ from activities.offline.grammar import (
 from activities.offline.phrases import PHRASES
 from activities.offline.repair import UnclearEffect, rejection_reason, remaining_steps, repair, unfinished_steps
 from activities.toolbox.declare.kind import Kind
-from workflows.plan import TURN_ID, Answer, GiveUp, NewSteps, Proposal, Step, canonical
+from workflows.plan import TURN_ID, Answer, GiveUp, NewSteps, Proposal, Step, canonical, references
 from workflows.record import StepRecord, StepStatus
 from workflows.situation import Situation
 
@@ -94,7 +94,8 @@ def _sentence(record: StepRecord, today: date) -> str:
     if phrase is not None:
         with suppress(ValidationError):  # a user's kind of the same name may have another result
             return phrase(record.result, today)
-    return f"{record.step.label or record.step.id}: {_brief(record.result)}"
+    label = record.step.title or (record.step.id if any(references(record.step.args)) else record.step.label)
+    return f"{label or record.step.id}: {_brief(record.result)}"
 
 
 def _brief(value: JsonValue) -> str:

@@ -118,7 +118,7 @@ WAIT_BECAUSE: Mapping[Code | None, str] = {
     "it does not count as an attempt",
 }
 WAIT_BECAUSE_LOST = (
-    "The worker died during the call, which is no fault of the tool, so it does not count as an attempt; up to "
+    "The worker died or froze during the call, so it does not count as an attempt of the tool; up to "
     f"{routing.MAX_LOSSES} such calls are repeated"
 )
 WAIT_ANYWAY = "The fault is transient, and the step had attempts left"
@@ -168,7 +168,7 @@ def why_escalated(failing: AttemptFailure, *, is_own: bool = False) -> str:
     if failing.fault and failing.fault.applied is Applied.APPLIED:
         return "The call was applied, but its result is wrong: a new plan would apply it again"
     if failing.fault and failing.fault.uncounted:
-        return f"More than {routing.MAX_LOSSES} workers died during the call: the call may be what kills them"
+        return f"More than {routing.MAX_LOSSES} workers died or froze during the call: the call may be the cause"
     if failing.fault and failing.fault.applied is Applied.UNKNOWN:
         return "The outcome of the call is unknown; such a call is neither repeated nor replaced by a new plan"
     if failing.code is Code.MISSING_TOOL:

@@ -55,6 +55,15 @@ async def block(args: Note) -> Noted:
     return noted
 
 
+@tool.keyed(timeout=1)
+async def block_once(args: Note, key: Key) -> Noted:
+    """Block the event loop beyond the timeout, the first time."""
+    is_first = not args.file.exists()  # quick
+    noted = _note(args)
+    time.sleep(args.seconds if is_first else 0)  # noqa: ASYNC251  # the mistake that is tested
+    return noted
+
+
 @tool.keyed(timeout=60)
 async def pay(args: Note, key: Key) -> Noted:
     """Pay after some seconds."""

@@ -111,6 +111,21 @@ async def test_a_tool_that_blocks_its_event_loop_harms_no_other_task(place: Plac
     assert "starving.py" in entry["at"][-1]
 
 
+async def test_a_call_that_blocks_beyond_its_timeout_is_a_timeout(place: Place) -> None:
+    """It is an attempt of the tool, and its fault says what is wrong; the next attempt has the same key."""
+    with place.serving():
+        ended = await outcome(await place.start("block_once", "blocked", seconds=5))
+
+    (fault,) = ended.faults
+    assert (ended.status, fault.code, fault.applied, fault.uncounted) == (
+        TaskStatus.COMPLETED,
+        "timeout",
+        "unknown",
+        False,
+    )
+    assert "block_once gave no answer within 1 s: it blocks its event loop." in fault.reason
+
+
 @pytest.mark.parametrize("kind", ["ignore_cancel", pytest.param("block", marks=pytest.mark.full)])
 @pytest.mark.timeout(120)
 async def test_a_worker_ends_although_a_tool_does_not(place: Place, kind: str) -> None:
