@@ -97,7 +97,6 @@ def _after_failure(call: Call, spec: ToolSpec | None) -> EffectState:
 
 
 def _may_have_had_effect_before(call: Call, last: Fault) -> bool:
-    """Whether an attempt before the last attempt may have applied the effect: its fault says so or is unknown."""
     earlier = {one.attempt: one for one in call.earlier}
     # The server itself keeps the failure of one earlier attempt only: of the one just before the last.
     if call.last is not None and call.last.fault is not None:
@@ -315,7 +314,7 @@ def _with_card(story: Story, card: EffectCard, before: TaskEffect | None) -> Tas
 
 
 def call_with_key(story: Story, key: str) -> Call | None:
-    """The last completed call with this key in all runs of the task; else the last call with the key, else None."""
+    """The newest completed call with this key in all runs of the task; else the newest call with the key, else None."""
     made = _calls_with_key(story, key)
     done = [one for one in made if one.closed is CallEnd.COMPLETED]
     return next(reversed(done or made), None)
@@ -332,7 +331,7 @@ def _calls_with_key(story: Story, key: str) -> list[Call]:
 
 
 def key_of(story: Story, id: str, kind: str | None = None) -> str:
-    """The idempotency key of the call of step `id`; it names `kind` if `kind` is a fallback of the planned kind."""
+    """The idempotency key of the call of step `id`; it ends with `kind` if that is a fallback of the planned kind."""
     planned = story.steps[id].kind if id in story.steps else kind
     fallback = kind if kind != planned else None
     return ids.idempotency_key(ids.of_call(id, fallback), story.history.first_run)

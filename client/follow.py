@@ -127,7 +127,6 @@ async def _described(handle: Handle) -> WorkflowExecutionDescription | None:
 
 @contextmanager
 def _unless_permanent() -> Iterator[None]:
-    """Suppress an RPCError unless its status is in PERMANENT."""
     try:
         yield
     except RPCError as error:
@@ -165,7 +164,7 @@ async def asking(converter: DataConverter, outcome: Outcome, activity: PendingAc
 
 
 async def _attempt(client: Client, step: OutcomeStep, activity: PendingActivityInfo) -> Attempt:
-    """The attempt of a running step; the server's number counts only the attempts of the open activity execution."""
+    # The server's number counts only the attempts of the open activity execution.
     waits = activity.HasField("next_attempt_schedule_time")
     return Attempt(
         number=step.attempts + activity.attempt,
@@ -381,7 +380,6 @@ class Follower:
             raise self._given_up(self._failing or task)
 
     def _is_hopeless(self, task: FailingTask, now: float) -> bool:
-        """Whether only a person can help, since the workflow task has surely failed for too long."""
         # A repaired worker would complete the workflow task within milliseconds.
         patience = HEALING_SECONDS if task.may_heal else PATIENCE_SECONDS
         return self._sure_since is not None and now - self._sure_since > patience

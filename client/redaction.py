@@ -48,7 +48,7 @@ from workflows.situation import Situation
 from workflows.task import CONTINUES_MEMO, Task, TaskStatus
 
 INDEX = re.compile(r"[0-9]{1,4}")
-"""A part of a path that may be the index of a list; a key of an object that looks like one stays, too."""
+"""A part of a dotted path that may be the index of a list. An object's key that looks like an index is kept, too."""
 # Some decisions depend on the size of a result.
 LONG = 256
 """Bytes; from this size on, the placeholder of a text in a tool's data is as long as the text."""
@@ -61,7 +61,7 @@ class Placeholders:
         self._texts = dict[str, int]()
         self._numbers = dict[float, int]()
         self.known_keys = {"$from", "path", PRUNED}
-        """The keys of objects that stay; any other key is replaced like a value."""
+        """The keys of objects that are kept; any other key gets a placeholder, as a value does."""
 
     def text(self, value: str, *, sized: bool = False) -> str:
         """The placeholder of a string: `<text-7>`; with `sized`, a long string gets a placeholder of its own length."""
@@ -81,7 +81,7 @@ class Placeholders:
         return float(other) if value.is_integer() else other + 0.5
 
     def data(self, value: JsonValue, *, references: bool = False) -> JsonValue:
-        """Data of a tool or a planner with placeholders for its values; shape and keys stay.
+        """Data of a tool or a planner with placeholders for its values and unknown keys; the nesting stays.
 
         With `references`, each reference to the result of a step (`{"$from": STEP}`) stays, too.
         """
@@ -155,7 +155,7 @@ class Values(Placeholders):
         return self.data(value)
 
     def _learn(self, progress: Progress) -> None:
-        """Note for each call and value the digest of its redacted form, which the guards against repeated calls get."""
+        """Note for each call and value the digest of its redacted form; the guards against repeated calls get it."""
         for record in progress.records:
             for args in (record.args, record.step.args):
                 self._digests[digest(record.kind, args)] = digest(record.kind, self.data(args, references=True))
@@ -240,7 +240,7 @@ PATCH = "core_patch"
 ATTRIBUTES = frozenset(attributes.TYPES) - {attributes.TENANT.name}
 BY_NAME: Mapping[str, Shape] = {HEADER: (CallHeader,), OUTCOME_MEMO: (Outcome,)}
 OUR_NAMES = frozenset({*BY_NAME, TASK_MEMO, DIGEST_MEMO, CONTINUES_MEMO, UNDO_WHEN_CANCELLED, KNOW_EARLIER_EFFECTS})
-"""The memo fields, headers and Signals of Replan; the names of all others are replaced."""
+"""The names of Replan's own memo fields, headers and Signals, which are kept; all other such names get placeholders."""
 OUR_METADATA = frozenset({"encoding", "messageType", INLINE})
 JSON = ("json/plain", "json/protobuf")
 BINARY = ("binary/plain", "binary/protobuf")
@@ -266,7 +266,6 @@ class Redaction:
         return redacted
 
     def _shape(self, event: HistoryEvent) -> Shape:
-        """The models of an event's input or result; empty if it is the data of a tool."""
         match event.WhichOneof("attributes"):
             case "workflow_execution_started_event_attributes" | "workflow_execution_continued_as_new_event_attributes":
                 return Task, Progress
@@ -327,7 +326,6 @@ class Redaction:
                 setattr(message, field.name, self.text(value))
 
     def _details(self, info: ApplicationFailureInfo) -> None:
-        """Redact the details of a failure: faults, an Outcome, or other data, as the type of the failure says."""
         shape: Shape = (Fault,) if info.type in set(Quadrant) else (Outcome,) if info.type in set(TaskStatus) else ()
         for payload in info.details.payloads:
             self._message(payload, shape)
@@ -346,7 +344,7 @@ class Redaction:
 
 
 def _declared_keys(message: Message, shape: Shape) -> Iterator[str]:
-    """The keys that schemas declare, as far as a history tells: arguments of planned steps, and paths of companions."""
+    """The keys that tools declare, as far as a history shows them: arguments of planned steps, paths of companions."""
     for payload in _payloads(message):
         with suppress(ValueError, RecursionError):
             found = json.loads(payload.data)

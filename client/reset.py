@@ -219,7 +219,6 @@ class EffectsAtReset:
         return self._run_again() - {one.step} - self._descendants(one.step) <= once
 
     def _is_once(self, one: TaskEffect) -> bool:
-        """Whether a second call with the effect's key changes nothing."""
         # The key of a fallback does not end with the step's id: the new run may never get to the fallback.
         return one.effect in SINGLE and one.key.endswith(f"/{one.step}")
 
@@ -236,7 +235,7 @@ class EffectsAtReset:
 
 
 async def _effects(client: Client, story: Story, queue: str, point: Call) -> EffectsAtReset:
-    """The effects from the histories of all runs and rollbacks and, if one was deleted, from a worker's ledgers."""
+    """The effects from the histories of all runs and rollbacks; if a history was deleted, from ledgers, too."""
     cards = None
     if story.history.deleted:
         with suppress(Problem):  # no worker answers, so only the histories count
@@ -255,7 +254,6 @@ def _stands(there: EffectsAtReset) -> Problem:
 
 
 def _prepare(there: EffectsAtReset, fate: Fate) -> _Prepared:
-    """Choose the reset point, and the effects of which the new run is told."""
     after = there.after
     # If an effect is undone, or does not belong to the plan at the point, the planner has to be asked again.
     is_anew = fate is Fate.UNDO or any(not there.is_of_plan(one) for one in there.in_the_way)
@@ -270,7 +268,6 @@ def _prepare(there: EffectsAtReset, fate: Fate) -> _Prepared:
 
 
 def _record(one: TaskEffect, story: Story) -> StepRecord:
-    """The record of an effect for the Signal to the new run; arguments that are too long are left out."""
     record = record_of(one, call_with_key(story, one.key), outlived=outlived(story, one.key))
     spec = story.history.catalogue.specs.get(one.kind) if story.history.catalogue else None
     small = record.slim(0, spec.paths if spec else ())
@@ -366,13 +363,12 @@ def _last_task(events: Sequence[HistoryEvent], id: str) -> int:
 
 
 def _fitting(records: Sequence[StepRecord]) -> list[StepRecord]:
-    """The records for the Signal; without their results if all together have more than MAX_SIGNAL bytes."""
     size = sum(len(record.model_dump_json()) for record in records)
     return [record.slim(len(canonical(record.result)) if size > MAX_SIGNAL else 0) for record in records]
 
 
 async def _begin(client: Client, id: str, run: str, task: int, reason: str) -> str:
-    """Reset a run to before a workflow task, and return the id of the new run."""
+    """Reset a run to just before its completed workflow task with the event id `task`; return the id of the new run."""
     request = ResetWorkflowExecutionRequest(
         namespace=client.namespace,
         workflow_execution=WorkflowExecution(workflow_id=id, run_id=run),
@@ -429,7 +425,6 @@ def _refuse_repeated(story: Story, step: Call, fate: Fate | None) -> None:
 
 
 def _refuse_late(story: Story) -> None:
-    """Raise Problem if the deadline of the task has passed."""
     # The deadline counts from the first start, so the new run would end at once.
     task, start = story.history.task, story.history.started_at
     limit = task.limits.deadline if task else None
@@ -439,8 +434,7 @@ def _refuse_late(story: Story) -> None:
 
 
 async def _require_current(client: Client, queue: str) -> None:
-    """Raise Problem if the worker that answers is too old to be told of earlier effects."""
-    # Its planner would plan these effects again.
+    # The planner of a worker that is too old to be told of earlier effects would plan these effects again.
     try:
         answer = await ask(client, queue, ClaimsInquiry())
     except Problem:  # no worker answers, so nobody plans either
@@ -450,7 +444,6 @@ async def _require_current(client: Client, queue: str) -> None:
 
 
 async def _require_payloads(client: Client, queue: str, events: Sequence[HistoryEvent]) -> None:
-    """Raise Problem if a worker's store lacks a payload to which these events only refer."""
     claims = {text: claim for event in events for text, claim in _claims(event)}
     if not claims:
         return

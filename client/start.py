@@ -65,7 +65,7 @@ class PlanFile(BaseModel):
 
     steps: tuple[Step, ...]
     revisions: tuple[Annotated[Proposal, BeforeValidator(_typed)], ...] = ()
-    """What comes after these steps, as `Task.revisions` says."""
+    """What the user wrote for later turns; `Task.revisions` describes it."""
     task: str = ""
     """The text of the task; `--task` takes precedence."""
     documents: str | None = None
@@ -87,7 +87,7 @@ class PlanFile(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _from_list(cls, value: object) -> object:
-        """A list, such as the script of `--planner scripted:FILE`, is the plan and its revisions."""
+        # A list, such as the script of `--planner scripted:FILE`, is the plan and its revisions.
         match value:
             case [{"steps": steps}, *revisions]:
                 return {"steps": steps, "revisions": revisions}
@@ -95,7 +95,7 @@ class PlanFile(BaseModel):
 
 
 def read_plan(path: Path) -> PlanFile:
-    """Read `{"steps": [{"id", "kind", "args", "needs"}]}`, a list of revisions, or what `--dry-run --json` printed.
+    """Read a plan file: an object with `steps`, a list of such objects, or what `--dry-run --json` printed.
 
     Raises:
         Problem: the file cannot be read, is larger than MAX_PLAN, or holds something else.
@@ -179,7 +179,7 @@ def build_task(options: TaskOptions) -> Task:
 
 
 def _limits(given: Mapping[str, Any], strategy: Literal["plan", "react"], written: Sequence[Proposal]) -> Limits:
-    """The limits of a task; the number of replans that the user gave or wrote is the only limit of replans."""
+    """The limits of a task. If the user gave `--replans` or wrote revisions, only that number limits the replans."""
     replans = sum(not isinstance(one, Answer) for one in written)
     alone = {"fruitless": None} if replans or "replans" in given else {}
     return Limits(**{"replans": max(REPLANS[strategy], replans), **alone, **given})

@@ -113,7 +113,7 @@ async def _closed_from_outside(handle: Handle) -> Outcome:
 TASK_TYPE = "AgentWorkflow"
 TASKS = f"WorkflowType = '{TASK_TYPE}'"
 CALL_MEMO = "call"
-"""The memo field of a task that `call` started, with the kind that it calls."""
+"""The key of the memo field that names the tool of a task that the command `call` started."""
 MAX_NAMED = 5
 MAX_WITH_PREFIX = 100
 PAGE = 20
@@ -152,7 +152,10 @@ async def first_run(handle: Handle) -> str:
 
 
 async def newest_tasks(client: Client, query: str, limit: int, *, with_calls: bool = True) -> list[WorkflowExecution]:
-    """Of the tasks that `query` finds, the `limit` newest by start time, newest first, each with its newest run."""
+    """Of the tasks that `query` finds, the `limit` newest by start time, newest first, each with its newest run.
+
+    With `with_calls` False, tasks that the command `call` started are left out.
+    """
     # The server lists running tasks, then those that closed last, and cannot sort by start. So longer and longer lists
     # are read, until one holds every task that began after the last of the `limit` newest.
     found = dict[str, WorkflowExecution]()

@@ -70,7 +70,8 @@ class Rollback(NamedTuple):
     handle: Handle
     outcome: Outcome
     ended_before: datetime | None = None
-    """When an earlier `undo` had undone everything, so that nothing was called now; None if this one did it."""
+    """The end of an earlier rollback that undid everything, so that this `undo` called nothing; None if there was
+    none."""
 
     @property
     def is_complete(self) -> bool:
@@ -80,7 +81,7 @@ class Rollback(NamedTuple):
 async def undo(client: Client, handle: Handle, view: View, *, is_attended: bool = True) -> Rollback:
     """Undo a closed task and follow the rollback to its end; if a rollback of the task runs already, only follow it.
 
-    If an earlier rollback has undone everything, that one is returned, and nothing is called.
+    If an earlier rollback has undone everything, the result is that rollback, and nothing is called.
 
     Raises:
         Problem: the task runs, no worker answers for it or can replay it, or the rollback ended without an outcome.
@@ -262,7 +263,6 @@ async def _start(
 
 
 async def _follow(client: Client, running: Handle, id: str, view: View, *, is_attended: bool) -> Outcome:
-    """Follow the rollback of task `id` to its end."""
     with view:
         await Follower(client, running, view, is_attended=is_attended).to_the_end()
     try:

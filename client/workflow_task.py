@@ -254,7 +254,6 @@ def unanswered(seen: WorkflowExecutionDescription, message: str) -> FailingTask:
 
 
 async def _streak(client: Client, seen: WorkflowExecutionDescription) -> AsyncIterator[HistoryEvent]:
-    """The failures of the workflow task since its last completion, the newest first."""
     async for event in _newest_first(client, seen.id, seen.run_id):
         if ends_streak(event):
             return
@@ -263,7 +262,6 @@ async def _streak(client: Client, seen: WorkflowExecutionDescription) -> AsyncIt
 
 
 async def _newest_first(client: Client, id: str, run_id: str) -> AsyncIterator[HistoryEvent]:
-    """The events of a run, the newest first; at most PAGE * MAX_PAGES events."""
     request = GetWorkflowExecutionHistoryReverseRequest(
         namespace=client.namespace,
         execution=WorkflowExecution(workflow_id=id, run_id=run_id),

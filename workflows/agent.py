@@ -29,12 +29,12 @@ from workflows.task import UNREADABLE, Task, TaskStatus
 from workflows.undoing import roll_back
 
 MAX_KEPT = 50
-"""How many ids of completed steps a Revision (an accepted plan) lists: only the newest."""
+"""A Revision (an accepted plan) lists at most this many ids of completed steps: the ids of the newest ones."""
 CONTINUE = "continue-as-new"
 """Prefix of a patch id; the number of a turn follows. The marker records in history that, in this turn, the run saw the
 server's suggestion to continue as new. It does not mark a version of the code: never remove it."""
 OUTCOME_MEMO = "outcome"
-"""The memo with the Outcome of a cancelled task, because a Canceled close has no details."""
+"""The key of the memo field with the Outcome of a cancelled task, because a Canceled close has no details."""
 
 
 class EarlierEffects(RootModel[list[StepRecord]]):
@@ -74,7 +74,7 @@ class AgentWorkflow:
     @workflow.run
     @undecoded
     async def run(self, *given: Task | Progress | RawValue) -> Outcome:
-        """Work until the task ends, its deadline passes, or it is cancelled; a long history continues as new."""
+        """Run the task until it ends, its deadline passes, or it is cancelled; with a long history, continue as new."""
         if self._refused:
             return self._finish(self._refused)
         work = asyncio.create_task(self._work())
@@ -200,7 +200,7 @@ class AgentWorkflow:
             raise TaskEnded(TaskStatus.FAILED, self._catalogue.refused, REFUSED)
 
     async def _execute(self, proposal: NewSteps) -> None:
-        """Run a plan. Afterwards the plan is completed or, if a step was rejected, the next proposal is a replan.
+        """Accept and run a plan. If a fault of a step requires a new plan, the next proposal is a replan.
 
         Raises:
             TaskEnded: a person has to act, or a limit is reached.
@@ -248,7 +248,7 @@ class AgentWorkflow:
         self._publish()
 
     def _check_replans(self, rejecting: Sequence[FaultRecord], fruitless: bool) -> None:
-        """Count a replan, or end the task: no replan is left, or too many new plans in a row finished no step.
+        """Count a replan, or raise TaskEnded: no replan is left, or too many consecutive replans completed no step.
 
         `fruitless`: the plan that has just failed was itself a replan, and completed no step.
         """

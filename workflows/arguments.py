@@ -16,15 +16,15 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 MAX_NAMED = 3
 MAX_NAME = 80
-"""Characters of a field's name or of an encoding in a reason."""
+"""The most characters of a field's name, or of an encoding, that the message of a MalformedArgument shows."""
 
 
 class MalformedArgument(ValueError):
-    """A workflow was sent something that it does not take; the message says what."""
+    """A program sent a workflow an input or a Signal in a form that the workflow cannot read; the message says why."""
 
 
 def undecoded(method: F) -> F:
-    """Have the SDK call a method of a workflow, declared with `*given`, with the arguments as they were sent.
+    """Let the SDK call a workflow's method, declared with `*given`, with its arguments as a program sent them.
 
     Otherwise the workflow task would fail for ever if an argument cannot be decoded, or if there is not exactly one.
     """

@@ -14,10 +14,11 @@ class Limits(BaseModel, frozen=True):
     """What a task may spend; None means no limit."""
 
     tool_calls: int = Field(default=100, ge=1)
-    """How many attempts of tools the task may make; the reads that observe the state after a rejection count, too."""
+    """How many attempts of tools the task may make. The reads of the current state before a replan count, too."""
     replans: int = Field(default=2, ge=0)
     fruitless: int | None = Field(default=2, ge=1)
-    """After so many replans in a row that complete no step, a task ends as escalated; None: only `replans` counts."""
+    """If this many consecutive replans complete no step, the task ends as escalated. With None, only `replans` limits
+    replans."""
     tokens: int | None = Field(default=None, ge=1)
     usd: float | None = Field(default=None, gt=0, allow_inf_nan=False)
     deadline: float | None = Field(default=None, gt=0, le=MAX_DEADLINE)
@@ -74,11 +75,11 @@ class Budget(BaseModel):
         return 0.0 if self.spent.unpriced else _money(limit - spent - self.held_usd)
 
     def attempts(self, spec: ToolSpec, used: int = 0) -> int:
-        """How many more attempts a step may have after `used`, if running steps use none of their reserved retries."""
+        """How many more attempts a step may have after `used` attempts, if running steps use no reserved retries."""
         return routing.attempts(spec, routing.RETRIES_PER_KIND - self.retries.get(spec.kind, 0), used)
 
     def is_open(self, spec: ToolSpec, used: int = 0) -> bool:
-        """Whether a waiting step should reserve again: an attempt is free, or no running activity can give any back."""
+        """Whether a waiting step should reserve again: an attempt is free, or no running activity can give one back."""
         calls = self.free > 0 or self.reserved == 0
         return calls and (self._unpromised(spec, used) > 0 or not self.promised.get(spec.kind))
 
@@ -127,7 +128,7 @@ class Budget(BaseModel):
 
 
 def _money(usd: float) -> float:
-    """Round US dollars to nine decimal places: no price is so exact, and sums of floats have small errors."""
+    # No price is so exact, and sums of floats have small errors.
     return round(usd, 9)
 
 
@@ -136,5 +137,5 @@ def _add(account: dict[str, int], kind: str, number: int) -> None:
 
 
 def _retries(attempts: int, used: int) -> int:
-    """How many of `attempts`, made after `used` earlier attempts, are retries: all but the first attempt of a step."""
+    # The first attempt of a step is no retry.
     return attempts if used else max(0, attempts - 1)

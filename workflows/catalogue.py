@@ -26,7 +26,8 @@ class Effect(StrEnum):
 SAFE = (Effect.IDEMPOTENT, Effect.KEYED, Effect.TRANSACTIONAL)
 """Effects whose call may be repeated after an unknown outcome: a second call applies no second effect."""
 REFUSAL_MAY_FOLLOW_SUCCESS = (Effect.IDEMPOTENT, Effect.KEYED)
-"""Effects where a rejection may mean that an earlier attempt was applied: "already cancelled", "no such file"."""
+"""Effects for which a rejection by the called system may mean that an earlier attempt was applied: "already cancelled",
+"no such file"."""
 
 
 class Companion(BaseModel, frozen=True):
@@ -51,16 +52,18 @@ class ToolSpec(BaseModel, frozen=True, serialize_by_alias=True, validate_by_name
     timeout: float = Field(default=30.0, gt=0)
     """Seconds that one attempt may take."""
     observe: Companion | None = None
-    """The read-only tool that shows the current state after a call was rejected."""
+    """The read-only tool that reads the current state before a replan, after a call of this kind failed."""
     reconcile: Companion | None = None
     """The read-only tool that finds out whether a call was applied. If so, the tool returns the result of the call."""
     settle: float = Field(default=10.0, ge=0)
-    """Seconds to wait after the end of the final attempt before a "not found" of `reconcile` is trusted."""
+    """Seconds to wait after the end of the final attempt; only then does the answer "not found" of `reconcile` prove
+    that the call was not applied."""
     undo: Companion | None = None
     fallback: str | None = None
     """The kind of tool that is called instead, with the same arguments, when the retries of this kind are used up."""
     ensure: str | None = None
-    """A condition over `args` and `result`; a result that violates it is rejected."""
+    """A condition over `args` and `result`; if a result violates it, the call fails with the code
+    `unexpected_result`."""
     untrusted: bool = False
     """Whether a result may contain untrusted content: text from outside, which may contain hidden instructions."""
     tokens: int = 0
@@ -74,7 +77,7 @@ class ToolSpec(BaseModel, frozen=True, serialize_by_alias=True, validate_by_name
 
     @property
     def paths(self) -> frozenset[str]:
-        """The paths to values of a call or its result that the tools to observe, reconcile or undo it need."""
+        """The paths to values in a call's arguments or result that the companions of its kind need."""
         companions = filter(None, (self.observe, self.reconcile, self.undo))
         return frozenset(path for one in companions for path in one.args.values() if path != "key")
 
@@ -103,7 +106,7 @@ class Catalogue(BaseModel, frozen=True):
     """Whether the namespace has Replan's search attributes; to set an attribute that it does not have would fail the
     workflow task."""
     patience: float = Field(ge=0)
-    """Seconds that a step may wait until a worker has its tool."""
+    """Seconds that a step may wait for a worker that has the step's tool."""
     store: str | None = None
     """The id of the worker's store (its database); a worker with another store refuses calls that have an effect."""
     refused: str | None = None
@@ -111,20 +114,22 @@ class Catalogue(BaseModel, frozen=True):
     converses: bool = False
     """Whether the planner keeps its conversation in the store, so that each request contains only what is new."""
     is_clean: bool = False
-    """Whether the conversation that the task continues is known, and has no untrusted content."""
+    """Whether the worker knows the conversation that the task continues, and the conversation has no untrusted
+    content."""
     price: Price | None = None
     """The highest price of the planner's models; None if a price is unknown, or the planner is no model."""
     step_price: Price | None = None
     """The highest price of the models that steps use; None if a price is unknown, or steps use no model."""
     prices: dict[str, Price | None] = Field(default_factory=dict)
-    """The price of each of these models by its name; None if it is unknown."""
+    """By model name, the price of each model that the planner or a step may use; None if the price is unknown."""
     last_news: int = 0
-    """Tokens kept back for what the last request tells in addition to the conversation; 0 from an older worker."""
+    """Tokens kept back for new input, such as results, in the request for the final answer; 0 if the worker is of an
+    older version."""
     preamble: int = 0
     """Estimated tokens of the instructions and descriptions of tools that a model is told before the task."""
 
     @model_validator(mode="before")
     @classmethod
     def _with_step_price(cls, given: Any) -> Any:
-        """An older worker has one price for its planner and for steps."""
+        # An older worker has one price for its planner and for steps.
         return {"step_price": given.get("price"), **given} if isinstance(given, dict) else given

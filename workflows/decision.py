@@ -14,7 +14,7 @@ class Remaining(BaseModel, frozen=True):
 
     attempts: int
     waits: int = 0
-    """How often the step has waited before."""
+    """How many times the step has waited until now."""
     losses: int = 0
     """How many attempts of the step were lost because their workers went silent, the newest attempt included."""
     waited: float = 0.0
@@ -88,9 +88,9 @@ def decide(fault: Fault, spec: ToolSpec, remaining: Remaining) -> Decision:
 
 
 def outlast(fault: Fault, remaining: Remaining) -> Wait | None:
-    """The wait before a planner is asked once more whose attempts are used up; None where waiting is over.
+    """The wait before the planner is asked again although its attempts are used up; None if it is not asked again.
 
-    A task cannot go on without its planner, so an outage of the provider is waited for as long as a step may wait.
+    A task cannot go on without its planner, so it waits for the end of an outage as long as a step may wait.
     """
     if not fault.quadrant.is_transient or fault.uncounted or remaining.deadline <= 0:
         return None
@@ -114,7 +114,6 @@ def _unknown(fault: Fault, spec: ToolSpec, remaining: Remaining) -> Decision:
 
 
 def _missing_tool(remaining: Remaining) -> Decision:
-    """Wait for a worker that has the step's tool; when the step may wait no longer, ask a person."""
     if remaining.waited >= remaining.patience:
         return Escalate()
     return Wait(seconds=min(routing.missing_tool_wait(remaining.waits), remaining.patience - remaining.waited))
@@ -131,7 +130,6 @@ def _transient(fault: Fault, spec: ToolSpec, remaining: Remaining) -> Decision:
 
 
 def _repeat(fault: Fault, remaining: Remaining) -> Wait | None:
-    """The wait before the same call is repeated; None if it may not be repeated."""
     if fault.code is Code.WORKER_SHUTDOWN:
         return Wait(seconds=0)  # another worker can take the call at once
     if fault.uncounted:  # it used no attempt, so these faults have a limit of their own

@@ -18,11 +18,11 @@ from workflows.progress import Progress
 from workflows.record import FaultRecord, StepRecord, StepStatus
 
 MAX_DETAILS = 2400
-"""Bytes of the current details."""
+"""The most bytes of the current details."""
 LAST = ("", "---")
 """The lines at the end of the details: a Markdown rule, because version 2.42 of the UI cuts the final line."""
 MAX_SUMMARY = 190
-"""Bytes of a summary; the server cuts it at 200."""
+"""The most bytes of a summary, before the ellipsis; the server cuts it at 200."""
 
 SIGNS = {
     StepStatus.PENDING: "○",
@@ -39,7 +39,7 @@ SIGNS = {
 NEXT_TURN = "the same call would fail again, so the model's next turn and no retry"
 """What the details say after a rejected call, if the task's strategy is `react`."""
 MAX_REJECTIONS = 3
-"""How many rejected proposals are shown: the newest."""
+"""The details show at most this many rejected proposals: the newest."""
 MANY = 30
 """With more steps than this, not all lines fit into the details; then the steps of the current plan come first."""
 
@@ -98,13 +98,11 @@ def _headline(progress: Progress) -> str:
 
 
 def _of(spent: float, limit: float | None) -> str:
-    """What was spent, with its limit if there is one: `7 of 25`, `0.31 of 2.00`, `48,120`."""
     form = ",.2f" if isinstance(spent, float) else ","
     return f"{spent:{form}}" if limit is None else f"{spent:{form}} of {limit:{form}}"
 
 
 def _is_turns(progress: Progress) -> bool:
-    """Whether the task's strategy is `react`, in which each step belongs to a turn."""
     return progress.task.strategy == "react"
 
 
@@ -178,7 +176,6 @@ def _fault_line(progress: Progress, fault: FaultRecord) -> str:
 
 
 def _text(value: JsonValue) -> str:
-    """A result in a few words: its text, or `field value, field value`."""
     if isinstance(value, dict):
         return ", ".join(f"{name} {_text(item)}" for name, item in value.items())
     return value if isinstance(value, str) else canonical(value)

@@ -162,7 +162,7 @@ class Execution:
         return Fault.of(code, reason, source=record.kind, attempt=0)
 
     async def _attempt(self, record: StepRecord) -> Fault | None:
-        """Execute the step's activity once; return None if the step is completed, or the budget has no attempt left."""
+        """Execute the step's activity once; return its fault; None if the step is completed or no attempt is left."""
         raise_if_cancelled()
         call = self._call(record)
         granted = await call.reserve_after_siblings()

@@ -145,7 +145,7 @@ class Fault(BaseModel, frozen=True, serialize_by_alias=True, validate_by_name=Tr
     observed: JsonValue = None
     """The state that the called system reported when the call failed; None if it reported no state."""
     retry_after: float | None = None
-    """Seconds that the called system asked to wait; None if it did not."""
+    """Seconds that the called system asked to wait; None if it asked for no wait."""
     applied: Applied = Field(default=Applied.NONE, alias="effect")
     source: str = ""
     attempt: int = Field(default=1, ge=0)
@@ -162,7 +162,7 @@ class Fault(BaseModel, frozen=True, serialize_by_alias=True, validate_by_name=Tr
     """Whether the attempt is a loss: its worker went silent. A loss is not counted as an attempt of the step;
     `routing.MAX_LOSSES` limits losses."""
     by_id: bool = False
-    """Whether only the step's id was rejected, so that the same call may be made under another id."""
+    """Whether the ledger rejected only the step's id, so that the same call may be made under another id."""
     still_running: bool = False
     """Whether the tool's thread still ran when the attempt ended, so that its effect may be applied later."""
     model_use: ModelUse | None = None
@@ -171,7 +171,7 @@ class Fault(BaseModel, frozen=True, serialize_by_alias=True, validate_by_name=Tr
     lost_model: str = ""
     """The model whose reply was lost, which may bill it; empty if no reply was."""
     unreadable: tuple[str, ...] = ()
-    """The model of each response that was billed and has not the shape of a reply."""
+    """The models of responses that were billed, but could not be read as replies; one item for each such response."""
 
     @classmethod
     def of(
@@ -216,7 +216,7 @@ class Fault(BaseModel, frozen=True, serialize_by_alias=True, validate_by_name=Tr
 
     @property
     def asks_long_wait(self) -> bool:
-        """Whether the called system asked for a longer wait than a retry makes."""
+        """Whether the called system asked for a wait above `LONGEST_RETRY_AFTER`, so that Temporal does not retry."""
         return self.quadrant.is_transient and (self.retry_after or 0) > routing.LONGEST_RETRY_AFTER
 
     @property

@@ -14,7 +14,7 @@ REPEATED_NOTICE = (
 
 
 class FailedCall(BaseModel):
-    """A call that failed persistently."""
+    """A call that failed with a persistent fault."""
 
     effects: int
     """How many effects the task had applied when the call failed."""
@@ -72,7 +72,6 @@ class RepeatGuard(BaseModel):
 
 
 def _alike(one: JsonValue, other: JsonValue) -> bool:
-    """Whether two states have the same fields, so that they can be compared."""
     return isinstance(one, dict) and isinstance(other, dict) and one.keys() == other.keys() and bool(other)
 
 

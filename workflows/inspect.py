@@ -113,7 +113,7 @@ class ResultCard(BaseModel, frozen=True):
 
 
 class TurnCard(BaseModel, frozen=True):
-    """One turn of a conversation: what the planner was told, and what it said."""
+    """One request to the planner in its conversation about a task, and the planner's reply."""
 
     turn: int
     branch: int = 0
@@ -224,7 +224,7 @@ class Inquiry(BaseModel, Generic[F], frozen=True):
 
 
 class ToolsInquiry(Inquiry[ToolsFindings]):
-    """Which tools does the worker have?"""
+    """Asks which tools the worker has."""
 
     findings = ToolsFindings
     about: str = "tools"
@@ -232,14 +232,14 @@ class ToolsInquiry(Inquiry[ToolsFindings]):
 
 
 class WorkerInquiry(Inquiry[WorkerFindings]):
-    """How is the worker configured?"""
+    """Asks how the worker is configured."""
 
     findings = WorkerFindings
     about: Literal["worker"] = "worker"
 
 
 class PlanInquiry(Inquiry[PlanFindings]):
-    """Which proposal would the planner make first for `task`?"""
+    """Asks which proposal the planner would make first for `task`."""
 
     findings = PlanFindings
     about: Literal["plan"] = "plan"
@@ -247,17 +247,17 @@ class PlanInquiry(Inquiry[PlanFindings]):
 
 
 class PayloadInquiry(Inquiry[PayloadFindings]):
-    """What is the value of a payload in external storage?"""
+    """Asks for the value of a payload in external storage."""
 
     findings = PayloadFindings
     about: Literal["payload"] = "payload"
     claim: dict[str, str]
-    """What the storage driver needs to find the payload, as the history says."""
+    """What the storage driver needs to find the payload; the history contains it."""
     driver: str = ""
 
 
 class ClaimsInquiry(Inquiry[ClaimsFindings]):
-    """Can the worker fetch all these payloads from external storage?"""
+    """Asks whether the worker can fetch all these payloads from external storage."""
 
     findings = ClaimsFindings
     about: Literal["claims"] = "claims"
@@ -265,7 +265,7 @@ class ClaimsInquiry(Inquiry[ClaimsFindings]):
 
 
 class PruneInquiry(Inquiry[PruneFindings]):
-    """Delete old payloads and conversations of closed tasks; each answer covers a limited number of tasks."""
+    """Asks the worker to delete old payloads and conversations of closed tasks; an answer covers some of the tasks."""
 
     findings = PruneFindings
     about: Literal["prune"] = "prune"
@@ -277,7 +277,7 @@ class PruneInquiry(Inquiry[PruneFindings]):
 
 
 class EffectsInquiry(Inquiry[EffectsFindings]):
-    """Which effects of a task are in the ledgers?"""
+    """Asks which effects of a task are in the ledgers of the worker."""
 
     findings = EffectsFindings
     about: Literal["effects"] = "effects"
@@ -285,7 +285,7 @@ class EffectsInquiry(Inquiry[EffectsFindings]):
 
 
 class TranscriptInquiry(Inquiry[TranscriptFindings]):
-    """What was the planner of a task told, and what did it say?"""
+    """Asks for the conversation of a task's planner: the requests to the planner, and its replies."""
 
     findings = TranscriptFindings
     about: Literal["transcript"] = "transcript"

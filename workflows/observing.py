@@ -1,4 +1,4 @@
-"""Observing the current state after a rejection, so that the new plan is made from it."""
+"""Reads the current state after a fault that requires a new plan, so that the planner knows the state."""
 
 from collections.abc import Sequence
 
@@ -39,7 +39,7 @@ async def _observe(
     record: StepRecord,
     fault: FaultRecord,
 ) -> Observation:
-    """Run the read `kind`; a stale observation if there is none, if it fails, or if the budget has no call left."""
+    """Run the read `kind`; return a stale observation if there is no such read, it fails, or no tool call is left."""
     id, made = record.step.id, record.args or record.step.args
     stale = Observation(step_id=id, kind=record.kind, args=made, value=fault.observed, at=fault.at, stale=True)
     if kind is None:

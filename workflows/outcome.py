@@ -80,7 +80,7 @@ class Ending(BaseModel, frozen=True):
 
 
 REFUSED = "task_refused"
-"""The code of a task that no worker can read, or that this one lacks something for; nothing was called."""
+"""The code of a task that ended before any call, because the worker cannot read it or lacks something that it needs."""
 
 
 def refusal(reason: str) -> Ending:

@@ -22,7 +22,7 @@ from pydantic import (
 )
 
 BY_HAND = "by hand"
-"""The planner of what a person wrote."""
+"""Stands for the planner's name where a person wrote the plan."""
 MAX_STEPS = 50
 MAX_BYTES = 64 * 1024
 MAX_DEPTH = 20
@@ -125,7 +125,7 @@ class Mistake(_Frozen):
     @model_validator(mode="before")
     @classmethod
     def _from_text(cls, value: object) -> object:
-        """Read a plain sentence as the `text` of a Mistake, because workers of an earlier version send it so."""
+        # Workers of an earlier version send a plain sentence.
         return {"text": value} if isinstance(value, str) else value
 
     def __str__(self) -> str:
@@ -154,9 +154,9 @@ class Proposed(_Recorded):
     lost: int = 0
     """Requests of earlier attempts whose replies were lost, so that their cost is unknown."""
     lost_models: tuple[str, ...] = ()
-    """The models of these requests, as far as they are known."""
+    """The models of the `lost` requests, as far as they are known."""
     estimated: int = 0
-    """Calls of `model_calls` whose tokens are estimated, because the server did not count them."""
+    """How many of the `model_calls` have estimated tokens, because the server did not count them."""
     branch: int = 0
     """The number of the branch of the conversation on which this turn is. A task that goes on differently after a reset
     begins a new branch."""
@@ -183,7 +183,7 @@ class StepReturn(Sparse, frozen=True):
     """Tokens that models used for the step."""
     usd: float | None = None
     estimated: int = 0
-    """Calls of `model_calls` whose tokens are estimated."""
+    """How many of the `model_calls` have estimated tokens."""
 
 
 PRUNED = "$pruned"
@@ -265,7 +265,7 @@ def digest(*values: JsonValue) -> str:
 
 
 def _same_numbers(value: JsonValue) -> JsonValue:
-    """Write a whole float such as 1.0 as the integer 1, so that equal numbers have the same digest."""
+    # 1.0 and 1 are equal, so they must have the same digest.
     if isinstance(value, dict):
         return {key: _same_numbers(item) for key, item in value.items()}
     if isinstance(value, list):
@@ -353,7 +353,6 @@ def _brief(value: JsonValue) -> str:
 
 
 def _without_defaults(model: BaseModel, written: dict[str, Any]) -> dict[str, Any]:
-    """The fields of a serialised model (`written`) that are needed to read the model again."""
     fields = {field.alias or name: name for name, field in type(model).model_fields.items()}
     return {key: value for key, value in written.items() if _is_needed(model, fields[key])}
 

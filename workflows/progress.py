@@ -98,7 +98,7 @@ class Progress(BaseModel):
     failovers: list[Failover] = Field(default_factory=list)
     rejections: list[Rejection] = Field(default_factory=list)
     is_draft: bool = Field(default=False, exclude_if=not_)
-    """Whether a person waits for a first proposal of which no step is run."""
+    """Whether the task only asks for a first proposal, for which a person waits; none of its steps is run."""
     waiting: PlannerWait | None = Field(default=None, exclude_if=not_)
     revisions_taken: int = Field(default=0, exclude_if=not_)
     """How many of the task's hand-written `revisions` were used or passed over."""

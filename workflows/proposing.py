@@ -42,7 +42,7 @@ FREE_EMPTY_TURNS = "free-empty-turns"
 MAX_WITHHELD, MAX_WITHHELD_ARGS = 5, 2_000
 """How many withheld calls of a rejected proposal a task keeps, and how many characters of the arguments of each."""
 MAX_REJECTIONS = 2
-"""How often a rejected proposal goes back to the planner before a person is asked."""
+"""How many times a rejected proposal goes back to the planner before the task is escalated."""
 
 
 async def propose(progress: Progress, catalogue: Catalogue) -> Proposal:
@@ -170,7 +170,7 @@ async def _compact(progress: Progress, catalogue: Catalogue, turns: int) -> None
 
 
 def _record_turn(progress: Progress, catalogue: Catalogue, proposed: Proposed) -> None:
-    """Record what the planner has seen, and which planner answered."""
+    """Record which plan the planner knows now, which planner answered, and which planners could not be used."""
     is_report = isinstance(proposed.proposal, Answer) and not proposed.model_calls
     if not (is_report and progress.planner == BY_HAND):  # rules only put the results of a hand-written plan together
         progress.planner = proposed.planner or progress.planner
@@ -206,7 +206,6 @@ def _note(progress: Progress, reasons: Sequence[Mistake], withheld: Sequence[Wit
 
 
 def _withheld(proposal: Proposal, progress: Progress, catalogue: Catalogue) -> list[WithheldCall]:
-    """The calls of a proposal that untrusted content may have ordered."""
     steps = proposal.steps if isinstance(proposal, NewSteps) else ()
     specs, named = catalogue.specs, progress.task.named
     found = [step for step in steps if step.kind in specs and progress.grants.withholds(specs[step.kind], named)]

@@ -47,7 +47,7 @@ async def reconcile(
 ) -> Finding:
     """Find out whether the call of `record`, which ended with `fault`, was applied.
 
-    It may have to wait; `changed` is called whenever the status of the step changes meanwhile.
+    This function may have to wait; it calls `changed` whenever the status of the step changes meanwhile.
     """
     spec = catalogue.specs.get(record.kind)
     if spec is None:

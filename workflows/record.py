@@ -178,7 +178,7 @@ class UndoRecord(BaseModel, frozen=True):
 
 
 class Observation(BaseModel, frozen=True):
-    """The state that was read after a fault."""
+    """The state of a called system, read after a fault of a step that requires a new plan."""
 
     step_id: str
     kind: str
@@ -188,7 +188,8 @@ class Observation(BaseModel, frozen=True):
     stale: bool = False
     """Whether `value` is only the state that the fault contained, because no tool could read the current state."""
     unread: str = ""
-    """Why the kind's `observe` did not read the state again; empty if it did, or if there is none."""
+    """Why the tool in the kind's `observe` did not read the state again; empty if it did, or if the kind has no such
+    tool."""
 
 
 class Revision(BaseModel, frozen=True):
@@ -214,7 +215,8 @@ class WithheldCall(BaseModel, frozen=True):
     step: str
     kind: str
     args: JsonValue
-    """As proposed, with references; the beginning of their JSON if they are large."""
+    """The arguments as proposed, with references to the results of other steps; if they are large, only the beginning
+    of their JSON."""
 
 
 class Rejection(BaseModel, frozen=True):

@@ -189,12 +189,15 @@ def backoff(profile: str, attempt: int, jitter: float) -> float:
 
 
 def seconds_left(waited: float, *, is_draft: bool = False) -> float:
-    """Seconds that a step may still wait, without its attempts; a draft, for which a person waits, a minute in all."""
+    """Seconds that a step may still wait after it has `waited`; the time of its attempts does not count.
+
+    For a draft, for which a person waits, the total is a minute.
+    """
     return (LONGEST_RETRY_AFTER if is_draft else STEP_DEADLINE.total_seconds()) - waited
 
 
 def circuit_wait(waits: int) -> float:
-    """Seconds to wait for an open circuit breaker or for a planner that is out: 5 s, doubling to 5 min."""
+    """Seconds to wait for an open circuit breaker, or for a planner that cannot be reached: 5 s, doubling to 5 min."""
     return float(min(300, 5 * 2 ** min(waits, 10)))
 
 

@@ -43,7 +43,7 @@ class InternalActivityFailed(Exception):
     """One of Replan's own activities failed, and is not scheduled again."""
 
     def __init__(self, fault: Fault, earlier: Sequence[Fault] = ()) -> None:
-        """`earlier` are the faults of the attempts before the last one, as far as they are known."""
+        """`earlier` are the faults of the attempts before the final attempt, as far as they are known."""
         super().__init__(fault.reason)
         self.fault = fault
         self.earlier = earlier
@@ -61,18 +61,18 @@ class ToolReply(NamedTuple):
 
 @dataclass
 class PlannerWaits:
-    """The waits of one request to the planner, which `progress` tells while they last."""
+    """The waits of one request to the planner; during a wait, `progress.waiting` describes it."""
 
     progress: Progress
     outlasts: bool
-    """Whether an outage of the planner is waited for when the attempts are used up."""
+    """Whether the request waits for the end of an outage when its attempts are used up."""
     failed: list[spending.FailedExecution] = field(default_factory=list)
-    """The executions after which it was waited."""
+    """The failed executions of the planner's activity that were followed by a wait."""
     was_cut_off: bool = False
     """Whether the task was cancelled during a wait, when no request was under way."""
 
     def outlast(self, fault: Fault, remaining: Remaining) -> Wait | None:
-        """The wait for the end of an outage; None where that is not waited for."""
+        """The wait for the end of an outage; None if the request does not wait for it."""
         wait = outlast(fault, remaining) if self.outlasts else None
         return wait if wait and workflow.patched(PLANNER_OUTAGES) else None
 
@@ -257,7 +257,7 @@ async def run_internal_activity(
 ) -> T:
     """Run one of Replan's own activities; after a transient fault, wait and schedule it again.
 
-    A request to the planner has `waits`.
+    `waits` is given only for a request to the planner.
 
     Raises:
         InternalActivityFailed: the activity failed, and a repeat cannot help.

@@ -1,4 +1,4 @@
-"""What the planner is told in one turn."""
+"""The input of a request to the planner: what the planner is told about the task in one turn."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -17,9 +17,10 @@ MAX_SHOWN = 8_000
 """How many characters of one result a model is shown; the rest is cut."""
 
 SHOWN_AT_LAST = (MAX_SHOWN, 4_000, 2_000, 1_000, 500, 200, 100)
-"""The same for the last request, the first that fits."""
+"""The choices for `Situation.max_shown` in the request for the final answer: the first that lets it fit into the budget
+is taken."""
 AROUND_RESULT = 200
-"""Bytes of the sentence and the marks around one result; an estimate."""
+"""Estimated bytes of the text that the prompt puts around one result."""
 
 
 class Situation(BaseModel, frozen=True, serialize_by_alias=True, validate_by_name=True):
@@ -63,7 +64,8 @@ class Situation(BaseModel, frozen=True, serialize_by_alias=True, validate_by_nam
     """How many replies of a model may be lost in this turn; after more, no further request is made. None without a
     limit."""
     max_shown: int | None = None
-    """In the last request: characters of one result that the model is shown; None for MAX_SHOWN."""
+    """In the request for the final answer: the most characters of one result that the model is shown; None for
+    MAX_SHOWN."""
     planner: str | None = None
     compact: int = 0
     """How many of the oldest turns the planner must summarise; 0 if it must make a proposal."""
@@ -85,7 +87,7 @@ class Situation(BaseModel, frozen=True, serialize_by_alias=True, validate_by_nam
 
     @property
     def told_bytes(self) -> int:
-        """About how many bytes a model is told."""
+        """An estimate of the bytes of this situation in a request to a model."""
         values = [
             *(one.result for one in self.records),
             *(one.args or one.step.args for one in self.earlier),
@@ -98,7 +100,7 @@ class Situation(BaseModel, frozen=True, serialize_by_alias=True, validate_by_nam
         return around + sum(len(canonical(value)[: self.shown].encode()) for value in values)
 
     def shortened(self, room: int) -> "Situation":
-        """This situation, of whose results a model is shown as much as fits into `room` bytes."""
+        """A copy with so small a limit for each result (`max_shown`) that the situation fits into `room` bytes."""
         shorter = (self.model_copy(update={"max_shown": shown}) for shown in SHOWN_AT_LAST)
         return next((one for one in shorter if one.told_bytes <= room), self.model_copy(update={"max_shown": 0}))
 

@@ -40,7 +40,7 @@ MAY_BE_BILLED = frozenset(
 )
 """Faults after which a model may have answered, so that the request may be billed."""
 MAX_NEWS = 1_000_000
-"""Tokens; more than the results of any plan."""
+"""The most tokens that `room_for_news` can return room for; more than the results of any plan."""
 LAST_OUTPUT = 2_000
 """Tokens that are kept back so that the model can still write a final answer, with its reasoning, when the budget is
 used up."""
@@ -122,8 +122,8 @@ def settle_turn(
 ) -> None:
     """Give back the allowance of a request, and pay what it used.
 
-    `used` is what its last activity execution came to, after attempts with the faults `earlier`. `waited` are the
-    executions before that one.
+    `used` is the result or the fault of the final activity execution, `earlier` are the faults of its attempts before
+    the final attempt. `waited` are the executions before the final execution.
     """
     budget = progress.budget
     budget.hold(-allowance.reserved_tokens, -allowance.reserved_usd)
@@ -207,7 +207,7 @@ def cancelled_fault(spec: ToolSpec, attempt: int = 1) -> Fault:
 
 
 def is_open(progress: Progress, catalogue: Catalogue, spec: ToolSpec, used: int = 0) -> bool:
-    """Whether a waiting step should reserve again: an attempt is free, or no running activity can give any back."""
+    """Whether a waiting step should reserve again: an attempt is free, or no running activity can give one back."""
     fits = _affordable_attempts(progress, catalogue, spec) != 0
     return (fits or not progress.budget.held_tokens) and progress.budget.is_open(spec, used)
 
@@ -281,7 +281,6 @@ def _request_cost(price: Price | None, input: int, output: int) -> Cost:
 
 
 def _attempt_cost(price: Price | None, spec: ToolSpec) -> Cost:
-    """The most tokens and money that one attempt of a tool may use."""
     if spec.tokens_overhead is not None:
         said = min(spec.tokens_overhead, spec.tokens)
         return _request_cost(price, spec.tokens - said, said)
@@ -290,7 +289,6 @@ def _attempt_cost(price: Price | None, spec: ToolSpec) -> Cost:
 
 
 def _how_many(left: tuple[float, float], each: Cost) -> int:
-    """How often the cost `each` fits into the tokens and US dollars that are `left`, which may be infinite."""
     fits = min(left[0] / each.tokens if each.tokens else math.inf, left[1] / each.usd if each.usd else math.inf)
     return max(0, int(min(fits, MILLION)))  # infinity is no int
 
@@ -304,7 +302,6 @@ def _last_answer_cost(catalogue: Catalogue, asked: int, said: int = 0) -> Cost:
 
 
 def _unreserved(progress: Progress, kept: Cost) -> tuple[float, float]:
-    """Tokens and US dollars that are neither spent, reserved nor `kept` back; infinite without a limit."""
     tokens, usd = progress.budget.free_tokens, progress.budget.free_usd
     return (
         math.inf if tokens is None else tokens - kept.tokens,
@@ -335,13 +332,12 @@ def _affordable_attempts(progress: Progress, catalogue: Catalogue, spec: ToolSpe
 
 
 def _pay_known(budget: Budget, faults: Iterable[Fault]) -> None:
-    """Pay what attempts that failed used of models, as far as it is known."""
     for use in filter(None, (fault.model_use for fault in faults)):
         budget.pay(use.calls, use.tokens, use.usd, use.estimated)
 
 
 def lost_replies(fault: Fault, earlier: Sequence[Fault]) -> list[str]:
-    """The model of each reply that a failed execution of a planner's activity lost; empty where it is unknown."""
+    """The model of each reply that a failed execution of a planner's activity lost; "" for an unknown model."""
     reported = [one for one in (*earlier, fault) if one.lost_model or one.model_use is not None]
     if not reported:  # its worker died, or is older and does not report what an attempt used
         return [""] * (fault.attempt if may_be_billed(fault) else fault.lost)

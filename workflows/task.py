@@ -11,7 +11,7 @@ from workflows.plan import NewSteps, Proposal, Step
 from workflows.record import FaultRecord, StepRecord
 
 MAX_TEXT = 16_000
-"""Characters of a task's text."""
+"""The most characters of a task's text."""
 
 
 class TaskStatus(StrEnum):
@@ -73,7 +73,7 @@ class Task(BaseModel, frozen=True):
 
     @property
     def later_plans(self) -> list[tuple[Step, ...]]:
-        """The steps of each of the `revisions`; none for one that is no plan."""
+        """The steps of each proposal in `revisions`; an empty tuple for a proposal that is no plan."""
         return [one.steps if isinstance(one, NewSteps) else () for one in self.revisions]
 
     @property

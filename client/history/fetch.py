@@ -80,7 +80,6 @@ async def rollbacks(client: Client, id: str, first_run: str) -> list[History]:
 
 
 async def _runs_of(client: Client, id: str) -> list[str]:
-    """The ids of all runs of a workflow that the server has, in no order."""
     # The list of the server lags behind, so the newest run is asked for by itself.
     newest = await existing(client.get_workflow_handle(id).describe())
     if newest is None:

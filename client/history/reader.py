@@ -128,7 +128,7 @@ def earlier(call: Call, cause: BaseException | None) -> tuple[Fault, ...]:
 
 
 def _activity_error(call: Call, cause: BaseException) -> ActivityError:
-    """The exception that the workflow got, rebuilt with the fields that are needed here."""
+    """The ActivityError that the workflow got, rebuilt with the fields that `workflows.faults` reads."""
     error = ActivityError(
         call.id,
         scheduled_event_id=call.scheduled.id,

@@ -214,7 +214,7 @@ class Unreadable:
 
 @dataclass
 class History:
-    """What the events of one task tell, in the order of the events."""
+    """What one task did, read from the events of its runs in their order."""
 
     task_id: str
     runs: int = 1
@@ -280,7 +280,7 @@ class History:
         return [call for call in self.calls if call.id == id and not call.is_own]
 
     def reconciles(self, id: str) -> list[Call]:
-        """The reads that were to find out whether the call `id` was applied, in order."""
+        """The reads that try to find out whether the call `id` was applied, in order."""
         return [call for call in self.calls if call.is_reconcile and call.owner == id]
 
     def observations(self, id: str) -> list[Call]:

@@ -38,7 +38,7 @@ class Turn:
     call: Call
     verdict: ProposalVerdict
     reasons: tuple[Mistake, ...] = ()
-    """Why the proposal was rejected."""
+    """The mistakes for which Replan rejected the proposal; empty if it was not rejected."""
 
     @property
     def is_replan(self) -> bool:
@@ -328,7 +328,7 @@ def _same_id(one: Step, other: Step) -> bool:
 
 
 def _extended_id(one: Step, other: Step) -> bool:
-    """Whether the id of `other` is the id of `one` with a suffix: `book-2` or `book_again` for `book`."""
+    # `book-2` or `book_again` extends `book`.
     return other.id.startswith((one.id + "-", one.id + "_"))
 
 
@@ -352,7 +352,6 @@ def _change(was: Step, new: Step) -> Change:
 
 
 def _flat(value: Any, path: str = "") -> Iterator[tuple[str, JsonValue]]:
-    """Each value in nested objects with its dotted path; lists and references (`$from`) count as one value."""
     for name, item in value.items():
         inner = f"{path}.{name}" if path else name
         if isinstance(item, dict) and item and "$from" not in item:

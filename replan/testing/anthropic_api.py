@@ -114,7 +114,7 @@ class AnthropicApi(ModelApi):
         }
 
     def _forgotten(self, messages: list[Json]) -> Iterator[str]:
-        """Mistakes: a request sends a call back, but changes or leaves out the thinking blocks that came with it.
+        """A mistake for each turn that repeats a call, but changes or lacks the thinking blocks of the call's reply.
 
         After a summary of the conversation, a request may leave thinking blocks out.
         """
@@ -158,7 +158,6 @@ def _tool_use(call: ModelCall, id: str) -> Json:
 
 
 def _choice_mistakes(body: Json) -> Iterator[str]:
-    """The mistakes in `tool_choice`, and in `tools` if it is empty."""
     choice = body.get("tool_choice")
     if choice is not None and not body.get("tools"):
         yield "tool_choice: may only be specified while providing tools"
@@ -169,12 +168,11 @@ def _choice_mistakes(body: Json) -> Iterator[str]:
 
 
 def _signature(thought: str) -> str:
-    """A stand-in for the provider's signature of a thinking block."""
+    # Stands for the provider's signature of a thinking block.
     return hashlib.sha256(thought.encode()).hexdigest()
 
 
 def _turn_mistakes(messages: list[Json]) -> Iterator[str]:
-    """The mistakes in the turns of a conversation, and in their order."""
     if not messages or messages[0].get("role") != "user" or messages[-1].get("role") != "user":
         yield "messages: the first and the last must use the user role"
     open_calls: list[str] = []
@@ -198,7 +196,6 @@ def _turn_mistakes(messages: list[Json]) -> Iterator[str]:
 
 
 def _blocks_of(message: Json) -> list[Json]:
-    """The blocks of a turn; a string is one block of text."""
     content = message.get("content")
     plain: list[Json] = [{"type": "text", "text": content}] if isinstance(content, str) else list(content or [])
     return plain

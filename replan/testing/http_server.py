@@ -56,7 +56,7 @@ class Visits:
 async def streaming(
     answer: Callable[[bytes], AsyncIterator[bytes]], tls: ssl.SSLContext | None = None
 ) -> AsyncIterator[Visits]:
-    """Run a server that answers each request with what `answer` yields for its head, until the client goes away."""
+    """Run a server that answers a request with what `answer` yields for the request's head, until the client leaves."""
     visits = Visits("")
 
     async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -70,11 +70,11 @@ class ModelApi(ABC):
 
     @abstractmethod
     def reply_body(self, reply: ModelReply) -> Json:
-        """Write a reply in the provider's shape."""
+        """The JSON of a reply, as the provider's API would send it."""
 
     @abstractmethod
     def error_body(self, error: ModelError) -> Json:
-        """Write an error in the provider's shape."""
+        """The JSON of an error, as the provider's API would send it."""
 
     @abstractmethod
     def wrong_key(self) -> ModelError:

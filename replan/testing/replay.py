@@ -1,4 +1,4 @@
-"""Replay saved histories: does this version of the workflow code decide what these histories say?
+"""Replays saved histories, to find out whether this version of the workflow code still makes the same decisions.
 
 Neither server nor store is needed: a sentence takes the place of each payload that is in the store.
 """

@@ -84,7 +84,7 @@ class ModelReply:
 
 @dataclass(frozen=True)
 class ModelError:
-    """An error with this HTTP status, which is sent in the provider's own shape."""
+    """An error with this HTTP status; its JSON is the same as from the provider's API."""
 
     status: int
     type: str
@@ -95,7 +95,7 @@ class ModelError:
 
 @dataclass(frozen=True)
 class RawBytes:
-    """Bytes in place of an HTTP answer."""
+    """Bytes that the server sends in place of an HTTP answer."""
 
     sent: bytes
 
