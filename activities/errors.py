@@ -70,13 +70,13 @@ E = TypeVar("E", bound=ToolError)
 
 
 def unsent(error: E) -> E:
-    """Mark the error: its request was not sent, but earlier requests of the attempt may have had an effect."""
+    """Mark an error whose request was not sent; earlier requests of the attempt may still have had an effect."""
     error.requests = 0
     return error
 
 
 def answered(error: E) -> E:
-    """Mark the error: the last request was answered and had no effect, but earlier requests of the attempt may have."""
+    """Mark an error whose request was answered and had no effect; earlier requests of the attempt may have had one."""
     error.requests = 1
     return error
 

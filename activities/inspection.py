@@ -319,7 +319,6 @@ async def _over(client: Client, tasks: Sequence[str]) -> EndedTasks:
 
 
 async def _is_open(client: Client, id: str) -> bool | None:
-    """Whether the newest run of a workflow is open; None if the server has no workflow with this id."""
     which = DescribeWorkflowExecutionRequest(namespace=client.namespace, execution=WorkflowExecution(workflow_id=id))
     try:
         seen = await client.workflow_service.describe_workflow_execution(which, retry=True)

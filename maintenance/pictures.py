@@ -78,7 +78,7 @@ BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stab
 FLAGS = ("--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage")
 """Without these flags, Chromium hangs or ends in many containers. It opens only our own server."""
 WIDTH, HEIGHT = 1280, 1700
-"""Points; the page is high enough that it does not scroll."""
+"""The size of the browser's window in points; the height is enough for a page without scrolling."""
 SHARPNESS = 1.5
 """Pixels for each point of the page; with this number, a picture stays below 300 kB."""
 CHOSEN: Mapping[str, str | bool] = {"eventFilterSort": "ascending", "minimizeEventView": False}
@@ -88,7 +88,7 @@ ABOVE, BELOW = 6, 10
 CURRENT_DETAILS = 2
 """The index of the iframe with a task's current details; the iframes 0 and 1 have its summary and its details."""
 SETTLING_MS = 1500
-"""How long to wait: the web UI moves labels after the first drawing, and no event tells when it is done."""
+"""Milliseconds to wait before a picture: the web UI moves labels after it has drawn them, and no event says so."""
 
 
 class NoBrowser(Exception):
@@ -128,7 +128,6 @@ def pictures(playground: Playground) -> Iterator[tuple[str, bytes]]:
 
 
 def _typed(*words: str) -> str:
-    """A command line as a person types it, in bold."""
     line = f"$ python starter.py {' '.join(json.dumps(word) if ' ' in word else word for word in words)}"
     rows = "\n".join(wrap(line, COLUMNS))
     return f"\x1b[1m{rows}\x1b[0m\n"
@@ -177,7 +176,7 @@ def drawing(text: str, title: str, id: str) -> str:
 
 
 def _plain(environment: Mapping[str, str]) -> dict[str, str]:
-    """The environment without the variables that change what a command prints."""
+    """The environment without the variables that would change the output, such as its colours or its width."""
     own = ("NO_COLOR", "FORCE_COLOR", "COLORTERM", "COLUMNS", "LINES")
     return {name: value for name, value in environment.items() if name not in own} | {"TERM": "xterm-256color"}
 
@@ -239,7 +238,6 @@ def browser_page(stored: Mapping[str, str | bool]) -> Iterator["Page"]:
 
 
 def _timeline(page: "Page", url: str) -> bytes:
-    """The timeline of a task, each call with the title that the workflow gave it, as PNG."""
     page.goto(url)
     labels = page.locator("svg text")
     labels.filter(has_text="plan").first.wait_for()
@@ -248,7 +246,6 @@ def _timeline(page: "Page", url: str) -> bytes:
 
 
 def _details(page: "Page", url: str) -> bytes:
-    """Summary, details, and current details of a task, as PNG."""
     page.goto(url)
     page.get_by_test_id("user-metadata-tab").click()
     page.locator("iframe").nth(CURRENT_DETAILS).content_frame.locator("strong").first.wait_for()

@@ -37,7 +37,7 @@ __all__ = ["DevServer", "LocalServer", "ServerSpec", "ServerUnavailable", "dev_s
 
 START_SECONDS = 60.0
 STEADY_SECONDS = 10.0
-"""A server that ends sooner after it was started again would end each time."""
+"""Seconds: a server that ends sooner than this after a restart would end each time, so it is not started again."""
 LAST_PORT = 65535
 UI_PORT_OFFSET = 1000
 """The Temporal CLI serves the web UI at the server's port plus this number."""
@@ -101,9 +101,9 @@ class ServerSpec:
 
 
 class DevServer:
-    """One server process, which runs inside `async with`; on Linux it also ends when this process is killed.
+    """A server process, which runs inside `async with`; on Linux it also ends when this process is killed.
 
-    Start it from the main thread. After a kill, `start` brings it up again on the same database.
+    Start it from the main thread. If the process was killed, `start` starts another one on the same database.
     """
 
     def __init__(self, spec: ServerSpec, binary: Path) -> None:
@@ -208,7 +208,6 @@ def _spawn(spec: ServerSpec, binary: Path) -> subprocess.Popen[bytes]:
 
 
 def _why_not_free(ip: str, port: int) -> str | None:
-    """Why no server can listen at a port; None if one can."""
     try:
         socket.create_server((ip, port)).close()
     except OSError as error:
@@ -252,7 +251,7 @@ class LocalServer:
     address: str
     ui_url: str
     whose: str
-    """Whether this process started the server and stops it at the end (it then begins with `ours`), and why there."""
+    """Who started the server: `ours` if this process did, with a reason for its port; else `was running already`."""
 
 
 @asynccontextmanager
@@ -266,10 +265,11 @@ async def dev_server(
     namespace: str = DEFAULT_NAMESPACE,
     attributes: Mapping[str, str] | None = None,
 ) -> AsyncIterator[LocalServer]:
-    """The server at `address`, else at TEMPORAL_ADDRESS, else the one that uses `folder`; if none answers, start one.
+    """Use the server at `address`, at TEMPORAL_ADDRESS, or the server that uses `folder`; if none answers, start one.
 
     A new server keeps its database in `folder`. Without an address it listens at `usual`, or at free ports if another
-    program does. If it ends by itself, it is started again; `fail` is called with the reason if that is impossible.
+    program uses those. If it ends by itself, it is started again; `fail` is called with the reason if that is
+    impossible.
 
     Raises:
         ServerUnavailable: no server can be started, or the address is not on this machine.
@@ -299,7 +299,10 @@ async def dev_server(
 
 
 async def _running(folder: Path, named: str | None) -> str | None:
-    """The address of a server that answers: `named`, if it is given, else that of the folder's server; else None."""
+    """The address of a server that answers: at `named` if it is given, else at the address in `folder`.
+
+    None if no server answers there.
+    """
     deadline = time.monotonic() + START_SECONDS
     while address := named or state_folder.server_address(folder):
         if await answers(address):

@@ -1,4 +1,4 @@
-"""The options of both entry scripts; importing them takes no time, unlike the settings."""
+"""The options that `worker.py` and `starter.py` share; importing them takes no time, unlike the settings."""
 
 from typing import Annotated
 
@@ -7,7 +7,7 @@ import typer
 from runtime.process import version
 
 HELP = {"help_option_names": ["--help", "-h"]}
-"""The context settings of Typer with which both options print the help."""
+"""The settings for Typer that let both `--help` and `-h` print the help."""
 
 
 def show_version(wanted: bool) -> None:

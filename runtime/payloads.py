@@ -94,7 +94,7 @@ def _readable(payload: Payload, hint: Any) -> Payload:
 
 
 class FailureConverter(DefaultFailureConverter):
-    """Leaves the stack trace out of every ApplicationError; an unexpected exception keeps it."""
+    """Leaves the stack trace out of every ApplicationError; any other exception keeps its stack trace."""
 
     # Its Fault or Outcome says everything; the trace would add 1.5 KB and paths of the machine to each attempt.
 

@@ -30,7 +30,7 @@ from workflows.undoing import UndoWorkflow
 INQUIRIES = "InspectWorkflow"
 WORKFLOWS = (AgentWorkflow, InspectWorkflow, UndoWorkflow)
 GRACE = timedelta(seconds=8)
-"""How long running activities may continue after SIGTERM; then they are cancelled, and another worker repeats them."""
+"""How long activities may go on after SIGTERM; then they are cancelled, and another worker repeats them."""
 SLOTS = 100
 """By default, the most calls of tools that a worker runs at the same time."""
 STICKY = timedelta(seconds=1)
@@ -53,9 +53,10 @@ class Server:
 
 @asynccontextmanager
 async def joined(settings: Settings, say: Say, fail: Callable[[str], None]) -> AsyncIterator[Server]:
-    """Connect to the configured server; with `--dev` to that of the state folder, which is started if none answers.
+    """Connect to the server of the settings; with `--dev`, to the server of the state folder.
 
-    A server that was started here ends with the block; `fail` is called if it ends before and cannot be started again.
+    If that does not answer, it is started here, and stopped when the block ends. `fail` is called if it ends before and
+    cannot be started again.
 
     Raises:
         ServerUnavailable, NotConnected: there is no server.
@@ -174,7 +175,9 @@ class CannotContinue(Exception):
 
 
 async def serve(worker: Workers, stop: Stop, running: Sequence[str], say: Say) -> None:
-    """Run `worker` until it is to stop, then let the `running` calls finish, within a limit.
+    """Run `worker` until `stop` says so, then let the calls in `running` finish.
+
+    After GRACE plus `routing.EXIT_WITHIN` the process ends, even if a call still runs.
 
     Raises:
         CannotContinue: the worker stopped by itself.

@@ -139,7 +139,7 @@ class SettingsFile(_Frozen):
 
     @classmethod
     def read(cls, path: Path | None) -> "SettingsFile":
-        """Read the file at `path`, by default `replan.toml` in the current folder, which may be missing.
+        """Read the file at `path`; without a `path` read `replan.toml` in the current folder, if it exists.
 
         Raises:
             BadSettings: it cannot be read, or a value cannot be used.
@@ -160,7 +160,7 @@ class SettingsFile(_Frozen):
             raise BadSettings(f"{which} is no TOML ({error})", CORRECT) from error
 
     def limits(self, profile: Profile, given: Mapping[str, Any]) -> dict[str, Any]:
-        """The limits of a task: `given` on its command line, else from this file, else from USUAL."""
+        """The limits of a task: each from the command line (`given`), else from this file, else from USUAL."""
         own: Budget = getattr(self.budgets, profile)
         return {**USUAL[profile].given, **own.given, **{name: one for name, one in given.items() if one is not None}}
 

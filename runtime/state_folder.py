@@ -11,7 +11,7 @@ DEFAULT = Path(".replan")
 VARIABLE = "REPLAN_STATE"
 _LOCK, _SERVER = "temporal.lock", "server.json"
 _READER_SECONDS = 0.1
-"""A reader of the address holds the lock for a much shorter time."""
+"""Seconds to wait before the lock is tried again; a process that only reads the address holds it for less time."""
 
 
 def default() -> Path:

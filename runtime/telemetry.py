@@ -14,7 +14,7 @@ from runtime.settings import LogStyle
 
 DECISION_KEYS = ("step", "kind", "revision", "code", "decision", "reasons", "status", "replans")
 OUTAGE_SECONDS = 60.0
-"""A server that does not answer is logged once in this time."""
+"""Seconds: in this time, a server that does not answer is logged only once."""
 SPENT_KEYS = ("tool_calls", "model_calls", "tokens", "seconds")
 
 

@@ -40,7 +40,7 @@ class ServerUnavailable(RuntimeError):
 
 
 async def find_cli(say: Say) -> Path:
-    """The path of the program: in TEMPORAL_CLI, on PATH, in the cache, downloaded by the SDK, or else built with Go.
+    """The path of the Temporal CLI: from TEMPORAL_CLI, PATH or the cache, else downloaded by the SDK or built with Go.
 
     `say` is called with a line about each slow step. Raises ServerUnavailable.
     """
@@ -118,7 +118,10 @@ async def _run(
     limit: float,
     environment: Mapping[str, str] | None = None,
 ) -> str | None:
-    """Run a command for at most `limit` seconds, and call `say` now and then; returns what went wrong, or None."""
+    """Run a command for at most `limit` seconds; returns what went wrong, None if the command succeeded.
+
+    `say` is called with `what` at the beginning, and every SAY_EVERY_SECONDS with the time so far.
+    """
     log = folder / "log"
     began = time.monotonic()
     process = spawn(command, log, environment=environment)

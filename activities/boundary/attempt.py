@@ -41,7 +41,7 @@ _JITTER: ContextVar[Callable[[], float]] = ContextVar("replan_backoff_jitter", d
 
 
 class FaultRaised(Exception):
-    """Carries a fault that was found without an exception of the tool."""
+    """Carries a fault that Replan found itself, without an exception of the tool."""
 
     def __init__(self, fault: Fault, *, is_certain: bool = False) -> None:
         """`is_certain` says that the ledger proves the rejection, whatever earlier attempts of the call did.
@@ -117,7 +117,7 @@ class Attempt:
 
 
 def _proves_no_effect(error: BaseException) -> bool:
-    """Whether an exception proves that the attempt changed nothing: the tool says so, or no request had an effect."""
+    """Whether an exception proves that the attempt changed nothing: the tool says so, or its requests had no effect."""
     if isinstance(error, ToolError):
         return error.requests is None or deadline.sent() <= error.requests
     failed = error.request.method if isinstance(error, httpx2.HTTPStatusError) else None
@@ -266,7 +266,6 @@ def _size(value: Any) -> str:
 
 
 def _logged(fault: Fault, spec: ToolSpec, error: BaseException) -> Fault:
-    """Log the exception of a bug, and return the fault with a hint to that log line."""
     # The fault goes into history and to the planner, so it does not quote the exception.
     info = activity.info()
     words, frames = scrubbed(error), raised_at(error)
@@ -300,7 +299,7 @@ def scrubbed(error: BaseException) -> str:
 
 
 def raised_at(error: BaseException, last: int = 6) -> list[str]:
-    """Where an exception was raised: at most `last` frames as `file:line function`, the innermost one last.
+    """Where an exception was raised: at most `last` frames as `file:line function`, the innermost frame at the end.
 
     Frames in libraries are left out, except the innermost frame.
     """

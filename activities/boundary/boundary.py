@@ -232,8 +232,6 @@ class _Call:
 
 
 def _unknown_kind() -> Callable[..., Any]:
-    """The activity for every kind that this worker does not have; it fails with the fault `missing_tool`."""
-
     async def run(args: Sequence[RawValue]) -> StepReturn:
         name = activity.info().activity_type
         async with attempt_of(ToolSpec(kind=name, effect=Effect.READ)):
@@ -295,7 +293,6 @@ def _encode(kind: Kind, args: Any, value: Any) -> JsonValue:
 
 
 def _is_finite(value: Any) -> bool:
-    """Whether no number in a result is NaN or infinite, so that JSON can hold all of them."""
     if isinstance(value, dict | list | tuple | set | frozenset):
         return all(map(_is_finite, value.values() if isinstance(value, dict) else value))
     return not isinstance(value, float) or math.isfinite(value)

@@ -1,4 +1,4 @@
-"""Decides by a tool's effect whether a call may be made again; and the activity `find_effect`, which reads ledgers."""
+"""Decides by a tool's effect whether a call may be made again; its activity `find_effect` reads ledgers."""
 
 import functools
 from collections.abc import Iterable, Sequence
@@ -30,7 +30,7 @@ class Effects:
     """The databases with a ledger that this worker has open."""
 
     def check_store(self, attempt: Attempt) -> None:
-        """Raise FaultRaised if the task works with another store: the ledger there has its effects."""
+        """Raise FaultRaised if the task works with another store, since the task's effects are in the ledger there."""
         wanted = attempt.call.store
         if wanted and self.store and wanted != self.store:
             reason = f"The task works with the store {wanted}, and this worker with {self.store}: nothing was done."

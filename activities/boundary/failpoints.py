@@ -62,7 +62,7 @@ class Injection:
 
 
 class FaultInjection:
-    """The faults and signals that one worker injects, from its `--break` options."""
+    """The faults and signals that a worker injects into calls, as its `--break` options say."""
 
     def __init__(self, options: Sequence[str], specs: Mapping[str, ToolSpec]) -> None:
         """Read options such as `book_slot=conflict:1`; without a number the fault is injected into every call.
@@ -79,7 +79,10 @@ class FaultInjection:
             self._injections[kind] = injection
 
     def fault(self, kind: str, failpoint: Failpoint) -> Fault | None:
-        """The fault with which this call of `kind` must end at a failpoint, or None; it then counts as injected."""
+        """The fault with which this call of `kind` must end at `failpoint`; None if it must not.
+
+        A returned fault counts as used, which matters for an option with a number.
+        """
         return self._take(kind, failpoint, Fault)
 
     def stop(self, kind: str, failpoint: Failpoint) -> None:

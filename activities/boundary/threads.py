@@ -28,7 +28,7 @@ THREADS = 64
 
 
 class StillRunning(FaultRaised):
-    """The attempt ends while its thread still runs, so the effect may be applied later."""
+    """The attempt ends while its thread still runs, so the effect may be applied after the attempt."""
 
     def __init__(self, fault: Fault, thread: asyncio.Future[Any]) -> None:
         super().__init__(fault.model_copy(update={"applied": Applied.UNKNOWN, "still_running": True}))
@@ -48,7 +48,7 @@ class Threads:
 
     @property
     def live(self) -> int:
-        """How many tools run in a thread now."""
+        """How many calls of tools run in a thread now."""
         return sum(call.running() for call in tuple(self._calls))
 
     @property

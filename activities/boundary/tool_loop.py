@@ -27,7 +27,7 @@ MAX_LOOKUPS = 32
 """Names that are looked up at the same time; a name server that does not answer holds a thread for some seconds."""
 POLL_SECONDS = 0.5
 END_SECONDS = 1.0
-"""How long the thread may take to end."""
+"""Seconds to wait at the exit for the end of the thread; a thread that a tool blocks is then left running."""
 
 log = structlog.get_logger("replan.step")
 _CALL: ContextVar[str] = ContextVar("replan_tool_call", default="")
@@ -128,14 +128,14 @@ class ToolLoop:
             await asyncio.sleep(BLOCKED_AFTER)
 
     def _frames(self, last: int = 3) -> list[str]:
-        """Where the loop's thread is now: `file:line function`, the innermost one last, without frames of libraries."""
+        """Where the loop's thread is now, as `file:line function` without libraries, with the innermost frame last."""
         frame = sys._current_frames().get(self._thread.ident or 0)
         stack = [one for one in traceback.extract_stack(frame) if "/lib/python" not in one.filename] if frame else []
         return [f"{Path(one.filename).name}:{one.lineno} {one.name}" for one in stack[-last:]]
 
 
 class _Loop(asyncio.SelectorEventLoop):
-    """Looks up names in threads of their own, which slow work of tools (`asyncio.to_thread`) cannot take."""
+    """Looks up host names in threads of its own, since `asyncio.to_thread` of tools may use all other threads."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -105,7 +105,6 @@ def is_lasting(engine: AsyncEngine) -> bool:
 
 
 def _translate_write_in_read_transaction(context: ExceptionContext) -> None:
-    """Raise WriteInReadTransaction if a statement tried to write in a `reading` transaction."""
     # The code alone is no proof: a database that is read-only gives the same.
     error, connection = context.original_exception, context.connection
     code = getattr(error, "sqlite_errorname", None) or getattr(error, "sqlstate", None)
@@ -115,7 +114,6 @@ def _translate_write_in_read_transaction(context: ExceptionContext) -> None:
 
 
 def _set_up_sqlite(connection: Any, _record: Any) -> None:
-    """Set a write-ahead log, full durability and foreign keys; only _begin_sqlite begins transactions."""
     connection.isolation_level = None  # the driver begins no transaction by itself
     cursor = connection.cursor()
     try:
@@ -201,7 +199,6 @@ async def store_id(engine: AsyncEngine) -> str:
 
 
 async def _prepare(engine: AsyncEngine, *streams: Stream, tables: MetaData | None = None) -> None:
-    """Tune an engine, migrate its database, and create missing `tables`, in one transaction."""
     tune(engine)
     if is_lasting(engine):
         await engine.dispose()  # connections from before are not tuned
@@ -347,7 +344,6 @@ async def transaction(engine: AsyncEngine) -> AsyncIterator[AsyncConnection]:
 
 
 def _engine(url: str) -> AsyncEngine:
-    """Make an engine; with PostgreSQL, it limits waits and tests a pooled connection before each use."""
     engine = create_async_engine(url, hide_parameters=True)
     if engine.dialect.name == "sqlite":
         return engine
@@ -360,7 +356,7 @@ def _engine(url: str) -> AsyncEngine:
 
 
 def _open_file(engine: AsyncEngine) -> None:
-    """Open and close a SQLite file; raise the error if it cannot be opened."""
+    """Open and close a SQLite file, so that a file that cannot be opened raises its error here."""
     # Not with aiosqlite, whose thread would not end after a failure (its issue 241).
     args, more = engine.dialect.create_connect_args(engine.url)
     sqlite3.connect(*list[Any](args), **more).close()

@@ -144,14 +144,14 @@ class Vault(StorageDriver):
         return None
 
     async def tasks(self, before: datetime, after: str, limit: int) -> list[str]:
-        """The next `limit` workflow ids above `after`, of tasks in this namespace with payloads older than `before`."""
+        """At most `limit` workflow ids above `after`, of tasks in this namespace with payloads older than `before`."""
         later = PAYLOADS.c.task > after
         wanted = select(PAYLOADS.c.task).distinct().where(self._old(before), later)
         async with reading(self._engine).begin() as tx:
             return list(await tx.scalars(wanted.order_by(PAYLOADS.c.task).limit(limit)))
 
     async def prune(self, tasks: EndedTasks, before: datetime, by: str) -> Pruned:
-        """Delete payloads of ended tasks of this namespace that are older than `before`; `by` is who asked for it.
+        """Delete payloads of ended tasks of this namespace that are older than `before`; `by` is the person who asked.
 
         The rows of closed tasks stay without their data, since the histories of these tasks can still be read.
         """
