@@ -1,4 +1,4 @@
-"""The command line: the commands in their groups. An option in place of a command, as `--task`, means `start`."""
+"""The command line: the commands in their groups. A line that begins with an option, such as `--task`, runs `start`."""
 
 import functools
 import inspect

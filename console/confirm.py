@@ -19,7 +19,7 @@ from console.render.terminal import print_lines
 Yes = Annotated[bool, typer.Option("--yes", help="Without an ID: do it to the newest task, without a question.")]
 """The option of each command that calls `find_task`."""
 MAX_TEXT = 200
-"""Cells to which the text of the task is cut in the question."""
+"""The most terminal cells for the text of the task in the question; the rest is cut off."""
 
 
 async def find_task(client: Client, id: str | None, common: Common, *, command: str, yes: bool) -> Handle:
@@ -45,7 +45,6 @@ async def find_task(client: Client, id: str | None, common: Common, *, command: 
 
 
 async def _typed_line() -> str:
-    """The next line that is typed at the terminal."""
     termios.tcflush(sys.stdin, termios.TCIFLUSH)  # a key that was typed before the question does not answer it
     loop, typed = asyncio.get_running_loop(), asyncio.Event()
     loop.add_reader(sys.stdin, typed.set)  # unlike `input`, it lets Ctrl-C through

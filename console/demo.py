@@ -22,7 +22,7 @@ class Playground:
     """A running server and worker."""
 
     ready: str
-    """The line that the worker prints when it serves; it names the web UI."""
+    """The line that the worker prints when it is ready for tasks; it names the web UI."""
     environment: Mapping[str, str]
     """The environment variables with which `starter.py` finds the server."""
 

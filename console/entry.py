@@ -67,7 +67,6 @@ def _discard(*streams: TextIO | None) -> None:
 
 
 def _print_error(sentence: str) -> None:
-    """Print a sentence on stderr; print nothing if stderr cannot be written."""
     try:
         print(sentence, file=sys.stderr, flush=True)
     except OSError:
@@ -124,7 +123,7 @@ def _report(problem: Problem, arguments: list[str]) -> int:
 
 
 def run(work: Callable[[], Coroutine[Any, Any, int]]) -> int:
-    """Run a command to its exit code; Ctrl-C detaches from the task and leaves it running."""
+    """Run the coroutine of a command and return its exit code; Ctrl-C detaches from the task and leaves it running."""
     from temporalio.service import RPCError, RPCStatusCode
 
     begun = work()

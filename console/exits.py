@@ -40,5 +40,5 @@ OF_STATUS: Mapping[str, Exit] = {
 
 
 def exit_code(outcome: "Outcome") -> Exit:
-    """The exit code for an outcome; a plan or a task that was refused counts as bad usage."""
+    """The exit code for an outcome; a plan or a task that Replan did not accept counts as bad usage."""
     return Exit.BAD_USAGE if outcome.code in ("plan_refused", "task_refused") else OF_STATUS[outcome.status]

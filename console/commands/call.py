@@ -32,7 +32,10 @@ async def call_command(
     arguments: Annotated[str, typer.Argument(metavar="JSON", help="Its arguments as JSON, or @FILE.")] = "{}",
     common: Common,
 ) -> int:
-    """Run one step like a step of a plan. If stdout is no terminal, it gets only the result, and stderr the row."""
+    """Run one tool call as a step of a task of its own.
+
+    If stdout is no terminal, it gets only the result of the call, and stderr gets the line about the step.
+    """
     read = read_arguments(arguments)  # a mistake is reported without connecting
     client = await common.connected()
     plan = (Step(id="call", kind=kind, args=read),)

@@ -33,7 +33,7 @@ from workflows.inspect import Place, ToolsFindings, WorkerCard, WorkerFindings, 
 
 MAX_NAMED = 5
 CLOCK_SECONDS = 5.0
-"""Seconds; a larger difference between two clocks is a warning."""
+"""Seconds: a larger difference between the clocks of console, worker and server is a warning."""
 KEY_OF = {"anthropic": "ANTHROPIC_API_KEY", "openai": "OPENAI_API_KEY"}
 """By the beginning of a planner's name, the environment variable with the API key that the planner needs."""
 OPTION_OF = {
@@ -78,7 +78,7 @@ def skipped(names: Sequence[str], because: str) -> list[Check]:
 
 
 def of_attributes(wanted: Mapping[str, str], present: Mapping[str, str]) -> Check:
-    """Whether the namespace has the search attributes `wanted`; both mappings are name to type."""
+    """The check whether the namespace has the search attributes `wanted`; both mappings are name to type."""
     other = [
         f"{name} is {present[name]}, not {type}" for name, type in wanted.items() if present.get(name, type) != type
     ]
@@ -94,7 +94,7 @@ def of_attributes(wanted: Mapping[str, str], present: Mapping[str, str]) -> Chec
 
 
 def of_workflow_tasks(failing: Sequence[FailingTask], looked_at: int, running: int) -> Check:
-    """Whether running tasks can go on; `failing` has the tasks that cannot.
+    """The check whether running tasks can go on; `failing` has the tasks that cannot.
 
     `running` is the number of all running tasks, and `looked_at` the number of checked tasks.
     """
@@ -128,7 +128,7 @@ def of_worker(found: WorkerFindings, version: str, *, restart: str, asked: datet
 
 
 def of_tools(found: ToolsFindings) -> list[Check]:
-    """A check with the number of tools, and a warning for each tool of the user's own that lacks an option."""
+    """The check with the number of tools, and a warning for each tool of the user that lacks an option of `@tool`."""
     specs = [card.spec for card in found.tools]
     changing = sum(spec.effect is not Effect.READ for spec in specs)
     untrusted = sum(spec.untrusted for spec in specs)
@@ -143,7 +143,10 @@ def of_tools(found: ToolsFindings) -> list[Check]:
 
 
 def lacks(spec: ToolSpec, undoing: Collection[str]) -> list[str]:
-    """The options that `spec` should have and lacks; kinds in `undoing` undo other kinds and need no `undo`."""
+    """The needed options of `@tool` that `spec` does not have.
+
+    `undoing` has the kinds that undo other kinds: these need no `undo`.
+    """
     if spec.effect is Effect.READ:
         return []
     needed = ["observe"] if spec.kind in undoing else ["observe", "undo"]
@@ -170,7 +173,6 @@ def _version(card: WorkerCard, version: str, restart: str) -> Check:
 
 
 def _planner(found: WorkerFindings) -> Check:
-    """The planner, and the token price of its model; a model whose price is not known is a warning."""
     if not found.converses:
         return Check("planner", Status.OK, found.planner)
     if found.price is not None:
@@ -241,14 +243,14 @@ PATIENCE_SECONDS = 8.5
 UI_SECONDS = 2.0
 RPC_TIMEOUT = timedelta(seconds=4)
 AT_ONCE, MAX_LOOKED_AT = 20, 100
-"""How many running tasks are checked at the same time (AT_ONCE), and how many are read of each list of tasks."""
+"""AT_ONCE: how many running tasks are checked at the same time. MAX_LOOKED_AT: how many tasks are read of each list."""
 REPORTED = "TemporalReportedProblems IS NOT NULL"
 """A list filter for failing tasks: servers from 1.30 on set the attribute after several failures of a workflow task."""
 OF_NAMESPACE = ("web ui", "search attributes", "workflow tasks", "worker", *OF_WORKER)
 
 
 async def doctor_command(*, common: Common) -> int:
-    """Check and print; return 0 if nothing failed, 6 without a server, 2 for unusable settings, else 1."""
+    """Run and print all checks; return 0 if no check failed, 6 without a server, 2 for unusable settings, else 1."""
     found, exit = await _examine(common)
     if common.json:
         print(document.of_anything({"checks": [asdict(check) for check in found]}))
@@ -310,7 +312,10 @@ async def _attributes(client: Client) -> list[Check]:
 
 
 async def _workflow_tasks(client: Client, queue: str) -> list[Check]:
-    """Check whether running tasks of the queue can go on: the newest tasks, and tasks that the server reports."""
+    """Check whether running tasks of the queue can go on.
+
+    The newest tasks are checked, and the tasks whose workflow task fails, as the server reports.
+    """
     running = f'WorkflowType IN ("{TASK_TYPE}", "{ROLLBACK}") AND TaskQueue = "{queue}" AND ExecutionStatus = "Running"'
     newest = [row async for row in client.list_workflows(running, limit=MAX_LOOKED_AT)]
     try:

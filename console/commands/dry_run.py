@@ -22,7 +22,7 @@ from workflows.routing import PROFILES
 from workflows.task import Task, TaskStatus
 
 MAX_ARGUMENTS = 400
-"""Cells to which a step's arguments are cut."""
+"""The most terminal cells that the arguments of a step take; the rest is cut off."""
 NOT_RUN = "nothing was run"
 
 
@@ -60,7 +60,10 @@ def draft_fields(task: Task, draft: Draft, ending: Ending) -> dict[str, Any]:
 
 
 def draft_lines(task: Task, draft: Draft, ending: Ending) -> list[str]:
-    """The steps in the order of their needs, what each may change, and a summary; or why there is no plan."""
+    """The lines that `--dry-run` prints: the steps in the order of their needs, what each may change, and a summary.
+
+    If there is no plan, the lines say why.
+    """
     who = "The plan as it was written" if task.plan is not None else f"The plan of the {draft.planner} planner"
     if task.plan is None and task.strategy == "react":
         who = f"The first turn of the {draft.planner} planner, which continues with the results"

@@ -17,7 +17,10 @@ MAX_RESULT = 400
 
 
 async def effects_command(*, id: TaskId = None, common: Common) -> int:
-    """Print every effect of a task that was applied or may have been, the oldest first; a worker must answer."""
+    """Print every effect of a task that was applied or may have been, the oldest first.
+
+    A worker reads its ledgers for that; Problem if no worker answers.
+    """
     client = await common.connected()
     handle = await tasks.find_task(client, id)
     found = await list_effects(client, handle)

@@ -1,4 +1,4 @@
-"""`export`: a task's history as one JSON file that replays, with the explanation beside it."""
+"""`export`: a task's history as one JSON file that Temporal can replay, with the explanation beside it."""
 
 import sys
 import tempfile

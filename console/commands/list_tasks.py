@@ -63,7 +63,7 @@ class Listed(BaseModel):
     started_at: datetime
     ended_at: datetime | None
     replans: int | None
-    """The number of replans: a search attribute, like `planner` and `strategy`; None if the task does not have it."""
+    """The number of replans. Like `planner` and `strategy`, it is a search attribute; None if the task lacks it."""
     last_fault: str | None
     planner: str | None
     strategy: str | None
@@ -72,7 +72,10 @@ class Listed(BaseModel):
 
 
 def table(listed: Sequence[Listed], width: int | None, now: datetime) -> list[str]:
-    """A heading and a line for each task, cut to `width` columns; with None, whole lines with dates, not ages."""
+    """A heading and a line for each task, cut to `width` columns; if `width` is None, nothing is cut.
+
+    A cut line shows the age of the task, and a whole line the time of its start.
+    """
     cells = [
         HEADING if width is None else (HEADING[0], "AGE", *HEADING[2:]),
         *(_cells(one, None if width is None else now) for one in listed),
@@ -100,7 +103,7 @@ def age(then: datetime, now: datetime) -> str:
 
 
 def _fitted(widths: Sequence[int], width: int) -> list[int]:
-    """Widths that fit into `width`: first the text is cut, then the fault's code, then the id."""
+    """Column widths that fit into `width`: first the task's text is cut, then the fault's code, then the task's id."""
     # The beginning of an id is enough for every command.
     status, when, id, replans, fault, text = widths
     free = width - status - when - replans - len(GAP) * (len(widths) - 1)
@@ -140,7 +143,7 @@ PLAIN: Mapping[TaskStatus, str] = {
     TaskStatus.CANCELLED: "ExecutionStatus = 'Canceled'",
     TaskStatus.FAILED: "ExecutionStatus IN ('Failed', 'Terminated', 'TimedOut')",
 }
-"""By status, the list filter for a namespace without Replan's search attributes; it may find other statuses, too."""
+"""By status, the list filter for a namespace without Replan's search attributes; it may also find other statuses."""
 
 EXACT: Mapping[TaskStatus, str] = {
     **PLAIN,
@@ -278,7 +281,6 @@ async def _failure(client: Client, row: WorkflowExecution) -> Failure:
 
 
 async def _why(client: Client, failure: Failure) -> Why:
-    """The planner's question, else the reason why the task ended, from the failure that closed it."""
     details = failure.application_failure_info.details.payloads
     outcome = await finding.decoded(client.data_converter, details, Outcome)
     if outcome is None:  # a missing codec, or another workflow type
@@ -287,7 +289,6 @@ async def _why(client: Client, failure: Failure) -> Why:
 
 
 async def _text(client: Client, row: WorkflowExecution) -> str:
-    """The text of a task from its input; empty if that cannot be read."""
     # For a task without the memo: another client than this console started it.
     handle = client.get_workflow_handle(row.id, run_id=row.run_id)
     async for event in handle.fetch_history_events(page_size=1):

@@ -39,7 +39,7 @@ async def reset_command(
 async def reset(
     client: Client, handle: Handle, common: Common, *, to: str, why: str | None, fate: Fate | None = None
 ) -> int:
-    """Start a new run of a task from just before the step `to` was first scheduled, and print what it keeps."""
+    """Start a new run of a task from just before its step `to` was first scheduled, and print what the run keeps."""
     reason = why or f"starter.py reset --to {to}"
     view = RollbackView(await common.at(handle), handle.id)
     is_attended = show.is_attended(common)

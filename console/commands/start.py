@@ -155,9 +155,9 @@ def profile_name(common: Common, *, detach: bool, jsonl: bool) -> Profile:
 
 
 MAX_SCHEMA = 32 * 1024
-"""Bytes: the largest schema file. Each request to the model contains the schema."""
+"""Bytes: the largest schema file. The limit is low because each request to the model contains the schema."""
 MAX_WORDS = 200
-"""Cells to which the reason why a schema cannot be used is cut."""
+"""The most terminal cells for the reason why a schema cannot be used; the rest is cut off."""
 AN_EXAMPLE = """write a JSON schema, e.g. {"type": "object", "properties": {"total": {"type": "number"}}}"""
 
 
@@ -202,7 +202,7 @@ def _no_constant(name: str) -> None:
 
 
 def _check(path: Path, schema: dict[str, Any]) -> None:
-    """Validate the schema, resolve its references, and validate one value with it."""
+    """Check that the schema is valid, and that its references lead to something and do not go on without end."""
     from jsonschema import Draft202012Validator, SchemaError  # type: ignore[import-untyped]  # ships no types
     from referencing import Registry
     from referencing.exceptions import Unresolvable
@@ -237,9 +237,12 @@ def _unusable(path: Path, wrong: str, remedy: str) -> Problem:
 
 
 NEWEST = "newest"
-"""The value of --continue for the newest task, since an option cannot be left empty."""
+"""The value of `--continue` that means the newest task; the option cannot be given without a value."""
 MAX_REMAINS = 256 * 1024
-"""Bytes: the largest Remains. It is part of the workflow's input, of which the server takes at most 2 MB."""
+"""Bytes: the largest Remains (steps and faults that an ended task leaves to its continuation).
+
+A Remains is part of the workflow's input, of which the server takes at most 2 MB.
+"""
 PLANNER_WAS_LAST = ("question", "gave_up", "proposals_rejected")
 """Outcome codes of tasks that ended with an answer of the planner, which had seen all results by then."""
 
@@ -247,7 +250,7 @@ PLANNER_WAS_LAST = ("question", "gave_up", "proposals_rejected")
 async def continued(client: Client, task: Task, id: str) -> Task:
     """A copy of `task` that continues the conversation of an ended task.
 
-    `id` is the id of the ended task, the beginning of the id, or NEWEST. Problem if that task runs.
+    `id` is the id of the ended task, the beginning of the id, or NEWEST. Raises Problem if that task still runs.
     """
     earlier = await tasks.find_task(client, None if id == NEWEST else id)
     seen = await earlier.describe()
@@ -294,7 +297,7 @@ def _record(step: OutcomeStep) -> StepRecord:
 
 
 def _fitting(whole: Remains) -> Remains:
-    """A copy of at most MAX_REMAINS bytes: results are left out, the largest first."""
+    """A copy of `whole` with at most MAX_REMAINS bytes: results of steps are left out, the largest first."""
     sizes = {record.step.id: len(canonical(record.result).encode()) for record in whole.records}
     over, dropped = len(whole.model_dump_json().encode()) - MAX_REMAINS, dict[str, int]()
     for id in sorted(sizes, key=sizes.__getitem__, reverse=True):

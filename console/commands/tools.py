@@ -46,7 +46,6 @@ async def tools_command(
 
 
 def _head(card: ToolCard) -> None:
-    """Print what a tool changes and what it does, on a terminal in two columns."""
     name, does = printable(f"{card.spec.kind:<16} {card.spec.effect:<14} "), printable(card.description.splitlines()[0])
     room = terminal_size(sys.stdout)[0] - len(name) if sys.stdout.isatty() else 0
     rows = wrap(does, room) if room >= MIN_ROOM else [does]

@@ -107,7 +107,7 @@ def _said(sign: str, text: str) -> Line:
 
 
 def _answered(card: TurnCard, earlier: Sequence[TurnCard]) -> tuple[CallCard, ...]:
-    """The calls to which `card` has the results: all calls of the newest earlier turn with one of the call ids."""
+    """The calls to which the results in `card` belong: all calls of the newest earlier turn that made one of them."""
     wanted = {result.call_id for result in card.results}
     # From the newest turn back, since a provider may use a call id again.
     for one in reversed(earlier):
@@ -125,14 +125,12 @@ def _result(result: ResultCard, calls: Sequence[CallCard], *, full: bool) -> str
 
 
 def _name(call: CallCard, calls: Sequence[CallCard], *, full: bool) -> str:
-    """The name of the called tool and, if the turn calls it twice or with `full`, the provider's id of the call."""
     name = cut(one_line(call.name), MAX_NAME)
     alike = sum(other.name == call.name for other in calls) > 1
     return f"{name}  {cut(one_line(call.id), MAX_NAME)}" if alike or full else name
 
 
 def _args(call: CallCard, *, full: bool) -> Iterator[str]:
-    """Arguments in one line or, if they are long, one line for each argument and list element."""
     inline = _inline(call.args)
     if len(inline) <= MAX_INLINE:
         yield from _text(inline, full=full)
@@ -207,7 +205,7 @@ async def _cards(client: Client, common: Common, run: str) -> list[TurnCard]:
 
 
 async def _names(client: Client, runs: set[str]) -> dict[str, str]:
-    """The ids of tasks by their first runs, as far as the server still has them."""
+    """By first run, the workflow ids of tasks; a task that the server has deleted is missing."""
     if not runs:
         return {}
     query = f"{tasks.TASKS} AND RunId IN ({', '.join(repr(run) for run in sorted(runs))})"

@@ -12,7 +12,7 @@ from workflows.budget import Limits
 from workflows.plan import GiveUp, Question
 
 TOLD_ELSEWHERE = ("plan_refused", "proposals_rejected", "replans", "no_progress")
-"""Outcome codes of tasks whose end is explained by another item, such as the rejected proposal."""
+"""Outcome codes of tasks whose end another Item explains, such as the Item about a rejected proposal."""
 PROPOSED_ENDS = ("question", "gave_up")
 """Outcome codes of tasks whose end the planner proposed."""
 OUTSIDE = {
@@ -23,7 +23,7 @@ OUTSIDE = {
 
 
 def ending_items(story: Story) -> Iterator[Item]:
-    """The item that explains the end; none for a completed task, or if another item explains the end."""
+    """The Item that explains why the task ended; none for a completed task, or if another Item explains the end."""
     end = story.history.end
     if end is None or end.status == "completed":
         return

@@ -40,13 +40,13 @@ class Explanation(BaseModel):
     items: tuple[Item, ...]
     plans: tuple[Diff, ...]
     now: tuple[Sentence, ...]
-    """The state of a task that has not ended."""
+    """What an unfinished task does now, such as its open calls; empty if the task has ended."""
     resets: tuple[Sentence, ...]
     compactions: tuple[Sentence, ...]
     todo: tuple[Sentence, ...]
     """What a person can do if the task cannot go on, or ended without being completed."""
     notes: tuple[Sentence, ...]
-    """The events that could not be read."""
+    """Sentences about the events of the history that could not be read."""
     cost: Cost
 
     @property

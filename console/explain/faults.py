@@ -87,7 +87,6 @@ def _recorded(records: list[FaultRecord], failing: AttemptFailure) -> FaultRecor
 
 
 def _decision(story: Story, call: Call, record: FaultRecord | None) -> Decision:
-    """The decision that the task recorded for the call; without a record, the decision that later events show."""
     if record is not None and story.history.outcome is not None:
         return record.decision
     derived = _derived(story, call)
@@ -296,7 +295,10 @@ def _fallen_back(following: Call | None) -> Sentence:
 
 
 def _replanned(story: Story, id: str, after: Event) -> tuple[tuple[Sentence, ...], Cost]:
-    """What a replan did for step `id`: the observations, the request for a new plan, and the step that replaces it."""
+    """Sentences about the replan after a fault of step `id`, and its cost.
+
+    They tell of the observations, of the request for a new plan, and of the step that replaces `id`.
+    """
     looks = [look for look in story.history.observations(id) if look.scheduled > after]
     seen = [_look(look) for look in looks]
     observations = sum(max(1, look.attempt) for look in looks)
@@ -315,7 +317,7 @@ def _replanned(story: Story, id: str, after: Event) -> tuple[tuple[Sentence, ...
 
 
 def _first_refused(story: Story, turn: Turn) -> str | None:
-    """The id of the first step whose fault led to a request; None if no such step is found."""
+    """The id of the first step whose fault led to the request `turn` for a new plan; None if no such step is found."""
     # One request answers all faults since the request before. Only the first item gets its cost, so it counts once.
     previous = [one.call.scheduled for one in story.turns if one.call.scheduled < turn.call.scheduled]
     since = max(previous, default=Event(0, 0))
@@ -401,7 +403,10 @@ def _cost_of(found: Reconciliation) -> Cost:
 
 
 def reconciliation_sentences(found: Reconciliation, decision: Decision) -> tuple[Sentence, ...]:
-    """Sentences about a reconciliation: its reads and timers in order, and its verdict."""
+    """Sentences about a reconciliation, the search whether a call with an unknown outcome was applied.
+
+    They tell of its reads and timers in order, and then of its verdict.
+    """
     told = [(read.scheduled, _asked(read)) for read in found.reads]
     settled = ", until no attempt could still be running."
     told += [

@@ -43,7 +43,7 @@ class RowGroup:
 
     @property
     def is_routine(self) -> bool:
-        """Whether the rows say only that a turn made calls, or that a step finished."""
+        """Whether the rows say only that the model made calls in a turn, or that a step finished."""
         return self.rank == FINISHED or (self.plan is not None and self.plan.move is not None)
 
 
@@ -114,7 +114,10 @@ def item_rows(number: int, item: Item) -> list[Row]:
 
 
 def plan_rows(story: Story, diff: Diff) -> list[Row]:
-    """The rows of a plan: its steps if it is the first plan or a turn, else its differences from the plan before."""
+    """The rows of a plan: a first plan is shown with its steps, a later plan with its differences from the plan before.
+
+    With the strategy `react`, the calls of one turn of the model are a plan, which is always shown with its steps.
+    """
     events = story.plans[diff.number - 1].events
     name, move = diff.name.capitalize(), story.plans[diff.number - 1].move
     if diff.number == 1 or move is not None:
@@ -263,7 +266,6 @@ def step_document(one: OneStep) -> dict[str, Any]:
 
 
 def _narrowed(diff: Diff, id: str) -> Diff | None:
-    """The part of `diff` that concerns the step `id`; None if there is no such part."""
     parts = {
         "kept": tuple(one for one in diff.kept if one == id),
         "unchanged": tuple(one for one in diff.unchanged if one == id),

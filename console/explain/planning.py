@@ -14,7 +14,7 @@ from workflows.faults import QUADRANT, Code
 from workflows.plan import GiveUp, NewSteps, PassedOver, Question
 
 OF_END: Mapping[str, Decision] = {"over_budget": "end"}
-"""The decision after a request to the planner that failed for good, by the task's status, if it did not escalate."""
+"""By status of the ended task, what Replan decided when a request to the planner failed for good; else `escalate`."""
 
 
 def failover_items(story: Story) -> Iterator[Item]:
@@ -77,7 +77,7 @@ def proposal_items(story: Story) -> Iterator[Item]:
 
 
 def _outage(call: Call) -> tuple[str, object]:
-    """What the calls of one request have in common that failed alike, one after the other."""
+    """The key that groups adjacent calls: calls of one request that failed with one code have the same key."""
     has_failed = call.closed is CallEnd.FAILED and call.failing is not None
     return call.id, call.failing.code if has_failed and call.failing else call.scheduled
 
@@ -139,7 +139,7 @@ def _steps_of_rejected(turn: Turn) -> Iterator[str]:
 
 
 def _next(story: Story, turn: Turn) -> Turn | None:
-    """The next request for a proposal that was not repeated, as after a wait, or too long for the model."""
+    """The next request for a proposal, without requests that were made again and requests too long for the model."""
     later = (one for one in story.turns if one.call.scheduled > turn.call.scheduled)
     return next(
         (one for one in later if one.verdict is not ProposalVerdict.TOO_LONG and not next_call(story, one.call)), None
@@ -199,5 +199,4 @@ def _planner(story: Story) -> str:
 
 
 def _named(story: Story, turn: Turn) -> str:
-    """`proposal 2` or `turn 2`, with the number of the request, which is the end of its activity id."""
     return f"{'turn' if story.in_turns else 'proposal'} {turn.call.id.removeprefix(ids.PLAN)}"

@@ -72,7 +72,7 @@ class Item(_Frozen):
 
     @property
     def at(self) -> Event:
-        """The event at which the deviation became known."""
+        """The event that made the deviation known: the newest event that `what` cites."""
         return max(self.what.events, default=Event(1, 1))
 
     def document(self) -> dict[str, Any]:
@@ -93,7 +93,7 @@ class Item(_Frozen):
 MAX_VALUE = 90
 """Characters to which a result or an observation is cut."""
 MAX_REASON = 300
-"""Characters to which a reason is cut."""
+"""Characters to which the reason of a fault or of an ending is cut."""
 
 RETRY_BECAUSE: Mapping[Quadrant | None, str] = {
     Quadrant.TRANSIENT_INFRASTRUCTURAL: "The connection to the tool failed, not the call itself, so a retry could "
@@ -163,7 +163,7 @@ def observed(failing: AttemptFailure) -> str:
 
 
 def why_escalated(failing: AttemptFailure, *, is_own: bool = False) -> str:
-    """Why a person has to act after this failure; `is_own` means that an internal activity failed, such as planning."""
+    """Why a person has to act after this failure; `is_own` means that an activity of Replan, as planning, failed."""
     # The first reason that applies: what is known of the effect weighs more than the kind of the fault.
     if failing.fault and failing.fault.applied is Applied.APPLIED:
         return "The call was applied, but its result is wrong: a new plan would apply it again"
@@ -198,7 +198,10 @@ def why_replanned(failing: AttemptFailure, kind: str, *, planned: bool, in_turns
 
 
 def rolled_back(task: str, stands: str) -> str:
-    """The sentence about the rollback of a closed task; `stands` is its status as Temporal names it, or ONE_RUN."""
+    """The sentence about the rollback of a closed task.
+
+    `stands` is the status of the rollback's workflow in Temporal's words, or ONE_RUN.
+    """
     how = {
         "running": "is being undone",
         "completed": "was undone completely after its end",

@@ -76,7 +76,6 @@ def earlier(story: Story) -> list[Sentence]:
 
 
 def _undone(story: Story, changed: Sequence[Changed]) -> list[Sentence]:
-    """Sentences about the changes that were undone, and the changes that were to be undone but stay."""
     back = [one for one in changed if one.undone]
     proof = tuple(event for call in story.undone for event in call.events[-1:])
     said = [Sentence(text=f"Changed and undone: {_named(back)}.", events=proof)] if back else []

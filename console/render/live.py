@@ -24,14 +24,14 @@ from workflows.outcome import Outcome
 from workflows.record import StepStatus
 
 GIVE_UP = 6
-"""When more than this number of groups of lines, tried one after the other, have found no room, the search ends."""
+"""The search for groups of lines to show ends when more than this number of groups, one after another, do not fit."""
 MAX_STEPS = 100
 """If a task has more steps, only a part of its tree is printed at the end."""
 ENDING_SIGNALS = (signal.SIGTERM, signal.SIGHUP)
 
 
 class LiveView(View):
-    """Draws a task in place whenever its Follower calls a method: at each change, and every POLL_SECONDS."""
+    """Draws a task in place: at each change that its Follower reports, and every POLL_SECONDS."""
 
     def __init__(self, common: Common, id: str, ui_url: str | None, out: TextIO) -> None:
         self._common, self._id, self._ui_url, self._out = common, id, ui_url, out
@@ -109,7 +109,6 @@ class LiveView(View):
         self._screen.leave_frame()
 
     def _die(self, number: signal.Signals) -> None:
-        """Restore the echo, and end the process by the signal."""
         try:
             self._echo.restore()
         finally:  # also if the terminal is gone
@@ -160,7 +159,7 @@ def _wrapped(lines: Sequence[str], width: int) -> list[str]:
 
 
 def fit_groups(groups: Sequence[LineGroup], room: int) -> list[str]:
-    """At most `room` lines of the groups, in order, with `... 143 finished above` for what is left out."""
+    """At most `room` lines of the groups, in order; hidden groups become a line such as `... 143 finished above`."""
     if sum(len(group.lines) for group in groups) <= room:
         return [line for group in groups for line in group.lines]
     chosen, misses = dict[int, int](), 0

@@ -1,4 +1,7 @@
-"""Shows a task as lines for people: plans, steps, faults, what followed, the result. Pure functions of an Outcome."""
+"""Shows a task as lines for people: plans, steps, faults with their consequences, the result.
+
+The functions depend only on an Outcome.
+"""
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -21,7 +24,7 @@ from workflows.record import Compaction, FaultRecord, Rejection, Revision, StepS
 from workflows.task import TaskStatus
 
 MANY_TURNS = 12
-"""In a task of more turns, only a turn with a fact to tell, such as a rejection, has a heading.
+"""In a task of more turns, a turn has a heading only if there is a fact to tell, such as a rejected step.
 
 For any other turn, the ids of its steps show its number, as in `t7.c0`.
 """
@@ -51,17 +54,17 @@ TO_A_PERSON = {
 WIDTH = 80
 """Columns of the output if stdout is not a terminal."""
 MAX_REASON = 400
-"""Cells to which a reason is cut; `explain` and `--json` have the rest."""
+"""The most terminal cells of a reason; `explain` and `--json` have the rest."""
 USUAL_NAMES, MIN_NAMES = 52, 12
-"""Cells for the id, kind and title of a step: USUAL_NAMES in a row of WIDTH cells, MIN_NAMES on a narrow terminal."""
+"""Terminal cells for the id, kind and title of a step: USUAL_NAMES if a row has WIDTH cells, at least MIN_NAMES."""
 TAIL = 21
-"""Cells for the state (such as the attempts) and the time of a step."""
+"""Terminal cells for the state of a step (such as its attempts) and its time."""
 MAX_ID, MAX_KIND = 14, 20
 MAX_RESULT = 4000
 """Characters to which a result is cut, on a terminal and elsewhere; `--json` has the whole result."""
 MAX_ROWS = 60
 MAX_CLOSING_REASON = 600
-"""Cells to which the reason why a task ended is cut."""
+"""The most terminal cells for the reason why a task ended; the rest is cut off."""
 LEAST_USD = 0.0001
 CLOSED = "closed"
 """The outcome code of a task that was closed from outside, such as a terminated one."""
@@ -163,12 +166,12 @@ def line_groups(outcome: Outcome, layout: RowLayout, live: LiveState | None = No
 
 
 def activity_line(what: str) -> Line:
-    """The line of a running activity: `  ● asking the planner`."""
+    """The line of an activity that runs now, such as `  ● asking the planner`."""
     return signed(SIGNS[StepStatus.RUNNING], one_line(what), STATUS_COLOURS[StepStatus.RUNNING])
 
 
 def waiting_lines(outcome: Outcome) -> list[str]:
-    """The lines that a task waits for its planner, and why; none while it does not."""
+    """The lines that say that a task waits for its planner, and why; none if it does not wait."""
     if outcome.waiting is None:
         return []
     until = outcome.waiting.until.astimezone(UTC)
@@ -196,7 +199,7 @@ def has_ended(step: OutcomeStep) -> bool:
 
 
 def turn_number(outcome: Outcome, revision: Revision) -> int | None:
-    """The number of the turn if `revision` is the calls of one turn of a model; None for a plan."""
+    """The number of the model's turn whose calls `revision` holds; None if `revision` is a plan."""
     if outcome.strategy != "react":
         return None
     return turn_of(step.id for step in outcome.steps if step.revision == revision.number)
@@ -215,7 +218,6 @@ def plan_heading(outcome: Outcome, revision: Revision) -> list[str]:
 
 
 def _facts(outcome: Outcome, revision: Revision) -> list[str]:
-    """What a plan heading tells: a new planner, the rejected steps that it replaces, kept steps, observations."""
     before = next((one.planner for one in reversed(outcome.revisions) if one.number < revision.number), "")
     is_new = bool(before and revision.planner) and revision.planner not in before.split(", ")
     facts = [f"by {revision.planner}"] if is_new else []
@@ -245,7 +247,7 @@ def _compaction(one: Compaction) -> Line:
 
 
 def rejections(outcome: Outcome) -> Sequence[Rejection]:
-    """The rejected proposals; none if the reason why the task ended names them already."""
+    """The proposals of the planner that Replan rejected; none if the reason why the task ended names them already."""
     return () if outcome.code == "plan_refused" else outcome.rejections
 
 
@@ -394,7 +396,7 @@ def closing(outcome: Outcome) -> list[str]:
 
 
 def withheld_calls(outcome: Outcome) -> dict[str, WithheldCall]:
-    """The calls that untrusted content may have ordered, by how they are shown, of a task that needs a person."""
+    """The calls that untrusted content may have ordered, by the text that shows them; only for an escalated task."""
     calls = [call for one in outcome.rejections for call in one.withheld]
     shown = {cut(one_line(f"{call.kind} {canonical(call.args)}"), MAX_REASON): call for call in calls}
     return shown if outcome.status is TaskStatus.ESCALATED else {}
@@ -434,7 +436,10 @@ def _price(spent: Spent) -> str:
 
 
 def _retry_count(outcome: Outcome) -> list[str]:
-    """How many retries there were, how many helped and how many were wasted."""
+    """The number of retries and, if there are any, how many helped and how many were wasted.
+
+    A retry helped if its step was completed, and was wasted if the step failed, was skipped or was cancelled.
+    """
     steps = {(step.id, step.revision): step for step in outcome.steps}
     retried = [fault for fault in outcome.faults if fault.decision == "retry"]
     of = [_became(steps.get((fault.step_id, fault.revision)), fault) for fault in retried]
@@ -448,7 +453,7 @@ def _retry_count(outcome: Outcome) -> list[str]:
 
 
 def _became(step: OutcomeStep | None, fault: FaultRecord | None = None) -> StepStatus | None:
-    """The status of a step after its retries; FAILED if a fallback took over after them, None for an unknown step."""
+    """The status of a step after its retries: FAILED if a fallback took over after them, None if `step` is None."""
     if step is None:
         return None
     by_own = not step.is_fallback or (fault is not None and fault.source == step.kind)
@@ -464,7 +469,6 @@ def _helped(helped: int, number: int) -> str:
 
 
 def _result(outcome: Outcome) -> list[str]:
-    """The lines of a result: text as it is, all else as JSON, cut to MAX_RESULT characters and MAX_ROWS lines."""
     text = outcome.result if isinstance(outcome.result, str) else canonical(outcome.result)
     kept = text[:MAX_RESULT].splitlines()[:MAX_ROWS]
     said = [printable(line) for line in kept]

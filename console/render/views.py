@@ -9,9 +9,10 @@ fault          a fault, with the decision
 failover       a planner could not be used
 wait           the task waits for its planner
 compaction     the oldest turns of the conversation were summarised
-rejection      a proposal was rejected
+rejection      Replan rejected a proposal of the planner
 worker, server a worker, or the server, stopped or began to answer
 workflow_task  the workflow task of the task fails, or no longer fails
+busy           all slots of the worker are in use, or no longer are
 end            the task ended; with the document of `--json`
 error          the command failed
 
