@@ -68,7 +68,7 @@ STATUS: Mapping[int, Row] = {
 
 
 def always(provider: str, row: Row) -> Entry:
-    """An entry that makes the fault of one row for every exception of its class."""
+    """An entry that makes the fault of `row` from any exception."""
     return lambda error: fault(provider, row, error)
 
 
@@ -95,7 +95,7 @@ def fault(provider: str, row: Row, error: Exception) -> Fault:
 
 
 def server_name(provider: str, host: str | None) -> str:
-    """The provider, or the server that is configured instead; without a `host` it is the provider."""
+    """What answers, for messages: the provider, or the model server at `host` if this is not the provider's host."""
     return provider if host in (None, OWN_HOSTS[provider]) else f"the model server at {host}"
 
 

@@ -192,6 +192,5 @@ def cause(error: BaseException) -> str:
 
 
 def _code(error: BaseException | None) -> str:
-    """SQLite's result code or the SQLSTATE of the driver's exception; empty if it has none."""
     original = getattr(error, "orig", None) or error
     return getattr(original, "sqlite_errorname", None) or getattr(original, "sqlstate", None) or ""

@@ -12,6 +12,6 @@ Table = Mapping[type[BaseException], Entry]
 
 
 def always(code: Code, reason: str) -> Entry:
-    """An entry with the same Fault for every exception of its class."""
+    """An entry that returns the same Fault for any exception."""
     fault = Fault.of(code, reason)
     return lambda _error: fault

@@ -2,7 +2,8 @@
 
 1. An observation lists other values for an argument: `{"free": ["14:30", "15:00"]}` for `at: "14:00"`.
 2. A search that the step refers to found more than one item: the next item may do.
-3. A number that broke a limit keeps it now, e.g. `price` is 24.00 and `at_most` is 24.50: the same call may be made.
+3. A number that broke a limit is within the limit now, e.g. `price` is 24.00 and `at_most` is 24.50: the same call may
+   be made.
 """
 
 import re
@@ -161,7 +162,7 @@ _SHAPES = {
 
 
 def shape_of(value: JsonValue) -> str | None:
-    """The shape of a value: `time`, `date`, `moment` (date and time), `number` or `text`; None for other values."""
+    """Whether a value is a `time`, `date`, `moment` (date and time), `number` or `text`; None for any other value."""
     if isinstance(value, int | float) and not isinstance(value, bool):
         return "number" if abs(value) < MAX_NUMBER else None
     if not isinstance(value, str):

@@ -372,7 +372,6 @@ def _change(found: re.Match[str], _today: date) -> Calls | None:
 
 
 def _changes(said: str) -> dict[str, JsonValue] | None:
-    """The new value of each field to change; None if a field cannot be read or comes twice."""
     changes = dict[str, JsonValue]()
     for part in re.split(rf"(?:\s*,\s*(?:and\s+)?|\s+and\s+)(?:(?:his|her|its|their|the)\s+)?(?=(?:{_FIELD})\b)", said):
         one = _CHANGE.fullmatch(part.strip())

@@ -66,13 +66,13 @@ def unquote(text: str) -> str:
 
 
 def read_words(text: str) -> str | None:
-    """Free text without its quotation marks; None for text without them that may contain another request."""
+    """The text without its quotation marks. None if it has no quotation marks and may contain another request."""
     may_have_more = any(found["joint"] for found in _JOINT.finditer(text.strip(" ,"))) or _ADDING.search(text)
     return None if may_have_more and not _is_quoted(text) else unquote(text)
 
 
 def read_name(text: str) -> str | None:
-    """The same for a name, where more words may begin another request, such as `to` in `Ada to change her phone`."""
+    """Do as `read_words` for a name: words such as `to` in `Ada to change her phone` may also begin another request."""
     return None if _LEADING_ON.search(text) and not _is_quoted(text) else read_words(text)
 
 

@@ -156,7 +156,7 @@ PHRASES: Mapping[str, Phrase] = {
 }
 """For each kind, the function that makes the sentence from the result and today's date.
 
-It raises ValidationError for a result of another shape.
+It raises ValidationError if the result does not fit the kind's model in this file.
 """
 
 

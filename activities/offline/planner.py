@@ -99,7 +99,6 @@ def _sentence(record: StepRecord, today: date) -> str:
 
 
 def _brief(value: JsonValue) -> str:
-    """A result as text: each field of an object, a text as it is, and everything else as JSON."""
     if isinstance(value, dict) and value:
         return ", ".join(f"{name} {item if isinstance(item, str) else canonical(item)}" for name, item in value.items())
     return value if isinstance(value, str) else canonical(value)

@@ -2,7 +2,7 @@
 
 A rejected call is made again with an alternative for one argument: `at: "14:30"` if 14:00 is taken and 14:30 is free.
 Steps that had not started are planned again, with their needs and references pointing to the new ids. The same call is
-repeated only if the state that rejected it has been observed to be different.
+repeated only if the observed state has changed so that it allows the call now.
 """
 
 import itertools
@@ -39,7 +39,7 @@ class NoRepair(Exception):
 
 
 def unfinished_steps(situation: Situation) -> list[StepRecord]:
-    """The steps of the newest plan that were rejected or never started, in the order of the plan."""
+    """The steps of the newest plan that failed or never started, in the order of the plan."""
     latest = max((record.revision for record in situation.records), default=0)
     waiting = (StepStatus.PENDING, StepStatus.SKIPPED)
     return [
@@ -51,7 +51,11 @@ def unfinished_steps(situation: Situation) -> list[StepRecord]:
 
 
 def repair(situation: Situation, kinds: Mapping[str, Kind]) -> NewSteps | GiveUp:
-    """Propose a new plan, or a GiveUp that says why there is none; raises UnclearEffect."""
+    """Propose a new plan, or a GiveUp that says why there is none.
+
+    Raises:
+        UnclearEffect: it is not certain whether an earlier run of the task already did a step.
+    """
     try:
         first = _Repair(situation, kinds, rejected=frozenset())
         plan = first.plan()
@@ -75,7 +79,10 @@ class _CallKey(NamedTuple):
 
 
 class _Repair:
-    """Makes one new plan; it does not plan a call that is in `rejected` or has failed before."""
+    """Makes one new plan, without calls that failed before and without `rejected`.
+
+    `rejected` are calls because of which the workflow rejected the offline planner's last plan.
+    """
 
     def __init__(self, situation: Situation, kinds: Mapping[str, Kind], rejected: frozenset[_CallKey]) -> None:
         self._situation = situation
@@ -149,7 +156,7 @@ class _Repair:
         return None
 
     def _may_repeat(self, record: StepRecord) -> bool:
-        """Whether the rejected call may be made again, because the number that broke a limit is within it now.
+        """Whether a rejected call may be made again, because the number that broke a limit is within the limit now.
 
         A call in `rejected` may not be made again.
         """
@@ -170,7 +177,10 @@ class _Repair:
             raise NoRepair(f"{record.step.id} cannot be done{self._why(failed)} {reason}")
 
     def _fallback(self, record: StepRecord) -> tuple[str, _CallKey]:
-        """The kind that the kind of a read declares as its fallback, and its call; raises NoRepair if it has none."""
+        """Return the declared fallback of the step's kind, and its call; raises NoRepair if no fallback is usable.
+
+        Only a read may get a fallback here.
+        """
         step, failed = record.step, self._failed_record(record)
         kind = self._kinds[step.kind].spec.fallback if step.kind in self._kinds else None
         call = _CallKey(kind or "", canonical(_args_of(record)))
@@ -186,7 +196,6 @@ class _Repair:
         return kind in self._kinds and kind not in self._situation.down
 
     def _failed_record(self, record: StepRecord) -> StepRecord:
-        """The record of a failed step with the same call (kind and arguments) as `record`; else `record` itself."""
         return self._failed.get(_call_of(record), record)
 
     def _rejection(self, record: StepRecord) -> str:

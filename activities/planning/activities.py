@@ -31,7 +31,7 @@ TOO_MANY_LOST = (
 
 
 LAST_NEWS = 2_000
-"""Tokens kept back for the results that the last request tells; they are cut to what fits."""
+"""Tokens of the budget that are kept back for the new results in a task's last request; longer results are cut."""
 
 
 class Planning:
@@ -189,7 +189,10 @@ class Planning:
 
 
 def _with_earlier_use(proposed: Proposed, this: Attempt, *, was_recorded: bool) -> Proposed:
-    """The proposal with what requests without a usable reply cost, in this attempt and in earlier ones."""
+    """Return the proposal with the cost of all requests that were made for it.
+
+    They include requests of this attempt and of earlier attempts that brought no usable reply.
+    """
     faults = parse_faults(this.earlier)
     uses = [fault.model_use for fault in faults if fault.model_use and fault.model_use.calls]
     own = ModelUse(**proposed.model_dump(include={"tokens", "usd", "estimated"}), calls=proposed.model_calls)

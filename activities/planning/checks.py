@@ -55,7 +55,10 @@ def check_proposal(proposed: Proposed, kinds: Mapping[str, Kind]) -> Proposed:
 
 
 def check_written(situation: Situation, kinds: Mapping[str, Kind]) -> Proposed | None:
-    """The plan that a person wrote for this turn, with its mistakes and those of later ones; None without a plan."""
+    """Return the plan that a person wrote in place of this proposal; None if there is no hand-written plan.
+
+    `rejected` has the mistakes of this plan and of all hand-written plans that come after it in the task.
+    """
     if situation.plan is None:
         return None
     proposed = check_proposal(Proposed(proposal=NewSteps(steps=situation.plan), planner=BY_HAND), kinds)
@@ -87,7 +90,7 @@ def _bytes(proposal: Proposal) -> int:
 
 
 def _step_mistake(step: Step, kinds: Mapping[str, Kind], ids: Collection[str]) -> str:
-    """What is wrong with a step, as a sentence; empty if it may be run."""
+    """What is wrong with a step, as a sentence; empty if nothing is wrong."""
     if not re.fullmatch(STEP_ID, step.id) and not re.fullmatch(TURN_ID, step.id):
         return f"step id {step.id[:80]!r} must be a letter, then letters, digits, - or _, 64 at most"
     if step.kind not in kinds:
@@ -102,7 +105,6 @@ def _step_mistake(step: Step, kinds: Mapping[str, Kind], ids: Collection[str]) -
 
 
 def _unknown_arguments(step: Step, kind: Kind) -> str:
-    """Say which arguments of the step its kind does not have; empty if there are none."""
     # Validation ignores unknown names: with `limt=3` the tool would run with its default limit.
     schema = kind.args_schema
     known = {*schema.get("properties", ()), *kind.args.model_fields}

@@ -1,4 +1,4 @@
-"""Makes the conversation of a task with a model from its recorded turns.
+"""Makes the conversation of a task with a model from its recorded turns, which are requests and replies.
 
 Earlier turns are written the same in each request, so the provider's cache can be used. After the oldest turns are
 summarised, the conversation begins with the goal and the summary. A call and its result always stay together.
@@ -84,7 +84,11 @@ def whole_situation(past: Iterable[RecordedTurn], task: str, situation: Situatio
 
 
 def split_situation(situation: Situation) -> tuple[list[RecordedTurn], Situation]:
-    """Split a situation that describes the whole task into one turn for each plan, and what is new after them."""
+    """Split a situation that describes the whole task into recorded turns and a new situation.
+
+    There is one turn for each plan of the task, and one more if the last reply of the model was rejected. The new
+    situation has only what happened after these turns.
+    """
     plans = dict[int, list[StepRecord]]()
     for record in sorted(situation.planned, key=lambda record: record.revision):
         plans.setdefault(record.revision, []).append(record)
@@ -141,7 +145,7 @@ def assistant_turn(past: RecordedTurn) -> AssistantTurn:
 
 
 def _observed(observations: Sequence[Observation], shown: int) -> Iterator[str]:
-    """Yield a text for each state that was observed when the newest rejected calls were rejected, or later."""
+    """Yield a text for each state that was seen when a call was rejected (`stale`), or that was read again later."""
     for one in observations:
         how = "As it was at the refusal" if one.stale else f"Seen at {one.at:%H:%M:%S %Z}, after the refusal"
         asked = f" of {fenced('arguments', one.args, min(shown, MAX_ARGS))}" if one.args else ""
@@ -238,13 +242,11 @@ def _earlier_turns(past: Sequence[RecordedTurn], new: Situation | None = None) -
 
 
 def _not_summarised(past: Sequence[RecordedTurn]) -> list[tuple[int, RecordedTurn]]:
-    """The turns that the newest summary does not replace, with their positions."""
     first = max((turn.upto for turn in past), default=0)
     return [(index, turn) for index, turn in enumerate(past) if index >= first and not turn.is_summary]
 
 
 def _told(past: Sequence[RecordedTurn], index: int) -> UserTurn:
-    """The user turn of the recorded turn at `index`."""
     turn = past[index]
     return turn.exchange.told if turn.exchange else user_turn(_last_turn(past[:index]), turn.situation)
 
@@ -265,8 +267,7 @@ def _goal(past: Sequence[RecordedTurn], index: int, new: Situation | None) -> Si
 
 
 def _with_summary(told: UserTurn, summary: RecordedTurn, goal: Situation | None) -> UserTurn:
-    """The user turn `told`, with the goal and the summary before its text."""
-    # Its results answer calls that the summary replaced, so only the errors are kept, as text.
+    # The results in `told` answer calls that the summary replaced, so only the errors are kept, as text.
     words = summary.exchange.said.text if summary.exchange else ""
     errors = [result.text for result in told.results if result.is_error]
     parts = [

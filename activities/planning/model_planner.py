@@ -65,7 +65,10 @@ class ModelPlanner:
         return max(_tokens(_request(strategy, _EMPTY, kinds, ())) for strategy in STRATEGIES.values())
 
     async def propose(self, situation: Situation, kinds: Mapping[str, Kind]) -> Proposed:
-        """Ask the model what comes next. `situation` holds the whole task; the model gets it as a conversation."""
+        """Ask the model for the next steps, or for the end of the task.
+
+        `situation` describes the whole task; the model gets the task as a conversation.
+        """
         past, new = conversation.split_situation(situation)
         return (await self.converse(new, kinds, past, task="", branch=0)).proposed
 
@@ -149,7 +152,6 @@ def kinds_found(results: Iterable[JsonValue]) -> Iterator[str]:
 
 
 def _kinds_shown(kinds: Mapping[str, Kind], past: Sequence[RecordedTurn], situation: Situation) -> Mapping[str, Kind]:
-    """The kinds that a model is shown: kinds that fit the task, and kinds that the conversation has used or found."""
     situations = [*(turn.situation for turn in past), situation]
     text = next((one.text for one in reversed(situations) if one.text), "")
     plans = (turn.proposed.proposal for turn in past)
@@ -176,7 +178,6 @@ def _request(
 
 
 def _tokens(request: Request) -> int:
-    """Estimate the tokens of a request."""
     tools = sum(len(tool.description) + len(canonical(dict(tool.schema))) for tool in request.tools)
     characters = len(request.system) + tools + sum(map(conversation.count_characters, request.turns))
     return characters // CHARACTERS_PER_TOKEN

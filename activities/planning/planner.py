@@ -22,7 +22,7 @@ class Planner(Protocol):
         """The planner's name, in the form that the option `--planner` takes."""
 
     async def propose(self, situation: Situation, kinds: Mapping[str, Kind]) -> Proposal | Proposed:
-        """Propose what comes next. After a crash of the worker, the same situation may be asked about again.
+        """Propose the next steps, or the end of the task; after a crash of the worker, the call may be repeated.
 
         A planner that has more to report returns a Proposed: the proposal, the planner's name, its cost, and the
         reasons if the model's reply could not be used.
@@ -43,7 +43,7 @@ class ConversationalPlanner(Planner, Protocol):
     async def converse(
         self, situation: Situation, kinds: Mapping[str, Kind], past: Sequence["RecordedTurn"], *, task: str, branch: int
     ) -> "PlannerReply":
-        """Propose what comes next in a conversation whose turns so far are `past`.
+        """Propose the next steps, or the end of the task, in a conversation whose turns so far are `past`.
 
         `task` is the run id of the task's first run; for `branch` see `RecordedTurn.branch`. If `proposed.compact` of
         the reply is not 0, the caller must first have that many of the oldest turns summarised, and then ask again.
@@ -69,12 +69,13 @@ class Exchange:
 
 @dataclass(frozen=True)
 class RecordedTurn:
-    """One turn of a conversation, or a summary of the oldest turns."""
+    """One turn of a conversation: what the planner was told, and its proposal; or a summary of the oldest turns."""
 
     task: str
     """The run id of the first run of the task."""
     branch: int
-    """0 at first. If a reset leads to another situation at a recorded turn, the new answer begins a new branch."""
+    """The number of the branch, 0 at first. If a task is reset and the same turn gets another situation, the planner's
+    new answer begins a new branch."""
     turn: int
     situation: Situation
     """What was new in the task since the turn before, as the workflow sent it."""
@@ -117,7 +118,7 @@ class ScriptedPlanner:
         return cls(_SCRIPT.validate_json(path.read_bytes()))
 
     async def propose(self, situation: Situation, kinds: Mapping[str, Kind]) -> Proposal:
-        """Return the proposal for this turn; a GiveUp if the script has no more proposals."""
+        """Return the proposal with the number `situation.turn`; a GiveUp if the script has fewer proposals."""
         if situation.turn > len(self._proposals):
             return GiveUp(reason=f"The script has {len(self._proposals)} proposals; this is request {situation.turn}.")
         return self._proposals[situation.turn - 1]

@@ -1,4 +1,4 @@
-"""Asks a planner that keeps a conversation once for each turn; later the transcript answers the same turn."""
+"""Asks a planner once for each turn of its conversation; if a turn is repeated, the transcript has its reply."""
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -23,7 +23,7 @@ CONVERSATION_LOST = (
 
 @dataclass(frozen=True)
 class TurnRecorder:
-    """Answers a turn from the transcript, or asks the planner and records its reply."""
+    """Takes the reply for a turn from the transcript; if it is not there, asks the planner and records the reply."""
 
     transcript: Transcript
 

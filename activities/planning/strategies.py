@@ -24,8 +24,8 @@ ENDINGS: Mapping[str, tuple[type[Answer] | type[Question] | type[GiveUp], str, s
     ASK: (Question, "question", "text"),
     GIVE_UP: (GiveUp, "reason", "reason"),
 }
-"""For each call that ends a task or a turn: the type of the proposal, the name of the call's argument, and the field of
-the proposal that gets the argument's value."""
+"""For each call of a model that ends the task or asks the user a question: the type of the proposal, the name of the
+call's argument, and the field of the proposal that gets the argument's value."""
 MAX_PROVIDER_ID = 200
 """How many characters of a provider's call id a step keeps."""
 MAX_REASON = 200
@@ -44,7 +44,7 @@ class Strategy(Protocol):
 
     @property
     def cut_off(self) -> str:
-        """The message to a model whose reply was cut off."""
+        """What a model is told if its reply was cut off."""
 
     def system(self, situation: Situation, kinds: Mapping[str, Kind]) -> str: ...
 
@@ -179,7 +179,6 @@ def _parsed(model: type[Arguments], name: str, args: Mapping[str, JsonValue]) ->
 
 
 def _finish(result_schema: Mapping[str, JsonValue] | None) -> ToolDefinition:
-    """The call that ends the task with its answer: a text, or JSON that fits the user's schema."""
     if result_schema is None:
         return ToolDefinition(FINISH, prompts.FINISH, _one_text("result", "The answer for the user."))
     return ToolDefinition(FINISH, prompts.FINISH, JsonSchema(result_schema).arguments)
@@ -200,7 +199,6 @@ def _one_text(name: str, description: str) -> Schema:
 
 
 def _closed_object(properties: Schema, required: list[str]) -> Schema:
-    """The schema of an object with these properties and no others."""
     return {"type": "object", "properties": properties, "required": required, "additionalProperties": False}
 
 
@@ -223,7 +221,7 @@ SHARED: Mapping[str, Schema] = {
 
 
 def propose_plan(kinds: Mapping[str, Kind]) -> ToolDefinition:
-    """The call that carries a plan, with a schema made from the kinds."""
+    """The definition of the tool that a model calls with a plan; its schema is made from the kinds."""
     definitions: Schema = dict(SHARED)
     for name, kind in kinds.items():
         args = dict(kind.args_schema)
@@ -267,7 +265,6 @@ def _with_references(schema: Any, kind: str) -> Any:
 
 
 def _or_reference(schema: Schema) -> Schema:
-    """A schema that allows a value or a reference to a result; it keeps the value's description."""
     about: Schema = {name: schema[name] for name in DESCRIBING if name in schema}
     plain = {name: part for name, part in schema.items() if name not in about}
     return {**about, "anyOf": [plain, {"$ref": f"{DEFINITIONS}{REFERENCE}"}]}

@@ -62,7 +62,8 @@ class Transcript:
     async def load(self, task: str, continues: str | None = None) -> "TaskTurns":
         """Load all turns of the task whose first run is `task`, and of the tasks whose conversation it continues.
 
-        `continues` is the first run of the task that it continues; needed only before its own first turn is recorded.
+        `continues` is the first run of the task that `task` continues. It is needed only until the first turn of `task`
+        is recorded, because this turn names the continued task.
 
         Raises:
             DatabaseUnavailable: the store cannot be reached.
@@ -73,7 +74,8 @@ class Transcript:
     async def write(self, turn: RecordedTurn, before: int, workflow: str | None = None) -> RecordedTurn:
         """Record `turn` and return it. If another worker recorded this turn first, return that worker's turn instead.
 
-        `before` is the branch of the turn before it. `workflow` is the task's workflow id; None if unknown.
+        `before` is the branch of the turn that comes before `turn`. `workflow` is the task's workflow id; None if
+        unknown.
 
         Raises:
             DatabaseUnavailable: the store cannot be reached; nothing is recorded.
@@ -100,9 +102,9 @@ class Transcript:
             return _recorded_turn((await tx.execute(select(TURNS).where(*key))).one())
 
     async def cards(self, run: str) -> tuple[TurnCard, ...]:
-        """Return the newest turn of the task whose first run is `run`, and before it all turns that led to it.
+        """Return the newest turn of a task after all turns that led to it, in the form that the console shows.
 
-        The console shows them.
+        `run` is the run id of the task's first run.
         """
         async with transaction(reading(self._engine)) as tx:
             turns = await _load(tx, run)
@@ -123,8 +125,8 @@ class Transcript:
     async def prune(self, tasks: Collection[str], before: datetime, carried: Collection[str] = ()) -> int:
         """Delete conversations whose last turn is older than `before`; return the number of deleted turns.
 
-        `tasks` are workflow ids; the caller must make sure that all these tasks are closed. A conversation is kept if a
-        conversation that stays continues it, or if the first run of its task is in `carried`.
+        `tasks` are workflow ids; the caller must make sure that all these tasks are closed. A conversation is kept if
+        another kept conversation continues it, or if the first run of its task is in `carried`.
         """
         old = func.max(TURNS.c.at) < before
         mine = (self._is_mine, TURNS.c.workflow.in_(tasks))
@@ -189,7 +191,7 @@ class TaskTurns:
 
 
 def situation_digest(situation: Situation) -> str:
-    """A digest of what a situation tells; the time and the budget do not change it."""
+    """The digest of a situation; its time, its budget and `VOLATILE_FIELDS` do not change the digest."""
     volatile = {"now", "calls_left", "max_output", "max_lost_replies", "max_shown", "branch"}
     told: dict[str, Any] = situation.model_dump(mode="json", exclude_defaults=True, exclude=volatile)
     for name, fields in VOLATILE_FIELDS.items():

@@ -34,7 +34,7 @@ MAX_NAME = 64
 NOT_JSON = (json.JSONDecodeError,)
 """The exceptions that an SDK raises for a response whose body is no JSON."""
 WRONG_SHAPE = (AttributeError, IndexError, KeyError, TypeError, ValueError)
-"""The exceptions that `_translate` raises for a response whose shape differs from the SDK's types."""
+"""The exceptions that `_translate` raises for a response without the fields that the SDK's types have."""
 
 
 class Endpoint:
@@ -84,7 +84,7 @@ class ModelAdapter(ABC):
         """Send one request to the model and return its reply; tokens that the server did not count are estimated.
 
         Raises:
-            UnreadableReply: the response has not the shape of a reply; a proxy may have sent it.
+            UnreadableReply: the response cannot be read as a reply; a proxy may have sent it.
             Exception: any exception of the SDK; the tables of `activities.borders` translate it to a Fault.
         """
         # In a thread: the first import takes a second.
@@ -103,7 +103,6 @@ class ModelAdapter(ABC):
 
     @property
     def _server(self) -> str:
-        """What answers, for error messages."""
         return server_name(self.api, urlsplit(self._endpoint.url or "").hostname)
 
     @abstractmethod

@@ -1,4 +1,4 @@
-"""Anthropic's Messages API."""
+"""The adapter of Anthropic's Messages API."""
 
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -100,7 +100,6 @@ def _tool_result(result: ToolResult) -> dict[str, Any]:
 
 
 def _signed(blocks: Sequence["ContentBlock"]) -> tuple[dict[str, Any], ...]:
-    """The blocks of a turn that contains thoughts, as JSON; empty for any other turn."""
     # The API signs thoughts, and wants all blocks of such a turn back unchanged.
     if not any(block.type in THOUGHTS for block in blocks):
         return ()

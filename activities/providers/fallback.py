@@ -30,15 +30,15 @@ async def ask_first_usable(
     ask: Callable[[Candidate], Awaitable[Result]],
     passed_over: list[PassedOver] | None = None,
 ) -> Result:
-    """The answer of the first usable candidate; each other candidate that was asked is added to `passed_over`.
+    """Return the answer of the first usable candidate; add the unusable candidates before it to `passed_over`.
 
-    Unusable is one that only a person can repair, that asks for a longer wait than a retry makes, or that cannot answer
-    at the last attempt of the activity. Each call begins with the first candidate again, so a repaired key is used at
-    once.
+    A candidate is unusable if only a person can repair it, if it asks for a longer wait than the wait before a retry,
+    or if it fails at the last attempt of the activity with a transient error that is not billed. Each call begins with
+    the first candidate again, so that a repaired candidate is used at once.
 
     Raises:
-        Exception: the first error after which a candidate is not unusable, or which is a bug. If all are unusable: the
-            error that time can cure with the shortest wait, else that of the last candidate.
+        Exception: the first error that does not make a candidate unusable, or that is a bug. If all candidates are
+            unusable: the transient error with the shortest wait, or the last candidate's error if none is transient.
     """
     unusable = passed_over if passed_over is not None else list[PassedOver]()
     errors = list[tuple[float, Exception]]()
@@ -58,7 +58,7 @@ async def ask_first_usable(
 
 
 def _is_unusable(fault: Fault) -> bool:
-    """Whether to ask the next candidate: a retry cannot help, would come late, or is not left."""
+    """Whether to ask the next candidate, because a retry cannot help, would come too late, or is not allowed."""
     if fault.quadrant is Quadrant.PERSISTENT_INFRASTRUCTURAL:
         return fault.code is not Code.BUG
     # A reply that may be billed would not be counted if the next candidate answered.

@@ -87,7 +87,7 @@ class StopReason(StrEnum):
     """The reply reached its token limit, filled the model's window, or was paused or broken off by the server: its end
     is missing."""
     REFUSED = "refused"
-    """The model declined, or a filter held its reply back."""
+    """The model declined, or a filter of the provider held the reply back."""
 
 
 @dataclass(frozen=True)
@@ -115,12 +115,12 @@ class Reply:
 
 
 class UnreadableReply(Unreachable):
-    """A response with status 200 that has not the shape of a reply."""
+    """A response with status 200 that cannot be read as a reply, e.g. a page of a proxy."""
 
     default = Code.SERVER_ERROR
 
     def __init__(self, server: str, usage: Usage | None = None) -> None:
-        """`usage` is what the `server` counted for the response; None if it counted nothing."""
+        """`usage` has the tokens that the `server` counted for the response; None if it counted none."""
         reason = f"What {server} answered has not the shape of a reply; a proxy may have answered in its place."
         super().__init__(reason)
         self.usage = usage
@@ -131,7 +131,7 @@ class ToolDefinition:
     name: str
     description: str
     schema: Mapping[str, Any]
-    """The JSON schema of its arguments."""
+    """The JSON schema of the tool's arguments."""
 
 
 @dataclass(frozen=True)
@@ -144,11 +144,12 @@ class Request:
     turns: Sequence[Turn]
     """The first and the last turn are user turns; the results in a user turn belong to calls of the turn before it."""
     max_output: int | None = None
-    """The limit of the reply, in tokens; None for the usual one, and for none on the user's own server."""
+    """The most tokens that the reply may have. None for the adapter's usual limit, or for no limit on the user's own
+    server."""
     may_call: bool = True
     """True if the model may call a tool now. If False, `tools` is still set, because earlier turns contain calls."""
     skip_cache: bool = False
-    """True if no later request begins like this one, so that the provider need not cache it."""
+    """True if no later request begins like this request, so that the provider need not cache this request."""
 
 
 def estimate_input(request: Request) -> int:

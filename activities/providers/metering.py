@@ -31,7 +31,7 @@ log = structlog.get_logger("replan.model")
 Role = Literal["planner", "compaction", "step"]
 """The purpose of a request to a model."""
 MAX_UNREADABLE = 2
-"""How often a model is asked the same, if it is paid for responses that have not the shape of a reply."""
+"""How many responses to the same request may cost tokens and be unreadable; then the model is not asked again."""
 UNREADABLE = (
     "{name} counted tokens for a response that has not the shape of a reply, twice: check what answers at its address,"
     " or use another model."
@@ -65,7 +65,6 @@ async def ask_model(model: LanguageModel, request: Request, patience: float | No
 
 
 def _identifiers(error: Exception) -> dict[str, str]:
-    """The status, codes and request id of an error, for the log."""
     # Not its message, which may quote keys and prompts.
     found = {
         name: str(getattr(error, name, None) or "")
@@ -76,26 +75,26 @@ def _identifiers(error: Exception) -> dict[str, str]:
 
 @dataclass
 class Meter:
-    """What one attempt used of models."""
+    """What the model requests of one attempt used: tokens and US dollars."""
 
     replies: list[ModelUse] = field(default_factory=list)
     wasted: list[ModelUse] = field(default_factory=list)
-    """What the responses cost that have not the shape of a reply."""
+    """What each response cost that could not be read as a reply."""
     unreadable: list[str] = field(default_factory=list)
-    """The model of each such response, for this attempt."""
+    """The model's name for each such response of this attempt."""
     unreadable_before: Sequence[str] = ()
-    """The same for earlier attempts."""
+    """The model's name for each such response of earlier attempts."""
     lost: list[tuple[str, ModelUse]] = field(default_factory=list)
-    """Requests that may be billed although there is no reply: the model, and the most that the request may cost."""
+    """Requests that may be billed although no reply came: the model's name, and the most that the request may cost."""
 
     @property
     def known_use(self) -> ModelUse | None:
-        """What the attempt used; None if a reply was lost, so that nobody knows."""
+        """What all requests of the attempt used; None if a reply was lost, because nobody knows what it cost."""
         return None if self.lost else total(self.use)
 
     @property
     def use(self) -> list[ModelUse]:
-        """What each request used; for one whose reply was lost, the most that it may cost."""
+        """What each request used; if a reply was lost, the most that its request may cost."""
         return [*self.replies, *self.wasted, *(use for _, use in self.lost)]
 
     def was_unreadable_twice(self, model: str) -> bool:
@@ -103,7 +102,7 @@ class Meter:
 
 
 def total(uses: Iterable[ModelUse]) -> ModelUse:
-    """The sum; its US dollars are None if those of a part are, or if no model was asked."""
+    """The sum of several uses; its `usd` is None if a use has an unknown cost, or if no model was asked."""
     parts = list(uses)
     costs = [use.usd for use in parts if use.calls]
     return ModelUse(
@@ -118,7 +117,7 @@ _METER: ContextVar[Meter | None] = ContextVar("replan_meter", default=None)
 
 
 def start_meter(unreadable_before: Sequence[str] = ()) -> Meter:
-    """A meter for all requests that follow in this context, that of one attempt."""
+    """Make a meter that counts all later requests of the current context; each attempt runs in a context of its own."""
     meter = Meter(unreadable_before=unreadable_before)
     _METER.set(meter)
     return meter
@@ -128,16 +127,16 @@ class MeteredModel:
     """A model with a price; the meter of the current attempt counts what each request uses."""
 
     def __init__(self, model: LanguageModel, price: Price | None) -> None:
-        """`price` is None if it is unknown."""
+        """`price` is None if the price is unknown."""
         self.name = model.name
         self._model = model
         self._price = price
 
     async def reply(self, request: Request) -> Reply:
-        """Ask once, unless the model's responses to this request had not the shape of a reply, twice.
+        """Ask the model once, unless `MAX_UNREADABLE` of its responses could not be read and cost tokens.
 
         Raises:
-            NeedsPerson: they had not.
+            NeedsPerson: so many responses could not be read, in this attempt and earlier attempts.
             Exception: any exception of the model.
         """
         meter = _METER.get() or Meter()
@@ -171,7 +170,7 @@ class MeteredModel:
 
 
 class StepModel:
-    """The model that a tool is given: it must answer before the attempt's deadline, with a limited reply."""
+    """The model that a tool gets: its reply is limited, and must come before the attempt's deadline."""
 
     def __init__(self, model: LanguageModel) -> None:
         self.name = model.name

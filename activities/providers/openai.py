@@ -1,4 +1,4 @@
-"""OpenAI's Chat Completions API, and every server that speaks it: Ollama, vLLM, llama.cpp."""
+"""The adapter of OpenAI's Chat Completions API, which other servers speak, too: Ollama, vLLM, llama.cpp."""
 
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any

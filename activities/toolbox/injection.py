@@ -20,7 +20,10 @@ __all__ = ["INJECTABLE", "Documents", "Key", "LanguageModel", "Services", "Trans
 
 
 class Key(str):
-    """The idempotency key of the call: the same after a retry, crash, replay or reset. Send it to the service."""
+    """The idempotency key of the call: the same after a retry, crash, replay or reset.
+
+    Send it to the service, which then applies the effect only once.
+    """
 
     __slots__ = ()
 

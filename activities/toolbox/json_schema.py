@@ -114,7 +114,7 @@ def _leads(reference: str, resolver: Any) -> bool:
 
 
 def _pattern(written: str) -> SchemaValidator | None:
-    """A validator that matches a regular expression in linear time; None if it is not supported."""
+    """A validator that matches a regular expression in linear time; None if it does not support the expression."""
     try:
         return SchemaValidator(core_schema.str_schema(pattern=written, regex_engine="rust-regex"))
     except PatternError:

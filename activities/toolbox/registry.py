@@ -81,7 +81,10 @@ class Registry(Mapping[str, Kind]):
         return len(self._kinds)
 
     def catalogue(self) -> str:
-        """For `--check`: the user's tools, or else all of them; what is missing; and last the verdict."""
+        """The text that `--check` prints: the tools, the kinds and packages that are missing, and the number of tools.
+
+        Only the user's own tools are described; if there are none, all tools are described.
+        """
         shown = [name for name in self if name in self.own or not self.own]
         rest = [name for name in self if name not in shown]
         width = max(map(len, shown), default=0)
@@ -94,7 +97,10 @@ class Registry(Mapping[str, Kind]):
         return "\n".join(map(_wrapped, lines) if sys.stdout.isatty() else lines)
 
     def _add_finder(self) -> list[str]:
-        """Add `find_tools` if there are many kinds; return a mistake if another tool has this name."""
+        """Add `find_tools` if there are more than `MAX_SHOWN` kinds.
+
+        Return a mistake if another tool has the name `find_tools`; else the list is empty.
+        """
         if FIND_TOOLS in self._places:
             taken = f"{FIND_TOOLS}: this is the name of a built-in tool: rename the function."
             return _with_place(self._places[FIND_TOOLS], [taken])
@@ -116,13 +122,11 @@ class Registry(Mapping[str, Kind]):
 
 
 def _without(tools: Iterable[Tool[..., Any]], others: Iterable[Tool[..., Any]]) -> list[Tool[..., Any]]:
-    """The tools in `tools` whose names are not used in `others`."""
     taken = {tool.__name__ for tool in others}
     return [tool for tool in tools if tool.__name__ not in taken]
 
 
 def _place(tool: Tool[..., Any]) -> str:
-    """FILE:LINE of the definition of a tool, the file as seen from the current folder; empty if it is not known."""
     try:
         source, (_, line) = inspect.getsourcefile(tool.function), inspect.getsourcelines(tool.function)
     except (OSError, TypeError):  # the file has changed, or what was decorated is neither function nor class
@@ -136,13 +140,12 @@ def _with_place(place: str, mistakes: Iterable[str]) -> list[str]:
 
 
 def _wrapped(line: str) -> str:
-    """A line as rows that fit the terminal, each with the indent of the first."""
     indent = line[: len(line) - len(line.lstrip())]
     return textwrap.fill(line, shutil.get_terminal_size().columns, subsequent_indent=indent, break_long_words=False)
 
 
 def _lines(kind: Kind, width: int, place: str) -> list[str]:
-    """A kind for `--check`: its name in `width` columns, its effect and its place; what it does; how it is called."""
+    """The three lines of `--check` about a kind; its name fills `width` columns, and `place` is FILE:LINE or empty."""
     spec = kind.spec
     more = [
         f"{name}: {part.get('format') or part.get('type') or 'any'}"
@@ -206,7 +209,6 @@ def load(path: Path) -> list[Tool[..., Any]]:
 
 
 def _line(error: BaseException, file: str | None) -> str:
-    """The line of `file` that an exception comes from, as `:LINE`; empty if it does not come from this file."""
     if isinstance(error, SyntaxError) and error.filename == file:
         return f":{error.lineno}"
     lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == file]

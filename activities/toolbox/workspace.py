@@ -57,7 +57,7 @@ class Workspace:
 
     @contextmanager
     def _made(self) -> Iterator[None]:
-        """Create the folder. If the block fails, remove the folder again, provided that it is new and empty."""
+        """Create the task's folder. If the block fails, remove the folder again, provided that it is new and empty."""
         is_new = not self.root.exists()
         self.root.mkdir(parents=True, exist_ok=True)
         try:
@@ -103,7 +103,7 @@ def _is_plain(part: str) -> bool:
 
 @contextmanager
 def _opened(root: Path, folders: Sequence[str]) -> Iterator[int]:
-    """Yield a descriptor of the innermost folder, and create missing folders.
+    """Open the `folders` below `root`, create missing ones, and yield the descriptor of the innermost folder.
 
     If the block fails, each new folder is removed again if it is empty.
     """

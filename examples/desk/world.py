@@ -55,7 +55,6 @@ async def _fill(tx: Transaction, today: date, rows: int) -> None:
 
 
 async def _book(tx: Transaction, today: date) -> None:
-    """Insert a booking for each taken slot, and some cancelled bookings."""
     columns: list[Any] = [BOOKINGS.c.slot, BOOKINGS.c.name]
     taken = select(SLOTS.c.id, SLOTS.c.name).where(SLOTS.c.name.is_not(None)).order_by(SLOTS.c.id)
     await tx.execute(insert(BOOKINGS).from_select(columns, taken))

@@ -36,8 +36,8 @@ def mistakes(tool: Tool[..., Any], args: type[BaseModel], result: Any) -> Iterat
 def as_data(companion: Tool[..., Any] | Companion | None, args: type[BaseModel]) -> catalogue.Companion | None:
     """Convert a companion to plain data with a path for each of its arguments; None if there is no companion.
 
-    A companion is another tool in an option such as `undo`. If its argument has no path, the argument with the same
-    name in `args`, the first tool's model, supplies the value.
+    A companion is another tool that an option such as `undo` names. If its argument has no path, the value comes from
+    the field of the same name in `args`, the argument model of the tool that has the option.
     """
     if companion is None:
         return None
@@ -179,8 +179,7 @@ def _args_of(tool: Tool[..., Any]) -> type[BaseModel] | None:
 
 
 def _hints_of(tool: Tool[..., Any]) -> Mapping[str, Any]:
-    """The annotations of a tool; empty if they cannot be resolved (`describe` reports that)."""
     try:
         return get_type_hints(tool.function)
-    except UNRESOLVED:
+    except UNRESOLVED:  # `describe` reports it
         return {}

@@ -33,12 +33,12 @@ SHOWN = 100  # characters of a condition that a message about its mistakes shows
 
 
 class Undecided(Unreadable):
-    """The condition is neither true nor false for these values; the message says why."""
+    """A condition has no truth value for the values of a call, e.g. because one is missing; the message says why."""
 
 
 @dataclass(frozen=True)
 class Condition:
-    """A condition that was read, and can be evaluated for any number of results."""
+    """The condition of an `ensure`, parsed; it can be evaluated for any number of results."""
 
     source: str
     tree: ast.expr
@@ -86,7 +86,10 @@ class Condition:
 
 
 def mistakes(name: str, ensure: object, args: Any, result: Any) -> list[str]:
-    """The mistakes of a tool's `ensure`, one sentence each; `args` and `result` are its annotations."""
+    """The mistakes in `ensure`, the condition of the tool `name`, one sentence each.
+
+    `args` and `result` are the types of the tool's arguments and of its result.
+    """
     if ensure is None:
         return []
     shown = f"{name}: ensure={ensure!r:.{SHOWN}}"
@@ -121,7 +124,7 @@ def _look_up(
 
 
 def violation(kind: str, condition: Condition, values: Mapping[str, Any]) -> str | None:
-    """Why a result is rejected, as a sentence for the planner; None if the condition is true."""
+    """The sentence that tells the planner why a result is rejected; None if the condition is true for `values`."""
     try:
         if condition.holds(values):
             return None
@@ -131,7 +134,7 @@ def violation(kind: str, condition: Condition, values: Mapping[str, Any]) -> str
 
 
 def condition_value(dump: Callable[..., Any]) -> Any:
-    """Convert a value to JSON by pydantic's `dump`, for a condition; a Decimal stays a Decimal."""
+    """Convert a value to JSON for a condition, with the value's pydantic method `dump`; a Decimal stays a Decimal."""
     # JSON writes a Decimal as text, and as texts 24.5 and 24.50 would differ.
     return _exact(dump(mode="json", by_alias=False, warnings=False), dump(by_alias=False, warnings=False))
 

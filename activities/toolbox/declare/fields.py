@@ -70,7 +70,6 @@ def _at(whole: Schema, dotted: str) -> list[Schema]:
 
 
 def _members(schema: Schema, whole: Schema) -> list[Schema]:
-    """The member schemas of a union, or the schema itself; each `$ref` is replaced by its definition."""
     if "$ref" in schema:
         return _members(whole["$defs"][schema["$ref"].rpartition("/")[2]], whole)
     union = schema.get("anyOf") or schema.get("oneOf")
@@ -106,10 +105,6 @@ def _instead(where: str, part: str, places: Sequence[Schema]) -> str:
 
 
 def _type(places: Sequence[Schema]) -> Type | None:
-    """The type that all these schemas have; None if it is unknown, or if the schemas have several types.
-
-    Null is ignored if there is another type.
-    """
     types = {_TYPES.get(place.get("type", "")) for place in places}
-    types = types - {Type.NONE} or types
+    types = types - {Type.NONE} or types  # null counts only if there is no other type
     return types.pop() if len(types) == 1 else None

@@ -130,7 +130,6 @@ def _mistakes(tool: Tool[..., Any], parameters: Parameters, hints: Mapping[str, 
 
 
 def _declaration_mistakes(tool: Tool[..., Any]) -> Iterator[str]:
-    """Mistakes in the decorator, its options, the name and the docstring."""
     name, options = tool.__name__, tool.options
     if tool.decorator:
         near = nearest(tool.decorator, Effect)
@@ -193,7 +192,6 @@ def _datasource_mistakes(tool: Tool[..., Any], hints: Mapping[str, Any]) -> Iter
 
 
 def _tokens_mistakes(tool: Tool[..., Any], hints: Mapping[str, Any]) -> Iterator[str]:
-    """Mistakes in `tokens` and `tokens_overhead`, which the workflow uses to reserve budget before a call."""
     name, tokens, overhead = tool.__name__, tool.options.tokens, tool.options.tokens_overhead
     if not isinstance(tokens, int):
         return
@@ -206,7 +204,6 @@ def _tokens_mistakes(tool: Tool[..., Any], hints: Mapping[str, Any]) -> Iterator
 
 
 def _thread_mistakes(tool: Tool[..., Any]) -> Iterator[str]:
-    """Mistakes of a plain `def`, which runs in a thread."""
     name, options, is_plain = tool.__name__, tool.options, not inspect.iscoroutinefunction(tool.function)
     if options.enforces_timeout is True and not is_plain:
         yield f"{name}: enforces_timeout= is for a plain def; an async def is stopped at its timeout: leave it out."

@@ -65,17 +65,19 @@ class ToolOptions:
     """The options that every decorator takes."""
 
     observe: Other = None
-    """The read tool that is called after a rejection, so that the planner is told the current state."""
+    """The read tool that the workflow calls after a call of this tool was rejected; its result shows the planner the
+    current state."""
     reconcile: Other = None
     """The read tool that finds out whether a call with an unknown outcome was applied."""
     settle: Annotated[float | None, _SETTLE] = None
-    """How many seconds must have passed since a call's final attempt before "not found" from `reconcile` is trusted."""
+    """The workflow believes "not found" from `reconcile` only if this many seconds have passed since the call's last
+    attempt."""
     undo: Other = None
     """The tool that undoes the effect of a call when the task is rolled back."""
     fallback: "Tool[..., Any] | None" = None
-    """The tool that is called with the same arguments after the last retry failed."""
+    """The tool that the workflow calls with the same arguments if the last retry of this tool has failed."""
     ensure: str | None = None
-    """A condition over `args` and `result`; a result that violates it is rejected."""
+    """A condition over `args` and `result`; the worker rejects a result for which the condition is not true."""
     retry: Annotated[Literal["standard", "patient", "once"], _PROFILE] = "standard"
     """The name of a retry profile in `workflows/routing.py`, which says how often and how fast a failed call is
     repeated."""

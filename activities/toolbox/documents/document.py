@@ -34,7 +34,7 @@ class Page(NamedTuple):
 
 
 class Document(NamedTuple):
-    """The pages of a document that were read."""
+    """What was read of a document: some or all of its pages."""
 
     title: str
     pages: Sequence[Page]
@@ -71,7 +71,7 @@ def paged(text: str) -> Iterator[Page]:
 
 CHILD = Path(__file__).with_name("pdf_child.py")
 SECONDS = 5
-"""CPU seconds after which no new page is begun.
+"""CPU seconds after which the child process begins no new page.
 
 The kernel ends the process after twice as much CPU time, or after four times as much real time.
 """
@@ -84,7 +84,7 @@ _KILLED = {-signal.SIGALRM, -signal.SIGXCPU, -signal.SIGKILL}
 def read_pdf(
     file: BinaryIO, *, first: int, max_text: int, seconds: int = SECONDS, megabytes: int = MEGABYTES
 ) -> Document:
-    """Read the pages from number `first` on, up to `max_text` characters or `seconds` of CPU time.
+    """Read pages of a PDF from number `first` on, up to `max_text` characters or `seconds` of CPU time.
 
     Raises:
         UnreadableDocument: the file is no PDF, is broken or encrypted, or takes too long.

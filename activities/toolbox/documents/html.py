@@ -57,7 +57,7 @@ _LATIN = re.compile(r"(?:us-?)?ascii|iso-?8859-1|latin-?1", re.IGNORECASE | re.A
 
 
 def encoding_of(content: bytes, said: str | None) -> str:
-    """The encoding of a text: by its byte order mark, else the header's `said`, else its `<meta>`, else UTF-8."""
+    """A page's encoding: its byte order mark, else `said` (from the HTTP header), else its `<meta>`, else UTF-8."""
     for mark, encoding in _MARKS.items():
         if content.startswith(mark):
             return encoding

@@ -62,7 +62,6 @@ def _as_one(pages: Sequence[Page], title: str) -> Iterator[Passage]:
 
 
 def _first_line(page: Page) -> str:
-    """The first line with words, if it is short enough for a title and other lines with words follow; else empty."""
     lines = [line.strip() for line in page.text.split("\n") if line.strip()]
     return lines[0] if len(lines) > 1 and len(lines[0]) <= MAX_TITLE else ""
 
@@ -79,8 +78,6 @@ def _by_headings(pages: Sequence[Page], title: str) -> Iterator[Passage]:
 
 
 class _Mark(NamedTuple):
-    """A heading in a document."""
-
     page: int
     number: int  # the index of its line in the page
     level: int
@@ -139,8 +136,6 @@ class Match(NamedTuple):
 
 
 class _Entry(NamedTuple):
-    """One document in the index."""
-
     signature: tuple[int, ...]  # changes when the file changes
     notes: Sequence[str]
     characters: int = 0
@@ -172,7 +167,11 @@ class Library:
 
     @contextmanager
     def fresh(self) -> Iterator[None]:
-        """Bring the index up to date and lock it until the block ends; raises Busy after `patience` seconds."""
+        """Bring the index up to date, and lock it until the block ends.
+
+        Raises:
+            Busy: other calls hold the lock for more than `patience` seconds.
+        """
         if not self._lock.acquire(timeout=self._patience):
             raise Busy("Another call is reading the documents: retry.", retry_after=1)
         try:
@@ -262,7 +261,6 @@ class Library:
 
 
 def _signature(path: Path) -> tuple[int, ...]:
-    """Size, mtime and ctime of a file; empty if it cannot be read."""
     # ctime also changes if somebody sets mtime back.
     try:
         found = path.stat()

@@ -1,8 +1,8 @@
 """The child process that reads one PDF: the file is on standard input, its text goes to standard output as JSON.
 
 Reading a malicious PDF may take endless time or memory. So a PDF is read in a process of its own: the kernel enforces
-its limits of memory and time, and it does not have the worker's environment variables. It is started by its path and
-with `-I`, because modules of this folder would hide modules of the standard library.
+the limits of memory and time, and the process does not have the worker's environment variables. The process is started
+by the path of this file and with `-I`, because modules of this folder would hide modules of the standard library.
 """
 
 import io
@@ -28,7 +28,7 @@ MAX_PAGE = 200_000  # characters of a page; more are not credible
 
 
 def main() -> None:
-    """Print the pages from `first` on, up to `max_text` characters or `seconds` of CPU time."""
+    """Print the pages from `first` on as JSON, up to `max_text` characters or `seconds` of CPU time."""
     first, max_text, seconds, megabytes = map(int, sys.argv[1:])
     _limit(seconds, megabytes * 1_000_000)
     logging.disable()

@@ -114,7 +114,6 @@ def _fewer(terms: Sequence[str], library: Library) -> Iterator[Sequence[str]]:
 
 
 def _nearest(term: str, library: Library) -> str | None:
-    """The word in the documents that is most similar to `term`; None if no word is similar enough."""
     # Only words with the same first letter, which typing errors rarely change: fewer words to compare.
     alike = [word for word in library.words if word[0] == term[0] and abs(len(word) - len(term)) < 3]
     return next(iter(difflib.get_close_matches(term, alike, n=1, cutoff=0.7)), None)

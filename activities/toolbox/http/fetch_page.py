@@ -93,7 +93,6 @@ def _media_type(answer: httpx2.Response) -> str:
 
 
 def _plain(content: bytes, encoding: str) -> html.HtmlText:
-    """The beginning of a plain text, enough for `MAX_TEXT` characters, without control characters."""
     # No encoding needs more than four bytes for a character.
     text = content[: 4 * (MAX_TEXT + 1)].decode(encoding, errors="replace")
     return html.HtmlText("", _CONTROL.sub(" ", "\n".join(text.splitlines())), cut="")

@@ -35,7 +35,6 @@ _OURS = frozenset(
 )
 """Headers that only Replan sets; a call may not contain them."""
 _SECRET = re.compile(r"auth|cookie|credential|password|passwd|secret|session|token|api-?key|^proxy-")
-"""Matches the names of headers that may carry secrets."""
 _JSON = re.compile(r"application/(?:[\w.-]{1,80}\+)?json")
 _CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
 

@@ -334,7 +334,7 @@ class TooMuch(Refused):
 
 
 class _Metered(httpcore2.AsyncNetworkStream):
-    """A connection that fails after `MAX_TRAFFIC` bytes."""
+    """A connection whose `read` raises TooMuch after the server has sent `MAX_TRAFFIC` bytes."""
 
     def __init__(self, stream: httpcore2.AsyncNetworkStream, host: str) -> None:
         self._stream = stream

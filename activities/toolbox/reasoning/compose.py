@@ -49,7 +49,7 @@ def checked(results: JsonValue) -> JsonValue:
 
 
 def _lines(value: JsonValue) -> Iterator[str]:
-    """Yield the lines of a value, written as nested lists; all lines of one text get the same indentation."""
+    """Yield the lines of a value, written as nested lists."""
     if isinstance(value, dict):
         for name, item in value.items():
             yield from _entry(f"{name}:", item)
