@@ -32,8 +32,7 @@ class RepeatGuard(BaseModel):
     failed: dict[str, FailedCall] = Field(default_factory=dict)
     """The failed calls, by the digest of their kind and resolved arguments."""
     seen: dict[str, str] = Field(default_factory=dict)
-    """For each read that observed the state, the digest of its newest result; the key is the digest of the read's kind
-    and arguments."""
+    """What `observe` tools saw last: from the digest of a call (kind and arguments) to the digest of its result."""
 
     def remember(self, kind: str, args: Mapping[str, JsonValue], effects: int) -> None:
         """Record that this call failed persistently when the task had applied `effects` effects."""

@@ -191,7 +191,7 @@ class TaskTurns:
 
 
 def situation_digest(situation: Situation) -> str:
-    """The digest of a situation; its time, its budget and `VOLATILE_FIELDS` do not change the digest."""
+    """The digest of what a planner is told, without the fields that may differ when the same turn is asked again."""
     volatile = {"now", "calls_left", "max_output", "max_lost_replies", "max_shown", "branch"}
     told: dict[str, Any] = situation.model_dump(mode="json", exclude_defaults=True, exclude=volatile)
     for name, fields in VOLATILE_FIELDS.items():

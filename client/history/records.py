@@ -255,7 +255,7 @@ class History:
     earlier: list["History"] = field(default_factory=list)
     """The histories of the runs that resets replaced, one for each run, the oldest first."""
     rollbacks: list["History"] = field(default_factory=list)
-    """The histories of the task's rollbacks; read only if `earlier` is not empty."""
+    """The histories of the task's rollbacks (`undo`), each a workflow of its own; loaded only after a reset."""
     deleted: list[str] = field(default_factory=list)
     """The ids of the task's runs whose history is no longer on the server."""
 

@@ -178,7 +178,7 @@ async def transcript_command(
     ] = False,
     common: Common,
 ) -> int:
-    """Print the newest conversation of a task, after the conversations of earlier tasks that it continues."""
+    """Print the conversation of a task; first come those of the earlier tasks that it continues (`--continue`)."""
     client = await common.connected()
     handle = await tasks.find_task(client, id)
     common = await common.at(handle)

@@ -24,7 +24,11 @@ LARGEST = 999  # the largest power of ten
 
 @contextmanager
 def bounded() -> Iterator[None]:
-    """Limit the precision and size of decimals in this block; raises Unreadable for a number outside these limits."""
+    """Limit the precision and size of decimals in this block.
+
+    Raises:
+        Unreadable: a number is outside these limits, or an operation has no result, such as 1/0.
+    """
     traps = [decimal.DivisionByZero, decimal.InvalidOperation, decimal.Overflow, decimal.Underflow]
     with decimal.localcontext(Context(prec=DIGITS, rounding=ROUND_HALF_UP, Emin=-LARGEST, Emax=LARGEST, traps=traps)):
         try:
