@@ -6,6 +6,7 @@ import uuid
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+import pytest
 from temporalio import workflow
 from temporalio.api.common.v1 import Payload, Payloads, WorkflowExecution
 from temporalio.api.enums.v1 import EventType
