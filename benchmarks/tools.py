@@ -61,9 +61,9 @@ async def linger(args: Duration) -> Duration:
     return args
 
 
-@tool.read(timeout=1)
+@tool.read(timeout=120)  # a shorter one would be called again, in another thread
 def hang(args: Duration) -> Duration:
-    """Hold a thread of the worker for longer than the timeout."""
+    """Hold a thread of the worker."""
     time.sleep(args.seconds)
     return args
 
