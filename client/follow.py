@@ -139,7 +139,9 @@ async def _snapshot_of(client: Client, outcome: Outcome, seen: WorkflowExecution
     attempts, doing, queued = dict[str, Attempt](), list[str](), set[str]()
     for activity in seen.raw_description.pending_activities:
         kind = activity.activity_type.name
-        if activity.state == PendingActivityState.PENDING_ACTIVITY_STATE_SCHEDULED and kind not in INTERNAL_ACTIVITIES:
+        is_scheduled = activity.state == PendingActivityState.PENDING_ACTIVITY_STATE_SCHEDULED
+        # The server calls a call scheduled, too, that waits between two attempts.
+        if is_scheduled and not activity.HasField("next_attempt_schedule_time") and kind not in INTERNAL_ACTIVITIES:
             queued.add(activity.activity_id)
         if kind in INTERNAL_ACTIVITIES:
             doing.append(await asking(client.data_converter, outcome, activity))
@@ -253,6 +255,7 @@ class Follower:
         self._queued = dict[str, float]()
         """For each activity that waits in the task queue, the time (monotonic seconds) when this was first seen."""
         self._asked_capacity, self._is_busy = float("-inf"), False
+        self._asking: asyncio.Task[None] | None = None
         self._woken = asyncio.Event()
 
     async def to_the_end(self) -> Outcome:
@@ -268,8 +271,8 @@ class Follower:
                 self._view.tick()
             outcome = looking.result()
         finally:
-            looking.cancel()
-            waking.cancel()
+            for task in filter(None, (looking, waking, self._asking)):
+                task.cancel()
         self._view.end(outcome)
         return outcome
 
@@ -280,7 +283,7 @@ class Follower:
             self._note(found)
             await self._note_failing(found)
             if found and found.snapshot:
-                await self._note_queued(found.snapshot.queued)
+                self._note_queued(found.snapshot.queued)
             if found and found.closed and (outcome := await self._ended()):
                 return outcome
             # A worker that answers slowly is asked less often.
@@ -339,23 +342,27 @@ class Follower:
         self._silent, self._heard = None, time.monotonic()
         self._view.answers(who)
 
-    async def _note_queued(self, queued: Collection[str]) -> None:
+    def _note_queued(self, queued: Collection[str]) -> None:
         """Pass to the view that a call waits for a free slot, or that no call waits any more."""
         now = time.monotonic()
         self._queued = {id: self._queued.get(id, now) for id in queued}
         waited = now - min(self._queued.values(), default=now)
         if waited > PATIENCE_SECONDS and now - self._asked_capacity > CAPACITY_SECONDS:
             self._asked_capacity = now
-            with suppress(Problem, RPCError):  # nobody can tell; the view says by itself that no worker answers
-                queue = (await self._handle.describe()).task_queue
-                worker = (await ask(self._client, queue, WorkerInquiry())).worker
-                capacity = worker.capacity if worker else None
-                if capacity and capacity.calls >= capacity.slots:
-                    self._is_busy = True
-                    self._view.busy(capacity)
+            # Beside the polls, since an answer may take as long as a worker is away.
+            self._asking = asyncio.create_task(self._ask_capacity())
         if self._is_busy and not self._queued:
             self._is_busy = False
             self._view.busy(None)
+
+    async def _ask_capacity(self) -> None:
+        with suppress(Problem, RPCError):  # nobody can tell; the view says by itself that no worker answers
+            queue = (await self._handle.describe()).task_queue
+            worker = (await ask(self._client, queue, WorkerInquiry())).worker
+            capacity = worker.capacity if worker else None
+            if capacity and capacity.calls >= capacity.slots and self._queued:
+                self._is_busy = True
+                self._view.busy(capacity)
 
     async def _note_failing(self, found: TaskState | None) -> None:
         """Tell the view when the workflow task begins to fail, and when it recovers."""

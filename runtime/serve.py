@@ -31,8 +31,6 @@ INQUIRIES = "InspectWorkflow"
 WORKFLOWS = (AgentWorkflow, InspectWorkflow, UndoWorkflow)
 GRACE = timedelta(seconds=8)
 """How long activities may go on after SIGTERM; then they are cancelled, and another worker repeats them."""
-SLOTS = 100
-"""By default, the most calls of tools that a worker runs at the same time."""
 STICKY = timedelta(seconds=1)
 """How long a workflow task waits for the worker with the workflow in its cache; then any other worker takes it."""
 POLLERS = 10
@@ -76,7 +74,7 @@ def build(
     workflows: Sequence[type],
     activities: Sequence[Callable[..., Any]],
     interceptors: Sequence[Interceptor],
-    slots: int = SLOTS,
+    slots: int = Settings.slots,
     is_watched: bool = False,
 ) -> "Workers":
     """Workers with Replan's limits: one for `queue`, with `slots` for calls of tools, one for the control queue.

@@ -94,10 +94,9 @@ class Boundary:
         try:
             return await loop.run(work, call, spec.timeout + (routing.GRACE / 2).total_seconds())
         except ToolBlocks:
-            reason = (
-                f"{spec.kind} gave no answer within {spec.timeout:g} s: it blocks its event loop. Write it as a plain"
-            )
-            fault = Fault.of(Code.TIMEOUT, f"{reason} def, or await.", still_running=spec.effect is not Effect.READ)
+            late = f"{spec.kind} gave no answer within {spec.timeout:g} s: it blocks its event loop."
+            reason = f"{late} Write it as a plain def, or await."
+            fault = Fault.of(Code.TIMEOUT, reason, still_running=spec.effect is not Effect.READ)
             raise FaultRaised(fault) from None
 
     def capacity(self, slots: int) -> Capacity:

@@ -79,7 +79,7 @@ class ToolLoop:
         while not here.done():
             try:
                 await asyncio.wait(
-                    [here], timeout=None if limit is None else max(0.5, began + limit - time.monotonic())
+                    [here], timeout=None if limit is None else max(POLL_SECONDS, began + limit - time.monotonic())
                 )
             except asyncio.CancelledError:
                 self._loop.call_soon_threadsafe(lambda: tasks[0].cancel())

@@ -2,8 +2,10 @@
 
 import asyncio
 import json
+import os
 import signal
 import subprocess
+import sys
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,7 +17,7 @@ from temporalio.client import Client, WorkflowHandle
 
 from runtime.dev_server import DevServer
 from tests.harness import outcome, step
-from tests.processes import Processes
+from tests.processes import ROOT, Processes
 from workflows.agent import AgentWorkflow
 from workflows.outcome import Outcome
 from workflows.task import Task, TaskStatus
@@ -52,6 +54,18 @@ class Place(Processes):
         while not self.notes.exists() or not set(words) <= set(self.notes.read_text().split()):
             await asyncio.sleep(0.05)
 
+    async def follow_until(self, said: str, *words: str) -> int:
+        """Run a command until it has said this, then open the gate for the tools; returns its exit code."""
+        command = [sys.executable, str(ROOT / "starter.py"), *words, "--queue", self.queue]
+        process = await asyncio.create_subprocess_exec(
+            *command, env={**os.environ, "TEMPORAL_ADDRESS": self.address}, stdout=asyncio.subprocess.PIPE
+        )
+        assert process.stdout is not None
+        async for line in process.stdout:
+            if said in line.decode():
+                (self.folder / "gate").touch()
+        return await process.wait()
+
     def logged(self, event: str) -> list[dict[str, Any]]:
         """The lines of the worker's log with this event."""
         lines = (self.folder / "worker.log").read_text().splitlines()
@@ -72,15 +86,10 @@ async def test_tasks_are_planned_and_inspected_while_all_slots_are_taken(place: 
         await place.noted("a", "b", "c")
         tools = await asyncio.to_thread(place.starter, "tools", "--queue", place.queue)
         dry = await asyncio.to_thread(place.starter, "--task", "calculate 1+1", "--dry-run", "--queue", place.queue)
-        following = asyncio.create_task(
-            asyncio.to_thread(place.starter, "--task", "calculate 1+1", "--queue", place.queue)
-        )
-        await asyncio.sleep(6)
-        (place.folder / "gate").touch()
-        followed, ended = await following, await outcome(slow)
+        followed = await place.follow_until("the worker is busy: 3 of 3 slots", "--task", "calculate 1+1")
+        ended = await outcome(slow)
 
-    assert (tools.returncode, dry.returncode, followed.returncode) == (0, 0, 0), (tools, dry, followed)
-    assert "the worker is busy: 3 of 3 slots" in followed.stdout
+    assert (tools.returncode, dry.returncode, followed) == (0, 0, 0), (tools, dry)
     assert ended.status is TaskStatus.COMPLETED
 
 

@@ -15,7 +15,7 @@ from activities.providers.fallback import FallbackModel
 from activities.providers.messages import Request, UserTurn
 from activities.providers.metering import MeteredModel
 from activities.toolbox.reasoning.model_tools import compose
-from replan.testing.model_api import KEY, json_answer, running
+from replan.testing.model_api import KEY, ModelApi, json_answer, running
 from replan.testing.script import DROPPED, ModelError, ModelReply, RawBytes, finishes, proposes
 from replan.testing.script import step as written
 from runtime.dev_server import DevServer
@@ -27,6 +27,7 @@ from tests.providers.planning import PROVIDERS, api_of, model_of
 from tests.providers.test_budgets import LOOK, endless, react
 from workflows.budget import Limits
 from workflows.catalogue import Price
+from workflows.outcome import Outcome
 from workflows.task import Task, TaskStatus
 
 CHEAP = Price(input=2, output=10, cache_read=2, cache_write=2)
@@ -162,18 +163,23 @@ async def test_a_step_pays_for_answers_of_the_wrong_shape(client: Client, tmp_pa
     assert ended.spent.usd == pytest.approx(2 * BILL)
 
 
-async def test_a_lost_answer_costs_the_price_of_the_model_that_was_asked(
-    client: Client, tmp_path: Path, provider: str
-) -> None:
-    """Another model of the list may be a hundred times as dear."""
-    cheap, dear = api_of(provider, DROPPED, finishes()), api_of(other(provider), finishes())
+async def fall_back(client: Client, folder: Path, provider: str, cheap: ModelApi, dear: ModelApi) -> Outcome:
+    """Run a task with the cheap model of a provider, and the dear one of the other provider after it."""
     async with running(cheap), running(dear):
         planners = [
             ModelPlanner(model_of(provider, cheap), price=CHEAP),
             ModelPlanner(model_of(other(provider), dear), price=DEAR),
         ]
-        async with staged(client, tmp_path, TOOLS, FallbackPlanner(planners), jitter=lambda: 0.01) as stage:
-            ended = await stage.run(Task(text="x", limits=Limits(tokens=200_000)))
+        async with staged(client, folder, TOOLS, FallbackPlanner(planners), jitter=lambda: 0.01) as stage:
+            return await stage.run(Task(text="x", limits=Limits(tokens=200_000)))
+
+
+async def test_a_lost_answer_costs_the_price_of_the_model_that_was_asked(
+    client: Client, tmp_path: Path, provider: str
+) -> None:
+    """Another model of the list may be a hundred times as dear."""
+    cheap, dear = api_of(provider, DROPPED, finishes()), api_of(other(provider), finishes())
+    ended = await fall_back(client, tmp_path, provider, cheap, dear)
     lost = ended.spent.tokens - 130
 
     assert (ended.status, len(cheap.bodies), len(dear.bodies)) == (TaskStatus.COMPLETED, 2, 0)
@@ -193,13 +199,7 @@ async def test_an_answer_that_was_lost_before_a_failover_keeps_its_price(
     """The first model was asked, then its key was taken away: what it may bill is at its own price."""
     cheap = api_of(provider, DROPPED, WRONG_KEY[provider])
     dear = api_of(other(provider), finishes())
-    async with running(cheap), running(dear):
-        planners = [
-            ModelPlanner(model_of(provider, cheap), price=CHEAP),
-            ModelPlanner(model_of(other(provider), dear), price=DEAR),
-        ]
-        async with staged(client, tmp_path, TOOLS, FallbackPlanner(planners), jitter=lambda: 0.01) as stage:
-            ended = await stage.run(Task(text="x", limits=Limits(tokens=200_000)))
+    ended = await fall_back(client, tmp_path, provider, cheap, dear)
     lost = ended.spent.tokens - 130
 
     assert (len(cheap.bodies), len(dear.bodies), ended.spent.model_calls) == (2, 1, 2)
