@@ -7,6 +7,7 @@ import asyncio
 import os
 import platform
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from itertools import accumulate
@@ -332,6 +333,9 @@ async def _is_open(client: Client, id: str) -> bool | None:
 async def _continued(client: Client) -> set[str]:
     """The ids of the first runs of tasks whose conversation an open task continues."""
     # From memos, since an open task that has no turn yet is not in the table of turns.
-    rows = client.list_workflows("WorkflowType = 'AgentWorkflow' AND ExecutionStatus = 'Running'")
-    found = [(await row.memo()).get(CONTINUES_MEMO) async for row in rows]
-    return {str(run) for run in found if run}
+    found = set[str]()
+    async for row in client.list_workflows("WorkflowType = 'AgentWorkflow' AND ExecutionStatus = 'Running'"):
+        # Any program may start such a workflow: a memo that cannot be read names no conversation.
+        with suppress(Exception):  # codecs may raise anything
+            found.add(await row.memo_value(CONTINUES_MEMO, "", type_hint=str))
+    return found

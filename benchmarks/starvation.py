@@ -5,7 +5,6 @@ import tempfile
 import time
 import uuid
 from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -18,6 +17,7 @@ from temporalio.client import Client, WorkflowFailureError, WorkflowHandle
 from benchmarks import report
 from benchmarks.processes import finish, our_server, replan_worker, worker
 from benchmarks.report import Figure, Machine, Report, Verdict
+from client.tasks import outcome_of
 from client.workers import ask
 from runtime.client import connect
 from runtime.process import leave
@@ -115,13 +115,16 @@ async def _hold(client: Client, kind: str, seconds: float) -> None:
 
 
 async def _quick(client: Client, progress: Callable[[], None]) -> bool:
-    """Run a quick task; returns whether it completed."""
+    """Run a quick task; returns whether it completed. Says on stderr how one ended that did not."""
     handle = await _start(client, QUICK)
-    with suppress(WorkflowFailureError):
+    try:
         await handle.result()
-        progress()
-        return True
-    return False
+    except WorkflowFailureError as error:
+        outcome = outcome_of(error.cause)
+        Console(stderr=True).print(outcome.model_dump_json(indent=2) if outcome else error.cause, markup=False)
+        return False
+    progress()
+    return True
 
 
 async def _ask_again_and_again(client: Client, samples: dict[str, list[float]]) -> None:

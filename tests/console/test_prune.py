@@ -14,7 +14,7 @@ from google.protobuf.duration_pb2 import Duration
 from sqlalchemy import select, update
 from sqlalchemy.ext.asyncio import AsyncEngine
 from temporalio import activity
-from temporalio.api.common.v1 import Payload
+from temporalio.api.common.v1 import Memo, Payload
 from temporalio.api.workflowservice.v1 import RegisterNamespaceRequest
 from temporalio.client import Client
 from temporalio.converter import StorageDriverStoreContext, StorageDriverWorkflowInfo
@@ -28,6 +28,7 @@ from console.commands.prune import prune
 from console.options import Common
 from runtime import serve
 from runtime.client import Unreachable, connect, namespace_id
+from tests import malformed
 from workflows import routing
 from workflows.agent import AgentWorkflow
 from workflows.ids import rollback_id
@@ -55,6 +56,15 @@ class Place:
     async def prune(self) -> None:
         """Have all deleted that may be."""
         assert await prune(self.client, Common(queue=self.queue, json=True), days=0) == 0
+
+    async def converse(self, task: str) -> RecordedTurn:
+        """Keep a turn of this task's conversation, whose first run is `first-run`, from long ago."""
+        situation = Situation(turn=1, now=LONG_AGO, text="x")
+        past = RecordedTurn("first-run", 0, 1, situation, Proposed(proposal=Answer(result="ok"), planner="x"))
+        await self.transcript.write(past, before=0, workflow=task)
+        async with writing(self.engine).begin() as tx:
+            await tx.execute(update(TURNS).values(at=LONG_AGO))
+        return past
 
     async def store(self, *tasks: str, at: datetime = LONG_AGO, vault: Vault | None = None) -> None:
         """Keep a payload of each of these tasks, by a clock that says `at`."""
@@ -208,12 +218,7 @@ async def test_many_tasks_are_asked_about_page_by_page(place: Place) -> None:
 
 async def test_a_conversation_is_kept_that_an_open_task_will_carry_on(place: Place) -> None:
     """No worker has taken that one yet, so that it has no turn of its own; afterwards it goes."""
-    over = await closed(place.client, new("over"))
-    situation = Situation(turn=1, now=LONG_AGO, text="x")
-    past = RecordedTurn("first-run", 0, 1, situation, Proposed(proposal=Answer(result="ok"), planner="x"))
-    await place.transcript.write(past, before=0, workflow=over)
-    async with writing(place.engine).begin() as tx:
-        await tx.execute(update(TURNS).values(at=LONG_AGO))
+    past = await place.converse(await closed(place.client, new("over")))
     open = await begun(place.client, new("carries-on"), memo={CONTINUES_MEMO: "first-run"})
     await listed(place.client, open, "Running")
     await place.prune()
@@ -223,6 +228,18 @@ async def test_a_conversation_is_kept_that_an_open_task_will_carry_on(place: Pla
     await place.prune()
 
     assert (kept, (await place.transcript.load("first-run")).newest()) == ([past], [])
+
+
+async def test_a_memo_that_nobody_can_read_stops_no_prune(place: Place) -> None:
+    """Another program started it, and it waits for ever on a queue without a worker."""
+    await place.converse(await closed(place.client, new("over")))
+    fields = {CONTINUES_MEMO: malformed.payload('"half'), "outcome": malformed.payload("{")}
+    foreign = await malformed.start(place.client, "AgentWorkflow", [], "nobody", memo=Memo(fields=fields))
+    await listed(place.client, foreign, "Running")
+    await place.prune()
+    await place.client.get_workflow_handle(foreign).terminate()
+
+    assert (await place.transcript.load("first-run")).newest() == []
 
 
 @activity.defn(name="inspect")
