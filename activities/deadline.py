@@ -88,14 +88,9 @@ def sent() -> int:
     return deadline.sent if deadline else 0
 
 
-def is_alone(method: str | None) -> bool:
-    """Whether at most the last request of this attempt may have changed something.
-
-    `method` is the HTTP method of the last request; None if that request was not sent. If the result is True, the
-    rejection of the last request proves that the attempt changed nothing.
-    """
-    own = 1 if method is not None and method.encode() not in _HARMLESS else 0
-    return sent() <= own
+def counted(method: str) -> int:
+    """How much a request with this HTTP method adds to `sent()`."""
+    return int(method.encode() not in _HARMLESS)
 
 
 async def before_request(request: httpx2.Request) -> None:

@@ -1,42 +1,97 @@
-"""Translates exceptions of other libraries to Faults, which are typed errors as data.
+"""Translates exceptions of other libraries to Faults, which are typed errors as data, with what they prove.
 
-Each library has one table by class of exception, and the most specific class wins. The reason of a Fault comes from the
-table, never from the exception's message, which may contain secrets, or instructions for a model.
+One module holds the tables of one wire: `http`, `sql`, `services`, `standard`, `validation`, and one for each model's
+SDK. The most specific class wins. The reason of a Fault comes from the table, never from the exception's message, which
+may contain secrets, or instructions for a model.
 """
 
 import importlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from functools import cache
 
-from activities.borders import http, os, sql, validation
-from activities.borders.table import Entry, Table
+from activities.borders import declared
+from activities.borders.table import Entry, Proof, Row, Table, Verdict, qualified
 from activities.errors import ToolError
-from workflows.faults import Code, Fault
+from workflows.faults import Code, Fault, Quadrant
 
-TABLES: Mapping[str, Table] = {"http": http.TABLE, "sql": sql.TABLE, "validation": validation.TABLE, "os": os.TABLE}
+# A new library: its rows go to the module of its wire, its package here, its classes to tests/activities/libraries.json
+# (`python -m tests.libraries`).
+WIRES: Mapping[str, tuple[str, ...]] = {
+    "http": ("httpx2", "httpcore2", "httpx", "httpcore", "requests", "urllib3", "aiohttp", "urllib", "http", "ssl"),
+    "sql": (
+        "sqlalchemy",
+        "sqlite3",
+        "aiosqlite",
+        "psycopg",
+        "psycopg2",
+        "psycopg_pool",
+        "asyncpg",
+        "pymysql",
+        "activities",
+    ),
+    "standard": ("builtins", "asyncio", "concurrent", "json", "queue", "socket", "subprocess", "tenacity"),
+    "validation": ("pydantic_core",),
+    "anthropic": ("anthropic",),
+    "openai": ("openai",),
+}
+"""The modules with tables, and the top-level packages whose exceptions each one knows."""
 
-# The import of an SDK takes seconds, and a worker without models needs none.
-MODEL_SDKS = ("anthropic", "openai")
-"""Packages whose tables are imported only when one of their exceptions is classified."""
+KNOWN = frozenset(package for packages in WIRES.values() for package in packages)
+"""The packages that have a table."""
 
-_ALL: Table = {name: entry for table in TABLES.values() for name, entry in table.items()}
+_PERSON_FIRST = (
+    Quadrant.PERSISTENT_INFRASTRUCTURAL,
+    Quadrant.PERSISTENT_SEMANTIC,
+    Quadrant.TRANSIENT_INFRASTRUCTURAL,
+    Quadrant.TRANSIENT_SEMANTIC,
+)
+_LEAST_PROVEN_FIRST = (Proof.UNKNOWN, Proof.REFUSED, Proof.NOT_SENT)
 
 
 def classify(error: BaseException) -> Fault:
-    """Translate an exception of a tool to its Fault; an exception whose class is in no table is a `bug`."""
-    while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:  # a TaskGroup wraps even one exception
-        error = error.exceptions[0]
+    """Translate an exception to its Fault; an exception whose class is in no table is a `bug`."""
+    return judge(error).fault
+
+
+def judge(error: BaseException, raises: Mapping[type[BaseException], Entry] | None = None) -> Verdict:
+    """Translate an exception to its Fault, with what it proves about the effect of the call.
+
+    `raises` are the entries that the tool itself declares: they come before every table. A group is as bad as the worst
+    of its members, and proves no more than all of them prove.
+    """
+    if isinstance(error, BaseExceptionGroup):
+        return _worst([judge(one, raises) for one in error.exceptions])
     if isinstance(error, ToolError):
-        return error.fault
-    for parent in type(error).__mro__:
-        entry = _ALL.get(parent) or _of_model_sdk(parent)
+        return Verdict(error.fault, Proof.NOT_SENT if error.requests == 0 else Proof.REFUSED, error.requests)
+    entry = declared.entry_of(type(error), raises or {}) or entry_of(map(qualified, type(error).__mro__))
+    return entry(error) if entry else bug(type(error).__name__).verdict()
+
+
+def bug(name: str) -> Row:
+    """The row for a class of this name that no table knows."""
+    return Row(Code.BUG, f"The tool raised {name}, which no table knows: fix the tool.", Proof.UNKNOWN)
+
+
+def entry_of(classes: Iterable[str]) -> Entry | None:
+    """The entry for an exception with these classes: the qualified names of its own and its parents, nearest first."""
+    for name in classes:
+        entry = table_of(name.partition(".")[0]).get(name)
         if entry is not None:
-            return entry(error)
-    return Fault.of(Code.BUG, f"The tool raised {type(error).__name__}, which no table knows: fix the tool.")
+            return entry
+    return None
 
 
-def _of_model_sdk(raised: type) -> Entry | None:
-    package = raised.__module__.partition(".")[0]
-    if package not in MODEL_SDKS:
-        return None
-    table: Table = importlib.import_module(f"activities.borders.{package}").TABLE
-    return table.get(raised)
+@cache
+def table_of(package: str) -> Table:
+    """The table of a top-level package: the entry points' for it, over Replan's own; empty if nobody has one."""
+    wire = next((wire for wire, packages in WIRES.items() if package in packages), None)
+    known: Table = importlib.import_module(f"activities.borders.{wire}").TABLE if wire else {}
+    return {**known, **declared.from_entry_points(package)}
+
+
+def _worst(verdicts: list[Verdict]) -> Verdict:
+    """Of some verdicts the fault that needs most attention, and what all of them prove."""
+    by_need = sorted(verdicts, key=lambda one: (_PERSON_FIRST.index(one.fault.quadrant), -(one.fault.retry_after or 0)))
+    proves = min((one.proves for one in verdicts), key=_LEAST_PROVEN_FIRST.index)
+    requests = min((one.requests for one in verdicts if one.requests is not None), default=None)
+    return Verdict(by_need[0].fault, proves, requests)

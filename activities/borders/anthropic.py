@@ -5,19 +5,15 @@ does not say whether waiting helps.
 """
 
 from collections.abc import Mapping
-
-import anthropic
-from anthropic import _exceptions as inner
-from anthropic import _response
+from typing import Any
 
 from activities.borders import model_api
-from activities.borders.model_api import Row
-from activities.borders.table import Entry, Table
-from workflows.faults import Fault
+from activities.borders.model_api import ModelRow
+from activities.borders.table import Entry, Table, Verdict
 
 PROVIDER = "Anthropic's API"
 
-BY_CODE: Mapping[str, Row] = {
+BY_CODE: Mapping[str, ModelRow] = {
     "contract_spend_limit_reached": model_api.SPENT,
     "enforced_spend_limit_reached": model_api.SPENT,
     "linked_organization_spend_limit_reached": model_api.SPENT,
@@ -35,7 +31,7 @@ BY_CODE: Mapping[str, Row] = {
 }
 """Rows (code and reason of a Fault) by `error.details.error_code`; for any other code, BY_TYPE decides."""
 
-BY_TYPE: Mapping[str, Row] = {
+BY_TYPE: Mapping[str, ModelRow] = {
     # Without "invalid_request_error": the HTTP status says more than that type.
     "authentication_error": model_api.KEY,
     "billing_error": model_api.QUOTA,
@@ -50,7 +46,7 @@ BY_TYPE: Mapping[str, Row] = {
 }
 """Rows (code and reason of a Fault) by `error.type`; for any other type, BY_WORDS decides, then the HTTP status."""
 
-BY_WORDS: Mapping[str, Row] = {
+BY_WORDS: Mapping[str, ModelRow] = {
     "credit balance": model_api.QUOTA,
     "prompt is too long": model_api.TOO_LONG,
     "exceed context limit": model_api.TOO_LONG,
@@ -59,27 +55,32 @@ BY_WORDS: Mapping[str, Row] = {
 BY_TYPE knows."""
 
 
-def _status(error: anthropic.APIStatusError) -> Fault:
+def _status(error: Any) -> Verdict:
     by_words = model_api.by_words(BY_WORDS, error.api_message, error.status_code)
     row = BY_CODE.get(error.error_code or "") or BY_TYPE.get(error.type or "") or by_words
     return model_api.by_status(PROVIDER, row, error, error.status_code)
 
 
-def _always(row: Row) -> Entry:
+def _always(row: ModelRow) -> Entry:
     return model_api.always(PROVIDER, row)
 
 
 TABLE: Table = {
-    anthropic.AnthropicError: _always(model_api.MISUSED),
-    anthropic.APIError: _always(model_api.BROKEN),
-    anthropic.APIStatusError: _status,
-    anthropic.APIConnectionError: _always(model_api.CUT),
-    anthropic.APITimeoutError: _always(model_api.SILENT),
-    anthropic.APIResponseValidationError: _always(model_api.GARBLED),
-    inner.APIWebhookValidationError: _always(model_api.MISUSED),
-    inner.RetryableError: _always(model_api.CUT),
-    inner.CredentialsError: _always(model_api.KEY),
-    anthropic.WorkloadIdentityError: _always(model_api.KEY),
-    _response.MissingStreamClassError: _always(model_api.MISUSED),
+    "anthropic.AnthropicError": _always(model_api.MISUSED),
+    "anthropic.APIError": _always(model_api.BROKEN),
+    "anthropic.APIStatusError": model_api.by(
+        "its code, its type, then its HTTP status",
+        PROVIDER,
+        [*BY_CODE.values(), *BY_TYPE.values(), *model_api.STATUS.values()],
+        _status,
+    ),
+    "anthropic.APIConnectionError": _always(model_api.CUT),
+    "anthropic.APITimeoutError": _always(model_api.SILENT),
+    "anthropic.APIResponseValidationError": _always(model_api.GARBLED),
+    "anthropic.APIWebhookValidationError": _always(model_api.MISUSED),
+    "anthropic.RetryableError": _always(model_api.CUT),
+    "anthropic.CredentialsError": _always(model_api.KEY),
+    "anthropic.lib.credentials._workload.WorkloadIdentityError": _always(model_api.KEY),
+    "anthropic._response.MissingStreamClassError": _always(model_api.MISUSED),
 }
 """Entries by class of exception; every class with an HTTP status is a subclass of APIStatusError."""

@@ -1,9 +1,9 @@
 """HTTP (`httpx2`, and `httpcore2` below it): the Fault of each exception and status (RFC 9110, RFC 6585)."""
 
 import email.utils
-import json
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 from datetime import UTC, datetime
 
 import httpcore2
@@ -11,8 +11,9 @@ import httpx2
 from pydantic import JsonValue
 from pydantic_core import from_json
 
-from activities.borders.table import Entry, Table, always
-from workflows.faults import QUADRANT, Code, Fault, Quadrant
+from activities import deadline
+from activities.borders.table import Choice, Proof, Row, Table, Verdict, qualified
+from workflows.faults import QUADRANT, Code, Quadrant
 
 STATUS: Mapping[int, tuple[Code, str]] = {
     400: (Code.INVALID_INPUT, "the request is wrong, change the arguments"),
@@ -49,15 +50,21 @@ MAX_BODY = 4 * 1024
 """The most bytes of a rejection's body that a fault keeps as `observed`; a longer body is left out."""
 
 
-def _status(error: httpx2.HTTPStatusError) -> Fault:
-    status, request = error.response.status_code, error.request
+def by_status(status: int) -> Row:
+    """The row of an HTTP status, whose reason is the end of a sentence."""
     code, meaning = STATUS.get(status) or _by_class(status)
-    transient = QUADRANT[code].is_transient
-    observed = _body(error.response) if QUADRANT[code] is Quadrant.PERSISTENT_SEMANTIC else None
-    retry_after = seconds(error.response.headers.get("retry-after")) if transient else None
+    return Row(code, f"{meaning}.", Proof.REFUSED if 400 <= status < 500 else Proof.UNKNOWN)
+
+
+def _status(error: httpx2.HTTPStatusError) -> Verdict:
+    status, request = error.response.status_code, error.request
+    row = by_status(status)
+    observed = _body(error.response) if QUADRANT[row.code] is Quadrant.PERSISTENT_SEMANTIC else None
+    wait = seconds(error.response.headers.get("retry-after")) if QUADRANT[row.code].is_transient else None
     # Without the path: that of a webhook is a secret.
-    reason = f"{request.method} {request.url.host} returned {status}: {meaning}."
-    return Fault.of(code, reason, observed=observed, retry_after=retry_after)
+    reason = f"{request.method} {request.url.host} returned {status}: {row.reason}"
+    verdict = row.verdict(reason=reason, observed=observed, retry_after=wait)
+    return replace(verdict, requests=deadline.counted(request.method))
 
 
 def _by_class(status: int) -> tuple[Code, str]:
@@ -94,54 +101,43 @@ def _body(response: httpx2.Response) -> JsonValue:
     return body
 
 
-def _cut(reason: str) -> Entry:
-    return always(Code.UNREACHABLE, reason)
+_BUG = Row(Code.BUG, "The tool uses its HTTP client wrongly: fix the tool.", Proof.UNKNOWN)
 
 
-_BUG = "The tool uses its HTTP client wrongly: fix the tool."
+def _cut(reason: str, proves: Proof = Proof.UNKNOWN) -> Row:
+    return Row(Code.UNREACHABLE, reason, proves)
+
 
 _HTTPX: Table = {
-    httpx2.HTTPStatusError: _status,
-    httpx2.HTTPError: _cut("The HTTP request failed."),
-    httpx2.TimeoutException: always(Code.TIMEOUT, "The HTTP request took too long."),
-    httpx2.ConnectTimeout: _cut("No connection was made in time; nothing was sent."),
-    httpx2.PoolTimeout: always(Code.BUSY, "All connections of the worker are in use; nothing was sent."),
-    httpx2.ConnectError: _cut("No connection could be made; nothing was sent."),
-    httpx2.NetworkError: _cut("The connection broke."),
-    httpx2.ProxyError: _cut("The proxy did not let the request through."),
-    httpx2.RemoteProtocolError: _cut("The server closed the connection, or did not speak HTTP."),
-    httpx2.LocalProtocolError: always(Code.BUG, _BUG),
-    httpx2.UnsupportedProtocol: always(Code.INVALID_INPUT, "The address must begin with http:// or https://."),
-    httpx2.InvalidURL: always(Code.INVALID_INPUT, "This is no URL: give a complete one."),
-    httpx2.TooManyRedirects: always(Code.UNEXPECTED_RESULT, "The address redirects without end: use another."),
-    httpx2.DecodingError: always(Code.UNEXPECTED_RESULT, "The response cannot be decoded."),
-    json.JSONDecodeError: always(Code.UNEXPECTED_RESULT, "The response is no JSON."),
-    httpx2.SSEError: always(Code.UNEXPECTED_RESULT, "The response is no event stream."),
-    httpx2.StreamError: always(Code.BUG, _BUG),
-    httpx2.CookieConflict: always(Code.BUG, _BUG),
+    "HTTPStatusError": Choice("its HTTP status", {str(status): by_status(status) for status in STATUS}, _status),
+    "HTTPError": _cut("The HTTP request failed."),
+    "TimeoutException": Row(Code.TIMEOUT, "The HTTP request took too long.", Proof.UNKNOWN),
+    "ConnectTimeout": _cut("No connection was made in time; nothing was sent.", Proof.NOT_SENT),
+    "PoolTimeout": Row(Code.BUSY, "All connections of the worker are in use; nothing was sent.", Proof.NOT_SENT),
+    "ConnectError": _cut("No connection could be made; nothing was sent.", Proof.NOT_SENT),
+    "NetworkError": _cut("The connection broke."),
+    "ProxyError": _cut("The proxy did not let the request through."),
+    "RemoteProtocolError": _cut("The server closed the connection, or did not speak HTTP."),
+    "LocalProtocolError": _BUG,
+    "UnsupportedProtocol": Row(Code.INVALID_INPUT, "The address must begin with http:// or https://.", Proof.NOT_SENT),
+    "InvalidURL": Row(Code.INVALID_INPUT, "This is no URL: give a complete one.", Proof.NOT_SENT),
+    "TooManyRedirects": Row(Code.UNEXPECTED_RESULT, "The address redirects without end: use another.", Proof.UNKNOWN),
+    "DecodingError": Row(Code.UNEXPECTED_RESULT, "The response cannot be decoded.", Proof.UNKNOWN),
+    "SSEError": Row(Code.UNEXPECTED_RESULT, "The response is no event stream.", Proof.UNKNOWN),
+    "StreamError": _BUG,
+    "CookieConflict": _BUG,
 }
 
 TABLE: Table = {
-    **_HTTPX,
-    **{getattr(httpcore2, name): entry for one, entry in _HTTPX.items() if hasattr(httpcore2, name := one.__name__)},
-    httpcore2.ProtocolError: _HTTPX[httpx2.RemoteProtocolError],
-    httpcore2.ConnectionNotAvailable: _HTTPX[httpx2.PoolTimeout],
+    **{f"httpx2.{name}": entry for name, entry in _HTTPX.items()},
+    **{f"httpcore2.{name}": entry for name, entry in _HTTPX.items() if hasattr(httpcore2, name)},
+    "httpcore2.ProtocolError": _HTTPX["RemoteProtocolError"],
+    "httpcore2.ConnectionNotAvailable": _HTTPX["PoolTimeout"],
 }
 """Entries for `httpx2`, and for `httpcore2`, which the tools' `Web` uses directly: equal names have equal entries."""
 
-_NOTHING_SENT = (
-    *(httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout, httpx2.UnsupportedProtocol, httpx2.InvalidURL),
-    *(httpcore2.ConnectError, httpcore2.ConnectTimeout, httpcore2.PoolTimeout, httpcore2.UnsupportedProtocol),
-)
-
-
-def had_no_effect(error: BaseException) -> bool:
-    """Whether an exception proves that its request changed nothing: the request was not sent, or was rejected (4xx)."""
-    if isinstance(error, httpx2.HTTPStatusError):
-        return 400 <= error.response.status_code < 500
-    return is_unsent(error)
-
 
 def is_unsent(error: BaseException | None) -> bool:
-    """Whether an exception proves that its request was not sent."""
-    return isinstance(error, _NOTHING_SENT)
+    """Whether an exception of `httpx2` or `httpcore2` proves that its request was not sent."""
+    entry = next((TABLE[name] for name in map(qualified, type(error).__mro__) if name in TABLE), None)
+    return isinstance(entry, Row) and entry.proves is Proof.NOT_SENT

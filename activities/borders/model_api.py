@@ -4,49 +4,54 @@ A status of a model's API means something else than a status of a tool's service
 409 is transient.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from typing import Any
 
 import httpx2
 
 from activities.borders.http import is_unsent, seconds
-from activities.borders.table import Entry
-from workflows.faults import QUADRANT, Code, Fault
+from activities.borders.table import Choice, Entry, Proof, Row, Verdict
+from workflows.faults import QUADRANT, Code
 
-Row = tuple[Code, str]
+ModelRow = tuple[Code, str]
 """The code of a Fault, and the part of its reason that follows the provider's name."""
 
-QUOTA: Row = (Code.QUOTA_EXHAUSTED, "has no credit left for us: pay or raise the limit in its console")
-SPENT: Row = (Code.QUOTA_EXHAUSTED, "has reached the limit that was set for spending: raise it in its console")
-KEY: Row = (Code.UNAUTHORIZED, "does not accept the worker's key: fix the key in its environment and restart it")
-FORBIDDEN: Row = (
+QUOTA: ModelRow = (Code.QUOTA_EXHAUSTED, "has no credit left for us: pay or raise the limit in its console")
+SPENT: ModelRow = (Code.QUOTA_EXHAUSTED, "has reached the limit that was set for spending: raise it in its console")
+KEY: ModelRow = (Code.UNAUTHORIZED, "does not accept the worker's key: fix the key in its environment and restart it")
+FORBIDDEN: ModelRow = (
     Code.FORBIDDEN,
     "does not permit this to the worker's key: ask for the permission, or use another key",
 )
-HOLD: Row = (Code.FORBIDDEN, "has put the organisation of the key on hold: settle it in its console")
-NO_MODEL: Row = (
+HOLD: ModelRow = (Code.FORBIDDEN, "has put the organisation of the key on hold: settle it in its console")
+NO_MODEL: ModelRow = (
     Code.NEEDS_PERSON,
     "has no such model, or the address is wrong: check the worker's --planner and where it sends requests",
 )
-NO_TOOLS: Row = (
+NO_TOOLS: ModelRow = (
     Code.NEEDS_PERSON,
     "takes no tools from this model in Chat Completions: choose another one, e.g. openai:gpt-5.4-mini",
 )
-OURS: Row = (Code.MALFORMED_SCHEMA, "says that Replan's request is malformed: report it, or use another model")
-TOO_LONG: Row = (Code.TOO_LARGE, "finds the conversation too long for this model: split the task, or use a larger one")
-SLOW_DOWN: Row = (Code.RATE_LIMITED, "wants fewer requests")
-BUSY: Row = (Code.BUSY, "was busy with a conflicting request")
-OVERLOADED: Row = (Code.OVERLOADED, "is overloaded")
-BROKEN: Row = (Code.SERVER_ERROR, "failed")
-LATE: Row = (Code.TIMEOUT, "ended the request after a timeout")
-FILTERED: Row = (Code.REFUSED, "rejected the request as against its rules: write the task in other words")
-CUT: Row = (Code.UNREACHABLE, "could not be reached, or the connection broke")
-SILENT: Row = (Code.TIMEOUT, "did not answer in time")
-GARBLED: Row = (Code.SERVER_ERROR, "sent an invalid reply, perhaps from a proxy")
-MISUSED: Row = (Code.BUG, "is called wrongly by Replan: report it")
+OURS: ModelRow = (Code.MALFORMED_SCHEMA, "says that Replan's request is malformed: report it, or use another model")
+TOO_LONG: ModelRow = (
+    Code.TOO_LARGE,
+    "finds the conversation too long for this model: split the task, or use a larger one",
+)
+SLOW_DOWN: ModelRow = (Code.RATE_LIMITED, "wants fewer requests")
+BUSY: ModelRow = (Code.BUSY, "was busy with a conflicting request")
+OVERLOADED: ModelRow = (Code.OVERLOADED, "is overloaded")
+BROKEN: ModelRow = (Code.SERVER_ERROR, "failed")
+LATE: ModelRow = (Code.TIMEOUT, "ended the request after a timeout")
+FILTERED: ModelRow = (Code.REFUSED, "rejected the request as against its rules: write the task in other words")
+CUT: ModelRow = (Code.UNREACHABLE, "could not be reached, or the connection broke")
+SILENT: ModelRow = (Code.TIMEOUT, "did not answer in time")
+GARBLED: ModelRow = (Code.SERVER_ERROR, "sent an invalid reply, perhaps from a proxy")
+MISUSED: ModelRow = (Code.BUG, "is called wrongly by Replan: report it")
 
 OWN_HOSTS: Mapping[str, str] = {"Anthropic's API": "api.anthropic.com", "OpenAI's API": "api.openai.com"}
 
-STATUS: Mapping[int, Row] = {
+STATUS: Mapping[int, ModelRow] = {
     400: OURS,
     401: KEY,
     402: QUOTA,
@@ -67,31 +72,43 @@ STATUS: Mapping[int, Row] = {
 """Rows by HTTP status. Another 5xx is `server_error`; any other status is a mistake in Replan's request."""
 
 
-def always(provider: str, row: Row) -> Entry:
-    """An entry that makes the fault of `row` from any exception."""
-    return lambda error: fault(provider, row, error)
+def always(provider: str, row: ModelRow) -> Entry:
+    """An entry with the verdict of `row` for any exception."""
+    return Choice(
+        "the address of the server", {"any": _row(provider, row)}, lambda error: verdict(provider, row, error)
+    )
 
 
-def by_words(rows: Mapping[str, Row], message: object, status: int) -> Row | None:
+def by(what: str, provider: str, rows: Iterable[ModelRow], decide: Callable[[Any], Verdict]) -> Entry:
+    """An entry that chooses between the rows of a provider; `what` is what decides."""
+    return Choice(what, {code.value: _row(provider, (code, says)) for code, says in rows}, decide)
+
+
+def _row(provider: str, row: ModelRow) -> Row:
+    # The tool may have had its effect before it asked the model.
+    return Row(row[0], f"{provider} {row[1]}.", Proof.UNKNOWN)
+
+
+def by_words(rows: Mapping[str, ModelRow], message: object, status: int) -> ModelRow | None:
     """The row whose key is a part of `message`, in any case of letters; None if no key is, or the status is not 400."""
     said = str(message or "").lower() if status == 400 else ""
     return next((row for words, row in rows.items() if words in said), None)
 
 
-def by_status(provider: str, row: Row | None, error: Exception, status: int) -> Fault:
-    """The fault of an error response, made from `row`, or from the HTTP status if `row` is None."""
+def by_status(provider: str, row: ModelRow | None, error: Exception, status: int) -> Verdict:
+    """The verdict on an error response, made from `row`, or from the HTTP status if `row` is None."""
     if row is None or (row is BROKEN and status >= 500):  # BROKEN says less than a status such as 503
         row = STATUS.get(status) or (BROKEN if status >= 500 else OURS)
-    return fault(provider, row, error)
+    return verdict(provider, row, error)
 
 
-def fault(provider: str, row: Row, error: Exception) -> Fault:
-    """The fault that a row describes, with the seconds that the response asks to wait before a retry."""
+def verdict(provider: str, row: ModelRow, error: Exception) -> Verdict:
+    """The verdict that a row describes, with the seconds that the response asks to wait before a retry."""
     # Without the error's message, which may quote keys and prompts.
-    code, says = row
-    response = getattr(error, "response", None) if QUADRANT[code].is_transient else None
+    response = getattr(error, "response", None) if QUADRANT[row[0]].is_transient else None
     wait = _wait(response) if isinstance(response, httpx2.Response) else None
-    return Fault.of(code, f"{_who(provider, error)} {says}.", retry_after=wait, unsent=is_unsent(error.__cause__))
+    found = _row(provider, row).verdict(reason=f"{_who(provider, error)} {row[1]}.", retry_after=wait)
+    return replace(found, fault=found.fault.model_copy(update={"unsent": is_unsent(error.__cause__)}))
 
 
 def server_name(provider: str, host: str | None) -> str:

@@ -5,19 +5,15 @@ class alone does not say whether waiting helps.
 """
 
 from collections.abc import Mapping
-
-import openai
-from openai import _exceptions as inner
-from openai import _legacy_response, _response
+from typing import Any
 
 from activities.borders import model_api
-from activities.borders.model_api import Row
-from activities.borders.table import Entry, Table
-from workflows.faults import Fault
+from activities.borders.model_api import ModelRow
+from activities.borders.table import Entry, Table, Verdict
 
 PROVIDER = "OpenAI's API"
 
-BY_CODE: Mapping[str, Row] = {
+BY_CODE: Mapping[str, ModelRow] = {
     "insufficient_quota": model_api.QUOTA,
     "billing_not_active": model_api.QUOTA,
     "billing_hard_limit_reached": model_api.SPENT,
@@ -37,36 +33,41 @@ BY_CODE: Mapping[str, Row] = {
 }
 """Rows (code and reason of a Fault) by `error.code`; for any other code, BY_WORDS decides, then `error.type`."""
 
-BY_WORDS: Mapping[str, Row] = {"use /v1/responses": model_api.NO_TOOLS, "maximum context length": model_api.TOO_LONG}
+BY_WORDS: Mapping[str, ModelRow] = {
+    "use /v1/responses": model_api.NO_TOOLS,
+    "maximum context length": model_api.TOO_LONG,
+}
 """Rows (code and reason of a Fault) by a part of the message, for a response with status 400 whose `error.code` is not
 in BY_CODE."""
 
 
-def _status(error: openai.APIStatusError) -> Fault:
+def _status(error: Any) -> Verdict:
     by_words = model_api.by_words(BY_WORDS, error.message, error.status_code)
     row = BY_CODE.get(error.code or "") or by_words or BY_CODE.get(error.type or "")
     return model_api.by_status(PROVIDER, row, error, error.status_code)
 
 
-def _always(row: Row) -> Entry:
+def _always(row: ModelRow) -> Entry:
     return model_api.always(PROVIDER, row)
 
 
 TABLE: Table = {
-    openai.OpenAIError: _always(model_api.MISUSED),
-    openai.APIError: _always(model_api.BROKEN),
-    openai.APIStatusError: _status,
-    openai.OAuthError: _always(model_api.KEY),
-    openai.APIConnectionError: _always(model_api.CUT),
-    openai.APITimeoutError: _always(model_api.SILENT),
-    openai.APIResponseValidationError: _always(model_api.GARBLED),
-    openai.LengthFinishReasonError: _always(model_api.MISUSED),
-    openai.ContentFilterFinishReasonError: _always(model_api.MISUSED),
-    openai.InvalidWebhookSignatureError: _always(model_api.MISUSED),
-    openai.WebSocketConnectionClosedError: _always(model_api.CUT),
-    openai.WebSocketQueueFullError: _always(model_api.MISUSED),
-    inner.SubjectTokenProviderError: _always(model_api.KEY),
-    _response.MissingStreamClassError: _always(model_api.MISUSED),
-    _legacy_response.MissingStreamClassError: _always(model_api.MISUSED),
+    "openai.OpenAIError": _always(model_api.MISUSED),
+    "openai.APIError": _always(model_api.BROKEN),
+    "openai.APIStatusError": model_api.by(
+        "its code, its type, then its HTTP status", PROVIDER, [*BY_CODE.values(), *model_api.STATUS.values()], _status
+    ),
+    "openai.OAuthError": _always(model_api.KEY),
+    "openai.APIConnectionError": _always(model_api.CUT),
+    "openai.APITimeoutError": _always(model_api.SILENT),
+    "openai.APIResponseValidationError": _always(model_api.GARBLED),
+    "openai.LengthFinishReasonError": _always(model_api.MISUSED),
+    "openai.ContentFilterFinishReasonError": _always(model_api.MISUSED),
+    "openai.InvalidWebhookSignatureError": _always(model_api.MISUSED),
+    "openai.WebSocketConnectionClosedError": _always(model_api.CUT),
+    "openai.WebSocketQueueFullError": _always(model_api.MISUSED),
+    "openai._exceptions.SubjectTokenProviderError": _always(model_api.KEY),
+    "openai._response.MissingStreamClassError": _always(model_api.MISUSED),
+    "openai._legacy_response.MissingStreamClassError": _always(model_api.MISUSED),
 }
 """Entries by class of exception; every class with an HTTP status is a subclass of APIStatusError."""

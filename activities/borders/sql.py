@@ -5,43 +5,48 @@ A lock is transient, a violated constraint is a rejection, an error in the SQL i
 
 import re
 import sqlite3
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from typing import Any
 
 from sqlalchemy import exc
-from sqlalchemy.orm.exc import StaleDataError
 
-from activities.borders.table import Entry, Table, always
-from activities.errors import DatabaseFileGone, DatabaseUnavailable, WriteInReadTransaction
+from activities.borders.table import Choice, Entry, Proof, Row, Table, Verdict
+from activities.errors import DatabaseFileGone, DatabaseUnavailable
 from workflows.faults import Code
 
-_LOCKED = always(Code.BUSY, "The database is locked by another writer.")
-_UNREACHABLE = always(Code.UNREACHABLE, "The database cannot be reached.")
-_CONSTRAINT = always(
+
+def _row(code: Code, reason: str, proves: Proof = Proof.UNKNOWN) -> Row:
+    return Row(code, reason, proves)
+
+
+_LOCKED = _row(Code.BUSY, "The database is locked by another writer.")
+_UNREACHABLE = _row(Code.UNREACHABLE, "The database cannot be reached.")
+_CONSTRAINT = _row(
     Code.CONFLICT, "The database rejected the change, since it breaks a constraint: read the rows and choose again."
 )
-_VALUE = always(Code.INVALID_INPUT, "The database cannot store such a value: change the arguments.")
-_BUG = always(Code.BUG, "The tool uses its database wrongly: fix the tool.")
-_NO_TABLE = always(
+_VALUE = _row(Code.INVALID_INPUT, "The database cannot store such a value: change the arguments.")
+_BUG = _row(Code.BUG, "The tool uses its database wrongly: fix the tool.")
+_NO_TABLE = _row(
     Code.BUG,
     "The tool uses a table that does not exist: declare it as Table(..., metadata), with `from replan import metadata`,"
     " and start the worker again, which creates it; in a datasource of the tool, create it yourself.",
 )
-_OTHER_VERSION = always(
+_OTHER_VERSION = _row(
     Code.WRONG_STORE,
     "Replan's own tables are missing there, or of another version than this worker: start a worker of that version on"
     " it, or start this one again, which migrates older tables.",
 )
-_WROTE = always(
+_WROTE = _row(
     Code.BUG,
     "The tool writes to a database where it may only read, as a @tool.read everywhere and a @tool.unkeyed in the store:"
     " declare it @tool.transactional.",
 )
-_FULL = always(Code.QUOTA_EXHAUSTED, "The disk of the database is full: free some space.")
-_CLOSED = always(Code.FORBIDDEN, "The database may not be written by the worker: give it the permission.")
-_DAMAGED = always(Code.NEEDS_PERSON, "The database is damaged, or is none: restore it from a backup.")
+_FULL = _row(Code.QUOTA_EXHAUSTED, "The disk of the database is full: free some space.")
+_CLOSED = _row(Code.FORBIDDEN, "The database may not be written by the worker: give it the permission.")
+_DAMAGED = _row(Code.NEEDS_PERSON, "The database is damaged, or is none: restore it from a backup.")
 
 # By code and not by class alone, since SQLAlchemy has no class for most errors of asyncpg.
-_BY_CODE: Mapping[str, Entry] = {
+_BY_CODE: Mapping[str, Row] = {
     "SQLITE_BUSY": _LOCKED,
     "SQLITE_LOCKED": _LOCKED,
     "SQLITE_FULL": _FULL,
@@ -75,50 +80,63 @@ _LACKING = ("42P01", "42703", "SQLITE_ERROR")
 _OURS = re.compile(r"\breplan_(ledger|store|payloads)\b")
 
 
-def _dbapi(otherwise: Entry) -> Entry:
+def _dbapi(otherwise: Row) -> Entry:
     """An entry for an exception of SQLAlchemy that wraps an exception of the driver.
 
     The driver's error code decides about the Fault; if it is unknown, `otherwise` makes the Fault.
     """
-    return lambda error: (
-        _UNREACHABLE if error.connection_invalidated else _by_code(error.orig, otherwise, error.statement or "")
-    )(error)
+
+    def decide(error: Any) -> Verdict:
+        cut = error.connection_invalidated
+        return (_UNREACHABLE if cut else _by_code(error.orig, otherwise, error.statement or "")).verdict()
+
+    return _choice(decide, otherwise)
 
 
-def _by_code(error: BaseException | None, otherwise: Entry, statement: str = "") -> Entry:
+def _direct(otherwise: Row) -> Entry:
+    return _choice(lambda error: _by_code(error, otherwise).verdict(), otherwise)
+
+
+def _choice(decide: Callable[[Any], Verdict], otherwise: Row) -> Entry:
+    return Choice("the code of the database", {**_BY_CODE, "any other": otherwise}, decide)
+
+
+def _by_code(error: BaseException | None, otherwise: Row, statement: str = "") -> Row:
     code = _code(error)
     if code in _LACKING and _OURS.search(statement):
         return _OTHER_VERSION
     if code == "SQLITE_ERROR" and str(error).startswith("no such table"):
         return _NO_TABLE
-    return next((entry for start, entry in _BY_CODE.items() if code.startswith(start)), otherwise)
+    return next((row for start, row in _BY_CODE.items() if code.startswith(start)), otherwise)
 
 
 TABLE: Table = {
-    exc.SQLAlchemyError: _BUG,
-    exc.DBAPIError: _dbapi(otherwise=_BUG),
-    exc.OperationalError: _dbapi(otherwise=_UNREACHABLE),
-    exc.InterfaceError: _UNREACHABLE,
-    exc.DisconnectionError: _UNREACHABLE,
-    exc.IntegrityError: _CONSTRAINT,
-    exc.DataError: _VALUE,
-    exc.NoResultFound: always(Code.NOT_FOUND, "There is no such row: look for it under another name."),
-    exc.MultipleResultsFound: always(Code.CONFLICT, "Several rows match: choose one of them."),
-    WriteInReadTransaction: _WROTE,
-    DatabaseFileGone: always(
+    "sqlalchemy.exc.SQLAlchemyError": _BUG,
+    "sqlalchemy.exc.DBAPIError": _dbapi(otherwise=_BUG),
+    "sqlalchemy.exc.OperationalError": _dbapi(otherwise=_UNREACHABLE),
+    "sqlalchemy.exc.InterfaceError": _UNREACHABLE,
+    "sqlalchemy.exc.DisconnectionError": _UNREACHABLE,
+    "sqlalchemy.exc.IntegrityError": _CONSTRAINT,
+    "sqlalchemy.exc.DataError": _VALUE,
+    "sqlalchemy.exc.NoResultFound": _row(Code.NOT_FOUND, "There is no such row: look for it under another name."),
+    "sqlalchemy.exc.MultipleResultsFound": _row(Code.CONFLICT, "Several rows match: choose one of them."),
+    "activities.errors.WriteInReadTransaction": _WROTE,
+    "activities.errors.DatabaseFileGone": _row(
         Code.UNREACHABLE, "The file of the database was deleted or replaced: put it back, or start the worker again."
     ),
-    DatabaseUnavailable: always(
+    "activities.errors.DatabaseUnavailable": _row(
         Code.STORE_UNAVAILABLE, "The database of the call is locked or cannot be reached; nothing was done."
     ),
-    StaleDataError: always(Code.PRECONDITION_FAILED, "The row has changed since it was read: read it again."),
-    exc.TimeoutError: always(Code.BUSY, "All connections to the database are in use."),
-    exc.EmulatedDBAPIException: _BUG,
-    sqlite3.Error: lambda error: _by_code(error, _BUG)(error),
-    sqlite3.Warning: _BUG,
-    sqlite3.OperationalError: lambda error: _by_code(error, _UNREACHABLE)(error),
-    sqlite3.IntegrityError: _CONSTRAINT,
-    sqlite3.DataError: _VALUE,
+    "sqlalchemy.orm.exc.StaleDataError": _row(
+        Code.PRECONDITION_FAILED, "The row has changed since it was read: read it again."
+    ),
+    "sqlalchemy.exc.TimeoutError": _row(Code.BUSY, "All connections to the database are in use."),
+    "sqlalchemy.exc.EmulatedDBAPIException": _BUG,
+    "sqlite3.Error": _direct(_BUG),
+    "sqlite3.Warning": _BUG,
+    "sqlite3.OperationalError": _direct(_UNREACHABLE),
+    "sqlite3.IntegrityError": _CONSTRAINT,
+    "sqlite3.DataError": _VALUE,
 }
 
 DATABASE_ERRORS = (exc.SQLAlchemyError, sqlite3.Error, OSError, DatabaseFileGone, DatabaseUnavailable)

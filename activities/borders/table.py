@@ -1,17 +1,104 @@
-"""The types of the tables that translate exceptions to Faults."""
+"""What the tables that translate exceptions are made of: rows, choices between rows, and their verdicts.
+
+A table is a Mapping from the qualified name of an exception's class, such as `requests.exceptions.ReadTimeout`, to an
+Entry. It uses names, and not classes, so that the worker imports no library for its table. The name is that of the
+module which defines the class (`__module__`) and of the class in it (`__qualname__`).
+"""
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
 from typing import Any
+
+from pydantic import JsonValue
 
 from workflows.faults import Code, Fault
 
-Entry = Callable[[Any], Fault]
-"""A function that makes the Fault of an exception. A Table holds such a function for each class of exceptions."""
 
-Table = Mapping[type[BaseException], Entry]
+class Proof(StrEnum):
+    """What an exception proves about the effect of the request that failed with it."""
+
+    NOT_SENT = "not sent"
+    """The request was not sent, so it had no effect."""
+    REFUSED = "refused"
+    """The request was answered, and the answer says that nothing was changed."""
+    UNKNOWN = "unknown"
+    """Nothing: the request may have had its effect."""
 
 
-def always(code: Code, reason: str) -> Entry:
-    """An entry that returns the same Fault for any exception."""
-    fault = Fault.of(code, reason)
-    return lambda _error: fault
+@dataclass(frozen=True)
+class Verdict:
+    """What Replan takes an exception for."""
+
+    fault: Fault
+    proves: Proof
+    requests: int | None = 0
+    """Of the attempt's requests that `deadline.sent()` counts, how many of the newest `proves` speaks of; None for all.
+
+    Above 0 only for an exception of a client whose requests are counted: those of the tools' `Web`.
+    """
+
+
+@dataclass(frozen=True)
+class Row:
+    """A row of a table: the same verdict for any exception of a class."""
+
+    code: Code
+    reason: str
+    """A whole sentence. It goes into history and to the planner, so it never quotes the exception's message."""
+    proves: Proof
+    retry_after: float | None = None
+    """Seconds to wait before a retry; None for the tool's backoff."""
+
+    def __call__(self, error: BaseException) -> Verdict:
+        return self.verdict()
+
+    def verdict(
+        self, *, reason: str | None = None, observed: JsonValue = None, retry_after: float | None = None
+    ) -> Verdict:
+        """The verdict of this row, with another `reason`, or with what the exception carries as data."""
+        wait = self.retry_after if retry_after is None else retry_after
+        return Verdict(Fault.of(self.code, reason or self.reason, observed=observed, retry_after=wait), self.proves)
+
+
+@dataclass(frozen=True)
+class Choice:
+    """An entry whose verdict depends on data in the exception, such as an HTTP status or a SQLSTATE."""
+
+    by: str
+    """What decides, as words for people: `its HTTP status`."""
+    rows: Mapping[str, Row]
+    """The rows among which `decide` chooses, by the value that chooses them, for docs/errors.md and `--classify`."""
+    decide: Callable[[Any], Verdict]
+
+    def __call__(self, error: BaseException) -> Verdict:
+        return self.decide(error)
+
+
+Entry = Row | Choice
+Table = Mapping[str, Entry]
+
+
+def qualified(raised: type[BaseException]) -> str:
+    """The name by which tables know a class."""
+    return f"{raised.__module__}.{raised.__qualname__}"
+
+
+def carried(error: object) -> list[BaseException]:
+    """The exceptions that an exception carries, each once: as an argument, `reason`, `os_error`, or cause.
+
+    A client often wraps the exception of the layer below, and only the innermost says whether anything was sent.
+    """
+    found, left = list[BaseException](), [error]
+    while left and len(found) < MAX_CARRIED:
+        one = left.pop(0)
+        if not isinstance(one, BaseException) or any(one is seen for seen in found):
+            continue
+        found.append(one)
+        left += [*one.args[:4], *(getattr(one, name, None) for name in ("reason", "os_error", "orig"))]
+        left += [one.__cause__, one.__context__ if not one.__suppress_context__ else None]
+    return found[1:]
+
+
+MAX_CARRIED = 20
+"""How many exceptions `carried` looks at; a chain may be as long as somebody made it."""

@@ -5,11 +5,10 @@ from collections.abc import Iterable, Mapping
 from typing import Any, get_args
 
 from pydantic import ValidationError
-from pydantic_core import PydanticSerializationError
 from pydantic_core.core_schema import ErrorType
 
-from activities.borders.table import Table, always
-from workflows.faults import Code, Fault
+from activities.borders.table import Choice, Proof, Row, Table, Verdict
+from workflows.faults import Code
 
 MAX_NAMED = 5
 MAX_NAME = 40
@@ -45,14 +44,19 @@ def _expected(error: Mapping[str, Any]) -> str:
     return message if message[:2].isupper() else message[:1].lower() + message[1:]  # URL, UUID
 
 
-def _broken(error: ValidationError) -> Fault:
+_SHAPE = Row(Code.UNEXPECTED_RESULT, "The result does not have the declared type.", Proof.UNKNOWN)
+
+
+def _broken(error: ValidationError) -> Verdict:
     found = fields(error.errors(include_url=False, include_context=False, include_input=False))
-    return Fault.of(Code.UNEXPECTED_RESULT, f"The result does not have the declared type: {found}.")
+    return _SHAPE.verdict(reason=f"{_SHAPE.reason[:-1]}: {found}.")
 
 
 TABLE: Table = {
-    ValidationError: _broken,
-    PydanticSerializationError: always(
-        Code.UNSERIALISABLE, "The tool's result cannot be written as JSON: return a pydantic model of plain values."
+    "pydantic_core._pydantic_core.ValidationError": Choice("the wrong fields", {"any": _SHAPE}, _broken),
+    "pydantic_core._pydantic_core.PydanticSerializationError": Row(
+        Code.UNSERIALISABLE,
+        "The tool's result cannot be written as JSON: return a pydantic model of plain values.",
+        Proof.UNKNOWN,
     ),
 }

@@ -7,14 +7,13 @@ import re
 import threading
 import time
 import traceback
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-import httpx2
 import structlog
 from pydantic import JsonValue
 from pydantic_core import PydanticSerializationError, from_json, to_json
@@ -23,8 +22,8 @@ from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
 from temporalio.worker import ActivityInboundInterceptor, ActivityOutboundInterceptor, ExecuteActivityInput, Interceptor
 
 from activities import deadline
-from activities.borders import classify, http
-from activities.errors import ToolError
+from activities.borders import judge
+from activities.borders.table import Entry, Proof, Verdict
 from activities.providers.metering import Meter, start_meter
 from activities.toolbox.declare.kind import Kind
 from workflows import routing
@@ -76,6 +75,13 @@ class Attempt:
     """The model calls of this attempt, with their tokens and cost."""
     time: asyncio.Timeout = field(default_factory=lambda: asyncio.timeout(None))
     """The timer that ends the attempt at its timeout."""
+    raises: Mapping[type[BaseException], Entry] = field(default_factory=dict)
+    """What the tool itself declares about exceptions."""
+
+    def judge(self, error: BaseException) -> Verdict:
+        """What an exception of this attempt is; the tool's own declaration holds for what its function raised."""
+        is_own = self.called and not self.returned and not self.time.expired()
+        return judge(error, self.raises if is_own else None)
 
     def applied(self, fault: Fault, error: BaseException) -> Applied:
         """Whether this attempt, which ended with `error`, applied its effect; earlier attempts do not count."""
@@ -88,10 +94,16 @@ class Attempt:
                 return Applied.APPLIED
             case Effect.IDEMPOTENT if fault.quadrant is Quadrant.PERSISTENT_SEMANTIC:  # a rejection changes nothing
                 return fault.applied
-            case _ if not self.called or _proves_no_effect(error):
+            case _ if not self.called or self._proves_no_effect(error):
                 return Applied.NONE
             case _:
                 return Applied.UNKNOWN
+
+    def _proves_no_effect(self, error: BaseException) -> bool:
+        verdict = self.judge(error)
+        # An earlier request of the attempt may have had an effect, whatever the last one says.
+        is_all = verdict.requests is None or deadline.sent() <= verdict.requests
+        return verdict.proves is not Proof.UNKNOWN and is_all
 
     def applied_so_far(self, fault: Fault, error: BaseException) -> Applied:
         """Whether this attempt, which ended with `error`, or an earlier attempt applied the effect."""
@@ -114,14 +126,6 @@ class Attempt:
         said_so = any(fault.get("effect") == Applied.UNKNOWN for fault in self.earlier)
         is_guarded = self.spec.effect is Effect.KEYED or self.spec.reconcile is not None
         return ended_without_reporting or said_so or (self.call.is_reset and is_guarded)
-
-
-def _proves_no_effect(error: BaseException) -> bool:
-    """Whether an exception proves that the attempt changed nothing: the tool says so, or its requests had no effect."""
-    if isinstance(error, ToolError):
-        return error.requests is None or deadline.sent() <= error.requests
-    failed = error.request.method if isinstance(error, httpx2.HTTPStatusError) else None
-    return http.had_no_effect(error) and deadline.is_alone(failed)
 
 
 @contextlib.asynccontextmanager
@@ -151,7 +155,7 @@ async def attempt_of(spec: ToolSpec) -> AsyncIterator[Attempt]:
     except FaultRaised as raised:
         raise _failure(attempt, raised.fault, began, raised) from None
     except (Exception, SystemExit) as error:  # an exception that no table knows is a `bug`
-        fault = classify(error)
+        fault = attempt.judge(error).fault
         if fault.code is Code.BUG:
             fault = _logged(fault, spec, error)
         raise _failure(attempt, fault, began, error) from None

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 from temporalio import activity
 
-from activities.borders import classify
 from activities.boundary import ledger
 from activities.boundary.attempt import Attempt, FaultRaised, attempt_of
 from activities.boundary.ledger import ArgumentsDiffer, EffectResult, EffectUndone, LedgerEntry, OutcomeUnknown, Work
@@ -102,7 +101,7 @@ def _proves_no_effect(attempt: Attempt, error: BaseException) -> bool:
         return True
     if not isinstance(error, Exception):  # cancelled in the middle
         return False
-    fault = error.fault if isinstance(error, FaultRaised) else classify(error)
+    fault = error.fault if isinstance(error, FaultRaised) else attempt.judge(error).fault
     return attempt.applied(fault, error) is Applied.NONE
 
 

@@ -13,7 +13,7 @@ from anthropic._error_classes import ERROR_CLASSES
 from activities.borders import classify
 from activities.borders.anthropic import TABLE as ANTHROPIC
 from activities.borders.openai import TABLE as OPENAI
-from activities.borders.table import Table
+from activities.borders.table import Table, qualified
 from tests.processes import ROOT
 from workflows.faults import Code, Quadrant
 
@@ -52,7 +52,7 @@ CLASSES = [(ANTHROPIC, one) for one in of_package("anthropic")] + [(OPENAI, one)
 def has_row(table: Table, raised: type[BaseException]) -> bool:
     """Whether a class is in the table, or below a class in it that says more than an SDK's base does."""
     bases = {anthropic.AnthropicError, openai.OpenAIError, anthropic.APIError, openai.APIError}
-    row = next((parent for parent in raised.__mro__ if parent in table), None)
+    row = next((parent for parent in raised.__mro__ if qualified(parent) in table), None)
     return row is not None and (row not in bases or raised in bases or raised.__name__ in UNSEEN)
 
 

@@ -1,0 +1,152 @@
+"""Faults that a user declares: `raises=` of a tool, and the entry points `replan.faults` of a company's packages.
+
+@tool.keyed(raises={ShopError: "conflict", ShopDown: fault("server_error", applied="unknown")})
+
+[project.entry-points."replan.faults"]        # in a package's pyproject.toml: package = "module:mapping"
+shop = "shop.faults:FAULTS"
+"""
+
+import importlib.metadata
+import math
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import structlog
+
+from activities.borders.table import Choice, Entry, Proof, Row, Table, Verdict, qualified
+from activities.errors import RESERVED_CODES, ToolError
+from workflows.faults import QUADRANT, Code, Quadrant
+from workflows.plan import nearest
+
+GROUP = "replan.faults"
+"""The group of entry points; the name of an entry point is the top-level package whose exceptions it declares."""
+CODES = sorted(code.value for code in Code if code not in RESERVED_CODES)
+"""The codes that may be declared; the others are Replan's own."""
+
+log = structlog.get_logger("replan.faults")
+
+
+@dataclass(frozen=True)
+class DeclaredFault:
+    """What `fault()` returns; nothing is checked before a worker loads the tool."""
+
+    code: str
+    applied: str | None = None
+    reason: str | None = None
+    retry_after: float | None = None
+
+
+Declared = str | DeclaredFault | Callable[[Any], str | DeclaredFault]
+"""A code, a `fault(...)`, or a function that returns one of them for an exception."""
+Raises = Mapping[type[BaseException], Declared]
+
+
+def fault(
+    code: str,
+    *,
+    applied: Literal["none", "unknown"] | None = None,
+    reason: str | None = None,
+    retry_after: float | None = None,
+) -> DeclaredFault:
+    """Say what an exception is, in `raises=` and in a mapping of the entry points `replan.faults`.
+
+    `code` is one of docs/errors.md. `applied` is what the exception proves about the effect of the call: "none" that
+    there was none, "unknown" nothing. Without it, a rejection (the codes that lead to a new plan) proves that there was
+    none, and any other code proves nothing. `reason` is one sentence for the planner and for people; without it, it
+    names the class. `retry_after` is in seconds.
+    """
+    return DeclaredFault(code, applied, reason, retry_after)
+
+
+def entries(raises: Raises) -> Mapping[type[BaseException], Entry]:
+    """The entries of a checked `raises=`."""
+    return {raised: _entry(raised.__name__, given, "raises=") for raised, given in raises.items()}
+
+
+def entry_of(raised: type[BaseException], raises: Mapping[type[BaseException], Entry]) -> Entry | None:
+    """The entry for a class or for the nearest of its parents; None if the tool declares none of them."""
+    return next((raises[parent] for parent in raised.__mro__ if parent in raises), None)
+
+
+def mistakes(raises: object) -> Iterator[str]:
+    """What is wrong with a `raises=`, each as the rest of a sentence that begins with the option."""
+    if not isinstance(raises, Mapping):
+        yield 'must be a dict of exception classes, e.g. raises={ShopError: "conflict"}.'
+        return
+    for raised, given in raises.items():
+        name = getattr(raised, "__name__", repr(raised))
+        if not (isinstance(raised, type) and issubclass(raised, BaseException)):
+            yield f"has the key {name!r}, which is no class of exceptions: import the class and name it."
+        elif raised in (BaseException, Exception):
+            yield f"names {name}, which is every error, also of a bug: name the classes of the library."
+        elif issubclass(raised, ToolError):
+            yield f"names {name}, which says itself what it is: leave it out."
+        elif not issubclass(raised, Exception):
+            yield f"names {name}, which ends a process or cancels a call: leave it out."
+        elif not callable(given):
+            yield from (f"{name}: {wrong}" for wrong in _wrong(given))
+
+
+def from_entry_points(package: str) -> Table:
+    """The table that installed packages declare for the exceptions of `package`; empty if none does.
+
+    What cannot be loaded or has mistakes is logged and left out: its exceptions stay what they are without it.
+    """
+    found = dict[str, Entry]()
+    for point in importlib.metadata.entry_points(group=GROUP, name=package):
+        try:
+            table = point.load()
+            wrong = list(mistakes(table))
+        except Exception as error:  # any package may have declared it
+            wrong = [f"cannot be loaded ({type(error).__name__})"]
+        if wrong:
+            log.warning("faults_not_loaded", entry_point=point.value, package=package, problems=wrong)
+            continue
+        found |= {qualified(raised): _entry(raised.__name__, given, point.value) for raised, given in table.items()}
+    return found
+
+
+def _entry(name: str, given: Declared, where: str) -> Entry:
+    return Choice("a function", {}, _asking(given, name, where)) if callable(given) else _row(given, name)
+
+
+def _asking(given: Callable[[Any], str | DeclaredFault], name: str, where: str) -> Callable[[Any], Verdict]:
+    def decide(error: BaseException) -> Verdict:
+        try:
+            chosen = given(error)
+            wrong = list(_wrong(chosen))
+        except Exception as failed:  # it is the user's
+            wrong = [f"it raised {type(failed).__name__}."]
+        if wrong:
+            reason = f"The function in {where} for {name} gives no fault, since {wrong[0]} Correct the function."
+            return Row(Code.BUG, reason, Proof.UNKNOWN).verdict()
+        return _row(chosen, name).verdict()
+
+    return decide
+
+
+def _row(given: str | DeclaredFault, name: str) -> Row:
+    said = given if isinstance(given, DeclaredFault) else DeclaredFault(given)
+    code = Code(said.code)
+    proves_by_code = QUADRANT[code] is Quadrant.PERSISTENT_SEMANTIC
+    is_none = said.applied == "none" if said.applied else proves_by_code
+    reason = said.reason or f"The tool raised {name}, which it declares as {code.value}."
+    return Row(code, reason, Proof.REFUSED if is_none else Proof.UNKNOWN, said.retry_after)
+
+
+def _wrong(given: object) -> Iterator[str]:
+    said = given if isinstance(given, DeclaredFault) else DeclaredFault(given) if isinstance(given, str) else None
+    if said is None:
+        yield f'a {type(given).__name__} is no fault: write a code, e.g. "conflict", or fault("conflict", ...).'
+        return
+    if said.code not in CODES:
+        near = nearest(str(said.code), CODES)
+        yield f"there is no code {said.code!r} for a tool{near}: use one of {', '.join(CODES)}."
+    if said.applied not in (None, "none", "unknown"):
+        yield f'applied={said.applied!r} must be "none" or "unknown": after an applied effect, return its result.'
+    if said.reason is not None and not (isinstance(said.reason, str) and said.reason.strip()):
+        yield "reason= must be a sentence."
+    wait = said.retry_after
+    if wait is not None and (isinstance(wait, bool) or not isinstance(wait, int | float) or not 0 <= wait < math.inf):
+        yield f"retry_after={wait!r} must be a number of seconds, 0 or more."
