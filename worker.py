@@ -13,6 +13,7 @@ from typing import Any
 import typer
 from temporalio.service import RPCError
 
+from activities.borders.described import UnknownClass
 from activities.boundary.attempt import HeaderInterceptor
 from activities.boundary.failpoints import BadBreak
 from activities.providers.prices import PriceList
@@ -29,7 +30,7 @@ from runtime.settings import BadSetting, Settings, with_settings
 from runtime.settings_file import BadSettings, SettingsFile
 from workflows.header import CallInterceptor
 
-BAD_USAGE = (ToolMistakes, BadBreak, BadReach, BadSetting, BadSettings, StoreUnavailable, UnknownPlanner)
+BAD_USAGE = (ToolMistakes, BadBreak, BadReach, BadSetting, BadSettings, StoreUnavailable, UnknownClass, UnknownPlanner)
 UNREACHABLE = (NotConnected, ServerUnavailable, RPCError)
 
 
@@ -41,8 +42,8 @@ def main(settings: Settings) -> None:
         models = SettingsFile.read(settings.settings_file).models
         prices = PriceList(models.known_prices, models.windows, models.compact_at)
         abilities = Abilities.of(settings, os.environ, prices, front_desk().TOOLS if settings.is_demo else ())
-        if settings.check:
-            typer.echo(abilities.registry.catalogue())
+        if answer := abilities.answer(settings):
+            typer.echo(answer)
         else:
             asyncio.run(run(settings, abilities))
     except (*BAD_USAGE, *UNREACHABLE, serve.CannotContinue) as error:

@@ -9,6 +9,7 @@ from typing import Any, Protocol
 from temporalio.converter import StorageDriver
 
 from activities import deadline
+from activities.borders.described import describe
 from activities.boundary.boundary import Boundary
 from activities.boundary.effects import EffectFinder
 from activities.boundary.failpoints import FaultInjection
@@ -41,6 +42,10 @@ class Options(Protocol):
     def base_url(self) -> str | None: ...
     @property
     def tools(self) -> Sequence[Path]: ...
+    @property
+    def check(self) -> bool: ...
+    @property
+    def classify(self) -> str | None: ...
     @property
     def breaks(self) -> Sequence[str]: ...
     @property
@@ -87,6 +92,16 @@ class Abilities:
         registry = Registry(load_all(options.tools), builtin=offered, demo=demo, has_model=has_model)
         faults = FaultInjection(options.breaks, {name: kind.spec for name, kind in registry.items()})
         return cls(selection, registry, faults, environment)
+
+    def answer(self, options: Options) -> str | None:
+        """What the worker prints instead of serving tasks: for `--classify` and `--check`; None without them.
+
+        Raises:
+            UnknownClass: there is no class of exceptions that `--classify` names.
+        """
+        if options.classify is not None:
+            return describe(options.classify, {name: kind.raises for name, kind in self.registry.items()})
+        return self.registry.catalogue() if options.check else None
 
 
 @dataclass(frozen=True)

@@ -8,9 +8,11 @@ A tool may raise one of these four exceptions, but only if its call certainly ha
     ├── Unreachable   the called system was not reached: Replan retries with backoff
     └── NeedsPerson   the deployment is broken: the task stops for an operator
 
-A tool lets any other exception through. Replan knows the exceptions of HTTP, SQL, pydantic and the operating system.
+A tool lets any other exception through. Replan knows those of the common HTTP clients, database drivers and cloud
+libraries; `raises={ShopError: "conflict"}` and `fault(...)` say what others are.
 """
 
+from activities.borders.declared import fault
 from activities.errors import Busy, NeedsPerson, Refused, ToolError, Unreachable
 from activities.providers.messages import LanguageModel, Request, UserTurn
 from activities.providers.untrusted import fenced
@@ -38,6 +40,7 @@ __all__ = [
     "UserTurn",
     "Web",
     "Workspace",
+    "fault",
     "fenced",
     "metadata",
     "open_store",

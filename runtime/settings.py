@@ -40,6 +40,10 @@ class Settings:
         field(default_factory=list)
     )
     check: Annotated[bool, typer.Option("--check", help="Load the tools, print the catalogue, exit.")] = False
+    classify: Annotated[
+        str | None,
+        typer.Option(metavar="CLASS", help="Say which fault an exception becomes, e.g. requests.ReadTimeout; exit."),
+    ] = None
     documents: Annotated[Path | None, typer.Option(help="The root of the folders that tasks may search.")] = None
     allow_hosts: Annotated[
         list[str],

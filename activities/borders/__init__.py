@@ -7,10 +7,11 @@ may contain secrets, or instructions for a model.
 
 import importlib
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from functools import cache
 
 from activities.borders import declared
-from activities.borders.table import Entry, Proof, Row, Table, Verdict, qualified
+from activities.borders.table import Entry, Proof, Table, Verdict, qualified
 from activities.errors import ToolError
 from workflows.faults import Code, Fault, Quadrant
 
@@ -30,7 +31,7 @@ WIRES: Mapping[str, tuple[str, ...]] = {
         "activities",
     ),
     "standard": ("builtins", "asyncio", "concurrent", "json", "queue", "socket", "subprocess", "tenacity"),
-    "validation": ("pydantic_core",),
+    "validation": ("pydantic", "pydantic_core"),
     "anthropic": ("anthropic",),
     "openai": ("openai",),
 }
@@ -39,6 +40,8 @@ WIRES: Mapping[str, tuple[str, ...]] = {
 KNOWN = frozenset(package for packages in WIRES.values() for package in packages)
 """The packages that have a table."""
 
+MAX_NAME = 80
+"""Characters of a class's name in a reason."""
 _PERSON_FIRST = (
     Quadrant.PERSISTENT_INFRASTRUCTURAL,
     Quadrant.PERSISTENT_SEMANTIC,
@@ -64,12 +67,12 @@ def judge(error: BaseException, raises: Mapping[type[BaseException], Entry] | No
     if isinstance(error, ToolError):
         return Verdict(error.fault, Proof.NOT_SENT if error.requests == 0 else Proof.REFUSED, error.requests)
     entry = declared.entry_of(type(error), raises or {}) or entry_of(map(qualified, type(error).__mro__))
-    return entry(error) if entry else bug(type(error).__name__).verdict()
+    return entry(error) if entry else _unknown(type(error).__name__[:MAX_NAME])
 
 
-def bug(name: str) -> Row:
-    """The row for a class of this name that no table knows."""
-    return Row(Code.BUG, f"The tool raised {name}, which no table knows: fix the tool.", Proof.UNKNOWN)
+def _unknown(name: str) -> Verdict:
+    fault = Fault.of(Code.BUG, f"The tool raised {name}, which no table knows: fix the tool.")
+    return Verdict(fault, Proof.UNKNOWN, unknown=name)
 
 
 def entry_of(classes: Iterable[str]) -> Entry | None:
@@ -94,4 +97,4 @@ def _worst(verdicts: list[Verdict]) -> Verdict:
     by_need = sorted(verdicts, key=lambda one: (_PERSON_FIRST.index(one.fault.quadrant), -(one.fault.retry_after or 0)))
     proves = min((one.proves for one in verdicts), key=_LEAST_PROVEN_FIRST.index)
     requests = min((one.requests for one in verdicts if one.requests is not None), default=None)
-    return Verdict(by_need[0].fault, proves, requests)
+    return replace(by_need[0], proves=proves, requests=requests)

@@ -77,7 +77,7 @@ def mistakes(raises: object) -> Iterator[str]:
     for raised, given in raises.items():
         name = getattr(raised, "__name__", repr(raised))
         if not (isinstance(raised, type) and issubclass(raised, BaseException)):
-            yield f"has the key {name!r}, which is no class of exceptions: import the class and name it."
+            yield f"has the key {name}, which is no class of exceptions: import the class and name it."
         elif raised in (BaseException, Exception):
             yield f"names {name}, which is every error, also of a bug: name the classes of the library."
         elif issubclass(raised, ToolError):

@@ -37,6 +37,8 @@ class Verdict:
 
     Above 0 only for an exception of a client whose requests are counted: those of the tools' `Web`.
     """
+    unknown: str = ""
+    """The name of the exception's class, if no table knows it; else empty."""
 
 
 @dataclass(frozen=True)

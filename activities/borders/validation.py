@@ -53,6 +53,12 @@ def _broken(error: ValidationError) -> Verdict:
 
 
 TABLE: Table = {
+    "pydantic.errors.PydanticErrorMixin": Row(
+        Code.BUG, "The tool uses pydantic wrongly: fix its models.", Proof.UNKNOWN
+    ),
+    "pydantic_core._pydantic_core.SchemaError": Row(
+        Code.BUG, "The tool uses pydantic wrongly: fix its models.", Proof.UNKNOWN
+    ),
     "pydantic_core._pydantic_core.ValidationError": Choice("the wrong fields", {"any": _SHAPE}, _broken),
     "pydantic_core._pydantic_core.PydanticSerializationError": Row(
         Code.UNSERIALISABLE,

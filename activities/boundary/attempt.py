@@ -4,10 +4,11 @@ import asyncio
 import contextlib
 import random
 import re
+import sysconfig
 import threading
 import time
 import traceback
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -129,8 +130,12 @@ class Attempt:
 
 
 @contextlib.asynccontextmanager
-async def attempt_of(spec: ToolSpec) -> AsyncIterator[Attempt]:
+async def attempt_of(
+    spec: ToolSpec, raises: Mapping[type[BaseException], Entry] | None = None
+) -> AsyncIterator[Attempt]:
     """Surround one attempt: send heartbeats, write one log line, and turn every exception into a Fault.
+
+    `raises` is what the tool itself declares about exceptions of its function.
 
     Raises:
         ApplicationError: the attempt failed; its first detail is the Fault.
@@ -141,6 +146,7 @@ async def attempt_of(spec: ToolSpec) -> AsyncIterator[Attempt]:
     faults = parse_faults(info.heartbeat_details)
     meter = start_meter([model for fault in faults for model in fault.unreadable])
     attempt = Attempt(spec, call, info.attempt, [fault.model_dump(mode="json") for fault in faults], meter=meter)
+    attempt.raises = raises or {}
     began = time.monotonic()
     heartbeats = asyncio.create_task(_send_heartbeats(attempt))
     try:
@@ -155,9 +161,8 @@ async def attempt_of(spec: ToolSpec) -> AsyncIterator[Attempt]:
     except FaultRaised as raised:
         raise _failure(attempt, raised.fault, began, raised) from None
     except (Exception, SystemExit) as error:  # an exception that no table knows is a `bug`
-        fault = attempt.judge(error).fault
-        if fault.code is Code.BUG:
-            fault = _logged(fault, spec, error)
+        verdict = attempt.judge(error)
+        fault = _logged(verdict, spec, error) if verdict.fault.code is Code.BUG else verdict.fault
         raise _failure(attempt, fault, began, error) from None
     else:
         _log(attempt, "replayed" if attempt.replayed else "ok" if attempt.number == 1 else "retried", began)
@@ -269,15 +274,26 @@ def _size(value: Any) -> str:
     return f"{name}[{len(value)}]" if isinstance(value, str | list | dict) else name
 
 
-def _logged(fault: Fault, spec: ToolSpec, error: BaseException) -> Fault:
+def _logged(verdict: Verdict, spec: ToolSpec, error: BaseException) -> Fault:
     # The fault goes into history and to the planner, so it does not quote the exception.
     info = activity.info()
     words, frames = scrubbed(error), raised_at(error)
     log.error("bug", task=info.workflow_id, kind=spec.kind, step=info.activity_id, error=words, at=frames)
-    where = f"The cause is in the worker's log, in its line 'bug' with step {info.activity_id!r}."
-    return fault.model_copy(update={"reason": f"{fault.reason[: MAX_TEXT // 8]} {where}"})
+    reason = verdict.fault.reason
+    # One of Python's own classes is a mistake in the code, and nothing to declare.
+    if verdict.unknown and type(error).__module__ != "builtins":
+        own = _outside_libraries(traceback.extract_tb(error.__traceback__))
+        where = f" at {Path(own[-1].filename).name}:{own[-1].lineno}" if own else ""
+        reason = (
+            f"{spec.kind} raised {verdict.unknown}{where}, which no table knows: fix the tool, or declare the class."
+            f' With raises={{{verdict.unknown}: "server_error"}} it is retried, with "refused" the planner makes a new'
+            " plan; docs/errors.md lists the codes."
+        )
+    log_line = f"The cause is in the worker's log, in its line 'bug' with step {info.activity_id!r}."
+    return verdict.fault.model_copy(update={"reason": f"{reason[: MAX_TEXT // 8]} {log_line}"})
 
 
+_LIBRARIES = tuple(sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib"))
 _CLOSED = r"[\]),;?(]*(?:[\s\"']|$)"
 """A pattern of the characters after a `?` that is a placeholder in SQL; the query of a URL does not match."""
 _SECRETS = (
@@ -309,8 +325,12 @@ def raised_at(error: BaseException, last: int = 6) -> list[str]:
     """
     # The line to fix is the tool's.
     stack = traceback.extract_tb(error.__traceback__)
-    frames = [frame for frame in stack[:-1] if "site-packages" not in frame.filename][1 - last :] + stack[-1:]
+    frames = _outside_libraries(stack[:-1])[1 - last :] + stack[-1:]
     return [f"{Path(frame.filename).name}:{frame.lineno} {frame.name}" for frame in frames]
+
+
+def _outside_libraries(frames: Iterable[traceback.FrameSummary]) -> list[traceback.FrameSummary]:
+    return [frame for frame in frames if not frame.filename.startswith(("<", *_LIBRARIES))]
 
 
 class HeaderInterceptor(Interceptor):

@@ -82,7 +82,7 @@ class Boundary:
 
         async def run(payload: RawValue) -> StepReturn:
             with deadline.within(kind.spec.timeout), self._counted(kind) as call:
-                async with attempt_of(kind.spec) as attempt:
+                async with attempt_of(kind.spec, kind.raises) as attempt:
                     work = functools.partial(self._run, kind, payload, attempt)
                     return await (self._on_loop(self._loop, work, call, kind.spec) if self._loop else work())
 

@@ -1,5 +1,6 @@
 """Collects the kinds of one worker from the built-in tools and the user's tools files."""
 
+import ast
 import importlib.util
 import inspect
 import shutil
@@ -11,6 +12,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from activities.borders import described
 from activities.storage.store import spoken
 from activities.toolbox.declare.kind import Kind, describe
 from activities.toolbox.declare.tool import Tool
@@ -92,9 +94,22 @@ class Registry(Mapping[str, Kind]):
         lines += [f"Tools that come with Replan: {', '.join(rest)}"] if rest else []
         lines += [f"Not offered, since this worker has no model: {', '.join(self.left_out)}"] if self.left_out else []
         lines += filter(None, [extra.missing()])
+        lines += self._unknown_exceptions()
         own = f"{len(self.own)} tool{'s' * (len(self.own) > 1)} of yours: no mistakes." if self.own else ""
         lines.append(own or f"{len(shown)} tools, which come with Replan; --tools FILE adds your own.")
         return "\n".join(map(_wrapped, lines) if sys.stdout.isatty() else lines)
+
+    def _unknown_exceptions(self) -> Iterator[str]:
+        """A line for each package that a tools file imports, and of whose exceptions nobody says what they are."""
+        own = [kind for name, kind in self._kinds.items() if name in self.own]
+        said = {raised for kind in own for raised in kind.raises}
+        packages = {package for module in {kind.function.__module__ for kind in own} for package in _imported(module)}
+        for package in sorted(packages - sys.stdlib_module_names - {"replan"}):
+            left = [one for one in described.unknown(package) if not said.intersection(one.__mro__)]
+            if left:
+                names = ", ".join(one.__name__ for one in left[:3]) + (", …" if len(left) > 3 else "")
+                remedy = "say what they are with raises= (docs/tools.md#exceptions-of-other-libraries)."
+                yield f"No table knows the exceptions of {package} ({names}), so each is a bug, for a person: {remedy}"
 
     def _add_finder(self) -> list[str]:
         """Add `find_tools` if there are more than `MAX_SHOWN` kinds.
@@ -218,6 +233,17 @@ def _line(error: BaseException, file: str | None) -> str:
 def _what(error: BaseException) -> str:
     words = error.msg if isinstance(error, SyntaxError) else str(error)
     return ": ".join([type(error).__name__, *words.splitlines()[:1]]).rstrip(".")
+
+
+def _imported(module: str) -> set[str]:
+    """The top-level packages that a loaded module imports at its top."""
+    try:
+        tree = ast.parse(inspect.getsource(sys.modules[module]))
+    except (KeyError, OSError, TypeError, SyntaxError):  # it is not loaded from a file, or the file has changed
+        return set()
+    names = [alias.name for node in tree.body if isinstance(node, ast.Import) for alias in node.names]
+    names += [node.module or "" for node in tree.body if isinstance(node, ast.ImportFrom) and not node.level]
+    return {name.partition(".")[0] for name in names} - {""}
 
 
 def tools_in(module: ModuleType) -> list[Tool[..., Any]]:

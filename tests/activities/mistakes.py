@@ -65,9 +65,9 @@ PLANTED = {
     "observing must change nothing.",
     tool("falling", "@tool.read(fallback=helper)"): "falling: fallback=helper is no tool: "
     "decorate it, e.g. with @tool.read.",
-    tool("optional", "@tool.read(retries=3)"): "optional: there is no option 'retries': did you mean retry?: "
-    "use one of observe, reconcile, settle, undo, fallback, ensure, retry, timeout, datasource, untrusted, tokens, "
-    "tokens_overhead, enforces_timeout.",
+    tool("optional", "@tool.read(retries=3)"): "optional: there is no option 'retries': did you mean retry or "
+    "raises?: use one of observe, reconcile, settle, undo, fallback, ensure, raises, retry, timeout, datasource, "
+    "untrusted, tokens, tokens_overhead, enforces_timeout.",
     tool("risky", "@tool.read(fallback=write)"): "risky: fallback=write changes something, "
     "and a @tool.read must not: name another @tool.read.",
     tool("counted", "@tool.read(ensure='result.free.count() > 0')"): "counted: ensure='result.free.count() > 0' "
@@ -79,6 +79,12 @@ PLANTED = {
     ): "elsewhere: datasource= is of type str, not an AsyncEngine: use create_async_engine(URL).",
     tool("amiss", "@tool.read(ensure='len(result.fre) > 0')"): "amiss: ensure reads 'result.fre': "
     "did you mean free?: Free has ['free'].",
+    tool("greedy", "@tool.read(raises={Exception: 'refused'})"): "greedy: raises= names Exception, which is every "
+    "error, also of a bug: name the classes of the library.",
+    tool("spelt", "@tool.read(raises={OSError: 'conflit'})"): "spelt: raises= OSError: there is no code 'conflit' for "
+    "a tool: did you mean conflict?: use one of bug, busy, conflict, forbidden, gone, invalid_input, "
+    "malformed_schema, needs_person, no_results, not_found, overloaded, precondition_failed, quota_exhausted, "
+    "rate_limited, refused, server_error, timeout, too_large, unauthorized, unexpected_result, unreachable.",
     tool(
         "unstopped", "@tool.unkeyed(reconcile=look, timeout=20)", how="def"
     ): "unstopped: a plain def runs on after its "

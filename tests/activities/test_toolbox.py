@@ -280,7 +280,7 @@ MISTAKES = {
     ),
     "unknown option": (
         book("@tool.read(retries=3)"),
-        "book: there is no option 'retries': did you mean retry?: use one of observe, reconcile,",
+        "book: there is no option 'retries': did you mean retry or raises?: use one of observe, reconcile,",
     ),
     "untrusted no truth": (
         book("@tool.read(untrusted='yes')"),

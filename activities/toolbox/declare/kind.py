@@ -2,7 +2,7 @@
 
 import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
@@ -10,6 +10,8 @@ from pydantic import BaseModel, JsonValue, TypeAdapter
 from pydantic.errors import PydanticUserError
 from sqlalchemy.ext.asyncio import AsyncEngine
 
+from activities.borders import declared
+from activities.borders.table import Entry
 from activities.toolbox.declare import companions, conditions
 from activities.toolbox.declare.conditions import Condition
 from activities.toolbox.declare.tool import DECORATORS, OPTIONS, Rule, Tool, ToolOptions
@@ -36,6 +38,8 @@ class Kind:
     args: type[BaseModel]
     result: TypeAdapter[Any]
     injected: Mapping[str, type]  # the types of the parameters after the first, by name
+    raises: Mapping[type[BaseException], Entry] = field(default_factory=dict)
+    """What the tool declares about exceptions of its function."""
     datasource: AsyncEngine | None = None  # the database of the tool's `Transaction`; None for the worker's store
 
     @property
@@ -92,6 +96,7 @@ def _build(tool: Tool[..., Any], hints: Mapping[str, Any], parameters: Sequence[
         args=args,
         result=result,
         injected={name: hints[name] for name in parameters[1:]},
+        raises=declared.entries(tool.options.raises),
         datasource=tool.options.datasource,
     )
 
@@ -143,6 +148,7 @@ def _declaration_mistakes(tool: Tool[..., Any]) -> Iterator[str]:
     if name in routing.INTERNAL_KINDS:
         yield f"{name}: this is the name of one of Replan's own activities: rename the function."
     yield from _option_mistakes(name, options)
+    yield from (f"{name}: raises= {wrong}" for wrong in declared.mistakes(options.raises))
     if options.settle is not None and options.reconcile is None:
         yield f"{name}: settle={options.settle!r} has a meaning only with reconcile=: leave it out."
 

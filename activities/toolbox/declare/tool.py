@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Generic, Literal, ParamSpec, T
 
 from sqlalchemy.ext.asyncio import AsyncEngine
 
+from activities.borders.declared import Raises
 from workflows import routing
 from workflows.catalogue import Effect
 
@@ -78,6 +79,9 @@ class ToolOptions:
     """The tool that the workflow calls with the same arguments if the last retry of this tool has failed."""
     ensure: str | None = None
     """A condition over `args` and `result`; the worker rejects a result for which the condition is not true."""
+    raises: Raises = field(default_factory=dict)
+    """What the exceptions of a library are that no table of `activities/borders` knows: by class, a code of
+    docs/errors.md, `fault(...)`, or a function that returns one of them."""
     retry: Annotated[Literal["standard", "patient", "once"], _PROFILE] = "standard"
     """The name of a retry profile in `workflows/routing.py`, which says how often and how fast a failed call is
     repeated."""

@@ -1,0 +1,121 @@
+"""What the tables say of a class of exceptions, as text: for `worker.py --classify`, and for docs/errors.md."""
+
+import pkgutil
+import sys
+from collections.abc import Iterator, Mapping
+
+from activities.borders import KNOWN, declared, entry_of, table_of
+from activities.borders.table import Choice, Entry, Proof, Row, qualified
+from activities.errors import ToolError
+from workflows.faults import QUADRANT, Quadrant
+from workflows.plan import nearest
+
+FOLLOWS: Mapping[Quadrant, str] = {
+    Quadrant.TRANSIENT_INFRASTRUCTURAL: "retried with growing waits; then fallback=, else a new plan, else a person",
+    Quadrant.TRANSIENT_SEMANTIC: "retried, after the wait that was asked for; then fallback=, else a new plan",
+    Quadrant.PERSISTENT_INFRASTRUCTURAL: "no retry and no new plan: a person",
+    Quadrant.PERSISTENT_SEMANTIC: "no retry: a new plan",
+}
+"""What Replan does after a fault, if the outcome of the call is known."""
+PROVES: Mapping[Proof, str] = {
+    Proof.NOT_SENT: "nothing was sent, so there is no effect; even an unkeyed call may be retried",
+    Proof.REFUSED: "this attempt had no effect; after an attempt with an unknown outcome it proves nothing",
+    Proof.UNKNOWN: "nothing: a keyed call is repeated with its key, an unkeyed one is reconciled, or a person decides",
+}
+"""What an exception proves about the effect of its call, and what that means for a tool with an effect."""
+
+
+class UnknownClass(ValueError):
+    """No class of exceptions has this name; the message says what to do."""
+
+
+def describe(name: str, tools: Mapping[str, Mapping[type[BaseException], Entry]]) -> str:
+    """What becomes of a class of exceptions: the fault, what follows, and what it proves about an effect.
+
+    `name` is `package.module.Class`, or the name of a class that a loaded tools file uses. `tools` are the entries that
+    each tool declares with `raises=`, by its kind.
+
+    Raises:
+        UnknownClass: there is no such class.
+    """
+    raised = _class(name)
+    title = qualified(raised) if raised else name
+    names = [qualified(one) for one in raised.__mro__] if raised else [name]
+    lines = [title]
+    for kind, raises in tools.items():
+        entry = declared.entry_of(raised, raises) if raised else None
+        lines += _lines(f"in {kind}, by raises=", entry) if entry else []
+    if raised and issubclass(raised, ToolError):
+        return f"{title}\n  says itself what it is: docs/tools.md#errors"
+    source = next((one for one in names if one in table_of(one.partition(".")[0])), None)
+    entry = entry_of(names)
+    if entry is None:
+        follows = FOLLOWS[Quadrant.PERSISTENT_INFRASTRUCTURAL]
+        lines.append(f"  no table knows it, so it is a bug: {follows}")
+        if raised and raised.__module__ != "builtins":
+            lines.append(f'  a tool may declare it: raises={{{raised.__name__}: "CODE"}} with a code of docs/errors.md')
+    else:
+        lines += _lines("" if source == title else f"as {source}", entry)
+    return "\n".join(lines)
+
+
+def unknown(package: str) -> list[type[Exception]]:
+    """The classes of exceptions of a package that are loaded now and that no table knows, nearest to Exception first.
+
+    A class whose parent is in the list is left out.
+    """
+    if package in KNOWN or table_of(package):
+        return []
+    found, left = list[type[Exception]](), [*Exception.__subclasses__()]
+    while left:
+        one = left.pop(0)
+        is_theirs = one.__module__.partition(".")[0] == package and not issubclass(one, Warning | ToolError)
+        if is_theirs and entry_of(map(qualified, one.__mro__)) is None:
+            found.append(one)
+        else:
+            left += type.__subclasses__(one)
+    return found
+
+
+def rows_of(entry: Entry) -> Iterator[tuple[str, Row]]:
+    """The rows that an entry can give, each with the value that chooses it, which is empty for a Row."""
+    yield from entry.rows.items() if isinstance(entry, Choice) else [("", entry)]
+
+
+def _lines(whence: str, entry: Entry) -> Iterator[str]:
+    if whence:
+        yield f"  {whence}"
+    if isinstance(entry, Row):
+        yield f"  becomes  {entry.code.value} ({_words(QUADRANT[entry.code])}): {entry.reason}"
+        yield f"  then     {FOLLOWS[QUADRANT[entry.code]]}"
+        yield f"  proves   {PROVES[entry.proves]}"
+        return
+    yield f"  becomes  one of these, by {entry.by}"
+    width = max((len(value) for value, _ in rows_of(entry)), default=0)
+    for value, row in rows_of(entry):
+        yield f"    {value:<{width}}  {row.code.value:<19}  {row.proves.value:<8}  {FOLLOWS[QUADRANT[row.code]]}"
+
+
+def _words(quadrant: Quadrant) -> str:
+    return quadrant.value.replace("_", ", ")
+
+
+def _class(name: str) -> type[BaseException] | None:
+    """The class of this name; None if its package is not installed here, but a table knows the name."""
+    # A tools file is a module whose name nobody knows.
+    for module in [module for key, module in sys.modules.items() if key.startswith("replan_tools_")]:
+        if isinstance(found := getattr(module, name, None), type) and issubclass(found, BaseException):
+            return found
+    try:
+        found = pkgutil.resolve_name(name if "." in name else f"builtins.{name}")
+    except Exception as error:  # it imports the module, which may do anything
+        table = table_of(name.partition(".")[0])
+        if name in table:
+            return None
+        why = "it cannot be imported" if isinstance(error, ImportError) else "there is no such class"
+        near = nearest(name, table)
+        remedy = "write package.module.Class, and install its package."
+        raise UnknownClass(f"--classify {name}: {why}{near}: {remedy}") from None
+    if not (isinstance(found, type) and issubclass(found, BaseException)):
+        raise UnknownClass(f"--classify {name}: this is no class of exceptions: write package.module.Class.")
+    return found

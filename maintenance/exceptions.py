@@ -1,0 +1,78 @@
+"""`python -m maintenance.exceptions` writes the list of known exceptions in docs/errors.md, from the tables."""
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from activities.borders import WIRES, table_of
+from activities.borders.described import rows_of
+from activities.borders.table import Choice, Entry, Row
+
+PAGE = Path(__file__).parents[1] / "docs" / "errors.md"
+BEGIN, END = "<!-- From the tables, by `python -m maintenance.exceptions`. -->", "<!-- End of the tables. -->"
+TITLES: Mapping[str, str] = {
+    "http": "HTTP",
+    "sql": "Databases",
+    "services": "Cloud and services",
+    "standard": "Standard library, and tenacity",
+}
+"""The wires that the page lists, in its order. Replan's own exceptions and those of the model SDKs are no tool's."""
+
+
+def listing() -> str:
+    """The list as Markdown: for each package, which of its classes become which code, and what they prove."""
+    choices = dict[str, Choice]()
+    parts = [line for wire in TITLES for line in _wire(wire, choices)]
+    parts += [line for title, choice in choices.items() for line in _choice(title, choice)]
+    return "\n".join(parts).strip()
+
+
+def page() -> str:
+    """The whole page with a fresh list."""
+    before, _, rest = PAGE.read_text().partition(BEGIN)
+    return f"{before}{BEGIN}\n\n{listing()}\n\n{END}{rest.partition(END)[2]}"
+
+
+def _wire(wire: str, choices: dict[str, Choice]) -> Iterator[str]:
+    yield f"### {TITLES[wire]}\n"
+    yield "| package | exception | code | proves |"
+    yield "|---|---|---|---|"
+    for package in WIRES[wire]:
+        by_verdict = defaultdict[tuple[str, str], list[str]](list)
+        for name, entry in table_of(package).items():
+            if name.partition(".")[0] == package and package != "activities":
+                by_verdict[_verdict(entry, choices)].append(name.rpartition(".")[2])
+        for (code, proves), names in by_verdict.items():
+            yield f"| {package} | {', '.join(f'`{name}`' for name in dict.fromkeys(names))} | {code} | {proves} |"
+    yield ""
+
+
+def _verdict(entry: Entry, choices: dict[str, Choice]) -> tuple[str, str]:
+    if isinstance(entry, Row):
+        return f"`{entry.code.value}`", entry.proves.value
+    same = (title for title, one in choices.items() if (one.by, dict(one.rows)) == (entry.by, dict(entry.rows)))
+    title = next(same, "") or _title(entry.by, choices)
+    choices.setdefault(title, entry)
+    return f"[by {entry.by}](#{title.lower().replace(' ', '-')})", ""
+
+
+def _title(by: str, choices: Mapping[str, Choice]) -> str:
+    plain = "By " + "".join(letter for letter in by if letter.isalnum() or letter == " ")
+    number = sum(title.startswith(plain) for title in choices)
+    return f"{plain} {number + 1}" if number else plain
+
+
+def _choice(title: str, choice: Choice) -> Iterator[str]:
+    by_verdict = defaultdict[tuple[str, str], list[str]](list)
+    for value, row in rows_of(choice):
+        by_verdict[row.code.value, row.proves.value].append(value)
+    yield f"### {title}\n"
+    yield "| value | code | proves |"
+    yield "|---|---|---|"
+    for (code, proves), values in by_verdict.items():
+        yield f"| {', '.join(values)} | `{code}` | {proves} |"
+    yield ""
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page())

@@ -1,0 +1,324 @@
+"""What authors declare about exceptions: `raises=` of a tool, and the entry points of a company."""
+
+import asyncio
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+from pydantic import BaseModel
+
+from activities.borders.declared import Raises, mistakes
+from replan import Key, Refused, Tool, fault, tool
+from tests.activities.bench import Bench
+from tests.activities.mistakes import HEADER
+from tests.processes import Processes
+from workflows.faults import Applied, Code, Fault
+
+HIDDEN = "sk-secret"
+
+
+class ShopError(Exception):
+    """What a client of a shop raises."""
+
+    status = 0
+
+
+class SoldOut(ShopError):
+    """Nothing is left."""
+
+
+class ShopDown(Exception):
+    """The shop gave no answer."""
+
+
+class Word(BaseModel):
+    """An argument."""
+
+    word: str = ""
+
+
+def charging(error: BaseException, raises: Any, **more: Any) -> Tool[..., Any]:
+    """A tool with an effect that fails so, and declares this."""
+
+    @tool.keyed(raises=raises, **more)
+    async def charge(args: Word, key: Key) -> Word:
+        """Charge something."""
+        raise error
+
+    return charge
+
+
+async def fault_of(calls: Bench, error: BaseException, raises: Raises, **more: Any) -> Fault:
+    """The fault of a first attempt."""
+    return (await calls.fails(charging(error, raises), **more))[0]
+
+
+@pytest.mark.parametrize(
+    ("declared", "code", "applied"),
+    [
+        ("conflict", Code.CONFLICT, Applied.NONE),
+        ("not_found", Code.NOT_FOUND, Applied.NONE),
+        ("server_error", Code.SERVER_ERROR, Applied.UNKNOWN),
+        ("busy", Code.BUSY, Applied.UNKNOWN),
+        ("unauthorized", Code.UNAUTHORIZED, Applied.UNKNOWN),
+        (fault("conflict", applied="unknown"), Code.CONFLICT, Applied.UNKNOWN),
+        (fault("server_error", applied="none"), Code.SERVER_ERROR, Applied.NONE),
+        (lambda error: "gone" if error.status == 0 else "busy", Code.GONE, Applied.NONE),
+        (lambda error: fault("timeout", applied="none"), Code.TIMEOUT, Applied.NONE),
+    ],
+)
+async def test_a_declared_class_is_what_the_tool_says(
+    calls: Bench, declared: Any, code: Code, applied: Applied
+) -> None:
+    """A rejection proves that nothing was changed, anything else proves nothing, unless the author says more."""
+    found = await fault_of(calls, SoldOut(HIDDEN), {ShopError: declared})
+
+    assert (found.code, found.applied) == (code, applied)
+    assert "SoldOut" in found.reason or "ShopError" in found.reason
+    assert HIDDEN not in found.model_dump_json()
+
+
+async def test_a_rejection_after_an_unknown_outcome_proves_nothing(calls: Bench) -> None:
+    """The first attempt may be the reason of the conflict."""
+    found = await fault_of(calls, SoldOut(), {ShopError: "conflict"}, attempt=2)
+
+    assert (found.code, found.applied) == (Code.CONFLICT, Applied.UNKNOWN)
+
+
+async def test_the_nearest_class_counts(calls: Bench) -> None:
+    """As with `except`, but in any order."""
+    found = await fault_of(calls, SoldOut(), {ShopError: "server_error", SoldOut: "gone"})
+
+    assert found.code is Code.GONE
+
+
+async def test_what_the_tool_declares_comes_before_the_tables(calls: Bench) -> None:
+    """The author knows this service better."""
+    found = await fault_of(calls, httpx2.ReadTimeout("late"), {httpx2.TimeoutException: "busy"})
+
+    assert found.code is Code.BUSY
+
+
+async def test_reason_and_wait_are_the_authors(calls: Bench) -> None:
+    """They reach the planner and the timer."""
+    said = fault("rate_limited", reason="The shop takes ten orders a minute.", retry_after=6)
+    found = await fault_of(calls, ShopDown(), {ShopDown: said})
+
+    assert (found.reason, found.retry_after) == ("The shop takes ten orders a minute.", 6)
+
+
+async def test_what_a_tool_raises_of_ours_stays_what_it_is(calls: Bench) -> None:
+    """`Refused` says itself what it is."""
+
+    class Sold(Refused):
+        """A class of the author's."""
+
+    found = await fault_of(calls, Sold("Sold.", code="gone"), {ShopError: "busy"})
+
+    assert found.code is Code.GONE
+
+
+async def test_a_wrong_result_is_not_what_the_function_raised(calls: Bench) -> None:
+    """pydantic's error about a result is a ValueError, too, but the effect has been applied."""
+
+    @tool.keyed(raises={ValueError: "refused"})
+    async def charge(args: Word, key: Key) -> Word:
+        """Charge something."""
+        return {"word": 7}  # type: ignore[return-value]  # that is the mistake
+
+    found, _ = await calls.fails(charge)
+
+    assert (found.code, found.applied) == (Code.UNEXPECTED_RESULT, Applied.APPLIED)
+
+
+async def test_the_timer_of_an_attempt_is_no_exception_of_the_tool(calls: Bench) -> None:
+    """Its TimeoutError proves nothing, whatever the tool says about its own."""
+
+    @tool.keyed(raises={TimeoutError: fault("conflict", applied="none")}, timeout=0.05)
+    async def charge(args: Word, key: Key) -> Word:
+        """Charge something."""
+        await asyncio.sleep(30)
+        return args
+
+    found, _ = await calls.fails(charge)
+
+    assert (found.code, found.applied) == (Code.TIMEOUT, Applied.UNKNOWN)
+
+
+async def test_a_group_is_as_bad_as_its_worst_member(calls: Bench) -> None:
+    """What one member proves, the other may not."""
+    group = ExceptionGroup("both", [SoldOut(), ShopDown()])
+    found = await fault_of(calls, group, {ShopError: "conflict", ShopDown: "server_error"})
+
+    assert (found.code, found.applied) == (Code.CONFLICT, Applied.UNKNOWN)
+
+
+@pytest.mark.parametrize(
+    ("function", "said"),
+    [
+        (lambda error: error.nothing, "it raised AttributeError"),
+        (lambda error: None, "a NoneType is no fault"),
+        (lambda error: "conflct", "there is no code 'conflct' for a tool"),
+    ],
+)
+async def test_a_function_that_gives_no_fault_is_a_bug(calls: Bench, function: Any, said: str) -> None:
+    """Nothing is known then, so nothing is retried."""
+    found = await fault_of(calls, ShopDown(HIDDEN), {ShopDown: function})
+
+    assert (found.code, found.applied) == (Code.BUG, Applied.UNKNOWN)
+    assert said in found.reason and "correct the function" in found.reason.lower()
+
+
+async def test_an_unknown_exception_names_the_line_and_the_remedy(calls: Bench) -> None:
+    """A person reads it at night."""
+    found = await fault_of(calls, ShopDown(HIDDEN), {})
+
+    assert found.code is Code.BUG and HIDDEN not in found.reason
+    assert "charge raised ShopDown at test_declared.py:" in found.reason
+    assert 'raises={ShopDown: "server_error"}' in found.reason
+
+
+WRONG: Mapping[str, Any] = {
+    "must be a dict": [ShopError],
+    "has the key 'ShopError', which is no class": {"ShopError": "conflict"},
+    "names Exception, which is every error": {Exception: "conflict"},
+    "names Refused, which says itself": {Refused: "conflict"},
+    "names KeyboardInterrupt, which ends a process": {KeyboardInterrupt: "conflict"},
+    "there is no code 'conflit' for a tool: did you mean conflict?": {ShopError: "conflit"},
+    "there is no code 'worker_lost' for a tool": {ShopError: "worker_lost"},
+    "a int is no fault": {ShopError: 409},
+    "applied='yes' must be": {ShopError: fault("conflict", applied="yes")},  # type: ignore[arg-type]
+    "reason= must be a sentence": {ShopError: fault("conflict", reason=" ")},
+    "retry_after=-1 must be": {ShopError: fault("busy", retry_after=-1)},
+}
+
+
+@pytest.mark.parametrize("said", WRONG)
+def test_mistakes_in_raises_are_named(said: str) -> None:
+    """Each says what to write."""
+    [sentence] = mistakes(WRONG[said])
+
+    assert said in sentence and sentence.endswith(".")
+
+
+SHOP = '''
+class ShopError(Exception):
+    """What the shop's client raises."""
+
+
+class ShopDown(ShopError):
+    """No answer."""
+'''
+TOOLS = (
+    HEADER
+    + '''
+from shop import ShopError
+
+
+@tool.idempotent{raises}
+async def order(args: Slot) -> Free:
+    """Order something."""
+'''
+)
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Path:
+    """A folder for Python's path with a package `shop`, which nobody knows yet."""
+    (package := tmp_path / "site").mkdir()
+    (package / "shop.py").write_text(SHOP)
+    return package
+
+
+def worker(folder: Path, site: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    """Run the worker with these options, and with the package installed."""
+    place = Processes("localhost:1", folder, {"PYTHONPATH": str(site)})
+    return place.run([sys.executable, "worker.py", *words])
+
+
+def declare(site: Path, mapping: str) -> None:
+    """Install the company's package with its entry point."""
+    (site / "shop_faults.py").write_text(f"import shop\nFAULTS = {mapping}\n")
+    (info := site / "shop-1.0.dist-info").mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: shop\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text("[replan.faults]\nshop = shop_faults:FAULTS\n")
+
+
+def tools(folder: Path, raises: str = "") -> tuple[str, str]:
+    """A tools file that uses the shop, as the worker's options."""
+    (file := folder / "tools.py").write_text(TOOLS.replace("{raises}", raises))
+    return "--tools", str(file)
+
+
+def test_check_names_a_library_that_no_table_knows(tmp_path: Path, site: Path) -> None:
+    """Before the first night with it."""
+    done = worker(tmp_path, site, "--check", *tools(tmp_path))
+
+    assert done.returncode == 0
+    assert "No table knows the exceptions of shop (ShopError), so each is a bug" in " ".join(done.stdout.split())
+
+
+@pytest.mark.parametrize("how", ["raises", "entry point"])
+def test_check_is_silent_about_a_library_that_somebody_declares(tmp_path: Path, site: Path, how: str) -> None:
+    """It is settled."""
+    if how == "entry point":
+        declare(site, '{shop.ShopError: "conflict"}')
+    done = worker(tmp_path, site, "--check", *tools(tmp_path, '(raises={ShopError: "conflict"})' * (how == "raises")))
+
+    assert done.returncode == 0 and "No table knows" not in done.stdout
+
+
+def test_classify_says_what_a_company_declares(tmp_path: Path, site: Path) -> None:
+    """The nearest class of the package's mapping decides."""
+    before = worker(tmp_path, site, "--classify", "shop.ShopDown")
+    declare(site, '{shop.ShopError: "conflict", shop.ShopDown: "server_error"}')
+    after = worker(tmp_path, site, "--classify", "shop.ShopDown")
+
+    assert "no table knows it, so it is a bug" in before.stdout
+    assert "becomes  server_error" in after.stdout and (before.returncode, after.returncode) == (0, 0)
+
+
+def test_a_broken_entry_point_is_said_and_left_out(tmp_path: Path, site: Path) -> None:
+    """Its exceptions stay a bug, and the worker's log says why."""
+    declare(site, '{shop.ShopError: "conflit"}')
+    done = worker(tmp_path, site, "--classify", "shop.ShopError", "--log", "json")
+
+    assert "no table knows it" in done.stdout
+    assert "faults_not_loaded" in done.stderr and "did you mean conflict?" in done.stderr
+
+
+def test_classify_knows_the_classes_and_raises_of_a_tools_file(tmp_path: Path, site: Path) -> None:
+    """The tool's own declaration is shown before the table's."""
+    options = tools(tmp_path, '(raises={ShopError: "gone"})')
+    done = worker(tmp_path, site, "--classify", "ShopError", *options)
+
+    assert "in order, by raises=" in done.stdout and "becomes  gone (persistent, semantic)" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("httpx2.ReadTimeout", "becomes  timeout (transient, infrastructural)"),
+        ("FileNotFoundError", "proves   this attempt had no effect"),
+        ("httpx2.HTTPStatusError", "404  not_found"),
+        ("KeyError", "so it is a bug: no retry and no new plan: a person"),
+        ("replan.Refused", "says itself what it is"),
+    ],
+)
+def test_classify_says_what_follows(tmp_path: Path, name: str, said: str) -> None:
+    """Without a server, a store, or a line of code."""
+    done = worker(tmp_path, tmp_path, "--classify", name)
+
+    assert said in done.stdout and done.returncode == 0
+
+
+@pytest.mark.parametrize("name", ["httpx2.ReadTimeot", "nowhere.Error", "os.path", "", "a..b"])
+def test_classify_of_no_class_says_what_to_write(tmp_path: Path, name: str) -> None:
+    """Bad usage, in one sentence."""
+    done = worker(tmp_path, tmp_path, "--classify", name)
+
+    assert done.returncode == 2 and "write package.module.Class" in done.stderr and "Traceback" not in done.stderr
