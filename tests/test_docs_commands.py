@@ -42,7 +42,7 @@ TOLD = {
     " ID": " book-a-slot",
 }
 """What a reader puts in the place of what the pages say, here; all else is run as it stands."""
-SERVES = re.compile(r"(\.venv/bin/)?python worker\.py(?!.*--check)")
+SERVES = re.compile(r"(\.venv/bin/)?python worker\.py(?!.*--(check|classify))")
 RUNS = re.compile(r"((\.venv/bin/)?python|temporal|make|source|eval) ")
 SHOWN = {
     "start --detach": "start --detach --task 'calculate 1 + 1'",

@@ -23,6 +23,10 @@ from workflows.catalogue import Effect
 from workflows.plan import nearest
 
 
+OWN = {"replan", "workflows", "activities", "runtime", "client", "console", "examples", "tests"}
+"""Replan's own packages."""
+
+
 class ToolMistakes(Exception):
     """Some tools cannot be used; `mistakes` has one sentence for each mistake, which also says what to do."""
 
@@ -104,7 +108,7 @@ class Registry(Mapping[str, Kind]):
         own = [kind for name, kind in self._kinds.items() if name in self.own]
         said = {raised for kind in own for raised in kind.raises}
         packages = {package for module in {kind.function.__module__ for kind in own} for package in _imported(module)}
-        for package in sorted(packages - sys.stdlib_module_names - {"replan"}):
+        for package in sorted(packages - sys.stdlib_module_names - OWN):
             left = [one for one in described.unknown(package) if not said.intersection(one.__mro__)]
             if left:
                 names = ", ".join(one.__name__ for one in left[:3]) + (", …" if len(left) > 3 else "")
