@@ -30,6 +30,7 @@ WIRES: Mapping[str, tuple[str, ...]] = {
         "pymysql",
         "activities",
     ),
+    "services": ("botocore", "boto3", "s3transfer", "google", "grpc", "stripe", "redis"),
     "standard": ("builtins", "asyncio", "concurrent", "json", "queue", "socket", "subprocess", "tenacity"),
     "validation": ("pydantic", "pydantic_core"),
     "anthropic": ("anthropic",),
