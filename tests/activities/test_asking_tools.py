@@ -45,7 +45,7 @@ def test_without_a_model_a_tool_that_asks_one_is_left_out() -> None:
     registry = Registry([judge, count], has_model=False)
 
     assert ([*registry], registry.left_out) == (["count"], ["judge"])
-    assert registry.catalogue().splitlines()[-2] == "Not offered, since this worker has no model: judge"
+    assert "Not offered, since this worker has no model: judge" in registry.catalogue().splitlines()
 
 
 def test_with_a_model_nothing_is_left_out() -> None:
