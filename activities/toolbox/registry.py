@@ -22,7 +22,6 @@ from activities.toolbox.find_tools import NAME as FIND_TOOLS
 from workflows.catalogue import Effect
 from workflows.plan import nearest
 
-
 OWN = {"replan", "workflows", "activities", "runtime", "client", "console", "examples", "tests"}
 """Replan's own packages."""
 
