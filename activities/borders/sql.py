@@ -1,160 +1,421 @@
-"""SQL (SQLAlchemy, and `sqlite3` used directly): the Fault of each exception, and why a database cannot be used.
+"""SQL: the verdict on each exception of SQLAlchemy and of the drivers, and why a database cannot be used.
 
-A lock is transient, a violated constraint is a rejection, an error in the SQL itself is a bug of the tool.
+Data decide, not classes: the SQLSTATE of PostgreSQL, the errno of MySQL, the result code of SQLite. SQLAlchemy wraps
+the driver's exception as `orig`, which decides there, too. Most codes prove that the statement changed nothing: a
+database undoes a statement that fails, and a transaction whose commit fails.
 """
 
 import re
 import sqlite3
-from collections.abc import Callable, Mapping
+import sys
+from collections.abc import Mapping
 from typing import Any
 
+from pydantic import JsonValue
 from sqlalchemy import exc
 
-from activities.borders.table import Choice, Entry, Proof, Row, Table, Verdict
+from activities.borders import entry_of, judge
+from activities.borders.table import Choice, Proof, Row, Table, Verdict, qualified
 from activities.errors import DatabaseFileGone, DatabaseUnavailable
 from workflows.faults import Code
 
+MAX_NAME = 256
+"""Characters of a constraint's, table's or column's name; PostgreSQL's have at most 63 bytes."""
 
-def _row(code: Code, reason: str, proves: Proof = Proof.UNKNOWN) -> Row:
-    return Row(code, reason, proves)
-
-
-_LOCKED = _row(Code.BUSY, "The database is locked by another writer.")
-_UNREACHABLE = _row(Code.UNREACHABLE, "The database cannot be reached.")
-_CONSTRAINT = _row(
-    Code.CONFLICT, "The database rejected the change, since it breaks a constraint: read the rows and choose again."
+_UNREACHED = Row(
+    Code.UNREACHABLE, "The database cannot be reached, or is starting or stopping; nothing was sent.", Proof.NOT_SENT
 )
-_VALUE = _row(Code.INVALID_INPUT, "The database cannot store such a value: change the arguments.")
-_BUG = _row(Code.BUG, "The tool uses its database wrongly: fix the tool.")
-_NO_TABLE = _row(
+_LOST = Row(Code.UNREACHABLE, "The connection to the database was lost.", Proof.UNKNOWN)
+_UNREADABLE = Row(Code.UNREACHABLE, "The file of the database cannot be opened.", Proof.REFUSED)
+_INPUT_OUTPUT = Row(Code.UNREACHABLE, "The file of the database cannot be read or written.", Proof.UNKNOWN)
+_GONE = Row(
+    Code.UNREACHABLE,
+    "The file of the database was deleted or replaced: put it back, or start the worker again.",
+    Proof.NOT_SENT,
+)
+_SERVER = Row(Code.SERVER_ERROR, "The machine of the database failed to read or write a file.", Proof.UNKNOWN)
+_TIMEOUT = Row(
+    Code.TIMEOUT,
+    "The database stopped the statement or its transaction, which took too long or was cancelled.",
+    Proof.REFUSED,
+)
+_NO_MEMORY = Row(Code.OVERLOADED, "The database has too little memory, or too many threads.", Proof.REFUSED)
+_LOCKED = Row(Code.BUSY, "The database is locked by another writer.", Proof.REFUSED)
+_IN_USE = Row(Code.BUSY, "All connections to the database are in use.", Proof.NOT_SENT)
+_STALE = Row(Code.BUSY, "The tables were changed while the statement ran: it has to run again.", Proof.REFUSED)
+_LIMIT = Row(Code.RATE_LIMITED, "The database allows this user no more requests for now.", Proof.REFUSED)
+_LOGIN = Row(
+    Code.UNAUTHORIZED,
+    "The database rejects the user or the password: correct the address that the tool connects to.",
+    Proof.NOT_SENT,
+)
+_DENIED = Row(
+    Code.FORBIDDEN, "The database does not let its user do that: give the user the permission.", Proof.REFUSED
+)
+_CLOSED = Row(Code.FORBIDDEN, "The database may not be written by the worker: give it the permission.", Proof.REFUSED)
+_TLS = Row(
+    Code.NEEDS_PERSON,
+    "The worker and the database do not agree on TLS: correct the certificate, or the options of the connection.",
+    Proof.NOT_SENT,
+)
+_NO_DATABASE = Row(
+    Code.NEEDS_PERSON, "The server has no such database: create it, or correct the tool's address.", Proof.REFUSED
+)
+_BLOCKED = Row(
+    Code.NEEDS_PERSON, "The database does not take connections from the worker's machine: unblock it.", Proof.NOT_SENT
+)
+_DAMAGED = Row(Code.NEEDS_PERSON, "The database is damaged, or is none: restore it from a backup.", Proof.UNKNOWN)
+_FULL = Row(Code.QUOTA_EXHAUSTED, "The disk of the database is full: free some space.", Proof.REFUSED)
+_CONFIGURED = Row(Code.QUOTA_EXHAUSTED, "A limit in the database's configuration is reached: raise it.", Proof.REFUSED)
+_CONSTRAINT = Row(
+    Code.CONFLICT,
+    "The database rejected the change, since it breaks a constraint: read the rows and choose again.",
+    Proof.REFUSED,
+)
+_SEVERAL = Row(Code.CONFLICT, "Several rows match: choose one of them.", Proof.REFUSED)
+_NO_ROW = Row(Code.NOT_FOUND, "There is no such row: look for it under another name.", Proof.REFUSED)
+_RAISED = Row(Code.REFUSED, "A trigger or a function of the database rejected the change.", Proof.REFUSED)
+_VALUE = Row(Code.INVALID_INPUT, "The database cannot store such a value: change the arguments.", Proof.REFUSED)
+_TOO_LARGE = Row(Code.INVALID_INPUT, "A value is too large for the database: make it smaller.", Proof.REFUSED)
+_NO_TABLE = Row(
     Code.BUG,
     "The tool uses a table that does not exist: declare it as Table(..., metadata), with `from replan import metadata`,"
     " and start the worker again, which creates it; in a datasource of the tool, create it yourself.",
+    Proof.REFUSED,
 )
-_OTHER_VERSION = _row(
+_WRONG_SQL = Row(Code.BUG, "The database rejects the SQL of the tool: fix the tool.", Proof.REFUSED)
+_ABORTED = Row(
+    Code.BUG,
+    "The tool went on after a statement of the transaction had failed: let the first exception end the transaction.",
+    Proof.REFUSED,
+)
+_INTERNAL = Row(Code.BUG, "The database failed with an internal error: look into its log.", Proof.UNKNOWN)
+_POOL = Row(
+    Code.BUG, "The tool's pool of connections is closed, or not yet open: keep it open while tools run.", Proof.NOT_SENT
+)
+_BUG = Row(Code.BUG, "The tool uses its database wrongly: fix the tool.", Proof.UNKNOWN)
+_OTHER_VERSION = Row(
     Code.WRONG_STORE,
     "Replan's own tables are missing there, or of another version than this worker: start a worker of that version on"
     " it, or start this one again, which migrates older tables.",
+    Proof.REFUSED,
 )
-_WROTE = _row(
-    Code.BUG,
-    "The tool writes to a database where it may only read, as a @tool.read everywhere and a @tool.unkeyed in the store:"
-    " declare it @tool.transactional.",
-)
-_FULL = _row(Code.QUOTA_EXHAUSTED, "The disk of the database is full: free some space.")
-_CLOSED = _row(Code.FORBIDDEN, "The database may not be written by the worker: give it the permission.")
-_DAMAGED = _row(Code.NEEDS_PERSON, "The database is damaged, or is none: restore it from a backup.")
 
-# By code and not by class alone, since SQLAlchemy has no class for most errors of asyncpg.
-_BY_CODE: Mapping[str, Row] = {
-    "SQLITE_BUSY": _LOCKED,
-    "SQLITE_LOCKED": _LOCKED,
-    "SQLITE_FULL": _FULL,
-    "SQLITE_READONLY": _CLOSED,
-    "SQLITE_PERM": _CLOSED,
-    "SQLITE_AUTH": _CLOSED,
-    "SQLITE_CORRUPT": _DAMAGED,
-    "SQLITE_NOTADB": _DAMAGED,
-    "SQLITE_ERROR": _BUG,
-    "SQLITE_MISUSE": _BUG,
-    "40001": _LOCKED,  # serialization failure
-    "40P01": _LOCKED,  # deadlock
-    "55P03": _LOCKED,  # lock not available
-    "53300": _LOCKED,  # too many connections
-    "53100": _FULL,
-    "25006": _CLOSED,  # the server or the database is read-only
-    "42501": _CLOSED,  # insufficient privilege
-    "42P01": _NO_TABLE,
-    "57P": _UNREACHABLE,  # shutdown, crash, not started yet
-    "08": _UNREACHABLE,  # connection exceptions
-    "22": _VALUE,  # data exceptions
-    "XX001": _DAMAGED,
-    "XX002": _DAMAGED,  # an index
+
+def _by_code(*groups: tuple[Row, str]) -> Mapping[str, Row]:
+    return {code: row for row, codes in groups for code in codes.split()}
+
+
+_SQLSTATE = _by_code(
+    (_UNREACHED, "08001 08004 57P03"),
+    # 40003: completion unknown. 08P01: poolers answer so when they have no server. 57: the server is stopped or dies.
+    # An administrator may end the session while it waits, after the commit, for a standby: so the effect is unknown.
+    (_LOST, "08 40003 57 HV00N"),
+    (_SERVER, "58"),
+    # The server ends an idle transaction or session (25P03, 25P04, 57P05), and rolls back what was not committed.
+    (_TIMEOUT, "57014 25P03 25P04 57P05"),
+    (_NO_MEMORY, "53"),
+    (_LOCKED, "40 55P03 55006"),  # rolled back: deadlock, serialization failure; lock not available; object in use
+    (_IN_USE, "53300"),
+    (_STALE, "72"),
+    (_LOGIN, "28"),  # a user can be rejected only before the first statement
+    (_DENIED, "42501"),
+    (_CLOSED, "25006"),
+    (_NO_DATABASE, "3D 57P04"),
+    (_DAMAGED, "XX001 XX002"),
+    (_FULL, "53100"),
+    (_CONFIGURED, "53400"),
+    (_CONSTRAINT, "23 40002 44"),
+    (_SEVERAL, "P0003"),
+    (_NO_ROW, "P0002"),
+    (_RAISED, "P0001"),  # RAISE of PL/pgSQL
+    (_VALUE, "22"),
+    (_TOO_LARGE, "54"),
+    (_NO_TABLE, "42P01"),
+    (_ABORTED, "25P02"),
+    (_INTERNAL, "XX F0 HV"),
+    (_WRONG_SQL, "01 02 03 09 0A 0B 0F 0L 0P 0Z 10 20 21 24 25 26 27 2B 2D 2F 34 38 39 3B 3F 42 54011 54023 55 P0"),
+    (_WRONG_SQL, "58P01 58P02"),  # COPY from or to a file of the server, an extension that is not installed
+)
+"""Rows by SQLSTATE (PostgreSQL's manual, appendix A) or by the beginning of it: the longest beginning wins."""
+
+_ERRNO = _by_code(
+    (_UNREACHED, "2001 2002 2003 2004 2005 2012"),
+    # 0: PyMySQL's own connection is closed. 1053: the server shuts down. 2006 comes after a part was sent, too.
+    (_LOST, "0 1053 1152 1158 1159 1160 1161 1184 1927 2006 2013 2027 2055 3169 4031"),
+    # A statement over a table without transactions may have changed some rows, but InnoDB's are undone.
+    (_TIMEOUT, "1317 1969 3024"),
+    (_NO_MEMORY, "1037 1038 1041 1135 1206"),
+    # 1213 rolls back the transaction, 1205 only its last statement: that of the exception, which ends the transaction.
+    (_LOCKED, "1020 1205 1213 1613 1614 3058 3101 3572"),
+    (_IN_USE, "1040 1203"),
+    (_STALE, "1412 1615"),
+    (_LIMIT, "1226"),
+    (_LOGIN, "1045 1130 1251 1698 1820 1862 2049 2059 2061 3118"),
+    (_DENIED, "1044 1142 1143 1227 1370"),
+    (_CLOSED, "1290 1792 1836"),
+    (_TLS, "2026"),
+    (_NO_DATABASE, "1049"),
+    (_BLOCKED, "1129"),
+    (_DAMAGED, "1034 1035 1194 1195 1712"),
+    (_FULL, "1021 1114"),
+    (_CONSTRAINT, "1022 1048 1062 1169 1216 1217 1451 1452 1557 1586 1761 1762 3819 4025"),
+    (_RAISED, "1644"),  # SIGNAL
+    (_VALUE, "1264 1265 1292 1300 1365 1366 1367 1406 1411 1690 3140"),
+    (_TOO_LARGE, "1118 1153 1301 2020"),
+    (_NO_TABLE, "1146"),
+    (_WRONG_SQL, "1046 1047 1050 1051 1052 1054 1060 1061 1064 1091 1109 1136 1149 1210 1222 1235 1305 1318 1364 2014"),
+)
+"""Rows by the errno of MySQL and MariaDB (https://dev.mysql.com/doc/mysql-errors/en/, https://mariadb.com/kb/en/)."""
+
+_SQLITE = _by_code(
+    (_UNREADABLE, "SQLITE_CANTOPEN"),
+    (_INPUT_OUTPUT, "SQLITE_IOERR"),  # unknown, since a commit that failed so may have reached the disk
+    (_GONE, "SQLITE_READONLY_DBMOVED"),
+    (_TIMEOUT, "SQLITE_INTERRUPT"),
+    (_NO_MEMORY, "SQLITE_NOMEM"),
+    (_LOCKED, "SQLITE_BUSY SQLITE_LOCKED SQLITE_PROTOCOL"),  # the last is a race for the lock of the write-ahead log
+    (_STALE, "SQLITE_SCHEMA"),
+    (_CLOSED, "SQLITE_READONLY SQLITE_PERM SQLITE_AUTH"),
+    (_DAMAGED, "SQLITE_CORRUPT SQLITE_NOTADB"),
+    (_FULL, "SQLITE_FULL"),
+    (_CONSTRAINT, "SQLITE_CONSTRAINT"),
+    (_VALUE, "SQLITE_MISMATCH"),
+    (_TOO_LARGE, "SQLITE_TOOBIG"),
+    (_WRONG_SQL, "SQLITE_ERROR SQLITE_RANGE"),
+    (_BUG, "SQLITE_MISUSE"),
+)
+"""Rows by the beginning of SQLite's result code (https://sqlite.org/rescode.html): the longest beginning wins."""
+
+_POSTGRESQL: Mapping[str, Row] = {**_SQLSTATE, "TLS": _TLS}
+_TABLES: Mapping[str, Row] = {**_POSTGRESQL, **_SQLITE}
+
+_LIBPQ: Mapping[str, str] = {
+    r"authentication failed|no password supplied|no pg_hba\.conf entry": "28",
+    r"role \".*\" (does not exist|is not permitted)": "28",
+    r"database \".*\" does not exist|no such database": "3D000",
+    r"too many clients|too many connections|connection slots|no more connections": "53300",
+    r"certificate verify failed|root certificate|client certificate|does not support SSL": "TLS",
 }
-"""Entries by the beginning of SQLite's result code (https://sqlite.org/rescode.html) or of the SQLSTATE (PostgreSQL's
-manual, appendix A).
-"""
+"""Keys of _POSTGRESQL by a pattern of libpq's message, since libpq gives no code for a failed connection."""
+_CONNECTING = re.compile(
+    "connection (failed|is bad): |connection to server |could not (connect|translate host name) "
+    "|failed to resolve host |no host found "
+)
+"""How messages of psycopg, psycopg2 and libpq begin when no connection could be made."""
+
+_BY_OWN_MESSAGE: Mapping[str, Mapping[str, Row]] = {
+    # Once a connection is lost, psycopg2 calls its cursors closed.
+    "psycopg2": {
+        "connection already closed": _LOST,
+        "cursor already closed": _LOST,
+        "connection pool exhausted": _IN_USE,
+    },
+    "asyncpg": {"connection is closed": _LOST, "cannot perform operation: connection is closed": _LOST},
+    "pymysql": {"Already closed": _LOST},
+}
+"""Rows by package and by the message, of a driver's own errors that have no class and no code of their own."""
 
 _LACKING = ("42P01", "42703", "SQLITE_ERROR")
 """Codes for a missing table or column. SQLITE_ERROR also stands for wrong SQL, but Replan's own SQL is correct."""
 _OURS = re.compile(r"\breplan_(ledger|store|payloads)\b")
 
 
-def _dbapi(otherwise: Row) -> Entry:
-    """An entry for an exception of SQLAlchemy that wraps an exception of the driver.
-
-    The driver's error code decides about the Fault; if it is unknown, `otherwise` makes the Fault.
-    """
+def _driver(rows: Mapping[str, Row], otherwise: Row) -> Choice:
+    """The entry for a driver's exception: its code decides, and `otherwise` if that says nothing."""
 
     def decide(error: Any) -> Verdict:
-        cut = error.connection_invalidated
-        return (_UNREACHABLE if cut else _by_code(error.orig, otherwise, error.statement or "")).verdict()
+        return (_row(error) or otherwise).verdict(observed=_names(error))
 
-    return _choice(decide, otherwise)
-
-
-def _direct(otherwise: Row) -> Entry:
-    return _choice(lambda error: _by_code(error, otherwise).verdict(), otherwise)
+    return Choice("the code of the database", {**rows, "any other": otherwise}, decide)
 
 
-def _choice(decide: Callable[[Any], Verdict], otherwise: Row) -> Entry:
-    return Choice("the code of the database", {**_BY_CODE, "any other": otherwise}, decide)
+def _wrapper(otherwise: Row) -> Choice:
+    """The entry for an exception of SQLAlchemy: the exception in it decides, and `otherwise` if no table knows that."""
+
+    def decide(error: Any) -> Verdict:
+        inner, statement = _innermost(error), _attribute(error, "statement")
+        if _code(inner) in _LACKING and isinstance(statement, str) and _OURS.search(statement):
+            return _OTHER_VERSION.verdict()
+        row = _row(inner)
+        if row or inner is error or isinstance(inner, _WRAPPERS) or not entry_of(map(qualified, type(inner).__mro__)):
+            verdict = (row or otherwise).verdict(observed=_names(inner))
+        else:
+            verdict = judge(inner)
+        is_lost = _attribute(error, "connection_invalidated") is True and verdict.fault.code is Code.BUG
+        return _LOST.verdict() if is_lost else verdict
+
+    rows = {**_TABLES, **{f"errno {number}": row for number, row in _ERRNO.items()}}
+    return Choice("the exception that it wraps", {**rows, "any other": otherwise}, decide)
 
 
-def _by_code(error: BaseException | None, otherwise: Row, statement: str = "") -> Row:
-    code = _code(error)
-    if code in _LACKING and _OURS.search(statement):
-        return _OTHER_VERSION
-    if code == "SQLITE_ERROR" and str(error).startswith("no such table"):
+_WRAPPERS = (exc.StatementError, exc.EmulatedDBAPIException)
+
+
+def _innermost(error: Any) -> Any:
+    """The driver's exception under SQLAlchemy's; its dialects for asyncio put one more between them."""
+    for _ in range(5):
+        inner = _attribute(error, "orig") if isinstance(error, _WRAPPERS) else None
+        if not isinstance(inner, BaseException):
+            break
+        error = inner
+    return error
+
+
+def _row(error: Any) -> Row | None:
+    """The row that the code in a driver's exception chooses; None if it has none, or one that no table knows."""
+    package, first, code = _package(error), _first(error), _code(error)
+    if package in _MYSQL and isinstance(first, int) and str(first) in _ERRNO:
+        return _ERRNO[str(first)]
+    if code == "SQLITE_ERROR" and isinstance(first, str) and first.startswith("no such table"):
         return _NO_TABLE
-    return next((row for start, row in _BY_CODE.items() if code.startswith(start)), otherwise)
+    if not code and isinstance(first, str) and first in _BY_OWN_MESSAGE.get(package, {}):
+        return _BY_OWN_MESSAGE[package][first]
+    return next((_TABLES[code[:end]] for end in range(len(code), 1, -1) if code[:end] in _TABLES), None)
 
+
+_MYSQL = ("pymysql", "MySQLdb", "asyncmy", "mysql", "mariadb")
+"""Packages whose exceptions have MySQL's errno as their first argument."""
+
+
+def _names(error: BaseException) -> JsonValue:
+    """The names of the constraint, table and column that PostgreSQL's answer has as data; None without any."""
+    found = dict[str, JsonValue]()
+    for source in (_attribute(error, "diag"), error):
+        for key in ("constraint", "table", "column"):
+            name = _attribute(source, f"{key}_name")
+            if isinstance(name, str) and name:
+                found[key] = name[:MAX_NAME]
+    return found or None
+
+
+def _code(error: Any) -> str:
+    """SQLite's result code or the SQLSTATE; for a failed connection over libpq what its message stands for."""
+    original = _innermost(error)
+    codes = (_attribute(original, name) for name in ("sqlite_errorname", "sqlstate", "pgcode"))
+    code = next((code[:MAX_NAME] for code in codes if isinstance(code, str) and code), "")
+    package = _package(original)
+    if not code and package == "psycopg2":  # which sets pgcode only on what the server sent
+        known = getattr(sys.modules.get("psycopg2._psycopg"), "sqlstate_errors", {})
+        code = next((state for state, raised in known.items() if raised is type(original)), "")
+    return code or (_connecting(original) if package in ("psycopg", "psycopg2") else "")
+
+
+def _connecting(error: Any) -> str:
+    message = _first(error)
+    if not isinstance(message, str) or not (_CONNECTING.match(message) or _attribute(error, "pgconn")):
+        return ""
+    return next((code for pattern, code in _LIBPQ.items() if re.search(pattern, message)), "08001")
+
+
+def _package(error: object) -> str:
+    return type(error).__module__.partition(".")[0]
+
+
+def _first(error: object) -> object:
+    args = _attribute(error, "args")
+    return args[0] if isinstance(args, tuple) and args else None
+
+
+def _attribute(value: object, name: str) -> Any:
+    try:
+        return getattr(value, name, None)
+    except Exception:  # a property of a foreign class may raise anything
+        return None
+
+
+def _drivers(package: str, rows: Mapping[str, Row], *, operational: Row = _LOST, internal: Row = _BUG) -> Table:
+    """The entries for the classes that PEP 249 asks of every driver; its other classes are theirs, or bugs."""
+    return {
+        f"{package}.Warning": _BUG,
+        f"{package}.Error": _driver(rows, _BUG),
+        f"{package}.OperationalError": _driver(rows, operational),
+        f"{package}.InternalError": _driver(rows, internal),
+        f"{package}.IntegrityError": _driver(rows, _CONSTRAINT),
+        f"{package}.DataError": _driver(rows, _VALUE),
+    }
+
+
+_DRIVERS: Table = {
+    **_drivers("sqlite3", _SQLITE),
+    **_drivers("psycopg", _POSTGRESQL),
+    "psycopg.errors.ConnectionTimeout": _UNREACHED,
+    "psycopg.errors.CancellationTimeout": Row(
+        Code.TIMEOUT, "The database did not confirm in time that a statement was cancelled.", Proof.UNKNOWN
+    ),
+    "psycopg.errors.PipelineAborted": _ABORTED,
+    "psycopg_pool.PoolTimeout": _IN_USE,  # also while the pool cannot connect: it does not say why
+    "psycopg_pool.TooManyRequests": _IN_USE,
+    "psycopg_pool.PoolClosed": _POOL,
+    **_drivers("psycopg2", _POSTGRESQL),
+    "psycopg2.extensions.TransactionRollbackError": _driver(_SQLSTATE, _LOCKED),
+    "psycopg2.extensions.QueryCanceledError": _driver(_SQLSTATE, _TIMEOUT),
+    "psycopg2.pool.PoolError": _driver(_BY_OWN_MESSAGE["psycopg2"], _POOL),
+    "asyncpg.exceptions._base.PostgresError": _driver(_SQLSTATE, _BUG),
+    # The server has an answer for the statement, but not one in the shape that was prepared.
+    "asyncpg.exceptions.InvalidCachedStatementError": _STALE,
+    # The answer came, and cannot be read: so the statement ran.
+    "asyncpg.exceptions._base.OutdatedSchemaCacheError": Row(Code.BUSY, _STALE.reason, Proof.UNKNOWN),
+    "asyncpg.exceptions._base.TargetServerAttributeNotMatched": Row(
+        Code.UNREACHABLE, "No server of the database has the wanted role now, such as primary.", Proof.NOT_SENT
+    ),
+    "asyncpg.exceptions._base.InterfaceError": _driver(_BY_OWN_MESSAGE["asyncpg"], _BUG),
+    "asyncpg.exceptions._base.DataError": _VALUE,
+    "asyncpg.exceptions._base.InternalClientError": _BUG,
+    **dict.fromkeys(
+        (
+            "asyncpg.exceptions.PostgresWarning",
+            "asyncpg.exceptions._base.InterfaceWarning",
+            "asyncpg.cluster.ClusterError",
+            "asyncpg.pgproto.pgproto.BufferError",
+        ),
+        _BUG,
+    ),
+    # Errors over 1999 and without a class are OperationalErrors, so an errno that no table knows proves nothing.
+    **_drivers("pymysql.err", _ERRNO, operational=_INTERNAL, internal=_LOST),
+    "pymysql.err.MySQLError": _BUG,
+}
 
 TABLE: Table = {
-    "sqlalchemy.exc.SQLAlchemyError": _BUG,
-    "sqlalchemy.exc.DBAPIError": _dbapi(otherwise=_BUG),
-    "sqlalchemy.exc.OperationalError": _dbapi(otherwise=_UNREACHABLE),
-    "sqlalchemy.exc.InterfaceError": _UNREACHABLE,
-    "sqlalchemy.exc.DisconnectionError": _UNREACHABLE,
-    "sqlalchemy.exc.IntegrityError": _CONSTRAINT,
-    "sqlalchemy.exc.DataError": _VALUE,
-    "sqlalchemy.exc.NoResultFound": _row(Code.NOT_FOUND, "There is no such row: look for it under another name."),
-    "sqlalchemy.exc.MultipleResultsFound": _row(Code.CONFLICT, "Several rows match: choose one of them."),
-    "activities.errors.WriteInReadTransaction": _WROTE,
-    "activities.errors.DatabaseFileGone": _row(
-        Code.UNREACHABLE, "The file of the database was deleted or replaced: put it back, or start the worker again."
+    **_DRIVERS,
+    "sqlalchemy.exc.SQLAlchemyError": _wrapper(_BUG),
+    "sqlalchemy.exc.EmulatedDBAPIException": _wrapper(_BUG),
+    "sqlalchemy.exc.OperationalError": _wrapper(_LOST),
+    "sqlalchemy.exc.InterfaceError": _wrapper(_LOST),
+    "sqlalchemy.exc.IntegrityError": _wrapper(_CONSTRAINT),
+    "sqlalchemy.exc.DataError": _wrapper(_VALUE),
+    "sqlalchemy.exc.DisconnectionError": _LOST,
+    "sqlalchemy.exc.TimeoutError": _IN_USE,
+    "sqlalchemy.exc.NoResultFound": _NO_ROW,
+    "sqlalchemy.exc.MultipleResultsFound": _SEVERAL,
+    "sqlalchemy.orm.exc.StaleDataError": Row(
+        Code.PRECONDITION_FAILED, "The row has changed since it was read: read it again.", Proof.REFUSED
     ),
-    "activities.errors.DatabaseUnavailable": _row(
-        Code.STORE_UNAVAILABLE, "The database of the call is locked or cannot be reached; nothing was done."
+    **dict.fromkeys(
+        (
+            "sqlalchemy.exc.SAWarning",
+            "sqlalchemy.exc.SADeprecationWarning",
+            "sqlalchemy.exc.SAPendingDeprecationWarning",
+            "sqlalchemy.exc.SATestSuiteWarning",
+        ),
+        _BUG,
     ),
-    "sqlalchemy.orm.exc.StaleDataError": _row(
-        Code.PRECONDITION_FAILED, "The row has changed since it was read: read it again."
+    "activities.errors.WriteInReadTransaction": Row(
+        Code.BUG,
+        "The tool writes to a database where it may only read, as a @tool.read everywhere and a @tool.unkeyed in the"
+        " store: declare it @tool.transactional.",
+        Proof.REFUSED,
     ),
-    "sqlalchemy.exc.TimeoutError": _row(Code.BUSY, "All connections to the database are in use."),
-    "sqlalchemy.exc.EmulatedDBAPIException": _BUG,
-    "sqlite3.Error": _direct(_BUG),
-    "sqlite3.Warning": _BUG,
-    "sqlite3.OperationalError": _direct(_UNREACHABLE),
-    "sqlite3.IntegrityError": _CONSTRAINT,
-    "sqlite3.DataError": _VALUE,
+    "activities.errors.DatabaseFileGone": _GONE,
+    "activities.errors.DatabaseUnavailable": Row(
+        Code.STORE_UNAVAILABLE,
+        "The database of the call is locked or cannot be reached; nothing was done.",
+        Proof.NOT_SENT,
+    ),
 }
 
 DATABASE_ERRORS = (exc.SQLAlchemyError, sqlite3.Error, OSError, DatabaseFileGone, DatabaseUnavailable)
 """The exceptions that code can get when it uses a database."""
-
-_UNAVAILABLE = (
-    "SQLITE_BUSY",
-    "SQLITE_LOCKED",
-    "SQLITE_CANTOPEN",
-    "SQLITE_IOERR",
-    "SQLITE_PROTOCOL",  # a race for the lock of the write-ahead log
-    "SQLITE_READONLY_DBMOVED",
-    "08",  # connection exceptions
-    "57P",  # shutdown, crash, not started yet
-    "53300",  # too many connections
-    "55P03",  # lock not available
-)
-"""Beginnings of the codes, as in _BY_CODE, that say that a database cannot be reached now or is locked."""
 
 _CAUSES: Mapping[str, str] = {
     "SQLITE_BUSY": "another process has it locked",
@@ -174,14 +435,11 @@ _CAUSES: Mapping[str, str] = {
 """Why a database cannot be used, by the beginning of SQLite's result code or of the SQLSTATE."""
 
 _BY_MESSAGE: Mapping[str, str] = {
-    "authentication failed": "user or password are rejected",
-    'database "': "the server has no such database",
     "Connection refused": "nothing listens there",
     "failed to resolve host": "its host is not known",
     "timeout expired": "it gave no answer",
-    "too many clients": "the server has no connection left",
 }
-"""Why a database cannot be used, by a part of libpq's message; libpq gives no code for a failed connection."""
+"""Why a database cannot be reached, by a part of libpq's message."""
 
 _BY_CLASS: Mapping[type[BaseException], str] = {
     exc.ArgumentError: "it is no URL of a database",
@@ -193,22 +451,12 @@ _BY_CLASS: Mapping[type[BaseException], str] = {
 
 def is_unavailable(error: BaseException) -> bool:
     """Whether an exception says that a database cannot be reached now, or is locked: a retry may succeed."""
-    if isinstance(error, DatabaseFileGone | exc.TimeoutError | ConnectionError) or getattr(
-        error, "connection_invalidated", False
-    ):
-        return True
-    code = _code(error)
-    return code.startswith(_UNAVAILABLE) if code else isinstance(error, exc.OperationalError | exc.InterfaceError)
+    return judge(error).fault.code in (Code.UNREACHABLE, Code.BUSY)
 
 
 def cause(error: BaseException) -> str:
     """Why a database cannot be used, in a few words; the class of the exception if that is unknown."""
     code, message = _code(error), str(getattr(error, "orig", None) or "")
     by_code = (words for start, words in _CAUSES.items() if code.startswith(start))
-    by_message = (words for part, words in _BY_MESSAGE.items() if not code and part in message)
+    by_message = (words for part, words in _BY_MESSAGE.items() if part in message)
     return next(by_code, None) or next(by_message, None) or _BY_CLASS.get(type(error)) or type(error).__name__
-
-
-def _code(error: BaseException | None) -> str:
-    original = getattr(error, "orig", None) or error
-    return getattr(original, "sqlite_errorname", None) or getattr(original, "sqlstate", None) or ""
