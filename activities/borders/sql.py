@@ -7,6 +7,7 @@ database undoes a statement that fails, and a transaction whose commit fails.
 
 import re
 import sqlite3
+import ssl
 import sys
 from collections.abc import Mapping
 from typing import Any
@@ -237,9 +238,9 @@ def _wrapper(otherwise: Row) -> Choice:
         inner, statement = _innermost(error), _attribute(error, "statement")
         if _code(inner) in _LACKING and isinstance(statement, str) and _OURS.search(statement):
             return _OTHER_VERSION.verdict()
-        row = _row(inner)
-        if row or inner is error or isinstance(inner, _WRAPPERS) or not entry_of(map(qualified, type(inner).__mro__)):
-            verdict = (row or otherwise).verdict(observed=_names(inner))
+        is_endless = _innermost(inner) is not inner  # a chain that leads back to itself
+        if inner is error or is_endless or not entry_of(map(qualified, type(inner).__mro__)):
+            verdict = (_row(inner) or otherwise).verdict(observed=_names(inner))
         else:
             verdict = judge(inner)
         is_lost = _attribute(error, "connection_invalidated") is True and verdict.fault.code is Code.BUG
@@ -265,10 +266,14 @@ def _innermost(error: Any) -> Any:
 def _row(error: Any) -> Row | None:
     """The row that the code in a driver's exception chooses; None if it has none, or one that no table knows."""
     package, first, code = _package(error), _first(error), _code(error)
+    if isinstance(_attribute(error, "original_exception"), ssl.SSLCertVerificationError):  # PyMySQL's 2003
+        return _TLS
     if package in _MYSQL and isinstance(first, int) and str(first) in _ERRNO:
         return _ERRNO[str(first)]
     if code == "SQLITE_ERROR" and isinstance(first, str) and first.startswith("no such table"):
         return _NO_TABLE
+    if code == "0A000" and _attribute(_attribute(error, "diag"), "source_function") == "RevalidateCachedQuery":
+        return _STALE  # a prepared statement is older than its table
     if not code and isinstance(first, str) and first in _BY_OWN_MESSAGE.get(package, {}):
         return _BY_OWN_MESSAGE[package][first]
     return next((_TABLES[code[:end]] for end in range(len(code), 1, -1) if code[:end] in _TABLES), None)
@@ -276,6 +281,7 @@ def _row(error: Any) -> Row | None:
 
 _MYSQL = ("pymysql", "MySQLdb", "asyncmy", "mysql", "mariadb")
 """Packages whose exceptions have MySQL's errno as their first argument."""
+_LIBPQ_PACKAGES = ("psycopg", "psycopg2")
 
 
 def _names(error: BaseException) -> JsonValue:
@@ -298,7 +304,7 @@ def _code(error: Any) -> str:
     if not code and package == "psycopg2":  # which sets pgcode only on what the server sent
         known = getattr(sys.modules.get("psycopg2._psycopg"), "sqlstate_errors", {})
         code = next((state for state, raised in known.items() if raised is type(original)), "")
-    return code or (_connecting(original) if package in ("psycopg", "psycopg2") else "")
+    return code or (_connecting(original) if package in _LIBPQ_PACKAGES else "")
 
 
 def _connecting(error: Any) -> str:
@@ -309,7 +315,9 @@ def _connecting(error: Any) -> str:
 
 
 def _package(error: object) -> str:
-    return type(error).__module__.partition(".")[0]
+    """The driver's package that defines the class, or a parent of it; empty for other packages."""
+    packages = (str(raised.__module__).partition(".")[0] for raised in type(error).__mro__)
+    return next((one for one in packages if one in (*_MYSQL, *_LIBPQ_PACKAGES, "asyncpg")), "")
 
 
 def _first(error: object) -> object:
@@ -344,10 +352,12 @@ _DRIVERS: Table = {
         Code.TIMEOUT, "The database did not confirm in time that a statement was cancelled.", Proof.UNKNOWN
     ),
     "psycopg.errors.PipelineAborted": _ABORTED,
+    "psycopg.Rollback": _BUG,  # for the inside of `Connection.transaction()`, which catches it
     "psycopg_pool.PoolTimeout": _IN_USE,  # also while the pool cannot connect: it does not say why
     "psycopg_pool.TooManyRequests": _IN_USE,
     "psycopg_pool.PoolClosed": _POOL,
     **_drivers("psycopg2", _POSTGRESQL),
+    "psycopg2.extras.StopReplication": _BUG,  # for the inside of `consume_stream`, which lets it end the stream
     "psycopg2.extensions.TransactionRollbackError": _driver(_SQLSTATE, _LOCKED),
     "psycopg2.extensions.QueryCanceledError": _driver(_SQLSTATE, _TIMEOUT),
     "psycopg2.pool.PoolError": _driver(_BY_OWN_MESSAGE["psycopg2"], _POOL),
@@ -380,6 +390,8 @@ TABLE: Table = {
     **_DRIVERS,
     "sqlalchemy.exc.SQLAlchemyError": _wrapper(_BUG),
     "sqlalchemy.exc.EmulatedDBAPIException": _wrapper(_BUG),
+    # This one class does not keep the exception that it wraps.
+    "sqlalchemy.dialects.postgresql.asyncpg.AsyncAdapt_asyncpg_dbapi.InvalidCachedStatementError": _STALE,
     "sqlalchemy.exc.OperationalError": _wrapper(_LOST),
     "sqlalchemy.exc.InterfaceError": _wrapper(_LOST),
     "sqlalchemy.exc.IntegrityError": _wrapper(_CONSTRAINT),

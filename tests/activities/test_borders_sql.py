@@ -2,7 +2,7 @@
 
 import sqlite3
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +11,8 @@ from sqlalchemy import exc, text
 from sqlalchemy.dialects.postgresql.asyncpg import AsyncAdapt_asyncpg_dbapi as Asyncpg
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from activities.borders import classify
+from activities.borders import classify, judge
+from activities.borders.table import Proof
 from activities.storage.store import open_store, reading, writing
 from workflows.faults import Code, Fault
 
@@ -207,6 +208,45 @@ async def test_a_lock_met_directly_is_busy(embedded: AsyncEngine, file: Path) ->
         waiter.close()
 
     assert classify(raised.value).code is Code.BUSY
+
+
+async def test_a_statement_that_is_interrupted_has_timed_out(file: Path) -> None:
+    """The tool's own limit, by a progress handler."""
+    with closing(sqlite3.connect(file)) as connection, pytest.raises(sqlite3.OperationalError) as raised:
+        connection.set_progress_handler(lambda: 1, 1)
+        connection.execute("WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT max(i) FROM n")
+    verdict = judge(raised.value)
+
+    assert (verdict.fault.code, verdict.proves) == (Code.TIMEOUT, Proof.REFUSED)
+
+
+async def test_a_value_that_is_too_large_is_invalid(file: Path) -> None:
+    """The planner may choose a smaller one."""
+    with closing(sqlite3.connect(file)) as connection, pytest.raises(sqlite3.DataError) as raised:
+        connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, 100)
+        connection.execute("SELECT ?", ("x" * 1000,))
+
+    assert classify(raised.value).code is Code.INVALID_INPUT
+
+
+@pytest.mark.parametrize(
+    ("inner", "code"),
+    [(TimeoutError(HIDDEN), Code.TIMEOUT), (ConnectionResetError(HIDDEN), Code.UNREACHABLE), (ValueError(), Code.BUG)],
+)
+def test_what_is_no_error_of_a_database_stays_what_it_is(inner: Exception, code: Code) -> None:
+    """SQLAlchemy wraps whatever is raised while a statement runs, such as a driver's own timeout."""
+    assert classify(exc.StatementError(HIDDEN, "SELECT 1", {}, inner)).code is code
+
+
+async def test_an_answer_proves_that_nothing_was_changed(engine: AsyncEngine) -> None:
+    """A broken constraint, and on PostgreSQL the constraint's name, but never a value."""
+    with pytest.raises(exc.IntegrityError) as raised:
+        async with engine.begin() as connection:
+            await connection.execute(text("INSERT INTO seats VALUES (3, 'ann')"))
+    verdict = judge(raised.value)
+    names = {"constraint": "seats_name_key", "table": "seats"} if engine.dialect.name == "postgresql" else None
+
+    assert (verdict.proves, verdict.fault.observed) == (Proof.REFUSED, names)
 
 
 class Postgres(Exception):
