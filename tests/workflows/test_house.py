@@ -35,6 +35,7 @@ ENTRIES = {
     "runtime.dev_server",
     "maintenance.pictures",
     "maintenance.audit",
+    "maintenance.exceptions",
     "activities.toolbox.documents.pdf_child",
 }
 """Modules that are run: by people, by a Makefile, as a child process."""

@@ -21,7 +21,7 @@ MAY_IMPORT: Mapping[str, set[str]] = {
     "replan": {"replan", "activities", "runtime", "workflows"},
     "client": {"client", "runtime", "workflows"},
     "console": {"client", "console", "runtime", "workflows"},
-    "maintenance": {"maintenance", "client", "console", "runtime", "workflows"},
+    "maintenance": {"maintenance", "activities", "client", "console", "runtime", "workflows"},
     "starter.py": {"console", "runtime", "workflows"},
     "worker.py": {"activities", "examples", "runtime", "workflows"},
 }
