@@ -1,18 +1,25 @@
-"""HTTP (`httpx2`, and `httpcore2` below it): the Fault of each exception and status (RFC 9110, RFC 6585)."""
+"""HTTP: the verdict on each exception and status of its clients (RFC 9110, RFC 6585, RFC 4918, RFC 9457).
+
+The clients are httpx2 and httpx, httpcore2 and httpcore below them, requests, urllib3, aiohttp, urllib and http.client.
+The exceptions of ssl are here, too.
+"""
 
 import email.utils
 import math
-from collections.abc import Mapping
+import re
+import traceback
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
+from types import FrameType
+from typing import Any
+from urllib.parse import urlsplit
 
-import httpcore2
-import httpx2
 from pydantic import JsonValue
 from pydantic_core import from_json
 
 from activities import deadline
-from activities.borders.table import Choice, Proof, Row, Table, Verdict, qualified
+from activities.borders.table import MAX_CARRIED, Choice, Proof, Row, Table, Verdict, qualified
 from workflows.faults import QUADRANT, Code, Quadrant
 
 STATUS: Mapping[int, tuple[Code, str]] = {
@@ -32,16 +39,30 @@ STATUS: Mapping[int, tuple[Code, str]] = {
     413: (Code.INVALID_INPUT, "the request is too large, send less"),
     414: (Code.INVALID_INPUT, "the address is too long, ask for less"),
     415: (Code.MALFORMED_SCHEMA, "the media type is not supported, fix the tool"),
+    416: (Code.INVALID_INPUT, "the requested range does not exist, ask for another"),
+    417: (Code.MALFORMED_SCHEMA, "the header `expect` is not supported, fix the tool"),
+    # RFC 9110, section 15.5.20: the same request may be sent again over another connection.
+    421: (Code.UNREACHABLE, "the request reached a server that does not answer for this host"),
     422: (Code.INVALID_INPUT, "the values cannot be processed, change the arguments"),
     423: (Code.BUSY, "it is locked"),
+    424: (Code.CONFLICT, "another action failed that it depends on, observe the state and choose again"),
     425: (Code.BUSY, "it is too early"),
     426: (Code.MALFORMED_SCHEMA, "another protocol is required, fix the tool"),
     428: (Code.PRECONDITION_FAILED, "the version to change is required, read it first"),
     429: (Code.RATE_LIMITED, "there were too many requests"),
     431: (Code.INVALID_INPUT, "the headers are too large, send less"),
     451: (Code.FORBIDDEN, "it may not be shown for legal reasons"),
+    500: (Code.SERVER_ERROR, "the service failed"),
     501: (Code.MALFORMED_SCHEMA, "the method is not implemented, fix the tool"),
+    502: (Code.SERVER_ERROR, "the service behind the gateway failed"),
+    503: (Code.SERVER_ERROR, "the service is not available at the moment"),
+    504: (Code.SERVER_ERROR, "the service did not answer its gateway in time"),
     505: (Code.MALFORMED_SCHEMA, "the HTTP version is not supported, fix the tool"),
+    # RFC 4918, section 11.5: it must not be repeated before a person asks for it.
+    507: (Code.QUOTA_EXHAUSTED, "the service has no room left, make room"),
+    508: (Code.NEEDS_PERSON, "the service found a loop in what was asked for, repair it there"),
+    510: (Code.MALFORMED_SCHEMA, "the request lacks an extension that the service demands, fix the tool"),
+    511: (Code.UNAUTHORIZED, "the network of the worker asks for a login, log in there"),
     529: (Code.OVERLOADED, "the service is overloaded"),
 }
 """By HTTP status, the code of the Fault and a part of its reason; for any other status, `_by_class` decides."""
@@ -51,20 +72,11 @@ MAX_BODY = 4 * 1024
 
 
 def by_status(status: int) -> Row:
-    """The row of an HTTP status, whose reason is the end of a sentence."""
+    """The row of an HTTP status."""
     code, meaning = STATUS.get(status) or _by_class(status)
-    return Row(code, f"{meaning}.", Proof.REFUSED if 400 <= status < 500 else Proof.UNKNOWN)
-
-
-def _status(error: httpx2.HTTPStatusError) -> Verdict:
-    status, request = error.response.status_code, error.request
-    row = by_status(status)
-    observed = _body(error.response) if QUADRANT[row.code] is Quadrant.PERSISTENT_SEMANTIC else None
-    wait = seconds(error.response.headers.get("retry-after")) if QUADRANT[row.code].is_transient else None
-    # Without the path: that of a webhook is a secret.
-    reason = f"{request.method} {request.url.host} returned {status}: {row.reason}"
-    verdict = row.verdict(reason=reason, observed=observed, retry_after=wait)
-    return replace(verdict, requests=deadline.counted(request.method))
+    # A 5xx may come from a gateway whose server goes on, and a 303 answers a POST that was carried out.
+    proves = Proof.REFUSED if 400 <= status < 500 else Proof.UNKNOWN
+    return Row(code, f"The service returned {status}: {meaning}.", proves)
 
 
 def _by_class(status: int) -> tuple[Code, str]:
@@ -72,7 +84,9 @@ def _by_class(status: int) -> tuple[Code, str]:
         return Code.REFUSED, "the request was rejected, choose again"
     if status >= 500:
         return Code.SERVER_ERROR, "the service failed"
-    return Code.UNEXPECTED_RESULT, "this is no result, follow or avoid the redirect"
+    if 300 <= status < 400:
+        return Code.UNEXPECTED_RESULT, "this is no result, follow or avoid the redirect"
+    return Code.UNEXPECTED_RESULT, "the response is not what the tool expects"
 
 
 def seconds(retry_after: str | None) -> float | None:
@@ -88,56 +102,494 @@ def seconds(retry_after: str | None) -> float | None:
     return max(0.0, (when.replace(tzinfo=when.tzinfo or UTC) - datetime.now(UTC)).total_seconds())
 
 
-def _body(response: httpx2.Response) -> JsonValue:
-    """The JSON body of a rejection, which often says what would be accepted; None if it is too long or no JSON."""
+def is_unsent(error: BaseException | None) -> bool:
+    """Whether an exception of an HTTP client proves that its request was not sent."""
+    entry = next((TABLE[name] for name in map(qualified, type(error).__mro__) if name in TABLE), None)
+    return error is not None and entry is not None and entry(error).proves is Proof.NOT_SENT
+
+
+# What an exception carries. Any attribute may be missing or of another type: a tool may have made the exception.
+
+
+def _get(thing: object, *path: str) -> Any:
+    """The attribute of an attribute of `thing`, as `path` names them; None if one of them is missing."""
+    for name in path:
+        try:
+            thing = getattr(thing, name, None)
+        except Exception:  # of a property: that of httpx raises RuntimeError where no request was set
+            return None
+    return thing
+
+
+def _first(*values: Any) -> Any:
+    # Not by truth: a response of requests is false if its status is an error.
+    return next((value for value in values if value is not None), None)
+
+
+def _wrapped(error: BaseException) -> list[BaseException]:
+    """An exception and those that it wraps, outermost first.
+
+    Those that it only follows (`__context__`) are left out: they may be of an earlier request, if the tool sends
+    another one in its `except`.
+    """
+    found = list[BaseException]()
+    one: BaseException | None = error
+    while one is not None and len(found) < MAX_CARRIED and all(one is not seen for seen in found):
+        found.append(one)
+        inner = (*one.args[:4], _get(one, "reason"), _get(one, "os_error"), one.__cause__)
+        one = next((wrapped for wrapped in inner if isinstance(wrapped, BaseException)), None)
+    return found
+
+
+def _is_a(error: BaseException, *names: str) -> bool:
+    return any(qualified(parent) in names for parent in type(error).__mro__)
+
+
+def _frames(error: BaseException) -> Iterator[tuple[str, FrameType]]:
+    """The module and the frame of each function through which an exception came, outermost first."""
+    for frame, _line in traceback.walk_tb(error.__traceback__):
+        yield str(frame.f_globals.get("__name__")), frame
+
+
+# Whether the request was sent.
+
+_CONNECTING = (
+    "builtins.ConnectionRefusedError",
+    "socket.gaierror",
+    "urllib3.exceptions.ConnectTimeoutError",  # also the parent of NewConnectionError and NameResolutionError
+)
+"""What is raised only while a client connects."""
+_CONNECTS = frozenset(
+    {
+        *("connect", "create_connection", "create_default_context", "getaddrinfo", "start_tls", "wrap_socket"),
+        "_tunnel",
+    }
+)
+"""Functions of `_WIRE` that connect, and send no part of the request."""
+_WIRE = frozenset({"asyncio", "http", "socket", "ssl", "urllib", "urllib3"})
+
+_EARLIER: Mapping[tuple[str, str], Callable[[Mapping[str, Any]], Any]] = {
+    ("httpx._client", "_send_handling_redirects"): lambda local: local.get("history"),
+    ("httpx2._client", "_send_handling_redirects"): lambda local: local.get("history"),
+    ("requests.sessions", "resolve_redirects"): lambda local: local.get("hist"),
+    ("aiohttp.client", "_request"): lambda local: local.get("history"),
+    ("urllib3.connectionpool", "urlopen"): lambda local: _get(local.get("retries"), "history"),
+    ("urllib.request", "http_error_302"): lambda local: [local.get("fp")],
+}
+"""The functions that may send several requests, and which of their variables holds the earlier ones.
+
+Nothing else tells that there were any: the exception of a redirected or repeated request knows that request only.
+"""
+
+
+def _was_connecting(error: BaseException) -> bool:
+    """Whether an exception was raised before its client had a connection."""
+    return _is_a(error, *_CONNECTING) or any(
+        module.partition(".")[0] in _WIRE and (frame.f_code.co_name in _CONNECTS or "handshake" in frame.f_code.co_name)
+        for module, frame in _frames(error)
+    )
+
+
+def _was_preceded(error: BaseException, *responses: object) -> bool:
+    """Whether an earlier request of the same call may have had an effect; `responses` are lists of earlier responses.
+
+    A client sends several requests if it follows a redirect, or repeats a request by itself.
+    """
+    earlier = [
+        read(frame.f_locals)
+        for one in _wrapped(error)
+        for module, frame in _frames(one)
+        if (read := _EARLIER.get((module, frame.f_code.co_name)))
+    ]
+    return any(
+        _may_have_changed(one) for some in (*earlier, *responses) if isinstance(some, list | tuple) for one in some
+    )
+
+
+def _may_have_changed(earlier: object) -> bool:
+    """Whether an earlier request, given by its response or by urllib3's note of it, may have had an effect."""
+    status = _first(_get(earlier, "status_code"), _get(earlier, "status"))
+    method = _first(_get(earlier, "method"), _get(earlier, "request", "method"), _get(earlier, "_method"))
+    # urllib3 notes a GET, the method of the next request, for a POST that was answered by 303.
+    if status != 303 and isinstance(method, str) and not deadline.counted(method):
+        return False
+    if isinstance(status, int):
+        # 307 and 308 ask to send the same request elsewhere.
+        return not (400 <= status < 500 or status in (307, 308))
+    failed = _get(earlier, "error")
+    return not (isinstance(failed, BaseException) and any(map(_was_connecting, _wrapped(failed))))
+
+
+def _if_alone(row: Row, error: BaseException) -> Verdict:
+    """The verdict of a row, which proves nothing if an earlier request of the same call may have had an effect."""
+    return (_after(row) if _was_preceded(error) else row).verdict()
+
+
+def _after(row: Row) -> Row:
+    reason = f"{row.reason} But an earlier request of the same call may have had an effect."
+    return replace(row, reason=reason, proves=Proof.UNKNOWN)
+
+
+def _unsent(code: Code, reason: str) -> Choice:
+    """An entry for what is raised before the request is sent."""
+    row = _unsent_row(code, reason)
+    rows = {"none": row, "some": _after(row)}
+    return Choice("what the same call had sent before, as for a redirect", rows, lambda error: _if_alone(row, error))
+
+
+def _unsent_row(code: Code, reason: str) -> Row:
+    return Row(code, f"{reason} The request was not sent.", Proof.NOT_SENT)
+
+
+_UNREACHED = _unsent_row(Code.UNREACHABLE, "No connection could be made.")
+# Neither a retry nor another plan gets a better certificate, and only a person may decide to trust it.
+_UNTRUSTED = _unsent_row(
+    Code.NEEDS_PERSON,
+    "The worker does not accept the server's certificate: renew it, or let the worker trust its issuer.",
+)
+_CERTIFICATE = (
+    "ssl.SSLCertVerificationError",
+    "urllib3.util.ssl_match_hostname.CertificateError",
+    "aiohttp.client_exceptions.ServerFingerprintMismatch",
+)
+_TLS = ("ssl.SSLError", "urllib3.exceptions.SSLError", "requests.exceptions.SSLError")
+_BROKEN = Row(Code.UNREACHABLE, "The connection broke.", Proof.UNKNOWN)
+_SILENT = Row(Code.TIMEOUT, "The HTTP request took too long.", Proof.UNKNOWN)
+_FAILING = Row(Code.SERVER_ERROR, "The service failed several times.", Proof.UNKNOWN)
+
+
+def _connection(error: BaseException) -> Verdict:
+    """The verdict on an exception that says only by what it wraps whether there was a connection."""
+    inner = _wrapped(error)
+    if any(_is_a(one, *_CERTIFICATE) for one in inner):
+        return _if_alone(_UNTRUSTED, error)
+    if any(map(_was_connecting, inner)):
+        return _if_alone(_UNREACHED, error)
+    # OpenSSL raises one class in the handshake, before the request is sent, and later, while it sends or receives.
+    # Without a traceback, as from another process, it is taken for one of the handshake, where nearly all arise.
+    is_traced = any(module.partition(".")[0] in _WIRE for one in inner for module, _frame in _frames(one))
+    if not is_traced and any(_is_a(one, *_TLS) for one in inner):
+        return _if_alone(_UNREACHED, error)
+    if any(_is_a(one, "urllib3.exceptions.ResponseError") for one in inner):
+        return _FAILING.verdict()
+    if any(_is_a(one, "builtins.TimeoutError", "urllib3.exceptions.TimeoutError") for one in inner):
+        return _SILENT.verdict()
+    return _BROKEN.verdict()
+
+
+def _no_connection(error: BaseException) -> Verdict:
+    """The verdict on an exception that is raised only while a client connects."""
+    is_untrusted = any(_is_a(one, *_CERTIFICATE) for one in _wrapped(error))
+    return _if_alone(_UNTRUSTED if is_untrusted else _UNREACHED, error)
+
+
+def _url_error(error: BaseException) -> Verdict:
+    """The verdict on urllib's URLError, whose reason is an exception, or a text if the address cannot be opened."""
+    inner = _wrapped(error)
+    return _if_alone(_NO_ADDRESS, error) if len(inner) == 1 and _get(error, "reason") else _connection(error)
+
+
+# What the response says.
+
+
+def _status(error: BaseException) -> Verdict:
+    """The verdict on an exception that has a `response`, or has a response's attributes itself (aiohttp, urllib)."""
+    # aiohttp reports a response that is not HTTP as a status 400 of its own.
+    if any(_is_a(one, "aiohttp.http_exceptions.HttpProcessingError") for one in _wrapped(error)):
+        return _GARBLED.verdict()
+    response = _first(_get(error, "response"), error)
+    status = _first(_get(response, "status_code"), _get(response, "status"))
+    if not isinstance(status, int) or isinstance(status, bool):
+        return _NO_STATUS.verdict()
+    row = by_status(status)
+    method, asked = _asked(error, response)
+    verdict = row.verdict(
+        reason=row.reason.replace("The service", asked, 1),
+        observed=_body(response) if QUADRANT[row.code] is Quadrant.PERSISTENT_SEMANTIC else None,
+        retry_after=_retry_after(_get(response, "headers")) if QUADRANT[row.code].is_transient else None,
+    )
+    if _was_preceded(error, _get(response, "history"), _get(response, "raw", "retries", "history")):
+        return replace(verdict, proves=Proof.UNKNOWN)
+    # Only requests of httpx2 are counted.
+    return replace(verdict, requests=deadline.counted(method) if _is_a(error, "httpx2.HTTPStatusError") else 0)
+
+
+def _asked(error: BaseException, response: object) -> tuple[str, str]:
+    """The method of a request, and its method and host for people; "" and `The service` if they are not known."""
+    request = _first(_get(error, "request"), _get(response, "request"), _get(error, "request_info"))
+    given = _first(_get(request, "method"), _get(error, "fp", "_method"))
+    method = given if isinstance(given, str) and re.fullmatch("[A-Za-z]{1,20}", given) else ""
+    # Without the path: that of a webhook is a secret.
+    url = _first(_get(request, "url"), _get(error, "url"))
+    try:
+        host = urlsplit(url).hostname if isinstance(url, str) else _get(url, "host")
+    except ValueError:
+        host = None
+    # A server may redirect to a host whose name is a sentence.
+    is_host = isinstance(host, str) and re.fullmatch(r"[\w.:-]{1,253}", host)
+    return method, f"{method} {host}".strip() if is_host else "The service"
+
+
+def _retry_after(headers: object) -> float | None:
+    get = _get(headers, "get")
+    try:
+        value = _first(get("Retry-After"), get("retry-after"))  # most clients ignore the case, a plain dict does not
+    except Exception:  # of whatever a tool gave as headers
+        return None
+    return seconds(value) if isinstance(value, str) else None
+
+
+def _body(response: object) -> JsonValue:
+    """The JSON body of a rejection, e.g. a problem of RFC 9457, which often says what would be accepted.
+
+    None if it is too long, or no JSON, or was not read: nothing is received from the server here.
+    """
+    # Of httpx, httpx2 and requests; their `content` may wait for the server, as may `read` of urllib's HTTPError.
+    content = _get(response, "_content")
+    if not isinstance(content, bytes) or len(content) > MAX_BODY:
+        return None
     # The standard library's reader accepts NaN and lone surrogates, which no history can hold, and overflows the stack
     # on a thousand brackets.
     try:
-        if len(response.content) > MAX_BODY:
-            return None
-        body: JsonValue = from_json(response.content, allow_inf_nan=False)
-    except (ValueError, httpx2.StreamError):
+        body: JsonValue = from_json(content, allow_inf_nan=False)
+    except ValueError:
         return None
     return body
 
 
+def _tunnel(error: BaseException) -> Verdict:
+    return _if_alone(_BY_PROXY.get(str(_get(error, "status")), _NO_TUNNEL), error)
+
+
+def _header(error: BaseException) -> Verdict:
+    is_of_response = any(_is_a(one, "urllib3.exceptions.InvalidHeader") for one in _wrapped(error))
+    return _GARBLED.verdict() if is_of_response else _if_alone(_WRONG_HEADER, error)
+
+
+def _unexpected(reason: str) -> Row:
+    return Row(Code.UNEXPECTED_RESULT, reason, Proof.UNKNOWN)
+
+
 _BUG = Row(Code.BUG, "The tool uses its HTTP client wrongly: fix the tool.", Proof.UNKNOWN)
+_SERVER = Row(
+    Code.BUG,
+    "The tool raises an exception that aiohttp has for servers: raise Refused, Busy, Unreachable or NeedsPerson.",
+    Proof.UNKNOWN,
+)
+_FAILED = Row(Code.UNREACHABLE, "The HTTP request failed.", Proof.UNKNOWN)
+_GARBLED = Row(Code.UNREACHABLE, "The server closed the connection, or did not speak HTTP.", Proof.UNKNOWN)
+_ENDLESS = _unexpected("The address redirects without end: use another.")
+_REDIRECT = _unexpected("The address redirects to one that is no HTTP address: use another.")
+_NO_JSON = _unexpected("The response is no JSON.")
+_NO_STATUS = _unexpected("The service did not accept the request, and its HTTP status is not known.")
+_UNDECODABLE = _unexpected("The response cannot be decoded.")
+_NO_MESSAGE = _unexpected("The message of the WebSocket has another type than the tool expects.")
+_NO_ADDRESS = _unsent_row(Code.INVALID_INPUT, "This address cannot be opened: give a complete one.")
+_WRONG_HEADER = _unsent_row(Code.INVALID_INPUT, "HTTP does not allow a header of the request: change the arguments.")
+_NO_TUNNEL = _unsent_row(Code.UNREACHABLE, "The proxy did not let the request through.")
+_NO_PROXY_LOGIN = _unsent_row(Code.UNAUTHORIZED, "The proxy does not accept the credentials: fix them.")
+_BY_PROXY: Mapping[str, Row] = {
+    "401": _NO_PROXY_LOGIN,
+    "403": _unsent_row(Code.FORBIDDEN, "The proxy forbids this host: ask for the permission."),
+    "407": _NO_PROXY_LOGIN,
+}
 
+_BY_STATUS = Choice(
+    "its HTTP status",
+    {
+        **{str(status): by_status(status) for status in STATUS},
+        **{
+            name: replace(by_status(status), reason=f"The service returned {name}: {_by_class(status)[1]}.")
+            for name, status in {"another 4xx": 499, "another 5xx": 599, "a 3xx": 399, "another status": 299}.items()
+        },
+    },
+    _status,
+)
+_CONNECTION = Choice(
+    "the exception that it wraps, and where that was raised",
+    {
+        "while connecting": _UNREACHED,
+        "certificate not accepted": _UNTRUSTED,
+        "too many failures": _FAILING,
+        "timeout": _SILENT,
+        "any other": _BROKEN,
+    },
+    _connection,
+)
+_NO_CONNECTION = Choice(
+    "the exception that it wraps", {"certificate not accepted": _UNTRUSTED, "any other": _UNREACHED}, _no_connection
+)
+_LATE_CONNECTION = _unsent(Code.UNREACHABLE, "No connection was made in time.")
+_FULL_POOL = _unsent(Code.BUSY, "All connections of the worker are in use.")
+_NO_URL = _unsent(Code.INVALID_INPUT, "This is no URL: give a complete one.")
+_SCHEME = _unsent(Code.INVALID_INPUT, "The address must begin with http:// or https://.")
+_WRONG_PROXY = _unsent(Code.NEEDS_PERSON, "The address of the proxy is wrong: correct the settings of the worker.")
+_HEADER = Choice("whose header it is", {"the request's": _WRONG_HEADER, "the response's": _GARBLED}, _header)
 
-def _cut(reason: str, proves: Proof = Proof.UNKNOWN) -> Row:
-    return Row(Code.UNREACHABLE, reason, proves)
-
-
-_HTTPX: Table = {
-    "HTTPStatusError": Choice("its HTTP status", {str(status): by_status(status) for status in STATUS}, _status),
-    "HTTPError": _cut("The HTTP request failed."),
-    "TimeoutException": Row(Code.TIMEOUT, "The HTTP request took too long.", Proof.UNKNOWN),
-    "ConnectTimeout": _cut("No connection was made in time; nothing was sent.", Proof.NOT_SENT),
-    "PoolTimeout": Row(Code.BUSY, "All connections of the worker are in use; nothing was sent.", Proof.NOT_SENT),
-    "ConnectError": _cut("No connection could be made; nothing was sent.", Proof.NOT_SENT),
-    "NetworkError": _cut("The connection broke."),
-    "ProxyError": _cut("The proxy did not let the request through."),
-    "RemoteProtocolError": _cut("The server closed the connection, or did not speak HTTP."),
+_HTTPCORE: Table = {
+    "TimeoutException": _SILENT,
+    "ConnectTimeout": _LATE_CONNECTION,
+    "PoolTimeout": _FULL_POOL,
+    "ConnectionNotAvailable": _FULL_POOL,
+    "NetworkError": _BROKEN,
+    "ConnectError": _NO_CONNECTION,
+    # It is raised only while a tunnel is opened, and the request comes after that.
+    "ProxyError": _unsent(Code.UNREACHABLE, "The proxy did not let the request through."),
+    "ProtocolError": _GARBLED,
     "LocalProtocolError": _BUG,
-    "UnsupportedProtocol": Row(Code.INVALID_INPUT, "The address must begin with http:// or https://.", Proof.NOT_SENT),
-    "InvalidURL": Row(Code.INVALID_INPUT, "This is no URL: give a complete one.", Proof.NOT_SENT),
-    "TooManyRedirects": Row(Code.UNEXPECTED_RESULT, "The address redirects without end: use another.", Proof.UNKNOWN),
-    "DecodingError": Row(Code.UNEXPECTED_RESULT, "The response cannot be decoded.", Proof.UNKNOWN),
-    "SSEError": Row(Code.UNEXPECTED_RESULT, "The response is no event stream.", Proof.UNKNOWN),
+    "UnsupportedProtocol": _SCHEME,
+}
+_HTTPX: Table = {
+    **_HTTPCORE,
+    "HTTPStatusError": _BY_STATUS,
+    "HTTPError": _FAILED,
+    "InvalidURL": _NO_URL,
+    "TooManyRedirects": _ENDLESS,
+    "DecodingError": _UNDECODABLE,
     "StreamError": _BUG,
     "CookieConflict": _BUG,
 }
+_HTTPX2: Table = {
+    **_HTTPX,
+    "SSEError": _unexpected("The response is no event stream."),
+    "websockets._exceptions.HTTPXWSException": _FAILED,
+    "websockets._exceptions.WebSocketUpgradeError": _BY_STATUS,
+    "websockets._exceptions.WebSocketDisconnect": _BROKEN,
+    "websockets._exceptions.WebSocketNetworkError": _BROKEN,
+    "websockets._exceptions.WebSocketInvalidTypeReceived": _NO_MESSAGE,
+    "websockets._api.QueueShutDown": _BROKEN,
+}
+_REQUESTS: Table = {
+    "exceptions.RequestException": _FAILED,
+    "exceptions.HTTPError": _BY_STATUS,
+    "exceptions.ConnectionError": _CONNECTION,
+    "exceptions.SSLError": _CONNECTION,
+    # urllib3 forgets that it had reached the proxy when the connection breaks, so that this, too, may come later.
+    "exceptions.ProxyError": _CONNECTION,
+    "exceptions.ConnectTimeout": _LATE_CONNECTION,
+    "exceptions.Timeout": _SILENT,
+    "exceptions.ChunkedEncodingError": _BROKEN,
+    "exceptions.ContentDecodingError": _UNDECODABLE,
+    "exceptions.RetryError": _FAILING,
+    "exceptions.TooManyRedirects": _ENDLESS,
+    "exceptions.JSONDecodeError": _NO_JSON,
+    "exceptions.InvalidJSONError": _unsent(Code.BUG, "The tool sends what cannot be written as JSON: fix the tool."),
+    "exceptions.InvalidHeader": _HEADER,
+    "exceptions.URLRequired": _NO_URL,
+    "exceptions.MissingSchema": _SCHEME,
+    "exceptions.InvalidSchema": _SCHEME,
+    "exceptions.InvalidURL": _NO_URL,
+    "exceptions.InvalidProxyURL": _WRONG_PROXY,
+    "exceptions.StreamConsumedError": _BUG,
+    # A redirect or a retry has to send a body again that can be read once only.
+    "exceptions.UnrewindableBodyError": _BUG,
+    "cookies.CookieConflictError": _BUG,
+}
+_URLLIB3: Table = {
+    "exceptions.HTTPError": _FAILED,
+    "exceptions.MaxRetryError": _CONNECTION,
+    "exceptions.SSLError": _CONNECTION,
+    "exceptions.ProxyError": _CONNECTION,
+    "exceptions.ProtocolError": _CONNECTION,
+    "exceptions.NewConnectionError": _NO_CONNECTION,
+    "exceptions.ConnectTimeoutError": _LATE_CONNECTION,
+    "exceptions.TimeoutError": _SILENT,
+    "exceptions.IncompleteRead": _BROKEN,
+    "exceptions.InvalidChunkLength": _GARBLED,
+    "exceptions.ResponseError": _FAILING,
+    "exceptions.DecodeError": _UNDECODABLE,
+    "exceptions.InvalidHeader": _GARBLED,
+    "exceptions.HeaderParsingError": _GARBLED,
+    "exceptions.EmptyPoolError": _FULL_POOL,
+    # A connection is given back to a pool that is full: the response is there.
+    "exceptions.FullPoolError": Row(Code.BUSY, "All connections of the worker are in use.", Proof.UNKNOWN),
+    "exceptions.ClosedPoolError": _BUG,
+    "exceptions.HostChangedError": _BUG,
+    "exceptions.TimeoutStateError": _BUG,
+    "exceptions.ResponseNotChunked": _BUG,
+    "exceptions.BodyNotHttplibCompatible": _BUG,
+    "exceptions.UnrewindableBodyError": _BUG,
+    "exceptions.LocationValueError": _NO_URL,
+    "exceptions.URLSchemeUnknown": _SCHEME,
+    "exceptions.ProxySchemeUnknown": _WRONG_PROXY,
+    "exceptions.ProxySchemeUnsupported": _WRONG_PROXY,
+    "util.ssl_match_hostname.CertificateError": _NO_CONNECTION,
+}
+_AIOHTTP: Table = {
+    "client_exceptions.ClientError": _FAILED,
+    "client_exceptions.ClientResponseError": _BY_STATUS,
+    "client_exceptions.TooManyRedirects": _ENDLESS,
+    # The proxy rejects the tunnel, and the request comes after that. Its statuses say nothing of the service.
+    "client_exceptions.ClientHttpProxyError": Choice(
+        "the HTTP status of the proxy", {**_BY_PROXY, "another status": _NO_TUNNEL}, _tunnel
+    ),
+    "client_exceptions.ClientConnectionError": _BROKEN,
+    # The connector alone raises it, for whatever errno, before it has a connection.
+    "client_exceptions.ClientConnectorError": _NO_CONNECTION,
+    "client_exceptions.ServerFingerprintMismatch": _NO_CONNECTION,
+    "client_exceptions.ServerTimeoutError": _SILENT,
+    "client_exceptions.ConnectionTimeoutError": _LATE_CONNECTION,
+    "client_exceptions.ClientPayloadError": _BROKEN,
+    "client_exceptions.UploadAbortedError": _BROKEN,
+    "client_exceptions.InvalidURL": _NO_URL,
+    "client_exceptions.NonHttpUrlClientError": _SCHEME,
+    "client_exceptions.RedirectClientError": _REDIRECT,
+    "client_exceptions.InvalidUrlRedirectClientError": _REDIRECT,
+    "client_exceptions.NonHttpUrlRedirectClientError": _REDIRECT,
+    "client_exceptions.WSMessageTypeError": _NO_MESSAGE,
+    "_websocket.models.WebSocketError": _GARBLED,
+    "_websocket.models.WSHandshakeError": _GARBLED,
+    "http_exceptions.HttpProcessingError": _GARBLED,
+    "http_exceptions.ContentEncodingError": _UNDECODABLE,
+    "http_exceptions.LineTooLong": _unexpected("The response has a line that is too long for the tool."),
+    "compression_utils.TooManyMembersError": _UNDECODABLE,
+    "streams.EofStream": _BROKEN,
+    "payload.LookupError": _BUG,
+    "web_exceptions.HTTPException": _SERVER,
+    "web_app.CleanupError": _SERVER,
+    "web_protocol.PayloadAccessError": _SERVER,
+    "web_protocol.RequestPayloadError": _SERVER,
+    "web_runner.GracefulExit": _SERVER,
+}
+_STANDARD: Table = {
+    "urllib.error.HTTPError": _BY_STATUS,
+    "urllib.error.URLError": Choice(
+        "its reason: an exception, or a text", {**_CONNECTION.rows, "text": _NO_ADDRESS}, _url_error
+    ),
+    "urllib.error.ContentTooShortError": _BROKEN,
+    "http.client.HTTPException": _GARBLED,
+    "http.client.IncompleteRead": _BROKEN,
+    "http.client.RemoteDisconnected": _GARBLED,  # also a ConnectionResetError
+    "http.client.InvalidURL": _NO_URL,
+    "http.client.NotConnected": _BUG,
+    "http.client.ImproperConnectionState": _BUG,
+    "http.client.UnimplementedFileMode": _BUG,
+    "http.cookies.CookieError": _BUG,
+    "http.cookiejar.LoadError": Row(
+        Code.NEEDS_PERSON, "The file of cookies cannot be read: repair or delete it.", Proof.UNKNOWN
+    ),
+    "ssl.SSLError": _CONNECTION,
+    # A socket that does not block tells its owner to wait, and the tool does not.
+    "ssl.SSLWantReadError": _BUG,
+    "ssl.SSLWantWriteError": _BUG,
+    # The server ends TLS in order, after the handshake.
+    "ssl.SSLZeroReturnError": _BROKEN,
+}
 
 TABLE: Table = {
-    **{f"httpx2.{name}": entry for name, entry in _HTTPX.items()},
-    **{f"httpcore2.{name}": entry for name, entry in _HTTPX.items() if hasattr(httpcore2, name)},
-    "httpcore2.ProtocolError": _HTTPX["RemoteProtocolError"],
-    "httpcore2.ConnectionNotAvailable": _HTTPX["PoolTimeout"],
+    **_STANDARD,
+    **{
+        f"{package}.{name}": entry
+        for package, table in {
+            "httpcore": _HTTPCORE,
+            "httpcore2": _HTTPCORE,
+            "httpx": _HTTPX,
+            "httpx2": _HTTPX2,
+            "requests": _REQUESTS,
+            "urllib3": _URLLIB3,
+            "aiohttp": _AIOHTTP,
+        }.items()
+        for name, entry in table.items()
+    },
 }
-"""Entries for `httpx2`, and for `httpcore2`, which the tools' `Web` uses directly: equal names have equal entries."""
-
-
-def is_unsent(error: BaseException | None) -> bool:
-    """Whether an exception of `httpx2` or `httpcore2` proves that its request was not sent."""
-    entry = next((TABLE[name] for name in map(qualified, type(error).__mro__) if name in TABLE), None)
-    return isinstance(entry, Row) and entry.proves is Proof.NOT_SENT
+"""Entries for all clients; the tools' `Web` uses httpcore2."""
