@@ -1,28 +1,47 @@
 """The HTTP border, against a real server: what each answer, and each way of getting none, is classified as."""
 
+import asyncio
+import http.client
+import http.cookiejar
+import http.cookies
+import socket
+import ssl
+import urllib.request
 from datetime import UTC, datetime, timedelta
+from email.message import Message
 from email.utils import format_datetime
+from pathlib import Path
 from typing import Any
+from urllib.error import ContentTooShortError, HTTPError, URLError
 
 import httpx2
 import pytest
 from pydantic import JsonValue
 
-from activities.borders import classify
-from activities.borders.http import MAX_BODY
-from replan.testing.http_server import SILENCE, reply, serving
+from activities.borders import classify, judge
+from activities.borders.http import MAX_BODY, is_unsent
+from activities.borders.table import Proof, Verdict
+from replan.testing.http_server import SILENCE, endlessly, reply, serving, streaming
 from runtime.dev_server import free_port
 from workflows.faults import Code, Fault
+
+PEM = Path(__file__).parents[1] / "site.example.pem"
+
+
+async def verdict_of(url: str, method: str = "GET", **options: Any) -> Verdict | None:
+    """The verdict on a tool's call of `url`; None when nothing went wrong."""
+    try:
+        async with httpx2.AsyncClient(trust_env=False, **options) as client:
+            (await client.request(method, url)).raise_for_status()
+    except Exception as error:
+        return judge(error)
+    return None
 
 
 async def fault_of(url: str, **client: Any) -> Fault | None:
     """What a tool's call of `url` is classified as; None when nothing went wrong."""
-    try:
-        async with httpx2.AsyncClient(trust_env=False, **client) as http:
-            (await http.get(url)).raise_for_status()
-    except Exception as error:
-        return classify(error)
-    return None
+    verdict = await verdict_of(url, **client)
+    return verdict.fault if verdict else None
 
 
 async def answered(*answers: bytes | None, **client: Any) -> Fault:
@@ -49,12 +68,18 @@ STATUS_CODES = [
     (412, Code.PRECONDITION_FAILED),
     (413, Code.INVALID_INPUT),
     (415, Code.MALFORMED_SCHEMA),
+    (416, Code.INVALID_INPUT),
+    (417, Code.MALFORMED_SCHEMA),
     (418, Code.REFUSED),
+    (421, Code.UNREACHABLE),
     (422, Code.INVALID_INPUT),
     (423, Code.BUSY),
+    (424, Code.CONFLICT),
     (425, Code.BUSY),
+    (426, Code.MALFORMED_SCHEMA),
     (428, Code.PRECONDITION_FAILED),
     (429, Code.RATE_LIMITED),
+    (431, Code.INVALID_INPUT),
     (451, Code.FORBIDDEN),
     (499, Code.REFUSED),
     (500, Code.SERVER_ERROR),
@@ -63,6 +88,10 @@ STATUS_CODES = [
     (503, Code.SERVER_ERROR),
     (504, Code.SERVER_ERROR),
     (505, Code.MALFORMED_SCHEMA),
+    (507, Code.QUOTA_EXHAUSTED),
+    (508, Code.NEEDS_PERSON),
+    (510, Code.MALFORMED_SCHEMA),
+    (511, Code.UNAUTHORIZED),
     (529, Code.OVERLOADED),
     (599, Code.SERVER_ERROR),
 ]
@@ -213,6 +242,103 @@ async def test_a_full_pool_is_busy() -> None:
             await held.aclose()
 
     assert classify(full.value).code is Code.BUSY
+
+
+@pytest.mark.parametrize(
+    ("answers", "method", "proves"),
+    [
+        ([reply(404)], "POST", Proof.REFUSED),
+        ([reply(408)], "POST", Proof.REFUSED),
+        ([reply(503)], "POST", Proof.UNKNOWN),
+        ([reply(501)], "POST", Proof.UNKNOWN),
+        ([reply(304)], "POST", Proof.UNKNOWN),
+        ([reply(303, location="/order/1"), reply(404)], "POST", Proof.UNKNOWN),
+        ([reply(307, location="/orders/"), reply(409)], "POST", Proof.REFUSED),
+        ([reply(302, location="/order/1"), reply(404)], "GET", Proof.REFUSED),
+        ([reply(303, location="http://127.0.0.1:9/")], "POST", Proof.UNKNOWN),
+        ([reply(307, location="http://127.0.0.1:9/")], "POST", Proof.NOT_SENT),
+        ([b""], "POST", Proof.UNKNOWN),
+    ],
+)
+async def test_what_an_answer_proves(answers: list[bytes], method: str, proves: Proof) -> None:
+    """A rejection proves that nothing was changed, but not what an earlier request of the same call did."""
+    async with serving(*answers) as url:
+        verdict = await verdict_of(url, method, follow_redirects=True)
+
+    assert verdict is not None and verdict.proves is proves
+
+
+async def test_a_rejection_speaks_of_one_request() -> None:
+    """Replan counts the requests of a tool's client: an earlier one may have had an effect."""
+    async with serving(reply(404)) as url:
+        read, written = await verdict_of(url), await verdict_of(url, "POST")
+
+    assert read is not None and written is not None
+    assert (read.requests, written.requests) == (0, 1)
+
+
+async def test_a_certificate_that_is_not_trusted_needs_a_person() -> None:
+    """It is looked at before anything is sent; no retry and no plan makes it valid."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(PEM)
+    async with streaming(lambda _head: endlessly(reply(200), b""), tls=context) as server:
+        verdict = await verdict_of(server.url, "POST")
+
+    assert verdict is not None and (verdict.fault.code, verdict.proves) == (Code.NEEDS_PERSON, Proof.NOT_SENT)
+
+
+NAME = socket.gaierror(socket.EAI_NONAME, "sk-secret")
+CERTIFICATE = ssl.SSLCertVerificationError(1, "sk-secret")
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "proves"),
+    [
+        (ssl.SSLError(1, "sk-secret"), Code.UNREACHABLE, Proof.NOT_SENT),
+        (CERTIFICATE, Code.NEEDS_PERSON, Proof.NOT_SENT),
+        (ssl.SSLZeroReturnError(6, "sk-secret"), Code.UNREACHABLE, Proof.UNKNOWN),
+        (ssl.SSLWantReadError(2, "sk-secret"), Code.BUG, Proof.UNKNOWN),
+        (URLError(ConnectionRefusedError(111, "sk-secret")), Code.UNREACHABLE, Proof.NOT_SENT),
+        (URLError(NAME), Code.UNREACHABLE, Proof.NOT_SENT),
+        (URLError(CERTIFICATE), Code.NEEDS_PERSON, Proof.NOT_SENT),
+        (URLError(ConnectionResetError(104, "sk-secret")), Code.UNREACHABLE, Proof.UNKNOWN),
+        (URLError(TimeoutError("sk-secret")), Code.TIMEOUT, Proof.UNKNOWN),
+        (URLError("unknown url type: sk-secret"), Code.INVALID_INPUT, Proof.NOT_SENT),
+        (ContentTooShortError("sk-secret", ("sk-secret", Message())), Code.UNREACHABLE, Proof.UNKNOWN),
+        (http.client.IncompleteRead(b"sk-secret"), Code.UNREACHABLE, Proof.UNKNOWN),
+        (http.client.RemoteDisconnected("sk-secret"), Code.UNREACHABLE, Proof.UNKNOWN),
+        (http.client.InvalidURL("sk-secret"), Code.INVALID_INPUT, Proof.NOT_SENT),
+        (http.client.CannotSendRequest("sk-secret"), Code.BUG, Proof.UNKNOWN),
+        (http.cookies.CookieError("sk-secret"), Code.BUG, Proof.UNKNOWN),
+        (http.cookiejar.LoadError("sk-secret"), Code.NEEDS_PERSON, Proof.UNKNOWN),
+        (httpx2.ProxyError("sk-secret"), Code.UNREACHABLE, Proof.NOT_SENT),
+    ],
+    ids=repr,
+)
+def test_an_exception_is_what_its_row_says(error: Exception, code: Code, proves: Proof) -> None:
+    """Also one that a tool or another process has made, which has no traceback."""
+    verdict = judge(error)
+
+    assert (verdict.fault.code, verdict.proves) == (code, proves)
+    assert "sk-secret" not in verdict.fault.model_dump_json()
+
+
+async def test_urllib_s_status_is_read_from_the_exception_itself() -> None:
+    """With its host and headers, and without its body, which may not have arrived."""
+    async with serving(reply(429, b'{"left": 0}', retry_after="7")) as url:
+        with pytest.raises(HTTPError) as limited:
+            await asyncio.to_thread(urllib.request.urlopen, f"{url}/sk-secret", b"", 5)
+    verdict = judge(limited.value)
+    limited.value.close()
+
+    assert (verdict.fault.code, verdict.proves, verdict.fault.retry_after) == (Code.RATE_LIMITED, Proof.REFUSED, 7.0)
+    assert verdict.fault.reason == "POST 127.0.0.1 returned 429: there were too many requests."
+
+
+def test_only_the_exception_of_a_client_can_be_unsent() -> None:
+    """The SDKs of models pass on the cause of their own exception, which may be missing."""
+    assert is_unsent(httpx2.ConnectError("x")) and is_unsent(httpx2.PoolTimeout("x"))
+    assert not any(map(is_unsent, (None, httpx2.ReadError("x"), KeyError("x"))))
 
 
 async def test_credentials_in_an_address_stay_out_of_the_reason() -> None:
