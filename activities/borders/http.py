@@ -426,11 +426,10 @@ _SCHEME = _unsent(Code.INVALID_INPUT, "The address must begin with http:// or ht
 _WRONG_PROXY = _unsent(Code.NEEDS_PERSON, "The address of the proxy is wrong: correct the settings of the worker.")
 _HEADER = Choice("whose header it is", {"the request's": _WRONG_HEADER, "the response's": _GARBLED}, _header)
 
-_HTTPCORE: Table = {
+_SHARED: Table = {
     "TimeoutException": _SILENT,
     "ConnectTimeout": _LATE_CONNECTION,
     "PoolTimeout": _FULL_POOL,
-    "ConnectionNotAvailable": _FULL_POOL,
     "NetworkError": _BROKEN,
     "ConnectError": _NO_CONNECTION,
     # It is raised only while a tunnel is opened, and the request comes after that.
@@ -440,7 +439,7 @@ _HTTPCORE: Table = {
     "UnsupportedProtocol": _SCHEME,
 }
 _HTTPX: Table = {
-    **_HTTPCORE,
+    **_SHARED,
     "HTTPStatusError": _BY_STATUS,
     "HTTPError": _FAILED,
     "InvalidURL": _NO_URL,
@@ -449,6 +448,7 @@ _HTTPX: Table = {
     "StreamError": _BUG,
     "CookieConflict": _BUG,
 }
+_HTTPCORE: Table = {**_SHARED, "ConnectionNotAvailable": _FULL_POOL}
 _HTTPX2: Table = {
     **_HTTPX,
     "SSEError": _unexpected("The response is no event stream."),
