@@ -160,10 +160,7 @@ _CONNECTING = (
 )
 """What is raised only while a client connects."""
 _CONNECTS = frozenset(
-    {
-        *("connect", "create_connection", "create_default_context", "getaddrinfo", "start_tls", "wrap_socket"),
-        "_tunnel",
-    }
+    ["connect", "create_connection", "create_default_context", "getaddrinfo", "start_tls", "wrap_socket", "_tunnel"]
 )
 """Functions of `_WIRE` that connect, and send no part of the request."""
 _WIRE = frozenset({"asyncio", "http", "socket", "ssl", "urllib", "urllib3"})
@@ -286,7 +283,8 @@ def _no_connection(error: BaseException) -> Verdict:
 def _url_error(error: BaseException) -> Verdict:
     """The verdict on urllib's URLError, whose reason is an exception, or a text if the address cannot be opened."""
     inner = _wrapped(error)
-    return _if_alone(_NO_ADDRESS, error) if len(inner) == 1 and _get(error, "reason") else _connection(error)
+    is_text = len(inner) == 1 and isinstance(_get(error, "reason"), str)
+    return _if_alone(_NO_ADDRESS, error) if is_text else _connection(error)
 
 
 # What the response says.
@@ -311,7 +309,8 @@ def _status(error: BaseException) -> Verdict:
     if _was_preceded(error, _get(response, "history"), _get(response, "raw", "retries", "history")):
         return replace(verdict, proves=Proof.UNKNOWN)
     # Only requests of httpx2 are counted.
-    return replace(verdict, requests=deadline.counted(method) if _is_a(error, "httpx2.HTTPStatusError") else 0)
+    is_counted = method and _is_a(error, "httpx2.HTTPStatusError")
+    return replace(verdict, requests=deadline.counted(method) if is_counted else 0)
 
 
 def _asked(error: BaseException, response: object) -> tuple[str, str]:
@@ -458,6 +457,9 @@ _HTTPX2: Table = {
     "websockets._exceptions.WebSocketNetworkError": _BROKEN,
     "websockets._exceptions.WebSocketInvalidTypeReceived": _NO_MESSAGE,
     "websockets._api.QueueShutDown": _BROKEN,
+    "websockets._api.EndOfStream": _BROKEN,
+    "websockets._api.ShouldClose": _BROKEN,
+    "websockets._transport.ASGIWebSocketTransportError": _BUG,
 }
 _REQUESTS: Table = {
     "exceptions.RequestException": _FAILED,
