@@ -15,8 +15,8 @@ from activities.borders.table import Entry, Proof, Table, Verdict, qualified
 from activities.errors import ToolError
 from workflows.faults import Code, Fault, Quadrant
 
-# A new library: its rows go to the module of its wire, its package here, its classes to tests/activities/libraries.json
-# (`python -m tests.libraries`).
+# A new library: its rows go to the module of its wire, its package here, its distribution to the extra `libraries`, its
+# classes to tests/activities/libraries/classes.json (`python -m tests.libraries`).
 WIRES: Mapping[str, tuple[str, ...]] = {
     "http": ("httpx2", "httpcore2", "httpx", "httpcore", "requests", "urllib3", "aiohttp", "urllib", "http", "ssl"),
     "sql": (
@@ -31,7 +31,7 @@ WIRES: Mapping[str, tuple[str, ...]] = {
         "activities",
     ),
     "services": ("botocore", "boto3", "s3transfer", "google", "grpc", "stripe", "redis"),
-    "standard": ("builtins", "asyncio", "concurrent", "json", "queue", "socket", "subprocess", "tenacity"),
+    "standard": ("builtins", "asyncio", "concurrent", "json", "queue", "_queue", "socket", "subprocess", "tenacity"),
     "validation": ("pydantic", "pydantic_core"),
     "anthropic": ("anthropic",),
     "openai": ("openai",),

@@ -1,65 +1,243 @@
-"""The standard library: the verdict on each exception of the operating system, and of json."""
+"""The standard library: the verdict on each exception of the operating system, asyncio, queues and subprocesses.
+
+Also on those of tenacity, with which a tool's own retries end. The errors of Python itself (TypeError, KeyError ...)
+have no row: they are bugs of the tool, and a row for ValueError would also cover every library's children of it.
+"""
 
 import errno
+import socket
+import traceback
 from collections.abc import Mapping
+from concurrent.futures import Future
+from dataclasses import replace
+from typing import Any
 
-from activities.borders.table import Choice, Proof, Row, Table, Verdict
+from activities.borders import judge
+from activities.borders.table import MAX_CARRIED, Choice, Proof, Row, Table, Verdict, qualified
 from workflows.faults import Code
 
 _CUT = Row(Code.UNREACHABLE, "The connection broke or could not be made.", Proof.UNKNOWN)
 _UNSENT = Row(Code.UNREACHABLE, "No connection could be made; nothing was sent.", Proof.NOT_SENT)
-_FULL = Row(
-    Code.QUOTA_EXHAUSTED,
-    "The worker's disk is full, or it has too many open files: free space, or raise that limit.",
+_TIMEOUT = Row(Code.TIMEOUT, "The tool did not answer in time.", Proof.UNKNOWN)
+# A socket that does not block may have sent a part.
+_BLOCKED = Row(Code.BUSY, "The resource is in use at the moment.", Proof.UNKNOWN)
+_DENIED = Row(
+    Code.FORBIDDEN, "The worker may not use this file, address or process: give it the permission.", Proof.REFUSED
+)
+_REJECTED = Row(
+    Code.BUG, "The operating system rejected a call of the tool: fix the tool or the machine.", Proof.UNKNOWN
+)
+_CHILD = Row(
+    Code.BUG,
+    "The tool raised a child of OSError that no table knows: declare it with raises=, or fix the tool.",
     Proof.UNKNOWN,
 )
-_TOO_LONG = Row(Code.INVALID_INPUT, "The name is too long: choose a shorter one.", Proof.REFUSED)
-_BUG = Row(Code.BUG, "The operating system rejected a call of the tool: fix the tool or the machine.", Proof.UNKNOWN)
 
-_BY_NUMBER: Mapping[int, Row] = {
-    errno.ENOSPC: _FULL,
-    errno.EDQUOT: _FULL,
-    errno.EMFILE: _FULL,
-    errno.ENFILE: _FULL,
-    errno.ENETUNREACH: _CUT,
-    errno.EHOSTUNREACH: _CUT,
-    errno.ENETDOWN: _CUT,
-    errno.ENAMETOOLONG: _TOO_LONG,
+_BY_ERRNO: Mapping[str, Row] = {
+    # A router's answer may also end a connection that was in use; only where it was raised can prove more.
+    **dict.fromkeys(("ENETUNREACH", "EHOSTUNREACH", "EHOSTDOWN", "ENETDOWN", "ENETRESET", "ENOTCONN"), _CUT),
+    **dict.fromkeys(("ECONNRESET", "ECONNABORTED", "EPIPE", "ESHUTDOWN"), _CUT),
+    "ECONNREFUSED": _UNSENT,
+    "ETIMEDOUT": _TIMEOUT,
+    "EADDRNOTAVAIL": Row(
+        Code.UNREACHABLE,
+        "The worker's machine does not have this address, or no free port for it; nothing was sent.",
+        Proof.NOT_SENT,
+    ),
+    "EADDRINUSE": Row(Code.BUSY, "Another program uses this address; nothing was sent.", Proof.NOT_SENT),
+    "ENOBUFS": Row(Code.BUSY, "The worker's machine has no free buffers for its network.", Proof.UNKNOWN),
+    **dict.fromkeys(("EAGAIN", "EWOULDBLOCK", "EALREADY", "EINPROGRESS"), _BLOCKED),
+    "EINTR": Row(Code.BUSY, "The call was interrupted.", Proof.UNKNOWN),
+    "EBUSY": Row(Code.BUSY, "The file or device is in use at the moment.", Proof.REFUSED),
+    "ETXTBSY": Row(Code.BUSY, "The program is running, or is being written, at the moment.", Proof.REFUSED),
+    "EDEADLK": Row(Code.BUSY, "A lock of the file is held by a program that waits for this one.", Proof.REFUSED),
+    # The file was replaced on the file server: opening it again helps.
+    "ESTALE": Row(Code.UNREACHABLE, "The file server no longer knows the opened file.", Proof.UNKNOWN),
+    # What was written before the disk was full, or failed, may stay.
+    "ENOSPC": Row(Code.QUOTA_EXHAUSTED, "The worker's disk is full: free some space.", Proof.UNKNOWN),
+    "EDQUOT": Row(Code.QUOTA_EXHAUSTED, "The worker's quota of the disk is used up: raise it.", Proof.UNKNOWN),
+    "EFBIG": Row(
+        Code.QUOTA_EXHAUSTED, "The file is larger than the worker or its disk allows: raise the limit.", Proof.UNKNOWN
+    ),
+    "ENOMEM": Row(Code.QUOTA_EXHAUSTED, "The worker's machine lacks memory: give it more.", Proof.UNKNOWN),
+    "EIO": Row(Code.NEEDS_PERSON, "A disk or device of the worker's machine failed: check it.", Proof.UNKNOWN),
+    "EMFILE": Row(Code.QUOTA_EXHAUSTED, "The worker has too many open files: raise that limit.", Proof.NOT_SENT),
+    "ENFILE": Row(
+        Code.QUOTA_EXHAUSTED, "The worker's machine has too many open files: raise that limit.", Proof.NOT_SENT
+    ),
+    "ENOLCK": Row(Code.QUOTA_EXHAUSTED, "The worker's machine gives no more locks of files.", Proof.REFUSED),
+    **dict.fromkeys(("EACCES", "EPERM"), _DENIED),
+    "EROFS": Row(Code.FORBIDDEN, "The file system is read-only: let the worker write to it.", Proof.REFUSED),
+    "ENOENT": Row(Code.NOT_FOUND, "There is no such file or folder: look for it under another name.", Proof.REFUSED),
+    "EEXIST": Row(Code.CONFLICT, "A file with this name exists already: choose another name.", Proof.REFUSED),
+    "ENOTEMPTY": Row(Code.CONFLICT, "The folder is not empty: choose another, or empty it first.", Proof.REFUSED),
+    "EISDIR": Row(Code.INVALID_INPUT, "This is a folder, not a file: choose a file.", Proof.REFUSED),
+    "ENOTDIR": Row(Code.INVALID_INPUT, "This is a file, not a folder: choose a folder.", Proof.REFUSED),
+    "ENAMETOOLONG": Row(Code.INVALID_INPUT, "The name is too long: choose a shorter one.", Proof.REFUSED),
+    "ELOOP": Row(Code.INVALID_INPUT, "The path leads through too many links: choose another.", Proof.REFUSED),
+    "E2BIG": Row(Code.INVALID_INPUT, "The arguments of a program are too long: give less.", Proof.REFUSED),
+    "EXDEV": Row(
+        Code.BUG, "The tool renames a file onto another file system: use shutil.move in the tool.", Proof.REFUSED
+    ),
+    "ECHILD": Row(Code.BUG, "A process that the tool started is gone: fix the tool.", Proof.UNKNOWN),
+    "ESRCH": Row(Code.BUG, "A process that the tool needs is gone: fix the tool.", Proof.UNKNOWN),
 }
+"""Rows by the name of an errno."""
+_ROWS = {getattr(errno, name): row for name, row in _BY_ERRNO.items() if hasattr(errno, name)}
+
+_WRONG_LOOK_UP = Row(
+    Code.BUG, "The tool looks up a host in a way that does not exist; nothing was sent: fix the tool.", Proof.NOT_SENT
+)
+_UNKNOWN_HOST = Row(
+    Code.UNREACHABLE, "The host's name has no address; nothing was sent: check the name.", Proof.NOT_SENT
+)
+_NO_LOOK_UP = Row(Code.UNREACHABLE, "The host's name could not be looked up; nothing was sent.", Proof.NOT_SENT)
+_BY_LOOK_UP: Mapping[str, Row] = {
+    "EAI_AGAIN": Row(Code.UNREACHABLE, "The name server gave no answer; nothing was sent.", Proof.NOT_SENT),
+    **dict.fromkeys(("EAI_NONAME", "EAI_NODATA", "EAI_ADDRFAMILY"), _UNKNOWN_HOST),
+    **dict.fromkeys(("EAI_BADFLAGS", "EAI_FAMILY", "EAI_SERVICE", "EAI_SOCKTYPE"), _WRONG_LOOK_UP),
+    "any other": _NO_LOOK_UP,
+}
+"""Rows by the name of the number with which the look-up of a host's name failed; systems have different numbers."""
+_LOOK_UPS = {getattr(socket, name): row for name, row in _BY_LOOK_UP.items() if hasattr(socket, name)}
+
+_CONNECTING = {("socket", "create_connection"), ("asyncio.base_events", "create_connection")}
+"""Modules and functions that make a connection, and return before a request is sent on it."""
 
 
-def _by_number(error: OSError) -> Verdict:
-    return _BY_NUMBER.get(error.errno or 0, _BUG).verdict()
+def _was_connecting(error: BaseException) -> bool:
+    """Whether an exception was raised while a connection was made.
+
+    Its class and number do not say so: ETIMEDOUT may also end a connection that was in use, and for a host with several
+    addresses asyncio may raise an OSError without a number.
+    """
+    frames = (frame for frame, _ in traceback.walk_tb(error.__traceback__))
+    return any((frame.f_globals.get("__name__"), frame.f_code.co_name) in _CONNECTING for frame in frames)
 
 
-def _gone(reason: str) -> Row:
+def _by_errno(error: OSError) -> Verdict:
+    number: object = error.errno
+    if type(error) is not OSError:  # a library's own class, and its number may be the library's, too: SSLError(1, ...)
+        return _CHILD.verdict()
+    row = _ROWS.get(number, _REJECTED) if isinstance(number, int) else _REJECTED
+    if (row in (_CUT, _TIMEOUT) or number is None) and _was_connecting(error):
+        row = _UNSENT
+    return row.verdict()
+
+
+def _unless_connecting(row: Row) -> Choice:
+    def decide(error: BaseException) -> Verdict:
+        return (_UNSENT if _was_connecting(error) else row).verdict()
+
+    return Choice("where it was raised", {"while connecting": _UNSENT, "anywhere else": row}, decide)
+
+
+def _by_look_up(error: OSError) -> Verdict:
+    number: object = error.errno
+    return (_LOOK_UPS.get(number, _NO_LOOK_UP) if isinstance(number, int) else _NO_LOOK_UP).verdict()
+
+
+# What an exit code means, only the tool can know: it may be a rejection as well as an outage, after any effect.
+_FAILED = Row(
+    Code.BUG,
+    "A program that the tool ran failed: declare in raises={CalledProcessError: ...} what it means.",
+    Proof.UNKNOWN,
+)
+_KILLED = Row(
+    Code.BUG, "A program that the tool ran was killed: find out by what, e.g. for lack of memory.", Proof.UNKNOWN
+)
+
+
+def _by_exit_code(error: Any) -> Verdict:
+    code = getattr(error, "returncode", None)
+    if not isinstance(code, int):
+        return _FAILED.verdict()
+    return (_KILLED if code < 0 else _FAILED).verdict(observed={"exit_code": int(code)})
+
+
+_NEVER_RIGHT = Row(
+    Code.UNEXPECTED_RESULT,
+    "The tool retried until it gave up, and no result was the one that it waits for.",
+    Proof.UNKNOWN,
+)
+_UNREADABLE = Row(Code.BUG, "The tool retried until it gave up, and does not say why: fix the tool.", Proof.UNKNOWN)
+
+
+def _by_last_attempt(error: BaseException) -> Verdict:
+    cause: BaseException | None = error
+    attempts: list[object] = []
+    while isinstance(last := getattr(cause, "last_attempt", None), Future) and len(attempts) < MAX_CARRIED:
+        if not last.done() or last.cancelled():
+            return _UNREADABLE.verdict()
+        attempts.append(getattr(last, "attempt_number", None))
+        cause = last.exception()
+    if cause is None:
+        return _NEVER_RIGHT.verdict()
+    if not attempts or hasattr(cause, "last_attempt"):
+        return _UNREADABLE.verdict()
+    if qualified(type(cause)) == "tenacity.TryAgain":  # as tenacity's `reraise` does
+        cause = cause.__cause__ or cause.__context__ or cause
+    verdict = judge(cause)
+    # An earlier attempt may have had an effect, whatever the last one proves.
+    return verdict if attempts == [1] * len(attempts) else replace(verdict, proves=Proof.UNKNOWN)
+
+
+def _bug(reason: str) -> Row:
     return Row(Code.BUG, reason, Proof.UNKNOWN)
 
 
+_LOOP = _bug("The tool uses asyncio or a future wrongly: fix the tool.")
+_POOL = _bug(
+    "A thread or process of the tool's pool ended, e.g. for lack of memory: make a new pool, and find out why."
+)
+_CLOSED = _bug("The tool uses a queue that was shut down: fix the tool.")
+_QUEUE_FULL = Row(Code.BUSY, "A queue of the tool is full.", Proof.REFUSED)
+
 TABLE: Table = {
-    "builtins.OSError": Choice("its errno", {errno.errorcode[n]: row for n, row in _BY_NUMBER.items()}, _by_number),
-    "builtins.TimeoutError": Row(Code.TIMEOUT, "The tool did not answer in time.", Proof.UNKNOWN),
-    "builtins.ConnectionError": _CUT,
-    "builtins.ConnectionRefusedError": _UNSENT,
-    "socket.gaierror": _UNSENT,
-    "builtins.BlockingIOError": Row(Code.BUSY, "The resource is in use at the moment.", Proof.UNKNOWN),
-    "builtins.InterruptedError": Row(Code.BUSY, "The call was interrupted.", Proof.UNKNOWN),
-    "builtins.ChildProcessError": _gone("A process that the tool started is gone: fix the tool."),
-    "builtins.ProcessLookupError": _gone("A process that the tool needs is gone: fix the tool."),
-    "builtins.FileNotFoundError": Row(
-        Code.NOT_FOUND, "There is no such file or folder: look for it under another name.", Proof.REFUSED
+    "builtins.OSError": Choice(
+        "its errno", {**_BY_ERRNO, "any other": _REJECTED, "any, in a child": _CHILD}, _by_errno
     ),
-    "builtins.FileExistsError": Row(
-        Code.CONFLICT, "A file with this name exists already: choose another name.", Proof.REFUSED
-    ),
-    "builtins.IsADirectoryError": Row(
-        Code.INVALID_INPUT, "This is a folder, not a file: choose a file.", Proof.REFUSED
-    ),
-    "builtins.NotADirectoryError": Row(
-        Code.INVALID_INPUT, "This is a file, not a folder: choose a folder.", Proof.REFUSED
-    ),
-    "builtins.PermissionError": Row(
-        Code.FORBIDDEN, "The worker may not touch this file: give it the permission.", Proof.REFUSED
-    ),
+    "builtins.TimeoutError": _unless_connecting(_TIMEOUT),
+    "builtins.ConnectionError": _unless_connecting(_CUT),
+    "builtins.ConnectionRefusedError": _BY_ERRNO["ECONNREFUSED"],
+    "builtins.BlockingIOError": _BY_ERRNO["EAGAIN"],
+    "builtins.InterruptedError": _BY_ERRNO["EINTR"],
+    "builtins.ChildProcessError": _BY_ERRNO["ECHILD"],
+    "builtins.ProcessLookupError": _BY_ERRNO["ESRCH"],
+    "builtins.FileNotFoundError": _BY_ERRNO["ENOENT"],
+    "builtins.FileExistsError": _BY_ERRNO["EEXIST"],
+    "builtins.IsADirectoryError": _BY_ERRNO["EISDIR"],
+    "builtins.NotADirectoryError": _BY_ERRNO["ENOTDIR"],
+    "builtins.PermissionError": _BY_ERRNO["EACCES"],
+    "builtins.MemoryError": _bug("The tool ran out of memory: let it hold less at once, or give the worker more."),
+    "socket.gaierror": Choice("its number", _BY_LOOK_UP, _by_look_up),
+    "socket.herror": _NO_LOOK_UP,
     "json.decoder.JSONDecodeError": Row(Code.UNEXPECTED_RESULT, "The response is no JSON.", Proof.UNKNOWN),
+    "asyncio.exceptions.IncompleteReadError": Row(
+        Code.UNREACHABLE, "The connection ended before the whole response was read.", Proof.UNKNOWN
+    ),
+    "asyncio.exceptions.LimitOverrunError": _bug(
+        "The response has a longer line than the tool reads: raise `limit=` where the tool opens the stream."
+    ),
+    "asyncio.exceptions.InvalidStateError": _LOOP,
+    "asyncio.exceptions.BrokenBarrierError": _LOOP,
+    "asyncio.exceptions.SendfileNotAvailableError": _bug("The tool sends a file where that is not supported: fix it."),
+    "asyncio.queues.QueueEmpty": _bug("The tool takes from an empty queue without waiting: await `get()` in the tool."),
+    "asyncio.queues.QueueFull": _QUEUE_FULL,
+    "asyncio.queues.QueueShutDown": _CLOSED,
+    # What another thread or process should have put into the queue may come later, with its effect.
+    "_queue.Empty": Row(Code.TIMEOUT, "Nothing came into a queue of the tool in time.", Proof.UNKNOWN),
+    "queue.Full": _QUEUE_FULL,
+    "queue.ShutDown": _CLOSED,
+    "concurrent.futures._base.Error": _LOOP,
+    "concurrent.futures._base.BrokenExecutor": _POOL,
+    "subprocess.SubprocessError": _bug("A program that the tool runs could not be started: fix the tool."),
+    "subprocess.TimeoutExpired": Row(Code.TIMEOUT, "A program that the tool ran did not end in time.", Proof.UNKNOWN),
+    "subprocess.CalledProcessError": Choice(
+        "its exit code", {"above 0": _FAILED, "below 0, a signal": _KILLED}, _by_exit_code
+    ),
+    "tenacity.RetryError": Choice(
+        "the exception of its last attempt", {"a result": _NEVER_RIGHT, "unreadable": _UNREADABLE}, _by_last_attempt
+    ),
+    "tenacity.TryAgain": Row(Code.BUSY, "The tool asks to be called again.", Proof.UNKNOWN),
 }
