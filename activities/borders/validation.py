@@ -52,13 +52,15 @@ def _broken(error: ValidationError) -> Verdict:
     return _SHAPE.verdict(reason=f"{_SHAPE.reason[:-1]}: {found}.")
 
 
+_WRONG_MODEL = Row(Code.BUG, "The tool uses pydantic wrongly: fix its models.", Proof.UNKNOWN)
+
 TABLE: Table = {
-    "pydantic.errors.PydanticErrorMixin": Row(
-        Code.BUG, "The tool uses pydantic wrongly: fix its models.", Proof.UNKNOWN
-    ),
-    "pydantic_core._pydantic_core.SchemaError": Row(
-        Code.BUG, "The tool uses pydantic wrongly: fix its models.", Proof.UNKNOWN
-    ),
+    "pydantic.errors.PydanticErrorMixin": _WRONG_MODEL,
+    "pydantic.v1.env_settings.SettingsError": _WRONG_MODEL,
+    "pydantic.v1.error_wrappers.ValidationError": _SHAPE,
+    "pydantic.v1.errors.ConfigError": _WRONG_MODEL,
+    "pydantic.v1.errors.PydanticErrorMixin": _WRONG_MODEL,
+    "pydantic_core._pydantic_core.SchemaError": _WRONG_MODEL,
     "pydantic_core._pydantic_core.ValidationError": Choice("the wrong fields", {"any": _SHAPE}, _broken),
     "pydantic_core._pydantic_core.PydanticSerializationError": Row(
         Code.UNSERIALISABLE,
