@@ -26,6 +26,7 @@ test: checked ## the gate: format, lint, types, and the tests of all that a chan
 	$(PYTEST) -m "not full"
 
 test-all: checked ## every test, also the long ones and those of `make test-stack`; needs Go and PostgreSQL
+	@$(PY) -m pip --disable-pip-version-check install --quiet --editable ".[libraries]"
 	$(PYTEST) --hypothesis-profile=full
 	@$(MAKE) --no-print-directory test-stack
 
