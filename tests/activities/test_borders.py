@@ -161,7 +161,7 @@ def test_every_row_makes_a_sentence_without_foreign_words(name: str) -> None:
         (OSError(errno.EINVAL, "x"), Code.BUG),
         (OSError("x"), Code.BUG),
         (socket.gaierror(socket.EAI_NONAME, "x"), Code.UNREACHABLE),
-        (ssl.SSLCertVerificationError(1, "x"), Code.BUG),
+        (ssl.SSLCertVerificationError(1, "x"), Code.NEEDS_PERSON),
     ],
     ids=repr,
 )
