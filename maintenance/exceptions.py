@@ -5,7 +5,6 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from activities.borders import WIRES, table_of
-from activities.borders.described import rows_of
 from activities.borders.table import Choice, Entry, Row
 
 PAGE = Path(__file__).parents[1] / "docs" / "errors.md"
@@ -48,12 +47,14 @@ def _wire(wire: str, choices: dict[str, Choice]) -> Iterator[str]:
 
 
 def _verdict(entry: Entry, choices: dict[str, Choice]) -> tuple[str, str]:
-    if isinstance(entry, Row):
-        return f"`{entry.code.value}`", entry.proves.value
+    if isinstance(entry, Row) or not entry.rows:
+        row = entry if isinstance(entry, Row) else entry.otherwise
+        return f"`{row.code.value}`", row.proves.value
     same = (title for title, one in choices.items() if (one.by, dict(one.rows)) == (entry.by, dict(entry.rows)))
     title = next(same, "") or _title(entry.by, choices)
     choices.setdefault(title, entry)
-    return f"[by {entry.by}](#{title.lower().replace(' ', '-')})", ""
+    link = f"[by {entry.by}](#{title.lower().replace(' ', '-')})"
+    return f"{link}, else `{entry.otherwise.code.value}`", entry.otherwise.proves.value
 
 
 def _title(by: str, choices: Mapping[str, Choice]) -> str:
@@ -64,7 +65,7 @@ def _title(by: str, choices: Mapping[str, Choice]) -> str:
 
 def _choice(title: str, choice: Choice) -> Iterator[str]:
     by_verdict = defaultdict[tuple[str, str], list[str]](list)
-    for value, row in rows_of(choice):
+    for value, row in choice.rows.items():
         by_verdict[row.code.value, row.proves.value].append(value)
     yield f"### {title}\n"
     yield "| value | code | proves |"

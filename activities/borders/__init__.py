@@ -9,6 +9,7 @@ import importlib
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from functools import cache
+from typing import Any
 
 from activities.borders import declared
 from activities.borders.table import Entry, Proof, Table, Verdict, qualified
@@ -64,7 +65,7 @@ def judge(error: BaseException, raises: Mapping[type[BaseException], Entry] | No
     of its members, and proves no more than all of them prove.
     """
     if isinstance(error, BaseExceptionGroup):
-        return _worst([judge(one, raises) for one in error.exceptions])
+        return _worst([judge(one, raises) for one in _members(error)])
     if isinstance(error, ToolError):
         return Verdict(error.fault, Proof.NOT_SENT if error.requests == 0 else Proof.REFUSED, error.requests)
     entry = declared.entry_of(type(error), raises or {}) or entry_of(map(qualified, type(error).__mro__))
@@ -91,6 +92,18 @@ def table_of(package: str) -> Table:
     wire = next((wire for wire, packages in WIRES.items() if package in packages), None)
     known: Table = importlib.import_module(f"activities.borders.{wire}").TABLE if wire else {}
     return {**known, **declared.from_entry_points(package)}
+
+
+def _members(group: BaseExceptionGroup[Any]) -> list[BaseException]:
+    """The exceptions of a group and of the groups in it; without recursion, since groups may be nested to any depth."""
+    found, left = list[BaseException](), [*group.exceptions]
+    while left:
+        one = left.pop()
+        if isinstance(one, BaseExceptionGroup):
+            left += one.exceptions
+        else:
+            found.append(one)
+    return found
 
 
 def _worst(verdicts: list[Verdict]) -> Verdict:

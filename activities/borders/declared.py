@@ -108,7 +108,10 @@ def from_entry_points(package: str) -> Table:
 
 
 def _entry(name: str, given: Declared, where: str) -> Entry:
-    return Choice("a function", {}, _asking(given, name, where)) if callable(given) else _row(given, name)
+    if not callable(given):
+        return _row(given, name)
+    reason = f"The function in {where} for {name} gives no fault: correct the function."
+    return Choice("a function", {}, _asking(given, name, where), otherwise=Row(Code.BUG, reason, Proof.UNKNOWN))
 
 
 def _asking(given: Callable[[Any], str | DeclaredFault], name: str, where: str) -> Callable[[Any], Verdict]:

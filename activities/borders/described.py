@@ -5,7 +5,7 @@ import sys
 from collections.abc import Iterator, Mapping
 
 from activities.borders import KNOWN, declared, entry_of, table_of
-from activities.borders.table import Choice, Entry, Proof, Row, qualified
+from activities.borders.table import Entry, Proof, Row, qualified
 from activities.errors import ToolError
 from workflows.faults import QUADRANT, Quadrant
 from workflows.plan import nearest
@@ -79,7 +79,11 @@ def unknown(package: str) -> list[type[Exception]]:
 
 def rows_of(entry: Entry) -> Iterator[tuple[str, Row]]:
     """The rows that an entry can give, each with the value that chooses it, which is empty for a Row."""
-    yield from entry.rows.items() if isinstance(entry, Choice) else [("", entry)]
+    if isinstance(entry, Row):
+        yield "", entry
+    else:
+        yield from entry.rows.items()
+        yield "anything else", entry.otherwise
 
 
 def _lines(whence: str, entry: Entry) -> Iterator[str]:

@@ -19,7 +19,7 @@ from pydantic import JsonValue
 from pydantic_core import from_json
 
 from activities import deadline
-from activities.borders.table import MAX_CARRIED, Choice, Proof, Row, Table, Verdict, qualified
+from activities.borders.table import Choice, Proof, Row, Table, Verdict, attribute, carried, qualified
 from workflows.faults import QUADRANT, Code, Quadrant
 
 STATUS: Mapping[int, tuple[Code, str]] = {
@@ -111,34 +111,9 @@ def is_unsent(error: BaseException | None) -> bool:
 # What an exception carries. Any attribute may be missing or of another type: a tool may have made the exception.
 
 
-def _get(thing: object, *path: str) -> Any:
-    """The attribute of an attribute of `thing`, as `path` names them; None if one of them is missing."""
-    for name in path:
-        try:
-            thing = getattr(thing, name, None)
-        except Exception:  # of a property: that of httpx raises RuntimeError where no request was set
-            return None
-    return thing
-
-
 def _first(*values: Any) -> Any:
     # Not by truth: a response of requests is false if its status is an error.
     return next((value for value in values if value is not None), None)
-
-
-def _wrapped(error: BaseException) -> list[BaseException]:
-    """An exception and those that it wraps, outermost first.
-
-    Those that it only follows (`__context__`) are left out: they may be of an earlier request, if the tool sends
-    another one in its `except`.
-    """
-    found = list[BaseException]()
-    one: BaseException | None = error
-    while one is not None and len(found) < MAX_CARRIED and all(one is not seen for seen in found):
-        found.append(one)
-        inner = (*one.args[:4], _get(one, "reason"), _get(one, "os_error"), one.__cause__)
-        one = next((wrapped for wrapped in inner if isinstance(wrapped, BaseException)), None)
-    return found
 
 
 def _is_a(error: BaseException, *names: str) -> bool:
@@ -170,7 +145,7 @@ _EARLIER: Mapping[tuple[str, str], Callable[[Mapping[str, Any]], Any]] = {
     ("httpx2._client", "_send_handling_redirects"): lambda local: local.get("history"),
     ("requests.sessions", "resolve_redirects"): lambda local: local.get("hist"),
     ("aiohttp.client", "_request"): lambda local: local.get("history"),
-    ("urllib3.connectionpool", "urlopen"): lambda local: _get(local.get("retries"), "history"),
+    ("urllib3.connectionpool", "urlopen"): lambda local: attribute(local.get("retries"), "history"),
     ("urllib.request", "http_error_302"): lambda local: [local.get("fp")],
 }
 """The functions that may send several requests, and which of their variables holds the earlier ones.
@@ -194,7 +169,7 @@ def _was_preceded(error: BaseException, *responses: object) -> bool:
     """
     earlier = [
         read(frame.f_locals)
-        for one in _wrapped(error)
+        for one in [error, *carried(error)]
         for module, frame in _frames(one)
         if (read := _EARLIER.get((module, frame.f_code.co_name)))
     ]
@@ -205,16 +180,18 @@ def _was_preceded(error: BaseException, *responses: object) -> bool:
 
 def _may_have_changed(earlier: object) -> bool:
     """Whether an earlier request, given by its response or by urllib3's note of it, may have had an effect."""
-    status = _first(_get(earlier, "status_code"), _get(earlier, "status"))
-    method = _first(_get(earlier, "method"), _get(earlier, "request", "method"), _get(earlier, "_method"))
+    status = _first(attribute(earlier, "status_code"), attribute(earlier, "status"))
+    method = _first(
+        attribute(earlier, "method"), attribute(earlier, "request", "method"), attribute(earlier, "_method")
+    )
     # urllib3 notes a GET, the method of the next request, for a POST that was answered by 303.
     if status != 303 and isinstance(method, str) and not deadline.counted(method):
         return False
     if isinstance(status, int):
         # 307 and 308 ask to send the same request elsewhere.
         return not (400 <= status < 500 or status in (307, 308))
-    failed = _get(earlier, "error")
-    return not (isinstance(failed, BaseException) and any(map(_was_connecting, _wrapped(failed))))
+    failed = attribute(earlier, "error")
+    return not (isinstance(failed, BaseException) and any(map(_was_connecting, [failed, *carried(failed)])))
 
 
 def _if_alone(row: Row, error: BaseException) -> Verdict:
@@ -223,19 +200,20 @@ def _if_alone(row: Row, error: BaseException) -> Verdict:
 
 
 def _after(row: Row) -> Row:
-    reason = f"{row.reason} But an earlier request of the same call may have had an effect."
+    reason = f"{row.reason[:-1]}, but an earlier request of the same call may have had an effect."
     return replace(row, reason=reason, proves=Proof.UNKNOWN)
 
 
 def _unsent(code: Code, reason: str) -> Choice:
     """An entry for what is raised before the request is sent."""
     row = _unsent_row(code, reason)
-    rows = {"none": row, "some": _after(row)}
-    return Choice("what the same call had sent before, as for a redirect", rows, lambda error: _if_alone(row, error))
+    after = _after(row)
+    by = "what the same call had sent before, as for a redirect"
+    return Choice(by, {"nothing": row, "something": after}, lambda error: _if_alone(row, error), otherwise=after)
 
 
 def _unsent_row(code: Code, reason: str) -> Row:
-    return Row(code, f"{reason} The request was not sent.", Proof.NOT_SENT)
+    return Row(code, f"{reason[:-1]}; the request was not sent.", Proof.NOT_SENT)
 
 
 _UNREACHED = _unsent_row(Code.UNREACHABLE, "No connection could be made.")
@@ -257,7 +235,7 @@ _FAILING = Row(Code.SERVER_ERROR, "The service failed several times.", Proof.UNK
 
 def _connection(error: BaseException) -> Verdict:
     """The verdict on an exception that says only by what it wraps whether there was a connection."""
-    inner = _wrapped(error)
+    inner = [error, *carried(error)]
     if any(_is_a(one, *_CERTIFICATE) for one in inner):
         return _if_alone(_UNTRUSTED, error)
     if any(map(_was_connecting, inner)):
@@ -276,14 +254,14 @@ def _connection(error: BaseException) -> Verdict:
 
 def _no_connection(error: BaseException) -> Verdict:
     """The verdict on an exception that is raised only while a client connects."""
-    is_untrusted = any(_is_a(one, *_CERTIFICATE) for one in _wrapped(error))
+    is_untrusted = any(_is_a(one, *_CERTIFICATE) for one in [error, *carried(error)])
     return _if_alone(_UNTRUSTED if is_untrusted else _UNREACHED, error)
 
 
 def _url_error(error: BaseException) -> Verdict:
     """The verdict on urllib's URLError, whose reason is an exception, or a text if the address cannot be opened."""
-    inner = _wrapped(error)
-    is_text = len(inner) == 1 and isinstance(_get(error, "reason"), str)
+    inner = [error, *carried(error)]
+    is_text = len(inner) == 1 and isinstance(attribute(error, "reason"), str)
     return _if_alone(_NO_ADDRESS, error) if is_text else _connection(error)
 
 
@@ -293,10 +271,10 @@ def _url_error(error: BaseException) -> Verdict:
 def _status(error: BaseException) -> Verdict:
     """The verdict on an exception that has a `response`, or has a response's attributes itself (aiohttp, urllib)."""
     # aiohttp reports a response that is not HTTP as a status 400 of its own.
-    if any(_is_a(one, "aiohttp.http_exceptions.HttpProcessingError") for one in _wrapped(error)):
+    if any(_is_a(one, "aiohttp.http_exceptions.HttpProcessingError") for one in [error, *carried(error)]):
         return _GARBLED.verdict()
-    response = _first(_get(error, "response"), error)
-    status = _first(_get(response, "status_code"), _get(response, "status"))
+    response = _first(attribute(error, "response"), error)
+    status = _first(attribute(response, "status_code"), attribute(response, "status"))
     if not isinstance(status, int) or isinstance(status, bool):
         return _NO_STATUS.verdict()
     row = by_status(status)
@@ -304,9 +282,9 @@ def _status(error: BaseException) -> Verdict:
     verdict = row.verdict(
         reason=row.reason.replace("The service", asked, 1),
         observed=_body(response) if QUADRANT[row.code] is Quadrant.PERSISTENT_SEMANTIC else None,
-        retry_after=_retry_after(_get(response, "headers")) if QUADRANT[row.code].is_transient else None,
+        retry_after=_retry_after(attribute(response, "headers")) if QUADRANT[row.code].is_transient else None,
     )
-    if _was_preceded(error, _get(response, "history"), _get(response, "raw", "retries", "history")):
+    if _was_preceded(error, attribute(response, "history"), attribute(response, "raw", "retries", "history")):
         return replace(verdict, proves=Proof.UNKNOWN)
     # Only requests of httpx2 are counted.
     is_counted = method and _is_a(error, "httpx2.HTTPStatusError")
@@ -315,13 +293,13 @@ def _status(error: BaseException) -> Verdict:
 
 def _asked(error: BaseException, response: object) -> tuple[str, str]:
     """The method of a request, and its method and host for people; "" and `The service` if they are not known."""
-    request = _first(_get(error, "request"), _get(response, "request"), _get(error, "request_info"))
-    given = _first(_get(request, "method"), _get(error, "fp", "_method"))
+    request = _first(attribute(error, "request"), attribute(response, "request"), attribute(error, "request_info"))
+    given = _first(attribute(request, "method"), attribute(error, "fp", "_method"))
     method = given if isinstance(given, str) and re.fullmatch("[A-Za-z]{1,20}", given) else ""
     # Without the path: that of a webhook is a secret.
-    url = _first(_get(request, "url"), _get(error, "url"))
+    url = _first(attribute(request, "url"), attribute(error, "url"))
     try:
-        host = urlsplit(url).hostname if isinstance(url, str) else _get(url, "host")
+        host = urlsplit(url).hostname if isinstance(url, str) else attribute(url, "host")
     except ValueError:
         host = None
     # A server may redirect to a host whose name is a sentence.
@@ -330,7 +308,7 @@ def _asked(error: BaseException, response: object) -> tuple[str, str]:
 
 
 def _retry_after(headers: object) -> float | None:
-    get = _get(headers, "get")
+    get = attribute(headers, "get")
     try:
         value = _first(get("Retry-After"), get("retry-after"))  # most clients ignore the case, a plain dict does not
     except Exception:  # of whatever a tool gave as headers
@@ -344,7 +322,7 @@ def _body(response: object) -> JsonValue:
     None if it is too long, or no JSON, or was not read: nothing is received from the server here.
     """
     # Of httpx, httpx2 and requests; their `content` may wait for the server, as may `read` of urllib's HTTPError.
-    content = _get(response, "_content")
+    content = attribute(response, "_content")
     if not isinstance(content, bytes) or len(content) > MAX_BODY:
         return None
     # The standard library's reader accepts NaN and lone surrogates, which no history can hold, and overflows the stack
@@ -357,11 +335,11 @@ def _body(response: object) -> JsonValue:
 
 
 def _tunnel(error: BaseException) -> Verdict:
-    return _if_alone(_BY_PROXY.get(str(_get(error, "status")), _NO_TUNNEL), error)
+    return _if_alone(_BY_PROXY.get(str(attribute(error, "status")), _NO_TUNNEL), error)
 
 
 def _header(error: BaseException) -> Verdict:
-    is_of_response = any(_is_a(one, "urllib3.exceptions.InvalidHeader") for one in _wrapped(error))
+    is_of_response = any(_is_a(one, "urllib3.exceptions.InvalidHeader") for one in [error, *carried(error)])
     return _GARBLED.verdict() if is_of_response else _if_alone(_WRONG_HEADER, error)
 
 
@@ -403,6 +381,7 @@ _BY_STATUS = Choice(
         },
     },
     _status,
+    otherwise=by_status(599),
 )
 _CONNECTION = Choice(
     "the exception that it wraps, and where that was raised",
@@ -411,19 +390,19 @@ _CONNECTION = Choice(
         "certificate not accepted": _UNTRUSTED,
         "too many failures": _FAILING,
         "timeout": _SILENT,
-        "any other": _BROKEN,
     },
     _connection,
+    otherwise=_BROKEN,
 )
 _NO_CONNECTION = Choice(
-    "the exception that it wraps", {"certificate not accepted": _UNTRUSTED, "any other": _UNREACHED}, _no_connection
+    "the exception that it wraps", {"certificate not accepted": _UNTRUSTED}, _no_connection, otherwise=_UNREACHED
 )
 _LATE_CONNECTION = _unsent(Code.UNREACHABLE, "No connection was made in time.")
 _FULL_POOL = _unsent(Code.BUSY, "All connections of the worker are in use.")
 _NO_URL = _unsent(Code.INVALID_INPUT, "This is no URL: give a complete one.")
 _SCHEME = _unsent(Code.INVALID_INPUT, "The address must begin with http:// or https://.")
 _WRONG_PROXY = _unsent(Code.NEEDS_PERSON, "The address of the proxy is wrong: correct the settings of the worker.")
-_HEADER = Choice("whose header it is", {"the request's": _WRONG_HEADER, "the response's": _GARBLED}, _header)
+_HEADER = Choice("whose header it is", {"the request's": _WRONG_HEADER}, _header, otherwise=_GARBLED)
 
 _SHARED: Table = {
     "TimeoutException": _SILENT,
@@ -523,7 +502,7 @@ _AIOHTTP: Table = {
     "client_exceptions.TooManyRedirects": _ENDLESS,
     # The proxy rejects the tunnel, and the request comes after that. Its statuses say nothing of the service.
     "client_exceptions.ClientHttpProxyError": Choice(
-        "the HTTP status of the proxy", {**_BY_PROXY, "another status": _NO_TUNNEL}, _tunnel
+        "the HTTP status of the proxy", _BY_PROXY, _tunnel, otherwise=_NO_TUNNEL
     ),
     "client_exceptions.ClientConnectionError": _BROKEN,
     # The connector alone raises it, for whatever errno, before it has a connection.
@@ -556,7 +535,7 @@ _AIOHTTP: Table = {
 _STANDARD: Table = {
     "urllib.error.HTTPError": _BY_STATUS,
     "urllib.error.URLError": Choice(
-        "its reason: an exception, or a text", {**_CONNECTION.rows, "text": _NO_ADDRESS}, _url_error
+        "its reason: an exception, or a text", {**_CONNECTION.rows, "text": _NO_ADDRESS}, _url_error, otherwise=_BROKEN
     ),
     "urllib.error.ContentTooShortError": _BROKEN,
     "http.client.HTTPException": _GARBLED,

@@ -74,14 +74,19 @@ STATUS: Mapping[int, ModelRow] = {
 
 def always(provider: str, row: ModelRow) -> Entry:
     """An entry with the verdict of `row` for any exception."""
-    return Choice(
-        "the address of the server", {"any": _row(provider, row)}, lambda error: verdict(provider, row, error)
-    )
+    return by("the address of the server", provider, [], lambda error: verdict(provider, row, error), otherwise=row)
 
 
-def by(what: str, provider: str, rows: Iterable[ModelRow], decide: Callable[[Any], Verdict]) -> Entry:
+def by(
+    what: str,
+    provider: str,
+    rows: Iterable[ModelRow],
+    decide: Callable[[Any], Verdict],
+    otherwise: ModelRow = BROKEN,
+) -> Entry:
     """An entry that chooses between the rows of a provider; `what` is what decides."""
-    return Choice(what, {code.value: _row(provider, (code, says)) for code, says in rows}, decide)
+    named = {code.value: _row(provider, (code, says)) for code, says in rows}
+    return Choice(what, named, decide, _row(provider, otherwise))
 
 
 def _row(provider: str, row: ModelRow) -> Row:

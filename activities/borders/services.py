@@ -6,12 +6,12 @@ those before it: a tool whose effect may not be repeated turns these retries off
 
 import math
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
 from activities.borders import http
-from activities.borders.table import Choice, Entry, Proof, Row, Table, Verdict, carried, qualified
+from activities.borders.table import MAX_CARRIED, Choice, Entry, Proof, Row, Table, Verdict, carried, qualified
 from workflows.faults import QUADRANT, Code, Quadrant
 
 _Rows = tuple[tuple[Entry, str], ...]
@@ -22,16 +22,13 @@ def _named(rows: _Rows, module: str = "") -> dict[str, Any]:
     return {f"{module}.{name}" if module else name: entry for entry, names in rows for name in names.split()}
 
 
-def _choice(by: str, rows: Mapping[str, Row], decide: Callable[[Any], Verdict | None], otherwise: Row) -> Choice:
-    """A choice that takes the row `otherwise` if `decide` finds none, or fails because of what the exception holds."""
-
-    def safely(error: Any) -> Verdict:
-        try:
-            return decide(error) or otherwise.verdict()
-        except Exception:  # an attribute may be anything, also a property that raises
-            return otherwise.verdict()
-
-    return Choice(by, {**rows, "anything else": otherwise}, safely)
+def _behind(error: BaseException) -> list[BaseException]:
+    """The exceptions that an exception wraps or follows, since these libraries raise in an `except` without a cause."""
+    found = [error]
+    for one in found:
+        more = (*carried(one), *([one.__context__] if one.__context__ else []))
+        found += [other for other in more if all(other is not seen for seen in found)][: MAX_CARRIED - len(found)]
+    return found[1:]
 
 
 def _field(value: Any, *names: str) -> Any:
@@ -275,13 +272,13 @@ _WAITER_FAILED = _unknown(Code.CONFLICT, "What the waiter waits for has failed: 
 
 
 def _by_certificate(error: Any) -> Verdict | None:
-    untrusted = any(qualified(type(one)) == "ssl.SSLCertVerificationError" for one in carried(error))
+    untrusted = any(qualified(type(one)) == "ssl.SSLCertVerificationError" for one in _behind(error))
     return _CERTIFICATE.verdict() if untrusted else None
 
 
 def _by_carried(error: Any) -> Verdict | None:
     """The verdict on the first exception of botocore that an exception carries."""
-    inner = (one for one in carried(error) if qualified(type(one)).startswith("botocore."))
+    inner = (one for one in _behind(error) if qualified(type(one)).startswith("botocore."))
     entries = ((TABLE[name], one) for one in inner for name in map(qualified, type(one).__mro__) if name in TABLE)
     entry, one = next(entries, (None, None))
     return entry(one) if entry and one else None
@@ -297,10 +294,10 @@ _AWS_ARGUMENTS = _unsent(
 _AWS_CUT = _unsent(Code.UNREACHABLE, "No connection to AWS could be made; nothing was sent.")
 
 _BOTOCORE: _Rows = (
-    (_choice("its error code, else its HTTP status", _AWS_STATUSES, _aws, _NO_CODE), "ClientError"),
+    (Choice("its error code, else its HTTP status", _AWS_STATUSES, _aws, _NO_CODE), "ClientError"),
     # It arrives in the middle of a response, so the request was accepted.
     (
-        _choice(
+        Choice(
             "its error code",
             {code: replace(row, proves=Proof.UNKNOWN) for code, row in AWS.items()},
             _aws_event,
@@ -309,12 +306,12 @@ _BOTOCORE: _Rows = (
         "EventStreamError",
     ),
     (
-        _choice("the error code of its last response", {"a failed state": _WAITER_FAILED, **AWS}, _waiter, _WAITED),
+        Choice("the error code of its last response", {"a failed state": _WAITER_FAILED, **AWS}, _waiter, _WAITED),
         "WaiterError",
     ),
     # botocore makes these before a request is written; they do not tell whether it retried one that was.
     (_AWS_CUT, "ConnectionError EndpointConnectionError ConnectTimeoutError ProxyConnectionError"),
-    (_choice("whether the certificate was rejected", {"rejected": _CERTIFICATE}, _by_certificate, _BROKEN), "SSLError"),
+    (Choice("whether the certificate was rejected", {"rejected": _CERTIFICATE}, _by_certificate, _BROKEN), "SSLError"),
     (_NO_ANSWER, "ReadTimeoutError"),
     (_BROKEN, "HTTPClientError ConnectionClosedError ResponseStreamingError IncompleteReadError"),
     (_unknown(Code.UNREACHABLE, "The answer of AWS arrived damaged."), "ChecksumError FlexibleChecksumError"),
@@ -405,7 +402,7 @@ _AWS_TABLE: Table = {
             (_CLIENT_BUG_UNSENT, "DynamoDBNeedsConditionError DynamoDBNeedsKeyConditionError"),
             (_BROKEN, "RetriesExceededError"),  # of a download
             (
-                _choice("the ClientError that it carries", _AWS_STATUSES, _by_carried, _S3_UPLOAD),
+                Choice("the ClientError that it carries", _AWS_STATUSES, _by_carried, _S3_UPLOAD),
                 "S3TransferFailedError S3UploadFailedError",
             ),
             (_WARNING, "PythonDeprecationWarning"),
@@ -415,7 +412,7 @@ _AWS_TABLE: Table = {
     **_named(
         (
             (_BROKEN, "RetriesExceededError"),
-            (_choice("the ClientError that it carries", _AWS_STATUSES, _by_carried, _S3_UPLOAD), "S3UploadFailedError"),
+            (Choice("the ClientError that it carries", _AWS_STATUSES, _by_carried, _S3_UPLOAD), "S3UploadFailedError"),
             (_unknown(Code.BUSY, "The object in S3 changed during the download."), "S3DownloadFailedError"),
             (_UNREADABLE, "S3ValidationError"),
             # Another part of the transfer failed first.
@@ -517,7 +514,7 @@ def _span(seconds: Any, nanos: Any = 0) -> float | None:
 
 
 _GRPC_NO_STATUS = _unknown(Code.BUG, "The gRPC call failed without a status: fix the tool, or add it to `raises=`.")
-_BY_GRPC_STATUS = _choice("its gRPC status", GRPC, _grpc, _GRPC_NO_STATUS)
+_BY_GRPC_STATUS = Choice("its gRPC status", GRPC, _grpc, _GRPC_NO_STATUS)
 
 _GRPC_TABLE: Table = {
     **_named(
@@ -614,12 +611,12 @@ def _google(status: str = "") -> Choice:
         return _answered("The Google API answered with", named, row, observed or None, waits) if row else None
 
     rows = {status: given} if given else {**GRPC, **_statuses()}
-    return _choice("its status and reason", rows, decide, given or _NO_CODE)
+    return Choice("its status and reason", rows, decide, given or _NO_CODE)
 
 
 def _google_retry(error: Any) -> Verdict | None:
     """The verdict on what the client retried in vain, of which each request may have had its effect."""
-    cause = next((one for one in (error.cause, *carried(error)) if isinstance(one, BaseException)), None)
+    cause = next((one for one in (error.cause, *_behind(error)) if isinstance(one, BaseException)), None)
     entry = next((TABLE[name] for name in map(qualified, type(cause).__mro__) if name in TABLE), None)
     known = entry(cause) if entry and cause else None
     if known is None or known.fault.quadrant is Quadrant.TRANSIENT_INFRASTRUCTURAL:
@@ -680,7 +677,7 @@ _GOOGLE_TABLE: Table = {
     },
     **_named(
         (
-            (_choice("the error that was retried", {**GRPC, **_statuses()}, _google_retry, _RETRIED), "RetryError"),
+            (Choice("the error that was retried", {**GRPC, **_statuses()}, _google_retry, _RETRIED), "RetryError"),
             (_CLIENT_BUG, "GoogleAPIError UnseekableStreamError"),
             (_CLIENT_BUG_UNSENT, "DuplicateCredentialArgs AsyncRestUnsupportedParameterError"),
             (_BROKEN, "ResumableTransferError UploadCancelledError"),
@@ -705,9 +702,7 @@ _GOOGLE_TABLE: Table = {
             (_UNREADABLE, "ResponseError"),
             # After an answer 401 the token is renewed, so the call itself may have been sent and refused.
             (
-                _choice(
-                    "whether it says that a retry can help", {"a retry can": _TOKEN_LATER}, _google_refresh, _TOKEN
-                ),
+                Choice("whether it says that a retry can help", {"a retry can": _TOKEN_LATER}, _google_refresh, _TOKEN),
                 "RefreshError ReauthFailError ReauthSamlChallengeFailError OAuthError",
             ),
             (
@@ -805,7 +800,7 @@ def _stripe(otherwise: Row, *, by_status: bool = False) -> Choice:
         called = code or type(error).__name__
         return _answered("Stripe answered with", called, row, observed, _retry_after(error.headers))
 
-    return _choice("its code", {**STRIPE, **(_statuses() if by_status else {})}, decide, otherwise)
+    return Choice("its code", {**STRIPE, **(_statuses() if by_status else {})}, decide, otherwise)
 
 
 _STRIPE_TABLE: Table = {
@@ -864,7 +859,7 @@ def _redis(row: Row, codes: Mapping[str, Row] = {}) -> Choice:
             return replace(row.verdict(), proves=Proof.UNKNOWN)
         return codes.get(code, row).verdict()
 
-    return _choice("its error code", {**codes, _IN_PIPELINE: replace(row, proves=Proof.UNKNOWN)}, decide, row)
+    return Choice("its error code", {**codes, _IN_PIPELINE: replace(row, proves=Proof.UNKNOWN)}, decide, row)
 
 
 def _redis_connection(row: Row) -> Choice:
@@ -878,11 +873,11 @@ def _redis_connection(row: Row) -> Choice:
         # A retry connects anew without the pool; the client of a cluster or of several databases may ask a second one.
         if "get_connection" not in names or any(re.search("cluster|multidb", name) for name in names):
             return row.verdict()
-        waited = row.code is Code.UNREACHABLE and any(map(_is_waited, carried(error)))
+        waited = row.code is Code.UNREACHABLE and any(map(_is_waited, _behind(error)))
         return (_REDIS_NO_CONNECTION if waited else unsent).verdict()
 
     rows = {"no connection": unsent, "no free connection": _REDIS_NO_CONNECTION, "too many clients": _REDIS_FULL}
-    return _choice("whether there was a connection", rows, decide, row)
+    return Choice("whether there was a connection", rows, decide, row)
 
 
 def _is_waited(error: BaseException) -> bool:
@@ -910,7 +905,7 @@ def _redis_cluster(error: Any) -> Verdict | None:
     down = any(
         qualified(type(one)).startswith(("redis.exceptions.ConnectionError", "redis.exceptions.TimeoutError"))
         or isinstance(one, OSError)
-        for one in carried(error)
+        for one in _behind(error)
     )
     return _CLUSTER_DOWN.verdict() if down else None
 
@@ -959,14 +954,14 @@ _REDIS_TABLE: Table = {
                 "ClusterCrossSlotError",
             ),
             (_redis(_refused(Code.BUG, "The module of Redis rejected the command: fix the tool.")), "ModuleError"),
-            (_choice("where it was raised", {"with lock": _LOCKED}, _redis_lock, _CLIENT_BUG), "LockError"),
+            (Choice("where it was raised", {"with lock": _LOCKED}, _redis_lock, _CLIENT_BUG), "LockError"),
             # The lock ended before the work under it did.
             (_unknown(Code.BUSY, "The lock expired too early: give it a longer timeout."), "LockNotOwnedError"),
             (_UNREADABLE, "InvalidResponse InvalidPipelineStack"),
             (_CLIENT_BUG_UNSENT, "DataError ChildDeadlockedError CrossSlotTransactionError IncorrectPolicyType"),
             (_CLIENT_BUG, "RedisError PubSubError"),
             (
-                _choice("whether a connection failed", {"it failed": _CLUSTER_DOWN}, _redis_cluster, _CLIENT_BUG),
+                Choice("whether a connection failed", {"it failed": _CLUSTER_DOWN}, _redis_cluster, _CLIENT_BUG),
                 "RedisClusterException",
             ),
             (_CLUSTER_DOWN, "ClusterError SlotNotCoveredError"),
@@ -985,7 +980,7 @@ _REDIS_TABLE: Table = {
     **_named(((_REDIS_LOST, "MasterNotFoundError SlaveNotFoundError"),), "redis.sentinel"),
     **_named(((_REDIS_LOST, "MasterNotFoundError SlaveNotFoundError"),), "redis.asyncio.sentinel"),
     "redis.event.EventException": _unknown(Code.UNAUTHORIZED, "The token for Redis could not be renewed."),
-    "redis.http.http_client.HttpError": _choice("its HTTP status", _statuses(), _redis_http, _FAILED),
+    "redis.http.http_client.HttpError": Choice("its HTTP status", _statuses(), _redis_http, _FAILED),
     **_named(
         (
             (

@@ -16,7 +16,7 @@ from pydantic import JsonValue
 from sqlalchemy import exc
 
 from activities.borders import entry_of, judge
-from activities.borders.table import Choice, Proof, Row, Table, Verdict, qualified
+from activities.borders.table import Choice, Proof, Row, Table, Verdict, attribute, qualified
 from activities.errors import DatabaseFileGone, DatabaseUnavailable
 from workflows.faults import Code
 
@@ -228,14 +228,14 @@ def _driver(rows: Mapping[str, Row], otherwise: Row) -> Choice:
     def decide(error: Any) -> Verdict:
         return (_row(error) or otherwise).verdict(observed=_names(error))
 
-    return Choice("the code of the database", {**rows, "any other": otherwise}, decide)
+    return Choice("the code of the database", rows, decide, otherwise)
 
 
 def _wrapper(otherwise: Row) -> Choice:
     """The entry for an exception of SQLAlchemy: the exception in it decides, and `otherwise` if no table knows that."""
 
     def decide(error: Any) -> Verdict:
-        inner, statement = _innermost(error), _attribute(error, "statement")
+        inner, statement = _innermost(error), attribute(error, "statement")
         if _code(inner) in _LACKING and isinstance(statement, str) and _OURS.search(statement):
             return _OTHER_VERSION.verdict()
         is_endless = _innermost(inner) is not inner  # a chain that leads back to itself
@@ -243,11 +243,11 @@ def _wrapper(otherwise: Row) -> Choice:
             verdict = (_row(inner) or otherwise).verdict(observed=_names(inner))
         else:
             verdict = judge(inner)
-        is_lost = _attribute(error, "connection_invalidated") is True and verdict.fault.code is Code.BUG
+        is_lost = attribute(error, "connection_invalidated") is True and verdict.fault.code is Code.BUG
         return _LOST.verdict() if is_lost else verdict
 
     rows = {**_TABLES, **{f"errno {number}": row for number, row in _ERRNO.items()}}
-    return Choice("the exception that it wraps", {**rows, "any other": otherwise}, decide)
+    return Choice("the exception that it wraps", rows, decide, otherwise)
 
 
 _WRAPPERS = (exc.StatementError, exc.EmulatedDBAPIException)
@@ -256,7 +256,7 @@ _WRAPPERS = (exc.StatementError, exc.EmulatedDBAPIException)
 def _innermost(error: Any) -> Any:
     """The driver's exception under SQLAlchemy's; its dialects for asyncio put one more between them."""
     for _ in range(5):
-        inner = _attribute(error, "orig") if isinstance(error, _WRAPPERS) else None
+        inner = attribute(error, "orig") if isinstance(error, _WRAPPERS) else None
         if not isinstance(inner, BaseException):
             break
         error = inner
@@ -266,13 +266,13 @@ def _innermost(error: Any) -> Any:
 def _row(error: Any) -> Row | None:
     """The row that the code in a driver's exception chooses; None if it has none, or one that no table knows."""
     package, first, code = _package(error), _first(error), _code(error)
-    if isinstance(_attribute(error, "original_exception"), ssl.SSLCertVerificationError):  # PyMySQL's 2003
+    if isinstance(attribute(error, "original_exception"), ssl.SSLCertVerificationError):  # PyMySQL's 2003
         return _TLS
     if package in _MYSQL and isinstance(first, int) and str(first) in _ERRNO:
         return _ERRNO[str(first)]
     if code == "SQLITE_ERROR" and isinstance(first, str) and first.startswith("no such table"):
         return _NO_TABLE
-    if code == "0A000" and _attribute(_attribute(error, "diag"), "source_function") == "RevalidateCachedQuery":
+    if code == "0A000" and attribute(attribute(error, "diag"), "source_function") == "RevalidateCachedQuery":
         return _STALE  # a prepared statement is older than its table
     if not code and isinstance(first, str) and first in _BY_OWN_MESSAGE.get(package, {}):
         return _BY_OWN_MESSAGE[package][first]
@@ -287,9 +287,9 @@ _LIBPQ_PACKAGES = ("psycopg", "psycopg2")
 def _names(error: BaseException) -> JsonValue:
     """The names of the constraint, table and column that PostgreSQL's answer has as data; None without any."""
     found = dict[str, JsonValue]()
-    for source in (_attribute(error, "diag"), error):
+    for source in (attribute(error, "diag"), error):
         for key in ("constraint", "table", "column"):
-            name = _attribute(source, f"{key}_name")
+            name = attribute(source, f"{key}_name")
             if isinstance(name, str) and name:
                 found[key] = name[:MAX_NAME]
     return found or None
@@ -298,7 +298,7 @@ def _names(error: BaseException) -> JsonValue:
 def _code(error: Any) -> str:
     """SQLite's result code or the SQLSTATE; for a failed connection over libpq what its message stands for."""
     original = _innermost(error)
-    codes = (_attribute(original, name) for name in ("sqlite_errorname", "sqlstate", "pgcode"))
+    codes = (attribute(original, name) for name in ("sqlite_errorname", "sqlstate", "pgcode"))
     code = next((code[:MAX_NAME] for code in codes if isinstance(code, str) and code), "")
     package = _package(original)
     if not code and package == "psycopg2":  # which sets pgcode only on what the server sent
@@ -309,7 +309,7 @@ def _code(error: Any) -> str:
 
 def _connecting(error: Any) -> str:
     message = _first(error)
-    if not isinstance(message, str) or not (_CONNECTING.match(message) or _attribute(error, "pgconn")):
+    if not isinstance(message, str) or not (_CONNECTING.match(message) or attribute(error, "pgconn")):
         return ""
     return next((code for pattern, code in _LIBPQ.items() if re.search(pattern, message)), "08001")
 
@@ -321,15 +321,8 @@ def _package(error: object) -> str:
 
 
 def _first(error: object) -> object:
-    args = _attribute(error, "args")
+    args = attribute(error, "args")
     return args[0] if isinstance(args, tuple) and args else None
-
-
-def _attribute(value: object, name: str) -> Any:
-    try:
-        return getattr(value, name, None)
-    except Exception:  # a property of a foreign class may raise anything
-        return None
 
 
 def _drivers(package: str, rows: Mapping[str, Row], *, operational: Row = _LOST, internal: Row = _BUG) -> Table:

@@ -118,7 +118,7 @@ def _was_connecting(error: BaseException) -> bool:
 def _by_errno(error: OSError) -> Verdict:
     number: object = error.errno
     if type(error) is not OSError:  # a library's own class, and its number may be the library's, too: SSLError(1, ...)
-        return _CHILD.verdict()
+        return replace(_CHILD.verdict(), unknown=type(error).__name__)
     row = _ROWS.get(number, _REJECTED) if isinstance(number, int) else _REJECTED
     if (row in (_CUT, _TIMEOUT) or number is None) and _was_connecting(error):
         row = _UNSENT
@@ -129,7 +129,7 @@ def _unless_connecting(row: Row) -> Choice:
     def decide(error: BaseException) -> Verdict:
         return (_UNSENT if _was_connecting(error) else row).verdict()
 
-    return Choice("where it was raised", {"while connecting": _UNSENT, "anywhere else": row}, decide)
+    return Choice("where it was raised", {"while connecting": _UNSENT}, decide, otherwise=row)
 
 
 def _by_look_up(error: OSError) -> Verdict:
@@ -194,9 +194,7 @@ _CLOSED = _bug("The tool uses a queue that was shut down: fix the tool.")
 _QUEUE_FULL = Row(Code.BUSY, "A queue of the tool is full.", Proof.REFUSED)
 
 TABLE: Table = {
-    "builtins.OSError": Choice(
-        "its errno", {**_BY_ERRNO, "any other": _REJECTED, "any, in a child": _CHILD}, _by_errno
-    ),
+    "builtins.OSError": Choice("its errno", {**_BY_ERRNO, "any, in a child": _CHILD}, _by_errno, otherwise=_REJECTED),
     "builtins.TimeoutError": _unless_connecting(_TIMEOUT),
     "builtins.ConnectionError": _unless_connecting(_CUT),
     "builtins.ConnectionRefusedError": _BY_ERRNO["ECONNREFUSED"],
@@ -210,7 +208,7 @@ TABLE: Table = {
     "builtins.NotADirectoryError": _BY_ERRNO["ENOTDIR"],
     "builtins.PermissionError": _BY_ERRNO["EACCES"],
     "builtins.MemoryError": _bug("The tool ran out of memory: let it hold less at once, or give the worker more."),
-    "socket.gaierror": Choice("its number", _BY_LOOK_UP, _by_look_up),
+    "socket.gaierror": Choice("its number", _BY_LOOK_UP, _by_look_up, otherwise=_NO_LOOK_UP),
     "socket.herror": _NO_LOOK_UP,
     "json.decoder.JSONDecodeError": Row(Code.UNEXPECTED_RESULT, "The response is no JSON.", Proof.UNKNOWN),
     "asyncio.exceptions.IncompleteReadError": Row(
@@ -234,10 +232,10 @@ TABLE: Table = {
     "subprocess.SubprocessError": _bug("A program that the tool runs could not be started: fix the tool."),
     "subprocess.TimeoutExpired": Row(Code.TIMEOUT, "A program that the tool ran did not end in time.", Proof.UNKNOWN),
     "subprocess.CalledProcessError": Choice(
-        "its exit code", {"above 0": _FAILED, "below 0, a signal": _KILLED}, _by_exit_code
+        "its exit code", {"below 0, a signal": _KILLED}, _by_exit_code, otherwise=_FAILED
     ),
     "tenacity.RetryError": Choice(
-        "the exception of its last attempt", {"a result": _NEVER_RIGHT, "unreadable": _UNREADABLE}, _by_last_attempt
+        "the exception of its last attempt", {"a result": _NEVER_RIGHT}, _by_last_attempt, otherwise=_UNREADABLE
     ),
     "tenacity.TryAgain": Row(Code.BUSY, "The tool asks to be called again.", Proof.UNKNOWN),
 }

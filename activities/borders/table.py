@@ -71,10 +71,15 @@ class Choice:
     """What decides, as words for people: `its HTTP status`."""
     rows: Mapping[str, Row]
     """The rows among which `decide` chooses, by the value that chooses them, for docs/errors.md and `--classify`."""
-    decide: Callable[[Any], Verdict]
+    decide: Callable[[Any], Verdict | None]
+    otherwise: Row
+    """The row where `decide` returns None, or fails: an exception may hold anything, as a tool may have made it."""
 
     def __call__(self, error: BaseException) -> Verdict:
-        return self.decide(error)
+        try:
+            return self.decide(error) or self.otherwise.verdict()
+        except Exception:
+            return self.otherwise.verdict()
 
 
 Entry = Row | Choice
@@ -86,20 +91,30 @@ def qualified(raised: type[BaseException]) -> str:
     return f"{raised.__module__}.{raised.__qualname__}"
 
 
-def carried(error: object) -> list[BaseException]:
-    """The exceptions that an exception carries, each once: as an argument, `reason`, `os_error`, or cause.
+def carried(error: BaseException) -> list[BaseException]:
+    """The exceptions that an exception wraps, outermost first: as an argument, `reason`, `os_error`, or cause.
 
-    A client often wraps the exception of the layer below, and only the innermost says whether anything was sent.
+    A client often wraps the exception of the layer below, and only the innermost says whether anything was sent. Those
+    that it only follows (`__context__`) are left out: they may be of an earlier request, if the tool sends another one
+    in its `except`.
     """
-    found, left = list[BaseException](), [error]
-    while left and len(found) < MAX_CARRIED:
-        one = left.pop(0)
-        if not isinstance(one, BaseException) or any(one is seen for seen in found):
-            continue
+    found = list[BaseException]()
+    one: BaseException | None = error
+    while one is not None and len(found) < MAX_CARRIED and all(one is not seen for seen in found):
         found.append(one)
-        left += [*one.args[:4], *(getattr(one, name, None) for name in ("reason", "os_error", "orig"))]
-        left += [one.__cause__, one.__context__ if not one.__suppress_context__ else None]
+        inner = (*one.args[:4], attribute(one, "reason"), attribute(one, "os_error"), one.__cause__)
+        one = next((wrapped for wrapped in inner if isinstance(wrapped, BaseException)), None)
     return found[1:]
+
+
+def attribute(thing: object, *path: str) -> Any:
+    """The attribute of an attribute of `thing`, as `path` names them; None if one of them is missing."""
+    for name in path:
+        try:
+            thing = getattr(thing, name, None)
+        except Exception:  # of a property: that of httpx raises RuntimeError where no request was set
+            return None
+    return thing
 
 
 MAX_CARRIED = 20

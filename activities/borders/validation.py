@@ -61,7 +61,7 @@ TABLE: Table = {
     "pydantic.v1.errors.ConfigError": _WRONG_MODEL,
     "pydantic.v1.errors.PydanticErrorMixin": _WRONG_MODEL,
     "pydantic_core._pydantic_core.SchemaError": _WRONG_MODEL,
-    "pydantic_core._pydantic_core.ValidationError": Choice("the wrong fields", {"any": _SHAPE}, _broken),
+    "pydantic_core._pydantic_core.ValidationError": Choice("the wrong fields", {}, _broken, otherwise=_SHAPE),
     "pydantic_core._pydantic_core.PydanticSerializationError": Row(
         Code.UNSERIALISABLE,
         "The tool's result cannot be written as JSON: return a pydantic model of plain values.",
