@@ -47,8 +47,9 @@ class Recorded:
 
     @property
     def is_classified(self) -> bool:
-        """Whether an exception of it can reach a table: what is no Exception ends a process or cancels a call."""
-        return "builtins.Exception" in (self.name, *self.parents)
+        """Whether an exception of it reaches a table: a warning is shown, and what is no Exception ends a process."""
+        classes = {self.name, *self.parents}
+        return "builtins.Exception" in classes and "builtins.Warning" not in classes
 
     @property
     def entry(self) -> Entry | None:
@@ -90,7 +91,7 @@ def _classes(package: str) -> Iterator[Recorded]:
         _import_modules(importlib.import_module(package))
     found = {qualified(one): one for one in _below(BaseException) if one.__module__.partition(".")[0] == package}
     for name, one in sorted(found.items()):
-        if issubclass(one, Warning) or issubclass(one, BaseExceptionGroup) or _APART & {*one.__module__.split(".")}:
+        if issubclass(one, BaseExceptionGroup) or _APART & {*one.__module__.split(".")}:
             continue
         sqlstate = getattr(one, "sqlstate", None)
         parents = tuple(qualified(parent) for parent in one.__mro__[1:-1])
@@ -132,7 +133,7 @@ def _counts(classes: Iterable[Recorded]) -> str:
     for one in classes:
         entry = one.entry
         if not one.is_classified:
-            counts["no Exception"] += 1
+            counts["not judged"] += 1
         elif entry is None:
             counts["no entry"] += 1
         else:
@@ -147,7 +148,7 @@ _COLUMNS = {
     Quadrant.PERSISTENT_SEMANTIC: "pers. sem.",
     "by data": "by data",
     "no entry": "no entry",
-    "no Exception": "no Exception",
+    "not judged": "not judged",
 }
 
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 import pytest
 
 from activities.borders import WIRES, entry_of, table_of
-from activities.borders.table import Choice, Entry, Row
+from activities.borders.table import Choice, Entry, Row, qualified
 from tests.libraries import PACKAGES, RECORD_THEM, Recorded, installed, recorded
 
 RECORD = recorded()
@@ -66,13 +66,13 @@ def needs_entry(one: Recorded) -> bool:
 
 
 def exists(name: str) -> bool:
-    """Whether a class is recorded, or can be imported."""
+    """Whether a class is recorded, or can be imported, and has this name; an alias of it would never be found."""
     if name in RECORDED or name in NEWER:
         return True
     module, _, attribute = name.rpartition(".")
     try:
-        return hasattr(importlib.import_module(module), attribute)
-    except ImportError:
+        return qualified(getattr(importlib.import_module(module), attribute)) == name
+    except (ImportError, AttributeError):
         return False
 
 
