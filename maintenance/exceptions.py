@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from activities.borders import WIRES, table_of
+from activities.borders.described import rows_of
 from activities.borders.table import Choice, Entry, Row
 
 PAGE = Path(__file__).parents[1] / "docs" / "errors.md"
@@ -16,6 +17,10 @@ TITLES: Mapping[str, str] = {
     "standard": "Standard library, and tenacity",
 }
 """The wires that the page lists, in its order. Replan's own exceptions and those of the model SDKs are no tool's."""
+
+
+FEW = 4
+"""Up to so many verdicts, a choice stands in the list itself, and else in a table of its own."""
 
 
 def listing() -> str:
@@ -47,9 +52,12 @@ def _wire(wire: str, choices: dict[str, Choice]) -> Iterator[str]:
 
 
 def _verdict(entry: Entry, choices: dict[str, Choice]) -> tuple[str, str]:
-    if isinstance(entry, Row) or not entry.rows:
-        row = entry if isinstance(entry, Row) else entry.otherwise
-        return f"`{row.code.value}`", row.proves.value
+    if isinstance(entry, Row):
+        return f"`{entry.code.value}`", entry.proves.value
+    few = dict.fromkeys((row.code.value, row.proves.value) for _, row in rows_of(entry))
+    if len(few) <= FEW:
+        said = [f"`{code}`{f' ({proves})' * (len(few) > 1)}" for code, proves in few]
+        return " or ".join(said) + f", by {entry.by}" * (len(few) > 1), next(iter(few))[1] * (len(few) == 1)
     same = (title for title, one in choices.items() if (one.by, dict(one.rows)) == (entry.by, dict(entry.rows)))
     title = next(same, "") or _title(entry.by, choices)
     choices.setdefault(title, entry)

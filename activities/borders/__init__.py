@@ -98,9 +98,9 @@ def _members(group: BaseExceptionGroup[Any]) -> list[BaseException]:
     """The exceptions of a group and of the groups in it; without recursion, since groups may be nested to any depth."""
     found, left = list[BaseException](), [*group.exceptions]
     while left:
-        one = left.pop()
+        one = left.pop(0)
         if isinstance(one, BaseExceptionGroup):
-            left += one.exceptions
+            left[:0] = one.exceptions
         else:
             found.append(one)
     return found

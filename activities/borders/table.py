@@ -5,6 +5,7 @@ Entry. It uses names, and not classes, so that the worker imports no library for
 module which defines the class (`__module__`) and of the class in it (`__qualname__`).
 """
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
@@ -12,6 +13,7 @@ from typing import Any
 
 from pydantic import JsonValue
 
+from workflows import routing
 from workflows.faults import Code, Fault
 
 
@@ -41,6 +43,10 @@ class Verdict:
     """The name of the exception's class, if no table knows it; else empty."""
 
 
+MAX_WAIT = routing.STEP_DEADLINE.total_seconds()
+"""The most seconds that a service can ask to wait: no step waits longer."""
+
+
 @dataclass(frozen=True)
 class Row:
     """A row of a table: the same verdict for any exception of a class."""
@@ -60,6 +66,8 @@ class Row:
     ) -> Verdict:
         """The verdict of this row, with another `reason`, or with what the exception carries as data."""
         wait = self.retry_after if retry_after is None else retry_after
+        # A service may send any number, also one beyond all calendars.
+        wait = None if wait is None or math.isnan(wait) else min(max(wait, 0.0), MAX_WAIT)
         return Verdict(Fault.of(self.code, reason or self.reason, observed=observed, retry_after=wait), self.proves)
 
 

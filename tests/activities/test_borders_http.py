@@ -347,3 +347,11 @@ async def test_credentials_in_an_address_stay_out_of_the_reason() -> None:
         fault = await fault_of(url.replace("http://", "http://me:sk-secret@") + "/sk-secret?key=sk-secret")
 
     assert fault is not None and "sk-secret" not in fault.model_dump_json()
+
+
+@pytest.mark.parametrize(("asked", "wait"), [("9" * 300, 86_400.0), ("1e400", None), ("-5", None), ("0", 0.0)])
+async def test_no_service_asks_for_a_wait_beyond_a_step(asked: str, wait: float | None) -> None:
+    """A timer of 10^300 seconds would fail the workflow task for ever."""
+    fault = await answered(reply(429, retry_after=asked))
+
+    assert fault.retry_after == wait

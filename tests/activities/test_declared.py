@@ -304,7 +304,7 @@ def test_classify_knows_the_classes_and_raises_of_a_tools_file(tmp_path: Path, s
     [
         ("httpx2.ReadTimeout", "becomes  timeout (transient, infrastructural)"),
         ("FileNotFoundError", "proves   this attempt had no effect"),
-        ("httpx2.HTTPStatusError", "404  not_found"),
+        ("httpx2.HTTPStatusError", "becomes  one of these, by its HTTP status"),
         ("KeyError", "so it is a bug: no retry and no new plan: a person"),
         ("replan.Refused", "says itself what it is"),
     ],

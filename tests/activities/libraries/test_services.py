@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 
 from activities.borders import judge
+from activities.borders.described import rows_of
 from activities.borders.services import TABLE
 from activities.borders.table import Choice, Proof, Verdict
 from replan.testing.http_server import SILENCE, endlessly, reply, serving, streaming
@@ -732,9 +733,7 @@ def test_no_entry_fails_whatever_the_exception_carries() -> None:
 
 def test_every_reason_is_a_sentence_of_ours() -> None:
     """A reason begins with a capital letter and ends with a full stop."""
-    rows = [
-        row for entry in TABLE.values() for row in ([*entry.rows.values()] if isinstance(entry, Choice) else [entry])
-    ]
+    rows = [row for entry in TABLE.values() for _, row in rows_of(entry)]
     odd = {row.reason for row in rows if not row.reason.endswith(".") or "  " in row.reason}
 
     assert odd == set()

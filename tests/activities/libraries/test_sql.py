@@ -17,6 +17,7 @@ from sqlalchemy.engine import URL, make_url
 from sqlalchemy.ext.asyncio import create_async_engine
 
 from activities.borders import entry_of, judge
+from activities.borders.described import rows_of
 from activities.borders.sql import TABLE, is_unavailable
 from activities.borders.table import Choice, Proof, Row, Verdict, qualified
 from replan.testing.postgresql import Cluster
@@ -613,7 +614,7 @@ def test_no_entry_raises_whatever_an_exception_carries() -> None:
     own.orig = own
     wrong = list[tuple[str, BaseException]]()
     for name, entry in TABLE.items():
-        rows = set(entry.rows.values()) if isinstance(entry, Choice) else {entry}
+        rows = {row for _, row in rows_of(entry)}
         allowed = {(row.code, row.proves) for row in (*rows, Row(Code.UNREACHABLE, "", Proof.UNKNOWN))}
         wrong += [(name, one) for one in (*carriers, cycle, own) if short(judged_by(entry, one)) not in allowed]
 
