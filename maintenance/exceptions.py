@@ -13,7 +13,9 @@ BEGIN, END = "<!-- From the tables, by `python -m maintenance.exceptions`. -->",
 TITLES: Mapping[str, str] = {
     "http": "HTTP",
     "sql": "Databases",
-    "services": "Cloud and services",
+    "aws": "AWS",
+    "google": "Google and gRPC",
+    "services": "Services",
     "standard": "Standard library, and tenacity",
 }
 """The wires that the page lists, in its order. Replan's own exceptions and those of the model SDKs are no tool's."""

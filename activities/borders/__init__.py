@@ -1,8 +1,8 @@
 """Translates exceptions of other libraries to Faults, which are typed errors as data, with what they prove.
 
-One module holds the tables of one wire: `http`, `sql`, `services`, `standard`, `validation`, and one for each model's
-SDK. The most specific class wins. The reason of a Fault comes from the table, never from the exception's message, which
-may contain secrets, or instructions for a model.
+One module holds the tables of one wire: `http`, `sql`, `aws`, `google`, `services`, `standard`, `validation`, and one
+for each model's SDK. The most specific class wins. The reason of a Fault comes from the table, never from the
+exception's message, which may contain secrets, or instructions for a model.
 """
 
 import importlib
@@ -31,7 +31,9 @@ WIRES: Mapping[str, tuple[str, ...]] = {
         "pymysql",
         "activities",
     ),
-    "services": ("botocore", "boto3", "s3transfer", "google", "grpc", "stripe", "redis"),
+    "aws": ("botocore", "boto3", "s3transfer"),
+    "google": ("google", "grpc"),
+    "services": ("stripe", "redis"),
     "standard": ("builtins", "asyncio", "concurrent", "json", "queue", "_queue", "socket", "subprocess", "tenacity"),
     "validation": ("pydantic", "pydantic_core"),
     "anthropic": ("anthropic",),

@@ -96,7 +96,6 @@ _BY_LOOK_UP: Mapping[str, Row] = {
     "EAI_AGAIN": Row(Code.UNREACHABLE, "The name server gave no answer; nothing was sent.", Proof.NOT_SENT),
     **dict.fromkeys(("EAI_NONAME", "EAI_NODATA", "EAI_ADDRFAMILY"), _UNKNOWN_HOST),
     **dict.fromkeys(("EAI_BADFLAGS", "EAI_FAMILY", "EAI_SERVICE", "EAI_SOCKTYPE"), _WRONG_LOOK_UP),
-    "any other": _NO_LOOK_UP,
 }
 """Rows by the name of the number with which the look-up of a host's name failed; systems have different numbers."""
 _LOOK_UPS = {getattr(socket, name): row for name, row in _BY_LOOK_UP.items() if hasattr(socket, name)}

@@ -68,6 +68,8 @@ class Attempt:
     """Whether the tool was called."""
     returned: bool = False
     """Whether the tool returned a result, valid or not."""
+    ended: bool = False
+    """Whether the tool's function returned. A transaction that it took may still have to commit."""
     committing: bool = False
     """Whether the effect's transaction may have been committed: a failure then leaves the outcome unknown."""
     replayed: bool = False
@@ -81,7 +83,7 @@ class Attempt:
 
     def judge(self, error: BaseException) -> Verdict:
         """What an exception of this attempt is; the tool's own declaration holds for what its function raised."""
-        is_own = self.called and not self.returned and not self.time.expired()
+        is_own = self.called and not self.ended and not self.time.expired()
         return judge(error, self.raises if is_own else None)
 
     def applied(self, fault: Fault, error: BaseException) -> Applied:
@@ -101,8 +103,10 @@ class Attempt:
                 return Applied.UNKNOWN
 
     def _proves_no_effect(self, error: BaseException) -> bool:
+        if self.ended:  # the function may have had its effect, whatever became of its transaction
+            return False
         verdict = self.judge(error)
-        # An earlier request of the attempt may have had an effect, whatever the last one says.
+        # Earlier requests of the attempt may have had an effect, whatever the last one says.
         is_all = verdict.requests is None or deadline.sent() <= verdict.requests
         return verdict.proves is not Proof.UNKNOWN and is_all
 

@@ -181,7 +181,7 @@ class Boundary:
         value = await (function() if kind.is_async else self.threads.run(kind.spec, function, attempt.time))
         if kind.spec.effect is not Effect.TRANSACTIONAL:
             self._inject(kind, Failpoint.AFTER_COMMIT)
-        attempt.returned = True
+        attempt.returned = attempt.ended = True
         result = _encode(kind, before, value)
         self._faults.stop(kind.spec.kind, Failpoint.BEFORE_COMMIT)
         return result
@@ -197,7 +197,7 @@ class Boundary:
 
         async def work() -> JsonValue:
             value = await thread
-            attempt.returned = True
+            attempt.returned = attempt.ended = True
             return _encode(kind, call.arguments_seen(), value)
 
         raised = None

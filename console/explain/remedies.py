@@ -36,7 +36,7 @@ OF_FAULT: Mapping[Code, str] = {
     Code.UNSERIALISABLE: "Return a pydantic model of plain values.",
     Code.WRONG_STORE: "Give all workers of a queue the same `--store`.",
     Code.NEEDS_PERSON: "Do what its reason says.",
-    Code.BUG: "Read the exception in the worker's log, and fix the tool.",
+    Code.BUG: "Read the exception in the worker's log, and fix the tool, or say with raises= what it is.",
     Code.NOT_FOUND: "If no plan helps, name something that exists.",
     Code.CONFLICT: "If no plan helps, ask for something else.",
     Code.GONE: "If no plan helps, do without it.",

@@ -294,6 +294,7 @@ def test_a_problem_has_the_exit_codes_that_the_page_names(code: str) -> None:
 
 STARTING = {
     "ToolMistakes": "A tools file",
+    "UnknownClass": "`--classify`",
     "BadBreak": "`--break`",
     "BadReach": "`--allow-host`",
     "BadSetting": "A folder",

@@ -5,16 +5,20 @@ import re
 import httpx2
 from pydantic import BaseModel, Field
 
+from activities.borders.http import STATUS
 from activities.errors import Refused
 from activities.toolbox.declare.tool import tool
 from activities.toolbox.documents import html
 from activities.toolbox.http.network import MAX_URL, Body, Web, read_body
+from workflows.faults import QUADRANT, Quadrant
 
 MAX_BODY = 5_000_000  # bytes of a decompressed page that are read
 MAX_TEXT, MAX_TITLE = 30_000, 300  # characters of the text and of the title that are returned
 MAX_READ = 4 * MAX_TEXT  # characters of the page that are read for that text, with spaces that are left out
 
-RESTRICTED = frozenset({401, 402, 403, 405, 406, 407, 411, 415, 426, 451, 501, 505})
+RESTRICTED = frozenset(
+    status for status, (code, _) in STATUS.items() if QUADRANT[code] is Quadrant.PERSISTENT_INFRASTRUCTURAL
+)
 """HTTP statuses of pages that are not public. Such a page is a rejection (the planner may choose another page), and no
 mistake in the configuration: the worker has no login."""
 

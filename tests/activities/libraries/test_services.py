@@ -17,13 +17,14 @@ from typing import Any
 
 import pytest
 
-from activities.borders import judge
+from activities.borders import judge, table_of
 from activities.borders.described import rows_of
-from activities.borders.services import TABLE
 from activities.borders.table import Choice, Proof, Verdict
 from replan.testing.http_server import SILENCE, endlessly, reply, serving, streaming
 from runtime.dev_server import free_port
 from workflows.faults import Code
+
+TABLE = {**table_of("botocore"), **table_of("google"), **table_of("stripe")}
 
 for module in ("botocore", "boto3", "google.api_core", "google.auth", "grpc", "stripe", "redis"):
     pytest.importorskip(module)

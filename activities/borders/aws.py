@@ -1,0 +1,392 @@
+"""AWS (`botocore`, `boto3`, `s3transfer`): the verdict on each exception, by the error code of the response."""
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import Any
+
+from activities.borders import http
+from activities.borders.service_api import (
+    BROKEN,
+    BUSY,
+    CERTIFICATE,
+    CLIENT_BUG,
+    CLIENT_BUG_UNSENT,
+    CONFLICT,
+    CREDENTIALS,
+    FAILED,
+    FORBIDDEN,
+    INVALID,
+    MISSING,
+    NO_ANSWER,
+    NO_CODE,
+    OVERLOADED,
+    QUOTA,
+    REJECTED,
+    STALE,
+    THROTTLED,
+    UNREADABLE,
+    UNSUPPORTED,
+    WARNING,
+    WRONG_REGION,
+    Rows,
+    answered,
+    behind,
+    code_in,
+    field,
+    named,
+    refused,
+    retry_after,
+    statuses,
+    unknown,
+    unsent,
+)
+from activities.borders.table import Choice, Proof, Row, Table, Verdict, qualified
+from workflows.faults import QUADRANT, Code
+
+AWS: Mapping[str, Row] = named(
+    (
+        (
+            THROTTLED,
+            "Throttling ThrottlingException ThrottledException RequestThrottled RequestThrottledException"
+            " TooManyRequestsException TooManyRequests ProvisionedThroughputExceededException RequestLimitExceeded"
+            " BandwidthLimitExceeded EC2ThrottledException LimitExceededThrottling ReplicatedWriteThrottling"
+            " ResourceProvisionedThroughputExceededException KMSThrottlingException ThrottlingError"
+            " ProvisionedThroughputExceeded",
+        ),
+        (
+            OVERLOADED,
+            "SlowDown InsufficientInstanceCapacity InsufficientCapacity InsufficientCapacityException",
+        ),
+        (
+            MISSING,
+            "NoSuchKey NoSuchBucket NoSuchUpload NoSuchVersion NoSuchEntity ResourceNotFoundException NotFoundException"
+            " NotFound NonExistentQueue QueueDoesNotExist UnknownResourceException StreamingDistributionNotFound",
+        ),
+        (
+            FORBIDDEN,
+            "AccessDenied AccessDeniedException UnauthorizedOperation UnauthorizedAccess ForbiddenException"
+            " AuthorizationError AuthorizationErrorException AuthorizationFailure InsufficientPrivilegesException"
+            " OptInRequired OptInRequiredException SubscriptionRequiredException AllAccessDisabled AccountProblem"
+            " AccountSuspendedException PendingVerification RegionDisabledException SNSNoAuthorization"
+            " OperationNotPermitted OperationNotPermittedException KMSAccessDeniedException",
+        ),
+        (
+            CREDENTIALS,
+            "ExpiredToken ExpiredTokenException RequestExpired InvalidClientTokenId SignatureDoesNotMatch"
+            " UnrecognizedClientException InvalidAccessKeyId InvalidSignatureException InvalidToken IncompleteSignature"
+            " IncompleteSignatureException MissingAuthenticationToken MissingAuthenticationTokenException AuthFailure"
+            " RequestTimeTooSkewed TokenRefreshRequired InvalidSecurity NotSignedUp UnauthorizedException"
+            " UnauthorizedClientException NotAuthorized NotAuthorizedException InvalidIdentityToken"
+            " InvalidIdentityTokenException IDPRejectedClaim AccessTokenExpired",
+        ),
+        (
+            STALE,
+            "ConditionalCheckFailed ConditionalCheckFailedException PreconditionFailed PreconditionFailedException"
+            " PreconditionNotMetException InvalidIfMatchVersion VersionMismatchException StaleDataException"
+            " WAFStaleDataException UpdateOutOfSyncException",
+        ),
+        (
+            CONFLICT,
+            "ConflictException Conflict BucketAlreadyExists BucketAlreadyOwnedByYou BucketNotEmpty DeleteConflict"
+            " ResourceInUseException ResourceInUse ResourceConflictException DuplicateItem DuplicateItemException"
+            " IdempotentParameterMismatch IdempotentParameterMismatchException InvalidStateException InvalidState"
+            " InvalidObjectState DependencyViolation IncorrectState IncorrectInstanceState"
+            " KMSInvalidStateException InvalidBucketState",
+        ),
+        (
+            INVALID,
+            "ValidationException ValidationError ValidationErrorException InvalidParameterValue InvalidArgument"
+            " BadRequestException BadRequest InvalidRequest MalformedXML EntityTooLarge EntityTooSmall KeyTooLongError"
+            " MissingParameter ItemCollectionSizeLimitExceeded ItemCollectionSizeLimitExceededException"
+            " RequestEntityTooLargeException BatchRequestTooLong TooManyEntriesInBatchRequest",
+        ),
+        (
+            BUSY,
+            "TransactionConflict TransactionConflictException TransactionInProgressException OperationAborted"
+            " ConditionalRequestConflict PriorRequestNotComplete ConcurrentModification ConcurrentModificationException"
+            " ConcurrentUpdateException EntityTemporarilyUnmodifiable EntityTemporarilyUnmodifiableException"
+            " ResourceNotReadyException ResourceNotReady ModelNotReadyException OperationInProgress"
+            " ENILimitReachedRetry RetryLatestCommitFailedException",
+        ),
+        (QUOTA, "LimitExceeded LimitExceededException ServiceQuotaExceededException ServiceQuotaExceeded"),
+        (
+            UNSUPPORTED,
+            "UnsupportedOperation UnsupportedOperationException InvalidAction UnknownOperationException NotImplemented"
+            " MethodNotAllowed MethodNotAllowedException OperationNotSupportedException",
+        ),
+        (
+            REJECTED,
+            "MessageRejected SendingPausedException MailFromDomainNotVerifiedException DryRunOperation",
+        ),
+        (
+            FAILED,
+            "InternalError InternalFailure InternalServerError InternalServerException InternalServiceError"
+            " InternalServerErrorException InternalFailureException ServiceUnavailable ServiceUnavailableException"
+            " ServiceException ServerException ServiceFailureException DependencyFailureException Unavailable",
+        ),
+        # S3 says that the body did not arrive in time, others that the answer was not ready: the latter proves nothing.
+        (
+            NO_ANSWER,
+            "RequestTimeout RequestTimeoutException OperationTimeoutException DependencyTimeoutException",
+        ),
+        (
+            refused(Code.UNREACHABLE, "The body of the request did not arrive as a whole."),
+            "IncompleteBody BadDigest",
+        ),
+        (WRONG_REGION, "PermanentRedirect AuthorizationHeaderMalformed IllegalLocationConstraintException"),
+    )
+)
+"""Rows by AWS error code; services share most codes (botocore/data/*/service-2.json, and the guides of S3 and EC2)."""
+
+_AWS_PATTERNS: tuple[tuple[str, Row], ...] = (
+    (r"Throttl|TooManyRequests|RequestRateExceeded", THROTTLED),
+    (r"^NoSuch|^Unknown|^Nonexistent|NotFound|(DoesNot|Not|Non)Exist", MISSING),
+    (r"AlreadyExists?|Exists$|^Duplicate|Duplicate$|InUse|Conflict|Already|NotEmpty", CONFLICT),
+    (r"(Limit|Quota)\w*Exceeded|LimitReached|^TooMany", QUOTA),
+    (r"AccessDenied|Unauthorized|NotAuthorized|Forbidden|NotPermitted|PermissionDenied", FORBIDDEN),
+    (r"^ExpiredToken", CREDENTIALS),
+    (r"InProgress|NotReady|Locked|Concurrent", BUSY),
+    (r"^Invalid\w*State$|^Incorrect\w*State$", CONFLICT),
+    (
+        r"^Invalid|^Malformed|Unsupported|NotSupported|^Missing|^Illegal|^Bad|Validation|Mismatch|TooLarge|TooLong",
+        INVALID,
+    ),
+    (
+        r"^Internal|Internal(Server|Service)?(Error|Failure)?$|^Server(Internal|$)|Unavailable|^Service(Failure|Error)?$",
+        FAILED,
+    ),
+    (r"Timeout$|TimedOut$", NO_ANSWER),
+)
+"""Rows by the words of which AWS makes error codes, without the ending Exception, Fault or Error; the first one that
+fits counts. Most services answer any error with status 400, so that only its code tells."""
+
+
+def _aws_row(code: str, status: Any) -> Row | None:
+    """The row of an AWS error code; without one that we know, that of a telling HTTP status; None if nothing tells."""
+    short = code.rpartition(".")[2]  # InvalidInstanceID.NotFound, AWS.SimpleQueueService.NonExistentQueue
+    # The events of a stream carry their shape's name, which begins with a small letter.
+    row = next((AWS[name] for name in (code, short, code[:1].upper() + code[1:]) if name in AWS), None)
+    if row is QUOTA and status == 429:  # some services limit their rate under this name
+        return THROTTLED
+    if row:
+        return row
+    told = int(code) if code.isdecimal() else status if isinstance(status, int) else 0  # HEAD has only a status
+    if told > 400:
+        return http.by_status(told)
+    stem = re.sub(r"(Exception|Fault|Error)$", "", short)
+    by_words = next((row for words, row in _AWS_PATTERNS if re.search(words, stem)), None)
+    return by_words or (http.by_status(told) if told >= 300 else None)
+
+
+def _aws(error: Any) -> Verdict | None:
+    verdict = _aws_response(error.response, error.operation_name)
+    tries = field(error.response, "ResponseMetadata", "RetryAttempts")
+    # The answer is that to the final request; one before it may have been lost after it was carried out.
+    return replace(verdict, proves=Proof.UNKNOWN) if verdict and tries else verdict
+
+
+def _aws_response(response: Any, operation: Any) -> Verdict | None:
+    code, operation = (
+        code_in(field(response, "Error", "Code")),
+        code_in(operation) or "The call",
+    )
+    row = _aws_row(code, field(response, "ResponseMetadata", "HTTPStatusCode"))
+    reasons = [code_in(field(one, "Code")) for one in field(response, "CancellationReasons") or ()]
+    if code == "TransactionCanceledException":
+        row = _worst(AWS.get(reason, REJECTED) for reason in reasons if reason not in ("", "None")) or CONFLICT
+    observed = {"code": code, "operation": operation} | ({"reasons": reasons[:40]} if reasons else {})
+    wait = retry_after(field(response, "ResponseMetadata", "HTTPHeaders"))
+    return answered(f"AWS answered {operation} with", code, row, observed, wait) if row else None
+
+
+def _worst(rows: Iterable[Row]) -> Row | None:
+    """Of the reasons of a cancelled transaction the one that needs most: a person before a plan before a retry."""
+    return min(rows, key=lambda row: (QUADRANT[row.code].is_transient, QUADRANT[row.code].is_semantic), default=None)
+
+
+def _aws_event(error: Any) -> Verdict | None:
+    verdict = _aws(error)
+    return replace(verdict, proves=Proof.UNKNOWN) if verdict else None
+
+
+def _waiter(error: Any) -> Verdict | None:
+    reason = str(field(error.kwargs, "reason"))  # botocore's own words: there is no field that tells them apart
+    if reason.startswith("Max attempts exceeded"):
+        return None
+    known = _aws_response(error.last_response, field(error.kwargs, "name")) or _WAITER_FAILED.verdict()
+    # The waiter only reads, but the call that it waits for was answered before.
+    return replace(known, proves=Proof.UNKNOWN)
+
+
+_WAITED = unknown(Code.TIMEOUT, "What the waiter waits for was not reached in time.")
+_WAITER_FAILED = unknown(Code.CONFLICT, "What the waiter waits for has failed: observe the state and choose again.")
+
+
+def _by_certificate(error: Any) -> Verdict | None:
+    untrusted = any(qualified(type(one)) == "ssl.SSLCertVerificationError" for one in behind(error))
+    return CERTIFICATE.verdict() if untrusted else None
+
+
+def _by_carried(error: Any) -> Verdict | None:
+    """The verdict on the first exception of botocore that an exception carries."""
+    inner = (one for one in behind(error) if qualified(type(one)).startswith("botocore."))
+    entries = ((TABLE[name], one) for one in inner for name in map(qualified, type(one).__mro__) if name in TABLE)
+    entry, one = next(entries, (None, None))
+    return entry(one) if entry and one else None
+
+
+_AWS_STATUSES = {**AWS, **statuses()}
+_NO_CREDENTIALS = unsent(Code.UNAUTHORIZED, "The worker has no valid AWS credentials: configure or renew them.")
+_AWS_CONFIG = unsent(Code.BUG, "The AWS client is configured wrongly: correct the region, profile, or options.")
+_AWS_USE = unsent(Code.BUG, "The tool uses botocore wrongly; nothing was sent: fix the tool.")
+_AWS_ARGUMENTS = unsent(
+    Code.INVALID_INPUT, "The arguments do not fit the AWS operation; nothing was sent: change them."
+)
+_AWS_CUT = unsent(Code.UNREACHABLE, "No connection to AWS could be made; nothing was sent.")
+
+_BOTOCORE: Rows = (
+    (Choice("its error code, else its HTTP status", _AWS_STATUSES, _aws, NO_CODE), "ClientError"),
+    # It arrives in the middle of a response, so the request was accepted.
+    (
+        Choice(
+            "its error code",
+            {code: replace(row, proves=Proof.UNKNOWN) for code, row in AWS.items()},
+            _aws_event,
+            FAILED,
+        ),
+        "EventStreamError",
+    ),
+    (
+        Choice("the error code of its last response", {"a failed state": _WAITER_FAILED, **AWS}, _waiter, _WAITED),
+        "WaiterError",
+    ),
+    # botocore makes these before a request is written; they do not tell whether it retried one that was.
+    (_AWS_CUT, "ConnectionError EndpointConnectionError ConnectTimeoutError ProxyConnectionError"),
+    (
+        Choice(
+            "whether the certificate was rejected",
+            {"rejected": CERTIFICATE},
+            _by_certificate,
+            BROKEN,
+        ),
+        "SSLError",
+    ),
+    (NO_ANSWER, "ReadTimeoutError"),
+    (BROKEN, "HTTPClientError ConnectionClosedError ResponseStreamingError IncompleteReadError"),
+    (
+        unknown(Code.UNREACHABLE, "The answer of AWS arrived damaged."),
+        "ChecksumError FlexibleChecksumError",
+    ),
+    # The client's own limit of retries, so an attempt was made before.
+    (unknown(Code.RATE_LIMITED, "The client waits before further retries."), "CapacityNotAvailableError"),
+    (
+        _NO_CREDENTIALS,
+        "NoCredentialsError PartialCredentialsError CredentialRetrievalError NoAuthTokenError TokenRetrievalError"
+        " SSOError SSOTokenLoadError UnauthorizedSSOTokenError RefreshWithMFAUnsupportedError UnknownCredentialError",
+    ),
+    (
+        unsent(Code.UNREACHABLE, "The service for the worker's AWS credentials does not answer; nothing was sent."),
+        "MetadataRetrievalError",
+    ),
+    (
+        _AWS_ARGUMENTS,
+        "ParamValidationError MissingParametersError ValidationError UnknownKeyError RangeError InvalidDNSNameError"
+        " UnsupportedS3ArnError UnsupportedS3ControlArnError InvalidHostLabelError UnsupportedOutpostResourceError"
+        " EndpointResolutionError",
+    ),
+    (unknown(Code.UNEXPECTED_RESULT, "AWS sent the same page twice."), "PaginationError"),
+    (
+        _AWS_CONFIG,
+        "DataNotFoundError UnknownServiceError UnknownRegionError ApiVersionNotFoundError InvalidIMDSEndpointError"
+        " InvalidIMDSEndpointModeError UnknownSignatureVersionError ServiceNotInRegionError BaseEndpointResolverError"
+        " NoRegionError EndpointVariantError UnknownEndpointError UnknownFIPSEndpointError ProfileNotFound"
+        " ConfigParseError ConfigNotFound InvalidRegionError UnsupportedSignatureVersionError"
+        " InvalidS3AddressingStyleError UnsupportedS3ConfigurationError UnsupportedS3AccesspointConfigurationError"
+        " UnsupportedS3ControlConfigurationError InvalidEndpointDiscoveryConfigurationError"
+        " InvalidRetryConfigurationError InvalidMaxRetryAttemptsError InvalidRetryModeError"
+        " InvalidS3UsEast1RegionalEndpointConfigError InvalidSTSRegionalEndpointsConfigError InvalidConfigError"
+        " InfiniteLoopConfigError InvalidProxiesConfigError InvalidDefaultsMode InvalidEndpointConfigurationError"
+        " EndpointProviderError UnknownEndpointResolutionBuiltInName InvalidChecksumConfigError"
+        " UnsupportedServiceProtocolsError MD5UnavailableError MissingDependencyException",
+    ),
+    (
+        _AWS_USE,
+        "UnknownParameterError AliasConflictParameterError UnknownServiceStyle OperationNotPageableError"
+        " InvalidExpressionError WaiterConfigError UnknownClientMethodError UndefinedModelAttributeError"
+        " MissingServiceIdError StubResponseError StubAssertionError UnStubbedResponseError",
+    ),
+    # The body is rewound for a second request, so a first one was sent.
+    (CLIENT_BUG, "BotoCoreError UnseekableStreamError AwsChunkedWrapperError"),
+    (WARNING, "UnsupportedTLSVersionWarning ImminentRemovalWarning"),
+)
+
+_S3_UPLOAD = unknown(Code.SERVER_ERROR, "The upload to S3 failed.")
+
+TABLE: Table = {
+    **named(_BOTOCORE, "botocore.exceptions"),
+    **named(
+        (
+            (_AWS_USE, "EndpointDiscoveryException EndpointDiscoveryRequired"),
+            (_AWS_CUT, "EndpointDiscoveryRefreshFailed"),
+        ),
+        "botocore.discovery",
+    ),
+    **named(
+        (
+            (
+                UNREADABLE,
+                "ParserError ChecksumMismatch DuplicateHeader InvalidHeadersLength InvalidPayloadLength"
+                " NoInitialResponseError",
+            ),
+        ),
+        "botocore.eventstream",
+    ),
+    "botocore.parsers.ResponseParserError": UNREADABLE,
+    **named(
+        ((_AWS_USE, "InvalidShapeError InvalidShapeReferenceError NoShapeFoundError OperationNotFoundError"),),
+        "botocore.model",
+    ),
+    **named(
+        (
+            (_AWS_ARGUMENTS, "InvalidArnException"),
+            (_NO_CREDENTIALS, "BadIMDSRequestError _RetriesExceededError"),  # of the machine's metadata
+        ),
+        "botocore.utils",
+    ),
+    # A bug on purpose: only their subclasses above are raised, which have rows of their own.
+    "botocore.vendored.requests.exceptions.RequestException": CLIENT_BUG,
+    "botocore.vendored.requests.packages.urllib3.exceptions.HTTPError": CLIENT_BUG,
+    "botocore.vendored.requests.packages.urllib3.exceptions.HTTPWarning": WARNING,
+    **named(
+        (
+            (CLIENT_BUG_UNSENT, "Boto3Error ResourceLoadException NoVersionFound UnknownAPIVersionError"),
+            (CLIENT_BUG_UNSENT, "ResourceNotExistsError DynamoDBOperationNotSupportedError"),
+            (CLIENT_BUG_UNSENT, "DynamoDBNeedsConditionError DynamoDBNeedsKeyConditionError"),
+            (BROKEN, "RetriesExceededError"),  # of a download
+            (
+                Choice("the ClientError that it carries", _AWS_STATUSES, _by_carried, _S3_UPLOAD),
+                "S3TransferFailedError S3UploadFailedError",
+            ),
+            (WARNING, "PythonDeprecationWarning"),
+        ),
+        "boto3.exceptions",
+    ),
+    **named(
+        (
+            (BROKEN, "RetriesExceededError"),
+            (Choice("the ClientError that it carries", _AWS_STATUSES, _by_carried, _S3_UPLOAD), "S3UploadFailedError"),
+            (unknown(Code.BUSY, "The object in S3 changed during the download."), "S3DownloadFailedError"),
+            (UNREADABLE, "S3ValidationError"),
+            # Another part of the transfer failed first.
+            (BROKEN, "FatalError"),
+            (CLIENT_BUG, "InvalidSubscriberMethodError TransferNotDoneError"),
+        ),
+        "s3transfer.exceptions",
+    ),
+    # Nobody outside of s3transfer sees these.
+    **named(
+        ((BROKEN, "QueueShutdownError bandwidth.RequestExceededException utils.NoResourcesAvailable"),),
+        "s3transfer",
+    ),
+}

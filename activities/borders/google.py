@@ -1,0 +1,347 @@
+"""gRPC and Google (`grpc`, `google.api_core`, `google.auth`, `google.protobuf`): the verdict on each exception."""
+
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from activities.borders import http
+from activities.borders.service_api import (
+    BROKEN,
+    CLIENT_BUG,
+    CLIENT_BUG_UNSENT,
+    CREDENTIALS,
+    FAILED,
+    FORBIDDEN,
+    INVALID,
+    MISSING,
+    NO_ANSWER,
+    NO_CODE,
+    QUOTA,
+    STALE,
+    THROTTLED,
+    UNREADABLE,
+    UNSUPPORTED,
+    WARNING,
+    answered,
+    behind,
+    code_in,
+    field,
+    named,
+    refused,
+    retry_after,
+    statuses,
+    unknown,
+    unsent,
+)
+from activities.borders.table import Choice, Proof, Row, Table, Verdict, qualified
+from workflows.faults import Code, Quadrant
+
+GRPC: Mapping[str, Row] = {
+    # Either side may have cancelled it, at any time.
+    "CANCELLED": unknown(Code.UNREACHABLE, "The call was cancelled before its answer arrived."),
+    "UNKNOWN": FAILED,
+    "INVALID_ARGUMENT": INVALID,
+    "DEADLINE_EXCEEDED": NO_ANSWER,
+    "NOT_FOUND": MISSING,
+    "ALREADY_EXISTS": refused(Code.CONFLICT, "It exists already: choose another name, or use what is there."),
+    "PERMISSION_DENIED": FORBIDDEN,
+    "RESOURCE_EXHAUSTED": THROTTLED,
+    "FAILED_PRECONDITION": STALE,
+    "ABORTED": refused(Code.BUSY, "The service rolled the call back because of another one at the same time."),
+    "OUT_OF_RANGE": INVALID,
+    "UNIMPLEMENTED": UNSUPPORTED,
+    "INTERNAL": FAILED,
+    "UNAVAILABLE": unknown(Code.UNREACHABLE, "The service cannot be reached, or is not ready."),
+    "DATA_LOSS": unknown(Code.NEEDS_PERSON, "The service has lost or damaged data: ask its operator."),
+    "UNAUTHENTICATED": CREDENTIALS,
+}
+"""Rows by gRPC status (https://grpc.io/docs/guides/status-codes), in the order of their numbers from 1."""
+
+
+def _grpc(error: Any) -> Verdict | None:
+    status = error.code()
+    number = status if isinstance(status, int) else 0
+    name = [*GRPC][number - 1] if 0 < number <= len(GRPC) else field(status, "name")
+    row = GRPC.get(code_in(name))
+    return answered("The gRPC call ended with", name, row, wait=_pushback(error)) if row else None
+
+
+def _pushback(error: Any) -> float | None:
+    """The seconds that the trailing metadata of a gRPC call ask to wait; None if they ask for no wait."""
+    try:
+        trailing = dict([*(error.trailing_metadata() or ())])
+        # Below 0 it means that the client library may not retry on its own.
+        asked = str(trailing.get("grpc-retry-pushback-ms", ""))
+        status = trailing.get("grpc-status-details-bin", b"")
+        return int(asked) / 1000 if re.fullmatch(r"\d{1,10}", asked) else _retry_info(status)
+    except Exception:  # what a server sends here may be anything
+        return None
+
+
+def _retry_info(status: bytes) -> float | None:
+    """The seconds of `google.rpc.RetryInfo` among the details of a serialised `google.rpc.Status`."""
+    for detail in _protobuf(status).get(3, ()):
+        packed = _protobuf(detail)
+        if packed[1][0] == b"type.googleapis.com/google.rpc.RetryInfo":
+            delay = _protobuf(_protobuf(packed[2][0])[1][0])
+            return _span(delay.get(1, [0])[0], delay.get(2, [0])[0])
+    return None
+
+
+def _protobuf(message: bytes) -> dict[int, list[Any]]:
+    """The fields of a serialised message by their number; only those of the wire types 0 and 2 are read.
+
+    It is read here, since the library that could is not always installed together with gRPC.
+    """
+    at, found = 0, dict[int, list[Any]]()
+
+    def varint() -> int:
+        nonlocal at
+        start = at
+        while message[at] & 0x80:
+            at += 1
+        at += 1
+        return sum((byte & 0x7F) << 7 * place for place, byte in enumerate(message[start:at]))
+
+    while at < len(message):
+        number, kind = divmod(varint(), 8)
+        if kind not in (0, 2):
+            break
+        value: Any = varint()
+        if kind == 2:
+            value, at = message[at : at + value], at + value
+        found.setdefault(number, []).append(value)
+    return found
+
+
+def _span(seconds: Any, nanos: Any = 0) -> float | None:
+    span = float(seconds) + float(nanos) / 1e9
+    return span if 0 <= span < math.inf else None
+
+
+_GRPC_NO_STATUS = unknown(Code.BUG, "The gRPC call failed without a status: fix the tool, or add it to `raises=`.")
+_BY_GRPC_STATUS = Choice("its gRPC status", GRPC, _grpc, _GRPC_NO_STATUS)
+
+_GRPC_TABLE: Table = {
+    **named(
+        (
+            (
+                _BY_GRPC_STATUS,
+                "RpcError _channel._InactiveRpcError _channel._MultiThreadedRendezvous _interceptor._FailureOutcome"
+                " _channel._Rendezvous _channel._SingleThreadedRendezvous aio._call.AioRpcError",
+            ),
+            (NO_ANSWER, "FutureTimeoutError"),
+            (GRPC["CANCELLED"], "FutureCancelledError"),
+            (CLIENT_BUG, "experimental.UsageError"),
+            (WARNING, "experimental.ExperimentalApiWarning"),
+        ),
+        "grpc",
+    ),
+    **named(
+        (
+            (_BY_GRPC_STATUS, "AioRpcStatus"),
+            (CLIENT_BUG, "BaseError AbortError ExecuteBatchError InternalError UsageError"),
+            (BROKEN, "_ServerStoppedError _RequestCallError _WatchConnectivityFailed"),
+        ),
+        "grpc._cython.cygrpc",
+    ),
+    # The beta API, which gRPC still ships.
+    **named(
+        (
+            (CLIENT_BUG, "face.face.AbortionError face.face.LocalError"),
+            (GRPC["CANCELLED"], "face.face.CancellationError"),
+            (NO_ANSWER, "face.face.ExpirationError"),
+            (BROKEN, "face.face.NetworkError face.face.LocalShutdownError face.face.RemoteShutdownError"),
+            (FAILED, "face.face.RemoteError"),
+            (UNSUPPORTED, "face.face.NoSuchMethodError base.base.NoSuchMethodError"),
+        ),
+        "grpc.framework.interfaces",
+    ),
+    **named(
+        (
+            (CLIENT_BUG, "abandonment.Abandoned"),
+            (GRPC["CANCELLED"], "future.CancelledError"),
+            (NO_ANSWER, "future.TimeoutError"),
+        ),
+        "grpc.framework.foundation",
+    ),
+}
+
+
+_GOOGLE_REASONS: Mapping[str, Row] = {
+    "rateLimitExceeded": THROTTLED,
+    "userRateLimitExceeded": THROTTLED,
+    "RATE_LIMIT_EXCEEDED": THROTTLED,
+    "quotaExceeded": QUOTA,
+    "dailyLimitExceeded": QUOTA,
+}
+"""Reasons that some Google APIs give with status 403, where they are not about permissions."""
+
+
+def _google_data(error: Any) -> tuple[str, dict[str, str], float | None]:
+    """The reason, the reason with its domain, and the seconds to wait, of an error of a Google API."""
+    reasons = [error.reason, *(field(one, "reason") for one in error.errors if isinstance(one, Mapping))]
+    reason = next(filter(None, map(code_in, reasons)), "")
+    observed = {"reason": reason, "domain": code_in(error.domain)} if reason else {}
+    waits = (_google_wait(detail) for detail in error.details)
+    header = retry_after(field(error.response, "headers"))
+    return reason, observed, next((wait for wait in waits if wait is not None), header)
+
+
+def _google_wait(detail: Any) -> float | None:
+    """The seconds of a RetryInfo: a message, or the JSON form of one."""
+    if isinstance(detail, Mapping):
+        delay = re.fullmatch(r"(\d{1,9}(?:\.\d{1,9})?)s", str(detail.get("retryDelay")))
+        return float(delay[1]) if delay else None
+    delay = field(detail, "retry_delay")
+    return None if delay is None else _span(delay.seconds, delay.nanos)
+
+
+def _google(status: str = "") -> Choice:
+    """The entry for a class of errors of a Google API, of one gRPC or HTTP status; without one, that of the error."""
+    given = GRPC.get(status) or (http.by_status(int(status)) if status else None)
+
+    def decide(error: Any) -> Verdict | None:
+        name, code = code_in(field(error.grpc_status_code, "name")), error.code
+        called = status or (name if name in GRPC else f"{code:d}" if isinstance(code, int) else "")
+        row = given or GRPC.get(called) or (http.by_status(int(called)) if called else None)
+        try:
+            reason, observed, wait = _google_data(error)
+        except Exception:  # an API may send anything as details
+            reason, observed, wait = "", {}, None
+        if code == 403:
+            row = _GOOGLE_REASONS.get(reason, row)
+        waits = _pushback(error.response) if wait is None else wait
+        return answered("The Google API answered with", called, row, observed or None, waits) if row else None
+
+    rows = {status: given} if given else {**GRPC, **statuses()}
+    return Choice("its status and reason", rows, decide, given or NO_CODE)
+
+
+def _google_retry(error: Any) -> Verdict | None:
+    """The verdict on what the client retried in vain, of which each request may have had its effect."""
+    cause = next((one for one in (error.cause, *behind(error)) if isinstance(one, BaseException)), None)
+    entry = next((TABLE[name] for name in map(qualified, type(cause).__mro__) if name in TABLE), None)
+    known = entry(cause) if entry and cause else None
+    if known is None or known.fault.quadrant is Quadrant.TRANSIENT_INFRASTRUCTURAL:
+        return _RETRIED.verdict(retry_after=known.fault.retry_after if known else None)
+    return replace(known, proves=Proof.UNKNOWN)
+
+
+_RETRIED = unknown(Code.TIMEOUT, "The Google client retried until its deadline, without success.")
+_GOOGLE_CREDENTIALS = unsent(Code.UNAUTHORIZED, "The worker has no valid Google credentials: configure or renew them.")
+_TOKEN_LATER = refused(Code.UNREACHABLE, "The token cannot be renewed at the moment.")
+_TOKEN = refused(Code.UNAUTHORIZED, "The token cannot be renewed: check the Google credentials of the worker.")
+
+
+def _google_refresh(error: Any) -> Verdict | None:
+    return _TOKEN_LATER.verdict() if error.retryable is True else None
+
+
+_GOOGLE_TABLE: Table = {
+    **{
+        f"google.api_core.exceptions.{name}": _google(status)
+        for name, status in {
+            "GoogleAPICallError": "",
+            "ClientError": "",
+            "ServerError": "",
+            "Redirection": "",
+            "MovedPermanently": "301",
+            "NotModified": "304",
+            "TemporaryRedirect": "307",
+            "ResumeIncomplete": "308",
+            "BadRequest": "400",
+            "InvalidArgument": "INVALID_ARGUMENT",
+            "FailedPrecondition": "FAILED_PRECONDITION",
+            "OutOfRange": "OUT_OF_RANGE",
+            "Unauthorized": "401",
+            "Unauthenticated": "UNAUTHENTICATED",
+            "Forbidden": "403",
+            "PermissionDenied": "PERMISSION_DENIED",
+            "NotFound": "NOT_FOUND",
+            "MethodNotAllowed": "405",
+            "Conflict": "409",
+            "AlreadyExists": "ALREADY_EXISTS",
+            "Aborted": "ABORTED",
+            "LengthRequired": "411",
+            "PreconditionFailed": "412",
+            "RequestRangeNotSatisfiable": "416",
+            "TooManyRequests": "429",
+            "ResourceExhausted": "RESOURCE_EXHAUSTED",
+            "Cancelled": "CANCELLED",
+            "InternalServerError": "INTERNAL",
+            "Unknown": "UNKNOWN",
+            "DataLoss": "DATA_LOSS",
+            "MethodNotImplemented": "UNIMPLEMENTED",
+            "BadGateway": "502",
+            "ServiceUnavailable": "UNAVAILABLE",
+            "GatewayTimeout": "504",
+            "DeadlineExceeded": "DEADLINE_EXCEEDED",
+        }.items()
+    },
+    **named(
+        (
+            (
+                Choice("the error that was retried", {**GRPC, **statuses()}, _google_retry, _RETRIED),
+                "RetryError",
+            ),
+            (CLIENT_BUG, "GoogleAPIError UnseekableStreamError"),
+            (CLIENT_BUG_UNSENT, "DuplicateCredentialArgs AsyncRestUnsupportedParameterError"),
+            (BROKEN, "ResumableTransferError UploadCancelledError"),
+            (unknown(Code.TIMEOUT, "The upload became too slow."), "TransferStalledError"),
+            (UNREADABLE, "MissingStatusHeaderError"),
+        ),
+        "google.api_core.exceptions",
+    ),
+    **named(
+        (
+            (CLIENT_BUG_UNSENT, "_feature_gating_helpers.FeatureGatingError iam.InvalidOperationException"),
+            (CLIENT_BUG_UNSENT, "universe.EmptyUniverseError universe.UniverseMismatchError"),
+            (NO_ANSWER, "future.polling._OperationNotComplete future.async_future._OperationNotComplete"),
+        ),
+        "google.api_core",
+    ),
+    **named(
+        (
+            # The asyncio session raises the first three for the call itself, others only for the token.
+            (BROKEN, "TransportError"),
+            (NO_ANSWER, "TimeoutError"),
+            (UNREADABLE, "ResponseError"),
+            # After an answer 401 the token is renewed, so the call itself may have been sent and refused.
+            (
+                Choice("whether it says that a retry can help", {"a retry can": _TOKEN_LATER}, _google_refresh, _TOKEN),
+                "RefreshError ReauthFailError ReauthSamlChallengeFailError OAuthError",
+            ),
+            (
+                _GOOGLE_CREDENTIALS,
+                "DefaultCredentialsError UserAccessTokenError MutualTLSChannelError ClientCertError MalformedError"
+                " InvalidResource InvalidOperation InvalidValue InvalidType OSError",
+            ),
+            (
+                unknown(Code.UNAUTHORIZED, "The Google credentials of the worker cannot be used."),
+                "GoogleAuthError",
+            ),
+        ),
+        "google.auth.exceptions",
+    ),
+    "google.auth.transport._mtls_helper._MemfdCreationError": _GOOGLE_CREDENTIALS,
+    **named(
+        (
+            (
+                UNREADABLE,
+                "message.DecodeError json_format.ParseError json_format.EnumStringValueParseError",
+            ),
+            (UNREADABLE, "text_format.ParseError"),
+            (CLIENT_BUG, "message.Error message.EncodeError message.FrozenInstanceError json_format.Error"),
+            (CLIENT_BUG, "json_format.SerializeToJsonError text_format.Error runtime_version.VersionError"),
+            (CLIENT_BUG, "descriptor.Error descriptor.TypeTransformationError descriptor_database.Error"),
+            (CLIENT_BUG, "descriptor_database.DescriptorDatabaseConflictingDefinitionError"),
+        ),
+        "google.protobuf",
+    ),
+}
+
+
+TABLE: Table = {**_GRPC_TABLE, **_GOOGLE_TABLE}

@@ -1,0 +1,102 @@
+"""What the tables of clouds and services share: rows, and how to read what an exception carries.
+
+The clients of services retry on their own. What an exception proves is said of the final request only where nothing
+tells of those before it: a tool whose effect may not be repeated turns these retries off.
+"""
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from activities.borders import http
+from activities.borders.table import MAX_CARRIED, Entry, Proof, Row, Verdict, carried
+from workflows.faults import QUADRANT, Code, Quadrant
+
+Rows = tuple[tuple[Entry, str], ...]
+"""Entries, each with the names of the classes or codes that it is for."""
+
+
+def named(rows: Rows, module: str = "") -> dict[str, Any]:
+    """The entries by each name; a name of a class gets its module in front."""
+    return {f"{module}.{name}" if module else name: entry for entry, names in rows for name in names.split()}
+
+
+def behind(error: BaseException) -> list[BaseException]:
+    """The exceptions that an exception wraps or follows, since these libraries raise in an `except` without a cause."""
+    found = [error]
+    for one in found:
+        more = (*carried(one), *([one.__context__] if one.__context__ else []))
+        found += [other for other in more if all(other is not seen for seen in found)][: MAX_CARRIED - len(found)]
+    return found[1:]
+
+
+def field(value: Any, *names: str) -> Any:
+    """What the keys or attributes `names` lead to; None if one of them is missing."""
+    for name in names:
+        value = value.get(name) if isinstance(value, Mapping) else getattr(value, name, None)
+    return value
+
+
+def code_in(value: Any) -> str:
+    """An error code of a service, which is a word; empty if it is none, since it might then be text from outside."""
+    return value if isinstance(value, str) and re.fullmatch(r"[\w.:/-]{1,80}", value, re.ASCII) else ""
+
+
+def answered(who: str, code: str, row: Row, observed: Any = None, wait: float | None = None) -> Verdict:
+    """The verdict of a row on the answer of a service, with its code, and what it says for a wait or a new plan."""
+    cell = QUADRANT[row.code]
+    return row.verdict(
+        reason=f"{who} {code or 'without a code'}. {row.reason[:1].upper()}{row.reason[1:]}",
+        observed=observed if cell is Quadrant.PERSISTENT_SEMANTIC else None,
+        retry_after=wait if cell.is_transient else None,
+    )
+
+
+def retry_after(headers: Any) -> float | None:
+    """The seconds of a header Retry-After, in whatever case the client keeps its name."""
+    items = headers.items() if isinstance(headers, Mapping) else ()
+    value = next((value for key, value in items if isinstance(key, str) and key.lower() == "retry-after"), None)
+    return http.seconds(value) if isinstance(value, str) else None
+
+
+def statuses() -> dict[str, Row]:
+    return {str(status): http.by_status(status) for status in http.STATUS}
+
+
+def unsent(code: Code, reason: str) -> Row:
+    return Row(code, reason, Proof.NOT_SENT)
+
+
+def refused(code: Code, reason: str) -> Row:
+    return Row(code, reason, Proof.REFUSED)
+
+
+def unknown(code: Code, reason: str) -> Row:
+    return Row(code, reason, Proof.UNKNOWN)
+
+
+CERTIFICATE = unsent(
+    Code.NEEDS_PERSON, "The certificate of the service is not trusted: check the address and the worker's certificates."
+)
+BROKEN = unknown(Code.UNREACHABLE, "The connection to the service broke.")
+NO_ANSWER = unknown(Code.TIMEOUT, "The service did not answer in time.")
+UNREADABLE = unknown(Code.UNEXPECTED_RESULT, "The answer of the service cannot be read.")
+CLIENT_BUG = unknown(Code.BUG, "The tool uses the client of the service wrongly: fix the tool.")
+CLIENT_BUG_UNSENT = unsent(Code.BUG, "The tool uses the client of the service wrongly; nothing was sent: fix the tool.")
+WARNING = unknown(Code.BUG, "A warning of the service's client was raised as an error: fix the tool.")
+
+THROTTLED = refused(Code.RATE_LIMITED, "There were too many requests.")
+OVERLOADED = refused(Code.OVERLOADED, "The service has too little capacity at the moment.")
+MISSING = refused(Code.NOT_FOUND, "There is no such thing: look for it under another name.")
+FORBIDDEN = refused(Code.FORBIDDEN, "The credentials do not allow it: ask for the permission.")
+CREDENTIALS = refused(Code.UNAUTHORIZED, "The credentials are not accepted, or have expired: renew them.")
+STALE = refused(Code.PRECONDITION_FAILED, "A condition of the call does not hold: read the state and choose again.")
+CONFLICT = refused(Code.CONFLICT, "The call contradicts the current state: observe it and choose again.")
+INVALID = refused(Code.INVALID_INPUT, "The service does not accept these values: change the arguments.")
+BUSY = refused(Code.BUSY, "Another change is in progress, or the resource is not ready yet.")
+QUOTA = refused(Code.QUOTA_EXHAUSTED, "A quota of the account is used up: ask for a larger one, or delete something.")
+UNSUPPORTED = refused(Code.MALFORMED_SCHEMA, "The service does not support this operation: fix the tool.")
+REJECTED = refused(Code.REFUSED, "The service rejected the request: choose again.")
+FAILED = unknown(Code.SERVER_ERROR, "The service failed.")
+WRONG_REGION = refused(Code.BUG, "The client uses the wrong region or endpoint: configure the right one.")
+NO_CODE = unknown(Code.BUG, "No table knows this error: add it to `raises=` of the tool.")
