@@ -15,6 +15,7 @@ from temporalio.exceptions import WorkflowAlreadyStartedError
 from client.problem import Problem
 from client.tasks import TASK_MEMO, Handle, memo_field
 from client.text import starter
+from runtime.validation import expected
 from workflows.agent import AgentWorkflow
 from workflows.budget import Limits
 from workflows.details import summary
@@ -111,8 +112,8 @@ def read_plan(path: Path) -> PlanFile:
         raise Problem("no_plan", f"The plan {str(path)!r} cannot be read ({error.strerror})", "check --plan") from error
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
-        where = ".".join(map(str, first["loc"])) or "the file"
-        reason = f"The plan {str(path)!r} is not usable: {where}: {first['msg']}"
+        where = repr(".".join(map(str, first["loc"]))) if first["loc"] else "the file"
+        reason = f"The plan {str(path)!r} is not usable: {where} {expected(first)}"
         remedy = 'write {"steps": [{"id", "kind", "args", "needs"}], "revisions": []}, docs/tools.md#what-comes-next'
         raise Problem("bad_plan", reason, remedy) from error
 
@@ -175,7 +176,7 @@ def build_task(options: TaskOptions) -> Task:
         first = error.errors(include_url=False)[0]
         name = str(first["loc"][-1]).replace("_", "-")
         option = "--task" if name == "text" else f"--{name}"
-        raise Problem("usage", f"{option} cannot be used: {first['msg']}", f"give another {option}") from error
+        raise Problem("usage", f"{option} {expected(first)}", f"give another {option}") from error
 
 
 def _limits(given: Mapping[str, Any], strategy: Literal["plan", "react"], written: Sequence[Proposal]) -> Limits:

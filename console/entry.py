@@ -7,6 +7,7 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Coroutine
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -14,8 +15,10 @@ import typer
 from typer.completion import get_completion_inspect_parameters
 
 from client.problem import Problem, ProblemKind
+from client.text import starter
 from console.exits import OF_PROBLEM, Exit
 from console.render import document
+from runtime.validation import EXPECTED, expected
 
 BROKEN_PIPE = 128 + 13
 """The exit code if the reader of the output is gone (`| head -1`, a closed terminal): as after SIGPIPE."""
@@ -87,18 +90,32 @@ def _run(app: typer.Typer, arguments: list[str]) -> int:
     except typer.Abort:
         return Exit.DETACHED
     except typer.TyperException as error:
-        said = error.format_message()  # unlike str(), with the option
+        said = _said(error)
         if not said:
             return Exit.BAD_USAGE  # no arguments at all: the help was printed
         command = "start" if not named else arguments[0] if arguments[0] in commands else ""
         remedy = f"python starter.py {command} --help shows what it takes".replace("  ", " ")
+        if not command and not get_close_matches(arguments[0], commands):
+            remedy = f"a text goes after --task, as in `{starter('--task', arguments[0])}`; --help lists the commands"
         late = next((word for word in arguments if word in commands), None)
         if not named and late and "unexpected extra argument" in said:
             remedy = f"the command comes first, as in `python starter.py {late} {arguments[0]} ...`"
-        return _report(Problem("usage", said.replace(": Value error, ", ": ").rstrip(".?"), remedy), arguments)
+        return _report(Problem("usage", said.rstrip(".?"), remedy), arguments)
     except Problem as problem:
         return _report(problem, arguments)
     return int(code or 0)
+
+
+def _said(error: typer.TyperException) -> str:
+    """What is wrong with the usage; of an option, its name and what was expected."""
+    from pydantic import ValidationError  # not at the top: --help does not need it
+
+    if isinstance(error, typer.BadParameter) and isinstance(error.__cause__, ValidationError) and error.param:
+        wrong = error.__cause__.errors(include_url=False)[0]
+        if wrong["type"] in EXPECTED:
+            named = " ".join(filter(None, [error.param.opts[0], error.param.metavar]))
+            return f"{named} {expected(wrong)}, not {wrong['input']!r}"
+    return error.format_message().replace(": Value error, ", ": ")  # unlike str(), with the option
 
 
 def _require_text(arguments: list[str]) -> None:

@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 from pydantic_core import PydanticCustomError
 
+from runtime.validation import expected
 from workflows.budget import MAX_DEADLINE
 from workflows.catalogue import Price
 from workflows.plan import nearest
@@ -19,6 +20,8 @@ UNITS = {"d": 86400, "h": 3600, "m": 60, "s": 1}
 """The seconds of each unit of a duration."""
 UNLIMITED = "unlimited"
 """The value that means no limit, since TOML has no null."""
+OWN = "own"
+"""The type of the errors whose message is written here, and says what was expected."""
 MAX_VALUE = 80
 """Characters of a wrong value that a message quotes."""
 CHECK = f"check --settings and {VARIABLE}"
@@ -61,12 +64,12 @@ def _duration(value: object) -> object:
     try:
         return seconds(value) if isinstance(value, str) and value != UNLIMITED else value
     except ValueError:
-        raise PydanticCustomError("no_duration", 'It must be seconds, a time as "1h30m", or "unlimited"') from None
+        raise PydanticCustomError(OWN, 'must be seconds, a time as "1h30m", or "unlimited"') from None
 
 
 def _or_unlimited(value: object) -> object:
     if isinstance(value, str) and value != UNLIMITED:
-        raise PydanticCustomError("no_limit", f'It must be a number or "{UNLIMITED}"')
+        raise PydanticCustomError(OWN, f'must be a number or "{UNLIMITED}"')
     return None if value == UNLIMITED else value
 
 
@@ -167,7 +170,7 @@ class SettingsFile(_Frozen):
 
 def _first_mistake(error: ValidationError, form: Mapping[str, Any]) -> str:
     """The first mistake in the file, with its place; `form` is the JSON schema of the file."""
-    first = error.errors(include_url=False, include_context=False)[0]
+    first = error.errors(include_url=False)[0]
     loc = [str(part) for part in first["loc"] if part != "[key]"]
     place = ".".join(loc)
     if first["type"] == "extra_forbidden":
@@ -181,7 +184,7 @@ def _first_mistake(error: ValidationError, form: Mapping[str, Any]) -> str:
     if first["type"] in ("model_type", "dict_type"):
         return f"{place!r} must be a table"
     value = repr(first["input"])[:MAX_VALUE]
-    return f"{place!r} cannot be {value}: {first['msg'][0].lower()}{first['msg'][1:]}"
+    return f"{place!r} cannot be {value}: it {first['msg'] if first['type'] == OWN else expected(first)}"
 
 
 def _names_at(schema: Mapping[str, Any], place: Sequence[str]) -> list[str]:

@@ -86,9 +86,9 @@ async def test_the_environment_may_name_the_settings_file(client: Client, consol
     ("options", "code", "words"),
     [
         (["--settings", "none.toml"], "bad_settings", "There is no settings file 'none.toml'"),
-        (["--usd", "nan"], "usage", "--usd cannot be used: Input should be a finite number"),
-        (["--usd", "0"], "usage", "--usd cannot be used: Input should be greater than 0"),
-        (["--deadline", "-1"], "usage", "--deadline cannot be used"),
+        (["--usd", "nan"], "usage", "--usd must be a finite number"),
+        (["--usd", "0"], "usage", "--usd must be more than 0"),
+        (["--deadline", "-1"], "usage", "--deadline must be more than 0"),
     ],
 )
 def test_a_budget_that_cannot_be_used_is_said_before_anything_is_connected(

@@ -22,13 +22,16 @@ MISTAKES = {
     "blank task": (["--task", " "], "There is nothing to do"),
     "no calls": (
         ["--task", "x", "--tool-calls", "0"],
-        "Invalid value for '--tool-calls': Input should be greater than or equal to 1",
+        "--tool-calls N must be at least 1, not '0'",
     ),
+    "a limit in words": (["--task", "x", "--tokens", "abc"], "--tokens N must be a whole number, not 'abc'"),
+    "an age with a unit": (["prune", "--older-than", "30d"], "--older-than DAYS must be a number, not '30d'"),
+    "a choice that is none": (["--task", "x", "--strategy", "z"], "'z' is not one of 'plan', 'react'"),
     "deadline in words": (
         ["--task", "x", "--deadline", "soon"],
         "--deadline 'soon' is no duration: write seconds, or as in 90s, 5m, 1h30m or 2d.",
     ),
-    "deadline in the past": (["--task", "x", "--deadline", "-1"], "--deadline cannot be used"),
+    "deadline in the past": (["--task", "x", "--deadline", "-1"], "--deadline must be more than 0"),
     "no plan": (["--plan", "nowhere.json"], "The plan 'nowhere.json' cannot be read (No such file or directory)"),
     "no kind": (["call"], "Missing argument 'KIND'"),
     "option of another command": (["show", "x", "--task", "y"], "No such option: --task"),
@@ -45,7 +48,10 @@ MISTAKES = {
     "an id that rings": (["--task", "x", "--id", "x\a"], r"--id 'x\x07' cannot be an id"),
     "a long id": (["--task", "x", "--id", "x" * 201], "cannot be an id: give 1 to 200 printable characters"),
     "no UTF-8": (["show", "\udcff"], r"The argument '\udcff' is not UTF-8"),
-    "words without --task": (["book a slot"], "No such command 'book a slot'"),
+    "words without --task": (
+        ["book a slot"],
+        "No such command 'book a slot': a text goes after --task, as in `python starter.py --task 'book a slot'`",
+    ),
 }
 
 

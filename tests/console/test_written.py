@@ -77,10 +77,10 @@ def test_all_that_is_written_may_be_used(tmp_path: Path, given: dict[str, int], 
 @pytest.mark.parametrize(
     ("written", "says"),
     [
-        ({"steps": [STEP], "revisions": [{"result": "done"}]}, "revisions.0: Unable to extract tag"),
-        ({"steps": [STEP], "revisions": [{"steps": [{"id": "b"}]}]}, "revisions.0.steps.steps.0.kind: Field required"),
-        ([{"type": "answer", "result": "done"}], "is not usable: the file: "),
-        ([], "is not usable: the file: "),
+        ({"steps": [STEP], "revisions": [{"result": "done"}]}, "'revisions.0' does not say which of its forms it has"),
+        ({"steps": [STEP], "revisions": [{"steps": [{"id": "b"}]}]}, "'revisions.0.steps.steps.0.kind' is missing"),
+        ([{"type": "answer", "result": "done"}], "is not usable: the file must be "),
+        ([], "is not usable: the file must be "),
     ],
 )
 def test_what_is_no_revision_is_a_sentence(tmp_path: Path, written: object, says: str) -> None:

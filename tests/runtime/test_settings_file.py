@@ -151,11 +151,11 @@ def test_a_mark_that_some_editors_write_in_front_does_no_harm(tmp_path: Path) ->
         ("[budgets]\ninteractive = 3", "'budgets.interactive' must be a table"),
         (
             "[budgets.interactive]\ntool_calls = 0",
-            "'budgets.interactive.tool_calls' cannot be 0: input should be greater",
+            "'budgets.interactive.tool_calls' cannot be 0: it must be at least 1",
         ),
         (
             "[budgets.interactive]\ntool_calls = '3'",
-            "'budgets.interactive.tool_calls' cannot be '3': input should be a val",
+            "'budgets.interactive.tool_calls' cannot be '3': it must be a whole num",
         ),
         ("[budgets.interactive]\ntool_calls = 'unlimited'", "'budgets.interactive.tool_calls' cannot be 'unlimited'"),
         (
@@ -164,18 +164,18 @@ def test_a_mark_that_some_editors_write_in_front_does_no_harm(tmp_path: Path) ->
         ),
         (
             "[budgets.interactive]\nusd = inf",
-            "'budgets.interactive.usd' cannot be inf: input should be a finite number",
+            "'budgets.interactive.usd' cannot be inf: it must be a finite number",
         ),
         (
             "[budgets.interactive]\ndeadline = 'soon'",
             "'budgets.interactive.deadline' cannot be 'soon': it must be seconds, a time as \"1h30m\", or",
         ),
-        ("[budgets.interactive]\ndeadline = 1e12", "'budgets.interactive.deadline' cannot be 1000000000000.0: input"),
+        ("[budgets.interactive]\ndeadline = 1e12", "'budgets.interactive.deadline' cannot be 1000000000000.0: it must"),
         (
             "[budgets.interactive]\nreplans = true",
-            "'budgets.interactive.replans' cannot be True: input should be a valid",
+            "'budgets.interactive.replans' cannot be True: it must be a whole",
         ),
-        ("[models]\ncompact_at = 2", "'models.compact_at' cannot be 2: input should be less than or equal to 1"),
+        ("[models]\ncompact_at = 2", "'models.compact_at' cannot be 2: it must be at most 1"),
         (
             "[models.prices.claude]\ninput = 1\noutput = 2",
             "'models.prices.claude' names no model (write it as --planner",
@@ -185,7 +185,7 @@ def test_a_mark_that_some_editors_write_in_front_does_no_harm(tmp_path: Path) ->
             '[models.prices."a:b"]\ninput = 1\noutput = 2\ncached = 3',
             "'models.prices.a:b.cached' is no setting (did you",
         ),
-        ('[models.windows]\n"a:b" = 0', "'models.windows.a:b' cannot be 0: input should be greater than or equal to 1"),
+        ('[models.windows]\n"a:b" = 0', "'models.windows.a:b' cannot be 0: it must be at least 1"),
         ("tool_calls", "is no TOML (Expected '=' after a key"),
     ],
 )
