@@ -77,31 +77,34 @@ def expect_file(engine: AsyncEngine) -> None:
     event.listen(engine.sync_engine, "begin", check, insert=True)
 
 
+IN_FILE = "use a file, as in sqlite+aiosqlite:///FILE.db"
+
+
 def file_of(engine: AsyncEngine) -> Path | None:
-    """The file of a SQLite database; None for PostgreSQL, and for a database in memory."""
-    database = engine.url.database or ":memory:"
-    if engine.dialect.name != "sqlite" or ":memory:" in database or "mode=memory" in database:
+    """The file of a SQLite database; None for PostgreSQL."""
+    if engine.dialect.name != "sqlite":
         return None
-    return Path(database.removeprefix("file:").partition("?")[0])
+    return Path((engine.url.database or "").removeprefix("file:").partition("?")[0])
+
+
+def is_in_memory(engine: AsyncEngine) -> bool:
+    """Whether it is a SQLite database without a file: it cannot be used by two event loops, and ends with them."""
+    database = engine.url.database or ":memory:"
+    return engine.dialect.name == "sqlite" and (":memory:" in database or "memory" in engine.url.query.get("mode", ""))
 
 
 def twin(engine: AsyncEngine) -> AsyncEngine:
     """An engine for the same open database with connections of its own, since a connection belongs to one event loop.
 
-    A database in memory has no other connections, so its engine is returned.
+    It has the execution options of `engine`.
     """
-    if not is_lasting(engine):
-        return engine
     sync = engine.sync_engine
-    made = AsyncEngine(Engine(sync.pool.recreate(), sync.dialect, sync.url))
+    made = AsyncEngine(
+        Engine(sync.pool.recreate(), sync.dialect, sync.url, execution_options=sync.get_execution_options())
+    )
     tune(made)
     expect_file(made)
     return made
-
-
-def is_lasting(engine: AsyncEngine) -> bool:
-    """Whether the database outlives its connections; a SQLite database in memory does not."""
-    return engine.dialect.name != "sqlite" or file_of(engine) is not None
 
 
 def _translate_write_in_read_transaction(context: ExceptionContext) -> None:
@@ -188,6 +191,8 @@ async def open_store(url: str) -> AsyncEngine:
     """
     with _opening("The store", url, "check --store, REPLAN_STORE, --state", "start a newer Replan, or another --store"):
         engine = _engine(url)
+        if is_in_memory(engine):
+            raise StoreUnavailable(f"The store {spoken(url)} is a database in memory: {IN_FILE}.")
         await _prepare(engine, Stream.LEDGER, Stream.STORE, tables=metadata)
     return engine
 
@@ -200,8 +205,7 @@ async def store_id(engine: AsyncEngine) -> str:
 
 async def _prepare(engine: AsyncEngine, *streams: Stream, tables: MetaData | None = None) -> None:
     tune(engine)
-    if is_lasting(engine):
-        await engine.dispose()  # connections from before are not tuned
+    await engine.dispose()  # connections from before are not tuned
     if file_of(engine):
         await asyncio.to_thread(_open_file, engine)
     try:
@@ -238,8 +242,7 @@ class Datasources:
         """Each database once, the store first, even if several engines connect to one database."""
         databases = dict[object, AsyncEngine]()
         for engine in (self.store, *self._datasources):
-            # Two URLs may differ only in their query; a database in memory belongs to its engine alone.
-            databases.setdefault(engine.url.set(query={}) if is_lasting(engine) else engine, engine)
+            databases.setdefault(engine.url.set(query={}), engine)  # two URLs may differ only in their query
         return iter(databases.values())
 
     @asynccontextmanager

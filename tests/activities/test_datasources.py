@@ -82,6 +82,15 @@ async def test_each_database_is_there_once_and_the_store_is_first(store: AsyncEn
     assert found == [store, bank]
 
 
+async def test_the_engine_of_another_event_loop_has_the_same_options(store: AsyncEngine, bank: AsyncEngine) -> None:
+    """The connections of a tool are as its author configured them."""
+    serial = bank.execution_options(isolation_level="SERIALIZABLE", schema_translate_map={None: "shop"})
+    async with Datasources(store, [serial]).twins() as twins:
+        _, made = twins
+
+    assert made.get_execution_options() == serial.get_execution_options()
+
+
 async def test_opening_makes_every_ledger(store: AsyncEngine, bank: AsyncEngine) -> None:
     """At the start of the worker, not at the first call."""
     async with AsyncExitStack() as opened:

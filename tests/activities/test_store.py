@@ -105,6 +105,14 @@ async def test_a_store_of_a_newer_replan_is_refused(store_url: str, stream: Stre
     assert "sk-secret" not in str(refused.value)
 
 
+@pytest.mark.filterwarnings("ignore:Selection of the StaticPool")
+@pytest.mark.parametrize("database", ["", "/:memory:", "/file:x?mode=memory&cache=shared&uri=true"])
+async def test_a_store_in_memory_is_refused(database: str) -> None:
+    """Two event loops of a worker use the store: they would share a connection, or have two databases."""
+    with pytest.raises(StoreUnavailable, match=r"is a database in memory: use a file, as in sqlite\+aiosqlite:///"):
+        await open_store(f"sqlite+aiosqlite://{database}")
+
+
 async def test_a_store_from_before_the_migrations_is_adopted(tmp_path: Path) -> None:
     """Tables of other names do not disturb."""
     (tmp_path / "store.db").touch()

@@ -269,6 +269,11 @@ MISTAKES = {
         + book("@tool.transactional(datasource=create_engine('sqlite://'))", "args: Slot, tx: Transaction"),
         "book: datasource= is of type Engine, not an AsyncEngine: use create_async_engine(URL)",
     ),
+    "datasource in memory": (
+        ENGINE.replace("///bank.db", "//")
+        + book("@tool.transactional(datasource=BANK)", "args: Slot, tx: Transaction"),
+        "book: datasource= is a SQLite database in memory: use a file, as in sqlite+aiosqlite:///FILE.db",
+    ),
     "datasource without a transaction": (
         ENGINE + book("@tool.idempotent(datasource=BANK)"),
         "book: datasource= has a meaning only with a Transaction: add a parameter tx: Transaction",

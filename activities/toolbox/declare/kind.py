@@ -12,6 +12,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from activities.borders import declared
 from activities.borders.table import Entry
+from activities.storage.store import IN_FILE, is_in_memory
 from activities.toolbox.declare import companions, conditions
 from activities.toolbox.declare.conditions import Condition
 from activities.toolbox.declare.tool import DECORATORS, OPTIONS, Rule, Tool, ToolOptions
@@ -193,6 +194,8 @@ def _datasource_mistakes(tool: Tool[..., Any], hints: Mapping[str, Any]) -> Iter
         yield f"{name}: datasource= is of type {given}, not an AsyncEngine: use create_async_engine(URL)."
     elif datasource.dialect.name not in DATABASES:
         yield f"{name}: datasource= is a {datasource.dialect.name} database: Replan supports {' and '.join(DATABASES)}."
+    elif is_in_memory(datasource):
+        yield f"{name}: datasource= is a SQLite database in memory: {IN_FILE}."
     elif Transaction not in hints.values():
         yield f"{name}: datasource= has a meaning only with a Transaction: add a parameter tx: Transaction."
 
