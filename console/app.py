@@ -127,6 +127,7 @@ def with_common(work: Callable[..., Coroutine[Any, Any, int]]) -> Callable[..., 
     @functools.wraps(work)
     def run(**given: Any) -> None:
         common = Common(**{field.name: given.pop(field.name) for field in fields(Common)})
+        common.check()
         raise typer.Exit(run_to_end(functools.partial(work, **given, common=common)))
 
     parameters = [one.replace(kind=inspect.Parameter.KEYWORD_ONLY) for one in own] + shared

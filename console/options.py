@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from client.problem import Problem
 from client.text import QUEUE, at_queue
 
 if TYPE_CHECKING:  # the SDK takes half a second, which --help does not have
@@ -37,6 +38,14 @@ class Common:
     profile: Annotated[
         str | None, typer.Option(metavar="NAME", help="A profile of the Temporal configuration file.")
     ] = None
+
+    def check(self) -> None:
+        """Raise Problem for the name of a control queue, which has no worker for tasks; call it before connecting."""
+        from workflows.routing import CONTROL  # imported here for `--help`, like the types above
+
+        if self.queue.endswith(CONTROL):
+            reason = f"--queue {self.queue} is the name of a control queue"
+            raise Problem("usage", reason, f"choose one without {CONTROL!r}")
 
     async def connected(self) -> "Client":
         """Connect to the server that these options, the environment or the profile name; Problem if none answers."""

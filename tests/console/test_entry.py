@@ -26,6 +26,10 @@ MISTAKES = {
     ),
     "a limit in words": (["--task", "x", "--tokens", "abc"], "--tokens N must be a whole number, not 'abc'"),
     "an age with a unit": (["prune", "--older-than", "30d"], "--older-than DAYS must be a number, not '30d'"),
+    "a control queue": (
+        ["show", "--queue", "shop-control"],
+        "--queue shop-control is the name of a control queue: choose one without '-control'",
+    ),
     "a choice that is none": (["--task", "x", "--strategy", "z"], "'z' is not one of 'plan', 'react'"),
     "deadline in words": (
         ["--task", "x", "--deadline", "soon"],
