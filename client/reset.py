@@ -141,6 +141,11 @@ async def reset(
     return ResetResult(run_id, prepared.point, step, prepared.kept, prepared.undone, story.history.deleted)
 
 
+async def require_step(client: Client, handle: Handle, to: str) -> None:
+    """Raise Problem if the task has no step `to`, or the step never started."""
+    _step(Story(await fetch_history(client, handle)), to)
+
+
 @dataclass(frozen=True)
 class EffectsAtReset:
     """The effects of a task at a reset, compared with the new run, whose history ends just before the call `point`."""

@@ -3,6 +3,7 @@
 import asyncio
 import sys
 import termios
+from collections.abc import Awaitable, Callable
 from typing import Annotated
 
 import typer
@@ -22,8 +23,18 @@ MAX_TEXT = 200
 """The most terminal cells for the text of the task in the question; the rest is cut off."""
 
 
-async def find_task(client: Client, id: str | None, common: Common, *, command: str, yes: bool) -> Handle:
+async def find_task(
+    client: Client,
+    id: str | None,
+    common: Common,
+    *,
+    command: str,
+    yes: bool,
+    check: Callable[[Handle], Awaitable[object]] | None = None,
+) -> Handle:
     """The task that `command` is to change; without an id the newest, which a person at a terminal has to confirm.
+
+    `check` is called before the question, to raise Problem for what the command would refuse whatever the answer is.
 
     Raises:
         Problem: there is no such task, or nobody can confirm it, or the answer is not `yes`.
@@ -35,6 +46,8 @@ async def find_task(client: Client, id: str | None, common: Common, *, command: 
     if not common.is_interactive:
         reason = f"No id was given, and the newest task, {one_line(handle.id)!r}, may be another one by now"
         raise Problem("not_confirmed", reason, f"{named}, --yes takes the newest")
+    if check is not None:
+        await check(handle)
     seen = await handle.describe()
     text = cut(one_line(await tasks.memo_field(seen, tasks.TASK_MEMO, str) or "?"), MAX_TEXT)
     print_lines([f"The newest task is {one_line(handle.id)}, started {moment(seen.start_time)}: {text}"])

@@ -1,5 +1,6 @@
 """`reset`: start a new run of a task, which continues from just before a step."""
 
+import functools
 from typing import Annotated
 
 import typer
@@ -32,7 +33,8 @@ async def reset_command(
         raise Problem("usage", "`--undo` and `--keep` do not go together", "give one of them")
     fate = Fate.UNDO if undo else Fate.KEEP if keep else None
     client = await common.connected()
-    handle = await find_task(client, id, common, command="reset", yes=yes)
+    check = functools.partial(resetting.require_step, client, to=to)
+    handle = await find_task(client, id, common, command="reset", yes=yes, check=check)
     return await reset(client, handle, common, to=to, why=reason, fate=fate)
 
 

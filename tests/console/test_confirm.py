@@ -70,6 +70,16 @@ async def test_with_yes_it_is_the_newest_task(alone: DevServer, tmp_path: Path) 
         assert (json.loads(done.stdout)["task_id"], await is_cancelled(task)) == ("newest", True)
 
 
+async def test_nobody_is_asked_about_a_step_that_is_not_there(alone: DevServer) -> None:
+    """An answer would change nothing: the mistake is reported instead of the question."""
+    async with waiting(alone):
+        with Terminal(starter(ROOT, "reset", "--to", "nope"), {"TEMPORAL_ADDRESS": alone.address}, ROOT) as window:
+            ended = await window.ended()
+
+    shown = " ".join(window.shown.text)
+    assert ended == 2 and "has no step 'nope'" in shown and "Type yes" not in shown
+
+
 @pytest.mark.parametrize(("typed", "code"), [("yes\n", 0), ("y\n", 1), ("\n", 1), ("\x04", 1), ("\x03", 130)])
 async def test_a_person_is_asked(alone: DevServer, typed: str, code: int) -> None:
     """Only the whole word counts; Ctrl-C and Ctrl-D change nothing."""
