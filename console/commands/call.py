@@ -16,6 +16,7 @@ from console.commands import show
 from console.exits import exit_code
 from console.options import Common
 from console.render import document, tree
+from console.render.live import CallView
 from console.render.views import StderrView
 from workflows.agent import AgentWorkflow
 from workflows.budget import Limits
@@ -48,8 +49,9 @@ async def call_command(
         static_summary=f"call {kind}",
         memo={CALL_MEMO: kind},
     )
-    attended = show.is_attended(common)
-    outcome = await show.to_the_end(client, handle, StderrView(common), is_attended=attended)
+    is_drawn = show.draws_in_place() and not common.json
+    view = CallView(common, handle.id, None, sys.stdout) if is_drawn else StderrView(common)
+    outcome = await show.to_the_end(client, handle, view, is_attended=show.is_attended(common))
     if common.json:
         print(document.of_task(outcome, handle.result_run_id, None))
         return exit_code(outcome)

@@ -120,6 +120,11 @@ def is_attended(common: Common, *, jsonl: bool = False) -> bool:
     return sys.stdout.isatty() and not (common.json or jsonl)
 
 
+def draws_in_place() -> bool:
+    """Whether stdout is a terminal that can draw in place, which a dumb terminal cannot."""
+    return sys.stdout.isatty() and os.environ.get("TERM", "dumb") != "dumb"
+
+
 async def to_the_end(client: Client, handle: Handle, view: View, *, is_attended: bool) -> Outcome:
     """Follow a task with a view until it ends; Ctrl-C leaves the task running and prints how to follow it again."""
     try:
@@ -180,8 +185,7 @@ async def _view(client: Client, handle: Handle, common: Common, jsonl: bool) -> 
         return EventsView(common, (await handle.describe()).run_id, place, sys.stdout)
     if common.json:
         return StderrView(common)
-    # A dumb terminal cannot draw in place.
-    if sys.stdout.isatty() and os.environ.get("TERM", "dumb") != "dumb":
+    if draws_in_place():
         return LiveView(common, handle.id, place, sys.stdout)
     return LinesView(common, place, say, _width())
 

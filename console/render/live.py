@@ -94,14 +94,16 @@ class LiveView(View):
         self._screen.draw(fit_frame(self._frame(width, height), width, height))
 
     def _frame(self, width: int, height: int) -> list[str]:
-        notes = [f"  {no_answer(self._silent, self._common.queue)}"] if self._silent else []
-        notes += [f"  {workflow_task_state(self._failing)}"] if self._failing else []
-        notes += [f"  {busy_state(self._busy)}"] if self._busy else []
         if self._snapshot is None:
             for_what = "a worker that can go on" if self._failing else "a worker"
             head = printable("  ".join(filter(None, [self._id, f"waiting for {for_what}", self._ui_url])))
-            return _wrapped([head, *notes], width)
-        return running_frame(self._snapshot, self._ui_url, notes, width, height)
+            return _wrapped([head, *self._notes()], width)
+        return running_frame(self._snapshot, self._ui_url, self._notes(), width, height)
+
+    def _notes(self) -> list[str]:
+        notes = [f"  {no_answer(self._silent, self._common.queue)}"] if self._silent else []
+        notes += [f"  {workflow_task_state(self._failing)}"] if self._failing else []
+        return notes + ([f"  {busy_state(self._busy)}"] if self._busy else [])
 
     def _resume(self, number: int, frame: FrameType | None) -> None:
         # The process was suspended, and the shell had the terminal: its output stays, the next frame is drawn below.
@@ -114,6 +116,20 @@ class LiveView(View):
         finally:  # also if the terminal is gone
             signal.signal(number, signal.SIG_DFL)
             os.kill(os.getpid(), number)
+
+
+class CallView(LiveView):
+    """Draws the step of a `call` while it runs, and nothing of a plan; at the end it leaves the terminal empty."""
+
+    def end(self, outcome: Outcome) -> None:
+        self._screen.clear()
+
+    def _frame(self, width: int, height: int) -> list[str]:
+        if self._snapshot is None:
+            return super()._frame(width, height)
+        outcome, live = self._snapshot.outcome, LiveState(datetime.now(UTC), self._snapshot.attempts)
+        steps = [line for step in outcome.steps for line in tree.step_lines(outcome, step, live=live)]
+        return _wrapped([*steps, _state_line(outcome, live.at), *self._notes()], width)
 
 
 def running_frame(snapshot: Snapshot, ui_url: str | None, notes: Sequence[str], width: int, height: int) -> list[str]:

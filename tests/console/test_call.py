@@ -67,6 +67,25 @@ async def test_a_pipe_gets_the_result_alone(server: DevServer, client: Client, t
     assert "✓ call echo" in done.stderr and "\u202e" not in done.stdout
 
 
+@tool.read
+async def dawdle(args: Words) -> Words:
+    """Say it again, after a while."""
+    await asyncio.sleep(2)
+    return args
+
+
+async def test_a_person_sees_that_the_call_runs(server: DevServer, client: Client, tmp_path: Path) -> None:
+    """At a terminal, with the line of other commands; when the call has ended, only its own lines are left."""
+    async with staged(client, tmp_path, [dawdle], [DONE]) as stage:
+        command = starter(ROOT, "call", "dawdle", "--queue", stage.queue)
+        with Terminal(command, {"TEMPORAL_ADDRESS": server.address}, ROOT) as window:
+            await window.until("0 of 1 step, 0 tool calls  (Ctrl-C detaches)")
+            code = await window.ended()
+
+    assert (code, window.shown.text[0].split()[:3]) == (0, ["✓", "call", "dawdle"])
+    assert json.loads("".join(window.shown.text[1:])) == {"words": ""}
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [
