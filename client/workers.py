@@ -4,9 +4,12 @@ import asyncio
 import secrets
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
 
+from temporalio.api.enums.v1 import TaskQueueType
+from temporalio.api.taskqueue.v1 import TaskQueue
+from temporalio.api.workflowservice.v1 import DescribeTaskQueueRequest
 from temporalio.client import Client, WorkflowFailureError, WorkflowHandle
 from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError
@@ -21,6 +24,8 @@ from workflows import routing
 from workflows.inspect import EffectsInquiry, F, Inquiry, InquiryInput, Place, Pruned, PruneInquiry
 
 RPC_TIMEOUT = timedelta(seconds=2)
+LATELY = timedelta(seconds=70)
+"""A worker that waits for work asks the server again within a minute."""
 GIVEN_EVENTS = 3
 """The number of events in a history whose first workflow task has been started, and not completed."""
 
@@ -67,6 +72,18 @@ async def _require_worker(handle: WorkflowHandle[Any, F], queue: str) -> None:
     if (await handle.describe(rpc_timeout=RPC_TIMEOUT)).history_length <= GIVEN_EVENTS:
         reason, remedy = f"No worker answers on queue {queue}", f"start one with `{worker(queue)}`"
         raise Problem("no_worker", reason, remedy, ProblemKind.UNREACHABLE)
+
+
+async def serving(client: Client, queue: str) -> int:
+    """How many workers have asked for work of this task queue within the last LATELY; one may have ended since."""
+    request = DescribeTaskQueueRequest(
+        namespace=client.namespace,
+        task_queue=TaskQueue(name=routing.control_queue(queue)),
+        task_queue_type=TaskQueueType.TASK_QUEUE_TYPE_WORKFLOW,
+    )
+    pollers = (await client.workflow_service.describe_task_queue(request, timeout=RPC_TIMEOUT)).pollers
+    since = datetime.now(UTC) - LATELY
+    return len({one.identity for one in pollers if one.last_access_time.ToDatetime(UTC) > since})
 
 
 def too_old(what_for: str) -> Problem:

@@ -18,7 +18,7 @@ from client.connection import ui_base
 from client.problem import Problem
 from client.tasks import TASK_TYPE
 from client.text import one_line, starter
-from client.workers import ask
+from client.workers import ask, serving
 from client.workflow_task import ROLLBACK, FailingTask, failing
 from console.exits import Exit
 from console.options import Common
@@ -29,7 +29,15 @@ from runtime.client import VALUE_TYPES, Misconfigured, NoNamespace, NotConnected
 from runtime.process import version
 from workflows.attributes import TYPES
 from workflows.catalogue import Effect, ToolSpec
-from workflows.inspect import Place, ToolsFindings, WorkerCard, WorkerFindings, WorkerInquiry
+from workflows.inspect import (
+    Capacity,
+    Place,
+    ToolsFindings,
+    ToolsInquiry,
+    WorkerCard,
+    WorkerFindings,
+    WorkerInquiry,
+)
 
 MAX_NAMED = 5
 CLOCK_SECONDS = 5.0
@@ -53,7 +61,7 @@ LACKING = {
     "undo": "undo= names the tool that undoes it",
     "reconcile": "reconcile= names the read tool that finds out whether it was applied",
 }
-OF_WORKER = ("planner", "keys", "store", "state", "documents", "workspace", "clocks", "tools")
+OF_WORKER = ("planner", "keys", "store", "state", "documents", "workspace", "clocks", "capacity", "tools")
 
 
 class Status(StrEnum):
@@ -123,6 +131,7 @@ def of_worker(found: WorkerFindings, version: str, *, restart: str, asked: datet
         _keys(found.planner, card.keys),
         *(_place(place) for place in card.places),
         _clocks(card, asked, answered),
+        _capacity(card.capacity),
         *of_tools(found),
     ]
 
@@ -228,6 +237,29 @@ def _clocks(card: WorkerCard, asked: datetime, answered: datetime) -> Check:
     return Check("clocks", Status.WARN, found, "set them, e.g. with NTP: deadlines and times follow the server's clock")
 
 
+def _capacity(capacity: Capacity | None) -> Check:
+    if capacity is None:
+        return Check("capacity", Status.SKIPPED, "the worker is too old to say")
+    found = f"{capacity.calls} of {capacity.slots} slots in use"
+    found += f", {capacity.outlived} of {capacity.threads} threads held by calls that do not return"
+    if capacity.calls < capacity.slots:
+        return Check("capacity", Status.OK, found)
+    return Check("capacity", Status.WARN, found, "give the worker more --slots, or start another worker")
+
+
+def of_workers(count: int, answers: Sequence[ToolsFindings]) -> Check:
+    """The check whether all `count` workers of a queue have the same tools, as far as `answers` tell."""
+    cards = [{card.spec.kind: card for card in answer.tools} for answer in answers]
+    kinds = sorted({kind for one in cards for kind in one})
+    different = [kind for kind in kinds if any(one.get(kind) != cards[0].get(kind) for one in cards)]
+    if not different:
+        return Check("workers", Status.OK, f"{count} serve the queue, with the same tools")
+    more = f" and {len(different) - MAX_NAMED} more" if len(different) > MAX_NAMED else ""
+    found = f"{count} serve the queue, with different tools: {', '.join(different[:MAX_NAMED])}{more}"
+    remedy = "start all workers of a queue with the same --tools and options, or give each its own --queue"
+    return Check("workers", Status.WARN, found, remedy)
+
+
 def _outside(moment: datetime, first: datetime, last: datetime) -> float:
     """The least number of seconds by which our clock is ahead; negative if it is behind, 0 if the clocks may agree.
 
@@ -242,6 +274,8 @@ PATIENCE_SECONDS = 8.5
 """Seconds for all checks together; starting Python takes another second."""
 UI_SECONDS = 2.0
 RPC_TIMEOUT = timedelta(seconds=4)
+ASKED_EACH, MAX_ASKED = 5, 20
+"""How many questions are asked for each worker of a queue, and how many in all."""
 AT_ONCE, MAX_LOOKED_AT = 20, 100
 """AT_ONCE: how many running tasks are checked at the same time. MAX_LOOKED_AT: how many tasks are read of each list."""
 REPORTED = "TemporalReportedProblems IS NOT NULL"
@@ -367,7 +401,13 @@ async def _worker(client: Client, common: Common) -> list[Check]:
     except Problem as none:
         failed = Check("worker", Status.FAIL, none.reason, none.remedy)
         return [failed, *skipped(OF_WORKER, "needs a worker")]
-    return of_worker(said, version(), restart=start, asked=asked, answered=datetime.now(UTC))
+    checks = of_worker(said, version(), restart=start, asked=asked, answered=datetime.now(UTC))
+    if (count := await serving(client, common.queue)) < 2:
+        return checks
+    # The server chooses who answers, so more questions are asked than there are workers.
+    questions = [ask(client, common.queue, ToolsInquiry()) for _ in range(min(count * ASKED_EACH, MAX_ASKED))]
+    answers = await asyncio.gather(*questions, return_exceptions=True)
+    return [*checks, of_workers(count, [said, *(one for one in answers if isinstance(one, ToolsFindings))])]
 
 
 def _host(client: Client) -> str:

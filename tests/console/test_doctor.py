@@ -24,6 +24,7 @@ QUEUE = "doctor"
 SECRETS = ("sk-planted-key", "sk-planted-password")
 NAMES = ["server", "namespace", "web ui", "search attributes", "workflow tasks", "worker", "planner", "keys"]
 PLACES = ["store", "state", "documents", "workspace"]
+LAST = ["clocks", "capacity", "tools"]
 TOOLS = """
 from pydantic import BaseModel
 
@@ -69,7 +70,14 @@ def test_where_all_is_well_nothing_fails(well: Processes) -> None:
     lines = done.stdout.splitlines()
 
     assert (done.returncode, done.stderr, lines[-1]) == (0, "", "nothing failed, 1 warning")
-    assert [line[6:24].strip() for line in lines[:-1]] == [*NAMES, *PLACES, "clocks", "tools", "tool engrave"]
+    assert [line[6:24].strip() for line in lines[:-1]] == [
+        *NAMES,
+        *PLACES,
+        "clocks",
+        "capacity",
+        "tools",
+        "tool engrave",
+    ]
 
 
 def test_the_document_has_a_field_for_everything(well: Processes) -> None:
@@ -78,6 +86,26 @@ def test_the_document_has_a_field_for_everything(well: Processes) -> None:
 
     assert all(set(check) == {"name", "status", "found", "remedy"} for check in checks.values())
     assert checks["worker"]["found"].startswith(f"Replan {version()}, Python 3.")
+
+
+def test_the_capacity_is_that_of_the_worker(well: Processes) -> None:
+    """How many calls run, of how many that may, and the threads for plain functions; one worker is nothing to say."""
+    checks = by_name(well.starter("doctor", "--queue", QUEUE, "--json").stdout)
+
+    assert checks["capacity"]["found"] == "0 of 100 slots in use, 0 of 64 threads held by calls that do not return"
+    assert "workers" not in checks
+
+
+def test_two_workers_with_different_tools_are_noticed(well: Processes) -> None:
+    """A step that one of them cannot run waits for the other one: the kinds are named."""
+    tools = ("--tools", str(well.folder / "tools.py"))
+    with well.worker("--queue", "mixed", *tools), well.worker("--queue", "mixed"):
+        mixed = by_name(well.starter("doctor", "--queue", "mixed", "--json").stdout)["workers"]
+    with well.worker("--queue", "alike", *tools), well.worker("--queue", "alike", *tools):
+        alike = by_name(well.starter("doctor", "--queue", "alike", "--json").stdout)["workers"]
+
+    assert (mixed["status"], mixed["found"]) == ("warn", "2 serve the queue, with different tools: engrave")
+    assert (alike["status"], alike["found"]) == ("ok", "2 serve the queue, with the same tools")
 
 
 def test_keys_are_told_by_name(well: Processes) -> None:
@@ -118,7 +146,7 @@ def test_without_a_worker_the_rest_is_still_looked_at(elsewhere: Processes) -> N
 
     assert (done.returncode, checks["search attributes"]["status"]) == (1, "ok")
     assert checks["worker"]["remedy"] == "start one with `python worker.py --queue nobody-there`"
-    assert {checks[name]["status"] for name in ("planner", "keys", *PLACES, "clocks", "tools")} == {"skipped"}
+    assert {checks[name]["status"] for name in ("planner", "keys", *PLACES, *LAST)} == {"skipped"}
 
 
 def test_a_namespace_that_is_missing_is_told_from_a_server_that_is(elsewhere: Processes) -> None:
@@ -138,7 +166,9 @@ def test_without_a_server_everything_else_is_skipped(tmp_path_factory: pytest.Te
 
     assert (done.returncode, server["status"], done.stderr) == (6, "fail", "")
     assert "python worker.py --dev" in server["remedy"]
-    assert {check["status"] for check in others} == {"skipped"} and len(others) == len([*NAMES, *PLACES, "c", "t"]) - 1
+    assert {check["status"] for check in others} == {"skipped"} and len(others) == len(
+        [*NAMES, *PLACES, "clocks", "capacity", "tools"]
+    ) - 1
 
 
 def test_a_server_that_never_says_a_word_does_not_hold_it_up(elsewhere: Processes) -> None:
