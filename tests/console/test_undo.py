@@ -70,6 +70,19 @@ def test_what_cannot_be_undone_is_named(served: Rollbacks) -> None:
     assert "nobody knows whether it was applied" in told["undo"][0]["reason"]
 
 
+def test_what_an_earlier_undo_has_undone_is_not_called_again(served: Rollbacks) -> None:
+    """Only what stayed is tried once more; both are listed, as they were."""
+    task = served.run_task("note", "put", "engrave")
+    first = served.starter("undo", task, "--json")
+    made = served.calls()
+    second = served.starter("undo", task, "--json")
+
+    assert (first.returncode, made[-2:]) == (3, ["drop put", "remove 1"])
+    assert (second.returncode, served.calls()) == (3, made)
+    undone = [{one["step_id"]: one["done"] for one in document(done)["undo"]} for done in (first, second)]
+    assert undone == [{"engrave": False, "put": True, "note": True}] * 2
+
+
 def test_a_thread_that_outlived_its_task_is_named_and_its_end_is_known(served: Rollbacks) -> None:
     """Past its limit it is for a person: `undo` and `effects` name it, and `effects` what it came to in the end."""
     with served.hanging():
