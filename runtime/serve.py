@@ -183,6 +183,9 @@ async def serve(worker: Workers, stop: Stop, running: Sequence[str], say: Say) -
     try:
         async with worker:
             await stop.wait()
+            if running:
+                calls = "1 call still runs, and is" if len(running) == 1 else f"{len(running)} calls still run, and are"
+                say(f"stopping; {calls} cancelled after {GRACE.total_seconds():g} s")
             # Nothing can stop a thread. Other workers rely on it that the threads of this one have ended
             # `routing.EXIT_WITHIN` after its calls were cancelled.
             code = 1 if stop.failure else 0

@@ -55,7 +55,8 @@ def configure(style: LogStyle | None = None) -> None:
     # values, are left out, and so are lines for every HTTP request or SQL statement.
     workflow.logger.workflow_info_on_message = False
     activity.logger.activity_info_on_message = False
-    for name in ("temporalio.activity", "httpx", "httpx2", "aiosqlite", "alembic"):
+    # The SDK says of each of the two workers that it stops; `serve` says it once.
+    for name in ("temporalio.activity", "temporalio.worker._worker", "httpx", "httpx2", "aiosqlite", "alembic"):
         logging.getLogger(name).setLevel(logging.ERROR)
     core = logging.getLogger("temporalio.core")
     core.filters = [_OneOutage()]

@@ -147,6 +147,7 @@ async def test_a_worker_ends_although_a_tool_does_not(place: Place, kind: str) -
 
     call = f"{kind} ({handle.id}/stubborn)"
     assert worker.returncode == 0
+    assert said.splitlines()[0] == "stopping; 1 call still runs, and is cancelled after 8 s"
     assert said.splitlines()[-1] == (
         f"stopped after 20 s, although calls still ran: {call}; another worker finds out whether they took effect, or"
         " repeats them"

@@ -156,7 +156,8 @@ def test_a_worker_stops_in_order(server: DevServer, tmp_path: Path, number: sign
         said, _ = running.communicate(timeout=30)
 
     assert (running.returncode, said) == (0, "stopped; no task unfinished\n")
-    assert all(json.loads(line) for line in (tmp_path / "worker.log").read_text().splitlines())
+    log = (tmp_path / "worker.log").read_text()
+    assert all(json.loads(line) for line in log.splitlines()) and "Beginning worker shutdown" not in log
 
 
 def test_a_user_s_folder_beside_the_tools_shadows_nothing(nobody: Processes) -> None:
