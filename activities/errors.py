@@ -14,6 +14,7 @@ from typing import Any, ClassVar, TypeVar
 
 from pydantic_core import to_jsonable_python
 
+from workflows import routing
 from workflows.faults import QUADRANT, Code, Fault, Quadrant
 
 RESERVED_CODES = frozenset(
@@ -30,6 +31,19 @@ RESERVED_CODES = frozenset(
     }
 )
 """Codes that only Replan gives to a fault: a tool may not raise them, since the workflow relies on their meaning."""
+
+
+MAX_WAIT = routing.STEP_DEADLINE.total_seconds()
+"""The most seconds that a service can ask to wait: no step waits longer."""
+
+
+def bounded(wait: float | None) -> float | None:
+    """The seconds that were asked for, within 0 and MAX_WAIT; None for NaN.
+
+    A service may send any number, also one beyond all calendars.
+    """
+    # Not by `math.isnan`, which raises for an int that is too large for a float.
+    return None if wait is None or wait != wait else float(min(max(wait, 0.0), MAX_WAIT))  # NaN
 
 
 class ToolError(Exception):
@@ -58,7 +72,7 @@ class ToolError(Exception):
         plain = reason.encode(errors="replace").decode()  # a file's name may contain lone surrogates
         super().__init__(plain)
         known = self.default if code is None else Code(code)
-        self.fault = Fault.of(known, plain, observed=to_jsonable_python(observed), retry_after=retry_after)
+        self.fault = Fault.of(known, plain, observed=to_jsonable_python(observed), retry_after=bounded(retry_after))
 
     @classmethod
     def codes(cls) -> list[str]:

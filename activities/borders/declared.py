@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 import structlog
 
-from activities.borders.table import Choice, Entry, Proof, Row, Table, Verdict, qualified
+from activities.borders.table import Choice, Entry, Proof, Row, Table, Verdict, parents, qualified
 from activities.errors import RESERVED_CODES, ToolError
 from workflows.faults import QUADRANT, Code, Quadrant
 from workflows.plan import nearest
@@ -23,6 +23,9 @@ GROUP = "replan.faults"
 """The group of entry points; the name of an entry point is the top-level package whose exceptions it declares."""
 CODES = sorted(code.value for code in Code if code not in RESERVED_CODES)
 """The codes that may be declared; the others are Replan's own."""
+
+MAX_TOLD = 5
+"""The most mistakes or classes of one mapping that a log line names."""
 
 log = structlog.get_logger("replan.faults")
 
@@ -66,7 +69,7 @@ def entries(raises: Raises) -> Mapping[type[BaseException], Entry]:
 
 def entry_of(raised: type[BaseException], raises: Mapping[type[BaseException], Entry]) -> Entry | None:
     """The entry for a class or for the nearest of its parents; None if the tool declares none of them."""
-    return next((raises[parent] for parent in raised.__mro__ if parent in raises), None)
+    return next((raises[parent] for parent in parents(raised) if parent in raises), None)
 
 
 def mistakes(raises: object) -> Iterator[str]:
@@ -98,12 +101,15 @@ def from_entry_points(package: str) -> Table:
         try:
             table = point.load()
             wrong = list(mistakes(table))
-        except Exception as error:  # any package may have declared it
+        except (Exception, SystemExit) as error:  # any package may have declared it
             wrong = [f"cannot be loaded ({type(error).__name__})"]
         if wrong:
-            log.warning("faults_not_loaded", entry_point=point.value, package=package, problems=wrong)
+            log.warning("faults_not_loaded", entry_point=point.value, package=package, problems=wrong[:MAX_TOLD])
             continue
-        found |= {qualified(raised): _entry(raised.__name__, given, point.value) for raised, given in table.items()}
+        read = {qualified(raised): _entry(raised.__name__, given, point.value) for raised, given in table.items()}
+        if twice := sorted({*found} & {*read}):
+            log.warning("faults_declared_twice", entry_point=point.value, package=package, classes=twice[:MAX_TOLD])
+        found = read | found  # as for modules, the package that comes first on Python's path counts
     return found
 
 

@@ -5,7 +5,7 @@ import sys
 from collections.abc import Iterator, Mapping
 
 from activities.borders import KNOWN, declared, entry_of, table_of
-from activities.borders.table import Entry, Proof, Row, qualified
+from activities.borders.table import Entry, Proof, Row, class_names, qualified
 from activities.errors import ToolError
 from workflows.faults import QUADRANT, Quadrant
 from workflows.plan import nearest
@@ -40,13 +40,13 @@ def describe(name: str, tools: Mapping[str, Mapping[type[BaseException], Entry]]
     """
     raised = _class(name)
     title = qualified(raised) if raised else name
-    names = [qualified(one) for one in raised.__mro__] if raised else [name]
+    names = class_names(raised) if raised else [name]
     lines = [title]
     for kind, raises in tools.items():
         entry = declared.entry_of(raised, raises) if raised else None
         lines += _lines(f"in {kind}, by raises=", entry) if entry else []
-    if raised and issubclass(raised, ToolError):
-        return f"{title}\n  says itself what it is: docs/tools.md#errors"
+    if raised and (special := _special(raised)):
+        return f"{title}\n  {special}"
     source = next((one for one in names if one in table_of(one.partition(".")[0])), None)
     entry = entry_of(names)
     if entry is None:
@@ -59,6 +59,17 @@ def describe(name: str, tools: Mapping[str, Mapping[type[BaseException], Entry]]
     return "\n".join(lines)
 
 
+def _special(raised: type[BaseException]) -> str:
+    """What becomes of a class that no table decides about; empty for any other class."""
+    if issubclass(raised, ToolError):
+        return "says itself what it is: docs/tools.md#errors"
+    if issubclass(raised, BaseExceptionGroup):
+        return "is as bad as the worst of its members, and proves no more than all of them prove"
+    if not issubclass(raised, Exception | SystemExit):
+        return "ends a process or cancels a call: it is no fault of the tool"
+    return ""
+
+
 def unknown(package: str) -> list[type[Exception]]:
     """The classes of exceptions of a package that are loaded now and that no table knows, nearest to Exception first.
 
@@ -69,8 +80,8 @@ def unknown(package: str) -> list[type[Exception]]:
     found, left = list[type[Exception]](), [*Exception.__subclasses__()]
     while left:
         one = left.pop(0)
-        is_theirs = one.__module__.partition(".")[0] == package and not issubclass(one, Warning | ToolError)
-        if is_theirs and entry_of(map(qualified, one.__mro__)) is None:
+        is_theirs = str(one.__module__).partition(".")[0] == package and not issubclass(one, Warning | ToolError)
+        if is_theirs and entry_of(class_names(one)) is None:
             found.append(one)
         else:
             left += type.__subclasses__(one)
@@ -112,7 +123,7 @@ def _class(name: str) -> type[BaseException] | None:
             return found
     try:
         found = pkgutil.resolve_name(name if "." in name else f"builtins.{name}")
-    except Exception as error:  # it imports the module, which may do anything
+    except (Exception, SystemExit) as error:  # it imports the module, which may do anything
         table = table_of(name.partition(".")[0])
         if name in table:
             return None

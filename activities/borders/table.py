@@ -5,15 +5,16 @@ Entry. It uses names, and not classes, so that the worker imports no library for
 module which defines the class (`__module__`) and of the class in it (`__qualname__`).
 """
 
-import math
+import builtins
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from types import TracebackType
 from typing import Any
 
 from pydantic import JsonValue
 
-from workflows import routing
+from activities.errors import bounded
 from workflows.faults import Code, Fault
 
 
@@ -43,10 +44,6 @@ class Verdict:
     """The name of the exception's class, if no table knows it; else empty."""
 
 
-MAX_WAIT = routing.STEP_DEADLINE.total_seconds()
-"""The most seconds that a service can ask to wait: no step waits longer."""
-
-
 @dataclass(frozen=True)
 class Row:
     """A row of a table: the same verdict for any exception of a class."""
@@ -65,9 +62,7 @@ class Row:
         self, *, reason: str | None = None, observed: JsonValue = None, retry_after: float | None = None
     ) -> Verdict:
         """The verdict of this row, with another `reason`, or with what the exception carries as data."""
-        wait = self.retry_after if retry_after is None else retry_after
-        # A service may send any number, also one beyond all calendars.
-        wait = None if wait is None or math.isnan(wait) else min(max(wait, 0.0), MAX_WAIT)
+        wait = bounded(self.retry_after if retry_after is None else retry_after)
         return Verdict(Fault.of(self.code, reason or self.reason, observed=observed, retry_after=wait), self.proves)
 
 
@@ -99,6 +94,40 @@ def qualified(raised: type[BaseException]) -> str:
     return f"{raised.__module__}.{raised.__qualname__}"
 
 
+# An exception's class may hide what Python itself knows of it, or raise when it is asked: these ask Python.
+
+_MRO, _NAME = vars(type)["__mro__"], vars(type)["__name__"]
+_TRACEBACK = vars(BaseException)["__traceback__"]
+_PYTHONS_OWN = [one for one in vars(builtins).values() if isinstance(one, type)]
+
+
+def parents(raised: type) -> tuple[type[BaseException], ...]:
+    """A class and its parents, nearest first."""
+    found: tuple[type[BaseException], ...] = _MRO.__get__(raised)
+    return found
+
+
+def class_names(raised: type) -> list[str]:
+    """The names by which tables know a class and its parents, nearest first."""
+    return [qualified(one) for one in parents(raised)]
+
+
+def class_name(error: BaseException) -> str:
+    """The name of an exception's class, for a reason; it is no sentence, whatever somebody named a class."""
+    name: str = _NAME.__get__(type(error))
+    return name[:MAX_CLASS_NAME] if name.isidentifier() else "an exception"
+
+
+def is_pythons_own(error: BaseException) -> bool:
+    """Whether a class is one of Python's own, such as KeyError."""
+    return any(one is type(error) for one in _PYTHONS_OWN)
+
+
+def traceback_of(error: BaseException) -> TracebackType | None:
+    found: TracebackType | None = _TRACEBACK.__get__(error)
+    return found
+
+
 def carried(error: BaseException) -> list[BaseException]:
     """The exceptions that an exception wraps, outermost first: as an argument, `reason`, `os_error`, or cause.
 
@@ -110,7 +139,13 @@ def carried(error: BaseException) -> list[BaseException]:
     one: BaseException | None = error
     while one is not None and len(found) < MAX_CARRIED and all(one is not seen for seen in found):
         found.append(one)
-        inner = (*one.args[:4], attribute(one, "reason"), attribute(one, "os_error"), one.__cause__)
+        args = attribute(one, "args")
+        inner = (
+            *(args[:4] if isinstance(args, tuple) else ()),
+            attribute(one, "reason"),
+            attribute(one, "os_error"),
+            one.__cause__,
+        )
         one = next((wrapped for wrapped in inner if isinstance(wrapped, BaseException)), None)
     return found[1:]
 
@@ -125,5 +160,7 @@ def attribute(thing: object, *path: str) -> Any:
     return thing
 
 
+MAX_CLASS_NAME = 80
+"""Characters of a class's name in a reason."""
 MAX_CARRIED = 20
 """How many exceptions `carried` looks at; a chain may be as long as somebody made it."""

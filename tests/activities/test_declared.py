@@ -3,6 +3,7 @@
 import asyncio
 import subprocess
 import sys
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -10,9 +11,10 @@ from typing import Any
 import httpx2
 import pytest
 from pydantic import BaseModel
+from sqlalchemy import text
 
 from activities.borders.declared import Raises, mistakes
-from replan import Key, Refused, Tool, fault, tool
+from replan import Key, Refused, Tool, Transaction, fault, tool
 from tests.activities.bench import Bench
 from tests.activities.mistakes import HEADER
 from tests.processes import Processes
@@ -291,6 +293,84 @@ def test_a_broken_entry_point_is_said_and_left_out(tmp_path: Path, site: Path) -
     assert "faults_not_loaded" in done.stderr and "did you mean conflict?" in done.stderr
 
 
+@pytest.mark.parametrize("code", ["raise SystemExit(3)", "raise ValueError('sk-secret')", "FAULTS = 7"])
+def test_an_entry_point_that_cannot_be_loaded_stops_nothing(tmp_path: Path, site: Path, code: str) -> None:
+    """It is code of another package, and runs while an attempt needs a fault."""
+    declare(site, "{}")
+    (site / "shop_faults.py").write_text(f"{code}\n")
+    done = worker(tmp_path, site, "--classify", "shop.ShopError", "--log", "json")
+
+    assert "no table knows it" in done.stdout and done.returncode == 0
+    assert "faults_not_loaded" in done.stderr and "sk-secret" not in done.stderr
+
+
+def test_of_two_packages_that_declare_a_class_the_first_on_the_path_counts(tmp_path: Path, site: Path) -> None:
+    """The log names the other one."""
+    declare(site, '{shop.ShopError: "conflict"}')
+    (site / "later.py").write_text('import shop\nFAULTS = {shop.ShopError: "gone"}\n')
+    (site / "shop-1.0.dist-info" / "entry_points.txt").write_text(
+        "[replan.faults]\nshop = shop_faults:FAULTS\nshop = later:FAULTS\n"
+    )
+    done = worker(tmp_path, site, "--classify", "shop.ShopError", "--log", "json")
+
+    assert "becomes  conflict" in done.stdout and "faults_declared_twice" in done.stderr
+
+
+async def test_a_declared_rejection_in_a_transaction_rolls_it_back(calls: Bench) -> None:
+    """A declaration says what the exception is, and never that the work before it stays."""
+
+    @tool.transactional(raises={ShopError: "conflict"})
+    async def note(args: Word, tx: Transaction) -> Word:
+        """Write a note, then fail."""
+        await tx.execute(text("INSERT INTO notes VALUES ('a')"))
+        raise SoldOut(HIDDEN)
+
+    found, _ = await calls.fails(note)
+
+    assert (found.code, found.applied) == (Code.CONFLICT, Applied.NONE)
+    assert (
+        await calls.rows("SELECT count(*) FROM notes") == [0] == await calls.rows("SELECT count(*) FROM replan_ledger")
+    )
+
+
+async def test_what_a_task_group_and_except_star_leave_is_what_the_tool_declares(calls: Bench) -> None:
+    """Both wrap exceptions in groups."""
+
+    @tool.idempotent(raises={ShopError: "conflict", ShopDown: "server_error"})
+    async def order(args: Word) -> Word:
+        """Order several things at once."""
+
+        async def fail(error: Exception) -> None:
+            raise error
+
+        try:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(fail(SoldOut(HIDDEN)))
+                group.create_task(fail(ShopDown(HIDDEN)))
+        except* ShopDown:
+            pass
+        return args
+
+    found, _ = await calls.fails(order)
+
+    assert found.code is Code.CONFLICT and HIDDEN not in found.model_dump_json()
+
+
+async def test_what_a_thread_raises_after_its_attempt_does_not_say_how_that_ended(calls: Bench) -> None:
+    """Nobody knew it then."""
+
+    @tool.keyed(raises={ShopError: "conflict"}, timeout=0.05)
+    def charge(args: Word, key: Key) -> Word:
+        """Charge something, late."""
+        time.sleep(0.3)
+        raise SoldOut(HIDDEN)
+
+    found, _ = await calls.fails(charge)
+    await asyncio.sleep(0.5)
+
+    assert (found.code, found.applied, found.still_running) == (Code.TIMEOUT, Applied.UNKNOWN, True)
+
+
 def test_classify_knows_the_classes_and_raises_of_a_tools_file(tmp_path: Path, site: Path) -> None:
     """The tool's own declaration is shown before the table's."""
     options = tools(tmp_path, '(raises={ShopError: "gone"})')
@@ -307,6 +387,9 @@ def test_classify_knows_the_classes_and_raises_of_a_tools_file(tmp_path: Path, s
         ("httpx2.HTTPStatusError", "becomes  one of these, by its HTTP status"),
         ("KeyError", "so it is a bug: no retry and no new plan: a person"),
         ("replan.Refused", "says itself what it is"),
+        ("ExceptionGroup", "as bad as the worst of its members"),
+        ("asyncio.CancelledError", "cancels a call: it is no fault"),
+        ("SystemExit", "so it is a bug"),
     ],
 )
 def test_classify_says_what_follows(tmp_path: Path, name: str, said: str) -> None:
@@ -316,7 +399,9 @@ def test_classify_says_what_follows(tmp_path: Path, name: str, said: str) -> Non
     assert said in done.stdout and done.returncode == 0
 
 
-@pytest.mark.parametrize("name", ["httpx2.ReadTimeot", "nowhere.Error", "os.path", "", "a..b"])
+@pytest.mark.parametrize(
+    "name", ["httpx2.ReadTimeot", "nowhere.Error", "os.path", "", "a..b", "idlelib.__main__.X", "\udcff.x"]
+)
 def test_classify_of_no_class_says_what_to_write(tmp_path: Path, name: str) -> None:
     """Bad usage, in one sentence."""
     done = worker(tmp_path, tmp_path, "--classify", name)
