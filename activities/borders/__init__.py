@@ -8,11 +8,11 @@ exception's message, which may contain secrets, or instructions for a model.
 import importlib
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from functools import cache
+from functools import lru_cache
 from typing import Any
 
 from activities.borders import declared
-from activities.borders.table import Entry, Proof, Table, Verdict, qualified
+from activities.borders.table import Entry, Proof, Row, Table, Verdict, class_name, class_names
 from activities.errors import ToolError
 from workflows.faults import Code, Fault, Quadrant
 
@@ -44,8 +44,6 @@ WIRES: Mapping[str, tuple[str, ...]] = {
 KNOWN = frozenset(package for packages in WIRES.values() for package in packages)
 """The packages that have a table."""
 
-MAX_NAME = 80
-"""Characters of a class's name in a reason."""
 _PERSON_FIRST = (
     Quadrant.PERSISTENT_INFRASTRUCTURAL,
     Quadrant.PERSISTENT_SEMANTIC,
@@ -64,14 +62,31 @@ def judge(error: BaseException, raises: Mapping[type[BaseException], Entry] | No
     """Translate an exception to its Fault, with what it proves about the effect of the call.
 
     `raises` are the entries that the tool itself declares: they come before every table. A group is as bad as the worst
-    of its members, and proves no more than all of them prove.
+    of its members, and proves no more than all of them prove. Whatever an exception does when it is looked at, there is
+    a verdict.
     """
-    if isinstance(error, BaseExceptionGroup):
-        return _worst([judge(one, raises) for one in _members(error)])
-    if isinstance(error, ToolError):
-        return Verdict(error.fault, Proof.NOT_SENT if error.requests == 0 else Proof.REFUSED, error.requests)
-    entry = declared.entry_of(type(error), raises or {}) or entry_of(map(qualified, type(error).__mro__))
-    return entry(error) if entry else _unknown(type(error).__name__[:MAX_NAME])
+    try:
+        # By their real class: `isinstance` would ask the exception for its `__class__`.
+        if issubclass(type(error), BaseExceptionGroup):
+            return _worst([judge(one, raises) for one in _members(error)])
+        if issubclass(type(error), ToolError):
+            return _own(error)
+        entry = declared.entry_of(type(error), raises or {}) or entry_of(class_names(type(error)))
+        return entry(error) if entry else _unknown(class_name(error))
+    except KeyboardInterrupt:  # by a person
+        raise
+    except BaseException:  # of an attribute: an exception is code of anybody
+        return _unknown(class_name(error))
+
+
+def _own(error: Any) -> Verdict:
+    """The verdict on one of the four exceptions of Replan."""
+    known, requests = getattr(error, "fault", None), error.requests
+    if not isinstance(known, Fault):
+        return Row(
+            Code.BUG, f"{class_name(error)} has no fault: call super().__init__(reason) in it.", Proof.UNKNOWN
+        ).verdict()
+    return Verdict(known, Proof.NOT_SENT if requests == 0 else Proof.REFUSED, requests)
 
 
 def _unknown(name: str) -> Verdict:
@@ -88,7 +103,7 @@ def entry_of(classes: Iterable[str]) -> Entry | None:
     return None
 
 
-@cache
+@lru_cache(maxsize=1000)
 def table_of(package: str) -> Table:
     """The table of a top-level package: the entry points' for it, over Replan's own; empty if nobody has one."""
     wire = next((wire for wire, packages in WIRES.items() if package in packages), None)
@@ -96,13 +111,22 @@ def table_of(package: str) -> Table:
     return {**known, **declared.from_entry_points(package)}
 
 
-def _members(group: BaseExceptionGroup[Any]) -> list[BaseException]:
-    """The exceptions of a group and of the groups in it; without recursion, since groups may be nested to any depth."""
-    found, left = list[BaseException](), [*group.exceptions]
+_EXCEPTIONS = vars(BaseExceptionGroup)["exceptions"]
+
+
+def _members(group: BaseException) -> list[BaseException]:
+    """The exceptions of a group and of the groups in it, each once.
+
+    Without recursion, since groups may be nested to any depth, and may hold one group several times.
+    """
+    found, left, seen = list[BaseException](), [group], set[int]()
     while left:
-        one = left.pop(0)
-        if isinstance(one, BaseExceptionGroup):
-            left[:0] = one.exceptions
+        one = left.pop()
+        if id(one) in seen:
+            continue
+        seen.add(id(one))
+        if issubclass(type(one), BaseExceptionGroup):
+            left += reversed(_EXCEPTIONS.__get__(one))
         else:
             found.append(one)
     return found
@@ -110,7 +134,14 @@ def _members(group: BaseExceptionGroup[Any]) -> list[BaseException]:
 
 def _worst(verdicts: list[Verdict]) -> Verdict:
     """Of some verdicts the fault that needs most attention, and what all of them prove."""
-    by_need = sorted(verdicts, key=lambda one: (_PERSON_FIRST.index(one.fault.quadrant), -(one.fault.retry_after or 0)))
+    worst = min(
+        verdicts, key=lambda one: (_PERSON_FIRST.index(one.fault.quadrant), _LEAST_PROVEN_FIRST.index(one.proves))
+    )
     proves = min((one.proves for one in verdicts), key=_LEAST_PROVEN_FIRST.index)
     requests = min((one.requests for one in verdicts if one.requests is not None), default=None)
-    return replace(by_need[0], proves=proves, requests=requests)
+    waits = [one.fault.retry_after for one in verdicts if one.fault.retry_after is not None]
+    found: dict[str, Any] = {"retry_after": max(waits, default=None)} if worst.fault.quadrant.is_transient else {}
+    if proves is Proof.UNKNOWN and worst.proves is not proves:  # the reason may say that nothing was sent
+        reason = worst.fault.reason.removesuffix(".")
+        found["reason"] = f"{reason}, but another call of the same attempt may have had an effect."
+    return replace(worst, fault=worst.fault.model_copy(update=found), proves=proves, requests=requests)

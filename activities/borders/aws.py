@@ -37,11 +37,12 @@ from activities.borders.service_api import (
     named,
     refused,
     retry_after,
+    some,
     statuses,
     unknown,
     unsent,
 )
-from activities.borders.table import Choice, Proof, Row, Table, Verdict, qualified
+from activities.borders.table import Choice, Proof, Row, Table, Verdict, class_names, qualified
 from workflows.faults import QUADRANT, Code
 
 AWS: Mapping[str, Row] = named(
@@ -192,7 +193,7 @@ def _aws_response(response: Any, operation: Any) -> Verdict | None:
         code_in(operation) or "The call",
     )
     row = _aws_row(code, field(response, "ResponseMetadata", "HTTPStatusCode"))
-    reasons = [code_in(field(one, "Code")) for one in field(response, "CancellationReasons") or ()]
+    reasons = [code_in(field(one, "Code")) for one in some(field(response, "CancellationReasons"))]
     if code == "TransactionCanceledException":
         row = _worst(AWS.get(reason, REJECTED) for reason in reasons if reason not in ("", "None")) or CONFLICT
     observed = {"code": code, "operation": operation} | ({"reasons": reasons[:40]} if reasons else {})
@@ -231,7 +232,7 @@ def _by_certificate(error: Any) -> Verdict | None:
 def _by_carried(error: Any) -> Verdict | None:
     """The verdict on the first exception of botocore that an exception carries."""
     inner = (one for one in behind(error) if qualified(type(one)).startswith("botocore."))
-    entries = ((TABLE[name], one) for one in inner for name in map(qualified, type(one).__mro__) if name in TABLE)
+    entries = ((TABLE[name], one) for one in inner for name in class_names(type(one)) if name in TABLE)
     entry, one = next(entries, (None, None))
     return entry(one) if entry and one else None
 

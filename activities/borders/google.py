@@ -31,11 +31,12 @@ from activities.borders.service_api import (
     named,
     refused,
     retry_after,
+    some,
     statuses,
     unknown,
     unsent,
 )
-from activities.borders.table import Choice, Proof, Row, Table, Verdict, qualified
+from activities.borders.table import Choice, Proof, Row, Table, Verdict, class_names
 from workflows.faults import Code, Quadrant
 
 GRPC: Mapping[str, Row] = {
@@ -71,7 +72,7 @@ def _grpc(error: Any) -> Verdict | None:
 def _pushback(error: Any) -> float | None:
     """The seconds that the trailing metadata of a gRPC call ask to wait; None if they ask for no wait."""
     try:
-        trailing = dict([*(error.trailing_metadata() or ())])
+        trailing: dict[Any, Any] = dict(one for one in some(error.trailing_metadata()) if isinstance(one, tuple))
         # Below 0 it means that the client library may not retry on its own.
         asked = str(trailing.get("grpc-retry-pushback-ms", ""))
         status = trailing.get("grpc-status-details-bin", b"")
@@ -80,8 +81,14 @@ def _pushback(error: Any) -> float | None:
         return None
 
 
+MAX_DETAILS = 16 * 1024
+"""The most bytes of a serialised message that are read: gRPC itself takes no more metadata by default."""
+
+
 def _retry_info(status: bytes) -> float | None:
     """The seconds of `google.rpc.RetryInfo` among the details of a serialised `google.rpc.Status`."""
+    if len(status) > MAX_DETAILS:
+        return None
     for detail in _protobuf(status).get(3, ()):
         packed = _protobuf(detail)
         if packed[1][0] == b"type.googleapis.com/google.rpc.RetryInfo":
@@ -182,10 +189,10 @@ _GOOGLE_REASONS: Mapping[str, Row] = {
 
 def _google_data(error: Any) -> tuple[str, dict[str, str], float | None]:
     """The reason, the reason with its domain, and the seconds to wait, of an error of a Google API."""
-    reasons = [error.reason, *(field(one, "reason") for one in error.errors if isinstance(one, Mapping))]
+    reasons = [error.reason, *(field(one, "reason") for one in some(error.errors) if isinstance(one, Mapping))]
     reason = next(filter(None, map(code_in, reasons)), "")
     observed = {"reason": reason, "domain": code_in(error.domain)} if reason else {}
-    waits = (_google_wait(detail) for detail in error.details)
+    waits = (_google_wait(detail) for detail in some(error.details))
     header = retry_after(field(error.response, "headers"))
     return reason, observed, next((wait for wait in waits if wait is not None), header)
 
@@ -223,7 +230,7 @@ def _google(status: str = "") -> Choice:
 def _google_retry(error: Any) -> Verdict | None:
     """The verdict on what the client retried in vain, of which each request may have had its effect."""
     cause = next((one for one in (error.cause, *behind(error)) if isinstance(one, BaseException)), None)
-    entry = next((TABLE[name] for name in map(qualified, type(cause).__mro__) if name in TABLE), None)
+    entry = next((TABLE[name] for name in class_names(type(cause)) if name in TABLE), None)
     known = entry(cause) if entry and cause else None
     if known is None or known.fault.quadrant is Quadrant.TRANSIENT_INFRASTRUCTURAL:
         return _RETRIED.verdict(retry_after=known.fault.retry_after if known else None)

@@ -19,7 +19,7 @@ from pydantic import JsonValue
 from pydantic_core import from_json
 
 from activities import deadline
-from activities.borders.table import Choice, Proof, Row, Table, Verdict, attribute, carried, qualified
+from activities.borders.table import Choice, Proof, Row, Table, Verdict, attribute, carried, class_names, traceback_of
 from workflows.faults import QUADRANT, Code, Quadrant
 
 STATUS: Mapping[int, tuple[Code, str]] = {
@@ -67,6 +67,8 @@ STATUS: Mapping[int, tuple[Code, str]] = {
 }
 """By HTTP status, the code of the Fault and a part of its reason; for any other status, `_by_class` decides."""
 
+MAX_DATE = 100
+"""The most characters of a date that is read."""
 MAX_BODY = 4 * 1024
 """The most bytes of a rejection's body that a fault keeps as `observed`; a longer body is left out."""
 
@@ -95,16 +97,18 @@ def seconds(retry_after: str | None) -> float | None:
         return None
     if retry_after.strip().isdecimal():
         return float(retry_after) if math.isfinite(float(retry_after)) else None
+    if len(retry_after) > MAX_DATE:
+        return None
     try:
         when = email.utils.parsedate_to_datetime(retry_after)
-    except (ValueError, OverflowError):
+        return max(0.0, (when.replace(tzinfo=when.tzinfo or UTC) - datetime.now(UTC)).total_seconds())
+    except (ValueError, OverflowError, LookupError, TypeError):  # the last two of `email`, for odd texts
         return None
-    return max(0.0, (when.replace(tzinfo=when.tzinfo or UTC) - datetime.now(UTC)).total_seconds())
 
 
 def is_unsent(error: BaseException | None) -> bool:
     """Whether an exception of an HTTP client proves that its request was not sent."""
-    entry = next((TABLE[name] for name in map(qualified, type(error).__mro__) if name in TABLE), None)
+    entry = next((TABLE[name] for name in class_names(type(error)) if name in TABLE), None)
     return error is not None and entry is not None and entry(error).proves is Proof.NOT_SENT
 
 
@@ -117,12 +121,12 @@ def _first(*values: Any) -> Any:
 
 
 def _is_a(error: BaseException, *names: str) -> bool:
-    return any(qualified(parent) in names for parent in type(error).__mro__)
+    return any(name in names for name in class_names(type(error)))
 
 
 def _frames(error: BaseException) -> Iterator[tuple[str, FrameType]]:
     """The module and the frame of each function through which an exception came, outermost first."""
-    for frame, _line in traceback.walk_tb(error.__traceback__):
+    for frame, _line in traceback.walk_tb(traceback_of(error)):
         yield str(frame.f_globals.get("__name__")), frame
 
 

@@ -4,13 +4,17 @@ The clients of services retry on their own. What an exception proves is said of 
 tells of those before it: a tool whose effect may not be repeated turns these retries off.
 """
 
+import itertools
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from activities.borders import http
 from activities.borders.table import MAX_CARRIED, Entry, Proof, Row, Verdict, carried
 from workflows.faults import QUADRANT, Code, Quadrant
+
+MAX_ITEMS = 200
+"""The most items of a list in an answer that are looked at; a transaction of DynamoDB has at most 100."""
 
 Rows = tuple[tuple[Entry, str], ...]
 """Entries, each with the names of the classes or codes that it is for."""
@@ -37,6 +41,11 @@ def field(value: Any, *names: str) -> Any:
     return value
 
 
+def some(values: Any) -> Iterator[Any]:
+    """The first MAX_ITEMS of some values; none of what cannot be iterated over."""
+    return itertools.islice(values if isinstance(values, Iterable) else (), MAX_ITEMS)
+
+
 def code_in(value: Any) -> str:
     """An error code of a service, which is a word; empty if it is none, since it might then be text from outside."""
     return value if isinstance(value, str) and re.fullmatch(r"[\w.:/-]{1,80}", value, re.ASCII) else ""
@@ -54,7 +63,7 @@ def answered(who: str, code: str, row: Row, observed: Any = None, wait: float | 
 
 def retry_after(headers: Any) -> float | None:
     """The seconds of a header Retry-After, in whatever case the client keeps its name."""
-    items = headers.items() if isinstance(headers, Mapping) else ()
+    items = some(headers.items()) if isinstance(headers, Mapping) else ()
     value = next((value for key, value in items if isinstance(key, str) and key.lower() == "retry-after"), None)
     return http.seconds(value) if isinstance(value, str) else None
 

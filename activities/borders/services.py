@@ -34,7 +34,7 @@ from activities.borders.service_api import (
     unknown,
     unsent,
 )
-from activities.borders.table import Choice, Proof, Row, Table, Verdict, qualified
+from activities.borders.table import Choice, Proof, Row, Table, Verdict, qualified, traceback_of
 from workflows.faults import Code
 
 _ENDED = refused(Code.GONE, "It has expired: begin it anew.")
@@ -209,7 +209,7 @@ def _is_waited(error: BaseException) -> bool:
 
 def _frames(error: BaseException, package: str) -> Iterator[str]:
     """The names of a package's modules and functions through which an exception passed."""
-    trace = error.__traceback__
+    trace = traceback_of(error)
     while trace:
         module = str(trace.tb_frame.f_globals.get("__name__", ""))
         if module.partition(".")[0] == package:

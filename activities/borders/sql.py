@@ -16,12 +16,15 @@ from pydantic import JsonValue
 from sqlalchemy import exc
 
 from activities.borders import entry_of, judge
-from activities.borders.table import Choice, Proof, Row, Table, Verdict, attribute, qualified
+from activities.borders.table import Choice, Proof, Row, Table, Verdict, attribute, class_names, parents
 from activities.errors import DatabaseFileGone, DatabaseUnavailable
 from workflows.faults import Code
 
 MAX_NAME = 256
 """Characters of a constraint's, table's or column's name; PostgreSQL's have at most 63 bytes."""
+
+MAX_MESSAGE = 2000
+"""Characters of libpq's message that are searched: the time for a pattern grows with their square."""
 
 _UNREACHED = Row(
     Code.UNREACHABLE, "The database cannot be reached, or is starting or stopping; nothing was sent.", Proof.NOT_SENT
@@ -239,7 +242,7 @@ def _wrapper(otherwise: Row) -> Choice:
         if _code(inner) in _LACKING and isinstance(statement, str) and _OURS.search(statement):
             return _OTHER_VERSION.verdict()
         is_endless = _innermost(inner) is not inner  # a chain that leads back to itself
-        if inner is error or is_endless or not entry_of(map(qualified, type(inner).__mro__)):
+        if inner is error or is_endless or not entry_of(class_names(type(inner))):
             verdict = (_row(inner) or otherwise).verdict(observed=_names(inner))
         else:
             verdict = judge(inner)
@@ -308,15 +311,15 @@ def _code(error: Any) -> str:
 
 
 def _connecting(error: Any) -> str:
-    message = _first(error)
-    if not isinstance(message, str) or not (_CONNECTING.match(message) or attribute(error, "pgconn")):
+    message = str(first)[:MAX_MESSAGE] if isinstance(first := _first(error), str) else ""
+    if not message or not (_CONNECTING.match(message) or attribute(error, "pgconn")):
         return ""
     return next((code for pattern, code in _LIBPQ.items() if re.search(pattern, message)), "08001")
 
 
 def _package(error: object) -> str:
     """The driver's package that defines the class, or a parent of it; empty for other packages."""
-    packages = (str(raised.__module__).partition(".")[0] for raised in type(error).__mro__)
+    packages = (str(raised.__module__).partition(".")[0] for raised in parents(type(error)))
     return next((one for one in packages if one in (*_MYSQL, *_LIBPQ_PACKAGES, "asyncpg")), "")
 
 

@@ -13,7 +13,17 @@ from dataclasses import replace
 from typing import Any
 
 from activities.borders import judge
-from activities.borders.table import MAX_CARRIED, Choice, Proof, Row, Table, Verdict, qualified
+from activities.borders.table import (
+    MAX_CARRIED,
+    Choice,
+    Proof,
+    Row,
+    Table,
+    Verdict,
+    class_name,
+    qualified,
+    traceback_of,
+)
 from workflows.faults import Code
 
 _CUT = Row(Code.UNREACHABLE, "The connection broke or could not be made.", Proof.UNKNOWN)
@@ -110,14 +120,14 @@ def _was_connecting(error: BaseException) -> bool:
     Its class and number do not say so: ETIMEDOUT may also end a connection that was in use, and for a host with several
     addresses asyncio may raise an OSError without a number.
     """
-    frames = (frame for frame, _ in traceback.walk_tb(error.__traceback__))
+    frames = (frame for frame, _ in traceback.walk_tb(traceback_of(error)))
     return any((frame.f_globals.get("__name__"), frame.f_code.co_name) in _CONNECTING for frame in frames)
 
 
 def _by_errno(error: OSError) -> Verdict:
     number: object = error.errno
     if type(error) is not OSError:  # a library's own class, and its number may be the library's, too: SSLError(1, ...)
-        return replace(_CHILD.verdict(), unknown=type(error).__name__)
+        return replace(_CHILD.verdict(), unknown=class_name(error))
     row = _ROWS.get(number, _REJECTED) if isinstance(number, int) else _REJECTED
     if (row in (_CUT, _TIMEOUT) or number is None) and _was_connecting(error):
         row = _UNSENT

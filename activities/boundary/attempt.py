@@ -24,7 +24,8 @@ from temporalio.worker import ActivityInboundInterceptor, ActivityOutboundInterc
 
 from activities import deadline
 from activities.borders import judge
-from activities.borders.table import Entry, Proof, Verdict
+from activities.borders.table import Entry, Proof, Verdict, attribute, class_name, is_pythons_own, traceback_of
+from activities.errors import ToolError
 from activities.providers.metering import Meter, start_meter
 from activities.toolbox.declare.kind import Kind
 from workflows import routing
@@ -113,7 +114,7 @@ class Attempt:
     def applied_so_far(self, fault: Fault, error: BaseException) -> Applied:
         """Whether this attempt, which ended with `error`, or an earlier attempt applied the effect."""
         applied = self.applied(fault, error)
-        is_certain = error.is_certain if isinstance(error, FaultRaised) else getattr(error, "is_harmless", False)
+        is_certain = _is_certain(error)
         if applied is not Applied.NONE or is_certain or not self.may_have_taken_effect:
             return applied
         # A rejection such as "exists already" may follow from the effect of an earlier attempt.
@@ -180,6 +181,13 @@ async def _send_heartbeats(attempt: Attempt) -> None:
         # The server keeps only the last heartbeat, so each one repeats the earlier faults.
         activity.heartbeat(*attempt.earlier)
         await asyncio.sleep(routing.HEARTBEAT_EVERY.total_seconds())
+
+
+def _is_certain(error: BaseException) -> bool:
+    """Whether an error proves that no attempt of the call had an effect; only Replan's own classes can say so."""
+    if issubclass(type(error), FaultRaised | ToolError):
+        return bool(attribute(error, "is_certain" if issubclass(type(error), FaultRaised) else "is_harmless"))
+    return False
 
 
 def is_shutdown() -> bool:
@@ -285,8 +293,8 @@ def _logged(verdict: Verdict, spec: ToolSpec, error: BaseException) -> Fault:
     log.error("bug", task=info.workflow_id, kind=spec.kind, step=info.activity_id, error=words, at=frames)
     reason = verdict.fault.reason
     # One of Python's own classes is a mistake in the code, and nothing to declare.
-    if verdict.unknown and type(error).__module__ != "builtins":
-        own = _outside_libraries(traceback.extract_tb(error.__traceback__))
+    if verdict.unknown and not is_pythons_own(error):
+        own = _outside_libraries(traceback.extract_tb(traceback_of(error)))
         where = f" at {Path(own[-1].filename).name}:{own[-1].lineno}" if own else ""
         reason = (
             f"{spec.kind} raised {verdict.unknown}{where}, which no table knows: fix the tool, or declare the class."
@@ -316,10 +324,13 @@ _SECRETS = (
 
 def scrubbed(error: BaseException) -> str:
     """The class of an exception and at most MAX_WORDS characters of its message, with `***` for possible secrets."""
-    message = str(error)[: 4 * MAX_WORDS]
+    try:
+        message = str(error)[: 4 * MAX_WORDS]
+    except BaseException as failed:  # its class may be anybody's, and the attempt needs a fault
+        message = f"(its text cannot be read: {class_name(failed)})"
     for secret in _SECRETS:
         message = secret.sub("***", message)
-    return f"{type(error).__name__}: {message[:MAX_WORDS]}"
+    return f"{class_name(error)}: {message[:MAX_WORDS]}"
 
 
 def raised_at(error: BaseException, last: int = 6) -> list[str]:
@@ -328,7 +339,7 @@ def raised_at(error: BaseException, last: int = 6) -> list[str]:
     Frames in libraries are left out, except the innermost frame.
     """
     # The line to fix is the tool's.
-    stack = traceback.extract_tb(error.__traceback__)
+    stack = traceback.extract_tb(traceback_of(error))
     frames = _outside_libraries(stack[:-1])[1 - last :] + stack[-1:]
     return [f"{Path(frame.filename).name}:{frame.lineno} {frame.name}" for frame in frames]
 
