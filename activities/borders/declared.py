@@ -100,7 +100,11 @@ def from_entry_points(package: str) -> Table:
     for point in importlib.metadata.entry_points(group=GROUP, name=package):
         try:
             table = point.load()
-            wrong = list(mistakes(table))
+            wrong = list(mistakes(table)) or [
+                f"{qualified(one)} is not of {package}: it needs an entry point with the name of its own package."
+                for one in table
+                if qualified(one).partition(".")[0] != package
+            ]
         except (Exception, SystemExit) as error:  # any package may have declared it
             wrong = [f"cannot be loaded ({type(error).__name__})"]
         if wrong:

@@ -371,6 +371,14 @@ async def test_what_a_thread_raises_after_its_attempt_does_not_say_how_that_ende
     assert (found.code, found.applied, found.still_running) == (Code.TIMEOUT, Applied.UNKNOWN, True)
 
 
+def test_an_entry_point_for_the_classes_of_another_package_is_said(tmp_path: Path, site: Path) -> None:
+    """It would never be asked about them."""
+    declare(site, '{shop.ShopError: "conflict", TimeoutError: "busy"}')
+    done = worker(tmp_path, site, "--classify", "shop.ShopError", "--log", "json")
+
+    assert "no table knows it" in done.stdout and "builtins.TimeoutError is not of shop" in done.stderr
+
+
 def test_classify_knows_the_classes_and_raises_of_a_tools_file(tmp_path: Path, site: Path) -> None:
     """The tool's own declaration is shown before the table's."""
     options = tools(tmp_path, '(raises={ShopError: "gone"})')
