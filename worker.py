@@ -16,6 +16,7 @@ from temporalio.service import RPCError
 from activities.borders.described import UnknownClass
 from activities.boundary.attempt import HeaderInterceptor
 from activities.boundary.failpoints import BadBreak
+from activities.providers.openai import OpenAIOptions
 from activities.providers.prices import PriceList
 from activities.providers.registry import UnknownPlanner
 from activities.registration import Abilities, open_parts
@@ -41,7 +42,8 @@ def main(settings: Settings) -> None:
     try:
         models = SettingsFile.read(settings.settings_file).models
         prices = PriceList(models.known_prices, models.windows, models.compact_at)
-        abilities = Abilities.of(settings, os.environ, prices, front_desk().TOOLS if settings.is_demo else ())
+        openai, demo = OpenAIOptions(models.wires, models.reasoning_effort), settings.is_demo
+        abilities = Abilities.of(settings, os.environ, prices, front_desk().TOOLS if demo else (), openai)
         if answer := abilities.answer(settings):
             typer.echo(answer)
         else:

@@ -20,6 +20,7 @@ from activities.planning.activities import Planning
 from activities.planning.planner import ConversationalPlanner
 from activities.planning.selection import PlannerSelection
 from activities.planning.transcript import Transcript
+from activities.providers.openai import OpenAIOptions
 from activities.providers.prices import PriceList, highest_price
 from activities.providers.registry import PROVIDERS
 from activities.storage.store import Datasources, open_store, sqlite_url, store_id
@@ -79,14 +80,19 @@ class Abilities:
 
     @classmethod
     def of(
-        cls, options: Options, environment: Mapping[str, str], prices: PriceList, demo: Iterable[Tool[..., Any]]
+        cls,
+        options: Options,
+        environment: Mapping[str, str],
+        prices: PriceList,
+        demo: Iterable[Tool[..., Any]],
+        openai: OpenAIOptions | None = None,
     ) -> "Abilities":
         """Find the planner, and load the tools: built-in tools, tools of the tools files, and the `demo` tools.
 
         Raises:
             UnknownPlanner, ToolMistakes, BadBreak: an option cannot be used.
         """
-        selection = PlannerSelection(options.planner, environment, options.base_url, prices)
+        selection = PlannerSelection(options.planner, environment, options.base_url, prices, openai)
         has_model = selection.step_model is not None
         offered = builtin.tools(has_model=has_model)
         registry = Registry(load_all(options.tools), builtin=offered, demo=demo, has_model=has_model)

@@ -32,6 +32,10 @@ Model = Annotated[str, Field(pattern=r"^[a-z]+:\S+$")]
 """The name of a model as `--planner` takes it: `provider:MODEL`, or `provider:MODEL@HOST` on a server of one's own."""
 
 
+OpenAIModel = Annotated[str, Field(pattern=r"^openai:\S+$")]
+"""The name of a model that is asked as OpenAI's models are."""
+
+
 class BadSettings(ValueError):
     """The settings file cannot be used: `reason` says why, `remedy` says what to do."""
 
@@ -130,6 +134,12 @@ class Models(_Frozen):
     prices: dict[Model, ModelPrice] = Field(default_factory=dict)
     windows: dict[Model, Annotated[int, Field(ge=1)]] = Field(default_factory=dict)
     """By model, the context window: the maximum of input tokens in a request."""
+    wires: dict[OpenAIModel, Literal["responses", "chat_completions"]] = Field(default_factory=dict)
+    """By model, OpenAI's API that the model is asked with."""
+    reasoning_effort: dict[OpenAIModel, Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]] = Field(
+        default_factory=dict
+    )
+    """By model, how much it reasons; not every model has every value."""
 
     @property
     def known_prices(self) -> dict[str, Price]:
@@ -178,7 +188,8 @@ def _first_mistake(error: ValidationError, form: Mapping[str, Any]) -> str:
         near = nearest(loc[-1], there).removeprefix(": ") or f"there are {', '.join(there)}"
         return f"{place!r} is no setting ({near})"
     if first["loc"][-1] == "[key]":
-        return f"{place!r} names no model (write it as --planner does, in quotes)"
+        of = " of openai" if "openai" in first["msg"] else ""
+        return f"{place!r} names no model{of} (write it as --planner does, in quotes)"
     if first["type"] == "missing":
         return f"{place!r} is missing"
     if first["type"] in ("model_type", "dict_type"):

@@ -59,7 +59,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         given = item.callspec.params.values() if isinstance(item, pytest.Function) and hasattr(item, "callspec") else ()
         is_twin = ("postgresql" in given and item.path.stem not in BOTH_DATABASES) or (
-            "openai" in given and item.path.stem in ONE_PROVIDER
+            item.path.stem in ONE_PROVIDER and ("openai" in given or "responses" in given)
         )
         if is_twin:
             item.add_marker(pytest.mark.full)

@@ -31,7 +31,15 @@ NO_MODEL: ModelRow = (
 )
 NO_TOOLS: ModelRow = (
     Code.NEEDS_PERSON,
-    "takes no tools from this model in Chat Completions: choose another one, e.g. openai:gpt-5.4-mini",
+    "takes no tools from this model in Chat Completions: set its wire to responses in the worker's settings file",
+)
+ENCRYPTED: ModelRow = (
+    Code.NEEDS_PERSON,
+    "cannot read the reasoning that it sent earlier, perhaps to a key of another organisation: set the earlier key",
+)
+RESIDENCY: ModelRow = (
+    Code.FORBIDDEN,
+    "serves this organisation at another address: set OPENAI_BASE_URL to the address of its region",
 )
 OURS: ModelRow = (Code.MALFORMED_SCHEMA, "says that Replan's request is malformed: report it, or use another model")
 TOO_LONG: ModelRow = (

@@ -30,8 +30,34 @@ BY_CODE: Mapping[str, ModelRow] = {
     "content_filter": model_api.FILTERED,
     "content_policy_violation": model_api.FILTERED,
     "server_error": model_api.BROKEN,
+    "invalid_encrypted_content": model_api.ENCRYPTED,
+    "data_residency_mismatch": model_api.RESIDENCY,
+    "vector_store_timeout": model_api.LATE,
+    **dict.fromkeys(
+        ("invalid_prompt", "bio_policy", "misalignment_policy_violation", "image_content_policy_violation"),
+        model_api.FILTERED,
+    ),
+    **dict.fromkeys(
+        (
+            "empty_image_file",
+            "failed_to_download_image",
+            "image_file_not_found",
+            "image_file_too_large",
+            "image_parse_error",
+            "image_too_large",
+            "image_too_small",
+            "invalid_base64_image",
+            "invalid_image",
+            "invalid_image_format",
+            "invalid_image_mode",
+            "invalid_image_url",
+            "unsupported_image_media_type",
+        ),
+        model_api.OURS,  # Replan sends no images
+    ),
 }
-"""Rows (code and reason of a Fault) by `error.code`; for any other code, BY_WORDS decides, then `error.type`."""
+"""Rows (code and reason of a Fault) by the `code` of an error, in a response with an error's status or in one that says
+`failed`; for any other code, BY_WORDS decides, then the error's `type`."""
 
 BY_WORDS: Mapping[str, ModelRow] = {
     "use /v1/responses": model_api.NO_TOOLS,
@@ -47,13 +73,19 @@ def _status(error: Any) -> Verdict:
     return model_api.by_status(PROVIDER, row, error, error.status_code)
 
 
+def _without_status(error: Any) -> Verdict:
+    # An event of a stream that began with 200, or the error of a response that says `failed`.
+    row = BY_CODE.get(error.code or "") or BY_CODE.get(error.type or "") or model_api.BROKEN
+    return model_api.verdict(PROVIDER, row, error)
+
+
 def _always(row: ModelRow) -> Entry:
     return model_api.always(PROVIDER, row)
 
 
 TABLE: Table = {
     "openai.OpenAIError": _always(model_api.MISUSED),
-    "openai.APIError": _always(model_api.BROKEN),
+    "openai.APIError": model_api.by("its code, then its type", PROVIDER, BY_CODE.values(), _without_status),
     "openai.APIStatusError": model_api.by(
         "its code, its type, then its HTTP status", PROVIDER, [*BY_CODE.values(), *model_api.STATUS.values()], _status
     ),

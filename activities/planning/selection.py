@@ -12,6 +12,7 @@ from activities.planning.planner import Planner, ScriptedPlanner
 from activities.providers.fallback import FallbackModel
 from activities.providers.messages import LanguageModel
 from activities.providers.metering import MeteredModel
+from activities.providers.openai import OpenAIOptions
 from activities.providers.prices import PriceList
 from activities.providers.registry import PROVIDERS, UnknownPlanner, model_named
 
@@ -25,6 +26,7 @@ class PlannerSelection:
         environment: Mapping[str, str],
         base_url: str | None = None,
         prices: PriceList | None = None,
+        options: OpenAIOptions | None = None,
     ) -> None:
         """Select the planner from `names`, as `planner_named` does; tools that need a model use the same models.
 
@@ -32,8 +34,9 @@ class PlannerSelection:
             UnknownPlanner: there is no such planner, its key is missing, or its file or address cannot be used.
         """
         self._environment, self._base_url, self._price_list = environment, base_url, prices or PriceList()
-        self.planner = planner_named(names, environment, base_url, self._price_list)
-        models = models_named(names, environment, base_url)
+        self._options = options or OpenAIOptions()
+        self.planner = planner_named(names, environment, base_url, self._price_list, self._options)
+        models = models_named(names, environment, base_url, self._options)
         self.prices = {model.name: self._price_list.price_of(model.name) for model in models}
         metered = [MeteredModel(model, self.prices[model.name]) for model in models]
         self.step_model: LanguageModel | None = (
@@ -50,11 +53,16 @@ class PlannerSelection:
             raise UnknownPlanner("A task cannot name a script: start a worker with --planner scripted:FILE.")
         # The worker's `--base-url` is the address of an `openai` server, not of another provider's.
         is_openai = any(_provider(name) == "openai" for name in _listed(names))
-        return planner_named(names, self._environment, self._base_url if is_openai else None, self._price_list)
+        base_url = self._base_url if is_openai else None
+        return planner_named(names, self._environment, base_url, self._price_list, self._options)
 
 
 def planner_named(
-    names: str | None, environment: Mapping[str, str], base_url: str | None = None, prices: PriceList | None = None
+    names: str | None,
+    environment: Mapping[str, str],
+    base_url: str | None = None,
+    prices: PriceList | None = None,
+    options: OpenAIOptions | None = None,
 ) -> Planner:
     """Make the planner for `names`, the value of `--planner`.
 
@@ -71,15 +79,22 @@ def planner_named(
         return _scripted(chosen)
     if base_url and not any(_provider(name) == "openai" for name in _listed(chosen)):
         raise UnknownPlanner("--base-url is for a server that speaks as OpenAI does: add --planner openai:MODEL.")
-    planners = [_planner(name, environment, base_url, prices or PriceList()) for name in _listed(chosen)]
+    planners = [_planner(name, environment, base_url, prices or PriceList(), options) for name in _listed(chosen)]
     return planners[0] if len(planners) == 1 else FallbackPlanner(planners)
 
 
-def models_named(names: str | None, environment: Mapping[str, str], base_url: str | None = None) -> list[LanguageModel]:
+def models_named(
+    names: str | None,
+    environment: Mapping[str, str],
+    base_url: str | None = None,
+    options: OpenAIOptions | None = None,
+) -> list[LanguageModel]:
     chosen = names if names is not None else _default(environment, base_url)
     if chosen.startswith("scripted:"):
         return []
-    return [model_named(name, environment, base_url) for name in _listed(chosen) if name != OfflinePlanner.name]
+    return [
+        model_named(name, environment, base_url, options) for name in _listed(chosen) if name != OfflinePlanner.name
+    ]
 
 
 def _listed(names: str) -> list[str]:
@@ -98,10 +113,16 @@ def _default(environment: Mapping[str, str], base_url: str | None) -> str:
     return next(with_key, OfflinePlanner.name)
 
 
-def _planner(name: str, environment: Mapping[str, str], base_url: str | None, prices: PriceList) -> Planner:
+def _planner(
+    name: str,
+    environment: Mapping[str, str],
+    base_url: str | None,
+    prices: PriceList,
+    options: OpenAIOptions | None,
+) -> Planner:
     if name == OfflinePlanner.name:
         return OfflinePlanner()
-    model = model_named(name, environment, base_url)
+    model = model_named(name, environment, base_url, options)
     price, window = prices.price_of(model.name), prices.window_of(model.name)
     return ModelPlanner(model, price=price, window=window, compact_at=prices.compact_at)
 

@@ -27,8 +27,11 @@ from activities.providers.messages import (
     estimate_tokens,
 )
 from workflows import routing
+from workflows.spending import MAX_OUTPUT
 
 VALID_ID = re.compile(r"[a-zA-Z0-9_-]{1,40}")
+VALID_OWN_ID = re.compile(r"[a-zA-Z0-9_-]{1,64}")
+"""Matches ids that a provider takes back with the `blocks` of its own model; Responses allows 64 characters."""
 INVALID_IN_NAME = re.compile(r"[^a-zA-Z0-9_-]")
 MAX_NAME = 64
 NOT_JSON = (json.JSONDecodeError,)
@@ -75,10 +78,12 @@ class ModelAdapter(ABC):
     api: ClassVar[str]
     """The name of the provider's API in error messages."""
 
-    def __init__(self, model: str, endpoint: Endpoint) -> None:
+    def __init__(self, model: str, endpoint: Endpoint, effort: str | None = None) -> None:
+        """`effort` is the reasoning effort to ask for, None for the model's usual effort."""
         self.name = endpoint.model_name(self.sdk, model)
         self._model = model
         self._endpoint = endpoint
+        self._effort = effort
 
     async def reply(self, request: Request) -> Reply:
         """Send one request to the model and return its reply; tokens that the server did not count are estimated.
@@ -104,6 +109,10 @@ class ModelAdapter(ABC):
     @property
     def _server(self) -> str:
         return server_name(self.api, urlsplit(self._endpoint.url or "").hostname)
+
+    def _limit(self, request: Request) -> int | None:
+        """The most tokens that the reply may have; None for no limit, on the user's own server."""
+        return request.max_output or (None if self._endpoint.url else MAX_OUTPUT)
 
     @abstractmethod
     async def _send(self, client: Any, request: Request) -> Any:
@@ -147,7 +156,8 @@ def with_unique_ids(turns: Iterable[Turn], model: str) -> Iterator[Turn]:
             continue
         new_ids = list[str]()
         for index, call in enumerate(turn.calls):
-            is_usable = turn.by == model and VALID_ID.fullmatch(call.id) and call.id not in seen
+            valid = VALID_OWN_ID if turn.blocks else VALID_ID
+            is_usable = turn.by == model and valid.fullmatch(call.id) and call.id not in seen
             new_ids.append(call.id if is_usable else f"t{place}_{index}")
             seen.add(new_ids[-1])  # a server may give all calls of a turn one id, such as the tool's name
         yield _with_ids(turn, new_ids)

@@ -92,13 +92,15 @@ class StopReason(StrEnum):
 
 @dataclass(frozen=True)
 class Usage:
-    """Tokens of one request and its reply, as the provider counts them; no token is in two fields."""
+    """Tokens of one request and its reply, as the provider counts them; only those of `reasoning` are in two fields."""
 
     input: int = 0
     """Input that was neither read from the provider's cache nor written to it."""
     output: int = 0
     cache_read: int = 0
     cache_write: int = 0
+    reasoning: int = 0
+    """The part of `output` that the model used for reasoning, as far as the provider counts it apart."""
     is_estimated: bool = False
     """Whether some of the tokens are estimated, because the server did not count them."""
 
@@ -112,18 +114,26 @@ class Reply:
     turn: AssistantTurn
     usage: Usage
     stop: StopReason
+    requests: int = 1
+    """How many requests were sent; more than 1 if the provider rejected the first form of the request."""
 
 
-class UnreadableReply(Unreachable):
-    """A response with status 200 that cannot be read as a reply, e.g. a page of a proxy."""
+class UnusableResponse(Unreachable):
+    """A response with status 200 that holds no reply; `usage` has the tokens that the server counted for it, if any."""
 
     default = Code.SERVER_ERROR
 
-    def __init__(self, server: str, usage: Usage | None = None) -> None:
-        """`usage` has the tokens that the `server` counted for the response; None if it counted none."""
-        reason = f"What {server} answered has not the shape of a reply; a proxy may have answered in its place."
+    def __init__(self, reason: str, usage: Usage | None = None) -> None:
         super().__init__(reason)
         self.usage = usage
+
+
+class UnreadableReply(UnusableResponse):
+    """A response with status 200 that cannot be read as a reply, e.g. a page of a proxy."""
+
+    def __init__(self, server: str, usage: Usage | None = None) -> None:
+        reason = f"What {server} answered has not the shape of a reply; a proxy may have answered in its place."
+        super().__init__(reason, usage)
 
 
 @dataclass(frozen=True)

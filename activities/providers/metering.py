@@ -17,7 +17,7 @@ from activities.providers.messages import (
     LanguageModel,
     Reply,
     Request,
-    UnreadableReply,
+    UnusableResponse,
     Usage,
     estimate_input,
 )
@@ -33,7 +33,7 @@ Role = Literal["planner", "compaction", "step"]
 MAX_UNREADABLE = 2
 """How many responses to the same request may cost tokens and be unreadable; then the model is not asked again."""
 UNREADABLE = (
-    "{name} counted tokens for a response that has not the shape of a reply, twice: check what answers at its address,"
+    "{name} counted tokens for a response without a usable reply, twice: check what answers at its address,"
     " or use another model."
 )
 IDENTIFIER = re.compile(r"[A-Za-z0-9_]{1,60}")
@@ -147,7 +147,7 @@ class MeteredModel:
         meter.lost.append(lost)
         try:
             reply = await self._model.reply(request)
-        except UnreadableReply as error:
+        except UnusableResponse as error:
             meter.lost.remove(lost)
             if error.usage is None:
                 raise
@@ -161,12 +161,12 @@ class MeteredModel:
                 meter.lost.remove(lost)
             raise
         meter.lost.remove(lost)
-        meter.replies.append(self._use(reply.usage))
+        meter.replies.append(self._use(reply.usage, reply.requests))
         return reply
 
-    def _use(self, usage: Usage) -> ModelUse:
+    def _use(self, usage: Usage, calls: int = 1) -> ModelUse:
         usd = cost_in_usd(usage, self._price)
-        return ModelUse(calls=1, tokens=usage.tokens, usd=usd, estimated=int(usage.is_estimated))
+        return ModelUse(calls=calls, tokens=usage.tokens, usd=usd, estimated=int(usage.is_estimated))
 
 
 class StepModel:

@@ -1,100 +1,137 @@
-"""The adapter of OpenAI's Chat Completions API, which other servers speak, too: Ollama, vLLM, llama.cpp."""
+"""OpenAI's models: which API a model takes, Responses or Chat Completions, and the fallback from one to the other."""
 
-from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from fnmatch import fnmatchcase
+from typing import NamedTuple
+from urllib.parse import urlsplit
 
-from activities.borders import classify
-from activities.providers.adapter import ModelAdapter, count, parse_call, replace_surrogates, with_unique_ids
-from activities.providers.messages import AssistantTurn, Reply, Request, StopReason, Turn, Usage
-from workflows.faults import Code
-from workflows.plan import canonical
-from workflows.spending import MAX_OUTPUT
+import structlog
 
-if TYPE_CHECKING:  # to import the SDK takes a second; the adapter does it at the first request
-    from openai.types.chat import ChatCompletion
+from activities.providers.adapter import Endpoint
+from activities.providers.chat_completions import ChatCompletions
+from activities.providers.messages import Reply, Request
+from activities.providers.responses import Responses
+
+log = structlog.get_logger("replan.model")
 
 DEFAULT_MODEL = "gpt-5.4-mini"
-"""A model that supports function calls in Chat Completions; some newer models do not."""
-STOP_REASONS: Mapping[str | None, StopReason] = {
-    "stop": StopReason.DONE,
-    "tool_calls": StopReason.CALLS,
-    "function_call": StopReason.CALLS,
-    "length": StopReason.CUT,
-    "model_length": StopReason.CUT,  # Mistral
-    "error": StopReason.CUT,  # Mistral
-    "abort": StopReason.CUT,  # vLLM
-    "insufficient_system_resource": StopReason.CUT,  # DeepSeek
-    "content_filter": StopReason.REFUSED,
-}
+HOST = "api.openai.com"
 
 
-class OpenAIModel(ModelAdapter):
-    """One of OpenAI's models, or one behind a compatible server."""
+class Wire(StrEnum):
+    RESPONSES = "responses"
+    CHAT_COMPLETIONS = "chat_completions"
 
-    sdk = "openai"
-    client = "AsyncOpenAI"
-    api = "OpenAI's API"
 
-    async def _send(self, client: Any, request: Request) -> "ChatCompletion":
-        is_own = bool(self._endpoint.url)
-        limit = request.max_output or (None if is_own else MAX_OUTPUT)
+class WireRow(NamedTuple):
+    """The wire of some models at OpenAI's own address."""
+
+    models: tuple[str, ...]
+    """Patterns of their names, as of files: `*` is any text, `[4-9]` is one of these digits."""
+    wire: Wire
+    is_reasoning: bool
+    """Whether they reason, so that Responses can send their reasoning."""
+    sources: tuple[str, ...]
+
+
+DOCS = "https://developers.openai.com/api/docs"
+# Responses is recommended for all models, and keeps the reasoning of those that reason.
+MIGRATE = f"{DOCS}/guides/migrate-to-responses"
+WIRES: Sequence[WireRow] = (
+    # "v1/responses: not supported", and "is not supported with the Responses API".
+    WireRow(
+        ("gpt-audio*", "gpt-4o-*audio*", "gpt-4o-*search*"),
+        Wire.CHAT_COMPLETIONS,
+        False,
+        (f"{DOCS}/models/gpt-audio-mini", "https://github.com/Laisky/one-api/issues/88"),
+    ),
+    # They reject a request for encrypted reasoning.
+    WireRow(
+        ("gpt-4o*", "gpt-4.1*"), Wire.RESPONSES, False, (MIGRATE, "https://github.com/pydantic/pydantic-ai/pull/2867")
+    ),
+    WireRow(
+        ("gpt-5", "gpt-5-20*", "gpt-5-mini*", "gpt-5-nano*", "gpt-5-pro*", "gpt-5-codex*", "gpt-5.[1-3]*"),
+        Wire.RESPONSES,
+        True,
+        (MIGRATE,),
+    ),
+    WireRow(("o[134]", "o[134]-*"), Wire.RESPONSES, True, (MIGRATE,)),
+    # Chat Completions takes no tools from them unless the reasoning effort is `none`.
+    WireRow(("gpt-5.[4-9]*",), Wire.RESPONSES, True, ("https://github.com/openai/openai-openapi/issues/541",)),
+    # "Use the Responses API for reasoning with tools."
+    WireRow(("gpt-6*",), Wire.RESPONSES, True, (f"{DOCS}/guides/deployment-checklist",)),
+)
+"""The first row that matches a model's name decides. A model without a row takes Responses first, and Chat Completions
+if OpenAI's answer is one of NO_RESPONSES."""
+NO_RESPONSES = ("is not supported with the responses api", "encrypted content is not supported with this model")
+"""Parts of the message of a 400 or 404 to a model that takes no Responses, or that does not reason. The sources:
+https://github.com/Laisky/one-api/issues/88 and https://github.com/pydantic/pydantic-ai/pull/2867."""
+
+
+@dataclass(frozen=True)
+class OpenAIOptions:
+    """Settings of OpenAI's models, by the model's name with or without `@HOST`; all models of a process share one."""
+
+    wires: Mapping[str, str] = field(default_factory=dict)
+    efforts: Mapping[str, str] = field(default_factory=dict)
+    without_responses: set[str] = field(default_factory=set)
+    """The names of the models that OpenAI rejected in Responses, as long as this process runs."""
+
+    def wire_of(self, name: str) -> str | None:
+        return _of(self.wires, name)
+
+    def effort_of(self, name: str) -> str | None:
+        return _of(self.efforts, name)
+
+
+class OpenAIModel:
+    """One of OpenAI's models, or one behind a server that speaks as OpenAI does."""
+
+    def __init__(self, model: str, endpoint: Endpoint, options: OpenAIOptions | None = None) -> None:
+        self._options = options or OpenAIOptions()
+        self.name = name = endpoint.model_name("openai", model)
+        row = row_of(model)
+        chosen = self._options.wire_of(name)
+        usual = (row.wire if row else Wire.RESPONSES) if _is_openai(endpoint) else Wire.CHAT_COMPLETIONS
+        self._wire = Wire(chosen) if chosen else usual
+        self._may_fall_back = not chosen and row is None
+        effort = self._options.effort_of(name)
+        self._chat = ChatCompletions(model, endpoint, effort)
+        self._responses = Responses(model, endpoint, effort, is_reasoning=row.is_reasoning if row else True)
+
+    async def reply(self, request: Request) -> Reply:
+        """Send one request to the model and return its reply, as `ModelAdapter.reply` does.
+
+        A model that OpenAI rejects in Responses is asked once more, in Chat Completions, and only there from then on.
+        """
+        if self._wire is Wire.CHAT_COMPLETIONS or self.name in self._options.without_responses:
+            return await self._chat.reply(request)
         try:
-            return await self._create(client, request, {"max_completion_tokens": limit} if limit else {})
-        except Exception as error:  # total: `classify` knows every exception
-            is_rejected = getattr(error, "status_code", 0) == 400 and classify(error).code is Code.TOO_LARGE
-            if not (is_own and limit and is_rejected):
+            return await self._responses.reply(request)
+        except Exception as error:
+            if not (self._may_fall_back and _takes_no_responses(error)):
                 raise
-            # vLLM rejects a limit that does not fit into its window beside the input. Then every reply is shorter.
-            return await self._create(client, request, {})
-
-    async def _create(self, client: Any, request: Request, limit: Mapping[str, int]) -> "ChatCompletion":
-        completion: ChatCompletion = await client.chat.completions.create(
-            model=self._model, **limit, messages=list(_messages(request, self.name)), **_tools(request)
-        )
-        return completion
-
-    def _translate(self, response: "ChatCompletion") -> Reply:
-        choice = response.choices[0]
-        message = choice.message
-        functions = [(call.id or "", getattr(call, "function", None)) for call in message.tool_calls or ()]
-        # Only functions were offered, so a call of another type is dropped.
-        calls = tuple(parse_call(id, one.name or "", one.arguments) for id, one in functions if one)
-        stop = StopReason.REFUSED if message.refusal else STOP_REASONS.get(choice.finish_reason, StopReason.DONE)
-        turn = AssistantTurn(message.content or "", calls, by=self.name)
-        return Reply(replace_surrogates(turn), self._usage(response), stop)
-
-    def _usage(self, response: "ChatCompletion") -> Usage:
-        used = response.usage
-        details = getattr(used, "prompt_tokens_details", None)
-        read, written = count(details, "cached_tokens"), count(details, "cache_write_tokens")
-        # `prompt_tokens` contains the tokens of the cache, our `input` does not.
-        whole = max(0, count(used, "prompt_tokens") - read - written)
-        return Usage(input=whole, output=count(used, "completion_tokens"), cache_read=read, cache_write=written)
+        self._options.without_responses.add(self.name)
+        log.warning("no_responses", model=self.name, remedy="set its wire in the settings file to save this request")
+        reply = await self._chat.reply(request)
+        return replace(reply, requests=reply.requests + 1)
 
 
-def _tools(request: Request) -> dict[str, Any]:
-    if not request.tools:
-        return {}
-    functions = [
-        {"name": tool.name, "description": tool.description, "parameters": dict(tool.schema)} for tool in request.tools
-    ]
-    offered = {"tools": [{"type": "function", "function": function} for function in functions]}
-    return offered if request.may_call else {**offered, "tool_choice": "none"}
+def row_of(model: str) -> WireRow | None:
+    return next((row for row in WIRES if any(fnmatchcase(model, pattern) for pattern in row.models)), None)
 
 
-def _messages(request: Request, model: str) -> Iterator[dict[str, Any]]:
-    yield {"role": "system", "content": request.system}
-    for turn in with_unique_ids(request.turns, model):
-        yield from _turn_messages(turn)
+def _of(settings: Mapping[str, str], name: str) -> str | None:
+    return settings.get(name) or settings.get(name.partition("@")[0])
 
 
-def _turn_messages(turn: Turn) -> Iterator[dict[str, Any]]:
-    if isinstance(turn, AssistantTurn):
-        functions = [(call.id, {"name": call.name, "arguments": canonical(call.args)}) for call in turn.calls]
-        calls = [{"id": id, "type": "function", "function": function} for id, function in functions]
-        yield {"role": "assistant", "content": turn.text or None, **({"tool_calls": calls} if calls else {})}
-        return
-    for result in turn.results:
-        yield {"role": "tool", "tool_call_id": result.call_id, "content": result.text}
-    if turn.text:
-        yield {"role": "user", "content": turn.text}
+def _is_openai(endpoint: Endpoint) -> bool:
+    host = urlsplit(endpoint.url).hostname or "" if endpoint.url else HOST
+    return host == HOST or host.endswith(f".{HOST}")
+
+
+def _takes_no_responses(error: Exception) -> bool:
+    said = str(getattr(error, "message", "")).lower()
+    return getattr(error, "status_code", 0) in (400, 404) and any(words in said for words in NO_RESPONSES)

@@ -7,6 +7,7 @@ from urllib.parse import urlsplit
 from activities.providers import anthropic, openai
 from activities.providers.adapter import Endpoint
 from activities.providers.messages import LanguageModel
+from activities.providers.openai import OpenAIOptions
 
 
 class UnknownPlanner(ValueError):
@@ -39,8 +40,10 @@ NO_KEY = "none"
 """The key for the user's own server if no key is set, because the SDK's client needs a key."""
 
 
-def model_named(name: str, environment: Mapping[str, str], base_url: str | None) -> LanguageModel:
-    """The model that `PROVIDER:MODEL` or `PROVIDER` means; `base_url` is the address of a server for `openai`.
+def model_named(
+    name: str, environment: Mapping[str, str], base_url: str | None, options: OpenAIOptions | None = None
+) -> LanguageModel:
+    """The model that `PROVIDER:MODEL` or `PROVIDER` means; `base_url` and `options` are for models of `openai`.
 
     Raises:
         UnknownPlanner: there is no such provider, its key is missing, or its address cannot be used.
@@ -52,6 +55,8 @@ def model_named(name: str, environment: Mapping[str, str], base_url: str | None)
         raise UnknownPlanner(f"There is no planner {name!r}: {there}.")
     url = (base_url if provider_name == "openai" else None) or environment.get(provider.url, "").strip() or None
     endpoint = Endpoint(_key(name, provider, environment, url), _checked_url(url, provider))
+    if provider is PROVIDERS["openai"]:
+        return openai.OpenAIModel(model or provider.default, endpoint, options)
     return provider.adapter(model or provider.default, endpoint)
 
 

@@ -60,7 +60,7 @@ class OpenAIApi(ModelApi):
             yield from unknown_fields("tools", tool.get("function", {}), {"name", "description", "parameters"})
             if tool.get("type") != "function" or not re.fullmatch(NAME, tool.get("function", {}).get("name", "")):
                 yield "tools: must be functions with a name"
-        yield from _choice_mistakes(body)
+        yield from choice_mistakes(body)
         yield from self.schema_mistakes(body)
         yield from _message_mistakes(body.get("messages", []))
 
@@ -131,7 +131,7 @@ def _call(call: Json) -> ToolCall:
     return ToolCall(call["id"], call["function"]["name"], json.loads(call["function"]["arguments"]))
 
 
-def _choice_mistakes(body: Json) -> Iterator[str]:
+def choice_mistakes(body: Json) -> Iterator[str]:
     choice = body.get("tool_choice")
     if choice is not None and not body.get("tools"):
         yield "'tool_choice' is only allowed when 'tools' are specified"

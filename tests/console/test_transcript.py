@@ -15,7 +15,7 @@ from runtime.dev_server import DevServer
 from tests import documentation
 from tests.console.terminal import Terminal, starter
 from tests.processes import ROOT, Processes
-from tests.providers.planning import PROVIDERS, api_of
+from tests.providers.planning import APIS, PROVIDERS, api_of
 from tests.providers.test_worker import DEFAULTS, environment
 
 KEYS = documentation.printed()["transcript"]
@@ -29,7 +29,7 @@ PLANS = proposes(step("sum", "calculate", expression="18% of 2450"))
 
 @pytest.fixture(params=PROVIDERS, scope="module")
 async def api(request: pytest.FixtureRequest) -> AsyncIterator[ModelApi]:
-    """Each of the two providers."""
+    """Each of the APIs."""
     api = api_of(request.param, ACTS)
     api.model = DEFAULTS[request.param]
     async with running(api):
@@ -39,7 +39,7 @@ async def api(request: pytest.FixtureRequest) -> AsyncIterator[ModelApi]:
 @pytest.fixture(scope="module")
 def desk(server: DevServer, api: ModelApi, tmp_path_factory: pytest.TempPathFactory, request: Any) -> Any:
     """A worker whose model it is, and commands for it."""
-    provider = next(name for name in PROVIDERS if api.model == DEFAULTS[name])
+    provider = next(name for name, form in APIS.items() if form is type(api))
     processes = Processes(server.address, tmp_path_factory.mktemp("transcripts"), environment(provider, api))
     with processes.worker("--queue", QUEUE):
         yield processes

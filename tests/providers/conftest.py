@@ -7,5 +7,5 @@ from tests.providers.planning import PROVIDERS
 
 @pytest.fixture(params=PROVIDERS)
 def provider(request: pytest.FixtureRequest) -> str:
-    """Each of the two."""
+    """Each of the APIs."""
     return str(request.param)

@@ -1,31 +1,42 @@
-"""Both providers, and a planner that asks the one which a test has prepared."""
+"""The providers' APIs, and a planner that asks the one which a test has prepared."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 
 from activities.planning.model_planner import ModelPlanner
 from activities.providers.adapter import Endpoint
 from activities.providers.anthropic import AnthropicModel
 from activities.providers.messages import LanguageModel
-from activities.providers.openai import OpenAIModel
+from activities.providers.openai import OpenAIModel, OpenAIOptions
 from replan.testing.anthropic_api import AnthropicApi
 from replan.testing.model_api import KEY, MODEL, ModelApi, running
 from replan.testing.openai_api import OpenAIApi
+from replan.testing.responses_api import ResponsesApi
 from replan.testing.script import ScriptedResponse
 
-PROVIDERS = ("anthropic", "openai")
+APIS: Mapping[str, type[ModelApi]] = {"anthropic": AnthropicApi, "openai": OpenAIApi, "responses": ResponsesApi}
+"""The server of each API; OpenAI has two, `openai` is Chat Completions, which compatible servers have, too."""
+PROVIDERS = tuple(APIS)
+MAKER = {"anthropic": "anthropic", "openai": "openai", "responses": "openai"}
+"""Whose API it is, as the names of models begin."""
+CUT_OFF = {"anthropic": "max_tokens", "openai": "length", "responses": "max_output_tokens"}
+"""The word of each API for a reply that reached its limit."""
+LIMIT = {"anthropic": "max_tokens", "openai": "max_completion_tokens", "responses": "max_output_tokens"}
+"""The field of a request that limits the reply."""
+FINISHED = {"anthropic": "end_turn", "openai": "stop", "responses": "completed"}
 
 
 def api_of(provider: str, *script: ScriptedResponse) -> ModelApi:
-    """A server of this provider, not started."""
-    return AnthropicApi([*script]) if provider == "anthropic" else OpenAIApi([*script])
+    """A server of this API, not started."""
+    return APIS[provider]([*script])
 
 
 def model_of(provider: str, api: ModelApi, key: str = KEY) -> LanguageModel:
     """The adapter for a server that runs."""
     if provider == "anthropic":
         return AnthropicModel(MODEL, Endpoint(key, api.url))
-    return OpenAIModel(MODEL, Endpoint(key, f"{api.url}/v1"))
+    wires = {f"openai:{MODEL}": "responses"} if provider == "responses" else {}
+    return OpenAIModel(MODEL, Endpoint(key, f"{api.url}/v1"), OpenAIOptions(wires))
 
 
 @asynccontextmanager

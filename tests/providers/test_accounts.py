@@ -15,7 +15,7 @@ from replan.testing.script import DROPPED, Delayed, ModelCall, ModelError, Model
 from tests.harness import outcome, staged
 from tests.providers.acting import acting, reacting
 from tests.providers.desk import TOOLS
-from tests.providers.planning import api_of, model_of
+from tests.providers.planning import LIMIT, api_of, model_of
 from tests.providers.plates import read_plate
 from workflows.agent import AgentWorkflow
 from workflows.spending import MAX_OUTPUT
@@ -153,7 +153,7 @@ async def test_after_a_lost_answer_a_shorter_one_may_have_room(client: Client, t
     async with acting(client, tmp_path, provider, DROPPED, ModelReply(text="Done.")) as one:
         ended = await one.run(tokens=26_000)
     bodies = [heard.body for heard in one.api.requests]
-    first, second = (body.get("max_tokens") or body.get("max_completion_tokens") or MAX_OUTPUT for body in bodies)
+    first, second = (body.get(LIMIT[provider]) or MAX_OUTPUT for body in bodies)
 
     assert (ended.status, len(one.api.bodies)) == (TaskStatus.COMPLETED, 2)
     assert second < first and ended.spent.tokens <= 26_000

@@ -156,6 +156,10 @@ STOPS = [
     ("openai", "stop", StopReason.DONE),
     ("openai", "length", StopReason.CUT),
     ("openai", "content_filter", StopReason.REFUSED),
+    ("responses", "completed", StopReason.DONE),
+    ("responses", "max_output_tokens", StopReason.CUT),
+    ("responses", "max_messages", StopReason.CUT),
+    ("responses", "content_filter", StopReason.REFUSED),
 ]
 
 
@@ -171,9 +175,10 @@ async def test_why_a_model_stopped(whose: str, word: str, stop: StopReason) -> N
     ("written", "says"),
     [('{"place": "Par', "no JSON"), ("[1]", "a JSON list"), ("NaN", "no JSON"), ("1", "a JSON int")],
 )
-async def test_arguments_that_are_no_object_are_said_and_never_guessed(written: str, says: str) -> None:
-    """OpenAI's protocol carries them as the text that the model wrote."""
-    _, reply = await ask("openai", ModelReply((ModelCall("weather", written),)))
+@pytest.mark.parametrize("whose", ["openai", "responses"])
+async def test_arguments_that_are_no_object_are_said_and_never_guessed(whose: str, written: str, says: str) -> None:
+    """OpenAI's APIs carry them as the text that the model wrote."""
+    _, reply = await ask(whose, ModelReply((ModelCall("weather", written),)))
 
     assert says in reply.turn.calls[0].broken and reply.turn.calls[0].args == {}
 

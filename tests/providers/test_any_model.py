@@ -26,7 +26,7 @@ from replan.testing.script import (
 )
 from tests.harness import outcome, staged
 from tests.providers.desk import TOOLS
-from tests.providers.planning import PROVIDERS, api_of, model_of
+from tests.providers.planning import CUT_OFF, PROVIDERS, api_of, model_of
 from tests.providers.plates import read_plate
 from workflows.budget import Limits
 from workflows.task import Task, TaskStatus
@@ -40,6 +40,10 @@ GOOD: tuple[Callable[[int], tuple[str, dict[str, Any]]], ...] = (
 )
 NAMES = ("book", "get_price", "add", "read_plate", "list_free", "functions.book", "a b", "", "bok", "x" * 90, "ask")
 WRONG: dict[str, Any] = {"at": {"$from": "t1.c0"}, "sku": None, "number": "one", "amounts": [[]], "question": "Why?"}
+
+
+LIMITS = {"input": CUT_OFF["responses"], "max_tokens": CUT_OFF["anthropic"], "messages": CUT_OFF["openai"]}
+"""The word for a reply that was cut off, by a field that tells the API of a request."""
 
 
 class AnyModel:
@@ -102,7 +106,7 @@ class AnyModel:
         return self._random.sample(names, self._random.choice([0, 0, 1]))
 
     def _mistake(self, heard: ReceivedRequest) -> Response:
-        cut = ModelReply(self._calls(), stop="max_tokens" if "max_tokens" in heard.body else "length")
+        cut = ModelReply(self._calls(), stop=next(word for field, word in LIMITS.items() if field in heard.body))
         return self._random.choice(
             [ModelReply(), ModelReply(text=" "), ModelReply(refusal="No."), cut, ModelReply(self._calls()), proposes()]
         )
@@ -128,7 +132,7 @@ async def test_the_protocol_is_kept_whatever_is_said(
     """No rule is broken, no limit passed, no id used twice; the task ends in one of its ways."""
     other = next(name for name in PROVIDERS if name != provider)
     first, second = api_of(provider, AnyModel(seed, usable=False)), api_of(other, AnyModel(seed + 1))
-    first.repeats_ids, first.window, second.window = provider == "openai", 9_000, 9_000
+    first.repeats_ids, first.window, second.window = provider != "anthropic", 9_000, 9_000
     async with running(first), running(second):
         planners = [ModelPlanner(model_of(provider, first)), ModelPlanner(model_of(other, second), window=9_000)]
         async with staged(client, tmp_path, (*TOOLS, read_plate), FallbackPlanner(planners)) as stage:

@@ -10,6 +10,7 @@ import pytest
 from replan.testing.anthropic_api import AnthropicApi
 from replan.testing.model_api import KEY, MODEL, Json, ModelApi
 from replan.testing.openai_api import OpenAIApi
+from replan.testing.responses_api import ResponsesApi
 from replan.testing.script import ModelCall, ModelError, ModelReply, ReceivedRequest
 
 KEEP = {"cache_control": {"type": "ephemeral"}}
@@ -42,6 +43,25 @@ TO_OPENAI: Json = {
         {"role": "assistant", "content": None, "tool_calls": [CALL, {**CALL, "id": "call_2"}]},
         {"role": "tool", "tool_call_id": "call_1", "content": "12"},
         {"role": "tool", "tool_call_id": "call_2", "content": "no"},
+        {"role": "user", "content": "It is noon."},
+    ],
+}
+
+
+CALLED = {"type": "function_call", "call_id": "call_1", "name": "weather", "arguments": "{}"}
+RESULT = {"type": "function_call_output", "call_id": "call_1", "output": "12"}
+TO_RESPONSES: Json = {
+    "model": MODEL,
+    "store": False,
+    "include": ["reasoning.encrypted_content"],
+    "instructions": "Plan.",
+    "tools": [{"type": "function", "name": "weather", "description": "Say it.", "parameters": SCHEMA, "strict": False}],
+    "input": [
+        {"role": "user", "content": "Where is it warmer?"},
+        CALLED,
+        {**CALLED, "call_id": "call_2"},
+        RESULT,
+        {**RESULT, "call_id": "call_2", "output": "no"},
         {"role": "user", "content": "It is noon."},
     ],
 }
@@ -122,14 +142,45 @@ OPENAI: dict[str, tuple[Change, str]] = {
     "error mark": (lambda body: body["messages"][3].update(is_error=True), "is_error: Extra inputs"),
     "ends with the model": (lambda body: body["messages"].append({"role": "assistant", "content": "x"}), "roles"),
 }
-BOTH = [(AnthropicApi, TO_ANTHROPIC), (OpenAIApi, TO_OPENAI)]
+RESPONSES: dict[str, tuple[Change, str]] = {
+    "stored": (lambda body: body.pop("store"), "store: must be false"),
+    "no encryption": (lambda body: body.pop("include"), "include: must have reasoning.encrypted_content"),
+    "unknown field": (lambda body: body.update(max_completion_tokens=1), "max_completion_tokens: Extra inputs"),
+    "no instructions": (lambda body: body.pop("instructions"), "instructions: must be a text"),
+    "few tokens": (lambda body: body.update(max_output_tokens=15), "integer below minimum value"),
+    "effort": (lambda body: body.update(reasoning={"effort": "huge"}), "reasoning.effort"),
+    "a choice without tools": (lambda body: body.update(tools=[], tool_choice="none"), "only allowed when"),
+    "calls without tools": (lambda body: body.pop("tools"), "must define tools"),
+    "strict by default": (lambda body: body["tools"][0].pop("strict"), "Missing required parameter: 'strict'"),
+    "a tool of the other API": (lambda body: body["tools"].append({"type": "function", "function": {}}), "tools.func"),
+    "no schema": (lambda body: body["tools"][0]["parameters"].update(required="place"), "is not of type 'array'"),
+    "no result": (lambda body: body["input"].pop(4), "No tool output found for function call call_2."),
+    "no call": (lambda body: body["input"].pop(2), "No tool call found for function call output with call_id call_2."),
+    "a call twice": (lambda body: body["input"].insert(1, CALLED), "must have one function_call"),
+    "a result twice": (lambda body: body["input"].insert(4, RESULT), "must have one function_call"),
+    "other order": (lambda body: body["input"].insert(3, body["input"].pop(4)), "in their order"),
+    "words between": (lambda body: body["input"].insert(3, {"role": "user", "content": "x"}), "in their order"),
+    "ends with the model": (lambda body: body["input"].append({"role": "assistant", "content": "x"}), "ends with the"),
+    "a system role": (lambda body: body["input"].insert(1, {"role": "system", "content": "x"}), "roles must be"),
+    "empty words": (lambda body: body["input"][5].update(content=" "), "content must be a text"),
+    "a message of the other API": (lambda body: body["input"].insert(1, {"role": "tool", "content": "x"}), "roles"),
+    "an unknown item": (lambda body: body["input"].insert(1, {"type": "thinking"}), "Invalid value: 'thinking'"),
+    "an error mark": (lambda body: body["input"][3].update(is_error=True), "is_error: Extra inputs"),
+    "an object as arguments": (lambda body: body["input"][1].update(arguments={}), "arguments must be JSON"),
+    "no arguments": (lambda body: body["input"][1].pop("arguments"), "Missing required parameter: 'arguments'"),
+    "a long id": (lambda body: body["input"][1].update(call_id="x" * 65), "maximum length 64"),
+    "name of a call": (lambda body: body["input"][1].update(name="a.b"), "string does not match pattern"),
+    "an item of nobody": (lambda body: body["input"][1].update(id="fc_1"), "Item 'fc_1' is unknown"),
+}
+BOTH = [(AnthropicApi, TO_ANTHROPIC), (OpenAIApi, TO_OPENAI), (ResponsesApi, TO_RESPONSES)]
 BROKEN: list[tuple[type[ModelApi], Json, Change, str]] = [
     (AnthropicApi, TO_ANTHROPIC, *case) for case in ANTHROPIC.values()
 ]
 BROKEN += [(OpenAIApi, TO_OPENAI, *case) for case in OPENAI.values()]
+BROKEN += [(ResponsesApi, TO_RESPONSES, *case) for case in RESPONSES.values()]
 
 
-@pytest.mark.parametrize(("form", "body", "change", "says"), BROKEN, ids=[*ANTHROPIC, *OPENAI])
+@pytest.mark.parametrize(("form", "body", "change", "says"), BROKEN, ids=[*ANTHROPIC, *OPENAI, *RESPONSES])
 def test_a_broken_rule_is_found(form: type[ModelApi], body: Json, change: Change, says: str) -> None:
     """It is counted, and answered as the provider would."""
     api, wrong = form([ModelReply(text="Rome.")]), copy.deepcopy(body)
@@ -148,7 +199,7 @@ def test_a_request_by_the_rules_is_answered(form: type[ModelApi], body: Json) ->
     assert (sent(api, copy.deepcopy(body)), api.violations) == (ModelReply(text="Rome."), [])
 
 
-@pytest.mark.parametrize("form", [AnthropicApi, OpenAIApi])
+@pytest.mark.parametrize("form", [AnthropicApi, OpenAIApi, ResponsesApi])
 def test_a_wrong_key_is_refused_and_no_violation(form: type[ModelApi]) -> None:
     """Whatever the request says."""
     api = form([ModelReply(text="Rome.")])
@@ -163,7 +214,7 @@ def test_another_model_is_not_there(form: type[ModelApi], body: Json) -> None:
     api = form([ModelReply(text="Rome.")])
     answer = sent(api, {**body, "model": "other"})
 
-    assert isinstance(answer, ModelError) and answer.status == 404
+    assert isinstance(answer, ModelError) and answer.status == (400 if form is ResponsesApi else 404)
     assert "other" in answer.message
 
 
@@ -184,7 +235,8 @@ def test_what_a_request_has_is_what_the_usage_says(form: type[ModelApi], body: J
     api = form([ModelReply()], window=4_000)
     api.bodies.append(body)
     short, _ = api.usage(ModelReply())
-    api.bodies.append({**body, "messages": [*body["messages"], {"role": "user", "content": "x" * 4_000}]})
+    turns = "input" if form is ResponsesApi else "messages"
+    api.bodies.append({**body, turns: [*body[turns], {"role": "user", "content": "x" * 4_000}]})
     long, written = api.usage(ModelReply(text="y" * 400))
 
     assert 1_000 <= long - short < 1_020 and written == 100
@@ -196,7 +248,7 @@ def echo(heard: ReceivedRequest) -> ModelReply:
     return ModelReply(text=f"{heard.system}|{heard.tools}|{heard.may_call}|{heard.turn}|{results}|{heard.last_text}")
 
 
-NONE = {AnthropicApi: {"type": "none"}, OpenAIApi: "none"}
+NONE = {AnthropicApi: {"type": "none"}, OpenAIApi: "none", ResponsesApi: "none"}
 
 
 @pytest.mark.parametrize(("form", "body"), BOTH)
@@ -253,7 +305,12 @@ def test_what_a_model_made_up_may_be_repeated_to_it(form: type[ModelApi], body: 
     assert (sent(api, renamed(body)), api.violations) == (ModelReply(text="Rome."), [])
 
 
-IDS = [(AnthropicApi, False, "toolu_2_1"), (OpenAIApi, False, "call_2_1"), (OpenAIApi, True, "call_1")]
+IDS = [
+    (AnthropicApi, False, "toolu_2_1"),
+    (OpenAIApi, False, "call_2_1"),
+    (OpenAIApi, True, "call_1"),
+    (ResponsesApi, False, "call_2_1"),
+]
 
 
 @pytest.mark.parametrize(("form", "repeats_ids", "id"), IDS)
@@ -290,3 +347,60 @@ def test_a_thought_that_does_not_come_back_is_missed() -> None:
     sent(api, body)
 
     assert "cannot be modified" in api.violations[0]
+
+
+def reasoned() -> tuple[ResponsesApi, Json]:
+    """A model that reasoned before its words and before its calls, and the request that answers them."""
+    api, body = ResponsesApi([ModelReply(text="Rome.")]), copy.deepcopy(TO_RESPONSES)
+    reply = ModelReply((ModelCall("weather", {}), ModelCall("weather", {})), text="I look.")
+    said = copy.deepcopy(api.reply_body(reply)["output"])
+    results = [{**RESULT, "call_id": item["call_id"]} for item in said[3:]]
+    body["input"] = [body["input"][0], *said, *results, body["input"][5]]
+    return api, body
+
+
+REASONING: dict[str, tuple[Change, str]] = {
+    "left out": (lambda body: body["input"].pop(1), "was provided without its required 'reasoning' item"),
+    "left out before a call": (lambda body: body["input"].pop(3), "was provided without its required 'reasoning'"),
+    "its item left out": (lambda body: body["input"].pop(2), "'reasoning' was provided without its required following"),
+    "something between": (
+        lambda body: body["input"].insert(2, {"role": "assistant", "content": "x"}),
+        "'reasoning' was provided without its required following item",
+    ),
+    "changed": (lambda body: body["input"][1].update(encrypted_content="x"), "could not be verified"),
+    "shortened": (lambda body: body["input"][1].pop("encrypted_content"), "could not be verified"),
+    "words changed": (lambda body: body["input"][2]["content"][0].update(text="x"), "or it was changed"),
+    "words shortened": (lambda body: body["input"][2].pop("phase"), "or it was changed"),
+    "without ids": (
+        lambda body: body["input"].__setitem__(slice(1, 6), [{**CALLED, "call_id": "call_0_0"}]),
+        "No tool call found for function call output",
+    ),
+}
+
+
+def test_the_items_of_a_reply_come_back_as_they_were() -> None:
+    """Reasoning directly before what it led to."""
+    api, body = reasoned()
+
+    assert (sent(api, body), api.violations) == (ModelReply(text="Rome."), [])
+
+
+@pytest.mark.parametrize(("change", "says"), REASONING.values(), ids=REASONING)
+def test_an_item_that_is_changed_or_left_out_is_missed(change: Change, says: str) -> None:
+    """In the words of the real API, and with its status."""
+    api, body = reasoned()
+    change(body)
+    answer = sent(api, body)
+
+    assert isinstance(answer, ModelError) and answer.status == 400
+    assert any(says in violation for violation in api.violations), api.violations
+
+
+def test_calls_without_their_reasoning_are_missed() -> None:
+    """The real API takes them, but then the model has to reason again."""
+    api, body = reasoned()
+    plain = [{name: item[name] for name in CALLED} for item in body["input"][4:6]]
+    body["input"][1:6] = plain
+    sent(api, body)
+
+    assert "were left out or changed" in api.violations[0]

@@ -28,7 +28,7 @@ from runtime.dev_server import DevServer
 from tests.harness import Stage, outcome, plan, staged, step
 from tests.processes import Processes
 from tests.providers.desk import TOOLS
-from tests.providers.planning import api_of, model_of
+from tests.providers.planning import LIMIT, MAKER, api_of, model_of
 from workflows.agent import AgentWorkflow
 from workflows.budget import Limits
 from workflows.catalogue import Price
@@ -102,7 +102,7 @@ async def test_a_reply_is_never_allowed_more_than_is_left(client: Client, tmp_pa
     """Each request says how long its answer may be; that shrinks with what is left, once the input is known exactly."""
     async with priced(client, tmp_path, provider, endless, window=100_000) as (api, stage):
         await stage.run(react(tokens=20_000, tool_calls=200))
-    allowed = [body.get("max_tokens") or body["max_completion_tokens"] for body in api.bodies]
+    allowed = [body[LIMIT[provider]] for body in api.bodies]
 
     assert len(allowed) > 2 and max(allowed) < 20_000
     assert all(later < earlier for earlier, later in pairwise(allowed[1:-1]))
@@ -135,7 +135,7 @@ async def test_a_limit_of_money_with_an_unknown_price_is_refused_at_the_start(
     """Before any request; the sentence names the model and both remedies."""
     async with priced(client, tmp_path, provider, LOOK, price=None) as (api, stage):
         ended = await stage.run(react(usd=1))
-    name = f"{provider}:some-model@{api.url.removeprefix('http://')}"
+    name = f"{MAKER[provider]}:some-model@{api.url.removeprefix('http://')}"
 
     assert (ended.status, ended.code, api.bodies) == (TaskStatus.FAILED, "task_refused", [])
     assert ended.reason == (

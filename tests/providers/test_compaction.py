@@ -85,7 +85,8 @@ async def test_a_summary_is_a_step_that_people_see(client: Client, tmp_path: Pat
     assert ended.spent.model_calls == len(one.api.bodies)
 
 
-async def test_thoughts_end_with_a_summary(client: Client, tmp_path: Path) -> None:
+@pytest.mark.parametrize("whose", ["anthropic", "responses"])
+async def test_thoughts_end_with_a_summary(client: Client, tmp_path: Path, whose: str) -> None:
     """Those of the turns before it are left out, those after it come back."""
 
     def thinker(heard: ReceivedRequest) -> Response:
@@ -93,7 +94,7 @@ async def test_thoughts_end_with_a_summary(client: Client, tmp_path: Path) -> No
         assert isinstance(said, ModelReply)
         return ModelReply(said.calls, said.text, thinking=f"Turn {heard.turn}." if heard.tools else "")
 
-    async with acting(client, tmp_path, "anthropic", thinker, window=WINDOW, known=WINDOW, tools=[read_plate]) as one:
+    async with acting(client, tmp_path, whose, thinker, window=WINDOW, known=WINDOW, tools=[read_plate]) as one:
         ended = await read_all(one)
 
     assert (ended.result, one.api.violations) == (FOUND, [])

@@ -12,7 +12,7 @@ from activities.providers.messages import Request, UserTurn
 from replan.testing.model_api import running
 from replan.testing.script import ModelError, ModelReply
 from tests.activities.situations import KINDS, asked
-from tests.providers.planning import PROVIDERS, api_of, model_of, planning
+from tests.providers.planning import MAKER, PROVIDERS, api_of, model_of, planning
 from workflows.faults import Code
 
 WRONG_KEY = {
@@ -30,7 +30,7 @@ def other(provider: str) -> str:
 async def test_the_next_model_answers(provider: str) -> None:
     """One request to the one that cannot be used; each time, so that a key which was mended is used at once."""
     async with (
-        running(api_of(provider, WRONG_KEY[provider])) as first,
+        running(api_of(provider, WRONG_KEY[MAKER[provider]])) as first,
         running(api_of(other(provider), ModelReply(text="Noon."))) as second,
     ):
         model = FallbackModel([model_of(provider, first), model_of(other(provider), second)])

@@ -13,7 +13,7 @@ from activities.planning.model_planner import ModelPlanner
 from activities.planning.strategies import PROPOSE
 from activities.providers.messages import AssistantTurn, Turn, UserTurn
 from activities.providers.untrusted import fenced
-from replan.testing.model_api import KEY, ModelApi, running
+from replan.testing.model_api import KEY, Json, ModelApi, running
 from replan.testing.script import (
     Delayed,
     ModelCall,
@@ -28,7 +28,7 @@ from replan.testing.script import (
 )
 from tests.activities.situations import FREE, KINDS, asked, fault, record, refused
 from tests.activities.situations import step as planned
-from tests.providers.planning import PROVIDERS, api_of, model_of, planning
+from tests.providers.planning import CUT_OFF, MAKER, PROVIDERS, api_of, model_of, planning
 from workflows.faults import Code
 from workflows.plan import Answer, GiveUp, NewSteps, Proposed, Question
 from workflows.record import StepStatus
@@ -41,6 +41,12 @@ async def propose(provider: str, *script: Response, about: Situation | None = No
     """What the planner makes of the model's answer."""
     async with planning(provider, *script) as (api, planner):
         return api, await planner.propose(about or asked("book a slot"), KINDS)
+
+
+def messages(api: ModelApi) -> list[Json]:
+    """The conversation in the first request, as each API calls it."""
+    body = api.bodies[0]
+    return list(body["input"] if "input" in body else body["messages"])
 
 
 def told_of(situation: Situation) -> list[Turn]:
@@ -64,7 +70,7 @@ async def test_each_call_is_a_proposal(provider: str, said: ModelReply, expected
 
     assert isinstance(proposed.proposal, expected) and proposed.rejected == ()
     assert (proposed.model_calls, proposed.tokens, api.violations) == (1, 130, [])
-    assert proposed.planner.startswith(f"{provider}:some-model@127.0.0.1:")
+    assert proposed.planner.startswith(f"{MAKER[provider]}:some-model@127.0.0.1:")
 
 
 USELESS: dict[str, tuple[ModelReply, str]] = {
@@ -96,7 +102,7 @@ async def test_what_a_model_does_wrong_is_said_exactly(provider: str, said: Mode
     assert proposed.tokens == 130
 
 
-@pytest.mark.parametrize(("whose", "word"), [("anthropic", "max_tokens"), ("openai", "length")])
+@pytest.mark.parametrize(("whose", "word"), CUT_OFF.items())
 async def test_a_call_that_was_cut_off_is_never_carried_out(whose: str, word: str) -> None:
     """However whole it looks."""
     _, proposed = await propose(whose, ModelReply(proposes(BOOK).calls, stop=word))
@@ -104,9 +110,10 @@ async def test_a_call_that_was_cut_off_is_never_carried_out(whose: str, word: st
     assert isinstance(proposed.proposal, GiveUp) and "cut off before its end" in proposed.rejected[0].text
 
 
-async def test_malformed_json_is_said() -> None:
+@pytest.mark.parametrize("whose", ["openai", "responses"])
+async def test_malformed_json_is_said(whose: str) -> None:
     """With the place where it breaks."""
-    _, proposed = await propose("openai", ModelReply((ModelCall(PROPOSE, '{"steps": [{"id": "a"'),)))
+    _, proposed = await propose(whose, ModelReply((ModelCall(PROPOSE, '{"steps": [{"id": "a"'),)))
 
     assert "the arguments of propose_plan cannot be read: they are no JSON (EOF" in proposed.rejected[0].text
 
@@ -127,13 +134,17 @@ def after_a_refusal() -> Situation:
     return refused(price, receipt, faults=(fault("book", observed=FREE),), calls_left=9, down=("search",))
 
 
-ROLES = {"anthropic": ["user", "assistant", "user"], "openai": ["system", "user", "assistant", "tool", "user"]}
+ROLES = {
+    "anthropic": ["user", "assistant", "user"],
+    "openai": ["system", "user", "assistant", "tool", "user"],
+    "responses": ["user", "function_call", "function_call_output", "user"],
+}
 
 
 async def test_a_replan_is_the_next_turn_of_the_same_conversation(provider: str) -> None:
     """The first plan as the call that it was, what became of it as its result, then what was seen since."""
     api, _ = await propose(provider, finishes(), about=after_a_refusal())
-    roles = [message["role"] for message in api.bodies[0]["messages"]]
+    roles = [message.get("role") or message["type"] for message in messages(api)]
 
     assert api.violations == []
     assert roles == ROLES[provider]
@@ -154,7 +165,7 @@ def test_a_refusal_says_what_was_refused_what_was_seen_and_what_may_be_tried() -
 async def test_what_is_true_now_is_told_last(provider: str) -> None:
     """The time, what is left, what is down, and the fresh look at the world."""
     api, _ = await propose(provider, finishes(), about=after_a_refusal())
-    last = json.dumps(api.bodies[0]["messages"][-1])
+    last = json.dumps(messages(api)[-1])
 
     assert "Friday, 2025-11-21 12:00 UTC. 9 tool calls are left." in last
     assert "may not be used: search" in last and "after the refusal of book, with list_slots" in last
@@ -190,6 +201,7 @@ UNUSABLE = [
     ("anthropic", ModelError(401, "authentication_error"), Code.UNAUTHORIZED),
     ("openai", ModelError(429, "insufficient_quota", code="insufficient_quota"), Code.QUOTA_EXHAUSTED),
     ("anthropic", ModelError(404, "not_found_error"), Code.NEEDS_PERSON),
+    ("responses", ModelError(401, "invalid_request_error", code="invalid_api_key"), Code.UNAUTHORIZED),
 ]
 
 

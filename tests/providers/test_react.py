@@ -13,7 +13,7 @@ from replan.testing.script import ModelCall, ModelError, ModelReply, ReceivedReq
 from tests.harness import outcome, staged
 from tests.providers.acting import acting, reacting
 from tests.providers.desk import TOOLS
-from tests.providers.planning import PROVIDERS, api_of, model_of
+from tests.providers.planning import MAKER, PROVIDERS, api_of, model_of
 from workflows.record import StepStatus
 from workflows.task import TaskStatus
 
@@ -165,8 +165,11 @@ UNUSABLE = {
 async def test_the_next_provider_carries_the_conversation_on(client: Client, tmp_path: Path, provider: str) -> None:
     """In the middle of a task: it is told all that was called and what came of it, whatever the ids were."""
     other = next(name for name in PROVIDERS if name != provider)
-    first, second = api_of(provider, calls(A17), calls(B2), UNUSABLE[provider]), api_of(other, ModelReply(text="26.50"))
-    first.repeats_ids = provider == "openai"
+    first, second = (
+        api_of(provider, calls(A17), calls(B2), UNUSABLE[MAKER[provider]]),
+        api_of(other, ModelReply(text="26.50")),
+    )
+    first.repeats_ids = provider != "anthropic"
     async with running(first), running(second):
         planner = FallbackPlanner([ModelPlanner(model_of(provider, first)), ModelPlanner(model_of(other, second))])
         async with staged(client, tmp_path, TOOLS, planner) as stage:
@@ -176,13 +179,13 @@ async def test_the_next_provider_carries_the_conversation_on(client: Client, tmp
     assert (ended.status, ended.result) == (TaskStatus.COMPLETED, "26.50")
     assert ([call.args["sku"] for call in heard.calls], heard.turn) == (["A-17", "B-2"], 2)
     assert first.violations + second.violations == [] and len(first.bodies) == 3
-    assert [(one.turn, one.planner.partition(":")[0]) for one in ended.failovers] == [(3, provider)]
+    assert [(one.turn, one.planner.partition(":")[0]) for one in ended.failovers] == [(3, MAKER[provider])]
 
 
 async def test_an_unusable_provider_is_asked_once(client: Client, tmp_path: Path, provider: str) -> None:
     """One request, then the next one; nobody waits."""
     other = next(name for name in PROVIDERS if name != provider)
-    async with running(api_of(provider, UNUSABLE[provider])) as first, running(api_of(other, shopper)) as second:
+    async with running(api_of(provider, UNUSABLE[MAKER[provider]])) as first, running(api_of(other, shopper)) as second:
         planner = FallbackPlanner([ModelPlanner(model_of(provider, first)), ModelPlanner(model_of(other, second))])
         async with staged(client, tmp_path, TOOLS, planner) as stage:
             ended = await outcome(await stage.start(reacting()))

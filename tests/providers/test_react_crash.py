@@ -35,7 +35,7 @@ from tests.harness import outcome
 from tests.processes import Processes
 from tests.providers import planning as models
 from tests.providers.acting import reacting
-from tests.providers.planning import api_of
+from tests.providers.planning import MAKER, api_of
 from tests.providers.plates import GOAL
 from tests.providers.test_worker import environment
 from tests.providers.visitor import FOUND, visitor
@@ -56,7 +56,7 @@ class Workers(Processes):
         super().__init__(address, folder, environment(provider, api))
         self._tools = tools
         self.queue = f"turns-{uuid.uuid4().hex[:8]}"
-        self._model = f"{provider}:{api.model}"
+        self._model = f"{MAKER[provider]}:{api.model}"
 
     def one(self, *breaks: str) -> AbstractContextManager[Popen[str]]:
         """Start a worker; each of `breaks` is a `--break`."""
@@ -150,7 +150,8 @@ async def test_a_turn_is_asked_for_once_if_it_was_recorded(
 
 
 @pytest.mark.parametrize(
-    ("provider", "strategy"), [pytest.param("anthropic", "react", marks=pytest.mark.full), ("openai", "plan")]
+    ("provider", "strategy"),
+    [pytest.param("anthropic", "react", marks=pytest.mark.full), ("openai", "plan"), ("responses", "react")],
 )
 @pytest.mark.timeout(180)
 async def test_a_request_that_was_cut_off_is_made_once_more(

@@ -7,6 +7,7 @@ from temporalio.client import Client
 
 from replan.testing.script import ModelCall, ModelReply, ReceivedRequest, Response, calls
 from tests.providers.acting import acting
+from tests.providers.planning import CUT_OFF, FINISHED
 from workflows.task import TaskStatus
 
 GOOD = calls(ModelCall("book", {"at": "14:30"}))
@@ -58,7 +59,7 @@ async def test_arguments_that_are_no_json_are_never_guessed(client: Client, tmp_
     assert (ended.status, len(ended.steps), one.api.violations) == (TaskStatus.COMPLETED, 1, [])
 
 
-CUT = [("anthropic", "max_tokens"), ("anthropic", "model_context_window_exceeded"), ("openai", "length")]
+CUT = [*CUT_OFF.items(), ("anthropic", "model_context_window_exceeded")]
 
 
 @pytest.mark.parametrize(("whose", "word"), CUT)
@@ -109,8 +110,7 @@ async def test_a_stop_sequence_is_an_end_like_any_other(client: Client, tmp_path
 
 async def test_calls_that_are_called_an_end_are_made(client: Client, tmp_path: Path, provider: str) -> None:
     """Some compatible servers say `stop` although there are calls."""
-    word = "stop" if provider == "openai" else "end_turn"
-    said = ModelReply((ModelCall("book", {"at": "14:30"}),), stop=word)
+    said = ModelReply((ModelCall("book", {"at": "14:30"}),), stop=FINISHED[provider])
     async with acting(client, tmp_path, provider, said, ModelReply(text="Done.")) as one:
         ended = await one.run()
 

@@ -8,7 +8,7 @@ from activities.planning.model_planner import REPLY_PART, ModelPlanner
 from replan.testing.model_api import running
 from replan.testing.script import ModelError, ReceivedRequest, Response, finishes
 from tests.activities.situations import KINDS, asked
-from tests.providers.planning import api_of, model_of
+from tests.providers.planning import LIMIT, api_of, model_of
 from workflows.plan import Answer
 from workflows.spending import MAX_OUTPUT
 
@@ -18,7 +18,7 @@ async def limit(provider: str, window: int | None = None, **more: Any) -> int | 
     async with running(api_of(provider, finishes())) as api:
         await ModelPlanner(model_of(provider, api), window=window).propose(asked("do it", **more), KINDS)
 
-    found = api.bodies[0].get("max_tokens") or api.bodies[0].get("max_completion_tokens")
+    found = api.bodies[0].get(LIMIT[provider])
     return None if found is None else int(found)
 
 
@@ -27,12 +27,12 @@ async def test_anthropic_is_told_the_usual_length() -> None:
     assert await limit("anthropic") == MAX_OUTPUT
 
 
-async def test_a_server_of_one_s_own_decides_by_itself() -> None:
+@pytest.mark.parametrize("provider", ["openai", "responses"])
+async def test_a_server_of_one_s_own_decides_by_itself(provider: str) -> None:
     """One whose window is smaller than the usual length would refuse every request."""
-    assert await limit("openai") is None
+    assert await limit(provider) is None
 
 
-@pytest.mark.parametrize("provider", ["anthropic", "openai"])
 @pytest.mark.parametrize("most", [700, MAX_OUTPUT])
 async def test_a_budget_is_told(provider: str, most: int) -> None:
     """Wherever the server is, and however much is left."""
@@ -53,7 +53,6 @@ async def test_a_window_that_does_not_hold_the_limit_is_a_limit_itself() -> None
     assert (isinstance(proposed.proposal, Answer), len(api.bodies), api.violations) == (True, 2, [])
 
 
-@pytest.mark.parametrize("provider", ["anthropic", "openai"])
 async def test_a_small_window_keeps_room_for_what_is_told(provider: str) -> None:
     """A reply may fill a part of it."""
     assert await limit(provider, window=8_000) == 8_000 // REPLY_PART

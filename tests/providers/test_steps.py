@@ -14,7 +14,7 @@ from replan import Tool, tool
 from replan.testing.model_api import ModelApi, running
 from replan.testing.script import DROPPED, Delayed, ModelCall, ModelError, ModelReply, Response, ScriptedResponse
 from tests.activities.bench import Bench, bench
-from tests.providers.planning import api_of, model_of
+from tests.providers.planning import CUT_OFF, api_of, model_of
 from workflows.catalogue import Price
 from workflows.faults import Code, ModelUse, Quadrant
 
@@ -124,9 +124,8 @@ async def test_what_is_no_answer_is_refused(
     tmp_path: Path, provider: str, kind: str, move: Response, code: Code, reason: str
 ) -> None:
     """It leads to a new plan, which can ask for something else; the model is asked once."""
-    stops = {"anthropic": "max_tokens", "openai": "length"}
     if isinstance(move, ModelReply) and move.stop:
-        move = ModelReply(move.calls, move.text, stops[provider])
+        move = ModelReply(move.calls, move.text, CUT_OFF[provider])
     chosen, args = ASKED[kind]
     async with asking(tmp_path, provider, move) as (api, table):
         fault, _ = await table.fails(chosen, **args)

@@ -15,7 +15,7 @@ from activities.toolbox.reasoning.model_tools import AROUND, CALL, MAX_SUMMARY, 
 from replan.testing.model_api import ModelApi, running
 from replan.testing.script import DROPPED, Delayed, ModelCall, ModelError, ModelReply, ReceivedRequest, ScriptedResponse
 from tests.harness import DONE, Stage, outcome, plan, staged, step
-from tests.providers.planning import api_of, model_of
+from tests.providers.planning import MAKER, api_of, model_of
 from workflows.catalogue import Price
 from workflows.plan import Answer, GiveUp, NewSteps, Question
 from workflows.record import StepStatus
@@ -132,7 +132,7 @@ async def test_money_needs_a_price_for_steps_too(client: Client, tmp_path: Path,
         ended = await stage.run(usd=1)
 
     assert (ended.status, ended.steps, api.bodies) == (TaskStatus.FAILED, (), [])
-    assert ended.reason.startswith(f"--usd needs the price of {provider}:some-model@")
+    assert ended.reason.startswith(f"--usd needs the price of {MAKER[provider]}:some-model@")
 
 
 @pytest.mark.parametrize("limits", [{"tokens": 4_000}, {"usd": 0.004}])

@@ -16,7 +16,7 @@ from replan.testing.model_api import KEY, ModelApi
 from replan.testing.script import DROPPED, Delayed, ModelError, ModelReply, Response, finishes, proposes, step
 from tests.harness import Stage, outcome, staged
 from tests.providers.desk import PAGE, TOOLS
-from tests.providers.planning import PROVIDERS, planning
+from tests.providers.planning import MAKER, PROVIDERS, planning
 from workflows.outcome import Outcome
 from workflows.plan import BY_HAND, NewSteps, Step
 from workflows.record import StepStatus
@@ -35,7 +35,7 @@ async def test_a_task_is_planned_carried_out_and_answered(client: Client, tmp_pa
         ended = await stage.run("what do A-17 and B-2 cost together?")
 
     assert (ended.status, ended.result) == (TaskStatus.COMPLETED, "26.50 in all")
-    assert ended.planner == f"{provider}:some-model@{api.url.removeprefix('http://')}"
+    assert ended.planner == f"{MAKER[provider]}:some-model@{api.url.removeprefix('http://')}"
     assert (ended.spent.model_calls, ended.spent.tokens, ended.spent.tool_calls) == (2, 260, 3)
     assert (len(api.bodies), api.violations) == (2, [])
     assert "26.5" in json.dumps(api.bodies[1])
@@ -72,7 +72,7 @@ async def test_a_model_that_follows_hand_written_plans_has_seen_them(
 
     assert (ended.status, ended.result, ended.replans) == (TaskStatus.COMPLETED, "14:30", 1)
     assert ([one.planner for one in ended.revisions], ended.spent.model_calls) == ([BY_HAND, BY_HAND], 1)
-    assert ended.planner.startswith(provider)
+    assert ended.planner.startswith(MAKER[provider])
     assert ("was refused (conflict)" in sent, "later is finished" in sent, api.violations) == (True, True, [])
 
 
@@ -120,7 +120,7 @@ async def test_the_next_provider_takes_over(client: Client, tmp_path: Path, prov
     """One request to the one that cannot be used, none of them retried; the task names who answered."""
     other = next(name for name in PROVIDERS if name != provider)
     async with (
-        planning(provider, UNUSABLE[provider]) as (first, broken),
+        planning(provider, UNUSABLE[MAKER[provider]]) as (first, broken),
         planning(other, PRICES, finishes()) as (second, whole),
         staged(client, tmp_path, TOOLS, FallbackPlanner([broken, whole])) as stage,
     ):
@@ -132,7 +132,7 @@ async def test_the_next_provider_takes_over(client: Client, tmp_path: Path, prov
 
 async def test_without_another_provider_a_person_is_needed(client: Client, tmp_path: Path, provider: str) -> None:
     """At once, after one request."""
-    async with planned(client, tmp_path, provider, UNUSABLE[provider]) as (api, stage):
+    async with planned(client, tmp_path, provider, UNUSABLE[MAKER[provider]]) as (api, stage):
         ended = await stage.run()
 
     assert (ended.status, len(api.bodies)) == (TaskStatus.ESCALATED, 1)
@@ -181,7 +181,7 @@ async def test_a_cancelled_task_ends_the_request(client: Client, tmp_path: Path,
 
 async def test_no_key_is_in_any_history(client: Client, tmp_path: Path, provider: str) -> None:
     """Not after a failure that quotes it, either; what a page says reaches the model fenced."""
-    script = (UNUSABLE[provider], proposes(step("page", "read_page", sku="A-17")), finishes())
+    script = (UNUSABLE[MAKER[provider]], proposes(step("page", "read_page", sku="A-17")), finishes())
     async with (
         planning(provider, *script[1:]) as (api, planner),
         planning(provider, script[0]) as (_, broken),

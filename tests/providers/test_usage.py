@@ -23,7 +23,7 @@ from tests.activities.bench import bench
 from tests.harness import DONE, Proposals, plan, staged, step
 from tests.processes import Processes
 from tests.providers.desk import TOOLS
-from tests.providers.planning import PROVIDERS, api_of, model_of
+from tests.providers.planning import MAKER, PROVIDERS, api_of, model_of
 from tests.providers.test_budgets import LOOK, endless, react
 from workflows.budget import Limits
 from workflows.catalogue import Price
@@ -35,6 +35,7 @@ DEAR = Price(input=200, output=1000, cache_read=200, cache_write=200)
 COUNTED: Mapping[str, Mapping[str, int]] = {
     "anthropic": {"input_tokens": 500, "output_tokens": 1_000},
     "openai": {"prompt_tokens": 500, "completion_tokens": 1_000},
+    "responses": {"input_tokens": 500, "output_tokens": 1_000},
 }
 QUESTION = Request("Answer.", (), (UserTurn("What is it?"),))
 BILL = 500 * 2e-6 + 1_000 * 10e-6
@@ -197,7 +198,7 @@ async def test_an_answer_that_was_lost_before_a_failover_keeps_its_price(
     client: Client, tmp_path: Path, provider: str
 ) -> None:
     """The first model was asked, then its key was taken away: what it may bill is at its own price."""
-    cheap = api_of(provider, DROPPED, WRONG_KEY[provider])
+    cheap = api_of(provider, DROPPED, WRONG_KEY[MAKER[provider]])
     dear = api_of(other(provider), finishes())
     ended = await fall_back(client, tmp_path, provider, cheap, dear)
     lost = ended.spent.tokens - 130

@@ -24,21 +24,26 @@ from runtime.dev_server import DevServer
 from runtime.settings import Settings
 from tests.gate import sampled
 from tests.processes import ROOT, Processes
-from tests.providers.planning import PROVIDERS, api_of
+from tests.providers.planning import MAKER, PROVIDERS, api_of
 from workflows import routing
 from workflows.situation import MAX_SHOWN
 from workflows.spending import MAX_OUTPUT
 
 PROMPT = "planted-prompt-1f0e"
-DEFAULTS = {"anthropic": anthropic_adapter.DEFAULT_MODEL, "openai": openai_adapter.DEFAULT_MODEL}
+DEFAULTS = {
+    "anthropic": anthropic_adapter.DEFAULT_MODEL,
+    "openai": openai_adapter.DEFAULT_MODEL,
+    "responses": openai_adapter.DEFAULT_MODEL,
+}
 SUM = proposes(step("sum", "calculate", expression="18% of 2450"), step("page", "calculate", expression="1 + 1"))
 
 
 def environment(provider: str, api: ModelApi) -> dict[str, str]:
     """What a user sets."""
     names = {"anthropic": ("ANTHROPIC_API_KEY", "ANTHROPIC_BASE_URL"), "openai": ("OPENAI_API_KEY", "OPENAI_BASE_URL")}
-    key, url = names[provider]
-    return {key: api.key, url: api.url if provider == "anthropic" else f"{api.url}/v1"}
+    key, url = names[MAKER[provider]]
+    file = {"REPLAN_SETTINGS": str(Path(__file__).with_name("responses.toml"))} if provider == "responses" else {}
+    return {key: api.key, url: api.url if provider == "anthropic" else f"{api.url}/v1", **file}
 
 
 @asynccontextmanager
@@ -81,7 +86,7 @@ async def test_with_a_key_a_model_plans(server: DevServer, tmp_path: Path, provi
     asked = [line["task"] for line in map(json.loads, log.splitlines()) if line["event"] in ("model", "model_failed")]
 
     assert (document["status"], document["result"], api.violations) == ("completed", "It is 441.", [])
-    assert document["planner"].startswith(f"{provider}:{DEFAULTS[provider]}@127.0.0.1")
+    assert document["planner"].startswith(f"{MAKER[provider]}:{DEFAULTS[provider]}@127.0.0.1")
     assert document["spent"]["model_calls"] == 2 and PROMPT in json.dumps(api.bodies)
     assert (document["strategy"], document["spent"]["tool_calls"]) == (strategy, 2)
     assert asked == [name] * 3 and not any(secret in log for secret in (KEY, PROMPT, "It is 441"))

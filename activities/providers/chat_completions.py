@@ -1,0 +1,100 @@
+"""The adapter of OpenAI's Chat Completions API, which other servers speak, too: Ollama, vLLM, llama.cpp."""
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from activities.borders import classify
+from activities.providers.adapter import ModelAdapter, count, parse_call, replace_surrogates, with_unique_ids
+from activities.providers.messages import AssistantTurn, Reply, Request, StopReason, Turn, Usage
+from workflows.faults import Code
+from workflows.plan import canonical
+
+if TYPE_CHECKING:  # to import the SDK takes a second; the adapter does it at the first request
+    from openai.types.chat import ChatCompletion
+
+STOP_REASONS: Mapping[str | None, StopReason] = {
+    "stop": StopReason.DONE,
+    "tool_calls": StopReason.CALLS,
+    "function_call": StopReason.CALLS,
+    "length": StopReason.CUT,
+    "model_length": StopReason.CUT,  # Mistral
+    "error": StopReason.CUT,  # Mistral
+    "abort": StopReason.CUT,  # vLLM
+    "insufficient_system_resource": StopReason.CUT,  # DeepSeek
+    "content_filter": StopReason.REFUSED,
+}
+
+
+class ChatCompletions(ModelAdapter):
+    sdk = "openai"
+    client = "AsyncOpenAI"
+    api = "OpenAI's API"
+
+    async def _send(self, client: Any, request: Request) -> "ChatCompletion":
+        limit = self._limit(request)
+        try:
+            return await self._create(client, request, {"max_completion_tokens": limit} if limit else {})
+        except Exception as error:  # total: `classify` knows every exception
+            is_rejected = getattr(error, "status_code", 0) == 400 and classify(error).code is Code.TOO_LARGE
+            if not (self._endpoint.url and limit and is_rejected):
+                raise
+            # vLLM rejects a limit that does not fit into its window beside the input. Then every reply is shorter.
+            return await self._create(client, request, {})
+
+    async def _create(self, client: Any, request: Request, limit: Mapping[str, int]) -> "ChatCompletion":
+        completion: ChatCompletion = await client.chat.completions.create(
+            model=self._model,
+            **limit,
+            **({"reasoning_effort": self._effort} if self._effort else {}),
+            messages=list(_messages(request, self.name)),
+            **_tools(request),
+        )
+        return completion
+
+    def _translate(self, response: "ChatCompletion") -> Reply:
+        choice = response.choices[0]
+        message = choice.message
+        functions = [(call.id or "", getattr(call, "function", None)) for call in message.tool_calls or ()]
+        # Only functions were offered, so a call of another type is dropped.
+        calls = tuple(parse_call(id, one.name or "", one.arguments) for id, one in functions if one)
+        stop = StopReason.REFUSED if message.refusal else STOP_REASONS.get(choice.finish_reason, StopReason.DONE)
+        turn = AssistantTurn(message.content or "", calls, by=self.name)
+        return Reply(replace_surrogates(turn), self._usage(response), stop)
+
+    def _usage(self, response: "ChatCompletion") -> Usage:
+        used = response.usage
+        details = getattr(used, "prompt_tokens_details", None)
+        read, written = count(details, "cached_tokens"), count(details, "cache_write_tokens")
+        # `prompt_tokens` contains the tokens of the cache, our `input` does not.
+        whole = max(0, count(used, "prompt_tokens") - read - written)
+        thought = count(getattr(used, "completion_tokens_details", None), "reasoning_tokens")
+        said = count(used, "completion_tokens")
+        return Usage(input=whole, output=said, cache_read=read, cache_write=written, reasoning=thought)
+
+
+def _tools(request: Request) -> dict[str, Any]:
+    if not request.tools:
+        return {}
+    functions = [
+        {"name": tool.name, "description": tool.description, "parameters": dict(tool.schema)} for tool in request.tools
+    ]
+    offered = {"tools": [{"type": "function", "function": function} for function in functions]}
+    return offered if request.may_call else {**offered, "tool_choice": "none"}
+
+
+def _messages(request: Request, model: str) -> Iterator[dict[str, Any]]:
+    yield {"role": "system", "content": request.system}
+    for turn in with_unique_ids(request.turns, model):
+        yield from _turn_messages(turn)
+
+
+def _turn_messages(turn: Turn) -> Iterator[dict[str, Any]]:
+    if isinstance(turn, AssistantTurn):
+        functions = [(call.id, {"name": call.name, "arguments": canonical(call.args)}) for call in turn.calls]
+        calls = [{"id": id, "type": "function", "function": function} for id, function in functions]
+        yield {"role": "assistant", "content": turn.text or None, **({"tool_calls": calls} if calls else {})}
+        return
+    for result in turn.results:
+        yield {"role": "tool", "tool_call_id": result.call_id, "content": result.text}
+    if turn.text:
+        yield {"role": "user", "content": turn.text}

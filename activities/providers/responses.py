@@ -1,0 +1,152 @@
+"""The adapter of OpenAI's Responses API. OpenAI stores nothing: each request contains the whole conversation.
+
+A reply is a list of items: reasoning, which is encrypted, messages, and calls. They are kept in the turn's `blocks`,
+and sent back unchanged, because the API wants each item of reasoning directly before the item that followed it.
+"""
+
+import importlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import httpx2
+
+from activities.borders import classify
+from activities.providers.adapter import ModelAdapter, count, parse_call, replace_surrogates, with_unique_ids
+from activities.providers.messages import (
+    AssistantTurn,
+    Reply,
+    Request,
+    StopReason,
+    ToolCall,
+    UnusableResponse,
+    Usage,
+    UserTurn,
+)
+from workflows.plan import canonical
+
+if TYPE_CHECKING:  # to import the SDK takes a second; the adapter does it at the first request
+    from openai.types.responses import Response, ResponseOutputItem
+
+ENCRYPTED_REASONING = "reasoning.encrypted_content"
+REFUSED = ("content_filter",)
+"""The reasons of an incomplete response that count as a refusal; any other reason means that its end is missing."""
+
+
+class Responses(ModelAdapter):
+    sdk = "openai"
+    client = "AsyncOpenAI"
+    api = "OpenAI's API"
+
+    def __init__(self, *args: Any, is_reasoning: bool = True, **options: Any) -> None:
+        """`is_reasoning` is False for a model that does not reason, which rejects a request for encrypted reasoning."""
+        super().__init__(*args, **options)
+        self._include = [ENCRYPTED_REASONING] if is_reasoning else []
+
+    async def _send(self, client: Any, request: Request) -> "Response":
+        limit = self._limit(request)
+        response: Response = await client.responses.create(
+            model=self._model,
+            store=False,
+            instructions=request.system,
+            input=list(_items(request, self.name)),
+            **({"include": self._include} if self._include else {}),
+            **({"max_output_tokens": limit} if limit else {}),
+            **({"reasoning": {"effort": self._effort}} if self._effort else {}),
+            **_tools(request),
+        )
+        return response
+
+    def _translate(self, response: "Response") -> Reply:
+        if response.status == "failed":
+            raise self._failure(response)
+        calls = tuple(
+            parse_call(getattr(item, "call_id", None) or "", item.name or "", item.arguments)
+            for item in response.output
+            if item.type == "function_call"
+        )
+        parts = [part for item in response.output if item.type == "message" for part in item.content]
+        text = "\n".join(part.text for part in parts if part.type == "output_text" and part.text)
+        stop = _stop(response, calls, is_refused=any(part.type == "refusal" for part in parts))
+        blocks = _blocks(response.output) if _is_whole(response, calls) else ()
+        return Reply(replace_surrogates(AssistantTurn(text, calls, blocks, self.name)), self._usage(response), stop)
+
+    def _usage(self, response: "Response") -> Usage:
+        used = response.usage
+        details = getattr(used, "input_tokens_details", None)
+        read, written = count(details, "cached_tokens"), count(details, "cache_write_tokens")
+        return Usage(
+            # `input_tokens` contains the tokens of the cache, our `input` does not.
+            input=max(0, count(used, "input_tokens") - read - written),
+            output=count(used, "output_tokens"),
+            cache_read=read,
+            cache_write=written,
+            reasoning=count(getattr(used, "output_tokens_details", None), "reasoning_tokens"),
+        )
+
+    def _failure(self, response: "Response") -> Exception:
+        """The exception for a response that says that it failed, for the table of the SDK's exceptions."""
+        sdk = importlib.import_module(self.sdk)
+        body = response.error.to_dict(warnings=False) if response.error else {}
+        request = httpx2.Request("POST", self._endpoint.url or "https://api.openai.com/v1")
+        error: Exception = sdk.APIError(str(body.get("message")), request, body=body)
+        fault, usage = classify(error), self._usage(response)
+        # The tokens are paid, and each retry would use as many again.
+        return UnusableResponse(fault.reason, usage) if usage.tokens and fault.quadrant.is_transient else error
+
+
+def _stop(response: "Response", calls: Sequence[ToolCall], *, is_refused: bool) -> StopReason:
+    if response.status == "incomplete":
+        details = response.incomplete_details
+        return StopReason.REFUSED if details and details.reason in REFUSED else StopReason.CUT
+    if is_refused:
+        return StopReason.REFUSED
+    return StopReason.CALLS if calls else StopReason.DONE
+
+
+def _is_whole(response: "Response", calls: Iterable[ToolCall]) -> bool:
+    """Whether the API takes the items of a response back: reasoning must be followed by a complete item."""
+    last = response.output[-1].type if response.output else "reasoning"
+    return response.status != "incomplete" and last != "reasoning" and not any(call.broken for call in calls)
+
+
+def _blocks(items: Iterable["ResponseOutputItem"]) -> tuple[dict[str, Any], ...]:
+    return tuple(item.to_dict(mode="python", warnings=False) for item in items)
+
+
+def _tools(request: Request) -> dict[str, Any]:
+    if not request.tools:
+        return {}
+    tools = [
+        {
+            "type": "function",
+            "name": tool.name,
+            "description": tool.description,
+            "parameters": dict(tool.schema),
+            "strict": False,  # otherwise the API rejects schemas with optional properties
+        }
+        for tool in request.tools
+    ]
+    return {"tools": tools} if request.may_call else {"tools": tools, "tool_choice": "none"}
+
+
+def _items(request: Request, model: str) -> Iterator[Mapping[str, Any]]:
+    for turn in with_unique_ids(request.turns, model):
+        if isinstance(turn, UserTurn):
+            yield from _told(turn)
+        else:
+            yield from turn.blocks if turn.blocks and turn.by == model else _said(turn)
+
+
+def _told(turn: UserTurn) -> Iterator[dict[str, Any]]:
+    for result in turn.results:
+        yield {"type": "function_call_output", "call_id": result.call_id, "output": result.text}
+    if turn.text.strip():
+        yield {"role": "user", "content": turn.text}
+
+
+def _said(turn: AssistantTurn) -> Iterator[dict[str, Any]]:
+    """The items of a turn without reasoning and without ids: the API misses the reasoning of an item with an id."""
+    if turn.text.strip():
+        yield {"role": "assistant", "content": turn.text}
+    for call in turn.calls:
+        yield {"type": "function_call", "call_id": call.id, "name": call.name, "arguments": canonical(call.args)}

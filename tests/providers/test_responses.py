@@ -1,0 +1,389 @@
+"""OpenAI's Responses API: what is kept of a reply, and which model is asked with it."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, Required, get_args, get_origin, get_type_hints
+
+import pytest
+from openai.types import responses as sdk
+from openai.types.responses import response_input_item_param as sdk_input
+from openai.types.shared.reasoning_effort import ReasoningEffort
+from openai.types.shared.responses_model import ResponsesModel
+from pydantic import JsonValue
+
+from activities.borders import classify
+from activities.borders.openai import BY_CODE
+from activities.planning.model_planner import ModelPlanner
+from activities.providers.adapter import Endpoint
+from activities.providers.messages import AssistantTurn, StopReason, ToolResult, Turn, UserTurn
+from activities.providers.metering import MeteredModel, start_meter
+from activities.providers.openai import DEFAULT_MODEL, WIRES, OpenAIModel, OpenAIOptions, Wire, row_of
+from activities.providers.prices import published_models
+from replan.testing.model_api import KEY, MODEL, Json, ModelApi, json_answer, running
+from replan.testing.openai_api import OpenAIApi
+from replan.testing.responses_api import EFFORTS, FIELDS, ITEMS, TOOL, ResponsesApi
+from replan.testing.script import ModelCall, ModelError, ModelReply, RawBytes, Response, calls, finishes
+from runtime.settings_file import Models
+from tests.activities.situations import KINDS, asked
+from tests.processes import ROOT
+from tests.providers.asking import ASKED, ask, failing, request
+from tests.providers.planning import api_of, model_of
+from workflows.faults import Code
+
+ROME = ModelCall("weather", {"place": "Rome"})
+PARIS = ModelCall("weather", {"place": "Paris"})
+
+
+def answered(said: AssistantTurn) -> list[Turn]:
+    """The conversation after the results of a reply's calls."""
+    return [*ASKED, said, UserTurn("Go on.", tuple(ToolResult(call.id, "30") for call in said.calls))]
+
+
+async def test_all_items_of_a_reply_go_back_unchanged_and_in_order() -> None:
+    """Reasoning, words, more reasoning and parallel calls, as the API wrote them; then each result with its call_id."""
+    script = calls(PARIS, ROME, text="I look."), ModelReply(text="Rome.")
+    async with running(api_of("responses", *script)) as api:
+        model = model_of("responses", api)
+        said = (await model.reply(request(ASKED))).turn
+        await model.reply(request(answered(said)))
+    items = api.bodies[1]["input"]
+
+    assert api.violations == []
+    assert [item.get("type") for item in items] == [
+        *(None, "reasoning", "message", "reasoning", "function_call", "function_call"),
+        *("function_call_output", "function_call_output", None),
+    ]
+    assert isinstance(api, ResponsesApi) and items[1:6] == [*api.sent.values()][:5]
+    assert [item["call_id"] for item in items[6:8]] == [call.id for call in said.calls]
+
+
+async def test_the_items_of_another_model_are_left_out() -> None:
+    """Its reasoning is encrypted for it alone: this model gets words and calls, with ids of our own."""
+    block: dict[str, JsonValue] = {"type": "reasoning", "id": "rs_1", "summary": [], "encrypted_content": "of another"}
+    async with running(api_of("responses", calls(ROME), ModelReply(text="Rome."))) as api:
+        model = model_of("responses", api)
+        said = replace((await model.reply(request(ASKED))).turn, by="openai:other", blocks=(block,))
+        assert isinstance(api, ResponsesApi)
+        api.wanted.clear()  # as a conversation that another model began
+        await model.reply(request(answered(said)))
+
+    assert api.violations == []
+    assert [item.get("type") for item in api.bodies[1]["input"]] == [
+        *(None, "function_call", "function_call_output", None)
+    ]
+
+
+async def test_the_other_api_is_told_the_words_and_calls_of_a_reply() -> None:
+    """A model may be asked with Chat Completions from one day to the next."""
+    async with running(api_of("responses", calls(ROME, text="I look."))) as first:
+        said = (await model_of("responses", first).reply(request(ASKED))).turn
+    async with running(api_of("openai", ModelReply(text="Rome."))) as second:
+        model = model_of("openai", second)
+        await model.reply(request(answered(replace(said, by=model.name))))
+
+    assert (second.violations, second.requests[0].calls[0].args) == ([], {"place": "Rome"})
+
+
+@pytest.mark.parametrize("stop", ["max_output_tokens", "content_filter"])
+async def test_of_a_reply_without_its_end_nothing_goes_back_encrypted(stop: str) -> None:
+    """Reasoning must be followed by the item that it led to, and that one is not complete."""
+    async with running(api_of("responses", ModelReply((ROME,), stop=stop), ModelReply(text="Rome."))) as api:
+        model = model_of("responses", api)
+        said = (await model.reply(request(ASKED))).turn
+        await model.reply(request(answered(said)))
+
+    assert (said.blocks, api.violations) == ((), [])
+
+
+async def test_a_refusal_is_no_answer() -> None:
+    """Its words are no text of the reply."""
+    _, reply = await ask("responses", ModelReply(refusal="I cannot help with that."))
+
+    assert (reply.stop, reply.turn.text) == (StopReason.REFUSED, "")
+
+
+async def test_tokens_of_reasoning_are_told_apart() -> None:
+    """They are a part of the output, which is paid once."""
+    _, reply = await ask("responses", ModelReply(text="Rome.", thinking="South"))
+
+    assert (reply.usage.output, reply.usage.reasoning, reply.usage.tokens) == (7, 5, 130)
+
+
+@pytest.mark.parametrize("provider", ["openai", "responses"])
+@pytest.mark.parametrize("host", ["", "@HOST"])
+async def test_the_effort_is_asked_for_where_it_is_set(provider: str, host: str) -> None:
+    """For the model with or without its server, in the field of each API."""
+    async with running(api_of(provider, ModelReply(text="Rome."))) as api:
+        api.fields |= {"reasoning_effort"}
+        here = host.replace("HOST", api.url.removeprefix("http://"))
+        wires = {f"openai:{MODEL}": "responses"} if provider == "responses" else {}
+        options = OpenAIOptions(wires, {f"openai:{MODEL}{here}": "low"})
+        await OpenAIModel(MODEL, Endpoint(KEY, f"{api.url}/v1"), options).reply(request(ASKED))
+    body = api.bodies[0]
+
+    assert (body.get("reasoning") or {"effort": body.get("reasoning_effort")}, api.violations) == (
+        {"effort": "low"},
+        [],
+    )
+
+
+def failed(code: str, **more: Any) -> RawBytes:
+    """A response with status 200 that says that it failed."""
+    error = {"code": code, "message": f"secret {KEY}"}
+    body = {"id": "resp_1", "object": "response", "status": "failed", "output": [], "error": error, **more}
+    return RawBytes(json_answer(200, sdk.Response.construct(**body).to_json(warnings=False).encode()))
+
+
+FAILED = {
+    "server_error": Code.SERVER_ERROR,
+    "rate_limit_exceeded": Code.RATE_LIMITED,
+    "invalid_prompt": Code.REFUSED,
+    "misalignment_policy_violation": Code.REFUSED,
+    "data_residency_mismatch": Code.FORBIDDEN,
+    "invalid_image": Code.MALFORMED_SCHEMA,
+    "a new one": Code.SERVER_ERROR,
+}
+
+
+@pytest.mark.parametrize(("code", "expected"), FAILED.items())
+async def test_a_response_that_failed_is_a_fault_by_its_code(code: str, expected: Code) -> None:
+    """One request, and its message is quoted nowhere."""
+    api, error = await failing("responses", failed(code))
+    fault = classify(error)
+
+    assert (fault.code, len(api.bodies)) == (expected, 1)
+    assert fault.reason.startswith("The model server at 127.0.0.1 ") and KEY not in fault.reason
+
+
+async def test_what_a_failed_response_used_is_paid() -> None:
+    """OpenAI may have counted tokens before it failed; the second time a person is asked."""
+    used = failed("server_error", usage={"input_tokens": 500, "output_tokens": 1_000})
+    async with running(api_of("responses", used)) as api:
+        model, meter = MeteredModel(model_of("responses", api), None), start_meter()
+        codes = [classify(await _error(model)).code for _ in range(3)]
+
+    assert codes == [Code.SERVER_ERROR, Code.NEEDS_PERSON, Code.NEEDS_PERSON]
+    assert ([use.tokens for use in meter.use], len(api.bodies)) == ([1_500, 1_500], 2)
+
+
+async def _error(model: MeteredModel) -> Exception:
+    with pytest.raises(Exception) as raised:  # which class is the adapter's business
+        await model.reply(request(ASKED))
+    return raised.value
+
+
+def test_every_code_of_a_failed_response_has_a_row() -> None:
+    """A code that a new version of the SDK brings fails here until somebody says what it means."""
+    codes = get_args(sdk.ResponseError.model_fields["code"].annotation)
+
+    assert [code for code in codes if code not in BY_CODE] == []
+
+
+# Which API a model takes. OpenAI's address is reached through a proxy on loopback.
+
+OPENAI = "http://api.openai.com/v1"
+NO_RESPONSES = "The requested model 'some-model' is not supported with the Responses API."
+NO_REASONING = "Encrypted content is not supported with this model."
+
+
+class OpenAI(OpenAIApi):
+    """Both APIs at OpenAI's address; each request to Responses is answered with the `rejection`, if there is one."""
+
+    def __init__(self, model: str, *script: Response, rejection: ModelError | None = None) -> None:
+        """A model, and the script of both APIs."""
+        super().__init__([*script], model=model)
+        self.responses = ResponsesApi(self.script, model=model, bodies=self.bodies, violations=self.violations)
+        self.rejection, self.paths = rejection, list[str]()
+
+    def answer(self, path: str, headers: Mapping[str, str], body: Json) -> Any:
+        """Answer as the API at this path."""
+        self.paths.append(path := path.removeprefix("http://api.openai.com"))
+        if path == OpenAIApi.path:
+            return super().answer(path, headers, body)
+        return self.rejection or self.responses.answer(path, headers, body)
+
+    def reply_body(self, reply: ModelReply) -> Json:
+        """The JSON of a reply of the API that was asked."""
+        is_chat = self.paths[-1] == OpenAIApi.path
+        return super().reply_body(reply) if is_chat else self.responses.reply_body(reply)
+
+
+@pytest.fixture(autouse=True)
+def no_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No proxy but that of the test."""
+    for name in ("NO_PROXY", "no_proxy", "HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy"):
+        monkeypatch.delenv(name, raising=False)
+
+
+async def told(monkeypatch: pytest.MonkeyPatch, api: ModelApi, options: OpenAIOptions, times: int = 1) -> list[int]:
+    """Ask OpenAI's model with new adapters; how many requests each reply took."""
+    async with running(api):
+        monkeypatch.setenv("HTTP_PROXY", api.url)
+        models = [OpenAIModel(api.model, Endpoint(KEY, OPENAI), options) for _ in range(times)]
+        return [(await model.reply(request(ASKED))).requests for model in models]
+
+
+@pytest.mark.parametrize("message", [NO_RESPONSES, NO_REASONING])
+@pytest.mark.parametrize("status", [400, 404])
+async def test_a_model_without_responses_is_asked_once_more_and_remembered(
+    monkeypatch: pytest.MonkeyPatch, message: str, status: int
+) -> None:
+    """Whoever asks it later in this process asks with Chat Completions at once."""
+    rejection = ModelError(status, "invalid_request_error", message, "model_not_found")
+    api = OpenAI(MODEL, ModelReply(text="Rome."), rejection=rejection)
+    requests = await told(monkeypatch, api, OpenAIOptions(), times=3)
+
+    assert (requests, api.violations) == ([2, 1, 1], [])
+    assert api.paths == [ResponsesApi.path, *[OpenAIApi.path] * 3]
+
+
+async def test_both_requests_of_a_fallback_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For the planner and for a step's model; the rejected one used no tokens."""
+    rejection = ModelError(400, "invalid_request_error", NO_RESPONSES, "model_not_found")
+    meter = start_meter()
+    async with running(OpenAI(MODEL, finishes(), rejection=rejection)) as api:
+        monkeypatch.setenv("HTTP_PROXY", api.url)
+        await MeteredModel(OpenAIModel(MODEL, Endpoint(KEY, OPENAI)), None).reply(request(ASKED))
+        proposed = await ModelPlanner(OpenAIModel(MODEL, Endpoint(KEY, OPENAI))).propose(asked("do it"), KINDS)
+
+    assert [(use.calls, use.tokens) for use in meter.use[:1]] == [(2, 130)]
+    assert (proposed.model_calls, proposed.tokens, len(api.bodies)) == (2, 130, 4)
+
+
+NO_FALLBACK: dict[str, tuple[str, OpenAIOptions, ModelError]] = {
+    "a model of the table": (
+        "gpt-6-sol",
+        OpenAIOptions(),
+        ModelError(400, "invalid_request_error", NO_RESPONSES, "model_not_found"),
+    ),
+    "a wire that was set": (
+        MODEL,
+        OpenAIOptions({f"openai:{MODEL}": "responses"}),
+        ModelError(400, "invalid_request_error", NO_RESPONSES, "model_not_found"),
+    ),
+    "no such model": (
+        MODEL,
+        OpenAIOptions(),
+        ModelError(400, "invalid_request_error", "The requested model 'x' does not exist.", "model_not_found"),
+    ),
+    "another 400": (MODEL, OpenAIOptions(), ModelError(400, "invalid_request_error", "Unknown parameter")),
+    "a rate limit": (MODEL, OpenAIOptions(), ModelError(429, "requests", NO_RESPONSES, "rate_limit_exceeded")),
+}
+
+
+@pytest.mark.parametrize(("model", "options", "error"), NO_FALLBACK.values(), ids=NO_FALLBACK)
+async def test_no_other_error_leads_to_the_other_api(
+    monkeypatch: pytest.MonkeyPatch, model: str, options: OpenAIOptions, error: ModelError
+) -> None:
+    """One request an attempt, as ever."""
+    api = OpenAI(model, ModelReply(text="Rome."), rejection=error)
+    with pytest.raises(Exception) as raised:  # which class is the SDK's business
+        await told(monkeypatch, api, options)
+
+    assert classify(raised.value).code is not Code.BUG
+    assert (api.paths, options.without_responses) == ([ResponsesApi.path], set())
+
+
+TAKEN = [
+    ("gpt-6-sol", {}, ResponsesApi.path),
+    (DEFAULT_MODEL, {}, ResponsesApi.path),
+    ("gpt-of-tomorrow", {}, ResponsesApi.path),
+    ("gpt-audio-mini", {}, OpenAIApi.path),
+    ("gpt-6-sol", {"openai:gpt-6-sol": "chat_completions"}, OpenAIApi.path),
+    ("gpt-audio-mini", {"openai:gpt-audio-mini@api.openai.com": "responses"}, ResponsesApi.path),
+]
+
+
+@pytest.mark.parametrize(("model", "wires", "path"), TAKEN)
+async def test_a_setting_or_a_row_or_openai_decides(
+    monkeypatch: pytest.MonkeyPatch, model: str, wires: dict[str, str], path: str
+) -> None:
+    """In this order; without any of them, Responses come first."""
+    api = OpenAI(model, ModelReply(text="Rome."))
+    api.responses.is_reasoning = model != "gpt-audio-mini"
+    await told(monkeypatch, api, OpenAIOptions(wires))
+
+    assert (api.paths, api.violations) == ([path], [])
+
+
+async def test_a_model_that_does_not_reason_is_not_asked_for_reasoning(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It rejects that; what it says goes back all the same."""
+    api = OpenAI("gpt-4.1-mini", ModelReply(text="Rome."))
+    api.responses.is_reasoning = False
+    await told(monkeypatch, api, OpenAIOptions())
+
+    assert ("include" in api.bodies[0], api.violations) == (False, [])
+
+
+@pytest.mark.parametrize("model", ["gpt-6-sol", MODEL])
+async def test_a_compatible_server_is_asked_with_chat_completions(model: str) -> None:
+    """Whatever its model is called, and without a first request that it would reject."""
+    async with running(OpenAIApi([ModelReply(text="Rome.")], model=model)) as api:
+        reply = await OpenAIModel(model, Endpoint(KEY, f"{api.url}/v1")).reply(request(ASKED))
+
+    assert (reply.turn.text, reply.requests, len(api.bodies), api.violations) == ("Rome.", 1, 1, [])
+
+
+PAGE = (ROOT / "docs" / "models.md").read_text(encoding="utf-8")
+NAMES = {Wire.RESPONSES: "Responses", Wire.CHAT_COMPLETIONS: "Chat Completions"}
+
+
+def test_the_page_has_the_table_with_the_source_of_each_row() -> None:
+    """A page or a thread that anybody can open."""
+    rows = re.findall(r"^\| (`[^|]*`) \| (Responses|Chat Completions) \| (.*) \|$", PAGE, re.MULTILINE)
+    said = [
+        (re.findall(r"`([^`]*)`", models), wire, re.findall(r"https://[^)\s]*", text)) for models, wire, text in rows
+    ]
+
+    assert said == [([*row.models], NAMES[row.wire], [*row.sources]) for row in WIRES]
+    assert all(row.sources for row in WIRES)
+
+
+def test_the_table_agrees_with_the_sdk_and_with_the_prices() -> None:
+    """What the SDK names for Responses only is asked with it, and each model with a published price has a row."""
+    _, _, only = get_args(ResponsesModel)
+    priced = {name.removeprefix("openai:") for name in published_models() if name.startswith("openai:")}
+    rows = {name: row_of(name) for name in {*get_args(only), *priced, DEFAULT_MODEL}}
+
+    assert [name for name, row in rows.items() if row and row.wire is not Wire.RESPONSES] == []
+    assert [name for name, row in rows.items() if row is None and name in {*priced, DEFAULT_MODEL}] == []
+
+
+def test_the_settings_take_what_the_sdk_takes() -> None:
+    """Each effort, and each wire."""
+    efforts = list(get_args(get_args(ReasoningEffort)[0]))
+    fields = {
+        name: get_args(field.annotation)[1] for name, field in Models.model_fields.items() if name != "compact_at"
+    }
+
+    assert (list(get_args(fields["reasoning_effort"])), list(EFFORTS)) == (efforts, efforts)
+    assert set(get_args(fields["wires"])) == {*Wire}
+
+
+TYPES: dict[str, Any] = {
+    "message": sdk.EasyInputMessageParam,
+    "output_message": sdk.ResponseOutputMessageParam,
+    "reasoning": sdk.ResponseReasoningItemParam,
+    "function_call": sdk.ResponseFunctionToolCallParam,
+    "function_call_output": sdk_input.FunctionCallOutput,
+}
+
+
+@pytest.mark.parametrize("kind", ITEMS)
+def test_the_strict_server_knows_the_fields_of_the_sdk(kind: str) -> None:
+    """No field more, and none required less, except that a result always names its call."""
+    hints = get_type_hints(TYPES[kind], include_extras=True)
+    required, optional = ITEMS[kind]
+
+    assert required | optional == {*hints}
+    assert {name for name, hint in hints.items() if get_origin(hint) is Required} == required - (
+        {"call_id"} if kind == "function_call_output" else set()
+    )
+
+
+def test_the_strict_server_allows_only_what_the_sdk_has() -> None:
+    """Of a request and of a tool."""
+    request_fields = get_type_hints(sdk.response_create_params.ResponseCreateParamsBase, include_extras=True)
+
+    assert (FIELDS - {*request_fields}, TOOL - {*get_type_hints(sdk.FunctionToolParam)}) == (set(), set())
