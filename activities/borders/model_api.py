@@ -29,9 +29,9 @@ NO_MODEL: ModelRow = (
     Code.NEEDS_PERSON,
     "has no such model, or the address is wrong: check the worker's --planner and where it sends requests",
 )
-NO_TOOLS: ModelRow = (
+OTHER_WIRE: ModelRow = (
     Code.NEEDS_PERSON,
-    "takes no tools from this model in Chat Completions: set its wire to responses in the worker's settings file",
+    "takes this model's requests in Responses, not in Chat Completions: set its wire in the worker's settings file",
 )
 ENCRYPTED: ModelRow = (
     Code.NEEDS_PERSON,
@@ -103,8 +103,8 @@ def _row(provider: str, row: ModelRow) -> Row:
 
 
 def by_words(rows: Mapping[str, ModelRow], message: object, status: int) -> ModelRow | None:
-    """The row whose key is a part of `message`, in any case of letters; None if no key is, or the status is not 400."""
-    said = str(message or "").lower() if status == 400 else ""
+    """The row whose key is a part of `message`, in any case of letters; None if no key is, or for another status."""
+    said = str(message or "").lower() if status in (400, 404) else ""
     return next((row for words, row in rows.items() if words in said), None)
 
 

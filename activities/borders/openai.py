@@ -60,11 +60,12 @@ BY_CODE: Mapping[str, ModelRow] = {
 `failed`; for any other code, BY_WORDS decides, then the error's `type`."""
 
 BY_WORDS: Mapping[str, ModelRow] = {
-    "use /v1/responses": model_api.NO_TOOLS,
+    "use /v1/responses": model_api.OTHER_WIRE,
+    "only supported in v1/responses": model_api.OTHER_WIRE,
     "maximum context length": model_api.TOO_LONG,
 }
-"""Rows (code and reason of a Fault) by a part of the message, for a response with status 400 whose `error.code` is not
-in BY_CODE."""
+"""Rows (code and reason of a Fault) by a part of the message, for a response with status 400 or 404 whose
+`error.code` is not in BY_CODE."""
 
 
 def _status(error: Any) -> Verdict:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import httpx2
 
 from activities.borders import classify
-from activities.providers.adapter import ModelAdapter, count, parse_call, replace_surrogates, with_unique_ids
+from activities.providers.adapter import Endpoint, ModelAdapter, count, parse_call, replace_surrogates, with_unique_ids
 from activities.providers.messages import (
     AssistantTurn,
     Reply,
@@ -28,6 +28,7 @@ if TYPE_CHECKING:  # to import the SDK takes a second; the adapter does it at th
     from openai.types.responses import Response, ResponseOutputItem
 
 ENCRYPTED_REASONING = "reasoning.encrypted_content"
+UNFINISHED = ("queued", "in_progress", "cancelled")
 REFUSED = ("content_filter",)
 """The reasons of an incomplete response that count as a refusal; any other reason means that its end is missing."""
 
@@ -37,9 +38,9 @@ class Responses(ModelAdapter):
     client = "AsyncOpenAI"
     api = "OpenAI's API"
 
-    def __init__(self, *args: Any, is_reasoning: bool = True, **options: Any) -> None:
+    def __init__(self, model: str, endpoint: Endpoint, effort: str | None = None, *, is_reasoning: bool = True) -> None:
         """`is_reasoning` is False for a model that does not reason, which rejects a request for encrypted reasoning."""
-        super().__init__(*args, **options)
+        super().__init__(model, endpoint, effort)
         self._include = [ENCRYPTED_REASONING] if is_reasoning else []
 
     async def _send(self, client: Any, request: Request) -> "Response":
@@ -59,6 +60,8 @@ class Responses(ModelAdapter):
     def _translate(self, response: "Response") -> Reply:
         if response.status == "failed":
             raise self._failure(response)
+        if response.status in UNFINISHED:
+            raise ValueError(f"the response is {response.status}")
         calls = tuple(
             parse_call(getattr(item, "call_id", None) or "", item.name or "", item.arguments)
             for item in response.output

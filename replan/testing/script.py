@@ -78,7 +78,7 @@ class ModelReply:
     """The provider's stop reason; None chooses the reason that fits the reply."""
     refusal: str | None = None
     thinking: str = ""
-    """The text of the model's thinking; only Anthropic's API carries it."""
+    """The text of the model's thinking, or of its summary in Responses; Chat Completions does not carry it."""
     headers: Mapping[str, str] = field(default_factory=dict)
 
 

@@ -1,5 +1,6 @@
 """OpenAI's Responses API: what is kept of a reply, and which model is asked with it."""
 
+import json
 import re
 from collections.abc import Mapping
 from dataclasses import replace
@@ -8,13 +9,15 @@ from typing import Any, Required, get_args, get_origin, get_type_hints
 import pytest
 from openai.types import responses as sdk
 from openai.types.responses import response_input_item_param as sdk_input
+from openai.types.responses.response_create_params import ResponseCreateParamsNonStreaming
 from openai.types.shared.reasoning_effort import ReasoningEffort
 from openai.types.shared.responses_model import ResponsesModel
-from pydantic import JsonValue
+from pydantic import JsonValue, TypeAdapter
 
 from activities.borders import classify
 from activities.borders.openai import BY_CODE
 from activities.planning.model_planner import ModelPlanner
+from activities.planning.selection import PlannerSelection
 from activities.providers.adapter import Endpoint
 from activities.providers.messages import AssistantTurn, StopReason, ToolResult, Turn, UserTurn
 from activities.providers.metering import MeteredModel, start_meter
@@ -110,6 +113,15 @@ async def test_tokens_of_reasoning_are_told_apart() -> None:
     assert (reply.usage.output, reply.usage.reasoning, reply.usage.tokens) == (7, 5, 130)
 
 
+@pytest.mark.parametrize("status", ["queued", "in_progress", "cancelled"])
+async def test_a_response_that_is_not_finished_is_no_answer(status: str) -> None:
+    """Only background requests are answered so, and none is sent."""
+    body = {"id": "resp_1", "object": "response", "status": status, "output": []}
+    api, error = await failing("responses", RawBytes(json_answer(200, json.dumps(body).encode())))
+
+    assert (classify(error).code, len(api.bodies)) == (Code.SERVER_ERROR, 1)
+
+
 @pytest.mark.parametrize("provider", ["openai", "responses"])
 @pytest.mark.parametrize("host", ["", "@HOST"])
 async def test_the_effort_is_asked_for_where_it_is_set(provider: str, host: str) -> None:
@@ -132,7 +144,7 @@ def failed(code: str, **more: Any) -> RawBytes:
     """A response with status 200 that says that it failed."""
     error = {"code": code, "message": f"secret {KEY}"}
     body = {"id": "resp_1", "object": "response", "status": "failed", "output": [], "error": error, **more}
-    return RawBytes(json_answer(200, sdk.Response.construct(**body).to_json(warnings=False).encode()))
+    return RawBytes(json_answer(200, json.dumps(body).encode()))
 
 
 FAILED = {
@@ -235,6 +247,20 @@ async def test_a_model_without_responses_is_asked_once_more_and_remembered(
     requests = await told(monkeypatch, api, OpenAIOptions(), times=3)
 
     assert (requests, api.violations) == ([2, 1, 1], [])
+    assert api.paths == [ResponsesApi.path, *[OpenAIApi.path] * 3]
+
+
+async def test_all_models_of_a_worker_remember_what_one_was_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its planner, the model of its steps, and the planner that a task names."""
+    api = OpenAI(MODEL, finishes(), rejection=ModelError(400, "invalid_request_error", NO_RESPONSES))
+    async with running(api):
+        monkeypatch.setenv("HTTP_PROXY", api.url)
+        worker = PlannerSelection(f"openai:{MODEL}", {"OPENAI_API_KEY": KEY, "OPENAI_BASE_URL": OPENAI})
+        await worker.planner.propose(asked("do it"), KINDS)
+        await worker.for_task(f"openai:{MODEL}").propose(asked("do it"), KINDS)
+        assert worker.step_model is not None
+        await worker.step_model.reply(request(ASKED))
+
     assert api.paths == [ResponsesApi.path, *[OpenAIApi.path] * 3]
 
 
@@ -387,3 +413,24 @@ def test_the_strict_server_allows_only_what_the_sdk_has() -> None:
     request_fields = get_type_hints(sdk.response_create_params.ResponseCreateParamsBase, include_extras=True)
 
     assert (FIELDS - {*request_fields}, TOOL - {*get_type_hints(sdk.FunctionToolParam)}) == (set(), set())
+
+
+SAID = {
+    "words": ModelReply(text="Rome."),
+    "calls": calls(PARIS, ROME, text="I look."),
+    "refusal": ModelReply(refusal="No."),
+    "cut off": ModelReply((ROME,), stop="max_output_tokens", thinking="South"),
+}
+
+
+@pytest.mark.parametrize("said", SAID.values(), ids=SAID)
+async def test_requests_and_replies_have_the_types_of_the_sdk(said: ModelReply) -> None:
+    """Every field, with its type: what the strict server sends, and what the adapter sends back."""
+    body = TypeAdapter(ResponseCreateParamsNonStreaming)
+    async with running(api_of("responses", said, ModelReply(text="Rome."))) as api:
+        model = model_of("responses", api)
+        turn = (await model.reply(request(ASKED))).turn
+        await model.reply(request(answered(turn)))
+
+    sdk.Response.model_validate(api.reply_body(said), strict=True)
+    assert [body.validate_python(sent)["store"] for sent in api.bodies] == [False, False]

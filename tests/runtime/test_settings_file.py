@@ -186,6 +186,18 @@ def test_a_mark_that_some_editors_write_in_front_does_no_harm(tmp_path: Path) ->
             "'models.prices.a:b.cached' is no setting (did you",
         ),
         ('[models.windows]\n"a:b" = 0', "'models.windows.a:b' cannot be 0: it must be at least 1"),
+        (
+            '[models.wires]\n"anthropic:a" = "responses"',
+            "'models.wires.anthropic:a' names no model of openai (write it as --planner",
+        ),
+        (
+            '[models.wires]\n"openai:a" = "chat"',
+            "'models.wires.openai:a' cannot be 'chat': it must be 'responses' or",
+        ),
+        (
+            '[models.reasoning_effort]\n"openai:a" = 3',
+            "'models.reasoning_effort.openai:a' cannot be 3: it must be 'none',",
+        ),
         ("tool_calls", "is no TOML (Expected '=' after a key"),
     ],
 )
