@@ -12,7 +12,7 @@ from openai.types.responses import response_input_item_param as sdk_input
 from openai.types.responses.response_create_params import ResponseCreateParamsNonStreaming
 from openai.types.shared.reasoning_effort import ReasoningEffort
 from openai.types.shared.responses_model import ResponsesModel
-from pydantic import JsonValue, TypeAdapter
+from pydantic import TypeAdapter
 
 from activities.borders import classify
 from activities.borders.openai import BY_CODE
@@ -61,20 +61,53 @@ async def test_all_items_of_a_reply_go_back_unchanged_and_in_order() -> None:
     assert [item["call_id"] for item in items[6:8]] == [call.id for call in said.calls]
 
 
-async def test_the_items_of_another_model_are_left_out() -> None:
+@pytest.mark.parametrize("reply", [calls(ROME), ModelReply(text="I look.")], ids=["calls", "words"])
+async def test_the_items_of_another_model_are_left_out(reply: ModelReply) -> None:
     """Its reasoning is encrypted for it alone: this model gets words and calls, with ids of our own."""
-    block: dict[str, JsonValue] = {"type": "reasoning", "id": "rs_1", "summary": [], "encrypted_content": "of another"}
-    async with running(api_of("responses", calls(ROME), ModelReply(text="Rome."))) as api:
+    async with running(api_of("responses", reply, ModelReply(text="Rome."))) as api:
         model = model_of("responses", api)
-        said = replace((await model.reply(request(ASKED))).turn, by="openai:other", blocks=(block,))
-        assert isinstance(api, ResponsesApi)
-        api.wanted.clear()  # as a conversation that another model began
+        said = replace((await model.reply(request(ASKED))).turn, by="openai:other")
+        assert isinstance(api, ResponsesApi) and said.blocks
+        api.wanted.clear()  # as in a conversation that another model began
         await model.reply(request(answered(said)))
 
     assert api.violations == []
-    assert [item.get("type") for item in api.bodies[1]["input"]] == [
-        *(None, "function_call", "function_call_output", None)
-    ]
+    assert not [item for item in api.bodies[1]["input"] if "id" in item or item.get("type") == "reasoning"]
+
+
+class LongIds(ResponsesApi):
+    """It gives ids as long as it takes them."""
+
+    def call_id(self, prefix: str, index: int) -> str:
+        """64 characters."""
+        return super().call_id(prefix, index).ljust(64, "x")
+
+
+async def test_a_long_id_of_a_call_stays() -> None:
+    """Another id would leave the reasoning out."""
+    async with running(LongIds([calls(ROME), ModelReply(text="Rome.")])) as api:
+        model = model_of("responses", api)
+        said = (await model.reply(request(ASKED))).turn
+        await model.reply(request(answered(said)))
+
+    assert (len(said.calls[0].id), api.bodies[1]["input"][1]["type"], api.violations) == (64, "reasoning", [])
+
+
+WITHOUT_ITEMS = {
+    "arguments that are no JSON": ModelReply((ModelCall("weather", '{"place": '),)),
+    "nothing": ModelReply(),
+}
+
+
+@pytest.mark.parametrize("reply", WITHOUT_ITEMS.values(), ids=WITHOUT_ITEMS)
+async def test_items_that_the_api_may_reject_are_not_kept(reply: ModelReply) -> None:
+    """Reasoning that nothing follows, and a call that cannot be read."""
+    async with running(api_of("responses", reply, ModelReply(text="Rome."))) as api:
+        model = model_of("responses", api)
+        said = (await model.reply(request(ASKED))).turn
+        await model.reply(request(answered(said)))
+
+    assert (said.blocks, api.violations) == ((), [])
 
 
 async def test_the_other_api_is_told_the_words_and_calls_of_a_reply() -> None:
