@@ -16,8 +16,6 @@ from temporalio.service import RPCError
 from activities.borders.described import UnknownClass
 from activities.boundary.attempt import HeaderInterceptor
 from activities.boundary.failpoints import BadBreak
-from activities.providers.openai import OpenAIOptions
-from activities.providers.prices import PriceList
 from activities.providers.registry import UnknownPlanner
 from activities.registration import Abilities, open_parts
 from activities.storage.store import StoreUnavailable
@@ -41,9 +39,7 @@ def main(settings: Settings) -> None:
     telemetry.configure(settings.log)
     try:
         models = SettingsFile.read(settings.settings_file).models
-        prices = PriceList(models.known_prices, models.windows, models.compact_at)
-        openai, demo = OpenAIOptions(models.wires, models.reasoning_effort), settings.is_demo
-        abilities = Abilities.of(settings, os.environ, prices, front_desk().TOOLS if demo else (), openai)
+        abilities = Abilities.of(settings, os.environ, models, front_desk().TOOLS if settings.is_demo else ())
         if answer := abilities.answer(settings):
             typer.echo(answer)
         else:

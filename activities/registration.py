@@ -31,6 +31,7 @@ from activities.toolbox.http.network import Reach, Web
 from activities.toolbox.http.services import Services
 from activities.toolbox.registry import Registry, load_all
 from activities.toolbox.resources import Resources
+from workflows.catalogue import Price
 
 
 # A protocol, since `activities` never imports `runtime`.
@@ -69,6 +70,21 @@ class Options(Protocol):
     def threads(self) -> int: ...
 
 
+class ModelOptions(Protocol):
+    """The fields of `runtime.settings_file.Models` that are read here."""
+
+    @property
+    def known_prices(self) -> Mapping[str, Price]: ...
+    @property
+    def windows(self) -> Mapping[str, int]: ...
+    @property
+    def compact_at(self) -> float: ...
+    @property
+    def wires(self) -> Mapping[str, str]: ...
+    @property
+    def reasoning_effort(self) -> Mapping[str, str]: ...
+
+
 @dataclass(frozen=True)
 class Abilities:
     """What the options give to a worker: planner, tools, and faults to inject. Nothing is opened yet."""
@@ -83,15 +99,16 @@ class Abilities:
         cls,
         options: Options,
         environment: Mapping[str, str],
-        prices: PriceList,
+        models: ModelOptions,
         demo: Iterable[Tool[..., Any]],
-        openai: OpenAIOptions | None = None,
     ) -> "Abilities":
         """Find the planner, and load the tools: built-in tools, tools of the tools files, and the `demo` tools.
 
         Raises:
             UnknownPlanner, ToolMistakes, BadBreak: an option cannot be used.
         """
+        prices = PriceList(models.known_prices, models.windows, models.compact_at)
+        openai = OpenAIOptions(models.wires, models.reasoning_effort)
         selection = PlannerSelection(options.planner, environment, options.base_url, prices, openai)
         has_model = selection.step_model is not None
         offered = builtin.tools(has_model=has_model)
