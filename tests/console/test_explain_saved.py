@@ -30,7 +30,8 @@ async def test_a_run_without_faults_is_told_in_short() -> None:
 
 REMEDIES = {
     "escalated": [
-        "To do  Read the exception in the worker's log, and fix the tool. Then `python starter.py reset "
+        "To do  Read the exception in the worker's log, and fix the tool, or say with raises= what it is. Then "
+        "`python starter.py reset "
         "test-b418c59c4b70 --to a` goes on from there."
     ],
     "replans_used_up": ["To do  Give more with `--replans`."],
