@@ -6,8 +6,8 @@
     ├── Unreachable   the call did not get through      -> retried with backoff
     └── NeedsPerson   the deployment has to be fixed    -> Replan waits for an operator
 
-Most tools raise none of them: the tables in `activities.borders` translate the exceptions of HTTP, SQL, pydantic and
-the operating system. An exception that is in no table is a `bug`, which an operator has to fix.
+Most tools raise none of them: the tables in `activities.borders` translate the exceptions of the common libraries, and
+`raises=` of a tool says what others are. Any other exception is a `bug`, which an operator has to fix.
 """
 
 from typing import Any, ClassVar, TypeVar
