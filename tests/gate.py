@@ -29,7 +29,20 @@ ONE_PROVIDER = {
     "test_steps_worker",
     "test_transcript",
 }
-"""Modules on what follows whoever answers: the quick tier has one provider there, and both where their wires differ."""
+"""Modules on what follows whoever answers: the quick tier has one provider there, and all where their APIs differ."""
+WITHOUT_CHAT_COMPLETIONS = {
+    "test_budgets",
+    "test_fallback",
+    "test_last_answer",
+    "test_outages",
+    "test_react",
+    "test_react_crash",
+    "test_steps_in_tasks",
+    "test_tasks",
+    "test_usage",
+    "test_worker",
+}
+"""Modules of whole tasks: the quick tier has Anthropic's API and Responses there, and the full one all three."""
 SLOWEST_FIRST = ("chaos", "crash", "providers", "console", "", "benchmarks", "workflows", "runtime")
 """Folders in the order in which processes take their modules, then all others: no long module is left for the end."""
 
@@ -61,6 +74,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         is_twin = ("postgresql" in given and item.path.stem not in BOTH_DATABASES) or (
             item.path.stem in ONE_PROVIDER and ("openai" in given or "responses" in given)
         )
+        is_twin = is_twin or (item.path.stem in WITHOUT_CHAT_COMPLETIONS and "openai" in given)
         if is_twin:
             item.add_marker(pytest.mark.full)
     items.sort(key=lambda item: rank(item.path))
