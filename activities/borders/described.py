@@ -62,7 +62,7 @@ def describe(name: str, tools: Mapping[str, Mapping[type[BaseException], Entry]]
 def _special(raised: type[BaseException]) -> str:
     """What becomes of a class that no table decides about; empty for any other class."""
     if issubclass(raised, ToolError):
-        return "says itself what it is: docs/tools.md#errors"
+        return "says itself what it is: docs/tools.md#what-to-raise"
     if issubclass(raised, BaseExceptionGroup):
         return "is as bad as the worst of its members, and proves no more than all of them prove"
     if not issubclass(raised, Exception | SystemExit):
