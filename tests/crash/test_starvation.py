@@ -125,13 +125,15 @@ async def test_a_call_that_blocks_beyond_its_timeout_is_a_timeout(place: Place) 
     with place.serving():
         ended = await outcome(await place.start("block_once", "blocked", seconds=5))
 
-    (fault,) = ended.faults
+    fault, *later = ended.faults
     assert (ended.status, fault.code, fault.applied, fault.uncounted) == (
         TaskStatus.COMPLETED,
         "timeout",
         "unknown",
         False,
     )
+    # A retry that comes while the first call still blocks the loop may pass its own deadline before its call.
+    assert all((one.code, one.applied) == ("timeout", "none") for one in later), later
     assert "block_once gave no answer within 1 s: it blocks its event loop." in fault.reason
 
 
