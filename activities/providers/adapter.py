@@ -1,4 +1,4 @@
-"""What the adapters of both SDKs share: one request per reply, unique ids, valid names, and checks of the response."""
+"""What the adapters of both SDKs share: one request per reply, its stream, unique ids, valid names, and checks."""
 
 import asyncio
 import importlib
@@ -10,12 +10,15 @@ from dataclasses import replace
 from typing import Any, ClassVar
 from urllib.parse import urlsplit
 
+import httpx2
 from pydantic import JsonValue
 from pydantic_core import from_json
 
 from activities.borders.model_api import server_name
+from activities.providers import streaming
 from activities.providers.messages import (
     AssistantTurn,
+    NoReply,
     Reply,
     Request,
     ToolCall,
@@ -26,28 +29,31 @@ from activities.providers.messages import (
     estimate_input,
     estimate_tokens,
 )
+from activities.providers.metering import arrives
+from activities.providers.streaming import IDLE_TIMEOUT, Draft
 from workflows import routing
-from workflows.spending import MAX_OUTPUT
+from workflows.spending import BYTES_PER_TOKEN, MAX_OUTPUT
 
 VALID_ID = re.compile(r"[a-zA-Z0-9_-]{1,40}")
 VALID_OWN_ID = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 """Matches ids that a provider takes back with the `blocks` of its own model; Responses allows 64 characters."""
 INVALID_IN_NAME = re.compile(r"[^a-zA-Z0-9_-]")
 MAX_NAME = 64
-NOT_JSON = (json.JSONDecodeError,)
-"""The exceptions that an SDK raises for a response whose body is no JSON."""
 WRONG_SHAPE = (AttributeError, IndexError, KeyError, TypeError, ValueError)
-"""The exceptions that `_translate` raises for a response without the fields that the SDK's types have."""
+"""The exceptions of reading a response that is no JSON, or that has not the fields of the SDK's types."""
+EVENT_STREAM = "text/event-stream"
 
 
 class Endpoint:
     """The address and the key of a server that speaks a provider's protocol."""
 
-    __slots__ = ("_key", "url")
+    __slots__ = ("_key", "idle_timeout", "url")
 
-    def __init__(self, key: str, url: str | None = None) -> None:
+    def __init__(self, key: str, url: str | None = None, idle_timeout: float = IDLE_TIMEOUT) -> None:
+        """`idle_timeout` is after how many seconds without a byte a reply counts as stalled."""
         self._key = key
         self.url = url
+        self.idle_timeout = idle_timeout
 
     def __repr__(self) -> str:
         """Show the host, never the key."""
@@ -89,15 +95,17 @@ class ModelAdapter(ABC):
         """Send one request to the model and return its reply; tokens that the server did not count are estimated.
 
         Raises:
+            NoReply: the reply stalled, or ended in the middle.
             UnreadableReply: the response cannot be read as a reply; a proxy may have sent it.
             Exception: any exception of the SDK; the tables of `activities.borders` translate it to a Fault.
         """
         # In a thread: the first import takes a second.
         sdk = await asyncio.to_thread(importlib.import_module, self.sdk)
         async with getattr(sdk, self.client)(**self._endpoint.client_options(routing.PLAN.timeout)) as client:
+            stream = await self._begun(client, request)
             try:
-                response = await self._send(client, request)
-            except NOT_JSON as error:
+                response = await self._received(stream, request)
+            except WRONG_SHAPE as error:
                 raise UnreadableReply(self._server) from error
         try:
             reply = self._translate(response)
@@ -105,6 +113,39 @@ class ModelAdapter(ABC):
             used = self._usage(response) if getattr(response, "usage", None) else None
             raise UnreadableReply(self._server, used and _completed(used, request, response)) from error
         return replace(reply, usage=_completed(reply.usage, request, response))
+
+    async def _begun(self, client: Any, request: Request) -> Any:
+        """The SDK's stream of the reply."""
+        # A server of the user's own may load the model before it answers.
+        patience = None if self._endpoint.url else self._endpoint.idle_timeout
+        try:
+            async with asyncio.timeout(patience) as limit:
+                return await self._send(client, request)
+        except TimeoutError:
+            if not limit.expired():
+                raise
+            raise NoReply(f"{self._server} sent nothing for {patience:g} s.", code="timeout") from None
+
+    async def _received(self, stream: Any, request: Request) -> Any:
+        """The SDK's response, when the whole stream has come."""
+        if EVENT_STREAM not in stream.response.headers.get("content-type", ""):  # some servers never stream
+            try:
+                async with stream:
+                    return self._response(json.loads(await stream.response.aread()))
+            except httpx2.HTTPError as error:
+                raise NoReply(f"{self._server} could not be reached, or the connection broke.") from error
+        draft, told = self._draft(), estimate_input(request)
+
+        def tell() -> None:
+            tokens = draft.written // BYTES_PER_TOKEN
+            used = replace(draft.counted(), is_estimated=True)
+            known = replace(used, input=used.input if used.tokens else told, output=max(used.output, tokens))
+            arrives(tokens, None if self._hides_reasoning else known)
+
+        await streaming.read(stream, draft, self._endpoint.idle_timeout, tell)
+        if draft.response is None:
+            raise NoReply(f"{self._server} ended its reply in the middle.", code="unreachable")
+        return draft.response
 
     @property
     def _server(self) -> str:
@@ -114,9 +155,22 @@ class ModelAdapter(ABC):
         """The most tokens that the reply may have; None for no limit, on the user's own server."""
         return request.max_output or (None if self._endpoint.url else MAX_OUTPUT)
 
+    @property
+    def _hides_reasoning(self) -> bool:
+        """Whether the model may use tokens for reasoning that its stream does not show."""
+        return False
+
     @abstractmethod
     async def _send(self, client: Any, request: Request) -> Any:
-        """Send the request in the provider's form, and return the SDK's response."""
+        """Send the request in the provider's form, and return the SDK's stream."""
+
+    @abstractmethod
+    def _draft(self) -> Draft:
+        """An empty draft, for the events of a stream."""
+
+    @abstractmethod
+    def _response(self, body: dict[str, Any]) -> Any:
+        """The SDK's response that has this JSON."""
 
     @abstractmethod
     def _translate(self, response: Any) -> Reply:

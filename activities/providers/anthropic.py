@@ -1,14 +1,17 @@
 """The adapter of Anthropic's Messages API."""
 
-from collections.abc import Mapping, Sequence
+import json
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from activities.providers.adapter import ModelAdapter, count, replace_surrogates, with_unique_ids
+from activities.providers.adapter import ModelAdapter, count, parse_call, replace_surrogates, with_unique_ids
 from activities.providers.messages import AssistantTurn, Reply, Request, StopReason, ToolCall, ToolResult, Turn, Usage
+from activities.providers.streaming import Draft
 from workflows.spending import MAX_OUTPUT
 
 if TYPE_CHECKING:  # to import the SDK takes a second; the adapter does it at the first request
-    from anthropic.types import ContentBlock, Message
+    from anthropic import AsyncStream
+    from anthropic.types import ContentBlock, Message, RawMessageStreamEvent
 
 DEFAULT_MODEL = "claude-sonnet-5-5"
 CACHED: Mapping[str, Any] = {"cache_control": {"type": "ephemeral"}}
@@ -31,32 +34,100 @@ class AnthropicModel(ModelAdapter):
     client = "AsyncAnthropic"
     api = "Anthropic's API"
 
-    async def _send(self, client: Any, request: Request) -> "Message":
-        message: Message = await client.messages.create(
+    async def _send(self, client: Any, request: Request) -> "AsyncStream[RawMessageStreamEvent]":
+        stream: AsyncStream[RawMessageStreamEvent] = await client.messages.create(
             model=self._model,
+            stream=True,
             max_tokens=request.max_output or MAX_OUTPUT,
             system=[{"type": "text", "text": request.system, **_cached(request)}],
             messages=_messages(request, self.name),
             **_tools(request),
         )
-        return message
+        return stream
+
+    def _draft(self) -> Draft:
+        return _Draft()
+
+    def _response(self, body: dict[str, Any]) -> "Message":
+        from anthropic.types import Message
+
+        return Message.construct(**body)
 
     def _translate(self, response: "Message") -> Reply:
         text = "\n".join(block.text for block in response.content if block.type == "text")
-        uses = (block for block in response.content if block.type == "tool_use")
-        calls = tuple(ToolCall(use.id, use.name, _object(use.input)) for use in uses)
-        turn = AssistantTurn(text, calls, _signed(response.content), self.name)
+        uses: Iterable[Any] = (block for block in response.content if block.type == "tool_use")
+        calls = tuple(parse_call(use.id, use.name, use.input) for use in uses)
+        blocks = () if any(call.broken for call in calls) else _signed(response.content)
+        turn = AssistantTurn(text, calls, blocks, self.name)
         stop = STOP_REASONS.get(response.stop_reason, StopReason.DONE)
         return Reply(replace_surrogates(turn), self._usage(response), stop)
 
     def _usage(self, response: "Message") -> Usage:
-        used = response.usage
-        return Usage(
-            input=count(used, "input_tokens"),
-            output=count(used, "output_tokens"),
-            cache_read=count(used, "cache_read_input_tokens"),
-            cache_write=count(used, "cache_creation_input_tokens"),
-        )
+        return _usage(response)
+
+
+class _Draft(Draft):
+    """Joins the events of a reply: the parts of each block's text, reasoning or arguments."""
+
+    def __init__(self) -> None:
+        self._message: Any = None
+        self._arguments = dict[int, str]()
+        """For each block that calls a tool, by its index: the JSON of the arguments, as far as it came."""
+
+    def add(self, event: "RawMessageStreamEvent") -> None:
+        match event.type:
+            case "message_start":
+                self._message = event.message
+            case "content_block_start":
+                self._message.content.append(event.content_block)
+                self._arguments[event.index] = ""
+            case "content_block_delta":
+                self._add_part(event.index, event.delta)
+            case "content_block_stop" if written := self._arguments[event.index]:
+                self._message.content[event.index].input = _parsed(written)
+            case "message_delta":
+                self._message.stop_reason = event.delta.stop_reason
+                for name, tokens in event.usage.to_dict(warnings=False).items():
+                    if tokens is not None:  # totals, which replace those of `message_start`
+                        setattr(self._message.usage, name, tokens)
+            case "message_stop":
+                self.response = self._message
+
+    def counted(self) -> Usage:
+        return _usage(self._message) if self._message else Usage()
+
+    def _add_part(self, index: int, delta: Any) -> None:
+        block = self._message.content[index]
+        match delta.type:
+            case "text_delta":
+                block.text += (part := delta.text)
+            case "thinking_delta":
+                block.thinking += (part := delta.thinking)
+            case "signature_delta":
+                block.signature = part = delta.signature
+            case "input_json_delta":
+                self._arguments[index] += (part := delta.partial_json)
+            case _:
+                part = ""
+        self.written += len(part.encode(errors="replace"))
+
+
+def _parsed(written: str) -> Any:
+    """The arguments of a call; the text itself if it is no JSON, so that nobody takes it for arguments."""
+    try:
+        return json.loads(written)
+    except ValueError:
+        return written
+
+
+def _usage(message: "Message") -> Usage:
+    used = getattr(message, "usage", None)
+    return Usage(
+        input=count(used, "input_tokens"),
+        output=count(used, "output_tokens"),
+        cache_read=count(used, "cache_read_input_tokens"),
+        cache_write=count(used, "cache_creation_input_tokens"),
+    )
 
 
 def _tools(request: Request) -> dict[str, Any]:
@@ -104,9 +175,3 @@ def _signed(blocks: Sequence["ContentBlock"]) -> tuple[dict[str, Any], ...]:
     if not any(block.type in THOUGHTS for block in blocks):
         return ()
     return tuple(block.model_dump(mode="json", exclude_unset=True) for block in blocks)
-
-
-def _object(value: object) -> dict[str, Any]:
-    if not isinstance(value, dict):
-        raise TypeError("the input of a tool_use is no object")
-    return value

@@ -1,16 +1,18 @@
 """The adapter of OpenAI's Chat Completions API, which other servers speak, too: Ollama, vLLM, llama.cpp."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from activities.borders import classify
 from activities.providers.adapter import ModelAdapter, count, parse_call, replace_surrogates, with_unique_ids
 from activities.providers.messages import AssistantTurn, Reply, Request, StopReason, Turn, Usage
+from activities.providers.streaming import Draft
 from workflows.faults import Code
 from workflows.plan import canonical
 
 if TYPE_CHECKING:  # to import the SDK takes a second; the adapter does it at the first request
-    from openai.types.chat import ChatCompletion
+    from openai import AsyncStream
+    from openai.types.chat import ChatCompletion, ChatCompletionChunk
 
 STOP_REASONS: Mapping[str | None, StopReason] = {
     "stop": StopReason.DONE,
@@ -30,7 +32,11 @@ class ChatCompletions(ModelAdapter):
     client = "AsyncOpenAI"
     api = "OpenAI's API"
 
-    async def _send(self, client: Any, request: Request) -> "ChatCompletion":
+    @property
+    def _hides_reasoning(self) -> bool:
+        return self._endpoint.url is None
+
+    async def _send(self, client: Any, request: Request) -> "AsyncStream[ChatCompletionChunk]":
         limit = self._limit(request)
         try:
             return await self._create(client, request, {"max_completion_tokens": limit} if limit else {})
@@ -41,15 +47,27 @@ class ChatCompletions(ModelAdapter):
             # vLLM rejects a limit that does not fit into its window beside the input. Then every reply is shorter.
             return await self._create(client, request, {})
 
-    async def _create(self, client: Any, request: Request, limit: Mapping[str, int]) -> "ChatCompletion":
-        completion: ChatCompletion = await client.chat.completions.create(
+    async def _create(
+        self, client: Any, request: Request, limit: Mapping[str, int]
+    ) -> "AsyncStream[ChatCompletionChunk]":
+        stream: AsyncStream[ChatCompletionChunk] = await client.chat.completions.create(
             model=self._model,
+            stream=True,
+            stream_options={"include_usage": True},
             **limit,
             **({"reasoning_effort": self._effort} if self._effort else {}),
             messages=list(_messages(request, self.name)),
             **_tools(request),
         )
-        return completion
+        return stream
+
+    def _draft(self) -> Draft:
+        return _Draft(self._response)
+
+    def _response(self, body: dict[str, Any]) -> "ChatCompletion":
+        from openai.types.chat import ChatCompletion
+
+        return ChatCompletion.construct(**body)
 
     def _translate(self, response: "ChatCompletion") -> Reply:
         choice = response.choices[0]
@@ -70,6 +88,63 @@ class ChatCompletions(ModelAdapter):
         thought = count(getattr(used, "completion_tokens_details", None), "reasoning_tokens")
         said = count(used, "completion_tokens")
         return Usage(input=whole, output=said, cache_read=read, cache_write=written, reasoning=thought)
+
+
+class _Draft(Draft):
+    """Joins the chunks of a reply: the parts of the text, and the parts of each call's arguments."""
+
+    def __init__(self, completion: Callable[[dict[str, Any]], Any]) -> None:
+        self._completion = completion
+        self._calls = list[dict[str, Any]]()
+        self._message: dict[str, Any] = {"role": "assistant", "content": "", "tool_calls": self._calls}
+        self._usage: Any = None
+
+    def add(self, chunk: "ChatCompletionChunk") -> None:
+        self._usage = chunk.usage or self._usage  # in the last chunk, after the reason to stop
+        for choice in chunk.choices or ():
+            delta = choice.delta
+            self.written += _length(delta.to_dict(warnings=False)) if delta else 0
+            self._message["content"] += getattr(delta, "content", None) or ""
+            if said := getattr(delta, "refusal", None):
+                self._message["refusal"] = self._message.get("refusal", "") + said
+            for part in getattr(delta, "tool_calls", None) or ():
+                self._add_call(part)
+            self._stop = choice.finish_reason or self._stop
+        if self._stop:
+            ended = {"index": 0, "message": self._message, "finish_reason": self._stop}
+            self.response = self._completion({"choices": [ended], "usage": self._usage})
+
+    _stop: str | None = None
+
+    def _add_call(self, part: Any) -> None:
+        function = part.function
+        call = self._open(part.index, part.id if function and function.name else None)
+        call["id"] = call["id"] or part.id
+        if function:
+            call["function"]["name"] += function.name or ""
+            call["function"]["arguments"] = _joined(call["function"]["arguments"], function.arguments)
+
+    def _open(self, index: int | None, new_id: str | None) -> dict[str, Any]:
+        """The call that a part belongs to. Some servers give each call the index 0, or no index."""
+        found = next((one for one in reversed(self._calls) if index is None or one["index"] == index), None)
+        if found is None or (new_id and found["id"] and found["id"] != new_id):
+            found = {"index": index, "id": None, "type": "function", "function": {"name": "", "arguments": ""}}
+            self._calls.append(found)
+        return found
+
+
+def _joined(before: Any, part: Any) -> Any:
+    # Some servers send the arguments as one object in place of a text.
+    return before + part if isinstance(part, str) else part or before
+
+
+def _length(value: Any) -> int:
+    """The bytes of all texts in a value of JSON."""
+    if isinstance(value, dict):
+        return sum(map(_length, value.values()))
+    if isinstance(value, list):
+        return sum(map(_length, value))
+    return len(value.encode(errors="replace")) if isinstance(value, str) else 0
 
 
 def _tools(request: Request) -> dict[str, Any]:

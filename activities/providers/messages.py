@@ -118,7 +118,13 @@ class Reply:
     """How many requests were sent; more than 1 if the provider rejected the first form of the request."""
 
 
-class UnusableResponse(Unreachable):
+class NoReply(Unreachable):
+    """A model gave no reply, or not all of it. This tells nothing about other requests of the attempt."""
+
+    requests = 0
+
+
+class UnusableResponse(NoReply):
     """A response with status 200 that holds no reply; `usage` has the tokens that the server counted for it, if any."""
 
     default = Code.SERVER_ERROR

@@ -12,9 +12,10 @@ from temporalio import activity
 
 from activities import deadline
 from activities.borders import classify
-from activities.errors import NeedsPerson, Unreachable
+from activities.errors import NeedsPerson
 from activities.providers.messages import (
     LanguageModel,
+    NoReply,
     Reply,
     Request,
     UnusableResponse,
@@ -43,7 +44,7 @@ async def ask_model(model: LanguageModel, request: Request, patience: float | No
     """Ask once, and wait for the reply at most `patience` seconds; with None, only the SDK's own timeout counts.
 
     Raises:
-        Unreachable: there was no reply in time.
+        NoReply: there was no reply in time.
         Exception: any exception of the provider's SDK; the tables of `activities.borders` translate it to a Fault.
     """
     about = {"role": role, "model": model.name}
@@ -58,7 +59,7 @@ async def ask_model(model: LanguageModel, request: Request, patience: float | No
         log.warning("model_failed", **about, error=type(error).__name__, **_identifiers(error))
         if isinstance(error, TimeoutError):
             within = "" if patience is None else f" within {round(patience, 1):g} s"
-            raise Unreachable(f"{model.name} gave no answer{within}.", code="timeout") from None
+            raise NoReply(f"{model.name} gave no answer{within}.", code="timeout") from None
         raise
     log.info("model", **about, stop=reply.stop.value, **asdict(reply.usage))
     return reply
@@ -87,6 +88,14 @@ class Meter:
     lost: list[tuple[str, ModelUse]] = field(default_factory=list)
     """Requests that may be billed although no reply came: the model's name, and the most that the request may cost."""
 
+    arriving: list["Arriving"] = field(default_factory=list)
+    """The replies that come at this moment."""
+
+    @property
+    def tokens_arriving(self) -> int | None:
+        """Tokens of the replies that come at this moment, estimated; None if no model is asked."""
+        return sum(one.tokens for one in self.arriving) if self.arriving else None
+
     @property
     def known_use(self) -> ModelUse | None:
         """What all requests of the attempt used; None if a reply was lost, because nobody knows what it cost."""
@@ -111,6 +120,24 @@ def total(uses: Iterable[ModelUse]) -> ModelUse:
         usd=sum(cost for cost in costs if cost is not None) if costs and None not in costs else None,
         estimated=sum(use.estimated for use in parts),
     )
+
+
+@dataclass(eq=False)
+class Arriving:
+    """A reply of which a part may have come."""
+
+    tokens: int = 0
+    usage: Usage | None = None
+    """What the request has used so far; None if nothing came, or if nobody can tell."""
+
+
+_ARRIVING: ContextVar[Arriving | None] = ContextVar("replan_arriving", default=None)
+
+
+def arrives(tokens: int, usage: Usage | None) -> None:
+    """Tell the meter how much of the reply to the current request has come; `usage` is None if nobody can tell."""
+    if (arriving := _ARRIVING.get()) is not None:
+        arriving.tokens, arriving.usage = tokens, usage
 
 
 _METER: ContextVar[Meter | None] = ContextVar("replan_meter", default=None)
@@ -145,21 +172,29 @@ class MeteredModel:
         # Until there is an answer: the attempt may be cancelled at any time.
         lost = (self.name, self._use(Usage(input=estimate_input(request), output=request.max_output or MAX_OUTPUT)))
         meter.lost.append(lost)
+        meter.arriving.append(arriving := Arriving())
+        before = _ARRIVING.set(arriving)
         try:
             reply = await self._model.reply(request)
         except UnusableResponse as error:
             meter.lost.remove(lost)
-            if error.usage is None:
+            used = error.usage or arriving.usage
+            if used is None:
                 raise
-            meter.wasted.append(self._use(error.usage))
+            meter.wasted.append(self._use(used))
             meter.unreadable.append(self.name)
             if meter.was_unreadable_twice(self.name):
                 raise NeedsPerson(UNREADABLE.format(name=self.name)) from error
             raise
-        except Exception as error:  # total: `classify` knows every exception
-            if not may_be_billed(classify(error)):
+        except BaseException as error:  # also a cancellation, as at the end of a timeout
+            if arriving.usage is not None:
+                meter.wasted.append(self._use(arriving.usage))
+            if arriving.usage is not None or not _is_billed(error):
                 meter.lost.remove(lost)
             raise
+        finally:
+            _ARRIVING.reset(before)
+            meter.arriving.remove(arriving)
         meter.lost.remove(lost)
         meter.replies.append(self._use(reply.usage, reply.requests))
         return reply
@@ -167,6 +202,10 @@ class MeteredModel:
     def _use(self, usage: Usage, calls: int = 1) -> ModelUse:
         usd = cost_in_usd(usage, self._price)
         return ModelUse(calls=calls, tokens=usage.tokens, usd=usd, estimated=int(usage.is_estimated))
+
+
+def _is_billed(error: BaseException) -> bool:
+    return not isinstance(error, Exception) or may_be_billed(classify(error))
 
 
 class StepModel:

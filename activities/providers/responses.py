@@ -5,7 +5,7 @@ and sent back unchanged, because the API wants each item of reasoning directly b
 """
 
 import importlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import httpx2
@@ -22,10 +22,12 @@ from activities.providers.messages import (
     Usage,
     UserTurn,
 )
+from activities.providers.streaming import Draft
 from workflows.plan import canonical
 
 if TYPE_CHECKING:  # to import the SDK takes a second; the adapter does it at the first request
-    from openai.types.responses import Response, ResponseOutputItem
+    from openai import AsyncStream
+    from openai.types.responses import Response, ResponseOutputItem, ResponseStreamEvent
 
 ENCRYPTED_REASONING = "reasoning.encrypted_content"
 UNFINISHED = ("queued", "in_progress", "cancelled")
@@ -43,10 +45,15 @@ class Responses(ModelAdapter):
         super().__init__(model, endpoint, effort)
         self._include = [ENCRYPTED_REASONING] if is_reasoning else []
 
-    async def _send(self, client: Any, request: Request) -> "Response":
+    @property
+    def _hides_reasoning(self) -> bool:
+        return bool(self._include)
+
+    async def _send(self, client: Any, request: Request) -> "AsyncStream[ResponseStreamEvent]":
         limit = self._limit(request)
-        response: Response = await client.responses.create(
+        stream: AsyncStream[ResponseStreamEvent] = await client.responses.create(
             model=self._model,
+            stream=True,
             store=False,
             instructions=request.system,
             input=list(_items(request, self.name)),
@@ -55,7 +62,15 @@ class Responses(ModelAdapter):
             **({"reasoning": {"effort": self._effort}} if self._effort else {}),
             **_tools(request),
         )
-        return response
+        return stream
+
+    def _draft(self) -> Draft:
+        return _Draft(self._error)
+
+    def _response(self, body: dict[str, Any]) -> "Response":
+        from openai.types.responses import Response
+
+        return Response.construct(**body)
 
     def _translate(self, response: "Response") -> Reply:
         if response.status == "failed":
@@ -87,14 +102,33 @@ class Responses(ModelAdapter):
         )
 
     def _failure(self, response: "Response") -> Exception:
-        """The exception for a response that says that it failed, for the table of the SDK's exceptions."""
-        sdk = importlib.import_module(self.sdk)
-        body = response.error.to_dict(warnings=False) if response.error else {}
-        request = httpx2.Request("POST", self._endpoint.url or "https://api.openai.com/v1")
-        error: Exception = sdk.APIError(str(body.get("message")), request, body=body)
+        """The exception for a response that says that it failed."""
+        error = self._error(response.error)
         fault, usage = classify(error), self._usage(response)
         # The tokens are paid, and each retry would use as many again.
         return UnusableResponse(fault.reason, usage) if usage.tokens and fault.quadrant.is_transient else error
+
+    def _error(self, said: Any) -> Exception:
+        """An error that the API says in a response or an event with status 200, as the SDK's exception."""
+        sdk = importlib.import_module(self.sdk)
+        body = said.to_dict(warnings=False) if said else {}
+        request = httpx2.Request("POST", self._endpoint.url or "https://api.openai.com/v1")
+        error: Exception = sdk.APIError(str(body.get("message")), request, body=body)
+        return error
+
+
+class _Draft(Draft):
+    def __init__(self, error: Callable[[Any], Exception]) -> None:
+        self._error = error
+
+    def add(self, event: "ResponseStreamEvent") -> None:
+        match event.type:
+            case "response.completed" | "response.incomplete" | "response.failed":
+                self.response = event.response
+            case "error":
+                raise self._error(event)
+            case type if type.endswith(".delta"):
+                self.written += len(str(getattr(event, "delta", "")).encode(errors="replace"))
 
 
 def _stop(response: "Response", calls: Sequence[ToolCall], *, is_refused: bool) -> StopReason:

@@ -4,6 +4,7 @@ The rules are those of https://platform.claude.com/docs/en/api/messages.
 """
 
 import hashlib
+import json
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -11,10 +12,10 @@ from typing import Any
 
 from activities.planning.prompts import SUMMARISED
 from activities.providers.messages import AssistantTurn, ToolCall, ToolResult, Turn, UserTurn
-from replan.testing.model_api import Json, ModelApi, unknown_fields
+from replan.testing.model_api import Json, ModelApi, parts, unknown_fields
 from replan.testing.script import ModelCall, ModelError, ModelReply, ReceivedRequest
 
-FIELDS = {"model", "max_tokens", "messages", "system", "tools", "tool_choice"}
+FIELDS = {"model", "max_tokens", "messages", "system", "tools", "tool_choice", "stream"}
 CHOICES: tuple[Json, ...] = ({"type": "auto"}, {"type": "none"})
 """The accepted values of `tool_choice`: the newest models reject a request that forces a call."""
 BLOCKS = {
@@ -113,6 +114,25 @@ class AnthropicApi(ModelApi):
             },
         }
 
+    def events(self, body: Json) -> Iterator[Json]:
+        usage, end = body.get("usage"), {name: body[name] for name in ("stop_reason", "stop_sequence")}
+        begun = {
+            **body,
+            "content": [],
+            "stop_reason": None,
+            **({"usage": {**usage, "output_tokens": 1}} if usage else {}),
+        }
+        yield {"type": "message_start", "message": begun}
+        for index, block in enumerate(body["content"]):
+            empty, deltas = _begun(block)
+            yield {"type": "content_block_start", "index": index, "content_block": empty}
+            yield {"type": "ping"}
+            yield from ({"type": "content_block_delta", "index": index, "delta": delta} for delta in deltas)
+            yield {"type": "content_block_stop", "index": index}
+        counted = {"output_tokens": usage["output_tokens"], "input_tokens": usage["input_tokens"]} if usage else {}
+        yield {"type": "message_delta", "delta": end, "usage": counted}
+        yield {"type": "message_stop"}
+
     def _forgotten(self, messages: list[Json]) -> Iterator[str]:
         """A mistake for each turn that repeats a call, but changes or lacks the thinking blocks of the call's reply.
 
@@ -155,6 +175,21 @@ def _result(block: Json) -> ToolResult:
 
 def _tool_use(call: ModelCall, id: str) -> Json:
     return {"type": "tool_use", "id": id, "name": call.name, "input": call.args, "caller": {"type": "direct"}}
+
+
+def _begun(block: Json) -> tuple[Json, list[Json]]:
+    """A block as its stream begins, and the deltas that follow."""
+    match block["type"]:
+        case "text":
+            return {**block, "text": ""}, [{"type": "text_delta", "text": part} for part in parts(block["text"])]
+        case "thinking":
+            thought = [{"type": "thinking_delta", "thinking": part} for part in parts(block["thinking"])]
+            signed = {"type": "signature_delta", "signature": block["signature"]}
+            return {**block, "thinking": "", "signature": ""}, [*thought, signed]
+        case _:
+            written = block["input"] if isinstance(block["input"], str) else json.dumps(dict(block["input"]))
+            deltas = [{"type": "input_json_delta", "partial_json": part} for part in ["", *parts(written)]]
+            return {**block, "input": {}}, deltas
 
 
 def _choice_mistakes(body: Json) -> Iterator[str]:

@@ -12,12 +12,23 @@ from typing import Any, ClassVar
 from jsonschema import Draft202012Validator  # type: ignore[import-untyped]  # ships no types
 
 from replan.testing.http_server import reply
-from replan.testing.script import Delayed, ModelError, ModelReply, RawBytes, ReceivedRequest, Response, ScriptedResponse
+from replan.testing.script import (
+    Delayed,
+    ModelError,
+    ModelReply,
+    RawBytes,
+    ReceivedRequest,
+    Response,
+    ScriptedResponse,
+    Streamed,
+)
 
 KEY = "sk-planted-0123456789abcdef"
 MODEL = "some-model"
 Json = dict[str, Any]
 CHARACTERS_PER_TOKEN = 4
+KEEP_ALIVE = 0.2
+"""Seconds between two comments that keep a connection alive."""
 
 
 @dataclass
@@ -71,6 +82,10 @@ class ModelApi(ABC):
     @abstractmethod
     def reply_body(self, reply: ModelReply) -> Json:
         """The JSON of a reply, as the provider's API would send it."""
+
+    @abstractmethod
+    def events(self, body: Json) -> Iterator[Json]:
+        """The events of a stream, for a reply with this JSON."""
 
     @abstractmethod
     def error_body(self, error: ModelError) -> Json:
@@ -171,7 +186,8 @@ META = Draft202012Validator.META_SCHEMA
 def _has_calls(response: Response) -> bool:
     while isinstance(response, Delayed):
         response = response.then
-    return isinstance(response, ModelReply) and bool(response.calls)
+    reply = response.reply if isinstance(response, Streamed) else response
+    return isinstance(reply, ModelReply) and bool(reply.calls)
 
 
 def _properties(schema: Any) -> Iterator[str]:
@@ -225,21 +241,84 @@ async def _exchange(api: ModelApi, reader: asyncio.StreamReader, writer: asyncio
                 api.aborted += 1
                 return
         response = response.then
-    writer.write(_bytes(api, response))
-    await writer.drain()
+    if isinstance(response, ModelReply) and body.get("stream"):
+        response = Streamed(response)
+    if isinstance(response, Streamed):
+        await _stream(api, response, reader, writer)
+    else:
+        writer.write(_bytes(api, response))
+        await writer.drain()
 
 
 def _bytes(api: ModelApi, response: ModelReply | ModelError | RawBytes) -> bytes:
     if isinstance(response, RawBytes):
         return response.sent
     if isinstance(response, ModelReply):
-        status, body = 200, api.reply_body(response)
-        api.billed += sum(api.usage(response))
-        if api.hides_usage:
-            del body["usage"]
+        status, body = 200, _replied(api, response)
     else:
         status, body = response.status, api.error_body(response)
     return json_answer(status, json.dumps(body).encode(), **response.headers)
+
+
+def _replied(api: ModelApi, reply: ModelReply) -> Json:
+    """The JSON of a reply, which is billed."""
+    body = api.reply_body(reply)
+    api.billed += sum(api.usage(reply))
+    if api.hides_usage:
+        del body["usage"]
+    return body
+
+
+async def _stream(
+    api: ModelApi, response: Streamed, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+) -> None:
+    events = [event_bytes(event) for event in api.events(_replied(api, response.reply))][: response.events]
+    head = {"content-type": "text/event-stream; charset=utf-8", "transfer-encoding": "chunked", "connection": "close"}
+    lines = [f"{name}: {value}" for name, value in {**head, **response.reply.headers}.items()]
+    writer.write("\r\n".join(["HTTP/1.1 200 OK", *lines, "", ""]).encode())
+    leaving = asyncio.create_task(reader.read())  # returns only when the client closes the connection
+
+    async def rest(seconds: float | None) -> bool:
+        """Wait, None for ever; returns whether the client is still there."""
+        ends = None if seconds is None else time.monotonic() + seconds
+        while not leaving.done() and (ends is None or time.monotonic() < ends):
+            left = KEEP_ALIVE if ends is None else max(0.0, ends - time.monotonic())
+            await asyncio.wait([leaving], timeout=min(KEEP_ALIVE, left))
+            if response.keeps_alive:
+                writer.write(_chunk(b": keep-alive\n\n"))
+        return not leaving.done()
+
+    try:
+        for event in events:
+            if response.pause and not await rest(response.pause):
+                break
+            writer.write(_chunk(event))
+            await writer.drain()
+        if response.then == "stall":
+            await rest(None)
+        elif isinstance(response.then, bytes):
+            writer.write(_chunk(response.then))
+        if response.then not in ("drop", "stall") and not leaving.done():
+            writer.write(b"0\r\n\r\n")
+        await writer.drain()
+    finally:
+        api.aborted += leaving.done()
+        leaving.cancel()
+
+
+def _chunk(part: bytes) -> bytes:
+    return f"{len(part):x}\r\n".encode() + part + b"\r\n" if part else b""
+
+
+def event_bytes(event: Json) -> bytes:
+    """An event of a stream as its bytes; an event without fields stands for `[DONE]`."""
+    named = f"event: {event['type']}\n" if "type" in event else ""
+    return f"{named}data: {json.dumps(event) if event else '[DONE]'}\n\n".encode()
+
+
+def parts(text: str, size: int = 8) -> list[str]:
+    """The text in the parts in which a stream brings it."""
+    return [text[at : at + size] for at in range(0, len(text), size)]
 
 
 def json_answer(status: int, body: bytes, **headers: str) -> bytes:

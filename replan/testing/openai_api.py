@@ -9,10 +9,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from activities.providers.messages import AssistantTurn, ToolCall, ToolResult, Turn, UserTurn
-from replan.testing.model_api import Json, ModelApi, unknown_fields
+from replan.testing.model_api import Json, ModelApi, parts, unknown_fields
 from replan.testing.script import ModelCall, ModelError, ModelReply, ReceivedRequest
 
-FIELDS = {"model", "messages", "tools", "tool_choice", "max_completion_tokens"}
+FIELDS = {"model", "messages", "tools", "tool_choice", "max_completion_tokens", "stream", "stream_options"}
 CHOICES = ("auto", "none", "required")
 MESSAGES = {
     "system": {"role", "content"},
@@ -102,6 +102,16 @@ class OpenAIApi(ModelApi):
             "service_tier": "default",
         }
 
+    def events(self, body: Json) -> Iterator[Json]:
+        (choice,), usage = body["choices"], body.pop("usage", None)
+        chunk = {**body, "object": "chat.completion.chunk"}
+        for delta in [*_deltas(choice["message"]), None]:
+            stop = choice["finish_reason"] if delta is None else None
+            yield {**chunk, "choices": [{"index": 0, "delta": delta or {}, "finish_reason": stop}]}
+        if usage and (self.bodies[-1].get("stream_options") or {}).get("include_usage"):
+            yield {**chunk, "choices": [], "usage": usage}
+        yield {}
+
     def error_body(self, error: ModelError) -> Json:
         return {"error": {"message": error.message, "type": error.type, "param": None, "code": error.code}}
 
@@ -109,6 +119,17 @@ class OpenAIApi(ModelApi):
 def _tool_call(call: ModelCall, id: str) -> Json:
     written = call.args if isinstance(call.args, str) else json.dumps(dict(call.args))
     return {"id": id, "type": "function", "function": {"name": call.name, "arguments": written}}
+
+
+def _deltas(message: Json) -> Iterator[Json]:
+    yield {"role": "assistant", "content": ""}
+    yield from ({"content": part} for part in parts(message["content"] or ""))
+    yield from ({"refusal": part} for part in parts(message["refusal"] or ""))
+    for index, call in enumerate(message.get("tool_calls", ())):
+        function = call["function"]
+        yield {"tool_calls": [{**call, "index": index, "function": {**function, "arguments": ""}}]}
+        for part in parts(function["arguments"]):
+            yield {"tool_calls": [{"index": index, "function": {"arguments": part}}]}
 
 
 def _turns(messages: list[Json]) -> Iterator[Turn]:

@@ -13,7 +13,7 @@ from itertools import groupby, pairwise
 
 from activities.planning.prompts import SUMMARISED
 from activities.providers.messages import AssistantTurn, ToolCall, ToolResult, Turn, UserTurn
-from replan.testing.model_api import Json, unknown_fields
+from replan.testing.model_api import Json, parts, unknown_fields
 from replan.testing.openai_api import NAME, OpenAIApi, choice_mistakes
 from replan.testing.script import ModelCall, ModelError, ModelReply, ReceivedRequest
 
@@ -25,6 +25,7 @@ FIELDS = {
     "model",
     "reasoning",
     "store",
+    "stream",
     "tool_choice",
     "tools",
 }
@@ -145,6 +146,17 @@ class ResponsesApi(OpenAIApi):
             },
         }
 
+    def events(self, body: Json) -> Iterator[Json]:
+        begun = {**body, "status": "in_progress", "output": [], "incomplete_details": None, "usage": None}
+        plain: list[Json] = [
+            {"type": "response.created", "response": begun},
+            {"type": "response.in_progress", "response": begun},
+        ]
+        for index, item in enumerate(body["output"]):
+            plain += ({**event, "output_index": index} for event in _item_events(item))
+        plain.append({"type": f"response.{body['status']}", "response": body})
+        yield from ({**event, "sequence_number": number} for number, event in enumerate(plain))
+
     def _items(self, reply: ModelReply, status: str) -> Iterator[Json]:
         prefix = f"{len(self.bodies)}_{len(self.sent)}"  # a test may ask for several replies to one request
         if self.is_reasoning:
@@ -192,6 +204,28 @@ class ResponsesApi(OpenAIApi):
             # Replan's own rule: the real API takes a call without an id, but then the model has to reason again.
             if wanted not in (None, item.get("id")) and not is_summarised:
                 yield f"input[{index}]: the items of the reply with {item['call_id']} were left out or changed"
+
+
+def _item_events(item: Json) -> Iterator[Json]:
+    """The events of an item's stream. Reasoning is silent, but for a summary."""
+    of = {"item_id": item["id"]}
+    begun = {**item, **({"status": "in_progress"} if "status" in item else {})}
+    empty: Json = {"message": {"content": []}, "function_call": {"arguments": ""}, "reasoning": {"summary": []}}
+    yield {"type": "response.output_item.added", "item": {**begun, **empty[item["type"]]}}
+    if item["type"] == "message":
+        for place, part in enumerate(item["content"]):
+            name = "refusal" if part["type"] == "refusal" else "text"
+            at = {**of, "content_index": place}
+            yield {"type": "response.content_part.added", **at, "part": {**part, name: ""}}
+            kind = "response.refusal" if name == "refusal" else "response.output_text"
+            yield from ({"type": f"{kind}.delta", **at, "delta": one, "logprobs": []} for one in parts(part[name]))
+            yield {"type": f"{kind}.done", **at, name: part[name], "logprobs": []}
+            yield {"type": "response.content_part.done", **at, "part": part}
+    elif item["type"] == "function_call":
+        kind = "response.function_call_arguments"
+        yield from ({"type": f"{kind}.delta", **of, "delta": one} for one in parts(item["arguments"]))
+        yield {"type": f"{kind}.done", **of, "name": item["name"], "arguments": item["arguments"]}
+    yield {"type": "response.output_item.done", "item": item}
 
 
 def _only_tools(body: Json) -> Json:

@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 from activities.planning.strategies import ASK, FINISH, GIVE_UP, PROPOSE
 from activities.providers.messages import AssistantTurn, ToolCall, ToolResult, Turn, UserTurn
@@ -108,7 +108,23 @@ class Delayed:
     then: "Response" = RawBytes(b"")
 
 
-Response = ModelReply | ModelError | RawBytes | Delayed
+@dataclass(frozen=True)
+class Streamed:
+    """A reply whose stream is slow, or breaks off."""
+
+    reply: ModelReply
+    events: int | None = None
+    """How many events of the reply are sent; None for all."""
+    pause: float = 0.0
+    """Seconds before each event."""
+    then: Literal["end", "drop", "stall"] | bytes = "end"
+    """What follows the events: the end of the response; the end of the connection in the middle of the response;
+    nothing until the client goes away; or these bytes and the end of the response."""
+    keeps_alive: bool = False
+    """Whether each pause, and a stall, has comments that keep the connection alive, every 0.2 seconds."""
+
+
+Response = ModelReply | ModelError | RawBytes | Streamed | Delayed
 ScriptedResponse = Response | Callable[[ReceivedRequest], Response]
 """A response, or a function that makes the response from the request."""
 

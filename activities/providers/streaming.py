@@ -1,0 +1,74 @@
+"""Reads a reply while the provider sends it: tells how much has come, and ends a stream that stalls."""
+
+import asyncio
+import contextlib
+from abc import ABC, abstractmethod
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+from activities.providers.messages import NoReply, Usage
+
+IDLE_TIMEOUT = 60.0
+"""Seconds without a byte after which a reply counts as stalled. While a model reasons in silence, a provider sends
+events that keep the connection alive, after about 30 s: https://github.com/AntigmaLabs/ante/issues/187."""
+MAX_BYTES = 2**26
+"""The most bytes of a stream. No reply of a model is so long."""
+
+
+class Draft(ABC):
+    """A reply of which some events have come."""
+
+    response: Any = None
+    """The SDK's response; None until it is complete."""
+    written: int = 0
+    """The bytes of text, reasoning and arguments that have come."""
+
+    @abstractmethod
+    def add(self, event: Any) -> None:
+        """Add the next event of the stream."""
+
+    def counted(self) -> Usage:
+        """The tokens that the server has counted so far."""
+        return Usage()
+
+
+async def read(stream: Any, draft: Draft, idle_timeout: float, on_event: Callable[[], None]) -> None:
+    """Add all events of an SDK's stream to `draft`, and call `on_event` after each.
+
+    Raises:
+        NoReply: no byte came for `idle_timeout` seconds, or more than MAX_BYTES came.
+        Exception: any exception of the SDK, or of `draft.add`.
+    """
+    response = stream.response
+    try:
+        async with stream, asyncio.timeout(None) as limit, _watched(response, limit, idle_timeout):
+            async for event in stream:
+                draft.add(event)
+                on_event()
+    except TimeoutError:
+        if not limit.expired():
+            raise
+        if response.num_bytes_downloaded > MAX_BYTES:
+            raise NoReply(f"The model's reply exceeds {MAX_BYTES >> 20} MiB.", code="server_error") from None
+        raise NoReply(f"The model's reply stopped: no byte came for {idle_timeout:g} s.", code="timeout") from None
+
+
+@contextlib.asynccontextmanager
+async def _watched(response: Any, limit: asyncio.Timeout, idle_timeout: float) -> AsyncIterator[None]:
+    """Let `limit` expire when `response` stalls or is too long."""
+
+    # Bytes, not events: a comment of the protocol keeps the connection alive, and the SDK skips it.
+    async def watch() -> None:
+        loop, seen = asyncio.get_running_loop(), -1
+        while response.num_bytes_downloaded <= MAX_BYTES:
+            if response.num_bytes_downloaded != seen:
+                seen = response.num_bytes_downloaded
+                limit.reschedule(loop.time() + idle_timeout)
+            await asyncio.sleep(min(1.0, idle_timeout / 4))
+        limit.reschedule(loop.time())
+
+    watching = asyncio.create_task(watch())
+    try:
+        yield
+    finally:
+        watching.cancel()
