@@ -32,7 +32,7 @@ from client.workers import ask
 from client.workflow_task import FailingTask, failing, unanswered
 from workflows import ids, routing
 from workflows.agent import AgentWorkflow
-from workflows.faults import parse_faults
+from workflows.faults import parse_faults, parse_thinking
 from workflows.inspect import Capacity, WorkerInquiry
 from workflows.outcome import Outcome, OutcomeStep
 from workflows.record import StepStatus
@@ -77,6 +77,8 @@ class Snapshot:
     attempts: Mapping[str, Attempt] = field(default_factory=dict)
     doing: tuple[str, ...] = ()
     """In words, the open activities that are not steps: planning, observing, reconciling."""
+    thinking: Mapping[str, int] = field(default_factory=dict)
+    """For each activity that waits for a model's reply, by its id: how many tokens of the reply have come."""
     queued: frozenset[str] = frozenset()
     """The ids of the tools' activities that no worker has taken from the task queue yet."""
 
@@ -137,21 +139,38 @@ def _unless_permanent() -> Iterator[None]:
 async def _snapshot_of(client: Client, outcome: Outcome, seen: WorkflowExecutionDescription) -> Snapshot:
     running = {step.id: step for step in outcome.steps if step.status is StepStatus.RUNNING}
     attempts, doing, queued = dict[str, Attempt](), list[str](), set[str]()
+    thinking = dict[str, int]()
     for activity in seen.raw_description.pending_activities:
         kind = activity.activity_type.name
         is_scheduled = activity.state == PendingActivityState.PENDING_ACTIVITY_STATE_SCHEDULED
         # The server calls a call scheduled, too, that waits between two attempts.
         if is_scheduled and not activity.HasField("next_attempt_schedule_time") and kind not in INTERNAL_ACTIVITIES:
             queued.add(activity.activity_id)
+        tokens = await _thinking(client.data_converter, activity)
+        if tokens is not None:
+            thinking[activity.activity_id] = tokens
         if kind in INTERNAL_ACTIVITIES:
-            doing.append(await asking(client.data_converter, outcome, activity))
+            said = await asking(client.data_converter, outcome, activity)
+            doing.append(said if tokens is None else f"{said}: {thinking_words(tokens)}")
         elif step := running.get(activity.activity_id):
             attempts[step.id] = await _attempt(client, step, activity)
         elif activity.activity_id.endswith(ids.RECONCILIATION):
             doing.append(f"finding out with {kind} whether a call took effect")
         else:
             doing.append(f"looking at the world again with {kind}")
-    return Snapshot(outcome, attempts, tuple(dict.fromkeys(doing)), frozenset(queued))
+    return Snapshot(outcome, attempts, tuple(dict.fromkeys(doing)), thinking, frozenset(queued))
+
+
+async def _thinking(converter: DataConverter, activity: PendingActivityInfo) -> int | None:
+    """How many tokens of a model's reply have come, as the last heartbeat told; None if no model is asked."""
+    if activity.state != PendingActivityState.PENDING_ACTIVITY_STATE_STARTED:
+        return None
+    return parse_thinking(await converter.decode(activity.heartbeat_details.payloads))
+
+
+def thinking_words(tokens: int) -> str:
+    """A model that is asked, in words, such as `thinking, 240 tokens`."""
+    return f"thinking, {tokens:,} {'token' if tokens == 1 else 'tokens'}" if tokens else "thinking"
 
 
 async def asking(converter: DataConverter, outcome: Outcome, activity: PendingActivityInfo) -> str:

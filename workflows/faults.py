@@ -274,6 +274,21 @@ def earlier_faults(error: ActivityError) -> tuple[Fault, ...]:
     return parse_faults(cause.details[1])
 
 
+class Thinking(BaseModel, frozen=True, extra="forbid"):
+    """What a heartbeat tells of the model that an attempt asks: how much of its reply has come, and not what."""
+
+    thinking: int
+    """Tokens, estimated."""
+
+
+def parse_thinking(details: Iterable[JsonValue]) -> int | None:
+    """The tokens that the details of a heartbeat tell; None if the attempt asks no model."""
+    for item in details:
+        with suppress(ValidationError):
+            return Thinking.model_validate(item).thinking
+    return None
+
+
 def parse_faults(faults: Iterable[JsonValue]) -> tuple[Fault, ...]:
     """Read faults from JSON; items that are no faults, or have a code of a newer version, are left out."""
     found = list[Fault]()

@@ -30,7 +30,7 @@ from activities.providers.metering import Meter, start_meter
 from activities.toolbox.declare.kind import Kind
 from workflows import routing
 from workflows.catalogue import REFUSAL_MAY_FOLLOW_SUCCESS, SAFE, Effect, ToolSpec
-from workflows.faults import MAX_TEXT, Applied, Code, Fault, Quadrant, parse_faults
+from workflows.faults import MAX_TEXT, Applied, Code, Fault, Quadrant, Thinking, parse_faults
 from workflows.header import HEADER, CallHeader
 
 MAX_WORDS = 300
@@ -179,7 +179,9 @@ async def _send_heartbeats(attempt: Attempt) -> None:
     """Send a heartbeat at intervals, so that a cancel or a crash is noticed before the attempt's timeout."""
     while True:
         # The server keeps only the last heartbeat, so each one repeats the earlier faults.
-        activity.heartbeat(*attempt.earlier)
+        tokens = attempt.meter.tokens_arriving
+        thinking = [] if tokens is None else [Thinking(thinking=tokens).model_dump()]
+        activity.heartbeat(*attempt.earlier, *thinking)
         await asyncio.sleep(routing.HEARTBEAT_EVERY.total_seconds())
 
 

@@ -4,7 +4,6 @@ import asyncio
 import json
 import os
 import sys
-from datetime import UTC, datetime
 from typing import Annotated
 
 import typer
@@ -144,7 +143,7 @@ async def show(client: Client, handle: Handle, common: Common) -> int:
     if common.json:
         print(await _document(client, handle, outcome))
         return exit_code(outcome)
-    live = tree.LiveState(datetime.now(UTC), snapshot.attempts) if snapshot else None
+    live = tree.LiveState.of(snapshot) if snapshot else None
     lines = tree.body(outcome, ui_place(client, handle.id), _width(), live)
     lines += map(tree.activity_line, snapshot.doing if snapshot else ())
     lines += tree.waiting_lines(outcome)

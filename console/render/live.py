@@ -6,7 +6,7 @@ import signal
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import datetime
 from itertools import groupby
 from types import FrameType, TracebackType
 from typing import Any, Self, TextIO
@@ -127,14 +127,14 @@ class CallView(LiveView):
     def _frame(self, width: int, height: int) -> list[str]:
         if self._snapshot is None:
             return super()._frame(width, height)
-        outcome, live = self._snapshot.outcome, LiveState(datetime.now(UTC), self._snapshot.attempts)
+        outcome, live = self._snapshot.outcome, LiveState.of(self._snapshot)
         steps = [line for step in outcome.steps for line in tree.step_lines(outcome, step, live=live)]
         return _wrapped([*steps, _state_line(outcome, live.at), *self._notes()], width)
 
 
 def running_frame(snapshot: Snapshot, ui_url: str | None, notes: Sequence[str], width: int, height: int) -> list[str]:
     """A frame for a running task: the heading, as much of the tree as fits into `height` lines, the state, `notes`."""
-    outcome, live = snapshot.outcome, LiveState(datetime.now(UTC), snapshot.attempts)
+    outcome, live = snapshot.outcome, LiveState.of(snapshot)
     head = wrap(tree.heading(outcome, ui_url), width)
     doing = [*map(tree.activity_line, snapshot.doing), *_wrapped(tree.waiting_lines(outcome), width)]
     foot = [*doing, *_wrapped([_state_line(outcome, live.at), *notes], width)]

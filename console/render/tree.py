@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 
 from rich.cells import cell_len
 
-from client.follow import Attempt
+from client.follow import Attempt, Snapshot, thinking_words
 from client.history.story import turn_of
 from client.text import cut, one_line, printable, starter
 from console.render.terminal import Line, pad, signed
@@ -94,6 +94,12 @@ class LiveState:
     at: datetime
     """The time now, for the durations of running steps."""
     attempts: Mapping[str, Attempt] = field(default_factory=dict)
+    thinking: Mapping[str, int] = field(default_factory=dict)
+    """For each step that asks a model, by its id: how many tokens of the reply have come."""
+
+    @classmethod
+    def of(cls, snapshot: Snapshot) -> "LiveState":
+        return cls(datetime.now(UTC), snapshot.attempts, snapshot.thinking)
 
 
 @dataclass(frozen=True)
@@ -301,7 +307,10 @@ def step_lines(
     for fault in faults:
         if fault.decision != "retry":
             said += [f"    {fault.code}: {cut(one_line(fault.reason), MAX_REASON)}", f"    {_follows(outcome, fault)}"]
-    return said + (_earlier_fault(attempt, live) if attempt and live else [])
+    if attempt and live:
+        said += _earlier_fault(attempt, live)
+        said += [f"    {thinking_words(live.thinking[step.id])}"] if step.id in live.thinking else []
+    return said
 
 
 def silent_attempts(outcome: Outcome, step: OutcomeStep) -> int:

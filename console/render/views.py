@@ -8,6 +8,7 @@ step           the status, the attempts or the kind of a step has changed
 fault          a fault, with the decision
 failover       a planner could not be used
 wait           the task waits for its planner
+thinking       how many tokens of a model's reply have come, by the id of the activity that asks it
 compaction     the oldest turns of the conversation were summarised
 rejection      Replan rejected a proposal of the planner
 worker, server a worker, or the server, stopped or began to answer
@@ -149,6 +150,8 @@ class EventsView(View):
         attempts = {id: attempt.number for id, attempt in snapshot.attempts.items()}
         if snapshot.outcome.planner:
             self._report(snapshot.outcome, attempts)
+        for activity, tokens in snapshot.thinking.items():
+            self._once("thinking", (activity, tokens), {"activity": activity, "tokens": tokens})
 
     def silence(self, who: Silent) -> None:
         self._write(who, answers=False, queue=self._common.queue)
