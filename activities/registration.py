@@ -20,7 +20,7 @@ from activities.planning.activities import Planning
 from activities.planning.planner import ConversationalPlanner
 from activities.planning.selection import PlannerSelection
 from activities.planning.transcript import Transcript
-from activities.providers.openai import OpenAIOptions
+from activities.providers.adapter import AdapterOptions
 from activities.providers.prices import PriceList, highest_price
 from activities.providers.registry import PROVIDERS
 from activities.storage.store import Datasources, open_store, sqlite_url, store_id
@@ -80,6 +80,8 @@ class ModelOptions(Protocol):
     @property
     def compact_at(self) -> float: ...
     @property
+    def idle_timeout(self) -> float: ...
+    @property
     def wires(self) -> Mapping[str, str]: ...
     @property
     def reasoning_effort(self) -> Mapping[str, str]: ...
@@ -108,8 +110,8 @@ class Abilities:
             UnknownPlanner, ToolMistakes, BadBreak: an option cannot be used.
         """
         prices = PriceList(models.known_prices, models.windows, models.compact_at)
-        openai = OpenAIOptions(models.wires, models.reasoning_effort)
-        selection = PlannerSelection(options.planner, environment, options.base_url, prices, openai)
+        adapters = AdapterOptions(models.wires, models.reasoning_effort, models.idle_timeout)
+        selection = PlannerSelection(options.planner, environment, options.base_url, prices, adapters)
         has_model = selection.step_model is not None
         offered = builtin.tools(has_model=has_model)
         registry = Registry(load_all(options.tools), builtin=offered, demo=demo, has_model=has_model)

@@ -136,6 +136,8 @@ class Models(_Frozen):
     """By model, the context window: the maximum of input tokens in a request."""
     wires: dict[OpenAIModel, Literal["responses", "chat_completions"]] = Field(default_factory=dict)
     """By model, OpenAI's API that the model is asked with."""
+    idle_timeout: Annotated[float, Field(gt=0), BeforeValidator(_duration)] = 60.0
+    """Seconds without a byte after which a model's reply counts as stalled."""
     reasoning_effort: dict[OpenAIModel, Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]] = Field(
         default_factory=dict
     )

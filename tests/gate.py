@@ -27,6 +27,7 @@ ONE_PROVIDER = {
     "test_reset_effects",
     "test_secrets",
     "test_steps_worker",
+    "test_streams_in_tasks",
     "test_transcript",
 }
 """Modules on what follows whoever answers: the quick tier has one provider there, and all where their APIs differ."""

@@ -9,10 +9,10 @@ from activities.offline.planner import OfflinePlanner
 from activities.planning.fallback import FallbackPlanner
 from activities.planning.model_planner import ModelPlanner
 from activities.planning.planner import Planner, ScriptedPlanner
+from activities.providers.adapter import AdapterOptions
 from activities.providers.fallback import FallbackModel
 from activities.providers.messages import LanguageModel
 from activities.providers.metering import MeteredModel
-from activities.providers.openai import OpenAIOptions
 from activities.providers.prices import PriceList
 from activities.providers.registry import PROVIDERS, UnknownPlanner, model_named
 
@@ -26,7 +26,7 @@ class PlannerSelection:
         environment: Mapping[str, str],
         base_url: str | None = None,
         prices: PriceList | None = None,
-        options: OpenAIOptions | None = None,
+        options: AdapterOptions | None = None,
     ) -> None:
         """Select the planner from `names`, as `planner_named` does; tools that need a model use the same models.
 
@@ -34,7 +34,7 @@ class PlannerSelection:
             UnknownPlanner: there is no such planner, its key is missing, or its file or address cannot be used.
         """
         self._environment, self._base_url, self._price_list = environment, base_url, prices or PriceList()
-        self._options = options or OpenAIOptions()
+        self._options = options or AdapterOptions()
         self.planner = planner_named(names, environment, base_url, self._price_list, self._options)
         models = models_named(names, environment, base_url, self._options)
         self.prices = {model.name: self._price_list.price_of(model.name) for model in models}
@@ -62,7 +62,7 @@ def planner_named(
     environment: Mapping[str, str],
     base_url: str | None = None,
     prices: PriceList | None = None,
-    options: OpenAIOptions | None = None,
+    options: AdapterOptions | None = None,
 ) -> Planner:
     """Make the planner for `names`, the value of `--planner`.
 
@@ -87,7 +87,7 @@ def models_named(
     names: str | None,
     environment: Mapping[str, str],
     base_url: str | None = None,
-    options: OpenAIOptions | None = None,
+    options: AdapterOptions | None = None,
 ) -> list[LanguageModel]:
     chosen = names if names is not None else _default(environment, base_url)
     if chosen.startswith("scripted:"):
@@ -118,7 +118,7 @@ def _planner(
     environment: Mapping[str, str],
     base_url: str | None,
     prices: PriceList,
-    options: OpenAIOptions | None,
+    options: AdapterOptions | None,
 ) -> Planner:
     if name == OfflinePlanner.name:
         return OfflinePlanner()

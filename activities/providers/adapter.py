@@ -5,8 +5,8 @@ import importlib
 import json
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator
-from dataclasses import replace
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 from urllib.parse import urlsplit
 
@@ -42,6 +42,30 @@ MAX_NAME = 64
 WRONG_SHAPE = (AttributeError, IndexError, KeyError, TypeError, ValueError)
 """The exceptions of reading a response that is no JSON, or that has not the fields of the SDK's types."""
 EVENT_STREAM = "text/event-stream"
+
+
+@dataclass(frozen=True)
+class AdapterOptions:
+    """Settings of models; those of a model by its name, with or without `@HOST`. All models of a process share one."""
+
+    wires: Mapping[str, str] = field(default_factory=dict)
+    """Which of OpenAI's APIs a model is asked with."""
+    efforts: Mapping[str, str] = field(default_factory=dict)
+    """How much a model of OpenAI reasons."""
+    idle_timeout: float = IDLE_TIMEOUT
+    """Seconds without a byte after which a reply counts as stalled."""
+    without_responses: set[str] = field(default_factory=set)
+    """The names of the models that OpenAI rejected in Responses, as long as this process runs."""
+
+    def wire_of(self, name: str) -> str | None:
+        return _of(self.wires, name)
+
+    def effort_of(self, name: str) -> str | None:
+        return _of(self.efforts, name)
+
+
+def _of(settings: Mapping[str, str], name: str) -> str | None:
+    return settings.get(name) or settings.get(name.partition("@")[0])
 
 
 class Endpoint:
@@ -117,7 +141,7 @@ class ModelAdapter(ABC):
     async def _begun(self, client: Any, request: Request) -> Any:
         """The SDK's stream of the reply."""
         # A server of the user's own may load the model before it answers.
-        patience = None if self._endpoint.url else self._endpoint.idle_timeout
+        patience = self._endpoint.idle_timeout if self._is_own else None
         try:
             async with asyncio.timeout(patience) as limit:
                 return await self._send(client, request)
@@ -154,6 +178,11 @@ class ModelAdapter(ABC):
     def _limit(self, request: Request) -> int | None:
         """The most tokens that the reply may have; None for no limit, on the user's own server."""
         return request.max_output or (None if self._endpoint.url else MAX_OUTPUT)
+
+    @property
+    def _is_own(self) -> bool:
+        """Whether the provider itself answers, at its own address."""
+        return self._server == self.api
 
     @property
     def _hides_reasoning(self) -> bool:

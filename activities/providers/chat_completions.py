@@ -34,7 +34,7 @@ class ChatCompletions(ModelAdapter):
 
     @property
     def _hides_reasoning(self) -> bool:
-        return self._endpoint.url is None
+        return self._is_own
 
     async def _send(self, client: Any, request: Request) -> "AsyncStream[ChatCompletionChunk]":
         limit = self._limit(request)

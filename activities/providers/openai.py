@@ -1,7 +1,7 @@
 """OpenAI's models: which API a model takes, Responses or Chat Completions, and the fallback from one to the other."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Sequence
+from dataclasses import replace
 from enum import StrEnum
 from fnmatch import fnmatchcase
 from typing import NamedTuple
@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 
 import structlog
 
-from activities.providers.adapter import Endpoint
+from activities.providers.adapter import AdapterOptions, Endpoint
 from activities.providers.chat_completions import ChatCompletions
 from activities.providers.messages import Reply, Request
 from activities.providers.responses import Responses
@@ -70,27 +70,11 @@ NO_RESPONSES = ("is not supported with the responses api", "encrypted content is
 https://github.com/Laisky/one-api/issues/88 and https://github.com/pydantic/pydantic-ai/pull/2867."""
 
 
-@dataclass(frozen=True)
-class OpenAIOptions:
-    """Settings of OpenAI's models, by the model's name with or without `@HOST`; all models of a process share one."""
-
-    wires: Mapping[str, str] = field(default_factory=dict)
-    efforts: Mapping[str, str] = field(default_factory=dict)
-    without_responses: set[str] = field(default_factory=set)
-    """The names of the models that OpenAI rejected in Responses, as long as this process runs."""
-
-    def wire_of(self, name: str) -> str | None:
-        return _of(self.wires, name)
-
-    def effort_of(self, name: str) -> str | None:
-        return _of(self.efforts, name)
-
-
 class OpenAIModel:
     """One of OpenAI's models, or one behind a server that speaks as OpenAI does."""
 
-    def __init__(self, model: str, endpoint: Endpoint, options: OpenAIOptions | None = None) -> None:
-        self._options = options or OpenAIOptions()
+    def __init__(self, model: str, endpoint: Endpoint, options: AdapterOptions | None = None) -> None:
+        self._options = options or AdapterOptions()
         self.name = name = endpoint.model_name("openai", model)
         row = row_of(model)
         chosen = self._options.wire_of(name)
@@ -121,10 +105,6 @@ class OpenAIModel:
 
 def row_of(model: str) -> WireRow | None:
     return next((row for row in WIRES if any(fnmatchcase(model, pattern) for pattern in row.models)), None)
-
-
-def _of(settings: Mapping[str, str], name: str) -> str | None:
-    return settings.get(name) or settings.get(name.partition("@")[0])
 
 
 def _is_openai(endpoint: Endpoint) -> bool:

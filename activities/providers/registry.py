@@ -5,9 +5,8 @@ from dataclasses import dataclass
 from urllib.parse import urlsplit
 
 from activities.providers import anthropic, openai
-from activities.providers.adapter import Endpoint
+from activities.providers.adapter import AdapterOptions, Endpoint
 from activities.providers.messages import LanguageModel
-from activities.providers.openai import OpenAIOptions
 
 
 class UnknownPlanner(ValueError):
@@ -41,9 +40,9 @@ NO_KEY = "none"
 
 
 def model_named(
-    name: str, environment: Mapping[str, str], base_url: str | None, options: OpenAIOptions | None = None
+    name: str, environment: Mapping[str, str], base_url: str | None, options: AdapterOptions | None = None
 ) -> LanguageModel:
-    """The model that `PROVIDER:MODEL` or `PROVIDER` means; `base_url` and `options` are for models of `openai`.
+    """The model that `PROVIDER:MODEL` or `PROVIDER` means; `base_url` is for models of `openai`.
 
     Raises:
         UnknownPlanner: there is no such provider, its key is missing, or its address cannot be used.
@@ -54,7 +53,8 @@ def model_named(
         there = "use offline, anthropic:MODEL, openai:MODEL, or scripted:FILE alone"
         raise UnknownPlanner(f"There is no planner {name!r}: {there}.")
     url = (base_url if provider_name == "openai" else None) or environment.get(provider.url, "").strip() or None
-    endpoint = Endpoint(_key(name, provider, environment, url), _checked_url(url, provider))
+    idle_timeout = (options or AdapterOptions()).idle_timeout
+    endpoint = Endpoint(_key(name, provider, environment, url), _checked_url(url, provider), idle_timeout)
     if provider is PROVIDERS["openai"]:
         return openai.OpenAIModel(model or provider.default, endpoint, options)
     return provider.adapter(model or provider.default, endpoint)

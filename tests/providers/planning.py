@@ -4,10 +4,11 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 
 from activities.planning.model_planner import ModelPlanner
-from activities.providers.adapter import Endpoint
+from activities.providers import streaming
+from activities.providers.adapter import AdapterOptions, Endpoint
 from activities.providers.anthropic import AnthropicModel
 from activities.providers.messages import LanguageModel
-from activities.providers.openai import OpenAIModel, OpenAIOptions
+from activities.providers.openai import OpenAIModel
 from replan.testing.anthropic_api import AnthropicApi
 from replan.testing.model_api import KEY, MODEL, ModelApi, running
 from replan.testing.openai_api import OpenAIApi
@@ -31,12 +32,14 @@ def api_of(provider: str, *script: ScriptedResponse) -> ModelApi:
     return APIS[provider]([*script])
 
 
-def model_of(provider: str, api: ModelApi, key: str = KEY) -> LanguageModel:
+def model_of(
+    provider: str, api: ModelApi, key: str = KEY, idle_timeout: float = streaming.IDLE_TIMEOUT
+) -> LanguageModel:
     """The adapter for a server that runs."""
     if provider == "anthropic":
-        return AnthropicModel(MODEL, Endpoint(key, api.url))
+        return AnthropicModel(MODEL, Endpoint(key, api.url, idle_timeout))
     wires = {f"openai:{MODEL}": "responses"} if provider == "responses" else {}
-    return OpenAIModel(MODEL, Endpoint(key, f"{api.url}/v1"), OpenAIOptions(wires))
+    return OpenAIModel(MODEL, Endpoint(key, f"{api.url}/v1", idle_timeout), AdapterOptions(wires))
 
 
 @asynccontextmanager

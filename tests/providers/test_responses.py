@@ -18,10 +18,10 @@ from activities.borders import classify
 from activities.borders.openai import BY_CODE
 from activities.planning.model_planner import ModelPlanner
 from activities.planning.selection import PlannerSelection
-from activities.providers.adapter import Endpoint
+from activities.providers.adapter import AdapterOptions, Endpoint
 from activities.providers.messages import AssistantTurn, StopReason, ToolResult, Turn, UserTurn
 from activities.providers.metering import MeteredModel, start_meter
-from activities.providers.openai import DEFAULT_MODEL, WIRES, OpenAIModel, OpenAIOptions, Wire, row_of
+from activities.providers.openai import DEFAULT_MODEL, WIRES, OpenAIModel, Wire, row_of
 from activities.providers.prices import published_models
 from replan.testing.model_api import KEY, MODEL, Json, ModelApi, json_answer, running
 from replan.testing.openai_api import OpenAIApi
@@ -163,7 +163,7 @@ async def test_the_effort_is_asked_for_where_it_is_set(provider: str, host: str)
         api.fields |= {"reasoning_effort"}
         here = host.replace("HOST", api.url.removeprefix("http://"))
         wires = {f"openai:{MODEL}": "responses"} if provider == "responses" else {}
-        options = OpenAIOptions(wires, {f"openai:{MODEL}{here}": "low"})
+        options = AdapterOptions(wires, {f"openai:{MODEL}{here}": "low"})
         await OpenAIModel(MODEL, Endpoint(KEY, f"{api.url}/v1"), options).reply(request(ASKED))
     body = api.bodies[0]
 
@@ -265,7 +265,7 @@ def no_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv(name, raising=False)
 
 
-async def told(monkeypatch: pytest.MonkeyPatch, api: ModelApi, options: OpenAIOptions, times: int = 1) -> list[int]:
+async def told(monkeypatch: pytest.MonkeyPatch, api: ModelApi, options: AdapterOptions, times: int = 1) -> list[int]:
     """Ask OpenAI's model with new adapters; how many requests each reply took."""
     async with running(api):
         monkeypatch.setenv("HTTP_PROXY", api.url)
@@ -281,7 +281,7 @@ async def test_a_model_without_responses_is_asked_once_more_and_remembered(
     """Whoever asks it later in this process asks with Chat Completions at once."""
     rejection = ModelError(status, "invalid_request_error", message, "model_not_found")
     api = OpenAI(MODEL, ModelReply(text="Rome."), rejection=rejection)
-    requests = await told(monkeypatch, api, OpenAIOptions(), times=3)
+    requests = await told(monkeypatch, api, AdapterOptions(), times=3)
 
     assert (requests, api.violations) == ([2, 1, 1], [])
     assert api.paths == [ResponsesApi.path, *[OpenAIApi.path] * 3]
@@ -314,30 +314,30 @@ async def test_both_requests_of_a_fallback_are_counted(monkeypatch: pytest.Monke
     assert (proposed.model_calls, proposed.tokens, len(api.bodies)) == (2, 130, 4)
 
 
-NO_FALLBACK: dict[str, tuple[str, OpenAIOptions, ModelError]] = {
+NO_FALLBACK: dict[str, tuple[str, AdapterOptions, ModelError]] = {
     "a model of the table": (
         "gpt-6-sol",
-        OpenAIOptions(),
+        AdapterOptions(),
         ModelError(400, "invalid_request_error", NO_RESPONSES, "model_not_found"),
     ),
     "a wire that was set": (
         MODEL,
-        OpenAIOptions({f"openai:{MODEL}": "responses"}),
+        AdapterOptions({f"openai:{MODEL}": "responses"}),
         ModelError(400, "invalid_request_error", NO_RESPONSES, "model_not_found"),
     ),
     "no such model": (
         MODEL,
-        OpenAIOptions(),
+        AdapterOptions(),
         ModelError(400, "invalid_request_error", "The requested model 'x' does not exist.", "model_not_found"),
     ),
-    "another 400": (MODEL, OpenAIOptions(), ModelError(400, "invalid_request_error", "Unknown parameter")),
-    "a rate limit": (MODEL, OpenAIOptions(), ModelError(429, "requests", NO_RESPONSES, "rate_limit_exceeded")),
+    "another 400": (MODEL, AdapterOptions(), ModelError(400, "invalid_request_error", "Unknown parameter")),
+    "a rate limit": (MODEL, AdapterOptions(), ModelError(429, "requests", NO_RESPONSES, "rate_limit_exceeded")),
 }
 
 
 @pytest.mark.parametrize(("model", "options", "error"), NO_FALLBACK.values(), ids=NO_FALLBACK)
 async def test_no_other_error_leads_to_the_other_api(
-    monkeypatch: pytest.MonkeyPatch, model: str, options: OpenAIOptions, error: ModelError
+    monkeypatch: pytest.MonkeyPatch, model: str, options: AdapterOptions, error: ModelError
 ) -> None:
     """One request an attempt, as ever."""
     api = OpenAI(model, ModelReply(text="Rome."), rejection=error)
@@ -365,7 +365,7 @@ async def test_a_setting_or_a_row_or_openai_decides(
     """In this order; without any of them, Responses come first."""
     api = OpenAI(model, ModelReply(text="Rome."))
     api.responses.is_reasoning = model != "gpt-audio-mini"
-    await told(monkeypatch, api, OpenAIOptions(wires))
+    await told(monkeypatch, api, AdapterOptions(wires))
 
     assert (api.paths, api.violations) == ([path], [])
 
@@ -374,7 +374,7 @@ async def test_a_model_that_does_not_reason_is_not_asked_for_reasoning(monkeypat
     """It rejects that; what it says goes back all the same."""
     api = OpenAI("gpt-4.1-mini", ModelReply(text="Rome."))
     api.responses.is_reasoning = False
-    await told(monkeypatch, api, OpenAIOptions())
+    await told(monkeypatch, api, AdapterOptions())
 
     assert ("include" in api.bodies[0], api.violations) == (False, [])
 

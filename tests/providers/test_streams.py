@@ -1,89 +1,271 @@
-"""Errors in the middle of a stream that began with 200, as both SDKs raise them: what time can cure is transient.
+"""Replies that come as streams, and what breaks in them: a typed fault, one request, and what it used is counted."""
 
-The product asks without streams as yet; whoever makes it stream relies on this.
-"""
-
+import asyncio
 import json
 from typing import Any
 
-import anthropic
-import openai
 import pytest
 
 from activities.borders import classify
-from replan.testing.model_api import KEY, MODEL, ModelApi, json_answer, running
-from replan.testing.script import RawBytes
-from tests.providers.planning import api_of
-from workflows.faults import Code, Quadrant
+from activities.providers.adapter import Endpoint
+from activities.providers.messages import NoReply, Reply, StopReason
+from activities.providers.metering import Meter, MeteredModel, start_meter
+from activities.providers.openai import OpenAIModel
+from replan.testing.model_api import KEY, MODEL, Json, ModelApi, event_bytes, json_answer, running
+from replan.testing.responses_api import ResponsesApi
+from replan.testing.script import Delayed, ModelCall, ModelReply, RawBytes, Response, Streamed
+from tests.providers.asking import ASKED, request
+from tests.providers.planning import PROVIDERS, api_of, model_of
+from workflows.faults import Code
 
-SYSTEM = "You know the weather."
-BEGUN: dict[str, Any] = {
-    "type": "message_start",
-    "message": {
-        **{"id": "msg_1", "type": "message", "role": "assistant", "model": MODEL, "content": []},
-        **{"stop_reason": None, "stop_sequence": None, "usage": {"input_tokens": 9, "output_tokens": 1}},
-    },
+IDLE = 0.6
+LOOKS = ModelReply(
+    (ModelCall("weather", {"place": "Paris"}), ModelCall("weather", {"place": "Rome"})),
+    text="I look at the weather of both.",
+    thinking="Rome is in the south.",
+)
+WORDS = {
+    "anthropic": ("overloaded_error", Code.OVERLOADED),
+    "openai": ("server_error", Code.SERVER_ERROR),
+    "responses": ("server_error", Code.SERVER_ERROR),
 }
-CHUNK: dict[str, Any] = {
-    **{"id": "chatcmpl-1", "object": "chat.completion.chunk", "created": 1_760_000_000, "model": MODEL},
-    "choices": [{"index": 0, "delta": {"role": "assistant", "content": "R"}, "finish_reason": None}],
-}
 
 
-def streamed(*events: dict[str, Any], cut: bool = False) -> RawBytes:
-    """A stream of events; one that is `cut` promises more than it sends."""
-    named = [f"event: {event['type']}\n" if "type" in event else "" for event in events]
-    body = "".join(f"{name}data: {json.dumps(event)}\n\n" for name, event in zip(named, events, strict=True))
-    length = {"content-length": str(len(body) + 99)} if cut else {}
-    return RawBytes(json_answer(200, body.encode(), **{"content-type": "text/event-stream"}, **length))
+def error_event(provider: str, word: str) -> bytes:
+    """The event of an error, in a stream that began with 200."""
+    events: dict[str, Json] = {
+        "anthropic": {"type": "error", "error": {"type": word, "message": "no"}},
+        "openai": {"error": {"type": word, "code": word, "message": "no", "param": None}},
+        "responses": {"type": "error", "code": word, "message": "no", "param": None, "sequence_number": 99},
+    }
+    return event_bytes(events[provider])
 
 
-def fails(type: str) -> dict[str, Any]:
-    """Anthropic's event of an error."""
-    return {"type": "error", "error": {"type": type, "message": "no"}}
+async def asked(provider: str, *script: Response) -> tuple[ModelApi, Meter, Reply | Exception]:
+    """One request: the reply or the exception, and what was counted."""
+    meter = start_meter()
+    async with running(api_of(provider, *script)) as api:
+        model = MeteredModel(model_of(provider, api, idle_timeout=IDLE), None)
+        try:
+            return api, meter, await model.reply(request(ASKED))
+        except Exception as error:  # which class is the SDK's business
+            return api, meter, error
 
 
-def failed(**error: str) -> dict[str, Any]:
-    """OpenAI's."""
-    return {"error": {"message": "no", "param": None, **error}}
+def number_of_events(provider: str, reply: ModelReply) -> int:
+    """How many events the stream of a reply has."""
+    api = api_of(provider, reply)
+    api.bodies.append({"stream_options": {"include_usage": True}})
+    return len(list(api.events(api.reply_body(reply))))
 
 
-async def listen(provider: str, api: ModelApi) -> None:
-    """Read a stream to its end, without the SDK's own retries."""
-    asked: dict[str, Any] = {"model": MODEL, "messages": [{"role": "user", "content": "Hello."}], "stream": True}
-    if provider == "anthropic":
-        async with anthropic.AsyncAnthropic(api_key=KEY, base_url=api.url, max_retries=0) as one:
-            async for _ in await one.messages.create(max_tokens=9, system=SYSTEM, **asked):
-                pass
+async def test_a_stream_is_one_reply(provider: str) -> None:
+    """Text, calls and usage, however small the parts are in which they come."""
+    api, meter, reply = await asked(provider, LOOKS)
+
+    assert isinstance(reply, Reply), reply
+    assert (reply.turn.text, reply.stop) == (LOOKS.text, StopReason.CALLS)
+    assert [call.args for call in reply.turn.calls] == [{"place": "Paris"}, {"place": "Rome"}]
+    assert (reply.usage.tokens, reply.usage.is_estimated, meter.lost, api.violations) == (130, False, [], [])
+    assert api.bodies[0]["stream"] is True
+
+
+@pytest.mark.parametrize("then", ["end", "drop"])
+async def test_a_stream_that_ends_anywhere_is_no_reply(provider: str, then: Any) -> None:
+    """Whatever came before: no half of a text, and no call of which the arguments may be cut."""
+    whole = number_of_events(provider, LOOKS)
+    # Chat Completions tells the reason to stop before the usage and the end.
+    last = whole - 2 if provider == "openai" and then == "end" else whole
+    faults = list[Code]()
+    for events in range(last):
+        api, _, error = await asked(provider, Streamed(LOOKS, events=events, then=then))
+        assert isinstance(error, Exception), (events, error)
+        faults.append(classify(error).code)
+        assert len(api.bodies) == 1
+
+    assert faults == [Code.UNREACHABLE] * last or (then, {*faults}) == ("drop", {Code.UNREACHABLE})
+
+
+@pytest.mark.parametrize("keeps_alive", [False, True])
+async def test_a_reply_that_stops_is_a_timeout(provider: str, keeps_alive: bool) -> None:
+    """After the seconds of the setting, not those of the whole call; comments alone are a sign of life."""
+    stalls = Streamed(LOOKS, events=5, then="stall", keeps_alive=keeps_alive)
+    if keeps_alive:
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(asked(provider, stalls), 3 * IDLE)
         return
-    asked["messages"].insert(0, {"role": "system", "content": SYSTEM})
-    async with openai.AsyncOpenAI(api_key=KEY, base_url=f"{api.url}/v1", max_retries=0) as other:
-        async for _ in await other.chat.completions.create(**asked):
-            pass
+    api, _, error = await asked(provider, stalls)
+
+    assert isinstance(error, NoReply)
+    assert (error.fault.code, error.fault.reason) == (
+        Code.TIMEOUT,
+        "The model's reply stopped: no byte came for 0.6 s.",
+    )
+    assert len(api.bodies) == 1
 
 
-BROKEN = [
-    ("anthropic", streamed(BEGUN, fails("overloaded_error")), Code.OVERLOADED),
-    ("anthropic", streamed(BEGUN, fails("api_error")), Code.SERVER_ERROR),
-    ("anthropic", streamed(BEGUN, fails("rate_limit_error")), Code.RATE_LIMITED),
-    ("anthropic", streamed(fails("overloaded_error")), Code.OVERLOADED),
-    ("anthropic", streamed(BEGUN, cut=True), Code.UNREACHABLE),
-    ("openai", streamed(CHUNK, failed(type="server_error", code="server_error")), Code.SERVER_ERROR),
-    ("openai", streamed(CHUNK, failed(type="overloaded_error")), Code.SERVER_ERROR),
-    ("openai", streamed(failed(type="server_error")), Code.SERVER_ERROR),
-    ("openai", streamed(CHUNK, cut=True), Code.UNREACHABLE),
-]
+async def test_a_slow_stream_is_waited_for(provider: str) -> None:
+    """Silence between two events counts, not the time of all."""
+    api, _, reply = await asked(provider, Streamed(ModelReply(text="Rome, at last."), pause=IDLE / 4))
+
+    assert isinstance(reply, Reply), reply
+    assert (reply.turn.text, len(api.bodies)) == ("Rome, at last.", 1)
 
 
-@pytest.mark.parametrize(("whose", "stream", "code"), BROKEN)
-async def test_an_error_inside_a_stream_is_transient(whose: str, stream: RawBytes, code: Code) -> None:
+async def test_a_server_of_one_s_own_may_load_its_model_first(provider: str) -> None:
+    """The limit begins with the first byte there."""
+    _, _, reply = await asked(provider, Delayed(2 * IDLE, ModelReply(text="Rome.")))
+
+    assert isinstance(reply, Reply), reply
+
+
+class BehindProxy(ResponsesApi):
+    """OpenAI's own address, as a proxy is asked for it."""
+
+    path = f"http://api.openai.com{ResponsesApi.path}"
+
+
+async def test_the_provider_itself_answers_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """At its own address, silence before the first byte is a stall, too."""
+    for name in ("NO_PROXY", "no_proxy", "http_proxy", "ALL_PROXY", "all_proxy"):
+        monkeypatch.delenv(name, raising=False)
+    async with running(BehindProxy([Delayed(30, ModelReply(text="Rome."))])) as api:
+        monkeypatch.setenv("HTTP_PROXY", api.url)
+        model = OpenAIModel(MODEL, Endpoint(KEY, "http://api.openai.com/v1", IDLE))
+        with pytest.raises(NoReply, match=r"OpenAI's API sent nothing for 0\.6 s") as raised:
+            await model.reply(request(ASKED))
+
+    assert (raised.value.fault.code, len(api.bodies)) == (Code.TIMEOUT, 1)
+
+
+@pytest.mark.parametrize("events", [0, 1, 6])
+async def test_an_error_in_a_stream_is_what_it_says(provider: str, events: int) -> None:
     """The status said 200: the event decides."""
-    api = api_of(whose, stream)
-    api.fields |= {"stream"}
-    async with running(api):
-        with pytest.raises(Exception) as raised:  # which class is the SDK's business
-            await listen(whose, api)
-    fault = classify(raised.value)
+    word, code = WORDS[provider]
+    api, _, error = await asked(provider, Streamed(LOOKS, events=events, then=error_event(provider, word)))
 
-    assert (fault.code, len(api.bodies), api.violations) == (code, 1, [])
-    assert fault.quadrant in (Quadrant.TRANSIENT_INFRASTRUCTURAL, Quadrant.TRANSIENT_SEMANTIC)
+    assert isinstance(error, Exception)
+    assert (classify(error).code, len(api.bodies), api.violations) == (code, 1, [])
+
+
+async def test_a_spent_quota_in_a_stream_goes_to_a_person(provider: str) -> None:
+    """No retry helps, whenever it is said."""
+    word = "billing_error" if provider == "anthropic" else "insufficient_quota"
+    _, _, error = await asked(provider, Streamed(LOOKS, events=3, then=error_event(provider, word)))
+
+    assert isinstance(error, Exception)
+    assert classify(error).code is Code.QUOTA_EXHAUSTED
+
+
+GARBAGE = {
+    "no JSON": b'event: message_delta\ndata: {"type": \n\n',
+    "another shape": b'event: content_block_delta\ndata: {"type": "content_block_delta", "choices": 7}\n\n',
+    "no object": b"event: message_delta\ndata: 7\n\n",
+    "bytes": b"data: \xff\xfe\xfd\n\n",
+    "a page": b"<html><body>Bad gateway</body></html>\n\n",
+    "half a line": b'data: {"type"',
+}
+
+
+@pytest.mark.parametrize("garbage", GARBAGE.values(), ids=GARBAGE)
+@pytest.mark.parametrize("events", [0, 4])
+async def test_garbage_in_a_stream_is_transient(provider: str, events: int, garbage: bytes) -> None:
+    """A proxy may have sent it: nothing of the reply is used."""
+    api, _, error = await asked(provider, Streamed(LOOKS, events=events, then=garbage))
+
+    assert isinstance(error, Exception), error
+    fault = classify(error)
+    assert (fault.quadrant.is_transient, len(api.bodies)) == (True, 1), fault
+
+
+async def test_a_server_that_never_streams_is_understood(provider: str) -> None:
+    """Some servers answer with one JSON, whatever was asked."""
+    api = api_of(provider, LOOKS)
+    body = json.dumps(api.reply_body(ModelReply(text="Rome."))).encode()
+    _, _, reply = await asked(provider, RawBytes(json_answer(200, body)))
+
+    assert isinstance(reply, Reply), reply
+    assert (reply.turn.text, reply.usage.is_estimated) == ("Rome.", False)
+
+
+async def test_what_a_broken_stream_used_is_counted() -> None:
+    """The input that was counted at the beginning, and the output that came; not all that it may have used at most."""
+    long = ModelReply(text="Rome. " * 500)
+    _, meter, error = await asked("anthropic", Streamed(long, events=200, then="drop"))
+    (used,) = meter.wasted
+
+    assert isinstance(error, Exception)
+    assert (meter.lost, used.calls, used.estimated) == ([], 1, 1)
+    assert 123 + 400 < used.tokens < 123 + 600
+
+
+async def test_reasoning_that_nobody_sees_may_have_used_all() -> None:
+    """Responses sends no event for it: the most that the request may cost is reserved, as without a reply."""
+    _, meter, error = await asked("responses", Streamed(LOOKS, events=8, then="drop"))
+
+    assert isinstance(error, Exception)
+    assert (meter.wasted, len(meter.lost), meter.known_use) == ([], 1, None)
+
+
+async def test_arguments_of_anthropic_that_are_no_json_are_no_call() -> None:
+    """A part of them is not taken for the whole."""
+    _, _, reply = await asked("anthropic", ModelReply((ModelCall("weather", '{"place": "Par'),)))
+
+    assert isinstance(reply, Reply), reply
+    (call,) = reply.turn.calls
+    assert (call.args, "no JSON" in call.broken) == ({}, True)
+
+
+def chunks(*deltas: Json) -> RawBytes:
+    """A stream of Chat Completions with these deltas."""
+    ends: list[Json] = [{"choices": [{"index": 0, "delta": {}, "finish_reason": "tool_calls"}]}, {}]
+    events = [{"choices": [{"index": 0, "delta": delta, "finish_reason": None}]} for delta in deltas]
+    body = b"".join(event_bytes(event) for event in [*events, *ends])
+    return RawBytes(json_answer(200, body, **{"content-type": "text/event-stream"}))
+
+
+def part(index: int | None, id: str | None, name: str | None, arguments: Any) -> Json:
+    """A delta with a part of a call, as some server writes it."""
+    function = {"name": name, "arguments": arguments}
+    return {"tool_calls": [{"index": index, "id": id, "type": "function", "function": function}]}
+
+
+ROME, PARIS = '{"place": "Rome"}', '{"place": "Paris"}'
+TWO_CALLS: dict[str, RawBytes] = {
+    "each whole": chunks(part(0, "a", "weather", ROME), part(1, "b", "weather", PARIS)),
+    "the same index": chunks(part(0, "a", "weather", ROME), part(0, "b", "weather", PARIS)),
+    "no index": chunks(part(None, "a", "weather", ROME), part(None, "b", "weather", PARIS)),
+    "an id in each part": chunks(
+        part(0, "a", "weather", ROME[:5]),
+        part(0, "a", None, ROME[5:]),
+        part(1, "b", "weather", PARIS[:5]),
+        part(1, "x", None, PARIS[5:]),
+    ),
+    "both in turns": chunks(
+        part(0, "a", "weather", ""),
+        part(1, "b", "weather", ""),
+        part(0, None, None, ROME),
+        part(1, None, None, PARIS),
+    ),
+    "an object": chunks(part(0, "a", "weather", {"place": "Rome"}), part(1, "b", "weather", {"place": "Paris"})),
+    "an empty name again": chunks(
+        part(0, "a", "weather", ROME[:5]), part(0, "", "", ROME[5:]), part(1, "b", "weather", PARIS)
+    ),
+}
+
+
+@pytest.mark.parametrize("raw", TWO_CALLS.values(), ids=TWO_CALLS)
+async def test_the_parts_of_calls_are_joined_as_servers_send_them(raw: RawBytes) -> None:
+    """With the same index for all, with none, with an id in each part."""
+    _, _, reply = await asked("openai", raw)
+
+    assert isinstance(reply, Reply), reply
+    assert [(call.id, call.name, call.args) for call in reply.turn.calls] == [
+        ("a", "weather", {"place": "Rome"}),
+        ("b", "weather", {"place": "Paris"}),
+    ]
+
+
+def test_every_api_is_here() -> None:
+    """No provider is left out above."""
+    assert {*WORDS} == {*PROVIDERS}

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from activities.providers import prices
+from activities.providers import prices, streaming
 from runtime.settings_file import BadSettings, Models, Profile, SettingsFile, seconds
 from workflows.budget import Limits
 from workflows.catalogue import Price
@@ -131,7 +131,7 @@ def test_a_model_may_have_a_price_and_a_window_of_its_own(tmp_path: Path) -> Non
 
 def test_the_usual_share_of_the_window_is_that_of_the_models() -> None:
     """It is said twice, since neither room may ask the other."""
-    assert Models().compact_at == prices.COMPACT_AT
+    assert (Models().compact_at, Models().idle_timeout) == (prices.COMPACT_AT, streaming.IDLE_TIMEOUT)
 
 
 def test_a_mark_that_some_editors_write_in_front_does_no_harm(tmp_path: Path) -> None:
@@ -176,6 +176,8 @@ def test_a_mark_that_some_editors_write_in_front_does_no_harm(tmp_path: Path) ->
             "'budgets.interactive.replans' cannot be True: it must be a whole",
         ),
         ("[models]\ncompact_at = 2", "'models.compact_at' cannot be 2: it must be at most 1"),
+        ("[models]\nidle_timeout = 0", "'models.idle_timeout' cannot be 0: it must be more than 0"),
+        ('[models]\nidle_timeout = "soon"', "'models.idle_timeout' cannot be 'soon': it must be seconds"),
         (
             "[models.prices.claude]\ninput = 1\noutput = 2",
             "'models.prices.claude' names no model (write it as --planner",
