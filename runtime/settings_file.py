@@ -127,7 +127,7 @@ class ModelPrice(_Frozen):
 
 
 class Models(_Frozen):
-    """Prices and limits of models, which take precedence over Replan's own table."""
+    """Prices and limits of models, which take precedence over published ones."""
 
     compact_at: float = Field(default=0.8, gt=0, le=1)
     """The share of a model's window that a conversation may fill before it is compacted."""

@@ -1,5 +1,6 @@
 """The planner's activities: `catalogue`, `plan`, `replan` and `compact`."""
 
+import asyncio
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
@@ -79,7 +80,7 @@ class Planning:
         """The kinds and settings of this worker; `refused` says why it cannot run a task that requires `wanted`."""
         async with attempt_of(routing.CATALOGUE):
             try:
-                planner = self._select(wanted.get("planner"))
+                planner = await self._select(wanted.get("planner"))
             except UnknownPlanner as unknown:
                 return self._catalogue(str(wanted["planner"]), str(unknown))
             own_prices = planner.prices if isinstance(planner, ConversationalPlanner) else {}
@@ -130,7 +131,7 @@ class Planning:
         async with attempt_of(spec) as this:
             self._break(spec, Failpoint.BEFORE_CLAIM)
             try:
-                planner = self._select(situation.planner)
+                planner = await self._select(situation.planner)
             except UnknownPlanner as unknown:
                 raise NeedsPerson(str(unknown)) from unknown
             if situation.converses:
@@ -162,12 +163,13 @@ class Planning:
         )
         return _with_earlier_use(proposed, this, was_recorded=was_recorded)
 
-    def _select(self, name: JsonValue) -> Planner:
+    async def _select(self, name: JsonValue) -> Planner:
         if name is None:
             return self._planner
         if self._planner_for_task is None:
             raise UnknownPlanner(f"This worker makes no planner {str(name)[:80]!r}: leave --planner out.")
-        return self._planner_for_task(str(name))
+        # In a thread: the first price that is looked up imports a package, which takes 0.1 s or more.
+        return await asyncio.to_thread(self._planner_for_task, str(name))
 
     def _break(self, spec: ToolSpec, point: Failpoint) -> None:
         self._breaks.stop(spec.kind, point)

@@ -1,23 +1,42 @@
-"""Prices of models, and their windows (input tokens of a request): from the settings file, else from `prices.toml`."""
+"""Prices of models, and their windows (input tokens of a request).
 
+The settings file has the first word. Then the package `genai-prices` counts, and then `prices.toml`, which has the
+models that the package lacks. Nothing is asked over the network.
+"""
+
+import math
 import re
 import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from datetime import date
+from datetime import UTC, date, datetime
+from decimal import Decimal
 from functools import cache
 from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from activities.providers.messages import Usage
 from workflows.catalogue import Price
 
+if TYPE_CHECKING:  # to import the package takes 0.1 s, or 0.5 s without bytecode; only a worker with a model needs it
+    from genai_prices.types import ModelInfo, ModelPrice, TieredPrices
+
+T = TypeVar("T")
+
 PRICES_FILE = Path(__file__).with_name("prices.toml")
+PACKAGE_DATE = date(2026, 11, 9)
+"""The day of the newest price in the oldest version of `genai-prices` that pyproject.toml allows."""
 MILLION = 1_000_000
 SNAPSHOT = re.compile(r"-\d{4}-?\d{2}-?\d{2}$")
 """Matches the date at the end of a snapshot's name. A snapshot is a dated version of a model, and has the model's
 price."""
+PAID_BY_SEARCH = re.compile(r"-search|deep-research")
+"""Matches names of models whose requests search, which costs more than their tokens."""
+LARGE_WINDOW, LARGE_REPLY = 400_000, 128_000
+"""OpenAI's window of LARGE_WINDOW tokens or more includes a reply of LARGE_REPLY tokens; the rest is for the input.
+The source: https://developers.openai.com/api/docs/models/gpt-6-sol."""
 COMPACT_AT = 0.8
 """The part of a model's window that a conversation may fill before it is summarised."""
 
@@ -28,24 +47,24 @@ class LongRequest(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     above: int = Field(gt=0)
-    input: float = Field(ge=1)
-    output: float = Field(ge=1)
+    input: float = Field(gt=0)
+    output: float = Field(gt=0)
 
 
 class PublishedModel(BaseModel):
-    """What a provider publishes about a model; prices are in US dollars for a million tokens."""
+    """What is published about a model; prices are in US dollars for a million tokens."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    window: int = Field(gt=0)
-    """The most input tokens that a request may have."""
+    window: int | None = Field(default=None, gt=0)
+    """The most input tokens that a request may have; None if unknown."""
     input: float = Field(ge=0)
     output: float = Field(ge=0)
     cache_read: float = Field(ge=0)
     cache_write: float = Field(ge=0)
     long: LongRequest | None = None
     read: date
-    """The day on which the entry was compared with `source`."""
+    """The day on which the prices were known to count."""
     source: str
 
     @property
@@ -56,15 +75,89 @@ class PublishedModel(BaseModel):
         return Price.model_validate(rates)
 
 
+def published_model(name: str) -> PublishedModel | None:
+    """What is published about a model, by its full name; None if nothing is.
+
+    Nothing is about a model on another server (`@HOST`): its operator sets the price and the window.
+    """
+    provider, _, model = name.partition(":")
+    if not model or "@" in model:
+        return None
+    own = own_models()
+    return _in_package(provider, model) or own.get(name) or own.get(SNAPSHOT.sub("", name))
+
+
 @cache
-def published_models() -> Mapping[str, PublishedModel]:
+def own_models() -> Mapping[str, PublishedModel]:
+    """The models of `prices.toml`, by their full names."""
     entries = tomllib.loads(PRICES_FILE.read_text(encoding="utf-8"))
     return {name: PublishedModel.model_validate(entry) for name, entry in entries.items()}
 
 
+def _in_package(provider: str, name: str) -> PublishedModel | None:
+    from genai_prices.data import providers
+
+    found = next((one for one in providers if one.id == provider), None)
+    model = found.find_model(name) if found else None
+    rates = rates_of(model.get_prices(datetime.now(UTC))) if model else None
+    if model is None or rates is None or PAID_BY_SEARCH.search(model.id):
+        return None
+    window = _window(provider, model)
+    return PublishedModel(
+        **rates, window=window, read=_package_date(), source="https://github.com/pydantic/genai-prices"
+    )
+
+
+def _window(provider: str, model: "ModelInfo") -> int | None:
+    whole = model.context_window
+    is_shared = provider == "openai" and whole is not None and whole >= LARGE_WINDOW
+    return whole - LARGE_REPLY if whole and is_shared else whole
+
+
+def rates_of(prices: "ModelPrice") -> dict[str, Any] | None:
+    """The prices of the package as fields of a PublishedModel; None if they have a form that it cannot express."""
+    input, output = prices.input_mtok, prices.output_mtok
+    if input is None or output is None:
+        return None
+    # What has no price for the cache counts as any other input.
+    read, write = (input if one is None else one for one in (prices.cache_read_mtok, prices.cache_write_mtok))
+    each = {"input": input, "cache_read": read, "cache_write": write, "output": output}
+    usual, long = ({name: _at(tokens, one) for name, one in each.items()} for tokens in (0, math.inf))
+    rates: dict[str, Any] = {name: float(one) for name, one in usual.items()}
+    if usual == long:
+        return rates
+    starts = {tier.start for one in each.values() for tier in getattr(one, "tiers", ())}
+    *of_input, of_output = (float(long[name] / usual[name]) if usual[name] else None for name in each)
+    if len(starts) > 1 or len(set(of_input)) > 1 or None in (*of_input, of_output):
+        return None
+    return {**rates, "long": {"above": starts.pop(), "input": of_input[0], "output": of_output}}
+
+
+def _at(tokens: float, rate: "Decimal | TieredPrices") -> Decimal:
+    """The price in a request with so many tokens of input."""
+    if isinstance(rate, Decimal):
+        return rate
+    return next((tier.price for tier in reversed(rate.tiers) if tokens > tier.start), rate.base)
+
+
+@cache
+def _package_date() -> date:
+    """The day of the newest price in the package, which names no day of its own, but gets prices almost every week."""
+    from genai_prices.data import providers
+    from genai_prices.types import ModelPrice, StartDateConstraint
+
+    today = datetime.now(UTC).date()
+    models = [model for provider in providers for model in provider.models]
+    prices = (model.prices for model in models if not isinstance(model.prices, ModelPrice))
+    limits = [one.constraint for each in prices for one in each]
+    limits += [one.constraint for model in models for one in model.price_variants or ()]
+    days = (one.start_date for one in limits if isinstance(one, StartDateConstraint))
+    return max(PACKAGE_DATE, *(day for day in days if day <= today))
+
+
 @dataclass(frozen=True)
 class PriceList:
-    """Prices and windows of models: those of the settings file, else those that the provider publishes."""
+    """Prices and windows of models: those of the settings file, else those that are published."""
 
     prices: Mapping[str, Price] = field(default_factory=dict)
     """Prices from the settings file, by the model's name, with or without `@HOST`."""
@@ -73,27 +166,25 @@ class PriceList:
     compact_at: float = COMPACT_AT
 
     def price_of(self, name: str) -> Price | None:
-        """The price of a model's tokens, by its full name; None if it is unknown.
+        """The price of a model's tokens, by its full name; None if it is unknown."""
+        own = _named(name, self.prices)
+        published = published_model(name) if own is None else None
+        return published.price if published else own
 
-        A published price never counts for a model on another server: its operator sets the price.
-        """
-        published = self._published(name)
-        own = self.prices.get(name) or self.prices.get(_without_host(name))
-        return own or (published.price if published else None)
+    def date_of(self, name: str) -> date | None:
+        """The day on which a published price counted; None if the settings file has the price, or it is unknown."""
+        published = published_model(name) if _named(name, self.prices) is None else None
+        return published.read if published else None
 
     def window_of(self, name: str) -> int | None:
         """The most input tokens that a request to a model may have; None if unknown."""
-        published = self._published(name)
-        own = self.windows.get(name) or self.windows.get(_without_host(name))
-        return own or (published.window if published else None)
-
-    def _published(self, name: str) -> PublishedModel | None:
-        models = published_models()
-        return models.get(name) or models.get(SNAPSHOT.sub("", name))
+        own = _named(name, self.windows)
+        published = published_model(name) if own is None else None
+        return published.window if published else own
 
 
-def _without_host(name: str) -> str:
-    return name.partition("@")[0]
+def _named(name: str, settings: Mapping[str, T]) -> T | None:
+    return settings.get(name) or settings.get(name.partition("@")[0])
 
 
 def cost_in_usd(usage: Usage, price: Price | None) -> float | None:

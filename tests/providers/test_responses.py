@@ -22,7 +22,7 @@ from activities.providers.adapter import AdapterOptions, Endpoint
 from activities.providers.messages import AssistantTurn, StopReason, ToolResult, Turn, UserTurn
 from activities.providers.metering import MeteredModel, start_meter
 from activities.providers.openai import DEFAULT_MODEL, WIRES, OpenAIModel, Wire, row_of
-from activities.providers.prices import published_models
+from activities.providers.prices import own_models
 from replan.testing.model_api import KEY, MODEL, Json, ModelApi, json_answer, running
 from replan.testing.openai_api import OpenAIApi
 from replan.testing.responses_api import EFFORTS, FIELDS, ITEMS, TOOL, ResponsesApi
@@ -404,9 +404,9 @@ def test_the_page_has_the_table_with_the_source_of_each_row() -> None:
 
 
 def test_the_table_agrees_with_the_sdk_and_with_the_prices() -> None:
-    """What the SDK names for Responses only is asked with it, and each model with a published price has a row."""
+    """What the SDK names for Responses only is asked with it, and each model with a price of ours has a row."""
     _, _, only = get_args(ResponsesModel)
-    priced = {name.removeprefix("openai:") for name in published_models() if name.startswith("openai:")}
+    priced = {name.removeprefix("openai:") for name in own_models() if name.startswith("openai:")}
     rows = {name: row_of(name) for name in {*get_args(only), *priced, DEFAULT_MODEL}}
 
     assert [name for name, row in rows.items() if row and row.wire is not Wire.RESPONSES] == []
