@@ -9,7 +9,7 @@ import platform
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from itertools import accumulate
 from pathlib import Path
 from typing import Any, assert_never
@@ -178,6 +178,8 @@ class Inspector:
     """Whether the planner is a model."""
     price: Price | None = None
     """The price of the planner's tokens; None if it is unknown, or the planner is no model."""
+    price_date: date | None = None
+    """The day on which the oldest published price of the worker's models counted; None if no price is published."""
 
     @activity.defn(name=routing.INSPECT.kind)
     async def inspect(self, inquiry: InquiryInput) -> Findings:
@@ -195,6 +197,7 @@ class Inspector:
                         worker=await self.host.card(),
                         converses=self.converses,
                         price=self.price,
+                        price_date=self.price_date,
                     )
                 case PayloadInquiry():
                     payload = await self._payload(question.driver, question.claim)

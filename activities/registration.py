@@ -181,6 +181,7 @@ class WorkerParts:
             own=registry.own,
             converses=conversing is not None,
             price=highest_price(conversing.prices.values()) if conversing else None,
+            price_date=selection.price_date,
         )
         return [
             *planning.activities(),

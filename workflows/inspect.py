@@ -1,6 +1,6 @@
 """Questions of the console that only a worker can answer: each is an `Inquiry`, its answer is `Findings`."""
 
-from datetime import datetime
+from datetime import date, datetime
 from typing import Annotated, Any, ClassVar, Generic, Literal, TypeVar
 
 from pydantic import BaseModel, Field, JsonValue, RootModel
@@ -180,6 +180,8 @@ class WorkerFindings(ToolsFindings):
     """Whether the planner is a model."""
     price: Price | None = None
     """The highest price of the planner's models; None if a price is unknown, or the planner is no model."""
+    price_date: date | None = None
+    """The day on which the oldest published price of the worker's models counted; None if no price is published."""
 
 
 class PlanFindings(Findings):

@@ -1,6 +1,7 @@
 """Selects the planner and the models of a worker: from `--planner`, the environment, and the name in a task."""
 
 from collections.abc import Mapping
+from datetime import date
 from pathlib import Path
 
 from pydantic import ValidationError
@@ -42,6 +43,11 @@ class PlannerSelection:
         self.step_model: LanguageModel | None = (
             FallbackModel(metered) if len(metered) > 1 else next(iter(metered), None)
         )
+
+    @property
+    def price_date(self) -> date | None:
+        """The day on which the oldest published price of the worker's models counted; None if no price is published."""
+        return min(filter(None, map(self._price_list.date_of, self.prices)), default=None)
 
     def for_task(self, names: str) -> Planner:
         """Make the planner that a task names.

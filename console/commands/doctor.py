@@ -4,7 +4,7 @@ import asyncio
 import sys
 from collections.abc import Collection, Coroutine, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from enum import StrEnum
 from typing import Any
 from urllib.parse import urlsplit
@@ -42,6 +42,8 @@ from workflows.inspect import (
 MAX_NAMED = 5
 CLOCK_SECONDS = 5.0
 """Seconds: a larger difference between the clocks of console, worker and server is a warning."""
+PRICES_LAST = timedelta(days=90)
+"""The age up to which published prices are no warning."""
 KEY_OF = {"anthropic": "ANTHROPIC_API_KEY", "openai": "OPENAI_API_KEY"}
 """By the beginning of a planner's name, the environment variable with the API key that the planner needs."""
 OPTION_OF = {
@@ -124,10 +126,10 @@ def of_worker(found: WorkerFindings, version: str, *, restart: str, asked: datet
     card, old = found.worker, "the worker is too old to say"
     if card is None:
         seen = Check("worker", Status.WARN, "answers, but is older than this console", f"restart it: `{restart}`")
-        return [seen, _planner(found), *skipped(OF_WORKER[1:-1], old), *of_tools(found)]
+        return [seen, _planner(found, answered.date()), *skipped(OF_WORKER[1:-1], old), *of_tools(found)]
     return [
         _version(card, version, restart),
-        _planner(found),
+        _planner(found, answered.date()),
         _keys(found.planner, card.keys),
         *(_place(place) for place in card.places),
         _clocks(card, asked, answered),
@@ -181,17 +183,29 @@ def _version(card: WorkerCard, version: str, restart: str) -> Check:
     )
 
 
-def _planner(found: WorkerFindings) -> Check:
+def _planner(found: WorkerFindings, today: date) -> Check:
     if not found.converses:
         return Check("planner", Status.OK, found.planner)
     if found.price is not None:
         price = f"{found.price.input:g} USD for a million tokens of input, {found.price.output:g} of output"
-        return Check("planner", Status.OK, f"{found.planner}; {price}")
+        return _priced(f"{found.planner}; {price}", found.price_date, today)
     whose = "the price of at least one" if "," in found.planner else "its price"
     told = f"{found.planner}; {whose} is not known, so --usd is refused"
     if "@" in found.planner:  # a server of the user's own, which often has no price
         return Check("planner", Status.OK, told)
     return Check("planner", Status.WARN, told, "[models.prices] of the worker's settings file gives it")
+
+
+def _priced(told: str, since: date | None, today: date) -> Check:
+    if since is None:  # the settings file has the price
+        return Check("planner", Status.OK, told)
+    if today - since <= PRICES_LAST:
+        return Check("planner", Status.OK, f"{told}, as of {since}")
+    remedy = (
+        "`pip install --upgrade genai-prices` where the worker runs and restart it, or set the prices in"
+        " [models.prices] of its settings file"
+    )
+    return Check("planner", Status.WARN, f"{told}, as of {since}, {(today - since).days} days ago", remedy)
 
 
 def _needed(planner: str) -> str | None:

@@ -3,7 +3,10 @@
 import pytest
 
 from activities.planning.selection import PlannerSelection
+from activities.providers.anthropic import DEFAULT_MODEL
+from activities.providers.prices import PriceList, own_models
 from activities.providers.registry import UnknownPlanner
+from workflows.catalogue import Price
 
 KEYS = {"ANTHROPIC_API_KEY": "x", "OPENAI_API_KEY": "y"}
 HERE = "http://localhost:11434/v1"
@@ -35,3 +38,14 @@ def test_a_task_cannot_use_a_key_that_is_not_there() -> None:
     """It is told which variable the worker lacks."""
     with pytest.raises(UnknownPlanner, match="needs OPENAI_API_KEY"):
         PlannerSelection("offline", {"ANTHROPIC_API_KEY": "x"}).for_task("openai")
+
+
+def test_the_age_of_the_prices_is_that_of_the_oldest_published_one() -> None:
+    """A price of the settings file has no age, and a model of the user's own server no published price."""
+    sol, row = "openai:gpt-6.2-sol", own_models()["openai:gpt-6.2-sol"]
+    free = PriceList({f"anthropic:{DEFAULT_MODEL}": Price(input=0, output=0, cache_read=0, cache_write=0)})
+    published = PlannerSelection(f"{sol},anthropic", KEYS)
+
+    assert published.price_date == min(row.read, PriceList().date_of(f"anthropic:{DEFAULT_MODEL}") or row.read)
+    assert PlannerSelection(f"{sol},anthropic", KEYS, prices=free).price_date == row.read
+    assert PlannerSelection("openai:qwen3", {}, HERE).price_date is None

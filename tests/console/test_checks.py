@@ -203,3 +203,23 @@ def test_what_a_planner_costs_is_told(
     told = next(one for one in checks if one.name == "planner")
 
     assert (told.found, told.status, bool(told.remedy)) == (said, status, status is Status.WARN)
+
+
+AGES: list[tuple[int | None, Status, str]] = [
+    (None, Status.OK, "15 of output"),
+    (0, Status.OK, "15 of output, as of 2026-01-02"),
+    (90, Status.OK, "15 of output, as of 2025-10-04"),
+    (91, Status.WARN, "15 of output, as of 2025-10-03, 91 days ago"),
+]
+
+
+@pytest.mark.parametrize(("age", "status", "said"), AGES)
+def test_old_prices_are_a_warning(age: int | None, status: Status, said: str) -> None:
+    """Providers change prices; a price of the settings file has no date, since who set it knows it."""
+    day = None if age is None else NOW.date() - timedelta(days=age)
+    changed = {"converses": True, "price": PRICE, "price_date": day}
+    found = findings(worker(), "openai:x").model_copy(update=changed)
+    told = next(one for one in of_worker(found, "1", restart="x", asked=NOW, answered=NOW) if one.name == "planner")
+
+    assert (told.found.rpartition("input, ")[2], told.status) == (said, status)
+    assert ("genai-prices" in told.remedy and "[models.prices]" in told.remedy) is (status is Status.WARN)
