@@ -29,7 +29,7 @@ BY_CODE: Mapping[str, ModelRow] = {
     "request_body_timeout": model_api.LATE,
     "request_body_too_large_after_decoding": model_api.TOO_LONG,
 }
-"""Rows (code and reason of a Fault) by `error.details.error_code`; for any other code, BY_TYPE decides."""
+"""Rows (code and reason of a Fault) by `error.details.error_code`; for any other code, BY_WORDS decides."""
 
 BY_TYPE: Mapping[str, ModelRow] = {
     # Without "invalid_request_error": the HTTP status says more than that type.
@@ -44,20 +44,19 @@ BY_TYPE: Mapping[str, ModelRow] = {
     "overloaded_error": model_api.OVERLOADED,
     "conflict_error": model_api.BUSY,
 }
-"""Rows (code and reason of a Fault) by `error.type`; for any other type, BY_WORDS decides, then the HTTP status."""
+"""Rows (code and reason of a Fault) by `error.type`; for any other type, the HTTP status decides."""
 
 BY_WORDS: Mapping[str, ModelRow] = {
-    "credit balance": model_api.QUOTA,
     "prompt is too long": model_api.TOO_LONG,
     "exceed context limit": model_api.TOO_LONG,
 }
-"""Rows (code and reason of a Fault) by a part of the message, for a response with status 400 that neither BY_CODE nor
-BY_TYPE knows."""
+"""Rows (code and reason of a Fault) by a part of the message, for a response with status 400 to 499 whose `error_code`
+is not in BY_CODE; for any other message, BY_TYPE decides."""
 
 
 def _status(error: Any) -> Verdict:
     by_words = model_api.by_words(BY_WORDS, error.api_message, error.status_code)
-    row = BY_CODE.get(error.error_code or "") or BY_TYPE.get(error.type or "") or by_words
+    row = BY_CODE.get(error.error_code or "") or by_words or BY_TYPE.get(error.type or "")
     return model_api.by_status(PROVIDER, row, error, error.status_code)
 
 

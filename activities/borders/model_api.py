@@ -33,6 +33,15 @@ OTHER_WIRE: ModelRow = (
     Code.NEEDS_PERSON,
     "takes this model's requests in Responses, not in Chat Completions: set its wire in the worker's settings file",
 )
+NO_TOOLS: ModelRow = (
+    Code.NEEDS_PERSON,
+    "offers no tool calls for this model: use a model that has them, or turn them on"
+    " (vLLM: --enable-auto-tool-choice and --tool-call-parser)",
+)
+GATEWAY_KEY: ModelRow = (
+    Code.UNAUTHORIZED,
+    "has a key that its own provider does not accept: fix the key in the settings of that gateway",
+)
 ENCRYPTED: ModelRow = (
     Code.NEEDS_PERSON,
     "cannot read the reasoning that it sent earlier, perhaps to a key of another organisation: set the earlier key",
@@ -56,6 +65,27 @@ CUT: ModelRow = (Code.UNREACHABLE, "could not be reached, or the connection brok
 SILENT: ModelRow = (Code.TIMEOUT, "did not answer in time")
 GARBLED: ModelRow = (Code.SERVER_ERROR, "sent an invalid reply, perhaps from a proxy")
 MISUSED: ModelRow = (Code.BUG, "is called wrongly by Replan: report it")
+
+BY_WORDS: Mapping[str, ModelRow] = {
+    # LiteLLM's proxy, whose code is the status: names of its exceptions, and what providers and its router said.
+    "budget has been exceeded": SPENT,
+    "crossed budget": SPENT,
+    "exceeded your current quota": QUOTA,
+    "credit balance": QUOTA,  # Anthropic's API
+    "contextwindowexceedederror": TOO_LONG,
+    "contentpolicyviolationerror": FILTERED,
+    "guardrail policy": FILTERED,
+    "invalid model name passed in": NO_MODEL,
+    "litellm.authenticationerror": GATEWAY_KEY,
+    # vLLM
+    "exceeds the max_model_len": TOO_LONG,
+    "--enable-auto-tool-choice": NO_TOOLS,
+    "does not support tools": NO_TOOLS,  # Ollama
+    # OpenRouter
+    "support tool use": NO_TOOLS,
+    "requires moderation": FILTERED,
+}
+"""Rows by a part of the message of a gateway, or of a server of the user's own, whose code and type say less."""
 
 OWN_HOSTS: Mapping[str, str] = {"Anthropic's API": "api.anthropic.com", "OpenAI's API": "api.openai.com"}
 
@@ -103,9 +133,12 @@ def _row(provider: str, row: ModelRow) -> Row:
 
 
 def by_words(rows: Mapping[str, ModelRow], message: object, status: int) -> ModelRow | None:
-    """The row whose key is a part of `message`, in any case of letters; None if no key is, or for another status."""
-    said = str(message or "").lower() if status in (400, 404) else ""
-    return next((row for words, row in rows.items() if words in said), None)
+    """The row, of `rows` or BY_WORDS, whose key is a part of `message` in any case of letters; None if no key is.
+
+    Only for a status of 400 to 499.
+    """
+    said = str(message or "").lower() if 400 <= status < 500 else ""
+    return next((row for words, row in {**rows, **BY_WORDS}.items() if words in said), None)
 
 
 def by_status(provider: str, row: ModelRow | None, error: Exception, status: int) -> Verdict:

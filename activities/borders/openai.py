@@ -4,6 +4,7 @@ The SDK raises RateLimitError for a used-up quota, too, and BadRequestError for 
 class alone does not say whether waiting helps.
 """
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -32,6 +33,8 @@ BY_CODE: Mapping[str, ModelRow] = {
     "server_error": model_api.BROKEN,
     "invalid_encrypted_content": model_api.ENCRYPTED,
     "data_residency_mismatch": model_api.RESIDENCY,
+    "budget_exceeded": model_api.SPENT,  # LiteLLM
+    "exceed_context_size_error": model_api.TOO_LONG,  # llama.cpp
     "vector_store_timeout": model_api.LATE,
     **dict.fromkeys(
         ("invalid_prompt", "bio_policy", "misalignment_policy_violation", "image_content_policy_violation"),
@@ -64,20 +67,19 @@ BY_WORDS: Mapping[str, ModelRow] = {
     "only supported in v1/responses": model_api.OTHER_WIRE,
     "maximum context length": model_api.TOO_LONG,
 }
-"""Rows (code and reason of a Fault) by a part of the message, for a response with status 400 or 404 whose
+"""Rows (code and reason of a Fault) by a part of the message, for a response with status 400 to 499 whose
 `error.code` is not in BY_CODE."""
+HTTP_ERROR = re.compile("[45][0-9]{2}")
 
 
-def _status(error: Any) -> Verdict:
-    by_words = model_api.by_words(BY_WORDS, error.message, error.status_code)
-    row = BY_CODE.get(error.code or "") or by_words or BY_CODE.get(error.type or "")
-    return model_api.by_status(PROVIDER, row, error, error.status_code)
-
-
-def _without_status(error: Any) -> Verdict:
-    # An event of a stream that began with 200, or the error of a response that says `failed`.
-    row = BY_CODE.get(error.code or "") or BY_CODE.get(error.type or "") or model_api.BROKEN
-    return model_api.verdict(PROVIDER, row, error)
+def _judge(error: Any) -> Verdict:
+    code, type = (value if isinstance(value, str) else "" for value in (error.code, error.type))
+    # An event of a stream that began with 200 has no status, but gateways and vLLM send it as the code.
+    status = getattr(error, "status_code", None) or (int(code) if HTTP_ERROR.fullmatch(code) else 0)
+    row = BY_CODE.get(code) or model_api.by_words(BY_WORDS, error.message, status) or BY_CODE.get(type)
+    if not status:
+        return model_api.verdict(PROVIDER, row or model_api.BROKEN, error)
+    return model_api.by_status(PROVIDER, row, error, status)
 
 
 def _always(row: ModelRow) -> Entry:
@@ -86,9 +88,11 @@ def _always(row: ModelRow) -> Entry:
 
 TABLE: Table = {
     "openai.OpenAIError": _always(model_api.MISUSED),
-    "openai.APIError": model_api.by("its code, then its type", PROVIDER, BY_CODE.values(), _without_status),
+    "openai.APIError": model_api.by(
+        "its code, then its type", PROVIDER, [*BY_CODE.values(), *model_api.STATUS.values()], _judge
+    ),
     "openai.APIStatusError": model_api.by(
-        "its code, its type, then its HTTP status", PROVIDER, [*BY_CODE.values(), *model_api.STATUS.values()], _status
+        "its code, its type, then its HTTP status", PROVIDER, [*BY_CODE.values(), *model_api.STATUS.values()], _judge
     ),
     "openai.OAuthError": _always(model_api.KEY),
     "openai.APIConnectionError": _always(model_api.CUT),
