@@ -79,7 +79,7 @@ async def run(settings: Settings, abilities: Abilities) -> None:
             interceptors=[CallInterceptor(), HeaderInterceptor()],
             slots=settings.slots,
         )
-        typer.echo(serve.ready_line(server, settings, abilities.selection.planner.name, tools=len(abilities.registry)))
+        typer.echo(serve.ready_line(server, settings, abilities.selection.described, tools=len(abilities.registry)))
         await serve.serve(worker, stop, parts.boundary.running, typer.echo)
         typer.echo(await serve.goodbye(server.client, settings.queue))
 

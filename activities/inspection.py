@@ -174,6 +174,8 @@ class Inspector:
     """Kinds of tools that this worker lacks because it has no model."""
     own: Collection[str] = ()
     """The kinds of the user's own tools; the others come with Replan."""
+    described: Callable[[], str] = str
+    """Returns the planner's name, with the API that each model of OpenAI is asked with."""
     converses: bool = False
     """Whether the planner is a model."""
     price: Price | None = None
@@ -195,6 +197,7 @@ class Inspector:
                         tools=self._tools(),
                         left_out=tuple(self.left_out),
                         worker=await self.host.card(),
+                        described=self.described(),
                         converses=self.converses,
                         price=self.price,
                         price_date=self.price_date,

@@ -179,6 +179,7 @@ class WorkerParts:
             transcript=transcript,
             left_out=registry.left_out,
             own=registry.own,
+            described=lambda: selection.described,
             converses=conversing is not None,
             price=highest_price(conversing.prices.values()) if conversing else None,
             price_date=selection.price_date,

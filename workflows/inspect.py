@@ -176,6 +176,8 @@ class ToolsFindings(Findings):
 
 class WorkerFindings(ToolsFindings):
     worker: WorkerCard | None = None
+    described: str = ""
+    """The planner's name, with the API that each model of OpenAI is asked with."""
     converses: bool = False
     """Whether the planner is a model."""
     price: Price | None = None

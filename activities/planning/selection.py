@@ -14,6 +14,7 @@ from activities.providers.adapter import AdapterOptions
 from activities.providers.fallback import FallbackModel
 from activities.providers.messages import LanguageModel
 from activities.providers.metering import MeteredModel
+from activities.providers.openai import OpenAIModel
 from activities.providers.prices import PriceList
 from activities.providers.registry import PROVIDERS, UnknownPlanner, model_named
 
@@ -39,10 +40,17 @@ class PlannerSelection:
         self.planner = planner_named(names, environment, base_url, self._price_list, self._options)
         models = models_named(names, environment, base_url, self._options)
         self.prices = {model.name: self._price_list.price_of(model.name) for model in models}
+        self._models = models
         metered = [MeteredModel(model, self.prices[model.name]) for model in models]
         self.step_model: LanguageModel | None = (
             FallbackModel(metered) if len(metered) > 1 else next(iter(metered), None)
         )
+
+    @property
+    def described(self) -> str:
+        """The planner's name, with the API that each model of OpenAI is asked with."""
+        apis = {model.name: f" ({model.apis})" for model in self._models if isinstance(model, OpenAIModel)}
+        return ", ".join(f"{name}{apis.get(name, '')}" for name in self.planner.name.split(", "))
 
     @property
     def price_date(self) -> date | None:

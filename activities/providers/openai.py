@@ -85,12 +85,23 @@ class OpenAIModel:
         self._chat = ChatCompletions(model, endpoint, effort)
         self._responses = Responses(model, endpoint, effort, is_reasoning=row.is_reasoning if row else True)
 
+    @property
+    def apis(self) -> str:
+        """The name of the API that the model is asked with; two names if the second API follows a rejection."""
+        if self._takes_chat:
+            return "Chat Completions"
+        return "Responses or Chat Completions" if self._may_fall_back else "Responses"
+
+    @property
+    def _takes_chat(self) -> bool:
+        return self._wire is Wire.CHAT_COMPLETIONS or self.name in self._options.without_responses
+
     async def reply(self, request: Request) -> Reply:
         """Send one request to the model and return its reply, as `ModelAdapter.reply` does.
 
         A model that OpenAI rejects in Responses is asked once more, in Chat Completions, and only there from then on.
         """
-        if self._wire is Wire.CHAT_COMPLETIONS or self.name in self._options.without_responses:
+        if self._takes_chat:
             return await self._chat.reply(request)
         try:
             return await self._responses.reply(request)

@@ -184,13 +184,14 @@ def _version(card: WorkerCard, version: str, restart: str) -> Check:
 
 
 def _planner(found: WorkerFindings, today: date) -> Check:
+    planner = found.described or found.planner
     if not found.converses:
-        return Check("planner", Status.OK, found.planner)
+        return Check("planner", Status.OK, planner)
     if found.price is not None:
         price = f"{found.price.input:g} USD for a million tokens of input, {found.price.output:g} of output"
-        return _priced(f"{found.planner}; {price}", found.price_date, today)
+        return _priced(f"{planner}; {price}", found.price_date, today)
     whose = "the price of at least one" if "," in found.planner else "its price"
-    told = f"{found.planner}; {whose} is not known, so --usd is refused"
+    told = f"{planner}; {whose} is not known, so --usd is refused"
     if "@" in found.planner:  # a server of the user's own, which often has no price
         return Check("planner", Status.OK, told)
     return Check("planner", Status.WARN, told, "[models.prices] of the worker's settings file gives it")

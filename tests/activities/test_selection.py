@@ -3,6 +3,7 @@
 import pytest
 
 from activities.planning.selection import PlannerSelection
+from activities.providers.adapter import AdapterOptions
 from activities.providers.anthropic import DEFAULT_MODEL
 from activities.providers.prices import PriceList, own_models
 from activities.providers.registry import UnknownPlanner
@@ -38,6 +39,31 @@ def test_a_task_cannot_use_a_key_that_is_not_there() -> None:
     """It is told which variable the worker lacks."""
     with pytest.raises(UnknownPlanner, match="needs OPENAI_API_KEY"):
         PlannerSelection("offline", {"ANTHROPIC_API_KEY": "x"}).for_task("openai")
+
+
+@pytest.mark.parametrize(
+    ("names", "url", "described"),
+    [
+        ("openai:gpt-6-sol,anthropic:a", None, "openai:gpt-6-sol (Responses), anthropic:a"),
+        ("openai:gpt-audio-mini", None, "openai:gpt-audio-mini (Chat Completions)"),
+        ("openai:unheard-of", None, "openai:unheard-of (Responses or Chat Completions)"),
+        ("openai:a,offline", HERE, "openai:a@localhost:11434 (Chat Completions), offline"),
+        ("anthropic:a", None, "anthropic:a"),
+        ("offline", None, "offline"),
+    ],
+)
+def test_the_api_of_a_model_of_openai_is_named(names: str, url: str | None, described: str) -> None:
+    """Who sets up a gateway sees which one it is asked with; two where one is tried first."""
+    assert PlannerSelection(names, KEYS, url).described == described
+
+
+def test_the_api_is_that_of_the_settings_and_of_what_the_model_took() -> None:
+    """A model that OpenAI rejected in Responses is asked with Chat Completions only."""
+    at_gateway = AdapterOptions(wires={"openai:a": "responses"})
+    rejected = AdapterOptions(without_responses={"openai:unheard-of"})
+
+    assert PlannerSelection("openai:a", KEYS, HERE, options=at_gateway).described.endswith(" (Responses)")
+    assert PlannerSelection("openai:unheard-of", KEYS, options=rejected).described.endswith(" (Chat Completions)")
 
 
 def test_the_age_of_the_prices_is_that_of_the_oldest_published_one() -> None:

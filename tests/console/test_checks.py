@@ -205,6 +205,16 @@ def test_what_a_planner_costs_is_told(
     assert (told.found, told.status, bool(told.remedy)) == (said, status, status is Status.WARN)
 
 
+def test_the_api_of_a_model_is_told() -> None:
+    """In the line of the planner, whose name stays what decides about keys."""
+    changed = {"converses": True, "price": PRICE, "described": "openai:x (Responses)"}
+    found = findings(worker(keys={"OPENAI_API_KEY": True}), "openai:x").model_copy(update=changed)
+    told = {one.name: one for one in of_worker(found, "1", restart="x", asked=NOW, answered=NOW)}
+
+    assert told["planner"].found.startswith("openai:x (Responses); 3 USD")
+    assert told["keys"].status is Status.OK
+
+
 AGES: list[tuple[int | None, Status, str]] = [
     (None, Status.OK, "15 of output"),
     (0, Status.OK, "15 of output, as of 2026-01-02"),

@@ -117,7 +117,7 @@ async def test_the_ready_line_says_who_plans(client: Client, tmp_path: Path) -> 
 
 
 async def test_doctor_says_who_plans(server: DevServer, tmp_path: Path) -> None:
-    """With the order of the list, and with the address of one's own server, which needs no key."""
+    """With the order of the list, the API, and the address of one's own server, which needs no key."""
     async with prepared("openai", finishes()) as api:
         processes = Processes(server.address, tmp_path)
         command = ["--queue", "whose", "--planner", "openai:qwen3,offline", "--base-url", f"{api.url}/v1"]
@@ -126,7 +126,7 @@ async def test_doctor_says_who_plans(server: DevServer, tmp_path: Path) -> None:
     checks = {check["name"]: check for check in json.loads(found.stdout)["checks"]}
     host = api.url.removeprefix("http://")
 
-    assert checks["planner"]["found"].startswith(f"openai:qwen3@{host}, offline")
+    assert checks["planner"]["found"].startswith(f"openai:qwen3@{host} (Chat Completions), offline")
     assert checks["keys"]["status"] == "ok"
 
 
