@@ -118,7 +118,7 @@ class ModelPlanner:
             proposal=proposal,
             rejected=rejected,
             planner=self.name,
-            model_calls=reply.requests,
+            model_calls=1,
             tokens=tokens,
             usd=cost_in_usd(reply.usage, self._price),
             estimated=int(reply.usage.is_estimated),

@@ -114,8 +114,6 @@ class Reply:
     turn: AssistantTurn
     usage: Usage
     stop: StopReason
-    requests: int = 1
-    """How many requests were sent; more than 1 if the provider rejected the first form of the request."""
 
 
 class NoReply(Unreachable):

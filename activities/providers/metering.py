@@ -80,7 +80,7 @@ class Meter:
 
     replies: list[ModelUse] = field(default_factory=list)
     wasted: list[ModelUse] = field(default_factory=list)
-    """What each response cost that could not be read as a reply."""
+    """What each request used that brought no reply: its response could not be read, or its form was rejected."""
     unreadable: list[str] = field(default_factory=list)
     """The model's name for each such response of this attempt."""
     unreadable_before: Sequence[str] = ()
@@ -129,6 +129,8 @@ class Arriving:
     tokens: int = 0
     usage: Usage | None = None
     """What the request has used so far; None if nothing came, or if nobody can tell."""
+    rejected: int = 0
+    """How many requests for it were rejected for their form, before this one."""
 
 
 _ARRIVING: ContextVar[Arriving | None] = ContextVar("replan_arriving", default=None)
@@ -138,6 +140,12 @@ def arrives(tokens: int, usage: Usage | None) -> None:
     """Tell the meter how much of the reply to the current request has come; `usage` is None if nobody can tell."""
     if (arriving := _ARRIVING.get()) is not None:
         arriving.tokens, arriving.usage = tokens, usage
+
+
+def count_rejected() -> None:
+    """Tell the meter that the provider rejected the form of the current request, which is sent once more in another."""
+    if (arriving := _ARRIVING.get()) is not None:
+        arriving.rejected += 1
 
 
 _METER: ContextVar[Meter | None] = ContextVar("replan_meter", default=None)
@@ -195,13 +203,14 @@ class MeteredModel:
         finally:
             _ARRIVING.reset(before)
             meter.arriving.remove(arriving)
+            meter.wasted += [self._use(Usage())] * arriving.rejected
         meter.lost.remove(lost)
-        meter.replies.append(self._use(reply.usage, reply.requests))
+        meter.replies.append(self._use(reply.usage))
         return reply
 
-    def _use(self, usage: Usage, calls: int = 1) -> ModelUse:
+    def _use(self, usage: Usage) -> ModelUse:
         usd = cost_in_usd(usage, self._price)
-        return ModelUse(calls=calls, tokens=usage.tokens, usd=usd, estimated=int(usage.is_estimated))
+        return ModelUse(calls=1, tokens=usage.tokens, usd=usd, estimated=int(usage.is_estimated))
 
 
 def _is_billed(error: BaseException) -> bool:

@@ -1,7 +1,6 @@
 """OpenAI's models: which API a model takes, Responses or Chat Completions, and the fallback from one to the other."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 from enum import StrEnum
 from fnmatch import fnmatchcase
 from typing import NamedTuple
@@ -12,6 +11,7 @@ import structlog
 from activities.providers.adapter import AdapterOptions, Endpoint
 from activities.providers.chat_completions import ChatCompletions
 from activities.providers.messages import Reply, Request
+from activities.providers.metering import count_rejected
 from activities.providers.responses import Responses
 
 log = structlog.get_logger("replan.model")
@@ -110,8 +110,8 @@ class OpenAIModel:
                 raise
         self._options.without_responses.add(self.name)
         log.warning("no_responses", model=self.name, remedy="set its wire in the settings file to save this request")
-        reply = await self._chat.reply(request)
-        return replace(reply, requests=reply.requests + 1)
+        count_rejected()
+        return await self._chat.reply(request)
 
 
 def row_of(model: str) -> WireRow | None:

@@ -1,9 +1,11 @@
 """OpenAI's Responses API: what is kept of a reply, and which model is asked with it."""
 
+import contextlib
 import json
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, Required, get_args, get_origin, get_type_hints
 
 import pytest
@@ -13,6 +15,7 @@ from openai.types.responses.response_create_params import ResponseCreateParamsSt
 from openai.types.shared.reasoning_effort import ReasoningEffort
 from openai.types.shared.responses_model import ResponsesModel
 from pydantic import TypeAdapter
+from temporalio.client import Client
 
 from activities.borders import classify
 from activities.borders.openai import BY_CODE
@@ -20,19 +23,23 @@ from activities.planning.model_planner import ModelPlanner
 from activities.planning.selection import PlannerSelection
 from activities.providers.adapter import AdapterOptions, Endpoint
 from activities.providers.messages import AssistantTurn, StopReason, ToolResult, Turn, UserTurn
-from activities.providers.metering import MeteredModel, start_meter
+from activities.providers.metering import MeteredModel, start_meter, total
 from activities.providers.openai import DEFAULT_MODEL, WIRES, OpenAIModel, Wire, row_of
 from activities.providers.prices import own_models
 from replan.testing.model_api import KEY, MODEL, Json, ModelApi, json_answer, running
 from replan.testing.openai_api import OpenAIApi
 from replan.testing.responses_api import EFFORTS, FIELDS, ITEMS, TOOL, ResponsesApi
-from replan.testing.script import ModelCall, ModelError, ModelReply, RawBytes, Response, calls, finishes
+from replan.testing.script import DROPPED, ModelCall, ModelError, ModelReply, RawBytes, Response, calls, finishes
 from runtime.settings_file import Models
 from tests.activities.situations import KINDS, asked
+from tests.harness import staged
 from tests.processes import ROOT
 from tests.providers.asking import ASKED, ask, failing, request
+from tests.providers.desk import TOOLS
 from tests.providers.planning import api_of, model_of
-from workflows.faults import Code
+from workflows.catalogue import Price
+from workflows.faults import Code, ModelUse
+from workflows.task import Task, TaskStatus
 
 ROME = ModelCall("weather", {"place": "Rome"})
 PARIS = ModelCall("weather", {"place": "Paris"})
@@ -231,6 +238,8 @@ OPENAI = "http://api.openai.com/v1"
 NO_RESPONSES = "The requested model 'some-model' is not supported with the Responses API."
 NO_REASONING = "Encrypted content is not supported with this model."
 
+FREE = Price(input=0, output=0, cache_read=0, cache_write=0)
+
 
 class OpenAI(OpenAIApi):
     """Both APIs at OpenAI's address; each request to Responses is answered with the `rejection`, if there is one."""
@@ -270,7 +279,12 @@ async def told(monkeypatch: pytest.MonkeyPatch, api: ModelApi, options: AdapterO
     async with running(api):
         monkeypatch.setenv("HTTP_PROXY", api.url)
         models = [OpenAIModel(api.model, Endpoint(KEY, OPENAI), options) for _ in range(times)]
-        return [(await model.reply(request(ASKED))).requests for model in models]
+        counted = []
+        for model in models:
+            meter = start_meter()
+            await MeteredModel(model, None).reply(request(ASKED))
+            counted.append(total(meter.use).calls)
+        return counted
 
 
 @pytest.mark.parametrize("message", [NO_RESPONSES, NO_REASONING])
@@ -301,17 +315,35 @@ async def test_all_models_of_a_worker_remember_what_one_was_told(monkeypatch: py
     assert api.paths == [ResponsesApi.path, *[OpenAIApi.path] * 3]
 
 
-async def test_both_requests_of_a_fallback_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
-    """For the planner and for a step's model; the rejected one used no tokens."""
+@pytest.mark.parametrize(
+    "second", [finishes(), ModelError(429, "requests"), DROPPED], ids=["answered", "429", "dropped"]
+)
+async def test_both_requests_of_a_fallback_are_counted(monkeypatch: pytest.MonkeyPatch, second: Response) -> None:
+    """Whatever becomes of the second one; the rejected one used no tokens, and costs nothing."""
     rejection = ModelError(400, "invalid_request_error", NO_RESPONSES, "model_not_found")
     meter = start_meter()
-    async with running(OpenAI(MODEL, finishes(), rejection=rejection)) as api:
+    async with running(OpenAI(MODEL, second, rejection=rejection)) as api:
         monkeypatch.setenv("HTTP_PROXY", api.url)
-        await MeteredModel(OpenAIModel(MODEL, Endpoint(KEY, OPENAI)), None).reply(request(ASKED))
-        proposed = await ModelPlanner(OpenAIModel(MODEL, Endpoint(KEY, OPENAI))).propose(asked("do it"), KINDS)
+        with contextlib.suppress(Exception):  # which class is the SDK's business
+            await MeteredModel(OpenAIModel(MODEL, Endpoint(KEY, OPENAI)), FREE).reply(request(ASKED))
 
-    assert [(use.calls, use.tokens) for use in meter.use[:1]] == [(2, 130)]
-    assert (proposed.model_calls, proposed.tokens, len(api.bodies)) == (2, 130, 4)
+    assert (ModelUse(calls=1, usd=0) in meter.wasted, len(meter.wasted), len(api.bodies)) == (True, 1, 2)
+
+
+async def test_a_task_counts_the_rejected_request_of_an_attempt_that_failed(
+    monkeypatch: pytest.MonkeyPatch, client: Client, tmp_path: Path
+) -> None:
+    """The first attempt was rejected in Responses and found Chat Completions busy; the second one was answered."""
+    rejection = ModelError(400, "invalid_request_error", NO_RESPONSES, "model_not_found")
+    api = OpenAI(MODEL, ModelError(429, "requests"), finishes(), rejection=rejection)
+    async with running(api):
+        monkeypatch.setenv("HTTP_PROXY", api.url)
+        planner = ModelPlanner(OpenAIModel(MODEL, Endpoint(KEY, OPENAI)))
+        async with staged(client, tmp_path, TOOLS, planner, jitter=lambda: 0.01) as stage:
+            ended = await stage.run(Task(text="x"))
+
+    assert api.paths == [ResponsesApi.path, OpenAIApi.path, OpenAIApi.path]
+    assert (ended.status, ended.spent.model_calls, ended.spent.tokens) == (TaskStatus.COMPLETED, 2, 130)
 
 
 NO_FALLBACK: dict[str, tuple[str, AdapterOptions, ModelError]] = {
@@ -385,7 +417,7 @@ async def test_a_compatible_server_is_asked_with_chat_completions(model: str) ->
     async with running(OpenAIApi([ModelReply(text="Rome.")], model=model)) as api:
         reply = await OpenAIModel(model, Endpoint(KEY, f"{api.url}/v1")).reply(request(ASKED))
 
-    assert (reply.turn.text, reply.requests, len(api.bodies), api.violations) == ("Rome.", 1, 1, [])
+    assert (reply.turn.text, len(api.bodies), api.violations) == ("Rome.", 1, [])
 
 
 PAGE = (ROOT / "docs" / "models.md").read_text(encoding="utf-8")
