@@ -14,6 +14,7 @@ import httpx2
 from pydantic import JsonValue
 from pydantic_core import from_json
 
+from activities.borders import classify
 from activities.borders.model_api import server_name
 from activities.providers import streaming
 from activities.providers.messages import (
@@ -29,9 +30,10 @@ from activities.providers.messages import (
     estimate_input,
     estimate_tokens,
 )
-from activities.providers.metering import arrives
+from activities.providers.metering import arrives, count_rejected
 from activities.providers.streaming import IDLE_TIMEOUT, Draft
 from workflows import routing
+from workflows.faults import Code
 from workflows.spending import BYTES_PER_TOKEN, MAX_OUTPUT
 
 VALID_ID = re.compile(r"[a-zA-Z0-9_-]{1,40}")
@@ -107,6 +109,8 @@ class ModelAdapter(ABC):
     """The name of the SDK's class of asynchronous clients."""
     api: ClassVar[str]
     """The name of the provider's API in error messages."""
+    needs_limit: ClassVar[bool] = False
+    """Whether each request must say how long the reply may be."""
 
     def __init__(self, model: str, endpoint: Endpoint, effort: str | None = None) -> None:
         """`effort` is the reasoning effort to ask for, None for the model's usual effort."""
@@ -144,11 +148,24 @@ class ModelAdapter(ABC):
         patience = self._endpoint.idle_timeout if self._is_own else None
         try:
             async with asyncio.timeout(patience) as limit:
-                return await self._send(client, request)
+                return await self._sent(client, request)
         except TimeoutError:
             if not limit.expired():
                 raise
             raise NoReply(f"{self._server} sent nothing for {patience:g} s.", code="timeout") from None
+
+    async def _sent(self, client: Any, request: Request) -> Any:
+        """The SDK's stream; a request whose limit does not fit into the window is sent once more without the limit."""
+        limit = self._limit(request)
+        try:
+            return await self._send(client, request, limit)
+        except Exception as error:  # total: `classify` knows every exception
+            is_rejected = getattr(error, "status_code", 0) == 400 and classify(error).code is Code.TOO_LARGE
+            if not (is_rejected and limit and self._endpoint.url and not self.needs_limit):
+                raise
+        # vLLM rejects a limit that does not fit into its window beside the input. Then every reply is shorter.
+        count_rejected()
+        return await self._send(client, request, None)
 
     async def _received(self, stream: Any, request: Request) -> Any:
         """The SDK's response, when the whole stream has come."""
@@ -177,7 +194,7 @@ class ModelAdapter(ABC):
 
     def _limit(self, request: Request) -> int | None:
         """The most tokens that the reply may have; None for no limit, on the user's own server."""
-        return request.max_output or (None if self._endpoint.url else MAX_OUTPUT)
+        return request.max_output or (None if self._endpoint.url and not self.needs_limit else MAX_OUTPUT)
 
     @property
     def _is_own(self) -> bool:
@@ -190,8 +207,8 @@ class ModelAdapter(ABC):
         return False
 
     @abstractmethod
-    async def _send(self, client: Any, request: Request) -> Any:
-        """Send the request in the provider's form, and return the SDK's stream."""
+    async def _send(self, client: Any, request: Request, limit: int | None) -> Any:
+        """Send the request in the provider's form, and return the SDK's stream; `limit` is that of `_limit`."""
 
     @abstractmethod
     def _draft(self) -> Draft:

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 from activities.providers.adapter import ModelAdapter, count, parse_call, replace_surrogates, with_unique_ids
 from activities.providers.messages import AssistantTurn, Reply, Request, StopReason, ToolCall, ToolResult, Turn, Usage
 from activities.providers.streaming import Draft
-from workflows.spending import MAX_OUTPUT
 
 if TYPE_CHECKING:  # to import the SDK takes a second; the adapter does it at the first request
     from anthropic import AsyncStream
@@ -33,12 +32,13 @@ class AnthropicModel(ModelAdapter):
     sdk = "anthropic"
     client = "AsyncAnthropic"
     api = "Anthropic's API"
+    needs_limit = True
 
-    async def _send(self, client: Any, request: Request) -> "AsyncStream[RawMessageStreamEvent]":
+    async def _send(self, client: Any, request: Request, limit: int | None) -> "AsyncStream[RawMessageStreamEvent]":
         stream: AsyncStream[RawMessageStreamEvent] = await client.messages.create(
             model=self._model,
             stream=True,
-            max_tokens=request.max_output or MAX_OUTPUT,
+            max_tokens=limit,
             system=[{"type": "text", "text": request.system, **_cached(request)}],
             messages=_messages(request, self.name),
             **_tools(request),

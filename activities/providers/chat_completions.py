@@ -3,11 +3,9 @@
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from activities.borders import classify
 from activities.providers.adapter import ModelAdapter, count, parse_call, replace_surrogates, with_unique_ids
 from activities.providers.messages import AssistantTurn, Reply, Request, StopReason, Turn, Usage
 from activities.providers.streaming import Draft
-from workflows.faults import Code
 from workflows.plan import canonical
 
 if TYPE_CHECKING:  # to import the SDK takes a second; the adapter does it at the first request
@@ -36,25 +34,12 @@ class ChatCompletions(ModelAdapter):
     def _hides_reasoning(self) -> bool:
         return self._is_own
 
-    async def _send(self, client: Any, request: Request) -> "AsyncStream[ChatCompletionChunk]":
-        limit = self._limit(request)
-        try:
-            return await self._create(client, request, {"max_completion_tokens": limit} if limit else {})
-        except Exception as error:  # total: `classify` knows every exception
-            is_rejected = getattr(error, "status_code", 0) == 400 and classify(error).code is Code.TOO_LARGE
-            if not (self._endpoint.url and limit and is_rejected):
-                raise
-            # vLLM rejects a limit that does not fit into its window beside the input. Then every reply is shorter.
-            return await self._create(client, request, {})
-
-    async def _create(
-        self, client: Any, request: Request, limit: Mapping[str, int]
-    ) -> "AsyncStream[ChatCompletionChunk]":
+    async def _send(self, client: Any, request: Request, limit: int | None) -> "AsyncStream[ChatCompletionChunk]":
         stream: AsyncStream[ChatCompletionChunk] = await client.chat.completions.create(
             model=self._model,
             stream=True,
             stream_options={"include_usage": True},
-            **limit,
+            **({"max_completion_tokens": limit} if limit else {}),
             **({"reasoning_effort": self._effort} if self._effort else {}),
             messages=list(_messages(request, self.name)),
             **_tools(request),

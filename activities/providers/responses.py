@@ -49,8 +49,7 @@ class Responses(ModelAdapter):
     def _hides_reasoning(self) -> bool:
         return bool(self._include)
 
-    async def _send(self, client: Any, request: Request) -> "AsyncStream[ResponseStreamEvent]":
-        limit = self._limit(request)
+    async def _send(self, client: Any, request: Request, limit: int | None) -> "AsyncStream[ResponseStreamEvent]":
         stream: AsyncStream[ResponseStreamEvent] = await client.responses.create(
             model=self._model,
             stream=True,

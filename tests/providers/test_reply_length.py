@@ -1,15 +1,17 @@
 """How long a reply may be: what the budget leaves, what the window holds, and no guess at a server of one's own."""
 
+import asyncio
 from typing import Any
 
 import pytest
 
 from activities.planning.model_planner import REPLY_PART, ModelPlanner
+from activities.providers.metering import start_meter
 from replan.testing.model_api import running
 from replan.testing.script import ModelError, ReceivedRequest, Response, finishes
 from tests.activities.situations import KINDS, asked
 from tests.providers.planning import LIMIT, api_of, model_of
-from workflows.plan import Answer
+from workflows.plan import Proposed
 from workflows.spending import MAX_OUTPUT
 
 
@@ -39,18 +41,22 @@ async def test_a_budget_is_told(provider: str, most: int) -> None:
     assert await limit(provider, max_output=most) == most
 
 
-async def test_a_window_that_does_not_hold_the_limit_is_a_limit_itself() -> None:
-    """vLLM rejects a limit that its window does not hold: without one, its answer is shorter than the limit."""
+@pytest.mark.parametrize(("provider", "requests"), [("openai", 2), ("responses", 2), ("anthropic", 1)])
+async def test_a_window_that_does_not_hold_the_limit_is_a_limit_itself(provider: str, requests: int) -> None:
+    """vLLM rejects a limit that its window does not hold: without one, its answer is shorter. Anthropic wants one."""
 
     def small(heard: ReceivedRequest) -> Response:
-        if "max_completion_tokens" in heard.body:
+        if LIMIT[provider] in heard.body:
             return ModelError(400, "BadRequestError", "This model's maximum context length is 8192 tokens.")
         return finishes()
 
-    async with running(api_of("openai", small)) as api:
-        proposed = await ModelPlanner(model_of("openai", api)).propose(asked("do it", max_output=MAX_OUTPUT), KINDS)
+    meter = start_meter()
+    async with running(api_of(provider, small)) as api:
+        asking = ModelPlanner(model_of(provider, api)).propose(asked("do it", max_output=MAX_OUTPUT), KINDS)
+        [proposed] = await asyncio.gather(asking, return_exceptions=True)
 
-    assert (isinstance(proposed.proposal, Answer), len(api.bodies), api.violations) == (True, 2, [])
+    assert (len(api.bodies), api.violations) == (requests, [])
+    assert (isinstance(proposed, Proposed), len(meter.wasted)) == (requests == 2, requests - 1)
 
 
 async def test_a_small_window_keeps_room_for_what_is_told(provider: str) -> None:
