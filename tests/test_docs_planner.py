@@ -22,7 +22,7 @@ from workflows.task import TaskStatus
 
 PAGE = (ROOT / "docs" / "models.md").read_text(encoding="utf-8")
 CALLS = {call: cells for call, *cells in documentation.tables(PAGE)["call"]}
-REPLY = PAGE.partition("A reply of a server with OpenAI's API:")[2].partition("```json\n")[2].partition("```")[0]
+REPLY = PAGE.partition("A whole reply of a server with OpenAI's API:")[2].partition("```json\n")[2].partition("```")[0]
 
 
 def test_the_page_has_each_call_with_its_arguments() -> None:

@@ -46,7 +46,7 @@ class AnthropicModel(ModelAdapter):
         return stream
 
     def _draft(self) -> Draft:
-        return _Draft()
+        return _AnthropicDraft()
 
     def _response(self, body: dict[str, Any]) -> "Message":
         from anthropic.types import Message
@@ -66,7 +66,7 @@ class AnthropicModel(ModelAdapter):
         return _usage(response)
 
 
-class _Draft(Draft):
+class _AnthropicDraft(Draft):
     """Joins the events of a reply: the parts of each block's text, reasoning or arguments."""
 
     def __init__(self) -> None:

@@ -47,7 +47,7 @@ class ChatCompletions(ModelAdapter):
         return stream
 
     def _draft(self) -> Draft:
-        return _Draft(self._response)
+        return _ChatDraft(self._response)
 
     def _response(self, body: dict[str, Any]) -> "ChatCompletion":
         from openai.types.chat import ChatCompletion
@@ -75,7 +75,7 @@ class ChatCompletions(ModelAdapter):
         return Usage(input=whole, output=said, cache_read=read, cache_write=written, reasoning=thought)
 
 
-class _Draft(Draft):
+class _ChatDraft(Draft):
     """Joins the chunks of a reply: the parts of the text, and the parts of each call's arguments."""
 
     def __init__(self, completion: Callable[[dict[str, Any]], Any]) -> None:

@@ -64,7 +64,7 @@ class Responses(ModelAdapter):
         return stream
 
     def _draft(self) -> Draft:
-        return _Draft(self._error)
+        return _ResponsesDraft(self._error)
 
     def _response(self, body: dict[str, Any]) -> "Response":
         from openai.types.responses import Response
@@ -116,7 +116,7 @@ class Responses(ModelAdapter):
         return error
 
 
-class _Draft(Draft):
+class _ResponsesDraft(Draft):
     def __init__(self, error: Callable[[Any], Exception]) -> None:
         self._error = error
 
