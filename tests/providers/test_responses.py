@@ -452,8 +452,6 @@ def test_the_settings_take_what_the_sdk_takes() -> None:
         name: get_args(field.annotation)[1]
         for name, field in Models.model_fields.items()
         if name not in ("compact_at", "idle_timeout")
-        for name, field in Models.model_fields.items()
-        if name not in ("compact_at", "idle_timeout")
     }
 
     assert (list(get_args(fields["reasoning_effort"])), list(EFFORTS)) == (efforts, efforts)
