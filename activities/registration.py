@@ -85,6 +85,8 @@ class ModelOptions(Protocol):
     def wires(self) -> Mapping[str, str]: ...
     @property
     def reasoning_effort(self) -> Mapping[str, str]: ...
+    @property
+    def strict(self) -> Mapping[str, bool]: ...
 
 
 @dataclass(frozen=True)
@@ -110,7 +112,7 @@ class Abilities:
             UnknownPlanner, ToolMistakes, BadBreak: an option cannot be used.
         """
         prices = PriceList(models.known_prices, models.windows, models.compact_at)
-        adapters = AdapterOptions(models.wires, models.reasoning_effort, models.idle_timeout)
+        adapters = AdapterOptions(models.wires, models.reasoning_effort, models.idle_timeout, models.strict)
         selection = PlannerSelection(options.planner, environment, options.base_url, prices, adapters)
         has_model = selection.step_model is not None
         offered = builtin.tools(has_model=has_model)

@@ -142,6 +142,8 @@ class Models(_Frozen):
         default_factory=dict
     )
     """By model, how much it reasons; not every model has every value."""
+    strict: dict[Model, bool] = Field(default_factory=dict)
+    """By model, whether its provider holds it to the schemas of tools and answers, as far as it supports them."""
 
     @property
     def known_prices(self) -> dict[str, Price]:

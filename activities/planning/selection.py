@@ -17,6 +17,7 @@ from activities.providers.metering import MeteredModel
 from activities.providers.openai import OpenAIModel
 from activities.providers.prices import PriceList
 from activities.providers.registry import PROVIDERS, UnknownPlanner, model_named
+from activities.providers.strict import StrictModel
 
 
 class PlannerSelection:
@@ -49,7 +50,8 @@ class PlannerSelection:
     @property
     def described(self) -> str:
         """The planner's name, with the API that each model of OpenAI is asked with."""
-        apis = {model.name: f" ({model.apis})" for model in self._models if isinstance(model, OpenAIModel)}
+        models = [model.plain if isinstance(model, StrictModel) else model for model in self._models]
+        apis = {model.name: f" ({model.apis})" for model in models if isinstance(model, OpenAIModel)}
         return ", ".join(f"{name}{apis.get(name, '')}" for name in self.planner.name.split(", "))
 
     @property

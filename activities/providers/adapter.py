@@ -7,7 +7,7 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 from urllib.parse import urlsplit
 
 import httpx2
@@ -32,6 +32,7 @@ from activities.providers.messages import (
 )
 from activities.providers.metering import arrives, count_rejected
 from activities.providers.streaming import IDLE_TIMEOUT, Draft
+from activities.providers.strict import Standing
 from workflows import routing
 from workflows.faults import Code
 from workflows.spending import BYTES_PER_TOKEN, MAX_OUTPUT
@@ -56,8 +57,12 @@ class AdapterOptions:
     """How much a model of OpenAI reasons."""
     idle_timeout: float = IDLE_TIMEOUT
     """Seconds without a byte after which a reply counts as stalled."""
+    strict: Mapping[str, bool] = field(default_factory=dict)
+    """Whether a model gets strict schemas."""
     without_responses: set[str] = field(default_factory=set)
     """The names of the models that OpenAI rejected in Responses, as long as this process runs."""
+    standings: dict[str, dict[str, Standing]] = field(default_factory=dict)
+    """By model, what its provider did with strict schemas, as long as this process runs (see `StrictModel`)."""
 
     def wire_of(self, name: str) -> str | None:
         return _of(self.wires, name)
@@ -65,9 +70,15 @@ class AdapterOptions:
     def effort_of(self, name: str) -> str | None:
         return _of(self.efforts, name)
 
+    def strict_of(self, name: str) -> bool | None:
+        return _of(self.strict, name)
 
-def _of(settings: Mapping[str, str], name: str) -> str | None:
-    return settings.get(name) or settings.get(name.partition("@")[0])
+
+Setting = TypeVar("Setting")
+
+
+def _of(settings: Mapping[str, Setting], name: str) -> Setting | None:
+    return settings.get(name, settings.get(name.partition("@")[0]))
 
 
 class Endpoint:
@@ -89,6 +100,11 @@ class Endpoint:
     def host(self) -> str:
         """The host and port of `url`, without credentials; empty for the provider's own address."""
         return urlsplit(self.url or "").netloc.rpartition("@")[2]
+
+    def is_at(self, own_host: str) -> bool:
+        """Whether the server is the provider's own: at `own_host`, or at a host below it."""
+        host = urlsplit(self.url).hostname or "" if self.url else own_host
+        return host == own_host or host.endswith(f".{own_host}")
 
     def model_name(self, provider: str, model: str) -> str:
         """A model's full name: `provider:MODEL`, followed by `@HOST` if this server is not the provider's own."""

@@ -2,17 +2,47 @@
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from activities.providers.adapter import ModelAdapter, count, parse_call, replace_surrogates, with_unique_ids
 from activities.providers.messages import AssistantTurn, Reply, Request, StopReason, ToolCall, ToolResult, Turn, Usage
 from activities.providers.streaming import Draft
+from activities.providers.strict import ANTHROPIC
 
 if TYPE_CHECKING:  # to import the SDK takes a second; the adapter does it at the first request
     from anthropic import AsyncStream
     from anthropic.types import ContentBlock, Message, RawMessageStreamEvent
 
 DEFAULT_MODEL = "claude-sonnet-5-5"
+HOST = "api.anthropic.com"
+
+
+class StrictRow(NamedTuple):
+    """Whether some models take strict schemas at Anthropic's own address."""
+
+    models: tuple[str, ...]
+    """Patterns of their names, as of files: `*` is any text, `[5-9]` is one of these digits."""
+    is_strict: bool
+    sources: tuple[str, ...]
+
+
+# "Gemini Enterprise Agent Platform supports structured outputs for all Anthropic Claude 4.5 and later models."
+VERTEX = (
+    "https://docs.cloud.google.com/gemini-enterprise-agent-platform/models/partner-models/claude/structured-outputs"
+)
+STRICT: Sequence[StrictRow] = (
+    # They are not in the list of the models with structured outputs.
+    StrictRow(
+        ("claude-2*", "claude-3*", "claude-instant*", "claude-*-4", "claude-*-4-[01]*", "claude-*-4-20*"),
+        False,
+        (ANTHROPIC.source,),
+    ),
+    StrictRow(("claude-*-4-[5-9]*", "claude-mythos-preview"), True, (ANTHROPIC.source,)),
+    StrictRow(("claude-*-5", "claude-*-5-*"), True, (ANTHROPIC.source, VERTEX)),
+)
+"""The first row that matches a model's name decides. A model without a row is probably newer, and gets strict schemas:
+if it rejects them, they are left out (see `StrictModel`)."""
 CACHED: Mapping[str, Any] = {"cache_control": {"type": "ephemeral"}}
 """Marks the end of the part of a request that the provider shall cache, because the next request begins with the same
 part."""
@@ -26,6 +56,11 @@ STOP_REASONS: Mapping[str | None, StopReason] = {
     "model_context_window_exceeded": StopReason.CUT,
     "refusal": StopReason.REFUSED,
 }
+
+
+def takes_strict(model: str) -> bool:
+    """Whether a model takes strict schemas at Anthropic's own address."""
+    return next((row.is_strict for row in STRICT if any(fnmatchcase(model, name) for name in row.models)), True)
 
 
 class AnthropicModel(ModelAdapter):
@@ -42,6 +77,7 @@ class AnthropicModel(ModelAdapter):
             system=[{"type": "text", "text": request.system, **_cached(request)}],
             messages=_messages(request, self.name),
             **_tools(request),
+            **_format(request),
         )
         return stream
 
@@ -135,11 +171,23 @@ def _tools(request: Request) -> dict[str, Any]:
     if not request.tools:
         return {}
     tools = [
-        {"name": tool.name, "description": tool.description, "input_schema": dict(tool.schema)}
+        {
+            "name": tool.name,
+            "description": tool.description,
+            "input_schema": dict(tool.schema),
+            **({"strict": True} if tool.strict else {}),
+        }
         for tool in request.tools
     ]
     offered = {"tools": [*tools[:-1], {**tools[-1], **_cached(request)}]}
     return offered if request.may_call else {**offered, "tool_choice": {"type": "none"}}
+
+
+def _format(request: Request) -> dict[str, Any]:
+    answer = request.answer
+    if answer is None or not answer.strict:
+        return {}
+    return {"output_config": {"format": {"type": "json_schema", "schema": dict(answer.schema)}}}
 
 
 def _cached(request: Request) -> Mapping[str, Any]:

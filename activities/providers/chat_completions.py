@@ -43,6 +43,7 @@ class ChatCompletions(ModelAdapter):
             **({"reasoning_effort": self._effort} if self._effort else {}),
             messages=list(_messages(request, self.name)),
             **_tools(request),
+            **_format(request),
         )
         return stream
 
@@ -136,10 +137,24 @@ def _tools(request: Request) -> dict[str, Any]:
     if not request.tools:
         return {}
     functions = [
-        {"name": tool.name, "description": tool.description, "parameters": dict(tool.schema)} for tool in request.tools
+        {
+            "name": tool.name,
+            "description": tool.description,
+            "parameters": dict(tool.schema),
+            **({"strict": True} if tool.strict else {}),  # some compatible servers reject the field, even if False
+        }
+        for tool in request.tools
     ]
     offered = {"tools": [{"type": "function", "function": function} for function in functions]}
     return offered if request.may_call else {**offered, "tool_choice": "none"}
+
+
+def _format(request: Request) -> dict[str, Any]:
+    answer = request.answer
+    if answer is None or not answer.strict:
+        return {}
+    schema = {"name": answer.name, "schema": dict(answer.schema), "strict": True}
+    return {"response_format": {"type": "json_schema", "json_schema": schema}}
 
 
 def _messages(request: Request, model: str) -> Iterator[dict[str, Any]]:

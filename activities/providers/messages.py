@@ -146,6 +146,8 @@ class ToolDefinition:
     description: str
     schema: Mapping[str, Any]
     """The JSON schema of the tool's arguments."""
+    strict: bool = False
+    """Whether the provider lets the model write only arguments that fit the schema; then it is a strict form."""
 
 
 @dataclass(frozen=True)
@@ -164,11 +166,15 @@ class Request:
     """True if the model may call a tool now. If False, `tools` is still set, because earlier turns contain calls."""
     skip_cache: bool = False
     """True if no later request begins like this request, so that the provider need not cache this request."""
+    answer: ToolDefinition | None = None
+    """A tool whose arguments the text of the reply should be, as JSON, because the model may not call it; None for any
+    text."""
 
 
 def estimate_input(request: Request) -> int:
     """Estimate the tokens of a request."""
-    tools = [(tool.name, tool.description, dict(tool.schema)) for tool in request.tools]
+    told = [*request.tools, *([request.answer] if request.answer else [])]
+    tools = [(tool.name, tool.description, dict(tool.schema)) for tool in told]
     return estimate_tokens([request.system, tools, [asdict(turn) for turn in request.turns]])
 
 

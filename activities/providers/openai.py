@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from enum import StrEnum
 from fnmatch import fnmatchcase
 from typing import NamedTuple
-from urllib.parse import urlsplit
 
 import structlog
 
@@ -18,6 +17,8 @@ log = structlog.get_logger("replan.model")
 
 DEFAULT_MODEL = "gpt-5.4-mini"
 HOST = "api.openai.com"
+"""Only here models get strict schemas: compatible servers ignore `strict`, or reject it as an extra field, such as vLLM
+(https://github.com/run-llama/llama_index/issues/19121) or RouteLLM (https://github.com/earendil-works/pi/issues/1172)."""
 
 
 class Wire(StrEnum):
@@ -78,7 +79,7 @@ class OpenAIModel:
         self.name = name = endpoint.model_name("openai", model)
         row = row_of(model)
         chosen = self._options.wire_of(name)
-        usual = (row.wire if row else Wire.RESPONSES) if _is_openai(endpoint) else Wire.CHAT_COMPLETIONS
+        usual = (row.wire if row else Wire.RESPONSES) if endpoint.is_at(HOST) else Wire.CHAT_COMPLETIONS
         self._wire = Wire(chosen) if chosen else usual
         self._may_fall_back = not chosen and row is None
         effort = self._options.effort_of(name)
@@ -116,11 +117,6 @@ class OpenAIModel:
 
 def row_of(model: str) -> WireRow | None:
     return next((row for row in WIRES if any(fnmatchcase(model, pattern) for pattern in row.models)), None)
-
-
-def _is_openai(endpoint: Endpoint) -> bool:
-    host = urlsplit(endpoint.url).hostname or "" if endpoint.url else HOST
-    return host == HOST or host.endswith(f".{HOST}")
 
 
 def _takes_no_responses(error: Exception) -> bool:

@@ -7,6 +7,7 @@ from urllib.parse import urlsplit
 from activities.providers import anthropic, openai
 from activities.providers.adapter import AdapterOptions, Endpoint
 from activities.providers.messages import LanguageModel
+from activities.providers.strict import ANTHROPIC, OPENAI, Rules, StrictModel
 
 
 class UnknownPlanner(ValueError):
@@ -17,7 +18,12 @@ class UnknownPlanner(ValueError):
 class Provider:
     """A provider of models, with the environment variables that its own SDK reads, too."""
 
-    adapter: Callable[[str, Endpoint], LanguageModel]
+    adapter: Callable[[str, Endpoint, AdapterOptions], LanguageModel]
+    rules: Rules
+    """What it supports in strict schemas."""
+    takes_strict: Callable[[str], bool]
+    """Whether a model takes strict schemas, at the provider's own host."""
+    host: str
     default: str
     """The model that is used if the name of the planner has no `:MODEL`."""
     key: str
@@ -27,8 +33,24 @@ class Provider:
 
 
 PROVIDERS: Mapping[str, Provider] = {
-    "anthropic": Provider(anthropic.AnthropicModel, anthropic.DEFAULT_MODEL, "ANTHROPIC_API_KEY", "ANTHROPIC_BASE_URL"),
-    "openai": Provider(openai.OpenAIModel, openai.DEFAULT_MODEL, "OPENAI_API_KEY", "OPENAI_BASE_URL"),
+    "anthropic": Provider(
+        lambda model, endpoint, _: anthropic.AnthropicModel(model, endpoint),
+        ANTHROPIC,
+        anthropic.takes_strict,
+        anthropic.HOST,
+        anthropic.DEFAULT_MODEL,
+        "ANTHROPIC_API_KEY",
+        "ANTHROPIC_BASE_URL",
+    ),
+    "openai": Provider(
+        openai.OpenAIModel,
+        OPENAI,
+        lambda _: True,
+        openai.HOST,
+        openai.DEFAULT_MODEL,
+        "OPENAI_API_KEY",
+        "OPENAI_BASE_URL",
+    ),
 }
 """The providers by name; without `--planner`, the first provider whose key is set makes the plans.
 
@@ -54,11 +76,13 @@ def model_named(
         there = "use offline, anthropic:MODEL, openai:MODEL, or scripted:FILE alone"
         raise UnknownPlanner(f"There is no planner {name!r}: {there}.")
     url = (base_url if provider_name == "openai" else None) or environment.get(provider.url, "").strip() or None
-    idle_timeout = (options or AdapterOptions()).idle_timeout
-    endpoint = Endpoint(_key(name, provider, environment, url), _checked_url(url, provider), idle_timeout)
-    if provider is PROVIDERS["openai"]:
-        return openai.OpenAIModel(model or provider.default, endpoint, options)
-    return provider.adapter(model or provider.default, endpoint)
+    options, chosen = options or AdapterOptions(), model or provider.default
+    endpoint = Endpoint(_key(name, provider, environment, url), _checked_url(url, provider), options.idle_timeout)
+    adapter = provider.adapter(chosen, endpoint, options)
+    wanted = options.strict_of(adapter.name)
+    is_strict = endpoint.is_at(provider.host) and provider.takes_strict(chosen) if wanted is None else wanted
+    standings = options.standings.setdefault(adapter.name, {})
+    return StrictModel(adapter, provider.rules, standings) if is_strict else adapter
 
 
 def _key(name: str, provider: Provider, environment: Mapping[str, str], url: str | None) -> str:

@@ -60,6 +60,7 @@ class Responses(ModelAdapter):
             **({"max_output_tokens": limit} if limit else {}),
             **({"reasoning": {"effort": self._effort}} if self._effort else {}),
             **_tools(request),
+            **_format(request),
         )
         return stream
 
@@ -158,11 +159,19 @@ def _tools(request: Request) -> dict[str, Any]:
             "name": tool.name,
             "description": tool.description,
             "parameters": dict(tool.schema),
-            "strict": False,  # otherwise the API rejects schemas with optional properties
+            "strict": tool.strict,  # if it is missing, the API takes true
         }
         for tool in request.tools
     ]
     return {"tools": tools} if request.may_call else {"tools": tools, "tool_choice": "none"}
+
+
+def _format(request: Request) -> dict[str, Any]:
+    answer = request.answer
+    if answer is None or not answer.strict:
+        return {}
+    schema = {"type": "json_schema", "name": answer.name, "schema": dict(answer.schema), "strict": True}
+    return {"text": {"format": schema}}
 
 
 def _items(request: Request, model: str) -> Iterator[Mapping[str, Any]]:

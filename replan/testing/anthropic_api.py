@@ -12,10 +12,12 @@ from typing import Any
 
 from activities.planning.prompts import SUMMARISED
 from activities.providers.messages import AssistantTurn, ToolCall, ToolResult, Turn, UserTurn
+from replan.testing import strict_schemas
 from replan.testing.model_api import Json, ModelApi, parts, unknown_fields
 from replan.testing.script import ModelCall, ModelError, ModelReply, ReceivedRequest
 
-FIELDS = {"model", "max_tokens", "messages", "system", "tools", "tool_choice", "stream"}
+FIELDS = {"model", "max_tokens", "messages", "system", "tools", "tool_choice", "output_config", "stream"}
+TOOL = {"name", "description", "input_schema", "strict", "cache_control"}
 CHOICES: tuple[Json, ...] = ({"type": "auto"}, {"type": "none"})
 """The accepted values of `tool_choice`: the newest models reject a request that forces a call."""
 BLOCKS = {
@@ -68,11 +70,12 @@ class AnthropicApi(ModelApi):
         if not isinstance(body.get("max_tokens"), int) or body["max_tokens"] < 1:
             yield "max_tokens: required"
         for tool in body.get("tools", ()):
-            yield from unknown_fields("tools", tool, {"name", "description", "input_schema", "cache_control"})
+            yield from unknown_fields("tools", tool, TOOL)
             if not re.fullmatch(NAME, tool.get("name", "")):
                 yield f"tools: name {tool.get('name')!r}"
         yield from _choice_mistakes(body)
         yield from self.schema_mistakes(body)
+        yield from _strict_mistakes(body)
         yield from _turn_mistakes(body.get("messages", []))
         yield from self._forgotten(body.get("messages", []))
         yield from _cache_mistakes(body)
@@ -190,6 +193,18 @@ def _begun(block: Json) -> tuple[Json, list[Json]]:
             written = block["input"] if isinstance(block["input"], str) else json.dumps(dict(block["input"]))
             deltas = [{"type": "input_json_delta", "partial_json": part} for part in ["", *parts(written)]]
             return {**block, "input": {}}, deltas
+
+
+def _strict_mistakes(body: Json) -> Iterator[str]:
+    config = body.get("output_config", {})
+    formats = [config["format"]] if "format" in config else []
+    yield from unknown_fields("output_config", config, {"format"})
+    for one in formats:
+        yield from unknown_fields("output_config.format", one, {"type", "schema"})
+        if one.get("type") != "json_schema":
+            yield f"output_config.format.type: {one.get('type')}"
+    tools = [tool["input_schema"] for tool in body.get("tools", ()) if tool.get("strict")]
+    yield from strict_schemas.anthropic_mistakes(tools, [one.get("schema", {}) for one in formats])
 
 
 def _choice_mistakes(body: Json) -> Iterator[str]:

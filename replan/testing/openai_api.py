@@ -5,14 +5,19 @@ The rules are those of https://platform.openai.com/docs/api-reference/chat.
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from activities.providers.messages import AssistantTurn, ToolCall, ToolResult, Turn, UserTurn
+from replan.testing import strict_schemas
 from replan.testing.model_api import Json, ModelApi, parts, unknown_fields
 from replan.testing.script import ModelCall, ModelError, ModelReply, ReceivedRequest
 
-FIELDS = {"model", "messages", "tools", "tool_choice", "max_completion_tokens", "stream", "stream_options"}
+FIELDS = {
+    *("model", "messages", "tools", "tool_choice", "max_completion_tokens", "response_format"),
+    *("stream", "stream_options"),
+}
+FUNCTION = {"name", "description", "parameters", "strict"}
 CHOICES = ("auto", "none", "required")
 MESSAGES = {
     "system": {"role", "content"},
@@ -57,11 +62,16 @@ class OpenAIApi(ModelApi):
             yield f"model: {body.get('model')}"
         for tool in body.get("tools", ()):
             yield from unknown_fields("tools", tool, {"type", "function"})
-            yield from unknown_fields("tools", tool.get("function", {}), {"name", "description", "parameters"})
+            yield from unknown_fields("tools", tool.get("function", {}), FUNCTION)
             if tool.get("type") != "function" or not re.fullmatch(NAME, tool.get("function", {}).get("name", "")):
                 yield "tools: must be functions with a name"
         yield from choice_mistakes(body)
         yield from self.schema_mistakes(body)
+        given = body.get("response_format", {})
+        yield from unknown_fields("response_format", given, {"type", "json_schema"})
+        plain = {**given, **given.get("json_schema", {})}
+        functions = [tool.get("function", {}) for tool in body.get("tools", ())]
+        yield from strict_mistakes(functions, {name: plain[name] for name in plain if name != "json_schema"})
         yield from _message_mistakes(body.get("messages", []))
 
     def read(self, body: Json) -> ReceivedRequest:
@@ -150,6 +160,21 @@ def _turns(messages: list[Json]) -> Iterator[Turn]:
 
 def _call(call: Json) -> ToolCall:
     return ToolCall(call["id"], call["function"]["name"], json.loads(call["function"]["arguments"]))
+
+
+def strict_mistakes(functions: Iterable[Json], format: Json) -> Iterator[str]:
+    """The mistakes in strict functions, and in the format of the text, in the form that Responses has."""
+    for function in functions:
+        if function.get("strict"):
+            for mistake in strict_schemas.openai_mistakes(function["parameters"]):
+                yield f"Invalid schema for function {function['name']!r}: {mistake}"
+    if not format:
+        return
+    yield from unknown_fields("format", format, {"type", "name", "description", "schema", "strict"})
+    if format.get("type") != "json_schema" or not re.fullmatch(NAME, format.get("name", "")):
+        yield "format: must be a json_schema with a name"
+    for mistake in strict_schemas.openai_mistakes(format.get("schema", {})) if format.get("strict") else ():
+        yield f"Invalid schema for response_format {format['name']!r}: {mistake}"
 
 
 def choice_mistakes(body: Json) -> Iterator[str]:

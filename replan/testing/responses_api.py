@@ -14,7 +14,7 @@ from itertools import groupby, pairwise
 from activities.planning.prompts import SUMMARISED
 from activities.providers.messages import AssistantTurn, ToolCall, ToolResult, Turn, UserTurn
 from replan.testing.model_api import Json, parts, unknown_fields
-from replan.testing.openai_api import NAME, OpenAIApi, choice_mistakes
+from replan.testing.openai_api import NAME, OpenAIApi, choice_mistakes, strict_mistakes
 from replan.testing.script import ModelCall, ModelError, ModelReply, ReceivedRequest
 
 FIELDS = {
@@ -26,6 +26,7 @@ FIELDS = {
     "reasoning",
     "store",
     "stream",
+    "text",
     "tool_choice",
     "tools",
 }
@@ -102,6 +103,8 @@ class ResponsesApi(OpenAIApi):
                 yield "tools: Missing required parameter: 'strict'"
         yield from choice_mistakes(body)
         yield from self.schema_mistakes(body)
+        yield from unknown_fields("text", body.get("text", {}), {"format"})
+        yield from strict_mistakes(body.get("tools", ()), body.get("text", {}).get("format", {}))
         items = body.get("input", [])
         mistakes = [*_field_mistakes(items), *_role_mistakes(body)]
         yield from mistakes

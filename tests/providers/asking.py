@@ -5,7 +5,7 @@ import pytest
 from activities.providers.messages import Reply, Request, ToolCall, ToolDefinition, Turn, UserTurn
 from replan.testing.model_api import KEY, ModelApi, running
 from replan.testing.script import Response
-from tests.providers.planning import api_of, model_of
+from tests.providers.planning import adapter_of, api_of, model_of
 
 WEATHER = ToolDefinition(
     "weather",
@@ -31,5 +31,5 @@ async def failing(provider: str, move: Response, key: str = KEY) -> tuple[ModelA
     """What one request raises."""
     async with running(api_of(provider, move)) as api:
         with pytest.raises(Exception) as raised:  # which class is the SDK's business
-            await model_of(provider, api, key).reply(request(ASKED))
+            await adapter_of(provider, api, key).reply(request(ASKED))
     return api, raised.value

@@ -9,6 +9,7 @@ from activities.providers.adapter import AdapterOptions, Endpoint
 from activities.providers.anthropic import AnthropicModel
 from activities.providers.messages import LanguageModel
 from activities.providers.openai import OpenAIModel
+from activities.providers.strict import ANTHROPIC, OPENAI, StrictModel
 from replan.testing.anthropic_api import AnthropicApi
 from replan.testing.model_api import KEY, MODEL, ModelApi, running
 from replan.testing.openai_api import OpenAIApi
@@ -35,7 +36,15 @@ def api_of(provider: str, *script: ScriptedResponse) -> ModelApi:
 def model_of(
     provider: str, api: ModelApi, key: str = KEY, idle_timeout: float = streaming.IDLE_TIMEOUT
 ) -> LanguageModel:
-    """The adapter for a server that runs."""
+    """The adapter for a server that runs, with strict schemas as at the provider's own address."""
+    adapter = adapter_of(provider, api, key, idle_timeout)
+    return StrictModel(adapter, ANTHROPIC if provider == "anthropic" else OPENAI)
+
+
+def adapter_of(
+    provider: str, api: ModelApi, key: str = KEY, idle_timeout: float = streaming.IDLE_TIMEOUT
+) -> LanguageModel:
+    """The adapter alone, which sends no strict schemas."""
     if provider == "anthropic":
         return AnthropicModel(MODEL, Endpoint(key, api.url, idle_timeout))
     wires = {f"openai:{MODEL}": "responses"} if provider == "responses" else {}
