@@ -9,8 +9,15 @@ from activities.borders import classify
 from activities.errors import Unreachable
 from activities.planning import conversation, prompts
 from activities.planning.planner import Exchange, PlannerReply, RecordedTurn
-from activities.planning.strategies import PlanStrategy, ReactStrategy, Strategy, UnusableReply
-from activities.providers.messages import LanguageModel, Reply, Request, StopReason, Turn, UserTurn
+from activities.planning.strategies import (
+    PlanStrategy,
+    ReactStrategy,
+    Strategy,
+    UnusableReply,
+    last_answer,
+    last_answer_tool,
+)
+from activities.providers.messages import LanguageModel, Reply, Request, StopReason, Turn, UserTurn, estimate_tokens
 from activities.providers.metering import MeteredModel, Role, ask_model
 from activities.providers.prices import COMPACT_AT, cost_in_usd
 from activities.toolbox.declare.kind import Kind
@@ -21,7 +28,7 @@ from workflows.catalogue import Price
 from workflows.faults import Code
 from workflows.plan import Answer, GiveUp, Mistake, NewSteps, Proposal, Proposed, canonical
 from workflows.situation import Situation
-from workflows.spending import MAX_OUTPUT
+from workflows.spending import MAX_OUTPUT, MIN_LAST_OUTPUT
 
 STRATEGIES: Mapping[str, Strategy] = {"plan": PlanStrategy(), "react": ReactStrategy()}
 # For `preamble`, which measures a request without a task; the date has no influence on its length.
@@ -168,12 +175,19 @@ def _request(
     turns: Sequence[Turn],
     max_reply: int | None = None,
 ) -> Request:
+    max_output = min(filter(None, (situation.max_output, max_reply)), default=None)
+    answer = last_answer_tool(situation)
+    if answer and max_output:
+        # The provider tells the model the schema of the answer; that must not exceed what was reserved.
+        left = max_output - estimate_tokens(dict(answer.schema))
+        answer, max_output = (answer, left) if left >= MIN_LAST_OUTPUT else (None, max_output)
     return Request(
         system=strategy.system(situation, kinds),
         tools=strategy.tools(situation, kinds),
         turns=turns,
-        max_output=min(filter(None, (situation.max_output, max_reply)), default=None),
+        max_output=max_output,
         may_call=not situation.is_last,
+        answer=answer,
     )
 
 
@@ -188,7 +202,7 @@ def _read(strategy: Strategy, reply: Reply, situation: Situation, kinds: Mapping
     if situation.is_last:
         if not reply.turn.text.strip():
             raise UnusableReply(prompts.BUDGET_USED_UP)
-        return Answer(result=reply.turn.text.strip())
+        return last_answer(reply.turn.text.strip(), situation.result_schema)
     if reply.stop is StopReason.REFUSED:
         raise UnusableReply(prompts.DECLINED)
     if reply.stop is StopReason.CUT:

@@ -11,10 +11,11 @@ from pydantic import BaseModel, JsonValue, ValidationError
 
 from activities.borders import validation
 from activities.planning import prompts
+from activities.providers.adapter import parse_call
 from activities.providers.messages import Reply, ToolCall, ToolDefinition
 from activities.toolbox.declare.kind import Kind
 from activities.toolbox.find_tools import NAME as FIND_TOOLS
-from activities.toolbox.json_schema import JsonSchema
+from activities.toolbox.json_schema import BadSchema, JsonSchema
 from workflows.plan import MAX_STEPS, Answer, GiveUp, NewSteps, Proposal, Question, Step, nearest
 from workflows.situation import Situation
 
@@ -74,7 +75,9 @@ class ReactStrategy:
     def read(self, reply: Reply, situation: Situation, kinds: Mapping[str, Kind], branch: int) -> Proposal:
         calls = reply.turn.calls
         if not calls:
-            return _text_answer(reply, situation)
+            if not (words := reply.turn.text.strip()):
+                raise UnusableReply(prompts.EMPTY_TURN)
+            return _text_answer(words, situation.result_schema)
         has_finish = situation.result_schema is not None
         endings = [call for call in calls if call.name in ENDINGS and (call.name != FINISH or has_finish)]
         if endings and len(calls) > 1:
@@ -112,13 +115,27 @@ class PlanStrategy:
         return _plan(call)
 
 
-def _text_answer(reply: Reply, situation: Situation) -> Answer:
-    words = reply.turn.text.strip()
-    if not words:
-        raise UnusableReply(prompts.EMPTY_TURN)
-    if situation.result_schema is not None:
+def last_answer_tool(situation: Situation) -> ToolDefinition | None:
+    """The tool whose arguments a last answer should be, as text; None for any text, or if calls are still allowed."""
+    is_by_schema = situation.is_last and situation.result_schema is not None
+    return _finish(situation.result_schema) if is_by_schema else None
+
+
+def last_answer(words: str, result_schema: Mapping[str, JsonValue] | None) -> Answer:
+    """The answer in a text for which no further request follows: the value that fits the schema, else the text."""
+    try:
+        return _text_answer(words, result_schema)
+    except (UnusableReply, BadSchema):
+        return Answer(result=words)
+
+
+def _text_answer(words: str, result_schema: Mapping[str, JsonValue] | None) -> Answer:
+    if result_schema is None:
+        return Answer(result=words)
+    call = parse_call("", FINISH, words)
+    if call.broken:
         raise UnusableReply(prompts.TEXT_WITHOUT_FINISH)
-    return Answer(result=words)
+    return Answer(result=_fitting_answer(call.args, result_schema))
 
 
 def _called_steps(calls: Sequence[ToolCall], situation: Situation, branch: int, because: str = "") -> NewSteps:
