@@ -17,6 +17,7 @@ from activities.boundary.threads import Threads
 from activities.boundary.tool_loop import ToolLoop
 from activities.inspection import Host, Inspector
 from activities.planning.activities import Planning
+from activities.planning.model_planner import why_not_strict
 from activities.planning.planner import ConversationalPlanner
 from activities.planning.selection import PlannerSelection
 from activities.planning.transcript import Transcript
@@ -128,7 +129,7 @@ class Abilities:
         """
         if options.classify is not None:
             return describe(options.classify, {name: kind.raises for name, kind in self.registry.items()})
-        return self.registry.catalogue() if options.check else None
+        return self.registry.catalogue(why_not_strict(self.registry)) if options.check else None
 
 
 @dataclass(frozen=True)

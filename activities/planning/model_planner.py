@@ -20,6 +20,8 @@ from activities.planning.strategies import (
 from activities.providers.messages import LanguageModel, Reply, Request, StopReason, Turn, UserTurn, estimate_tokens
 from activities.providers.metering import MeteredModel, Role, ask_model
 from activities.providers.prices import COMPACT_AT, cost_in_usd
+from activities.providers.registry import PROVIDERS
+from activities.providers.strict import with_strict_schemas
 from activities.toolbox.declare.kind import Kind
 from activities.toolbox.find_tools import MAX_SHOWN, ranked
 from activities.toolbox.find_tools import NAME as FIND_TOOLS
@@ -131,6 +133,20 @@ class ModelPlanner:
             estimated=int(reply.usage.is_estimated),
             context=tokens,
         )
+
+
+def why_not_strict(kinds: Mapping[str, Kind]) -> dict[str, str]:
+    """For each kind whose schema is sent without `strict`: the reasons, by provider."""
+    asked = _request(STRATEGIES["react"], _EMPTY, kinds, ())
+    found = {provider: with_strict_schemas(asked, one.rules)[1] for provider, one in PROVIDERS.items()}
+    told = dict[str, str]()
+    for kind in kinds:
+        by_reason = dict[str, list[str]]()
+        for provider, reasons in found.items():
+            by_reason.setdefault(reasons.get(kind, ""), []).append(provider)
+        lines = [f"not strict at {' and '.join(who)}: {reason}" for reason, who in by_reason.items() if reason]
+        told |= {kind: "; ".join(lines)} if lines else {}
+    return told
 
 
 def shortlist(kinds: Mapping[str, Kind], text: str, used: Collection[str] = ()) -> list[str]:

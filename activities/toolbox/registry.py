@@ -85,15 +85,19 @@ class Registry(Mapping[str, Kind]):
     def __len__(self) -> int:
         return len(self._kinds)
 
-    def catalogue(self) -> str:
+    def catalogue(self, notes: Mapping[str, str] | None = None) -> str:
         """The text that `--check` prints: the tools, the kinds and packages that are missing, and the number of tools.
 
-        Only the user's own tools are described; if there are none, all tools are described.
+        Only the user's own tools are described; if there are none, all tools are described. `notes` has a further line
+        about some kinds.
         """
         shown = [name for name in self if name in self.own or not self.own]
         rest = [name for name in self if name not in shown]
         width = max(map(len, shown), default=0)
-        lines = [line for name in shown for line in _lines(self[name], width, self._places[name] if self.own else "")]
+        lines = list[str]()
+        for name in shown:
+            lines += _lines(self[name], width, self._places[name] if self.own else "")
+            lines += [f"    {notes[name]}"] if notes and name in notes else []
         lines += [f"Tools that come with Replan: {', '.join(rest)}"] if rest else []
         lines += [f"Not offered, since this worker has no model: {', '.join(self.left_out)}"] if self.left_out else []
         lines += filter(None, [extra.missing()])

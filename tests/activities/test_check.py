@@ -83,3 +83,24 @@ def test_check_refuses_a_thread_that_reconcile_could_overlook(tmp_path: Path, mo
 
     assert done.returncode == code, done.stderr
     assert ("enforces_timeout=True" in done.stderr) is bool(code)
+
+
+NOT_STRICT = """
+class Query(BaseModel):
+    words: str
+    limit: int = 5
+
+
+@tool.read
+async def query(args: Query) -> Free:
+    \"\"\"Query.\"\"\"
+"""
+
+
+def test_check_says_why_a_schema_is_not_strict(tmp_path: Path) -> None:
+    """Below the tool, with the provider; no line where both hold the model to the schema."""
+    (file := tmp_path / "querying.py").write_text(HEADER + NOT_STRICT)
+    lines = check(tmp_path, file).stdout.splitlines()
+
+    assert [line for line in lines if "strict" in line] == ["    not strict at openai: 'limit' may be left out"]
+    assert lines[lines.index("    not strict at openai: 'limit' may be left out") - 2] == "    Query."
