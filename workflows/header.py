@@ -1,15 +1,17 @@
 """The header of an activity: what the worker must know besides the arguments, which are all that the web UI shows."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from typing import Any
 
 from pydantic import BaseModel, Field
 from temporalio import workflow
+from temporalio.api.common.v1 import Payload
 from temporalio.worker import (
     Interceptor,
     StartActivityInput,
+    StartLocalActivityInput,
     WorkflowInboundInterceptor,
     WorkflowInterceptorClassInput,
     WorkflowOutboundInterceptor,
@@ -89,8 +91,14 @@ class _Inbound(WorkflowInboundInterceptor):
 
 class _Outbound(WorkflowOutboundInterceptor):
     def start_activity(self, input: StartActivityInput) -> workflow.ActivityHandle[Any]:
-        header = _CALL.get(None)
-        if header is not None:
-            payload = workflow.payload_converter().to_payload(header)
-            input.headers = {**input.headers, HEADER: payload}
+        input.headers = _with_call(input.headers)
         return super().start_activity(input)
+
+    def start_local_activity(self, input: StartLocalActivityInput) -> workflow.ActivityHandle[Any]:
+        input.headers = _with_call(input.headers)
+        return super().start_local_activity(input)
+
+
+def _with_call(headers: Mapping[str, Payload]) -> Mapping[str, Payload]:
+    header = _CALL.get(None)
+    return headers if header is None else {**headers, HEADER: workflow.payload_converter().to_payload(header)}

@@ -48,6 +48,9 @@ LONGEST_OVERTIME, OVERTIME_TIMES = 60.0, 10
 timeout. It is ten times the timeout, at most 60 seconds."""
 THREADS_RETRY_AFTER = 5.0
 """Seconds until a call is repeated if its worker had no free thread; a supervisor may restart the worker meanwhile."""
+LONGEST_LOCAL = timedelta(seconds=7)
+"""The most that a local activity may take. Its workflow task waits for it, and must end within 10 seconds; above 8
+seconds the SDK would ask the server for more time."""
 EXIT_WITHIN = timedelta(seconds=12)
 """When a worker shuts down, it cancels its running calls; then its process ends within this time, even if threads still
 run."""
@@ -69,6 +72,8 @@ class Profile:
     cap: float
 
 
+ONE_ATTEMPT = RetryPolicy(maximum_attempts=1)
+"""The retry policy of each local activity: an ordinary activity retries it, if it can be retried."""
 PROFILES: Mapping[str, Profile] = {
     "standard": Profile(attempts=4, first=0.25, cap=10.0),
     "patient": Profile(attempts=8, first=1.0, cap=60.0),
@@ -115,6 +120,11 @@ INQUIRY_LIMIT = timedelta(seconds=30)
 def inspect(about: str) -> ToolSpec:
     """The spec of the activity that answers a question of the console; `about` names it, as in `Inquiry.about`."""
     return PRUNE if about == "prune" else INSPECT
+
+
+def local_timeout(spec: ToolSpec) -> timedelta:
+    """The start-to-close timeout of a local activity that calls this tool."""
+    return min(timedelta(seconds=spec.timeout) + GRACE, LONGEST_LOCAL)
 
 
 @dataclass(frozen=True)

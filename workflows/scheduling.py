@@ -5,7 +5,7 @@ internal activities cost nothing.
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Awaitable, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import NamedTuple, TypeVar
@@ -254,16 +254,22 @@ async def run_internal_activity(
     title: str,
     revision: int,
     waits: PlannerWaits | None = None,
+    is_local: bool = False,
 ) -> T:
     """Run one of Replan's own activities; after a transient fault, wait and schedule it again.
 
-    `waits` is given only for a request to the planner.
+    `waits` is given only for a request to the planner. `is_local`: it is tried once as a local activity before.
 
     Raises:
         InternalActivityFailed: the activity failed, and a repeat cannot help.
         CancelledError: the task was cancelled, even if the activity did not notice.
     """
     header = CallHeader(key=ids.idempotency_key(id), revision=revision, digest=spec.digest, is_reset=made_by_reset())
+    if is_local:
+        local = await run_locally(spec, payload, returns, id=id, title=title, header=header)
+        raise_if_cancelled()
+        if not isinstance(local, Fault):
+            return local
     used, is_draft = 0, waits is not None and waits.progress.is_draft
     remaining = Remaining(
         attempts=routing.attempts(spec, routing.RETRIES_PER_KIND, used),
@@ -327,22 +333,49 @@ async def _run(
     """Execute an activity; return its result or its fault, and the known faults of its earlier attempts."""
     route = routing.route(spec, attempts)
     queue = workflow.info().task_queue
+    with attached(header):
+        running = workflow.execute_activity(
+            route.activity,
+            payload,
+            result_type=returns,
+            activity_id=id,
+            summary=summary(title),
+            task_queue=routing.control_queue(queue) if spec.kind in routing.INTERNAL_KINDS else queue,
+            start_to_close_timeout=route.start_to_close,
+            schedule_to_close_timeout=route.schedule_to_close,
+            heartbeat_timeout=route.heartbeat,
+            retry_policy=route.retry,
+            # Only then is the outcome of a cancelled call known.
+            cancellation_type=ActivityCancellationType.WAIT_CANCELLATION_COMPLETED,
+        )
+        return await _result_of(running, spec, attempts)
+
+
+async def run_locally(
+    spec: ToolSpec, payload: JsonValue, returns: type[T], *, id: str, title: str, header: CallHeader
+) -> T | Fault:
+    """Execute a local activity: one attempt in the worker that runs the workflow task, without a round trip.
+
+    A worker's crash or timeout costs no attempt: the workflow task is then repeated. What a local activity lacks
+    (heartbeats, retries, another worker), an ordinary activity has: after a fault that it may cure, call `_run`.
+    """
+    with attached(header):
+        running = workflow.execute_local_activity(
+            spec.kind,
+            payload,
+            result_type=returns,
+            activity_id=id,
+            summary=summary(title),
+            start_to_close_timeout=routing.local_timeout(spec),
+            retry_policy=routing.ONE_ATTEMPT,
+            cancellation_type=ActivityCancellationType.WAIT_CANCELLATION_COMPLETED,
+        )
+        return (await _result_of(running, spec, attempts=1))[0]
+
+
+async def _result_of(running: Awaitable[T], spec: ToolSpec, attempts: int) -> tuple[T | Fault, tuple[Fault, ...]]:
     try:
-        with attached(header):
-            result: T = await workflow.execute_activity(
-                route.activity,
-                payload,
-                result_type=returns,
-                activity_id=id,
-                summary=summary(title),
-                task_queue=routing.control_queue(queue) if spec.kind in routing.INTERNAL_KINDS else queue,
-                start_to_close_timeout=route.start_to_close,
-                schedule_to_close_timeout=route.schedule_to_close,
-                heartbeat_timeout=route.heartbeat,
-                retry_policy=route.retry,
-                # Only then is the outcome of a cancelled call known.
-                cancellation_type=ActivityCancellationType.WAIT_CANCELLATION_COMPLETED,
-            )
+        result = await running
     except ActivityError as error:
         if is_cancelled_exception(error):
             raise asyncio.CancelledError from None

@@ -153,7 +153,8 @@ async def attempt_of(
     attempt = Attempt(spec, call, info.attempt, [fault.model_dump(mode="json") for fault in faults], meter=meter)
     attempt.raises = raises or {}
     began = time.monotonic()
-    heartbeats = asyncio.create_task(_send_heartbeats(attempt))
+    # The server does not know of a local activity, so it can take no heartbeat of it.
+    heartbeats = None if info.is_local else asyncio.create_task(_send_heartbeats(attempt))
     try:
         yield attempt
     except asyncio.CancelledError as cancel:
@@ -172,7 +173,8 @@ async def attempt_of(
     else:
         _log(attempt, "replayed" if attempt.replayed else "ok" if attempt.number == 1 else "retried", began)
     finally:
-        heartbeats.cancel()
+        if heartbeats:
+            heartbeats.cancel()
 
 
 async def _send_heartbeats(attempt: Attempt) -> None:
@@ -226,8 +228,9 @@ def _failure(attempt: Attempt, fault: Fault, began: float, error: BaseException)
     if may_repeat:
         jittered = routing.backoff(attempt.spec.retry, attempt.number, _JITTER.get()())
         delay = max(fault.retry_after or 0.0, jittered)
-        # The last heartbeat is all that the next attempt knows of this one.
-        activity.heartbeat(*attempt.earlier, fault.model_copy(update={"waited": delay}).model_dump(mode="json"))
+        # The last heartbeat is all that the next attempt knows of this one; a local activity has one attempt.
+        if not activity.info().is_local:
+            activity.heartbeat(*attempt.earlier, fault.model_copy(update={"waited": delay}).model_dump(mode="json"))
     _log(attempt, "transient_fail" if fault.quadrant.is_transient else "persistent_fail", began, fault)
     return ApplicationError(
         fault.reason,
