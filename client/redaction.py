@@ -20,6 +20,7 @@ from temporalio.api.common.v1 import Header, Memo, Payload, SearchAttributes
 from temporalio.api.failure.v1 import ApplicationFailureInfo, Failure
 from temporalio.api.history.v1 import HistoryEvent, MarkerRecordedEventAttributes
 
+from client.history.local import LOCAL_ACTIVITY, RESULT, local_activity
 from client.history.reader import KNOW_EARLIER_EFFECTS, UNDO_WHEN_CANCELLED
 from client.history.records import CONVERSING, RESULTS
 from client.start import DIGEST_MEMO
@@ -278,6 +279,9 @@ class Redaction:
             case "activity_task_completed_event_attributes":
                 kind = self._kinds.get(event.activity_task_completed_event_attributes.scheduled_event_id, "")
                 return (RESULTS.get(kind, StepReturn),)
+            case "marker_recorded_event_attributes":
+                local = local_activity(event)
+                return (RESULTS.get(local.kind, StepReturn),) if local else ()
             case "workflow_execution_signaled_event_attributes":
                 name = event.workflow_execution_signaled_event_attributes.signal_name
                 return (StepRecord,) if name == KNOW_EARLIER_EFFECTS else ()
@@ -293,6 +297,10 @@ class Redaction:
                     del message.indexed_fields[name]  # a placeholder may not fit its type
             case MarkerRecordedEventAttributes(marker_name=name) if name == PATCH:
                 return  # the SDK needs the patch id in it for the replay
+            case MarkerRecordedEventAttributes(marker_name=name) if name == LOCAL_ACTIVITY:
+                for part in [message.details[RESULT]] if RESULT in message.details else [message.failure]:
+                    self._message(part, shape)  # the rest is the SDK's own record
+                return
             case Failure() if message.HasField("application_failure_info"):
                 self._details(message.application_failure_info)
         for field, value in message.ListFields():
@@ -357,6 +365,8 @@ def _payloads(message: Message) -> Iterator[Payload]:
     for field, value in message.ListFields():
         if isinstance(value, Payload):
             yield value
+        elif isinstance(message, MarkerRecordedEventAttributes) and field.name == "details":
+            yield from value[RESULT].payloads if RESULT in value else ()
         elif field.message_type is not None and not field.message_type.GetOptions().map_entry:
             for inner in value if field.is_repeated else [value]:
                 yield from [inner] if isinstance(inner, Payload) else _payloads(inner)

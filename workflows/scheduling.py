@@ -192,7 +192,7 @@ async def read_catalogue(wanted: dict[str, JsonValue]) -> Catalogue:
     title = "what this worker can do"
     try:
         return await run_internal_activity(
-            routing.CATALOGUE, wanted, Catalogue, id=ids.CATALOGUE, title=title, revision=0
+            routing.CATALOGUE, wanted, Catalogue, id=ids.CATALOGUE, title=title, revision=0, is_local=True
         )
     except InternalActivityFailed as failed:
         raise TaskEnded(TaskStatus.ESCALATED, f"The catalogue: {failed.fault.reason}", failed.fault.code) from None

@@ -15,6 +15,7 @@ from temporalio.exceptions import ActivityError, RetryState
 from temporalio.exceptions import TimeoutError as TemporalTimeout
 
 from client import workflow_task
+from client.history.local import local_activity
 from client.history.records import (
     CONVERSING,
     RESULTS,
@@ -301,9 +302,26 @@ class Reading:
 
     async def _on_activity_task_completed(self, event: HistoryEvent) -> None:
         of = event.activity_task_completed_event_attributes
-        call = self._close(of.scheduled_event_id, event, CallEnd.COMPLETED)
-        id, payloads = event.event_id, of.result.payloads
-        back = await self._payloads.model(id, "result", payloads, RESULTS.get(call.kind, StepReturn))
+        await self._completed(self._close(of.scheduled_event_id, event, CallEnd.COMPLETED), event, of.result.payloads)
+
+    async def _on_marker_recorded(self, event: HistoryEvent) -> None:
+        local = local_activity(event)
+        if local is None:
+            return
+        at, when = self._at(event.event_id), _when(event)
+        call = Call(local.id, local.kind, when, at, local.task, started=at, started_at=when, attempt=local.attempt)
+        call.ended, call.ended_at, call.closed = at, when, CallEnd.COMPLETED
+        self.history.calls.append(call)
+        if local.failure is None:
+            await self._completed(call, event, local.result)
+        elif local.failure.HasField("canceled_failure_info"):
+            call.closed = CallEnd.CANCELLED
+        else:
+            call.closed = CallEnd.FAILED
+            call.failing = await self._failing(call, local.failure, local.attempt, event.event_id)
+
+    async def _completed(self, call: Call, event: HistoryEvent, payloads: Sequence[Payload]) -> None:
+        back = await self._payloads.model(event.event_id, "result", payloads, RESULTS.get(call.kind, StepReturn))
         if isinstance(back, Proposed):
             call.proposed = back
         elif isinstance(back, Catalogue):

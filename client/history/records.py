@@ -66,7 +66,7 @@ class AttemptFailure:
 
 @dataclass
 class Call:
-    """One activity execution, with all its attempts."""
+    """One activity execution, with all its attempts; a local activity has one event, at which it ended."""
 
     id: str
     kind: str
@@ -100,7 +100,7 @@ class Call:
 
     @property
     def events(self) -> tuple[Event, ...]:
-        return tuple(one for one in (self.scheduled, self.started, self.ended) if one)
+        return tuple(dict.fromkeys(one for one in (self.scheduled, self.started, self.ended) if one))
 
     @property
     def step(self) -> str:

@@ -4,6 +4,7 @@ import asyncio
 import json
 import os
 import sys
+from collections.abc import Sequence
 from typing import Annotated
 
 import typer
@@ -17,6 +18,7 @@ from client.connection import ui_url
 from client.effects import with_reset_point
 from client.follow import Follower, Snapshot, View, fetch_state
 from client.history import fetch
+from client.history.local import local_activity
 from client.history.story import Story
 from client.problem import Problem, ProblemKind
 from client.reset import reference_of
@@ -84,11 +86,12 @@ def _returned(events: list[HistoryEvent], step: str) -> Payload:
         for event in events
         if event.HasField("activity_task_scheduled_event_attributes")
     }
-    returned = {
+    returned: dict[str, Sequence[Payload]] = {
         scheduled[done.scheduled_event_id]: done.result.payloads
         for done in (event.activity_task_completed_event_attributes for event in events)
         if done.scheduled_event_id
     }
+    returned |= {local.id: local.result for local in map(local_activity, events) if local}
     if not returned.get(step):
         known = nearest(step, returned)
         raise Problem("unknown_step", f"No step {step!r} of this run has a result{known}", "see `show` for its steps")

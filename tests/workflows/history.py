@@ -10,6 +10,7 @@ from temporalio.api.common.v1 import Payload
 from temporalio.api.history.v1 import HistoryEvent
 from temporalio.client import WorkflowHandle
 
+from client.history.local import local_activity
 from workflows.agent import AgentWorkflow
 from workflows.header import HEADER
 from workflows.outcome import Outcome
@@ -44,12 +45,8 @@ async def events(handle: Handle) -> list[HistoryEvent]:
 
 
 async def calls(handle: Handle) -> list[Scheduled]:
-    """Every activity that was scheduled, in order."""
-    return [
-        _scheduled(event)
-        for event in await events(handle)
-        if event.HasField("activity_task_scheduled_event_attributes")
-    ]
+    """Every activity that was scheduled, in order; of a local one, only the kind, the id and the summary are known."""
+    return [call for event in await events(handle) if (call := _scheduled(event))]
 
 
 async def kinds(handle: Handle) -> list[str]:
@@ -79,7 +76,11 @@ async def until(handle: Handle, seen: Callable[[Progress], bool], seconds: float
             await asyncio.sleep(0.05)
 
 
-def _scheduled(event: HistoryEvent) -> Scheduled:
+def _scheduled(event: HistoryEvent) -> Scheduled | None:
+    if local := local_activity(event):
+        return Scheduled(event.event_id, local.kind, local.id, None, _json(event.user_metadata.summary), {})
+    if not event.HasField("activity_task_scheduled_event_attributes"):
+        return None
     of = event.activity_task_scheduled_event_attributes
     header = of.header.fields.get(HEADER)
     return Scheduled(

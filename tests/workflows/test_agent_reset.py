@@ -14,6 +14,7 @@ from temporalio.api.common.v1 import WorkflowExecution
 from temporalio.api.workflowservice.v1 import ResetWorkflowExecutionRequest
 from temporalio.client import Client
 
+from client.history.local import local_activity
 from replan import Key, Refused, Tool, Transaction, metadata, tool
 from tests.activities.payments import Payments, payments
 from tests.harness import DONE, Stage, outcome, plan, staged, step
@@ -107,12 +108,13 @@ async def lines(folder: Path) -> int:
 
 async def again(stage: Stage, handle: Handle, before: str) -> Outcome:
     """Reset the task to the workflow task that scheduled an activity, so that it is scheduled anew."""
-    to, done = 0, dict[int, str]()
+    to = 0
     for event in await events(handle):
-        if event.HasField("activity_task_scheduled_event_attributes"):
-            done[event.event_id] = event.activity_task_scheduled_event_attributes.activity_id
-            if done[event.event_id] == before:
-                to = event.activity_task_scheduled_event_attributes.workflow_task_completed_event_id
+        scheduled, local = event.activity_task_scheduled_event_attributes, local_activity(event)
+        if scheduled.activity_id == before:
+            to = scheduled.workflow_task_completed_event_id
+        elif local and local.id == before:
+            to = local.task
     reset = await stage.client.workflow_service.reset_workflow_execution(
         ResetWorkflowExecutionRequest(
             namespace=stage.client.namespace,
