@@ -21,7 +21,7 @@ from workflows.observing import observe
 from workflows.outcome import REFUSED, Ending, Outcome, TaskEnded, refusal
 from workflows.plan import BY_HAND, Answer, GiveUp, NewSteps, Question
 from workflows.progress import Progress, fits_continue_as_new, fold
-from workflows.proposing import last_answer, propose
+from workflows.proposing import describe_opening, last_answer, propose
 from workflows.record import FaultRecord, Revision, StepRecord, UndoRecord
 from workflows.scheduling import raise_if_cancelled, read_catalogue
 from workflows.spending import limit_message
@@ -188,7 +188,7 @@ class AgentWorkflow:
     async def _read_catalogue(self) -> None:
         task, planner = self._progress.task, self._progress.planner
         by_hand = {"by_hand": True} if task.plan is not None and planner in ("", BY_HAND) else {}
-        self._catalogue = await read_catalogue({**task.wanted, **by_hand})
+        self._catalogue = await read_catalogue({**task.wanted, **by_hand}, describe_opening(self._progress))
         if self._progress.turn and not self._progress.is_opened:  # its planner has no conversation
             self._catalogue = self._catalogue.model_copy(update={"converses": False})
         self._progress.planner, self._progress.searchable = self._catalogue.planner, self._catalogue.searchable

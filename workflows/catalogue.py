@@ -8,6 +8,8 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, Field, model_validator
 
+from workflows.plan import Proposed
+
 
 class Effect(StrEnum):
     """What a call may change, and so whether it may be repeated."""
@@ -125,6 +127,11 @@ class Catalogue(BaseModel, frozen=True):
     last_news: int = 0
     """Tokens kept back for new input, such as results, in the request for the final answer; 0 if the worker is of an
     older version."""
+    opening: Proposed | None = None
+    """The first proposal, where none of it needs I/O: a hand-written plan, checked, or one made by rules. None if the
+    planner must be asked."""
+    plans_locally: bool = False
+    """Whether the planner needs no I/O, so that a local activity asks it what comes after a finished plan."""
     preamble: int = 0
     """Estimated tokens of the instructions and descriptions of tools that a model is told before the task."""
 

@@ -15,7 +15,7 @@ from workflows.guards import Grants
 from workflows.outcome import REFUSED, Ending, TaskEnded
 from workflows.plan import NewSteps, Proposal
 from workflows.progress import Progress
-from workflows.proposing import propose
+from workflows.proposing import describe_opening, propose
 from workflows.scheduling import InternalActivityFailed, read_catalogue, run_internal_activity
 from workflows.task import Task, TaskStatus
 
@@ -354,7 +354,7 @@ async def _draft(task: Task) -> Draft:
     """Ask the planner for its first proposal for `task`, and run none of its steps."""
     progress = Progress.of(task).model_copy(update={"is_draft": True})
     try:
-        catalogue = await read_catalogue(task.wanted)
+        catalogue = await read_catalogue(task.wanted, describe_opening(progress))
         if catalogue.refused:
             raise TaskEnded(TaskStatus.FAILED, catalogue.refused, REFUSED)
         progress.planner = catalogue.planner

@@ -45,6 +45,20 @@ MAX_REJECTIONS = 2
 """How many times a rejected proposal goes back to the planner before the task is escalated."""
 
 
+def describe_opening(progress: Progress) -> Situation | None:
+    """What the planner is told in the first turn of a task, before the task has its catalogue; None in a later turn.
+
+    It is None, too, if the worker must know more: of effects of earlier runs, or of an earlier conversation.
+    """
+    if progress.turn or progress.has_untold_effects or progress.task.continues:
+        return None
+    first, plan = progress.model_copy(update={"turn": 1}), progress.task.plan
+    unknown = Catalogue(specs={}, planner="", patience=0, converses=True)  # all that a planner may need is told
+    opening = describe_situation(first, unknown, (), written=None if plan is None else NewSteps(steps=plan))
+    # A reset may repeat the turn later, and its plan must stay the same.
+    return opening.model_copy(update={"now": progress.started_at})
+
+
 async def propose(progress: Progress, catalogue: Catalogue) -> Proposal:
     """Return the next proposal, checked: what a person wrote for this turn, else what the planner proposes.
 
@@ -138,8 +152,10 @@ async def _take_turn(
         situation = describe_situation(progress, catalogue, rejected, written=written, is_last=is_last)
         # a signal may bring more earlier effects while the planner works; it is not told of those in this turn
         had_untold_effects = progress.has_untold_effects
-        title = _title(progress, rejected, is_last=is_last)
-        proposed = await ask_planner(progress, catalogue, spec, situation, title=title)
+        proposed = catalogue.opening if progress.turn == 1 and not had_untold_effects else None
+        if proposed is None:
+            title = _title(progress, rejected, is_last=is_last)
+            proposed = await ask_planner(progress, catalogue, spec, situation, title=title)
         if not proposed.compact:
             _record_turn(progress, catalogue, proposed)
             progress.has_untold_effects = progress.has_untold_effects and not had_untold_effects

@@ -183,16 +183,19 @@ async def read(
         await workflow.sleep(routing.loss_wait(losses), summary=summary(ids.retry_timer(id, result.code)))
 
 
-async def read_catalogue(wanted: dict[str, JsonValue]) -> Catalogue:
+async def read_catalogue(wanted: dict[str, JsonValue], opening: Situation | None = None) -> Catalogue:
     """Ask a worker which tools it has, and whether it can take the task that `wanted` describes.
+
+    `opening` is what the planner is told in the first turn; the catalogue has its proposal if that needs no I/O.
 
     Raises:
         TaskEnded: no worker can answer.
     """
     title = "what this worker can do"
+    told = {"opening": opening.model_dump(mode="json", exclude_defaults=True)} if opening else {}
     try:
         return await run_internal_activity(
-            routing.CATALOGUE, wanted, Catalogue, id=ids.CATALOGUE, title=title, revision=0, is_local=True
+            routing.CATALOGUE, wanted, Catalogue, id=ids.CATALOGUE, title=title, revision=0, local={**wanted, **told}
         )
     except InternalActivityFailed as failed:
         raise TaskEnded(TaskStatus.ESCALATED, f"The catalogue: {failed.fault.reason}", failed.fault.code) from None
@@ -232,7 +235,14 @@ async def ask_planner(
         earlier: Sequence[Fault] = ()
         try:
             used = await run_internal_activity(
-                spec, payload, Proposed, id=id, title=title, revision=progress.revision + 1, waits=waits
+                spec,
+                payload,
+                Proposed,
+                id=id,
+                title=title,
+                revision=progress.revision + 1,
+                waits=waits,
+                local=payload if catalogue.plans_locally and not (progress.replanning or situation.rejected) else None,
             )
             return used
         except InternalActivityFailed as failed:
@@ -254,22 +264,23 @@ async def run_internal_activity(
     title: str,
     revision: int,
     waits: PlannerWaits | None = None,
-    is_local: bool = False,
+    local: JsonValue = None,
 ) -> T:
     """Run one of Replan's own activities; after a transient fault, wait and schedule it again.
 
-    `waits` is given only for a request to the planner. `is_local`: it is tried once as a local activity before.
+    `waits` is given only for a request to the planner. `local` is the input of a local activity that is tried once
+    before; None for none.
 
     Raises:
         InternalActivityFailed: the activity failed, and a repeat cannot help.
         CancelledError: the task was cancelled, even if the activity did not notice.
     """
     header = CallHeader(key=ids.idempotency_key(id), revision=revision, digest=spec.digest, is_reset=made_by_reset())
-    if is_local:
-        local = await run_locally(spec, payload, returns, id=id, title=title, header=header)
+    if local is not None:
+        tried = await run_locally(spec, local, returns, id=id, title=title, header=header)
         raise_if_cancelled()
-        if not isinstance(local, Fault):
-            return local
+        if not isinstance(tried, Fault):
+            return tried
     used, is_draft = 0, waits is not None and waits.progress.is_draft
     remaining = Remaining(
         attempts=routing.attempts(spec, routing.RETRIES_PER_KIND, used),

@@ -12,6 +12,7 @@ from temporalio import activity
 from activities.boundary.attempt import Attempt, FaultRaised, attempt_of
 from activities.boundary.failpoints import Failpoint, FaultInjection
 from activities.errors import NeedsPerson
+from activities.offline.planner import OfflinePlanner
 from activities.planning.checks import check_proposal, check_written, why_task_is_refused
 from activities.planning.planner import ConversationalPlanner, Planner
 from activities.planning.recorder import TurnRecorder, is_clean
@@ -77,8 +78,11 @@ class Planning:
 
     @activity.defn(name=routing.CATALOGUE.kind)
     async def catalogue(self, wanted: dict[str, JsonValue]) -> Catalogue:
-        """The kinds and settings of this worker; `refused` says why it cannot run a task that requires `wanted`."""
-        async with attempt_of(routing.CATALOGUE):
+        """The kinds and settings of this worker; `refused` says why it cannot run a task that requires `wanted`.
+
+        If `wanted` has an `opening`, and no I/O is needed to answer it, the catalogue has the first proposal, too.
+        """
+        async with attempt_of(routing.CATALOGUE) as this:
             try:
                 planner = await self._select(wanted.get("planner"))
             except UnknownPlanner as unknown:
@@ -94,6 +98,11 @@ class Planning:
             }
             name = BY_HAND if wanted.get("by_hand") else planner.name
             found = self._catalogue(name, refused).model_copy(update={**costs, "prices": prices})
+            if "opening" in wanted and not refused:
+                opening = await self._open(planner, Situation.model_validate(wanted["opening"]), this)
+                found = found.model_copy(update={"opening": opening})
+            if isinstance(planner, OfflinePlanner):
+                return found.model_copy(update={"plans_locally": True})
             if not isinstance(planner, ConversationalPlanner) or self._recorder is None:
                 return found
             clean = bool(continued) and is_clean(continued or ())
@@ -101,6 +110,14 @@ class Planning:
             return found.model_copy(
                 update={"converses": True, "is_clean": clean, "preamble": preamble, "last_news": LAST_NEWS}
             )
+
+    async def _open(self, planner: Planner, opening: Situation, this: Attempt) -> Proposed | None:
+        """The first proposal; None if a planner with I/O must be asked for it."""
+        if opening.plan is None and not isinstance(planner, OfflinePlanner):
+            return None
+        converses = isinstance(planner, ConversationalPlanner) and self._recorder is not None
+        situation = opening.model_copy(update={"converses": converses})
+        return await self._propose(planner, situation, routing.PLAN, this)
 
     def _catalogue(self, planner: str, refused: str | None) -> Catalogue:
         return Catalogue(
@@ -115,34 +132,37 @@ class Planning:
     @activity.defn(name=routing.PLAN.kind)
     async def plan(self, situation: Situation) -> Proposed:
         """Return the first proposal of a task, or the next proposal after all steps of a plan are finished."""
-        return await self._propose(situation, routing.PLAN)
+        return await self._request(situation, routing.PLAN)
 
     @activity.defn(name=routing.REPLAN.kind)
     async def replan(self, situation: Situation) -> Proposed:
         """Return the next proposal after a step was rejected."""
-        return await self._propose(situation, routing.REPLAN)
+        return await self._request(situation, routing.REPLAN)
 
     @activity.defn(name=routing.COMPACT.kind)
     async def compact(self, situation: Situation) -> Proposed:
         """Summarise the oldest turns of the conversation; the returned proposal tells only the cost of the summary."""
-        return await self._propose(situation, routing.COMPACT)
+        return await self._request(situation, routing.COMPACT)
 
-    async def _propose(self, situation: Situation, spec: ToolSpec) -> Proposed:
+    async def _request(self, situation: Situation, spec: ToolSpec) -> Proposed:
         async with attempt_of(spec) as this:
-            self._break(spec, Failpoint.BEFORE_CLAIM)
             try:
                 planner = await self._select(situation.planner)
             except UnknownPlanner as unknown:
                 raise NeedsPerson(str(unknown)) from unknown
-            if situation.converses:
-                proposed = await self._converse(planner, situation, spec, this)
-            else:
-                # A hand-written plan is checked like a planner's proposal, but no planner is asked.
-                written = check_written(situation, self._kinds)
-                asked = written or await self._ask(planner, situation)
-                proposed = asked if written else _with_earlier_use(asked, this, was_recorded=False)
-            self._break(spec, Failpoint.AFTER_COMMIT)
-            return proposed
+            return await self._propose(planner, situation, spec, this)
+
+    async def _propose(self, planner: Planner, situation: Situation, spec: ToolSpec, this: Attempt) -> Proposed:
+        self._break(spec, Failpoint.BEFORE_CLAIM)
+        if situation.converses:
+            proposed = await self._converse(planner, situation, spec, this)
+        else:
+            # A hand-written plan is checked like a planner's proposal, but no planner is asked.
+            written = check_written(situation, self._kinds)
+            asked = written or await self._ask(planner, situation)
+            proposed = asked if written else _with_earlier_use(asked, this, was_recorded=False)
+        self._break(spec, Failpoint.AFTER_COMMIT)
+        return proposed
 
     async def _ask(self, planner: Planner, situation: Situation) -> Proposed:
         reply = await planner.propose(situation, self._kinds)

@@ -1,6 +1,7 @@
 """Reads Temporal's history events, one after the other, into a History."""
 
 from collections.abc import AsyncIterable, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TypeVar
 
@@ -31,6 +32,7 @@ from client.history.records import (
     Unreadable,
 )
 from client.tasks import outcome_of
+from workflows import ids, routing
 from workflows.agent import OUTCOME_MEMO, AgentWorkflow, EarlierEffects
 from workflows.catalogue import Catalogue, Effect, ToolSpec
 from workflows.faults import Code, Fault, Quadrant, earlier_faults, from_activity_error, parse_faults
@@ -326,6 +328,9 @@ class Reading:
             call.proposed = back
         elif isinstance(back, Catalogue):
             self.history.catalogue = back
+            if back.opening is not None:  # the first turn of the planner, in the same activity
+                turn = replace(call, id=ids.of_request(1), kind=routing.PLAN.kind, args=None, proposed=back.opening)
+                self.history.calls.append(turn)
         elif isinstance(back, StepReturn):
             call.result, call.replayed, call.earlier = back.result, back.replayed, parse_faults(back.earlier)
 

@@ -67,7 +67,7 @@ async def test_a_hand_written_plan_that_cannot_be_run_is_refused_with_the_reason
         ended = await outcome(handle)
         scheduled = await kinds(handle)
 
-    assert (ended.status, ended.code, scheduled) == (TaskStatus.FAILED, "plan_refused", ["catalogue", "plan"])
+    assert (ended.status, ended.code, scheduled) == (TaskStatus.FAILED, "plan_refused", ["catalogue"])
     assert [part for part in says if part not in ended.reason] == []
 
 
