@@ -1,6 +1,6 @@
 """Asking the planner: for a proposal that may be run, for a summary of a long conversation, for a last answer."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from pydantic import JsonValue
 from temporalio import workflow
@@ -12,6 +12,7 @@ from workflows.guards import refusal
 from workflows.outcome import TaskEnded
 from workflows.plan import (
     BY_HAND,
+    MAX_BYTES,
     Answer,
     Mistake,
     NewSteps,
@@ -21,6 +22,8 @@ from workflows.plan import (
     Unresolved,
     canonical,
     check_graph,
+    nearest,
+    references,
     resolve,
 )
 from workflows.progress import Progress
@@ -66,6 +69,8 @@ async def propose(progress: Progress, catalogue: Catalogue) -> Proposal:
         TaskEnded: the hand-written plan cannot be run, the planner cannot be reached, or its proposals cannot be run.
     """
     written = _take_written(progress)
+    if isinstance(written, Answer):
+        written = _with_results(written, progress)
     if written is not None and not isinstance(written, NewSteps):
         return written
     rejected: Sequence[Mistake] = ()
@@ -73,6 +78,8 @@ async def propose(progress: Progress, catalogue: Catalogue) -> Proposal:
     for _ in range(1 + MAX_REJECTIONS):
         proposed = await _take_turn(progress, catalogue, rejected, written=written)
         rejected = [*proposed.rejected, *check(proposed, progress, catalogue)]
+        if written and progress.turn == 1:
+            rejected += _unknown_sources(progress.task)
         if not rejected:
             if isinstance(proposed.proposal, NewSteps):
                 progress.grants.plan([step.kind for step in proposed.proposal.steps], catalogue.specs)
@@ -123,6 +130,26 @@ def _take_written(progress: Progress) -> Proposal | None:
     )
     progress.revisions_taken, written = next(fitting, (len(task.revisions), None))
     return written
+
+
+def _with_results(written: Answer, progress: Progress) -> Answer | None:
+    """The answer with the results in place of its references; None if one has no target, or they are too large."""
+    try:
+        answer = Answer(result=resolve(written.result, progress.results))
+    except Unresolved:  # its step was replaced by another, or has another result than was expected
+        return None
+    return answer if len(canonical(answer.result).encode()) <= MAX_BYTES else None
+
+
+def _unknown_sources(task: Task) -> Iterator[Mistake]:
+    """The mistakes in the references of hand-written answers: each must name a step of a plan before it."""
+    known = {step.id for step in task.plan or ()}
+    for number, (one, steps) in enumerate(zip(task.revisions, task.later_plans, strict=True)):
+        sources = sorted(set(references(one.result)) - known) if isinstance(one, Answer) else ()
+        for id in sources:
+            text = f"revisions.{number}: the answer refers to {id!r}, which does not exist{nearest(id, known)}"
+            yield Mistake(text=text)
+        known |= {step.id for step in steps}
 
 
 async def last_answer(progress: Progress, catalogue: Catalogue) -> JsonValue:

@@ -48,7 +48,8 @@ class Task(BaseModel, frozen=True):
     """A plan that the user wrote. It takes the place of the planner's first proposal; None to ask the planner."""
     revisions: tuple[Proposal, ...] = Field(default=(), exclude_if=not_)
     """What the user wrote for later turns. After a rejection the next entry that is no Answer is taken, and after a
-    completed plan the next Answer; entries between are passed over. Without such an entry the planner is asked."""
+    completed plan the next Answer; entries between are passed over. Without such an entry the planner is asked. An
+    Answer may refer to results, as arguments do; if a reference has no target in the end, the planner is asked."""
     plan_only: bool = False
     """Whether the task ends as soon as `plan` is completed. The planner is then asked only for a replan, if `limits`
     allow a replan."""

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pydantic import JsonValue
 from temporalio.client import Client
 
 from replan import Refused, tool
@@ -91,10 +92,40 @@ async def test_a_person_may_write_that_a_rejection_ends_the_task(
     assert (ended.status, ended.code, planner.told) == (status, code, [])
 
 
+SUM: dict[str, JsonValue] = {"words": [{"$from": "a", "path": "said"}, {"$from": "b"}], "by": "hand"}
+
+
+async def test_a_written_answer_is_made_of_results(client: Client, tmp_path: Path) -> None:
+    """Its references are resolved as those of arguments are; the planner is not asked."""
+    steps = step("a", "echo", word="hi"), step("b", "echo", word="ho")
+    async with staged(client, tmp_path, [echo], Recording(DONE)) as stage:
+        handle = await stage.start(Task(text="by hand", plan=steps, revisions=(Answer(result=SUM),)))
+        ended = await outcome(handle)
+        scheduled = await kinds(handle)
+
+    assert (ended.status, ended.result) == (TaskStatus.COMPLETED, {"words": ["hi", {"said": "ho"}], "by": "hand"})
+    assert scheduled == ["catalogue", "echo", "echo"]
+
+
+async def test_an_answer_whose_step_was_replaced_is_the_planners(client: Client, tmp_path: Path) -> None:
+    """The written answer has no result to be made of."""
+    planner = Recording(DONE, DONE, Answer(result="the end"))
+    async with staged(client, tmp_path, [refuse, echo], planner) as stage:
+        ended = await stage.run(
+            by_hand("refuse", plan(step("b", "echo")), Answer(result={"$from": "a", "path": "said"}))
+        )
+
+    assert (ended.status, ended.result, [one.turn for one in planner.told]) == (TaskStatus.COMPLETED, "the end", [3])
+
+
 BAD_REVISIONS: list[tuple[Proposal, Sequence[str]]] = [
     (plan(step("b", "ecco")), ["revisions.1: step 'b': there is no kind 'ecco': did you mean echo?"]),
     (plan(step("b", "echo", wrod="x")), ["revisions.1: step 'b': echo: has no argument 'wrod': did you mean word?"]),
     (plan(step("b", "echo", "zz")), ["revisions.1: step 'b' needs 'zz'"]),
+    (
+        Answer(result=[{"$from": "a"}, {"$from": "ab"}]),
+        ["revisions.1: the answer refers to 'ab', which does not exist"],
+    ),
 ]
 
 
