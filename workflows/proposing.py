@@ -40,8 +40,6 @@ MAX_FAILOVERS = 50
 """How many failovers (planners that could not be used) a task keeps: only the newest."""
 MAX_REJECTIONS_KEPT, MAX_REASONS, MAX_REASON = 20, 3, 300
 """How many rejected proposals a task keeps, how many reasons of each, and how many characters of each reason."""
-FREE_EMPTY_TURNS = "free-empty-turns"
-"""Patch: a turn of `react` without a call or an answer costs no tool call; MAX_REJECTIONS limits such turns."""
 MAX_WITHHELD, MAX_WITHHELD_ARGS = 5, 2_000
 """How many withheld calls of a rejected proposal a task keeps, and how many characters of the arguments of each."""
 MAX_REJECTIONS = 2
@@ -89,9 +87,6 @@ async def propose(progress: Progress, catalogue: Catalogue) -> Proposal:
         _note(progress, rejected, withheld)
         if written:  # a person wrote it, so it does not go back to a planner
             raise TaskEnded(TaskStatus.FAILED, _why_refused(progress.task, rejected), "plan_refused", rejected)
-        is_empty = progress.task.strategy == "react" and not isinstance(proposed.proposal, NewSteps)
-        if is_empty and progress.budget.free > 0 and not workflow.patched(FREE_EMPTY_TURNS):
-            progress.budget.spent.tool_calls += 1
         # Without a tool call that is left, further steps would be rejected, too.
         if catalogue.converses and not progress.budget.free:
             break

@@ -16,7 +16,7 @@ from temporalio.exceptions import ActivityError, is_cancelled_exception
 from temporalio.workflow import ActivityCancellationType
 
 from workflows import ids, routing, spending
-from workflows.catalogue import Catalogue, Effect, ToolSpec
+from workflows.catalogue import Catalogue, ToolSpec
 from workflows.decision import Remaining, Wait, decide, outlast
 from workflows.details import details, summary
 from workflows.faults import Code, Fault, earlier_faults, from_activity_error, parse_faults
@@ -28,10 +28,6 @@ from workflows.record import PlannerWait
 from workflows.situation import Situation
 from workflows.task import TaskStatus
 
-UNCOUNTED_LOSSES = "uncounted-losses"
-"""Patch id: an attempt of an `unkeyed` tool whose worker went silent counts as a loss, no longer as an attempt."""
-PLANNER_OUTAGES = "planner-outages"
-"""Patch id: a planner whose attempts are used up is asked again later; before, the task was escalated."""
 MAX_SITUATION = 1024 * 1024
 """The most bytes of a Situation (what the planner is told); the server would terminate a workflow that schedules an
 activity with 2 MB."""
@@ -73,8 +69,7 @@ class PlannerWaits:
 
     def outlast(self, fault: Fault, remaining: Remaining) -> Wait | None:
         """The wait for the end of an outage; None if the request does not wait for it."""
-        wait = outlast(fault, remaining) if self.outlasts else None
-        return wait if wait and workflow.patched(PLANNER_OUTAGES) else None
+        return outlast(fault, remaining) if self.outlasts else None
 
     async def sleep(self, fault: Fault, earlier: Sequence[Fault], seconds: float, timer: str) -> None:
         self.failed.append((fault, earlier))
@@ -390,10 +385,7 @@ async def _result_of(running: Awaitable[T], spec: ToolSpec, attempts: int) -> tu
     except ActivityError as error:
         if is_cancelled_exception(error):
             raise asyncio.CancelledError from None
-        fault = from_activity_error(error, spec, attempts)
-        if fault.uncounted and spec.effect is Effect.UNKEYED and not workflow.patched(UNCOUNTED_LOSSES):
-            fault = fault.model_copy(update={"uncounted": False})
-        return fault, earlier_faults(error)
+        return from_activity_error(error, spec, attempts), earlier_faults(error)
     return result, parse_faults(result.earlier) if isinstance(result, StepReturn) else ()
 
 

@@ -27,9 +27,6 @@ from workflows.record import StepRecord, StepStatus, UndoRecord
 from workflows.scheduling import read_catalogue
 from workflows.task import UNREADABLE, TaskStatus
 
-UNDO_BY_PLACE = "undo-by-place"
-"""Patch id. With this patch, effects are undone by the recorded order in which their steps ended (`place`), and no
-longer by their end times."""
 CALLS_PER_UNDO = 10
 """How many tool calls the undo of one step may make, even if the task has used up its limit of tool calls."""
 UNFINISHED = (StepStatus.FAILED, StepStatus.CANCELLED, StepStatus.RUNNING, StepStatus.WAITING)
@@ -106,8 +103,7 @@ async def roll_back(progress: Progress, catalogue: Catalogue, changed: Callable[
     for record in effects:
         _report_first_kind(progress, record)
     done = [record for record in effects if record.status is StepStatus.COMPLETED]
-    key = _place if workflow.patched(UNDO_BY_PLACE) else _ended
-    for record in sorted(done, key=key, reverse=True):
+    for record in sorted(done, key=_place, reverse=True):
         progress.undo.append(await _undo(progress, catalogue, record, changed))
         changed()
     if progress.folded.effects:
@@ -125,11 +121,7 @@ def _report_first_kind(progress: Progress, record: StepRecord) -> None:
 
 def _place(record: StepRecord) -> tuple[int, datetime]:
     # Times that this run recorded may differ on replay; those that it began with do not.
-    return record.place, _ended(record)
-
-
-def _ended(record: StepRecord) -> datetime:
-    return record.ended or workflow.now()
+    return record.place, record.ended or workflow.now()
 
 
 async def _settle_outcome(
