@@ -18,7 +18,7 @@ from client import effects
 from client.effects import EffectState, TaskEffect, fetch_effects, with_reset_point
 from client.follow import Follower, View
 from client.history.fetch import COVERS_ALL_RUNS, ROLLBACK_OF, fetch_history
-from client.history.records import LONG_AGO, Call
+from client.history.records import LONG_AGO, Call, History
 from client.history.story import Story
 from client.problem import Problem, ProblemKind
 from client.tasks import Handle, existing, first_run, memo_field, outcome_of, query_progress
@@ -147,13 +147,21 @@ async def _account(client: Client, handle: Handle, queue: str) -> Progress:
     A worker knows the state of the newest run. Effects that this state lacks, of runs before a reset or of steps that a
     long task has dropped, are added from the histories and from the ledgers.
     """
-    newest = await _state_of_newest_run(handle, queue)
     story = Story(await fetch_history(client, handle))
+    newest = _as_begun(story.history) or await _state_of_newest_run(handle, queue)
     whole = newest.model_copy(update={"origin": story.history.first_run, "undo": [], "waiting": None})
     if not story.history.earlier and not story.history.deleted and not whole.folded.effects:
         return whole
     ledgers = await ask(client, queue, EffectsInquiry(task_id=handle.id))
     return over_all_runs(whole, story, await fetch_effects(client, story, ledgers.effects or ()), ledgers.unread)
+
+
+def _as_begun(history: History) -> Progress | None:
+    """The state of a task whose only run was closed before a worker did anything in it; None for any other task."""
+    # No worker can be asked: the server passes a query on only after the first workflow task.
+    if history.runs > 1 or history.decided or history.task is None or history.started_at is None:
+        return None
+    return Progress(task=history.task, task_id=history.task_id, started_at=history.started_at)
 
 
 async def _state_of_newest_run(handle: Handle, queue: str) -> Progress:

@@ -267,7 +267,7 @@ class Reading:
 
     async def _on_workflow_task_completed(self, event: HistoryEvent) -> None:
         self._streak.clear()
-        self.history.failing = None
+        self.history.failing, self.history.decided = None, True
 
     async def _on_workflow_task_failed(self, event: HistoryEvent) -> None:
         of = event.workflow_task_failed_event_attributes

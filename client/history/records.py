@@ -241,6 +241,8 @@ class History:
     failing: FailingTask | None = None
     began: bool = False
     """Whether a worker has ever started a workflow task of the task."""
+    decided: bool = False
+    """Whether a worker has ever completed a workflow task of the task."""
     end: End | None = None
     rollback: str | None = None
     """Temporal's status, in lower case, of the rollback after the task's end, or ONE_RUN; None without a rollback."""

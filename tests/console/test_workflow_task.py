@@ -14,6 +14,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pydantic import JsonValue
+from temporalio import activity
 from temporalio.api.common.v1 import Payload
 from temporalio.api.enums.v1 import EventType
 from temporalio.api.enums.v1 import WorkflowTaskFailedCause as Given
@@ -320,6 +322,11 @@ async def test_undo_of_a_task_that_a_worker_cannot_replay_is_no_missing_worker(d
     assert (said.value.code, OF_PROBLEM[said.value.kind]) == ("workflow_task_fails", Exit.NEEDS_PERSON)
 
 
+@activity.defn(name="catalogue")
+async def catalogue(wanted: dict[str, JsonValue]) -> None:
+    """Be there: the SDK replays a local activity only in a worker that has it."""
+
+
 async def test_a_rollback_that_cannot_go_on_is_begun_anew(deploys: Deploys, capsys: Captured) -> None:
     """On a worker that is too old to know rollbacks; the way out is not that of a task."""
     async with deploys.worker():
@@ -330,6 +337,7 @@ async def test_a_rollback_that_cannot_go_on_is_begun_anew(deploys: Deploys, caps
         deploys.client,
         task_queue=deploys.queue,
         workflows=[AgentWorkflow],
+        activities=[catalogue],
         workflow_runner=UnsandboxedWorkflowRunner(),
     ):
         undoing = asyncio.create_task(undo(deploys.client, handle, JSON))
