@@ -294,8 +294,11 @@ def _request(there: EffectsAtReset) -> Call:
         reason = f"The plan of task {id!r} was written by hand, and its steps would be called with their old ids"
         remedy = f"`{starter('undo', id)}` undoes {one.step!r}; then start the plan as a new task"
         raise Problem("by_hand", reason, remedy, ProblemKind.FAILED)
-    if there.point.kind in INTERNAL_KINDS or there.plan is None:
+    if there.point.kind in INTERNAL_KINDS:
         return there.point
+    if there.plan is None:  # the plan was made in the workflow task that scheduled the call, and is made again with it
+        made = [call for call in there.story.history.newest_calls if call.is_planning and call.task == there.point.task]
+        return made[0] if made else there.point
     return _first_call(there.story, there.plan.turn.call.id) or there.point
 
 

@@ -12,6 +12,7 @@ from temporalio.api.history.v1 import HistoryEvent
 from temporalio.client import Client
 
 from client.effects import repeated_by_reset
+from client.history.local import local_activity
 from client.history.story import Story
 from client.problem import Problem
 from console.commands.reset import reset
@@ -167,7 +168,9 @@ async def test_an_effect_whose_outcome_a_codec_hides_is_in_the_way(client: Clien
 def hidden(events: Sequence[HistoryEvent]) -> Sequence[HistoryEvent]:
     """The events as a console without the codec's key sees them."""
     for event in events:
-        for payload in event.activity_task_completed_event_attributes.result.payloads:
+        local = local_activity(event)
+        results = local.result if local else event.activity_task_completed_event_attributes.result.payloads
+        for payload in results:
             payload.metadata["encoding"] = b"binary/encrypted"
     return events
 
