@@ -128,8 +128,8 @@ class Catalogue(BaseModel, frozen=True):
     """Tokens kept back for new input, such as results, in the request for the final answer; 0 if the worker is of an
     older version."""
     opening: Proposed | None = None
-    """The first proposal, where none of it needs I/O: a hand-written plan, checked, or one made by rules. None if the
-    planner must be asked."""
+    """The first proposal, if the planner need not be asked for it: a plan that is made by rules, or the check of a
+    hand-written plan. If that plan has no mistake, its steps are left out, because the task has them."""
     plans_locally: bool = False
     """Whether the planner needs no I/O, so that a local activity asks it what comes after a finished plan."""
     preamble: int = 0

@@ -175,6 +175,8 @@ async def _take_turn(
         # a signal may bring more earlier effects while the planner works; it is not told of those in this turn
         had_untold_effects = progress.has_untold_effects
         proposed = catalogue.opening if progress.turn == 1 and not had_untold_effects else None
+        if proposed is not None and written is not None and not proposed.rejected:
+            proposed = proposed.model_copy(update={"proposal": written})
         if proposed is None:
             title = _title(progress, rejected, is_last=is_last)
             proposed = await ask_planner(progress, catalogue, spec, situation, title=title)

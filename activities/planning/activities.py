@@ -24,7 +24,7 @@ from activities.toolbox.declare.kind import Kind
 from workflows import routing
 from workflows.catalogue import Catalogue, Price, ToolSpec
 from workflows.faults import Code, Fault, ModelUse, parse_faults
-from workflows.plan import BY_HAND, Proposed
+from workflows.plan import BY_HAND, NewSteps, Proposed
 from workflows.situation import Situation
 
 TOO_MANY_LOST = (
@@ -117,7 +117,10 @@ class Planning:
             return None
         converses = isinstance(planner, ConversationalPlanner) and self._recorder is not None
         situation = opening.model_copy(update={"converses": converses})
-        return await self._propose(planner, situation, routing.PLAN, this)
+        proposed = await self._propose(planner, situation, routing.PLAN, this)
+        if opening.plan is None or proposed.rejected:
+            return proposed
+        return proposed.model_copy(update={"proposal": NewSteps(steps=())})
 
     def _catalogue(self, planner: str, refused: str | None) -> Catalogue:
         return Catalogue(

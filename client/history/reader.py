@@ -37,7 +37,7 @@ from workflows.agent import OUTCOME_MEMO, AgentWorkflow, EarlierEffects
 from workflows.catalogue import Catalogue, Effect, ToolSpec
 from workflows.faults import Code, Fault, Quadrant, earlier_faults, from_activity_error, parse_faults
 from workflows.outcome import Outcome
-from workflows.plan import Proposed, StepReturn
+from workflows.plan import NewSteps, Proposed, StepReturn
 from workflows.situation import Situation
 from workflows.task import Task
 
@@ -329,10 +329,18 @@ class Reading:
         elif isinstance(back, Catalogue):
             self.history.catalogue = back
             if back.opening is not None:  # the first turn of the planner, in the same activity
-                turn = replace(call, id=ids.of_request(1), kind=routing.PLAN.kind, args=None, proposed=back.opening)
+                turn = replace(call, id=ids.of_request(1), kind=routing.PLAN.kind, args=None)
+                turn.proposed = self._with_plan(back.opening)
                 self.history.calls.append(turn)
         elif isinstance(back, StepReturn):
             call.result, call.replayed, call.earlier = back.result, back.replayed, parse_faults(back.earlier)
+
+    def _with_plan(self, opening: Proposed) -> Proposed:
+        """The first proposal, with the steps of the task's hand-written plan if it leaves them out."""
+        plan = self.history.task.plan if self.history.task else None
+        if plan is None or opening.rejected:
+            return opening
+        return opening.model_copy(update={"proposal": NewSteps(steps=plan)})
 
     async def _on_activity_task_failed(self, event: HistoryEvent) -> None:
         of = event.activity_task_failed_event_attributes
